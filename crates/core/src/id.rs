@@ -1,0 +1,233 @@
+//! Newtypes for everything that has a number or a name, so that a fence is never passed where a version is meant.
+//!
+//! Nothing here knows about stores; names validate their form once, at construction.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::error::InvalidInput;
+
+/// Declares a number with a meaning of its own.
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            /// The number that follows this one.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0.saturating_add(1))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number! {
+    /// The place of an event in the whole log. Positions rise in commit order; a store may leave gaps, never reuse one.
+    Position
+}
+number! {
+    /// The place of an event in its stream, counted from 0 without gaps.
+    StreamVersion
+}
+number! {
+    /// The version of a document, counted from 1. It survives deletion: a key that is created again goes on counting.
+    DocVersion
+}
+number! {
+    /// The token of one lease on one work row. Every grant has a higher fence than all grants before it.
+    Fence
+}
+
+/// Declares a UUID with a meaning of its own.
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl $name {
+            /// A new id (UUID v7: unique, and rising with time, which keeps indexes narrow).
+            #[must_use]
+            #[expect(clippy::new_without_default, reason = "a default that differs every time would surprise")]
+            pub fn new() -> Self {
+                Self(Uuid::now_v7())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = InvalidInput;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Uuid::parse_str(text)
+                    .map(Self)
+                    .map_err(|e| InvalidInput::name(stringify!($name), text, format!("not a UUID: {e}")))
+            }
+        }
+    };
+}
+
+uuid_id! {
+    /// The id of an event, chosen by its author, so that appending it twice is recognised.
+    EventId
+}
+uuid_id! {
+    /// The id of a batch, chosen by its author, under which it is applied at most once.
+    OpId
+}
+
+/// Declares a short name with a checked form.
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks and wraps a name: 1 to 200 bytes, no control characters.
+            ///
+            /// # Errors
+            /// [`InvalidInput::Name`] when the text is empty, too long or holds a control character.
+            pub fn new(text: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
+                let text = text.into();
+                check_name(stringify!($name), &text)?;
+                Ok(Self(text))
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = InvalidInput;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Self::new(text)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidInput;
+
+            fn try_from(text: String) -> Result<Self, Self::Error> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0.as_ref().to_owned()
+            }
+        }
+    };
+}
+
+name! {
+    /// Who holds a lease: one name per worker, unique among the processes on a store.
+    Owner
+}
+name! {
+    /// A queue of work rows that workers claim from.
+    Lane
+}
+name! {
+    /// What an event is called, for example `OrderPlaced`.
+    EventType
+}
+
+/// The longest [`Owner`], [`Lane`] or [`EventType`], in bytes.
+pub const MAX_NAME_BYTES: usize = 200;
+
+fn check_name(what: &'static str, text: &str) -> Result<(), InvalidInput> {
+    if text.is_empty() {
+        return Err(InvalidInput::name(what, text, "it is empty"));
+    }
+    if text.len() > MAX_NAME_BYTES {
+        let why = format!("it has {} bytes, at most {MAX_NAME_BYTES} are allowed", text.len());
+        return Err(InvalidInput::name(what, text, why));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(InvalidInput::name(what, text, "it holds a control character"));
+    }
+    Ok(())
+}
+
+/// How urgent work is: 0 (last) to 9 (first); 5 is the default. Few levels keep the cost of a claim flat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct Priority(u8);
+
+impl Priority {
+    /// The priority of work that does not say otherwise.
+    pub const NORMAL: Self = Self(5);
+    /// The lowest priority.
+    pub const LAST: Self = Self(0);
+    /// The highest priority.
+    pub const FIRST: Self = Self(9);
+
+    /// Checks and wraps a level.
+    ///
+    /// # Errors
+    /// [`InvalidInput::Name`] when the level is above 9.
+    pub fn new(level: u8) -> Result<Self, InvalidInput> {
+        if level > Self::FIRST.0 {
+            return Err(InvalidInput::name("Priority", &level.to_string(), "levels go from 0 to 9"));
+        }
+        Ok(Self(level))
+    }
+
+    /// The level as a number.
+    #[must_use]
+    pub const fn level(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Self::NORMAL
+    }
+}
+
+impl TryFrom<u8> for Priority {
+    type Error = InvalidInput;
+
+    fn try_from(level: u8) -> Result<Self, Self::Error> {
+        Self::new(level)
+    }
+}
+
+impl From<Priority> for u8 {
+    fn from(priority: Priority) -> Self {
+        priority.0
+    }
+}

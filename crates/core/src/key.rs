@@ -1,0 +1,269 @@
+//! Keys: a kind and typed arguments, compared structurally.
+//!
+//! The same type names streams, documents, work rows, locks and leases. A key *is* its canonical text (see
+//! [`encoding`]), which every backend stores as it is: equal keys have equal text, and text order is key order.
+
+pub mod encoding;
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::error::InvalidInput;
+
+/// One argument of a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Arg {
+    /// Text: any Unicode, the empty text included.
+    Str(String),
+    /// A UUID.
+    Uuid(Uuid),
+    /// A whole number.
+    Int(i64),
+}
+
+impl From<&str> for Arg {
+    fn from(text: &str) -> Self {
+        Self::Str(text.to_owned())
+    }
+}
+
+impl From<String> for Arg {
+    fn from(text: String) -> Self {
+        Self::Str(text)
+    }
+}
+
+impl From<&String> for Arg {
+    fn from(text: &String) -> Self {
+        Self::Str(text.clone())
+    }
+}
+
+impl From<Uuid> for Arg {
+    fn from(id: Uuid) -> Self {
+        Self::Uuid(id)
+    }
+}
+
+impl From<i64> for Arg {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl From<i32> for Arg {
+    fn from(number: i32) -> Self {
+        Self::Int(number.into())
+    }
+}
+
+impl From<u32> for Arg {
+    fn from(number: u32) -> Self {
+        Self::Int(number.into())
+    }
+}
+
+/// The longest canonical text of a key, in bytes. It fits a B-tree entry of every backend.
+pub const MAX_KEY_BYTES: usize = 1024;
+
+/// The name of one thing: a kind and its arguments, such as `cart("user-17")`.
+///
+/// `f("a,b")` and `f("a", "b")` are different keys, and so are `f(5)` and `f("5")`. Cloning shares the text.
+///
+/// ```
+/// use tidelock_core::key::Key;
+///
+/// let cart = Key::new("cart", ["user-17"])?;
+/// assert_eq!(cart.to_string(), r#"cart("user-17")"#);
+/// assert_eq!(cart, r#"cart("user-17")"#.parse()?);
+/// # Ok::<(), tidelock_core::error::InvalidInput>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    /// A key of a kind with arguments of one type. Mixed types: [`Key::of`].
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when the kind is empty or the key is longer than [`MAX_KEY_BYTES`].
+    pub fn new<A: Into<Arg>>(kind: &str, args: impl IntoIterator<Item = A>) -> Result<Self, InvalidInput> {
+        let args: Vec<Arg> = args.into_iter().map(Into::into).collect();
+        Self::of(kind, &args)
+    }
+
+    /// A key of a kind with any arguments.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when the kind is empty or the key is longer than [`MAX_KEY_BYTES`].
+    pub fn of(kind: &str, args: &[Arg]) -> Result<Self, InvalidInput> {
+        if kind.is_empty() {
+            return Err(InvalidInput::Key { text: String::new(), reason: "the kind is empty".to_owned() });
+        }
+        let text = encoding::encode(kind, args);
+        if text.len() > MAX_KEY_BYTES {
+            return Err(InvalidInput::Limit {
+                what: "the key length in bytes",
+                subject: format!("a key of kind {:?}", kind.chars().take(40).collect::<String>()),
+                found: text.len(),
+                limit: MAX_KEY_BYTES,
+            });
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// A key that stands alone, without arguments.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when the kind is empty or too long.
+    pub fn single(kind: &str) -> Result<Self, InvalidInput> {
+        Self::of(kind, &[])
+    }
+
+    /// Reads a key back from its canonical text, as a backend stores it.
+    ///
+    /// # Errors
+    /// [`InvalidInput::Key`] when the text is not the canonical text of any key.
+    pub fn from_canonical(text: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
+        let text = text.into();
+        let (kind, args) = encoding::decode(&text)?;
+        let again = Self::of(&kind, &args)?;
+        if again.0 != text {
+            return Err(encoding::malformed(&text, "it is not in canonical form"));
+        }
+        Ok(again)
+    }
+
+    /// Wraps canonical text that a store wrote earlier, without checking it again.
+    #[must_use]
+    pub fn trusted(text: impl Into<Arc<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The canonical text: what backends store, compare and sort by.
+    #[must_use]
+    pub fn canonical(&self) -> &str {
+        &self.0
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        encoding::decode(&self.0).map_or_else(|_| self.0.as_ref().to_owned(), |(kind, _)| kind)
+    }
+
+    /// The arguments.
+    #[must_use]
+    pub fn args(&self) -> Vec<Arg> {
+        encoding::decode(&self.0).map_or_else(|_| Vec::new(), |(_, args)| args)
+    }
+}
+
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match encoding::decode(&self.0) {
+            Ok((kind, args)) => encoding::write_readable(f, &kind, &args),
+            Err(_) => write!(f, "{:?}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Reads the form that [`Display`](fmt::Display) writes: `kind`, `kind()`, `kind("text", 42, 0190….)`.
+impl FromStr for Key {
+    type Err = InvalidInput;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (kind, args) = encoding::parse_readable(text)?;
+        Self::of(&kind, &args)
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A contiguous range of keys that begin alike. Every character is literal: there are no wildcards.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeyPrefix {
+    from: String,
+    below: Option<String>,
+}
+
+impl KeyPrefix {
+    /// Every key there is.
+    #[must_use]
+    pub fn all() -> Self {
+        Self { from: String::new(), below: None }
+    }
+
+    /// Every key of a kind, with whatever arguments.
+    #[must_use]
+    pub fn kind(kind: &str) -> Self {
+        Self::under(kind, &[])
+    }
+
+    /// The key with exactly these arguments, and every key that has more after them.
+    #[must_use]
+    pub fn under(kind: &str, args: &[Arg]) -> Self {
+        let from = encoding::encode(kind, args);
+        let below = Some(encoding::end_of_component(&from));
+        Self { from, below }
+    }
+
+    /// Every key with these arguments followed by a text argument that begins with `start`.
+    #[must_use]
+    pub fn starting(kind: &str, args: &[Arg], start: &str) -> Self {
+        let mut args = args.to_vec();
+        args.push(Arg::Str(start.to_owned()));
+        let from = encoding::encode(kind, &args);
+        let below = encoding::successor(&from);
+        Self { from, below }
+    }
+
+    /// The first canonical text that may belong to the range.
+    #[must_use]
+    pub fn from(&self) -> &str {
+        &self.from
+    }
+
+    /// The first canonical text after the range; `None` when the range has no end.
+    #[must_use]
+    pub fn below(&self) -> Option<&str> {
+        self.below.as_deref()
+    }
+
+    /// Whether the key lies in the range.
+    #[must_use]
+    pub fn contains(&self, key: &Key) -> bool {
+        let text = key.canonical();
+        text >= self.from.as_str() && self.below.as_deref().is_none_or(|below| text < below)
+    }
+}
+
+#[cfg(test)]
+mod tests;

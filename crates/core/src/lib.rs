@@ -1,0 +1,17 @@
+//! The heart of Tidelock: keys, time, pure decisions, the [`Store`](store::Store) contract and its in-memory reference.
+//!
+//! Three nouns and one write. *Facts* are events in streams, *state* is versioned documents, *work* is rows that one
+//! worker at a time may hold. [`Store::apply`](store::Store::apply) changes any of them, all or nothing, and
+//! [`Store::claim`](store::Store::claim) is the only contended pick-up.
+//!
+//! Modules stand in layers, and each uses only those before it:
+//! [`id`], [`key`], [`payload`], [`clock`], [`error`] → [`model`] (pure decisions) → [`store`] (the contract).
+//! There is no driver and no HTTP in this crate.
+
+pub mod clock;
+pub mod error;
+pub mod id;
+pub mod key;
+pub mod model;
+pub mod payload;
+pub mod store;

@@ -1,0 +1,110 @@
+//! Which of the rows that may be had are handed out, and what claiming one by name answers.
+
+use super::facts::Facts;
+use super::lease;
+use super::rows::{LeaseRow, WorkRow};
+use super::work;
+use crate::clock::Timestamp;
+use crate::id::{Fence, Lane, Owner, Priority};
+use crate::key::Key;
+use std::time::Duration;
+
+/// Every fourth row of a claim goes by age alone, so that urgent work cannot starve the rest.
+const BY_AGE_ONE_IN: usize = 4;
+
+/// A row that may be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its name.
+    pub key: Key,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// Since when it may be had.
+    pub ready_at: Timestamp,
+    /// The order of creation.
+    pub seq: u64,
+}
+
+/// Picks at most `limit` of the candidates: a share by age, the rest by urgency and then age.
+///
+/// The candidates must hold, for each lane and level of urgency, at least the `limit` oldest. `turn` is the highest
+/// fence so far; it makes small claims take their turn by age, too.
+#[must_use]
+pub fn choose(mut candidates: Vec<Candidate>, limit: usize, turn: Fence) -> Vec<Key> {
+    let aged = share_by_age(limit, turn);
+    candidates.sort_by_key(|c| (c.ready_at, c.seq));
+    let rest = candidates.split_off(aged.min(candidates.len()));
+    let mut chosen: Vec<Key> = candidates.into_iter().map(|c| c.key).collect();
+    let mut rest = rest;
+    rest.sort_by_key(|c| (std::cmp::Reverse(c.priority), c.ready_at, c.seq));
+    chosen.extend(rest.into_iter().map(|c| c.key).take(limit.saturating_sub(chosen.len())));
+    chosen
+}
+
+fn share_by_age(limit: usize, turn: Fence) -> usize {
+    let whole = limit / BY_AGE_ONE_IN;
+    let due_turn = usize::from(turn.0.is_multiple_of(BY_AGE_ONE_IN as u64));
+    whole.max(due_turn).min(limit)
+}
+
+/// Why a row that was asked for by name was not granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// Somebody holds it.
+    Held(LeaseRow),
+    /// It is blocked.
+    Blocked(String),
+    /// There is no such row, and it was not to be created.
+    NotFound,
+}
+
+/// Grants a row of the working set that was chosen from the candidates. `None` when it is not there any more.
+pub fn grant_chosen(
+    facts: &mut Facts,
+    key: &Key,
+    owner: &Owner,
+    ttl: Duration,
+    now: Timestamp,
+) -> Option<WorkRow> {
+    let row = facts.work(key)?.clone();
+    if !lease::ready_at(&row).is_some_and(|at| at.has_come(now)) {
+        return None;
+    }
+    Some(granted(facts, row, owner, ttl, now))
+}
+
+/// Grants a row by name, whether it is due or not, creating it in `create` when there is none.
+///
+/// # Errors
+/// [`Denied`] when somebody else holds it, it is blocked, or there is none.
+pub fn grant_named(
+    facts: &mut Facts,
+    key: &Key,
+    create: Option<&Lane>,
+    owner: &Owner,
+    ttl: Duration,
+    now: Timestamp,
+) -> Result<WorkRow, Denied> {
+    let row = match (facts.work(key), create) {
+        (Some(row), _) => row.clone(),
+        (None, None) => return Err(Denied::NotFound),
+        (None, Some(lane)) => {
+            facts.counters.work_seq = facts.counters.work_seq.saturating_add(1);
+            work::resting(key, lane, facts.counters.work_seq, now)
+        }
+    };
+    if let Some(blocked) = &row.blocked {
+        return Err(Denied::Blocked(blocked.reason.clone()));
+    }
+    if let Some(holder) = lease::held_against(&row, owner, now) {
+        return Err(Denied::Held(holder.clone()));
+    }
+    Ok(granted(facts, row, owner, ttl, now))
+}
+
+fn granted(facts: &mut Facts, mut row: WorkRow, owner: &Owner, ttl: Duration, now: Timestamp) -> WorkRow {
+    facts.counters.fence = facts.counters.fence.next();
+    lease::grant(&mut row, owner, facts.counters.fence, ttl, now);
+    facts.set_work(&row.key.clone(), Some(row.clone()));
+    row
+}

@@ -1,0 +1,102 @@
+//! The decision about one batch: every precondition and effect in order, on a working set that is left untouched
+//! when the answer is no.
+
+use super::batch::{Batch, Effect};
+use super::facts::Facts;
+use super::receipt::Receipt;
+use super::refusal::Refusal;
+use super::{document, stream, work};
+use crate::clock::Timestamp;
+use crate::id::EventId;
+
+/// Why a decision ended without a receipt.
+#[derive(Debug, PartialEq)]
+pub enum Stop {
+    /// The batch is refused.
+    Refused(Box<Refusal>),
+    /// Whether the batch is refused or a repetition depends on these event ids: look them up in the log, with all
+    /// earlier changes written, and decide again.
+    NeedEventIds(Vec<EventId>),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
+}
+
+/// Applies a batch to the working set, or says why not and leaves the working set as it was.
+///
+/// The slots of the batch's footprint must be filled. `selected` holds the keys of the work rows that the batch's
+/// filters may match, with their slots filled too; the filters are checked again here, because earlier effects of
+/// the same batch count.
+///
+/// # Errors
+/// [`Stop`] when nothing was applied.
+pub fn decide(
+    facts: &mut Facts,
+    batch: &Batch,
+    selected: &[crate::key::Key],
+    now: Timestamp,
+) -> Result<Receipt, Stop> {
+    if let Some(receipt) = stream::repetition(facts, batch, now)? {
+        return Ok(receipt);
+    }
+    let mark = facts.mark();
+    let mut receipt = Receipt::new(now);
+    for (index, effect) in batch.effects.iter().enumerate() {
+        let step = Step { facts, receipt: &mut receipt, index, now };
+        if let Err(stop) = step.run(effect, selected) {
+            facts.undo_to(mark);
+            return Err(match stop {
+                Stop::Refused(refusal) if may_be_repetition(&refusal) => {
+                    stream::unknown_ids(facts, batch).map_or(Stop::Refused(refusal), Stop::NeedEventIds)
+                }
+                other => other,
+            });
+        }
+    }
+    Ok(receipt)
+}
+
+/// A conflict on a stream is no conflict when the events that caused it are the batch's own.
+fn may_be_repetition(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Stream { .. } | Refusal::StreamClosed { .. })
+}
+
+/// One effect on its way into the working set.
+pub(super) struct Step<'a> {
+    pub(super) facts: &'a mut Facts,
+    pub(super) receipt: &'a mut Receipt,
+    pub(super) index: usize,
+    pub(super) now: Timestamp,
+}
+
+impl Step<'_> {
+    fn run(self, effect: &Effect, selected: &[crate::key::Key]) -> Result<(), Stop> {
+        match effect {
+            Effect::Append { stream, expect, events } => stream::append(self, stream, *expect, events)?,
+            Effect::Close { stream, expect } => stream::close(self, stream, *expect)?,
+            Effect::GuardStream { stream, expect } => stream::check(&self, stream, *expect)?,
+            Effect::Put { key, expect, value, expires } => {
+                document::put(self, key, *expect, value, *expires)?;
+            }
+            Effect::Delete { key, expect } => document::delete(self, key, *expect)?,
+            Effect::Merge { key, deltas, missing } => document::merge(self, key, deltas, missing)?,
+            Effect::GuardDocument { key, expect } => document::check(&self, key, *expect)?,
+            Effect::Enqueue(new) => work::enqueue(self, new)?,
+            Effect::Operate { selection, operation } => work::operate(self, selection, *operation, selected),
+            Effect::Ack { lease } => work::finish(self, lease, work::Finish::Ack)?,
+            Effect::Advance { lease, position } => {
+                work::finish(self, lease, work::Finish::Advance(*position))?;
+            }
+            Effect::Defer { lease, due } => work::finish(self, lease, work::Finish::Defer(*due))?,
+            Effect::Fail { lease, error, due } => work::finish(self, lease, work::Finish::Fail(error, *due))?,
+            Effect::Block { lease, reason } => work::finish(self, lease, work::Finish::Block(reason))?,
+            Effect::Renew { lease, ttl } => work::finish(self, lease, work::Finish::Renew(*ttl))?,
+            Effect::Release { lease } => work::finish(self, lease, work::Finish::Release)?,
+            Effect::GuardLease { lease } => work::finish(self, lease, work::Finish::Nothing)?,
+        }
+        Ok(())
+    }
+}

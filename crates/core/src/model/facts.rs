@@ -1,0 +1,296 @@
+//! The working set of a decision: the rows a group of batches touches, and what has changed in them.
+//!
+//! A backend loads slots before it asks; an empty slot means "the store holds no such row", a missing one means
+//! "nobody looked", which a decision never guesses at. A store without foreign writers may keep slots warm between
+//! groups. Refused batches leave no trace: [`Facts::undo_to`] restores every slot and counter.
+
+use std::mem;
+
+use foldhash::{HashMap, HashMapExt as _};
+
+use super::batch::{Batch, Effect, Selection};
+use super::rows::{DocumentRow, Event, StreamRow, WorkRow};
+use crate::clock::Timestamp;
+use crate::id::{DocVersion, EventId, Fence, Position};
+use crate::key::Key;
+
+/// Numbers that belong to the store as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// The highest position in use.
+    pub position: Position,
+    /// The highest fence ever granted.
+    pub fence: Fence,
+    /// The highest creation number of a work row.
+    pub work_seq: u64,
+    /// No document begins at or below this version: tombstones up to it were swept.
+    pub document_floor: DocVersion,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self { position: Position(0), fence: Fence(0), work_seq: 0, document_floor: DocVersion(0) }
+    }
+}
+
+/// The keys that deciding a batch needs to know about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Streams whose heads are needed.
+    pub streams: Vec<Key>,
+    /// Documents that are needed.
+    pub documents: Vec<Key>,
+    /// Work rows that are needed, but for those that a filter selects.
+    pub work: Vec<Key>,
+}
+
+impl Footprint {
+    /// What the batch touches by name.
+    #[must_use]
+    pub fn of(batch: &Batch) -> Self {
+        let mut needs = Self::default();
+        for effect in &batch.effects {
+            match effect {
+                Effect::Append { stream, .. }
+                | Effect::Close { stream, .. }
+                | Effect::GuardStream { stream, .. } => needs.streams.push(stream.clone()),
+                Effect::Put { key, .. }
+                | Effect::Delete { key, .. }
+                | Effect::Merge { key, .. }
+                | Effect::GuardDocument { key, .. } => needs.documents.push(key.clone()),
+                Effect::Enqueue(work) => needs.work.push(work.key.clone()),
+                Effect::Ack { lease }
+                | Effect::Advance { lease, .. }
+                | Effect::Defer { lease, .. }
+                | Effect::Fail { lease, .. }
+                | Effect::Block { lease, .. }
+                | Effect::Renew { lease, .. }
+                | Effect::Release { lease }
+                | Effect::GuardLease { lease } => needs.work.push(lease.key.clone()),
+                Effect::Operate { selection: Selection::Keys(keys), .. } => {
+                    needs.work.extend_from_slice(keys)
+                }
+                Effect::Operate { selection: Selection::Filter(_), .. } => {}
+            }
+        }
+        needs
+    }
+}
+
+/// What a slot held before it was changed.
+enum Before {
+    Stream(Key, Option<StreamRow>),
+    Document(Key, Option<DocumentRow>),
+    Work(Key, Option<Box<WorkRow>>),
+}
+
+/// The rows that changed and the events that were added since the last [`Facts::take_changes`].
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Streams that changed.
+    pub streams: Vec<Key>,
+    /// Documents that changed.
+    pub documents: Vec<Key>,
+    /// Work rows that changed; an empty slot means the row was removed.
+    pub work: Vec<Key>,
+    /// Events to be written, in order of position.
+    pub events: Vec<Event>,
+}
+
+impl Changes {
+    /// Whether there is nothing to write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty() && self.documents.is_empty() && self.work.is_empty() && self.events.is_empty()
+    }
+}
+
+/// A point to go back to.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    undo: usize,
+    events: usize,
+    counters: Counters,
+}
+
+/// The working set.
+#[derive(Default)]
+pub struct Facts {
+    streams: HashMap<Key, Option<StreamRow>>,
+    documents: HashMap<Key, Option<DocumentRow>>,
+    work: HashMap<Key, Option<Box<WorkRow>>>,
+    /// Events whose ids were looked up in the log; an empty slot means the id is free.
+    events_by_id: HashMap<EventId, Option<Event>>,
+    /// The numbers of the store as a whole.
+    pub counters: Counters,
+    undo: Vec<Before>,
+    added: Vec<Event>,
+}
+
+impl std::fmt::Debug for Facts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Facts").field("slots", &self.len()).field("counters", &self.counters).finish()
+    }
+}
+
+impl Facts {
+    /// An empty working set of a store with these numbers.
+    #[must_use]
+    pub fn new(counters: Counters) -> Self {
+        Self { counters, ..Self::default() }
+    }
+
+    /// How many slots are filled.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.streams.len() + self.documents.len() + self.work.len() + self.events_by_id.len()
+    }
+
+    /// Whether no slot is filled.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets every slot, changed ones included, and keeps the counters.
+    pub fn forget(&mut self) {
+        *self = Self { counters: self.counters, ..Self::default() };
+    }
+
+    /// Forgets ids that were looked up: they are only good for one decision.
+    pub fn forget_event_ids(&mut self) {
+        self.events_by_id = HashMap::new();
+    }
+
+    /// Whether the stream's slot is filled.
+    #[must_use]
+    pub fn knows_stream(&self, key: &Key) -> bool {
+        self.streams.contains_key(key)
+    }
+
+    /// Whether the document's slot is filled.
+    #[must_use]
+    pub fn knows_document(&self, key: &Key) -> bool {
+        self.documents.contains_key(key)
+    }
+
+    /// Whether the work row's slot is filled.
+    #[must_use]
+    pub fn knows_work(&self, key: &Key) -> bool {
+        self.work.contains_key(key)
+    }
+
+    /// Fills a stream's slot with what the store holds.
+    pub fn load_stream(&mut self, key: Key, row: Option<StreamRow>) {
+        self.streams.insert(key, row);
+    }
+
+    /// Fills a document's slot with what the store holds.
+    pub fn load_document(&mut self, key: Key, row: Option<DocumentRow>) {
+        self.documents.insert(key, row);
+    }
+
+    /// Fills a work row's slot with what the store holds.
+    pub fn load_work(&mut self, key: Key, row: Option<WorkRow>) {
+        self.work.insert(key, row.map(Box::new));
+    }
+
+    /// Fills the slot of an event id with the event that has it.
+    pub fn load_event_id(&mut self, id: EventId, event: Option<Event>) {
+        self.events_by_id.insert(id, event);
+    }
+
+    /// The stream as the decision sees it.
+    #[must_use]
+    pub fn stream(&self, key: &Key) -> Option<&StreamRow> {
+        self.streams.get(key)?.as_ref()
+    }
+
+    /// The document as the decision sees it.
+    #[must_use]
+    pub fn document(&self, key: &Key) -> Option<&DocumentRow> {
+        self.documents.get(key)?.as_ref()
+    }
+
+    /// The work row as the decision sees it.
+    #[must_use]
+    pub fn work(&self, key: &Key) -> Option<&WorkRow> {
+        self.work.get(key)?.as_deref()
+    }
+
+    /// What is known about an event id: `None` when nobody looked.
+    pub(super) fn event_id(&self, id: EventId) -> Option<Option<&Event>> {
+        if let Some(known) = self.events_by_id.get(&id) {
+            return Some(known.as_ref());
+        }
+        None
+    }
+
+    pub(super) fn set_stream(&mut self, key: &Key, row: StreamRow) {
+        let before = self.streams.insert(key.clone(), Some(row)).flatten();
+        self.undo.push(Before::Stream(key.clone(), before));
+    }
+
+    pub(super) fn set_document(&mut self, key: &Key, row: DocumentRow) {
+        let before = self.documents.insert(key.clone(), Some(row)).flatten();
+        self.undo.push(Before::Document(key.clone(), before));
+    }
+
+    pub(super) fn set_work(&mut self, key: &Key, row: Option<WorkRow>) {
+        let before = self.work.insert(key.clone(), row.map(Box::new)).flatten();
+        self.undo.push(Before::Work(key.clone(), before));
+    }
+
+    pub(super) fn add_event(&mut self, event: Event) {
+        self.added.push(event);
+    }
+
+    /// A point to which a refused batch is taken back.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark { undo: self.undo.len(), events: self.added.len(), counters: self.counters }
+    }
+
+    /// Takes everything back that happened since the mark.
+    pub fn undo_to(&mut self, mark: Mark) {
+        while self.undo.len() > mark.undo {
+            match self.undo.pop() {
+                Some(Before::Stream(key, row)) => drop(self.streams.insert(key, row)),
+                Some(Before::Document(key, row)) => drop(self.documents.insert(key, row)),
+                Some(Before::Work(key, row)) => drop(self.work.insert(key, row)),
+                None => break,
+            }
+        }
+        self.added.truncate(mark.events);
+        self.counters = mark.counters;
+    }
+
+    /// Whether the mark still stands for the present state.
+    #[must_use]
+    pub fn unchanged_since(&self, mark: &Mark) -> bool {
+        self.undo.len() == mark.undo && self.added.len() == mark.events && self.counters == mark.counters
+    }
+
+    /// Everything that changed since the last time, each row once, and forgets how to undo it.
+    pub fn take_changes(&mut self) -> Changes {
+        let mut changes = Changes { events: mem::take(&mut self.added), ..Changes::default() };
+        for before in mem::take(&mut self.undo) {
+            match before {
+                Before::Stream(key, _) => changes.streams.push(key),
+                Before::Document(key, _) => changes.documents.push(key),
+                Before::Work(key, _) => changes.work.push(key),
+            }
+        }
+        for keys in [&mut changes.streams, &mut changes.documents, &mut changes.work] {
+            keys.sort_unstable();
+            keys.dedup();
+        }
+        changes
+    }
+
+    /// Whether a document is there at `now`, for reports.
+    #[must_use]
+    pub fn document_visible(&self, key: &Key, now: Timestamp) -> bool {
+        self.document(key).is_some_and(|row| row.visible(key, now).is_some())
+    }
+}

@@ -1,0 +1,54 @@
+//! The rules of leases: when a row may be had, what a grant does to it, and whose word still counts.
+//!
+//! A lease ends at the first instant with `now >= until`. The end only opens the row to others: until somebody takes
+//! it, the holder's fence stays good, because nobody else can have acted in between.
+
+use std::time::Duration;
+
+use super::refusal::Holder;
+use super::rows::{Lease, LeaseRow, WorkRow};
+use crate::clock::Timestamp;
+use crate::id::{Fence, Owner};
+
+/// From when on a lane's claim may take the row: its due time, or the end of its lease if that is later. `None`
+/// while it is blocked or rests. This is the fact that backends index.
+#[must_use]
+pub fn ready_at(row: &WorkRow) -> Option<Timestamp> {
+    if row.blocked.is_some() {
+        return None;
+    }
+    let due = row.due?;
+    Some(row.lease.as_ref().map_or(due, |lease| lease.until.max(due)))
+}
+
+/// Who keeps `owner` from having the row by name: the present holder, unless its lease has ended or it is `owner`.
+#[must_use]
+pub fn held_against<'a>(row: &'a WorkRow, owner: &Owner, now: Timestamp) -> Option<&'a LeaseRow> {
+    row.lease.as_ref().filter(|lease| lease.owner != *owner && !lease.until.has_come(now))
+}
+
+/// Gives the row to `owner`. The attempt counts from here, so that a worker that dies on it every time still runs out
+/// of budget; what was asked for so far is taken up by this grant.
+pub fn grant(row: &mut WorkRow, owner: &Owner, fence: Fence, ttl: Duration, now: Timestamp) {
+    if row.lease.is_some() {
+        row.takeovers = row.takeovers.saturating_add(1);
+    }
+    row.attempts = row.attempts.saturating_add(1);
+    row.woken = None;
+    row.lease = Some(LeaseRow { owner: owner.clone(), fence, since: now, until: now.after(ttl) });
+}
+
+/// Whether the lease is still its holder's.
+///
+/// # Errors
+/// The present [`Holder`] when it is not.
+pub fn check(row: Option<&WorkRow>, lease: &Lease) -> Result<(), Holder> {
+    match row {
+        None => Err(Holder::Gone),
+        Some(WorkRow { lease: None, .. }) => Err(Holder::Nobody),
+        Some(WorkRow { lease: Some(held), .. }) if held.fence != lease.fence => {
+            Err(Holder::Held(held.clone()))
+        }
+        Some(_) => Ok(()),
+    }
+}

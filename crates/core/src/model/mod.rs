@@ -1,0 +1,23 @@
+//! Pure decisions: what is there and what time it is in, what follows out. No async, no IO, no clock.
+//!
+//! Every backend loads the rows that a batch touches into [`facts::Facts`], asks [`commit::decide`], and writes what
+//! changed. So the rules of the contract are written once, here, and a backend only moves rows.
+
+pub mod batch;
+pub mod claim;
+pub mod commit;
+pub mod delta;
+mod document;
+pub mod facts;
+pub mod lease;
+pub mod limits;
+pub mod pattern;
+pub mod receipt;
+pub mod refusal;
+pub mod retry;
+pub mod rows;
+mod stream;
+mod work;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! The one contended pick-up.
+
+use std::time::Duration;
+
+use super::{Denied, Event, Lease, WorkRow};
+use crate::clock::Timestamp;
+use crate::error::InvalidInput;
+use crate::id::{Fence, Lane, Owner};
+use crate::key::Key;
+use crate::model::limits;
+
+/// What a worker asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Which rows.
+    pub pick: Pick,
+    /// Who asks. Must be unique among the workers of a store.
+    pub owner: Owner,
+    /// How long the lease lasts without renewal.
+    pub ttl: Duration,
+    /// How many events of the followed stream come with each grant.
+    pub events: usize,
+}
+
+/// Which rows a claim means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// Due rows of these lanes: a share by age, the rest by urgency and then age.
+    Lanes {
+        /// The lanes.
+        lanes: Vec<Lane>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// One row by name, whether it is due or not. An owner may take its own lease again; the older fence is stale
+    /// from then on.
+    Named {
+        /// The row.
+        key: Key,
+        /// Creates the row in this lane when there is none, so that the first claim has exactly one winner, too.
+        create: Option<Lane>,
+    },
+}
+
+impl Claim {
+    /// A claim of due rows.
+    #[must_use]
+    pub fn lanes(owner: &Owner, lanes: impl IntoIterator<Item = Lane>, limit: usize, ttl: Duration) -> Self {
+        let pick = Pick::Lanes { lanes: lanes.into_iter().collect(), limit };
+        Self { pick, owner: owner.clone(), ttl, events: 0 }
+    }
+
+    /// A claim of one row, created in `lane` when there is none.
+    #[must_use]
+    pub fn named(owner: &Owner, key: &Key, lane: &Lane, ttl: Duration) -> Self {
+        let pick = Pick::Named { key: key.clone(), create: Some(lane.clone()) };
+        Self { pick, owner: owner.clone(), ttl, events: 0 }
+    }
+
+    /// A claim of one row that must exist.
+    #[must_use]
+    pub fn existing(owner: &Owner, key: &Key, ttl: Duration) -> Self {
+        let pick = Pick::Named { key: key.clone(), create: None };
+        Self { pick, owner: owner.clone(), ttl, events: 0 }
+    }
+
+    /// The same claim, with events of the followed stream.
+    #[must_use]
+    pub fn with_events(mut self, events: usize) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// Checks the claim against the limits.
+    ///
+    /// # Errors
+    /// [`InvalidInput::Limit`] when it asks for too many rows or events.
+    pub fn validate(&self) -> Result<(), InvalidInput> {
+        if let Pick::Lanes { limit, .. } = &self.pick {
+            limits::within("the number of rows", "a claim", *limit, limits::CLAIM_ROWS)?;
+        }
+        limits::within("the number of events per grant", "a claim", self.events, limits::PAGE_ROWS)
+    }
+}
+
+/// One row that is now the worker's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grant {
+    /// The row as granted: payload, position, attempts, lease.
+    pub row: WorkRow,
+    /// The fence of this grant.
+    pub fence: Fence,
+    /// Events of the followed stream after the row's position, as many as were asked for.
+    pub events: Vec<Event>,
+}
+
+impl Grant {
+    /// What every write under this grant shows.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        Lease { key: self.row.key.clone(), fence: self.fence }
+    }
+}
+
+/// The answer to a claim.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Claimed {
+    /// The rows that were leased.
+    pub grants: Vec<Grant>,
+    /// When nothing was to be had in the lanes: when the next row can be, as far as is known now. A worker sleeps
+    /// until then, or until the store's watch wakes it.
+    pub next_at: Option<Timestamp>,
+    /// Why a row that was asked for by name was not granted.
+    pub denied: Option<Denied>,
+}

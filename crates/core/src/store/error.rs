@@ -1,0 +1,205 @@
+//! What can go wrong between a caller and a store.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::id::OpId;
+use crate::model::refusal::Refusal;
+
+/// Why a batch has no receipt.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum ApplyError {
+    /// A precondition does not hold; nothing was applied.
+    #[error(transparent)]
+    Refused(Box<Refusal>),
+    /// The store failed; [`Explain::outcome`] says whether the batch was applied.
+    #[error("{error}; {}", describe(*.outcome))]
+    Store {
+        /// What failed.
+        error: StoreError,
+        /// Whether the batch was applied.
+        outcome: Outcome,
+    },
+}
+
+fn describe(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Applied => "the batch was applied".to_owned(),
+        Outcome::NotApplied => "nothing was applied".to_owned(),
+        Outcome::Unknown(Some(id)) => {
+            format!("whether the batch was applied is unknown: ask for operation {id}")
+        }
+        Outcome::Unknown(None) => {
+            "whether the batch was applied is unknown: give batches an op_id".to_owned()
+        }
+    }
+}
+
+impl ApplyError {
+    /// The refusal, when the store is well and the batch is not.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            Self::Store { .. } => None,
+        }
+    }
+
+    /// A failure after which nothing was applied.
+    #[must_use]
+    pub fn not_applied(error: StoreError) -> Self {
+        Self::Store { error, outcome: Outcome::NotApplied }
+    }
+
+    /// A failure after which nobody knows.
+    #[must_use]
+    pub fn unknown(error: StoreError, op_id: Option<OpId>) -> Self {
+        Self::Store { error, outcome: Outcome::Unknown(op_id) }
+    }
+}
+
+impl From<Refusal> for ApplyError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
+}
+
+impl From<InvalidInput> for ApplyError {
+    fn from(input: InvalidInput) -> Self {
+        Refusal::Invalid(input).into()
+    }
+}
+
+impl Explain for ApplyError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Refused(refusal) => refusal.code(),
+            Self::Store { error, .. } => error.code(),
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Refused(refusal) => refusal.retry(),
+            Self::Store { error, outcome: Outcome::NotApplied } => error.retry(),
+            Self::Store { .. } => Retry::Never,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Refused(refusal) => refusal.outcome(),
+            Self::Store { outcome, .. } => *outcome,
+        }
+    }
+}
+
+/// What kind of trouble a store is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StoreErrorKind {
+    /// Another process held the database for longer than the store waits.
+    Busy,
+    /// The device, or the size that the store was given, is full.
+    Full,
+    /// The database cannot be written by this process.
+    ReadOnly,
+    /// The file is damaged or is no database.
+    Corrupt,
+    /// Reading or writing failed.
+    Io,
+    /// The store was shut down.
+    Closed,
+    /// The path does not exist or may not be opened.
+    CannotOpen,
+    /// The schema was made by a newer program.
+    SchemaTooNew,
+    /// The file is a database of another application.
+    ForeignDatabase,
+    /// A setting that durability depends on is not in force.
+    SettingNotInForce,
+    /// A migration failed.
+    Migration,
+    /// The input can never be accepted.
+    Invalid,
+    /// Tidelock itself is wrong. Please report it.
+    Bug,
+}
+
+/// A failure of a store. Driver errors are mapped to it in one file of each backend and never leak as types.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{what}: {detail}; {advice}")]
+pub struct StoreError {
+    /// The kind.
+    pub kind: StoreErrorKind,
+    /// What was being done, on which file or key.
+    pub what: String,
+    /// What was found.
+    pub detail: String,
+    /// What to do next.
+    pub advice: &'static str,
+    code: Code,
+}
+
+impl StoreError {
+    /// A failure of the given kind.
+    #[must_use]
+    pub fn new(kind: StoreErrorKind, what: impl Into<String>, detail: impl Into<String>) -> Self {
+        let (code, advice) = kind.page();
+        Self { kind, what: what.into(), detail: detail.into(), advice, code: Code(code) }
+    }
+}
+
+impl StoreErrorKind {
+    /// The code and the advice, in one table so that none is forgotten.
+    const fn page(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Busy => ("TL0301", "try again, or find the process that holds the database"),
+            Self::Full => ("TL0302", "free space or raise the limit, then try again; nothing was lost"),
+            Self::ReadOnly => ("TL0303", "make the file and its directory writable for this user"),
+            Self::Corrupt => ("TL0304", "stop writing, keep the file, restore a backup"),
+            Self::Io => ("TL0305", "check the device and the system log"),
+            Self::Closed => ("TL0306", "open the store again"),
+            Self::Bug => ("TL0307", "please report this with the message"),
+            Self::CannotOpen => ("TL0401", "check the path and its permissions"),
+            Self::SchemaTooNew => ("TL0402", "upgrade this program; the database was left alone"),
+            Self::ForeignDatabase => ("TL0403", "choose another file; this one was left alone"),
+            Self::SettingNotInForce => ("TL0404", "check the file system; the store was not opened"),
+            Self::Migration => ("TL0405", "the database was left as it was; see the detail"),
+            Self::Invalid => ("TL0105", "correct the call"),
+        }
+    }
+}
+
+impl Explain for StoreError {
+    fn code(&self) -> Code {
+        self.code
+    }
+
+    fn retry(&self) -> Retry {
+        match self.kind {
+            StoreErrorKind::Busy => Retry::After(Duration::from_millis(100)),
+            StoreErrorKind::Full => Retry::After(Duration::from_secs(5)),
+            _ => Retry::Never,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome::NotApplied
+    }
+}
+
+impl From<InvalidInput> for StoreError {
+    fn from(input: InvalidInput) -> Self {
+        let code = input.code();
+        let advice = "correct the call";
+        Self {
+            kind: StoreErrorKind::Invalid,
+            what: "invalid input".to_owned(),
+            detail: input.to_string(),
+            advice,
+            code,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The reference store: the model applied to maps, and the oracle of the differential tests.
+//!
+//! It loses everything with the process, and says so ([`Durability::None`](super::Durability::None)). Several handles
+//! to one [`MemoryStore`] behave like connections to one database.
+
+mod read;
+mod tables;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use self::tables::Tables;
+use super::{
+    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, LogQuery, Page, PageOf, Receipt,
+    Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow,
+};
+use crate::clock::{Clock, SystemClock, Timestamp};
+use crate::id::OpId;
+use crate::key::{Key, KeyPrefix};
+
+/// A store in memory. Cloning gives another handle to the same data.
+#[derive(Clone, Debug)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    tables: Mutex<Tables>,
+    clock: Arc<dyn Clock>,
+    watcher: Watcher,
+}
+
+impl MemoryStore {
+    /// An empty store on the machine's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(SystemClock::shared())
+    }
+
+    /// An empty store on the given clock.
+    #[must_use]
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        let shared = Shared { tables: Mutex::default(), clock, watcher: Watcher::default() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn read<T>(&self, f: impl FnOnce(&Tables, Timestamp) -> T) -> T {
+        let tables = self.shared.tables.lock();
+        f(&tables, self.shared.clock.now())
+    }
+
+    fn write<T>(&self, f: impl FnOnce(&mut Tables, Timestamp) -> T) -> T {
+        let done = {
+            let mut tables = self.shared.tables.lock();
+            f(&mut tables, self.shared.clock.now())
+        };
+        self.shared.watcher.hint();
+        done
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        batch.validate()?;
+        self.write(|tables, now| tables.apply(&batch, now))
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
+        claim.validate()?;
+        Ok(self.write(|tables, now| tables.claim(&claim, now)))
+    }
+
+    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
+        Ok(self.read(|tables, _| tables.operation(id)))
+    }
+
+    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+        Ok(self.read(|tables, now| tables.document(key, now)))
+    }
+
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+        let limit = page.rows()?;
+        Ok(self.read(|tables, now| tables.documents(prefix, page.after.as_ref(), limit, now)))
+    }
+
+    async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
+        Ok(self.read(|tables, _| tables.stream(key)))
+    }
+
+    async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
+        let limit = page.rows()?;
+        Ok(self.read(|tables, _| tables.streams(prefix, page.after.as_ref(), limit)))
+    }
+
+    async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
+        let limit = Page::first(query.limit).rows()?;
+        Ok(self.read(|tables, _| tables.read_stream(&query, limit)))
+    }
+
+    async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
+        let limit = Page::first(query.limit).rows()?;
+        Ok(self.read(|tables, _| tables.read_log(&query, limit)))
+    }
+
+    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
+        Ok(self.read(|tables, _| tables.work(key)))
+    }
+
+    async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
+        let limit = page.rows()?;
+        Ok(self.read(|tables, _| tables.works(filter, page.after.as_ref(), limit)))
+    }
+
+    async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
+        Ok(self.read(|tables, _| tables.count_work(filter)))
+    }
+
+    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
+        Ok(self.write(|tables, now| tables.sweep(&sweep, now)))
+    }
+
+    fn watch(&self) -> Watch {
+        self.shared.watcher.listen()
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.shared.clock.now())
+    }
+
+    async fn info(&self) -> Result<StoreInfo, StoreError> {
+        Ok(StoreInfo {
+            backend: "memory".to_owned(),
+            location: "this process".to_owned(),
+            durability: Durability::None,
+            schema: 0,
+            engine: format!("tidelock {}", env!("CARGO_PKG_VERSION")),
+        })
+    }
+}

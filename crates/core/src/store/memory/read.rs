@@ -1,0 +1,114 @@
+//! Reads of the reference store.
+
+use std::ops::Bound;
+
+use super::super::{
+    Direction, Document, EventFilter, EventPage, LogQuery, PageOf, StreamInfo, StreamQuery, WorkFilter,
+    WorkRow,
+};
+use super::tables::Tables;
+use crate::clock::Timestamp;
+use crate::id::Position;
+use crate::key::{Key, KeyPrefix};
+use crate::model::rows::{Event, StreamRow};
+
+impl Tables {
+    pub(super) fn document(&self, key: &Key, now: Timestamp) -> Option<Document> {
+        self.documents.get(key)?.visible(key, now)
+    }
+
+    pub(super) fn documents(
+        &self,
+        prefix: &KeyPrefix,
+        after: Option<&Key>,
+        limit: usize,
+        now: Timestamp,
+    ) -> PageOf<Document> {
+        let rows = self.documents.range::<Key, _>((beyond(after), Bound::Unbounded));
+        let rows =
+            rows.filter(|(key, _)| prefix.contains(key)).filter_map(|(key, row)| row.visible(key, now));
+        PageOf::of(rows.take(limit + 1).collect(), limit, |d| d.key.clone())
+    }
+
+    pub(super) fn stream(&self, key: &Key) -> Option<StreamInfo> {
+        self.streams.get(key).map(|row| info(key, row))
+    }
+
+    pub(super) fn streams(
+        &self,
+        prefix: &KeyPrefix,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> PageOf<StreamInfo> {
+        let rows = self.streams.range::<Key, _>((beyond(after), Bound::Unbounded));
+        let rows = rows.filter(|(key, _)| prefix.contains(key)).map(|(key, row)| info(key, row));
+        PageOf::of(rows.take(limit + 1).collect(), limit, |s| s.key.clone())
+    }
+
+    pub(super) fn read_stream(&self, query: &StreamQuery, limit: usize) -> EventPage {
+        let positions = self.by_stream.get(&query.stream).map_or(&[][..], Vec::as_slice);
+        let events = positions.iter().filter_map(|position| self.events.get(position));
+        match query.direction {
+            Direction::Forward => {
+                let wanted = events.filter(|e| query.from.is_none_or(|from| e.version >= from));
+                scan(wanted, &query.filter, limit)
+            }
+            Direction::Backward => {
+                let wanted = events.rev().filter(|e| query.from.is_none_or(|from| e.version <= from));
+                scan(wanted, &query.filter, limit)
+            }
+        }
+    }
+
+    pub(super) fn read_log(&self, query: &LogQuery, limit: usize) -> EventPage {
+        match query.direction {
+            Direction::Forward => {
+                let start = query.after.map_or(Bound::Unbounded, Bound::Excluded);
+                let events = self.events.range::<Position, _>((start, Bound::Unbounded));
+                scan(events.map(|(_, event)| event), &query.filter, limit)
+            }
+            Direction::Backward => {
+                let end = query.after.map_or(Bound::Unbounded, Bound::Excluded);
+                let events = self.events.range::<Position, _>((Bound::Unbounded, end)).rev();
+                scan(events.map(|(_, event)| event), &query.filter, limit)
+            }
+        }
+    }
+
+    pub(super) fn work(&self, key: &Key) -> Option<WorkRow> {
+        self.work.get(key).cloned()
+    }
+
+    pub(super) fn works(&self, filter: &WorkFilter, after: Option<&Key>, limit: usize) -> PageOf<WorkRow> {
+        let rows = self.work.range::<Key, _>((beyond(after), Bound::Unbounded));
+        let rows = rows.map(|(_, row)| row).filter(|row| filter.matches(row)).cloned();
+        PageOf::of(rows.take(limit + 1).collect(), limit, |row| row.key.clone())
+    }
+
+    pub(super) fn count_work(&self, filter: &WorkFilter) -> u64 {
+        self.work.values().filter(|row| filter.matches(row)).count() as u64
+    }
+}
+
+fn beyond(after: Option<&Key>) -> Bound<&Key> {
+    after.map_or(Bound::Unbounded, Bound::Excluded)
+}
+
+fn info(key: &Key, row: &StreamRow) -> StreamInfo {
+    StreamInfo { key: key.clone(), head: row.head, closed_at: row.closed_at }
+}
+
+fn scan<'a>(events: impl Iterator<Item = &'a Event>, filter: &EventFilter, limit: usize) -> EventPage {
+    let mut page = EventPage { events: Vec::new(), scanned_to: None, end: true };
+    for event in events {
+        if page.events.len() == limit {
+            page.end = false;
+            break;
+        }
+        page.scanned_to = Some(event.position);
+        if filter.matches(event) {
+            page.events.push(event.clone());
+        }
+    }
+    page
+}

@@ -1,0 +1,50 @@
+//! Tidelock keeps application state correct while many tasks, processes and machines work on it at once.
+//!
+//! Three nouns and one write: *facts* are events in streams, *state* is versioned documents, *work* is rows that one
+//! worker at a time may hold. [`Store::apply`] changes any of them in one batch, all or nothing.
+//!
+//! ```
+//! use tidelock::prelude::*;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = MemoryStore::new();
+//! let order = Key::new("order", ["o-1"])?;
+//! let stock = Key::new("stock", ["apples"])?;
+//! store.apply(Batch::new().put(&stock, Expect::Absent, Payload::from_json(r#"{"left": 10}"#)?)).await?;
+//!
+//! // The event, the state it changes and the work it causes commit together, or not at all.
+//! let placed = NewEvent::new("OrderPlaced".parse()?, Payload::of(&3)?);
+//! let batch = Batch::new()
+//!     .append(&order, Expect::Absent, [placed])
+//!     .merge(&stock, [Delta::inc("/left", -3)])
+//!     .enqueue(NewWork::once(Key::new("mail", ["o-1"])?, "mails".parse()?));
+//! let receipt = store.apply(batch).await?;
+//! assert_eq!(receipt.documents[0].version, DocVersion(2));
+//! # Ok(())
+//! # }
+//! ```
+
+pub use tidelock_core::store::Store;
+pub use tidelock_core::{clock, error, id, key, model, payload, store};
+
+#[cfg(feature = "sqlite")]
+pub use tidelock_sqlite as sqlite;
+
+/// Everything that a program usually needs: `use tidelock::prelude::*`.
+pub mod prelude {
+    pub use tidelock_core::clock::{Clock, Due, ManualClock, SystemClock, Timestamp};
+    pub use tidelock_core::error::{Explain, Outcome, Retry};
+    pub use tidelock_core::id::{
+        DocVersion, EventId, EventType, Fence, Lane, OpId, Owner, Position, Priority, StreamVersion,
+    };
+    pub use tidelock_core::key::{Arg, Key, KeyPrefix};
+    pub use tidelock_core::payload::Payload;
+    pub use tidelock_core::store::{
+        ApplyError, Batch, Claim, Claimed, Delta, Expect, Grant, Lease, LogQuery, MemoryStore, NewEvent, NewWork,
+        Page, Receipt, Refusal, SharedStore, Store, StoreError, StreamQuery,
+    };
+
+    #[cfg(feature = "sqlite")]
+    pub use tidelock_sqlite::{Options as SqliteOptions, SqliteStore};
+}
