@@ -3,6 +3,8 @@
 //! Each operation has a small enum of its own; all of them implement [`Explain`]. Every code has a page in
 //! `crates/core/errors/`, which the book shows and `tidelock explain CODE` prints.
 
+pub mod pages;
+
 use std::fmt;
 use std::time::Duration;
 

@@ -1,11 +1,54 @@
-//! The Tidelock store on SQLite.
+//! The Tidelock store on SQLite: one file, many tasks, many processes.
+//!
+//! One writer thread gives callers that write at the same time one transaction and one flush (group commit); a pool
+//! of readers never waits for it. Several processes may share the file. The file is in WAL mode with
+//! `synchronous = FULL`, read back at open, unless [`Options::durability`] says otherwise.
+//!
+//! ```
+//! use tidelock_core::store::{Batch, Expect, Store};
+//! use tidelock_core::{key::Key, payload::Payload};
+//! use tidelock_sqlite::{Options, SqliteStore};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("shop.db");
+//! let store = SqliteStore::open(&path, Options::default()).await?;
+//! let cart = Key::new("cart", ["user-17"])?;
+//! store.apply(Batch::new().put(&cart, Expect::Absent, Payload::of(&["apples"])?)).await?;
+//! assert!(store.document(&cart).await?.is_some());
+//! # Ok(())
+//! # }
+//! ```
+
+mod checkpoint;
+mod claim;
+mod ending;
+mod error;
+mod flush;
+mod migrate;
+mod open;
+mod queue;
+mod read;
+mod readers;
+mod rows;
+mod session;
+mod store;
+mod sweep;
+mod transaction;
+mod watch;
+mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidelock_core::clock::{Clock, SystemClock};
-use tidelock_core::store::{Durability, StoreError};
+use tidelock_core::store::{Durability, StoreError, StoreErrorKind};
+
+pub use rusqlite;
+pub use store::{SqliteStore, Stats};
+pub use transaction::apply_in;
 
 /// How a store is opened. Every field has a default that is safe.
 #[derive(Clone, Debug)]
@@ -24,6 +67,9 @@ pub struct Options {
     pub max_bytes: Option<u64>,
     /// Whether a file that does not exist is created. Default: yes.
     pub create: bool,
+    /// Whether Tidelock's tables may be added to a database that holds another application's. Default: no, so that a
+    /// mistaken path changes nothing. Turn it on to commit your own tables together with a batch ([`apply_in`]).
+    pub shared: bool,
 }
 
 impl Default for Options {
@@ -36,24 +82,16 @@ impl Default for Options {
             readers: 4,
             max_bytes: None,
             create: true,
+            shared: false,
         }
     }
 }
 
-/// A store in one SQLite file.
-#[derive(Clone, Debug)]
-pub struct SqliteStore {}
+pub(crate) fn closed(path: &Path) -> StoreError {
+    let what = format!("using the SQLite database {}", path.display());
+    StoreError::new(StoreErrorKind::Closed, what, "the store was closed")
+}
 
-impl SqliteStore {
-    /// Opens a store, creating or migrating the file where needed.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the file cannot be opened, is no Tidelock database, or is newer than this program.
-    pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
-        let _ = (path.as_ref(), options);
-        Ok(Self {})
-    }
-
-    /// Finishes what is queued and closes the file. Calls that come later fail as closed.
-    pub async fn close(&self) {}
+pub(crate) fn no_thread(error: &std::io::Error) -> StoreError {
+    StoreError::new(StoreErrorKind::CannotOpen, "starting a thread of the SQLite store", error.to_string())
 }

@@ -1,15 +1,62 @@
-//! The conformance kit of Tidelock.
+#![doc = include_str!("../README.md")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "a kit fails by panicking, and says on the terminal what it ran"
+)]
 
+mod conn;
+pub mod cases;
+pub mod crash;
+pub mod differential;
+mod dump;
+mod env;
+mod expect;
+mod make;
+pub mod process;
+mod rng;
+mod run;
+
+/// What nearly every case needs.
+pub(crate) mod prelude {
+    pub(crate) use std::time::Duration;
+
+    pub(crate) use serde_json::json;
+    pub(crate) use tidelock_core::clock::{Due, Timestamp};
+    pub(crate) use tidelock_core::error::{Explain as _, InvalidInput, Outcome, Retry};
+    pub(crate) use tidelock_core::id::{DocVersion, EventId, OpId, Position, Priority, StreamVersion};
+    pub(crate) use tidelock_core::key::{Arg, Key, KeyPrefix};
+    pub(crate) use tidelock_core::store::*;
+
+    pub(crate) use crate::conn::Conn;
+    pub(crate) use crate::dump::Dump;
+    pub(crate) use crate::env::Env;
+    pub(crate) use crate::expect::*;
+    pub(crate) use crate::make::*;
+}
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tidelock_core::clock::{Clock, ManualClock};
 use tidelock_core::store::Store;
 
+pub use conn::Conn;
+pub use dump::Dump;
+pub use env::Env;
+pub use process::run_child;
+pub use run::{print_summary, run_case};
+
 /// A backend under test: a factory of empty databases.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// The name, for messages.
+    /// The name, for messages. Two backends in one test program need two names.
     fn name(&self) -> &'static str;
 
     /// A new, empty database that nobody else uses, whose connections run on `clock`.
@@ -43,4 +90,41 @@ pub trait Database: Send + Sync {
 
     /// How another process finds the database.
     fn address(&self) -> Option<String>;
+}
+
+/// A case that runs.
+type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// One case of the kit.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// Its number in the list of conformance cases, for example `T10`. Several cases may share one.
+    pub number: &'static str,
+    /// The name of its test.
+    pub name: &'static str,
+    /// The file that it stands in.
+    pub section: &'static str,
+    /// What it promises.
+    pub doc: &'static str,
+    run: for<'a> fn(&'a Env) -> Running<'a>,
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.number, self.name, self.doc)
+    }
+}
+
+include!(concat!(env!("OUT_DIR"), "/cases.rs"));
+
+/// The test that the kit starts in processes of its own. [`conformance!`] contains it; a test program that calls
+/// [`crash::round`] without the rest of the kit needs this line.
+#[macro_export]
+macro_rules! child {
+    ($backend:expr) => {
+        #[test]
+        fn tidelock_tck_child() {
+            $crate::run_child(::std::boxed::Box::new($backend));
+        }
+    };
 }

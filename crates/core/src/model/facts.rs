@@ -10,9 +10,9 @@ use foldhash::{HashMap, HashMapExt as _};
 
 use super::batch::{Batch, Effect, Selection};
 use super::rows::{DocumentRow, Event, StreamRow, WorkRow};
-use crate::clock::Timestamp;
 use crate::id::{DocVersion, EventId, Fence, Position};
 use crate::key::Key;
+use crate::payload::Payload;
 
 /// Numbers that belong to the store as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +125,8 @@ pub struct Facts {
     pub counters: Counters,
     undo: Vec<Before>,
     added: Vec<Event>,
+    /// Bytes of payloads that were put into slots since the last [`Facts::forget`].
+    weight: usize,
 }
 
 impl std::fmt::Debug for Facts {
@@ -144,6 +146,12 @@ impl Facts {
     #[must_use]
     pub fn len(&self) -> usize {
         self.streams.len() + self.documents.len() + self.work.len() + self.events_by_id.len()
+    }
+
+    /// Roughly how many bytes of payloads the slots hold: what was put into them since they were last forgotten.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.weight
     }
 
     /// Whether no slot is filled.
@@ -187,11 +195,13 @@ impl Facts {
 
     /// Fills a document's slot with what the store holds.
     pub fn load_document(&mut self, key: Key, row: Option<DocumentRow>) {
+        self.weigh_document(row.as_ref());
         self.documents.insert(key, row);
     }
 
     /// Fills a work row's slot with what the store holds.
     pub fn load_work(&mut self, key: Key, row: Option<WorkRow>) {
+        self.weigh_work(row.as_ref());
         self.work.insert(key, row.map(Box::new));
     }
 
@@ -232,13 +242,24 @@ impl Facts {
     }
 
     pub(super) fn set_document(&mut self, key: &Key, row: DocumentRow) {
+        self.weigh_document(Some(&row));
         let before = self.documents.insert(key.clone(), Some(row)).flatten();
         self.undo.push(Before::Document(key.clone(), before));
     }
 
     pub(super) fn set_work(&mut self, key: &Key, row: Option<WorkRow>) {
+        self.weigh_work(row.as_ref());
         let before = self.work.insert(key.clone(), row.map(Box::new)).flatten();
         self.undo.push(Before::Work(key.clone(), before));
+    }
+
+    fn weigh_document(&mut self, row: Option<&DocumentRow>) {
+        let bytes = row.and_then(|row| row.value.as_ref()).map_or(0, Payload::len);
+        self.weight = self.weight.saturating_add(bytes);
+    }
+
+    fn weigh_work(&mut self, row: Option<&WorkRow>) {
+        self.weight = self.weight.saturating_add(row.map_or(0, |row| row.payload.len()));
     }
 
     pub(super) fn add_event(&mut self, event: Event) {
@@ -265,12 +286,6 @@ impl Facts {
         self.counters = mark.counters;
     }
 
-    /// Whether the mark still stands for the present state.
-    #[must_use]
-    pub fn unchanged_since(&self, mark: &Mark) -> bool {
-        self.undo.len() == mark.undo && self.added.len() == mark.events && self.counters == mark.counters
-    }
-
     /// Everything that changed since the last time, each row once, and forgets how to undo it.
     pub fn take_changes(&mut self) -> Changes {
         let mut changes = Changes { events: mem::take(&mut self.added), ..Changes::default() };
@@ -286,11 +301,5 @@ impl Facts {
             keys.dedup();
         }
         changes
-    }
-
-    /// Whether a document is there at `now`, for reports.
-    #[must_use]
-    pub fn document_visible(&self, key: &Key, now: Timestamp) -> bool {
-        self.document(key).is_some_and(|row| row.visible(key, now).is_some())
     }
 }

@@ -12,13 +12,20 @@ use crate::id::{Fence, Owner};
 
 /// From when on a lane's claim may take the row: its due time, or the end of its lease if that is later. `None`
 /// while it is blocked or rests. This is the fact that backends index.
+///
+/// What was asked for during a lease counts like a due time: if the holder dies, nobody else will remember it.
 #[must_use]
 pub fn ready_at(row: &WorkRow) -> Option<Timestamp> {
     if row.blocked.is_some() {
         return None;
     }
-    let due = row.due?;
+    let due = asked_for(row)?;
     Some(row.lease.as_ref().map_or(due, |lease| lease.until.max(due)))
+}
+
+/// The earliest instant that anybody asked for.
+fn asked_for(row: &WorkRow) -> Option<Timestamp> {
+    row.due.into_iter().chain(row.woken).min()
 }
 
 /// Who keeps `owner` from having the row by name: the present holder, unless its lease has ended or it is `owner`.
@@ -34,6 +41,7 @@ pub fn grant(row: &mut WorkRow, owner: &Owner, fence: Fence, ttl: Duration, now:
         row.takeovers = row.takeovers.saturating_add(1);
     }
     row.attempts = row.attempts.saturating_add(1);
+    row.due = asked_for(row);
     row.woken = None;
     row.lease = Some(LeaseRow { owner: owner.clone(), fence, since: now, until: now.after(ttl) });
 }

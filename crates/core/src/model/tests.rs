@@ -1,1 +1,86 @@
-//! Properties of the pure decisions.
+//! The pure decisions, by the thousand: no clock, no task, no database.
+
+mod claim;
+mod commit;
+mod delta;
+mod lease;
+mod pattern;
+mod retry;
+
+use std::time::Duration;
+
+use super::batch::{Batch, NewWork};
+use super::commit::{Stop, decide};
+use super::facts::{Counters, Facts, Footprint};
+use super::receipt::Receipt;
+use super::refusal::Refusal;
+use super::rows::{Lease, WorkRow};
+use crate::clock::Timestamp;
+use crate::id::{Fence, Lane, Owner};
+use crate::key::Key;
+
+pub(super) const NOW: Timestamp = Timestamp::from_micros(1_000_000);
+pub(super) const TTL: Duration = Duration::from_micros(100);
+
+pub(super) fn at(micros: i64) -> Timestamp {
+    Timestamp::from_micros(micros)
+}
+
+pub(super) fn key(name: &str) -> Key {
+    Key::single(name).unwrap()
+}
+
+pub(super) fn lane() -> Lane {
+    Lane::new("lane").unwrap()
+}
+
+pub(super) fn owner(name: &str) -> Owner {
+    Owner::new(name).unwrap()
+}
+
+/// A store of one decision: fills the slots that a batch needs and decides.
+pub(super) struct Desk {
+    pub(super) facts: Facts,
+}
+
+impl Desk {
+    pub(super) fn new() -> Self {
+        Self { facts: Facts::new(Counters::default()) }
+    }
+
+    pub(super) fn apply(&mut self, batch: &Batch, now: Timestamp) -> Result<Receipt, Refusal> {
+        let needs = Footprint::of(batch);
+        for k in needs.streams.into_iter().filter(|k| !self.facts.knows_stream(k)).collect::<Vec<_>>() {
+            self.facts.load_stream(k, None);
+        }
+        for k in needs.documents.into_iter().filter(|k| !self.facts.knows_document(k)).collect::<Vec<_>>() {
+            self.facts.load_document(k, None);
+        }
+        for k in needs.work.into_iter().filter(|k| !self.facts.knows_work(k)).collect::<Vec<_>>() {
+            self.facts.load_work(k, None);
+        }
+        for id in batch.event_ids() {
+            self.facts.load_event_id(id, None);
+        }
+        match decide(&mut self.facts, batch, &[], now) {
+            Ok(receipt) => Ok(receipt),
+            Err(Stop::Refused(refusal)) => Err(*refusal),
+            Err(Stop::NeedEventIds(_)) => panic!("ids were loaded"),
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, name: &str, now: Timestamp) {
+        self.apply(&Batch::new().enqueue(NewWork::once(key(name), lane())), now).unwrap();
+    }
+
+    /// Claims a row by name and returns what its holder shows.
+    pub(super) fn claim(&mut self, name: &str, who: &str, now: Timestamp) -> Option<Lease> {
+        let (key, owner) = (key(name), owner(who));
+        let row = super::claim::grant_named(&mut self.facts, &key, None, &owner, TTL, now).ok()?;
+        Some(Lease { key, fence: row.lease.map_or(Fence(0), |l| l.fence) })
+    }
+
+    pub(super) fn row(&self, name: &str) -> &WorkRow {
+        self.facts.work(&key(name)).unwrap()
+    }
+}

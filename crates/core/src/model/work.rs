@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::batch::{Expect, NewWork, Operation, Selection, WorkFilter};
 use super::commit::Step;
 use super::lease;
+use super::limits::ERROR_BYTES;
 use super::refusal::Refusal;
 use super::rows::{Blocked, Lease, Lifetime, WorkRow};
 use crate::clock::{Due, Timestamp};
@@ -159,11 +160,11 @@ fn finished(mut row: WorkRow, how: Finish<'_>, now: Timestamp) -> Option<WorkRow
         }
         Finish::Fail(error, due) => {
             row.due = Some(due.resolve(now));
-            row.last_error = Some(error.to_owned());
+            row.last_error = Some(cut(error));
         }
         Finish::Block(reason) => {
-            row.blocked = Some(Blocked { reason: reason.to_owned(), since: now });
-            row.last_error = Some(reason.to_owned());
+            row.blocked = Some(Blocked { reason: cut(reason), since: now });
+            row.last_error = Some(cut(reason));
         }
         Finish::Release => {
             row.due = row.woken.map_or(row.due, |woken| earlier(row.due, woken));
@@ -173,6 +174,11 @@ fn finished(mut row: WorkRow, how: Finish<'_>, now: Timestamp) -> Option<WorkRow
     row.woken = None;
     row.lease = None;
     Some(row)
+}
+
+/// An error as it is kept: a worker must be able to report a failure, however long its message is.
+fn cut(text: &str) -> String {
+    text.get(..text.floor_char_boundary(ERROR_BYTES)).unwrap_or(text).to_owned()
 }
 
 pub(super) fn operate(step: Step<'_>, selection: &Selection, operation: Operation, selected: &[Key]) {

@@ -1,0 +1,31 @@
+//! The page of every error code, as `tidelock explain CODE` prints it and the book shows it.
+//!
+//! The pages are the files in `crates/core/errors/`; this list and that directory are kept equal by `cargo xtask tidy`.
+
+/// Pairs each code with its page.
+macro_rules! pages {
+    ($($code:literal),* $(,)?) => {
+        &[$(($code, include_str!(concat!("../../errors/", $code, ".md")))),*]
+    };
+}
+
+const PAGES: &[(&str, &str)] = pages![
+    "TL0101", "TL0102", "TL0103", "TL0104", "TL0105", "TL0201", "TL0202", "TL0203", "TL0204", "TL0205",
+    "TL0206", "TL0207", "TL0208", "TL0301", "TL0302", "TL0303", "TL0304", "TL0305", "TL0306", "TL0307",
+    "TL0401", "TL0402", "TL0403", "TL0404", "TL0405",
+];
+
+/// The page of a code, in Markdown; `None` when there is no such code. Lower case is fine.
+#[must_use]
+pub fn page(code: &str) -> Option<&'static str> {
+    PAGES.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)).map(|(_, page)| *page)
+}
+
+/// Every code with its page, in the order of the codes.
+#[must_use]
+pub fn all() -> &'static [(&'static str, &'static str)] {
+    PAGES
+}
+
+#[cfg(test)]
+mod tests;

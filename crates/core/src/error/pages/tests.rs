@@ -1,0 +1,150 @@
+//! Every code has a page with the same sections, and the example on it is the message that programs print.
+
+use super::{all, page};
+use crate::clock::Timestamp;
+use crate::error::{Explain, InvalidInput};
+use crate::id::{DocVersion, Fence, Owner, StreamVersion};
+use crate::key::Key;
+use crate::model::batch::Expect;
+use crate::model::pattern::Pattern;
+use crate::model::refusal::{DocumentFound, Holder, Refusal, StreamFound};
+use crate::model::rows::LeaseRow;
+use crate::payload::Payload;
+use crate::store::{StoreError, StoreErrorKind};
+
+#[test]
+fn each_page_begins_with_its_code_and_has_every_section() {
+    for (code, text) in all() {
+        assert!(text.starts_with(&format!("# {code}: ")), "{code} begins with another title");
+        for section in ["## What happened", "## Why", "## What to do", "## Example message"] {
+            assert_eq!(text.matches(section).count(), 1, "{code}: section {section:?}");
+        }
+    }
+}
+
+#[test]
+fn codes_are_sorted_and_unique() {
+    assert!(all().is_sorted_by(|(a, _), (b, _)| a < b));
+}
+
+#[test]
+fn a_page_is_found_in_either_case_and_others_are_not() {
+    assert_eq!(page("TL0202"), page("tl0202"));
+    assert!(page("TL0202").is_some_and(|text| text.contains("a document is not as expected")));
+    assert_eq!(page("TL9999"), None);
+    assert_eq!(page(""), None);
+}
+
+#[test]
+fn each_example_is_the_real_message() {
+    let mut checked = Vec::new();
+    for error in invalid().into_iter().chain(refusals()).chain(failures()) {
+        let code = error.code().as_str();
+        let text = page(code).unwrap_or_else(|| panic!("{code} has no page"));
+        let (_, example) = text.split_once("## Example message\n\n```text\n").unwrap();
+        assert_eq!(example, format!("{error}\n```\n"), "{code}");
+        checked.push(code);
+    }
+    checked.sort_unstable();
+    let codes: Vec<&str> = all().iter().map(|(code, _)| *code).collect();
+    assert_eq!(checked, codes);
+}
+
+type Examples = Vec<Box<dyn Explain>>;
+
+fn key(text: &str) -> Key {
+    text.parse().unwrap()
+}
+
+fn invalid() -> Examples {
+    let limit = crate::model::limits::PAYLOAD_BYTES;
+    let what = "the payload length in bytes";
+    vec![
+        Box::new("cart(user-17)".parse::<Key>().unwrap_err()),
+        Box::new(Payload::from_json("{a: 1}").unwrap_err()),
+        Box::new(Owner::new("").unwrap_err()),
+        Box::new(Pattern::new("^mail(").unwrap_err()),
+        Box::new(InvalidInput::Limit {
+            what,
+            subject: key(r#"cart("user-17")"#).to_string(),
+            found: limit + 1,
+            limit,
+        }),
+    ]
+}
+
+fn refusals() -> Examples {
+    let (order, cart, mail) = (key(r#"order("o-1")"#), key(r#"cart("user-17")"#), key(r#"mail("o-1")"#));
+    let until = Timestamp::from_micros(1_000_000_060_000_000);
+    let owner = Owner::new("worker-2").unwrap();
+    let held = LeaseRow { owner, fence: Fence(9), since: until, until };
+    let all = [
+        Refusal::Stream {
+            index: 0,
+            stream: order.clone(),
+            expected: Expect::Exact(StreamVersion(3)),
+            found: StreamFound::At(StreamVersion(5)),
+        },
+        Refusal::Document {
+            index: 0,
+            key: cart.clone(),
+            expected: Expect::Exact(DocVersion(3)),
+            found: Box::new(DocumentFound::Gone(DocVersion(4))),
+        },
+        Refusal::Work { index: 2, key: mail.clone(), exists: true },
+        Refusal::Fenced { index: 1, key: mail, fence: Fence(7), holder: Box::new(Holder::Held(held)) },
+        Refusal::StreamClosed { index: 0, stream: order.clone(), head: Some(StreamVersion(4)) },
+        Refusal::NotFound { index: 0, key: cart.clone() },
+        Refusal::Delta {
+            index: 0,
+            key: cart,
+            path: "/total".to_owned(),
+            needed: "a number",
+            found: "a text".to_owned(),
+        },
+        Refusal::EventIdReused {
+            index: 0,
+            id: "019a8f3e-7c1d-7000-8000-000000000001".parse().unwrap(),
+            stream: order,
+            version: StreamVersion(0),
+            reason: "it has another type or payload",
+        },
+    ];
+    all.into_iter().map(|refusal| Box::new(refusal) as Box<dyn Explain>).collect()
+}
+
+fn failures() -> Examples {
+    use StoreErrorKind as Kind;
+    let all = [
+        (Kind::Busy, "waiting to write the SQLite database", "another process held it for 30s"),
+        (Kind::Full, "using the SQLite database", "database or disk is full (SQLite code 13)"),
+        (Kind::ReadOnly, "opening the SQLite database shop.db", "the file may not be written by this user"),
+        (Kind::Corrupt, "using the SQLite database", "database disk image is malformed (SQLite code 11)"),
+        (Kind::Io, "committing to the SQLite database", "disk I/O error (SQLite code 1034)"),
+        (Kind::Closed, "using the SQLite database shop.db", "the store was closed"),
+        (Kind::Bug, "deciding a batch", "2 event ids were not loaded"),
+        (Kind::CannotOpen, "opening the SQLite database data/shop.db", "the directory data does not exist"),
+        (
+            Kind::SchemaTooNew,
+            "opening the SQLite database shop.db",
+            "the schema has version 3, written by tidelock 0.4.0; this program knows versions up to 1",
+        ),
+        (
+            Kind::ForeignDatabase,
+            "opening the SQLite database app.db",
+            r#"the file holds another application's tables, "users" among them, and none of Tidelock's; Options::shared puts both into one file"#,
+        ),
+        (
+            Kind::SettingNotInForce,
+            "opening the SQLite database shop.db",
+            "journal_mode was set to wal and reads back as delete",
+        ),
+        (
+            Kind::Migration,
+            "opening the SQLite database shop.db",
+            "table tidelock_leases already exists (SQLite code 1)",
+        ),
+    ];
+    let error = |(kind, what, detail)| Box::new(StoreError::new(kind, what, detail)) as Box<dyn Explain>;
+    all.into_iter().map(error).collect()
+}

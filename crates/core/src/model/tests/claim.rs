@@ -1,0 +1,50 @@
+//! What is handed out: by urgency, but never without a share for the oldest.
+
+use super::super::claim::{Candidate, choose};
+use super::*;
+use crate::id::Priority;
+
+fn candidate(name: &str, level: u8, ready: i64, seq: u64) -> Candidate {
+    Candidate { key: key(name), priority: Priority::new(level).unwrap(), ready_at: at(ready), seq }
+}
+
+fn names(keys: &[Key]) -> Vec<String> {
+    keys.iter().map(Key::to_string).collect()
+}
+
+#[test]
+fn urgent_first_then_oldest_then_first_created() {
+    let all = vec![
+        candidate("b", 5, 10, 2),
+        candidate("a", 5, 10, 1),
+        candidate("late-urgent", 9, 20, 3),
+        candidate("old", 5, 1, 4),
+    ];
+    let chosen = choose(all, 3, Fence(1));
+    assert_eq!(names(&chosen), ["late-urgent", "old", "a"]);
+}
+
+#[test]
+fn a_quarter_goes_by_age_so_that_urgent_work_starves_nobody() {
+    let mut all: Vec<Candidate> = (0..8).map(|i| candidate(&format!("u{i}"), 9, 100 + i, i as u64)).collect();
+    all.push(candidate("patient", 0, 1, 99));
+    assert!(names(&choose(all.clone(), 4, Fence(1))).contains(&"patient".to_owned()));
+    // A worker that takes one at a time comes to the oldest within four claims.
+    let turns = (1..=4).filter(|turn| names(&choose(all.clone(), 1, Fence(*turn))) == ["patient"]);
+    assert_eq!(turns.count(), 1);
+}
+
+#[test]
+fn never_more_than_asked_for_and_never_twice() {
+    let all: Vec<Candidate> =
+        (0..20).map(|i| candidate(&format!("k{i}"), (i % 10) as u8, i, i as u64)).collect();
+    for limit in 0..25 {
+        for turn in 0..5 {
+            let chosen = choose(all.clone(), limit, Fence(turn));
+            let mut unique = chosen.clone();
+            unique.sort();
+            unique.dedup();
+            assert_eq!((chosen.len(), unique.len()), (limit.min(20), limit.min(20)));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Batches: all or nothing, in order, and a refusal leaves no trace.
+
+use proptest::prelude::*;
+
+use super::super::batch::{Batch, Expect, NewEvent, NewWork};
+use super::super::delta::Delta;
+use super::super::refusal::{DocumentFound, Refusal};
+use super::*;
+use crate::id::{DocVersion, EventType, StreamVersion};
+use crate::payload::Payload;
+
+fn event() -> NewEvent {
+    NewEvent::new(EventType::new("E").unwrap(), Payload::null())
+}
+
+fn number(n: i64) -> Payload {
+    Payload::of(&n).unwrap()
+}
+
+#[test]
+fn t6_a_refused_batch_leaves_no_trace() {
+    let mut desk = Desk::new();
+    desk.apply(&Batch::new().put(&key("d"), Expect::Absent, number(1)), NOW).unwrap();
+    let counters = desk.facts.counters;
+    let batch = Batch::new()
+        .append(&key("s"), Expect::Absent, [event(), event()])
+        .put(&key("d"), Expect::Exact(DocVersion(1)), number(2))
+        .merge(&key("d"), [Delta::inc("", 5)])
+        .enqueue(NewWork::once(key("w"), lane()))
+        .close(&key("s2"), Expect::Any)
+        .put(&key("d"), Expect::Exact(DocVersion(9)), number(3));
+    let refusal = desk.apply(&batch, NOW).unwrap_err();
+    let Refusal::Document { index: 5, found, .. } = refusal else { panic!("{refusal}") };
+    assert!(matches!(*found, DocumentFound::Present(d) if d.version == DocVersion(3)));
+    assert_eq!(desk.facts.counters, counters);
+    assert_eq!(desk.facts.document(&key("d")).unwrap().version, DocVersion(1));
+    assert!(desk.facts.stream(&key("s")).is_none() && desk.facts.work(&key("w")).is_none());
+    assert!(desk.facts.take_changes().events.is_empty());
+}
+
+#[test]
+fn t3_a_version_never_comes_back() {
+    let mut desk = Desk::new();
+    let put = |e| Batch::new().put(&key("d"), e, number(1));
+    desk.apply(&put(Expect::Absent), NOW).unwrap();
+    desk.apply(&Batch::new().delete(&key("d"), Expect::Exact(DocVersion(1))), NOW).unwrap();
+    let receipt = desk.apply(&put(Expect::Absent), NOW).unwrap();
+    assert_eq!(receipt.documents[0].version, DocVersion(3));
+    assert!(desk.apply(&put(Expect::Exact(DocVersion(1))), NOW).is_err());
+    // Swept tombstones raise the floor for keys that nobody remembers.
+    desk.facts.counters.document_floor = DocVersion(7);
+    let receipt = desk.apply(&Batch::new().put(&key("new"), Expect::Absent, number(1)), NOW).unwrap();
+    assert_eq!(receipt.documents[0].version, DocVersion(8));
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Append(u8, Option<u64>),
+    Put(u8, Option<u64>),
+    Delete(u8),
+    Inc(u8),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        (0..3u8, proptest::option::of(0..6u64)).prop_map(|(k, v)| Op::Append(k, v)),
+        (0..3u8, proptest::option::of(0..6u64)).prop_map(|(k, v)| Op::Put(k, v)),
+        (0..3u8).prop_map(Op::Delete),
+        (0..3u8).prop_map(Op::Inc),
+    ]
+}
+
+fn batch_of(ops: &[Op]) -> Batch {
+    let name = |k: &u8| key(&format!("k{k}"));
+    ops.iter().fold(Batch::new(), |batch, op| match op {
+        Op::Append(k, v) => {
+            batch.append(&name(k), v.map_or(Expect::Any, |v| Expect::Exact(StreamVersion(v))), [event()])
+        }
+        Op::Put(k, v) => {
+            batch.put(&name(k), v.map_or(Expect::Any, |v| Expect::Exact(DocVersion(v))), number(1))
+        }
+        Op::Delete(k) => batch.delete(&name(k), Expect::Any),
+        Op::Inc(k) => batch.merge(&name(k), [Delta::inc("", 1)]),
+    })
+}
+
+proptest! {
+    /// Whatever is asked, versions and positions rise without holes, and what is refused might as well not have been.
+    #[test]
+    fn o4_versions_have_no_holes(batches in proptest::collection::vec(proptest::collection::vec(op(), 1..5), 1..40)) {
+        let mut desk = Desk::new();
+        let mut mirror = Desk::new();
+        let mut events = Vec::new();
+        for ops in &batches {
+            let batch = batch_of(ops);
+            if let Ok(receipt) = desk.apply(&batch, NOW) {
+                prop_assert_eq!(receipt, mirror.apply(&batch, NOW).unwrap());
+            }
+            events.extend(desk.facts.take_changes().events);
+        }
+        prop_assert_eq!(desk.facts.counters, mirror.facts.counters);
+        for (i, event) in events.iter().enumerate() {
+            prop_assert_eq!(event.position.0, i as u64 + 1);
+            let earlier = events[..i].iter().filter(|e| e.stream == event.stream).count();
+            prop_assert_eq!(event.version.0, earlier as u64);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Leases: one boundary for everybody, attempts that count at the claim, fences that only rise.
+
+use super::super::batch::{Batch, NewWork, Operation, Selection};
+use super::super::lease::ready_at;
+use super::super::refusal::{Holder, Refusal};
+use super::*;
+use crate::clock::Due;
+use crate::id::Position;
+
+#[test]
+fn k4_the_end_of_a_lease_belongs_to_the_others() {
+    let mut desk = Desk::new();
+    desk.enqueue("w", NOW);
+    desk.claim("w", "a", NOW).unwrap();
+    let until = NOW.after(TTL);
+    assert_eq!(desk.claim("w", "b", at(until.as_micros() - 1)), None);
+    assert!(desk.claim("w", "b", until).is_some());
+    assert_eq!(desk.row("w").takeovers, 1);
+}
+
+#[test]
+fn k3_a_stale_fence_may_do_nothing_at_all() {
+    let mut desk = Desk::new();
+    desk.enqueue("w", NOW);
+    let stale = desk.claim("w", "a", NOW).unwrap();
+    let fresh = desk.claim("w", "b", NOW.after(TTL)).unwrap();
+    let before = desk.row("w").clone();
+    let b = Batch::new;
+    let attempts = [
+        b().ack(&stale),
+        b().advance(&stale, Position(9)),
+        b().defer(&stale, Due::Now),
+        b().fail(&stale, "x", Due::Now),
+        b().block(&stale, "x"),
+        b().renew(&stale, TTL),
+        b().release(&stale),
+        b().guard_lease(&stale),
+        b().enqueue(NewWork::once(key("other"), lane())).guard_lease(&stale),
+    ];
+    for batch in attempts {
+        let refusal = desk.apply(&batch, NOW.after(TTL)).unwrap_err();
+        assert!(
+            matches!(&refusal, Refusal::Fenced { holder, .. } if matches!(**holder, Holder::Held(_))),
+            "{refusal}"
+        );
+        assert_eq!(*desk.row("w"), before);
+        assert!(desk.facts.work(&key("other")).is_none());
+    }
+    desk.apply(&b().ack(&fresh), NOW.after(TTL)).unwrap();
+}
+
+#[test]
+fn an_ended_lease_is_its_holders_until_somebody_takes_it() {
+    let mut desk = Desk::new();
+    desk.enqueue("w", NOW);
+    let lease = desk.claim("w", "a", NOW).unwrap();
+    let late = NOW.after(TTL * 10);
+    desk.apply(&Batch::new().renew(&lease, TTL), late).unwrap();
+    assert_eq!(ready_at(desk.row("w")), Some(late.after(TTL)));
+    desk.apply(&Batch::new().ack(&lease), late).unwrap();
+}
+
+#[test]
+fn attempts_count_at_the_claim_and_only_progress_or_patience_gives_them_back() {
+    let mut desk = Desk::new();
+    desk.enqueue("w", NOW);
+    let again = |desk: &mut Desk| desk.claim("w", "a", NOW).unwrap();
+    let lease = again(&mut desk);
+    assert_eq!(desk.row("w").attempts, 1);
+    desk.apply(&Batch::new().fail(&lease, "no", Due::Now), NOW).unwrap();
+    let lease = again(&mut desk);
+    assert_eq!((desk.row("w").attempts, desk.row("w").last_error.as_deref()), (2, Some("no")));
+    desk.apply(&Batch::new().defer(&lease, Due::Now), NOW).unwrap();
+    let lease = again(&mut desk);
+    assert_eq!(desk.row("w").attempts, 2);
+    desk.apply(&Batch::new().release(&lease), NOW).unwrap();
+    let lease = again(&mut desk);
+    assert_eq!(desk.row("w").attempts, 2);
+    desk.apply(&Batch::new().advance(&lease, Position(3)), NOW).unwrap();
+    assert_eq!((desk.row("w").attempts, desk.row("w").position), (1, Some(Position(3))));
+}
+
+#[test]
+fn a_wake_during_a_lease_is_never_lost() {
+    let mut desk = Desk::new();
+    desk.enqueue("w", NOW);
+    let lease = desk.claim("w", "a", NOW).unwrap();
+    desk.enqueue("w", at(NOW.as_micros() + 5));
+    desk.apply(&Batch::new().ack(&lease), at(NOW.as_micros() + 9)).unwrap();
+    assert_eq!(desk.row("w").due, Some(at(NOW.as_micros() + 5)));
+    let lease = desk.claim("w", "a", at(NOW.as_micros() + 9)).unwrap();
+    desk.apply(&Batch::new().ack(&lease), at(NOW.as_micros() + 9)).unwrap();
+    assert!(desk.facts.work(&key("w")).is_none());
+}
+
+#[test]
+fn a_wake_does_not_cut_a_backoff_short() {
+    let mut desk = Desk::new();
+    desk.enqueue("w", NOW);
+    let lease = desk.claim("w", "a", NOW).unwrap();
+    let later = Due::After(Duration::from_secs(60));
+    desk.apply(&Batch::new().fail(&lease, "no", later), NOW).unwrap();
+    desk.enqueue("w", at(NOW.as_micros() + 5));
+    assert_eq!(desk.row("w").due, Some(NOW.after(Duration::from_secs(60))));
+    let now = Selection::Keys(vec![key("w")]);
+    desk.apply(&Batch::new().operate(now, Operation::RetryNow), NOW).unwrap();
+    assert_eq!(desk.row("w").due, Some(NOW));
+}
+
+#[test]
+fn a_reset_fences_the_holder_off() {
+    let mut desk = Desk::new();
+    desk.enqueue("w", NOW);
+    let lease = desk.claim("w", "a", NOW).unwrap();
+    let this = Selection::Keys(vec![key("w")]);
+    let receipt = desk.apply(&Batch::new().operate(this, Operation::Reset), NOW).unwrap();
+    assert_eq!(receipt.operated, [1]);
+    assert!(matches!(desk.apply(&Batch::new().ack(&lease), NOW), Err(Refusal::Fenced { .. })));
+}

@@ -1,0 +1,73 @@
+//! The one place where driver errors become store errors.
+
+use rusqlite::ErrorCode;
+use tidelock_core::store::{StoreError, StoreErrorKind};
+
+/// What a statement was doing when it failed, kept beside the driver's error until it is reported.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: StoreError,
+    /// Whether the failure concerns one statement of one batch, so that its neighbours in the group may go on.
+    pub(crate) local: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: StoreErrorKind, what: &str, detail: impl Into<String>) -> Self {
+        Self { error: StoreError::new(kind, what, detail), local: false }
+    }
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        let local = is_local(&error);
+        Self { error: map("using the SQLite database", &error), local }
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
+/// Maps a driver error.
+pub(crate) fn map(what: &str, error: &rusqlite::Error) -> StoreError {
+    StoreError::new(kind(error), what, describe(error))
+}
+
+fn describe(error: &rusqlite::Error) -> String {
+    match error {
+        rusqlite::Error::SqliteFailure(code, message) => {
+            let text = message.clone().unwrap_or_else(|| code.to_string());
+            format!("{text} (SQLite code {})", code.extended_code)
+        }
+        other => other.to_string(),
+    }
+}
+
+fn kind(error: &rusqlite::Error) -> StoreErrorKind {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreErrorKind::Busy,
+        Some(ErrorCode::DiskFull) => StoreErrorKind::Full,
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreErrorKind::ReadOnly,
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreErrorKind::Corrupt,
+        Some(ErrorCode::CannotOpen) => StoreErrorKind::CannotOpen,
+        Some(ErrorCode::SystemIoFailure) => StoreErrorKind::Io,
+        _ => StoreErrorKind::Bug,
+    }
+}
+
+/// A uniqueness violation or an oversized value concerns one batch; everything else concerns the database.
+fn is_local(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig))
+}
+
+/// Whether another connection held the database.
+pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// Whether a failed COMMIT may have reached the device all the same: the log was written, the flush failed.
+pub(crate) fn commit_may_have_happened(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
+}

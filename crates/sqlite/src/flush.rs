@@ -1,0 +1,171 @@
+//! Writes what a group changed: every row once, however many batches touched it.
+
+use rusqlite::Connection;
+use tidelock_core::clock::Timestamp;
+use tidelock_core::key::Key;
+use tidelock_core::model::lease;
+use tidelock_core::model::rows::{Event, Lifetime, WorkRow};
+use tidelock_core::store::StoreErrorKind;
+
+use crate::error::Failure;
+use crate::rows::int;
+use crate::session::Session;
+
+const INSERT_EVENT: &str = "INSERT INTO tidelock_events \
+    (position, stream, version, id, type, at, payload, meta, correlation) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+
+const PUT_DOCUMENT: &str = "INSERT INTO tidelock_documents (key, version, value, updated_at, expires_at) \
+    VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (key) DO UPDATE SET \
+    version = excluded.version, value = excluded.value, updated_at = excluded.updated_at, \
+    expires_at = excluded.expires_at";
+
+/// A row that was removed and made again in one group has a new number: its old self gives way.
+const INSERT_WORK: &str = "INSERT OR REPLACE INTO tidelock_work (seq, key, lane, priority, standing, ready_at, \
+    due, woken, position, follow, payload, attempts, takeovers, last_error, blocked_reason, blocked_since, \
+    lease_owner, lease_fence, lease_since, lease_until, enqueued_at) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
+
+const UPDATE_WORK: &str = "UPDATE tidelock_work SET lane = ?3, priority = ?4, standing = ?5, ready_at = ?6, \
+    due = ?7, woken = ?8, position = ?9, follow = ?10, payload = ?11, attempts = ?12, takeovers = ?13, \
+    last_error = ?14, blocked_reason = ?15, blocked_since = ?16, lease_owner = ?17, lease_fence = ?18, \
+    lease_since = ?19, lease_until = ?20, enqueued_at = ?21 WHERE seq = ?1 AND key = ?2";
+
+impl Session {
+    /// Writes all changes since the last time into the open transaction.
+    pub(crate) fn flush(&mut self, db: &Connection) -> Result<(), Failure> {
+        let changes = self.facts.take_changes();
+        for key in &changes.streams {
+            self.write_stream(db, key)?;
+        }
+        self.insert_events(db, &changes.events)?;
+        for key in &changes.documents {
+            self.write_document(db, key)?;
+        }
+        for key in &changes.work {
+            self.write_work(db, key)?;
+        }
+        self.write_receipts(db)?;
+        self.write_counters(db)
+    }
+
+    fn write_stream(&mut self, db: &Connection, key: &Key) -> Result<(), Failure> {
+        let closed_at = self.facts.stream(key).and_then(|row| row.closed_at).map(Timestamp::as_micros);
+        if let Some(no) = self.streams.get(key) {
+            // The head is in the index of events; only a tombstone changes the row.
+            if closed_at.is_some() {
+                db.prepare_cached("UPDATE tidelock_streams SET closed_at = ?2 WHERE no = ?1")?
+                    .execute((no, closed_at))?;
+            }
+            return Ok(());
+        }
+        db.prepare_cached("INSERT INTO tidelock_streams (key, closed_at) VALUES (?1, ?2)")?
+            .execute((key.canonical(), closed_at))?;
+        self.streams.insert(key.clone(), db.last_insert_rowid());
+        Ok(())
+    }
+
+    fn insert_events(&self, db: &Connection, events: &[Event]) -> Result<(), Failure> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let mut statement = db.prepare_cached(INSERT_EVENT)?;
+        for event in events {
+            let Some(stream) = self.streams.get(&event.stream) else {
+                let detail = format!("stream {} has no row", event.stream);
+                return Err(Failure::new(StoreErrorKind::Bug, "writing an event", detail));
+            };
+            let meta = Some(event.meta.as_str()).filter(|meta| *meta != "null");
+            statement.execute((
+                int(event.position.0),
+                stream,
+                int(event.version.0),
+                event.id.0.as_bytes().as_slice(),
+                event.event_type.as_str(),
+                event.at.as_micros(),
+                event.payload.as_str(),
+                meta,
+                event.correlation.as_deref(),
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn write_document(&self, db: &Connection, key: &Key) -> Result<(), Failure> {
+        let Some(row) = self.facts.document(key) else { return Ok(()) };
+        db.prepare_cached(PUT_DOCUMENT)?.execute((
+            key.canonical(),
+            int(row.version.0),
+            row.value.as_ref().map(tidelock_core::payload::Payload::as_str),
+            row.updated_at.as_micros(),
+            row.expires_at.map(Timestamp::as_micros),
+        ))?;
+        Ok(())
+    }
+
+    fn write_work(&self, db: &Connection, key: &Key) -> Result<(), Failure> {
+        let Some(row) = self.facts.work(key) else {
+            db.prepare_cached("DELETE FROM tidelock_work WHERE key = ?1")?.execute([key.canonical()])?;
+            return Ok(());
+        };
+        if row.seq > self.stored.work_seq {
+            return write_work_row(db, INSERT_WORK, row);
+        }
+        write_work_row(db, UPDATE_WORK, row)
+    }
+
+    fn write_receipts(&mut self, db: &Connection) -> Result<(), Failure> {
+        for (id, receipt) in self.receipts.drain(..) {
+            let text = serde_json::to_string(&receipt)
+                .map_err(|e| Failure::new(StoreErrorKind::Bug, "writing a receipt", e.to_string()))?;
+            db.prepare_cached("INSERT INTO tidelock_operations (id, at, receipt) VALUES (?1, ?2, ?3)")?
+                .execute((id.0.as_bytes().as_slice(), receipt.at.as_micros(), text))?;
+        }
+        Ok(())
+    }
+
+    fn write_counters(&mut self, db: &Connection) -> Result<(), Failure> {
+        let (now, before) = (self.facts.counters, self.stored);
+        let pairs = [
+            ("fence", now.fence.0, before.fence.0),
+            ("document_floor", now.document_floor.0, before.document_floor.0),
+        ];
+        for (name, value, _) in pairs.into_iter().filter(|(_, value, before)| value != before) {
+            db.prepare_cached("UPDATE tidelock_counters SET value = ?2 WHERE name = ?1")?
+                .execute((name, int(value)))?;
+        }
+        self.stored = now;
+        Ok(())
+    }
+}
+
+fn write_work_row(db: &Connection, sql: &str, row: &WorkRow) -> Result<(), Failure> {
+    let micros = |at: Option<Timestamp>| at.map(Timestamp::as_micros);
+    let lease = row.lease.as_ref();
+    let blocked = row.blocked.as_ref();
+    let mut statement = db.prepare_cached(sql)?;
+    statement.execute(rusqlite::params![
+        int(row.seq),
+        row.key.canonical(),
+        row.lane.as_str(),
+        row.priority.level(),
+        row.lifetime == Lifetime::Standing,
+        micros(lease::ready_at(row)),
+        micros(row.due),
+        micros(row.woken),
+        row.position.map(|p| int(p.0)),
+        row.follow.as_ref().map(Key::canonical),
+        row.payload.as_str(),
+        row.attempts,
+        row.takeovers,
+        row.last_error.as_deref(),
+        blocked.map(|b| b.reason.as_str()),
+        blocked.map(|b| b.since.as_micros()),
+        lease.map(|l| l.owner.as_str()),
+        lease.map(|l| int(l.fence.0)),
+        lease.map(|l| l.since.as_micros()),
+        lease.map(|l| l.until.as_micros()),
+        row.enqueued_at.as_micros(),
+    ])?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! The bounded queue in front of the threads: callers wait outside when it is full, a thread takes what there is.
+
+use std::collections::VecDeque;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::Semaphore;
+
+/// The queue is closed: the store was shut down.
+#[derive(Debug)]
+pub(crate) struct Closed;
+
+#[derive(Debug)]
+struct State<T> {
+    jobs: VecDeque<T>,
+    closed: bool,
+    /// How many consumers sleep and can be woken. While they all work, pushing costs no system call.
+    idle: usize,
+}
+
+/// A queue between tasks and the threads that serve them.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    state: Mutex<State<T>>,
+    filled: Condvar,
+    room: Semaphore,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let state = State { jobs: VecDeque::new(), closed: false, idle: 0 };
+        Self { state: Mutex::new(state), filled: Condvar::new(), room: Semaphore::new(capacity.max(1)) }
+    }
+
+    /// Adds a job, waiting while the queue is full.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits, the job is not queued.
+    pub(crate) async fn push(&self, job: T) -> Result<(), Closed> {
+        self.room.acquire().await.map_err(|_| Closed)?.forget();
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(Closed);
+        }
+        state.jobs.push_back(job);
+        if state.idle > 0 {
+            drop(state);
+            self.filled.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Takes up to `most` jobs, waiting for the first. `None` once the queue is closed and empty.
+    pub(crate) fn take(&self, most: usize) -> Option<Vec<T>> {
+        let mut state = self.state.lock();
+        while state.jobs.is_empty() {
+            if state.closed {
+                return None;
+            }
+            state.idle += 1;
+            self.filled.wait(&mut state);
+            state.idle -= 1;
+        }
+        let count = state.jobs.len().min(most);
+        let jobs: Vec<T> = state.jobs.drain(..count).collect();
+        drop(state);
+        self.room.add_permits(count);
+        Some(jobs)
+    }
+
+    /// How many jobs wait.
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().jobs.len()
+    }
+
+    /// Refuses new jobs. What is queued is still taken.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.room.close();
+        self.filled.notify_all();
+    }
+}

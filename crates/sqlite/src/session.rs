@@ -1,0 +1,320 @@
+//! A working set over one connection inside a write transaction: load what a batch touches, decide, write what
+//! changed. The writer keeps one warm between groups; [`apply_in`](crate::apply_in) makes one for a single batch.
+//!
+//! If the process dies in the middle, the transaction never happened, and the working set is gone with the process.
+
+use foldhash::{HashMap, HashMapExt as _};
+use rusqlite::{Connection, OptionalExtension as _};
+use tidelock_core::clock::Timestamp;
+use tidelock_core::error::InvalidInput;
+use tidelock_core::id::{DocVersion, EventId, Fence, OpId, Position, StreamVersion};
+use tidelock_core::key::Key;
+use tidelock_core::model::commit::{self, Stop};
+use tidelock_core::model::facts::{Counters, Facts, Footprint};
+use tidelock_core::model::limits;
+use tidelock_core::model::rows::StreamRow;
+use tidelock_core::store::{
+    ApplyError, Batch, Effect, Receipt, Refusal, Selection, StoreErrorKind, WorkFilter,
+};
+
+use crate::error::Failure;
+use crate::rows::{self, int, uint};
+
+/// More slots than this are forgotten after a group: the cache stays small, hot rows come back at once.
+const WARM_SLOTS: usize = 50_000;
+/// More payload bytes than this are forgotten after a group.
+const WARM_BYTES: usize = 32 * 1024 * 1024;
+
+/// How one batch ended: with a receipt or a refusal. Failures of the database are the group's, not the batch's.
+pub(crate) type Verdict = Result<Receipt, Box<Refusal>>;
+
+/// The working set.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    pub(crate) facts: Facts,
+    /// The row numbers of streams whose slots are filled and that exist.
+    pub(crate) streams: HashMap<Key, i64>,
+    /// Numbers as they stand in the database, to write only those that changed.
+    pub(crate) stored: Counters,
+    /// Receipts of batches with an id, to be written with the group.
+    pub(crate) receipts: Vec<(OpId, Receipt)>,
+}
+
+impl Session {
+    /// A cold working set that knows the store's numbers.
+    pub(crate) fn open(connection: &Connection) -> Result<Self, Failure> {
+        let counters = load_counters(connection)?;
+        Ok(Self { facts: Facts::new(counters), stored: counters, ..Self::default() })
+    }
+
+    /// Forgets all rows, changed ones included, and keeps the numbers.
+    pub(crate) fn forget(&mut self) {
+        self.facts.forget();
+        self.streams = HashMap::new();
+        self.receipts.clear();
+    }
+
+    /// Forgets everything and reads the numbers again: somebody else wrote, or the transaction was taken back.
+    pub(crate) fn reload(&mut self, db: &Connection) -> Result<(), Failure> {
+        let before = self.facts.counters;
+        self.forget();
+        let mut counters = load_counters(db)?;
+        counters.work_seq = counters.work_seq.max(before.work_seq);
+        self.facts.counters = counters;
+        self.stored = counters;
+        Ok(())
+    }
+
+    /// Forgets all rows when the working set has grown too large.
+    pub(crate) fn trim(&mut self) {
+        if self.facts.len() > WARM_SLOTS || self.facts.weight() > WARM_BYTES {
+            self.forget();
+        }
+    }
+
+    /// Decides one batch; what it changes is written by the next [`flush`](Self::flush).
+    pub(crate) fn apply(
+        &mut self,
+        db: &Connection,
+        batch: &Batch,
+        now: Timestamp,
+    ) -> Result<Verdict, Failure> {
+        if let Some(id) = batch.id()
+            && let Some(first) = self.known_receipt(db, id)?
+        {
+            return Ok(Ok(first));
+        }
+        let selected = match self.select(db, batch)? {
+            Ok(selected) => selected,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        self.load(db, &Footprint::of(batch))?;
+        let verdict = match commit::decide(&mut self.facts, batch, &selected, now) {
+            Err(Stop::NeedEventIds(ids)) => {
+                self.flush(db)?;
+                self.load_event_ids(db, ids)?;
+                self.settle(batch, &selected, now)?
+            }
+            Err(Stop::Refused(refusal)) => Err(refusal),
+            Ok(receipt) => Ok(receipt),
+        };
+        if let (Some(id), Ok(receipt)) = (batch.id(), &verdict) {
+            self.receipts.push((id, receipt.clone()));
+        }
+        Ok(verdict)
+    }
+
+    /// Like [`apply`](Self::apply), for the careful path: every event id is looked up first, and the changes are
+    /// written at once.
+    pub(crate) fn apply_carefully(
+        &mut self,
+        db: &Connection,
+        batch: &Batch,
+        now: Timestamp,
+    ) -> Result<Verdict, Failure> {
+        self.flush(db)?;
+        self.load_event_ids(db, batch.event_ids().collect())?;
+        let verdict = self.apply(db, batch, now);
+        self.facts.forget_event_ids();
+        let verdict = verdict?;
+        self.flush(db)?;
+        Ok(verdict)
+    }
+
+    /// Decides again once the event ids are known.
+    fn settle(&mut self, batch: &Batch, selected: &[Key], now: Timestamp) -> Result<Verdict, Failure> {
+        let decided = commit::decide(&mut self.facts, batch, selected, now);
+        self.facts.forget_event_ids();
+        match decided {
+            Ok(receipt) => Ok(Ok(receipt)),
+            Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
+            Err(Stop::NeedEventIds(ids)) => {
+                let detail = format!("{} event ids are still unknown after they were loaded", ids.len());
+                Err(Failure::new(StoreErrorKind::Bug, "deciding a batch", detail))
+            }
+        }
+    }
+
+    fn known_receipt(&self, db: &Connection, id: OpId) -> Result<Option<Receipt>, Failure> {
+        let pending =
+            self.receipts.iter().find(|(known, _)| *known == id).map(|(_, receipt)| receipt.clone());
+        let known = match pending {
+            Some(receipt) => Some(receipt),
+            None => operation(db, id)?,
+        };
+        Ok(known.map(|receipt| Receipt { repeated: true, ..receipt }))
+    }
+
+    /// The rows that the batch's filters may match, loaded.
+    fn select(&mut self, db: &Connection, batch: &Batch) -> Result<Result<Vec<Key>, Box<Refusal>>, Failure> {
+        let mut selected = Vec::new();
+        for effect in batch.effects() {
+            if let Effect::Operate { selection: Selection::Filter(filter), .. } = effect {
+                self.flush(db)?;
+                selected.extend(matching_work(db, &filter.for_operation())?);
+                selected.extend(Footprint::of(batch).work);
+            }
+        }
+        selected.sort_unstable();
+        selected.dedup();
+        let (found, limit) = (selected.len(), limits::OPERATE_ROWS);
+        if let Err(e) = limits::within("the number of rows selected", "a filter", found, limit) {
+            return Ok(Err(Box::new(Refusal::Invalid(e))));
+        }
+        for key in &selected {
+            self.load_work(db, key)?;
+        }
+        Ok(Ok(selected))
+    }
+
+    fn load(&mut self, db: &Connection, needs: &Footprint) -> Result<(), Failure> {
+        for key in &needs.streams {
+            self.load_stream(db, key)?;
+        }
+        for key in &needs.documents {
+            if !self.facts.knows_document(key) {
+                let row = document(db, key)?;
+                self.facts.load_document(key.clone(), row);
+            }
+        }
+        for key in &needs.work {
+            self.load_work(db, key)?;
+        }
+        Ok(())
+    }
+
+    fn load_stream(&mut self, db: &Connection, key: &Key) -> Result<(), Failure> {
+        if self.facts.knows_stream(key) {
+            return Ok(());
+        }
+        let mut statement = db.prepare_cached(
+            "SELECT no, closed_at, (SELECT max(version) FROM tidelock_events e WHERE e.stream = s.no)
+             FROM tidelock_streams s WHERE key = ?1",
+        )?;
+        let found = statement
+            .query_row([key.canonical()], |row| {
+                let closed_at: Option<i64> = row.get(1)?;
+                let head: Option<i64> = row.get(2)?;
+                let head = head.map(|version| StreamVersion(uint(version)));
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    StreamRow { head, closed_at: closed_at.map(Timestamp::from_micros) },
+                ))
+            })
+            .optional()?;
+        if let Some((no, _)) = &found {
+            self.streams.insert(key.clone(), *no);
+        }
+        self.facts.load_stream(key.clone(), found.map(|(_, row)| row));
+        Ok(())
+    }
+
+    /// Fills a work row's slot.
+    pub(crate) fn load_work(&mut self, db: &Connection, key: &Key) -> Result<(), Failure> {
+        if self.facts.knows_work(key) {
+            return Ok(());
+        }
+        let mut statement =
+            db.prepare_cached(&format!("SELECT {} FROM tidelock_work WHERE key = ?1", rows::WORK_COLUMNS))?;
+        let row = statement.query_row([key.canonical()], rows::work).optional()?;
+        self.facts.load_work(key.clone(), row);
+        Ok(())
+    }
+
+    fn load_event_ids(&mut self, db: &Connection, ids: Vec<EventId>) -> Result<(), Failure> {
+        let mut statement = db.prepare_cached(&format!(
+            "SELECT {} FROM tidelock_events e JOIN tidelock_streams s ON s.no = e.stream WHERE e.id = ?1",
+            rows::EVENT_COLUMNS
+        ))?;
+        for id in ids {
+            let event = statement.query_row([id.0.as_bytes().as_slice()], rows::event).optional()?;
+            self.facts.load_event_id(id, event);
+        }
+        Ok(())
+    }
+}
+
+fn load_counters(db: &Connection) -> Result<Counters, Failure> {
+    let mut statement = db.prepare_cached(
+        "SELECT coalesce((SELECT max(position) FROM tidelock_events), 0),
+                coalesce((SELECT value FROM tidelock_counters WHERE name = 'fence'), 0),
+                coalesce((SELECT max(seq) FROM tidelock_work), 0),
+                coalesce((SELECT value FROM tidelock_counters WHERE name = 'document_floor'), 0)",
+    )?;
+    Ok(statement.query_row([], |row| {
+        Ok(Counters {
+            position: Position(uint(row.get(0)?)),
+            fence: Fence(uint(row.get(1)?)),
+            work_seq: uint(row.get(2)?),
+            document_floor: DocVersion(uint(row.get(3)?)),
+        })
+    })?)
+}
+
+/// The document of a key, deleted and expired ones included.
+pub(crate) fn document(
+    db: &Connection,
+    key: &Key,
+) -> rusqlite::Result<Option<tidelock_core::model::rows::DocumentRow>> {
+    let mut statement = db.prepare_cached(&format!(
+        "SELECT {} FROM tidelock_documents WHERE key = ?1",
+        rows::DOCUMENT_COLUMNS
+    ))?;
+    statement.query_row([key.canonical()], |row| Ok(rows::document(row)?.1)).optional()
+}
+
+/// The receipt that was stored under an id.
+pub(crate) fn operation(db: &Connection, id: OpId) -> Result<Option<Receipt>, Failure> {
+    let mut statement = db.prepare_cached("SELECT receipt FROM tidelock_operations WHERE id = ?1")?;
+    let found: Option<String> =
+        statement.query_row([id.0.as_bytes().as_slice()], |row| row.get(0)).optional()?;
+    let Some(text) = found else { return Ok(None) };
+    match serde_json::from_str::<Receipt>(&text) {
+        Ok(receipt) => Ok(Some(Receipt { repeated: true, ..receipt })),
+        Err(e) => {
+            let detail = format!("the receipt of operation {id} does not read back: {e}");
+            Err(Failure::new(StoreErrorKind::Corrupt, "reading an operation", detail))
+        }
+    }
+}
+
+/// The SQL of a filter, with its parameters in order: lane, pattern, blocked, leased.
+pub(crate) const WORK_FILTER: &str = "(?1 IS NULL OR lane = ?1) AND (?2 IS NULL OR tidelock_matches(?2, key)) \
+    AND (?3 IS NULL OR ?3 = (blocked_reason IS NOT NULL)) AND (?4 IS NULL OR ?4 = (lease_owner IS NOT NULL))";
+
+/// The parameters of [`WORK_FILTER`].
+pub(crate) fn filter_parameters(
+    filter: &WorkFilter,
+) -> (Option<&str>, Option<&str>, Option<bool>, Option<bool>) {
+    let lane = filter.lane.as_ref().map(tidelock_core::id::Lane::as_str);
+    let pattern = filter.pattern.as_ref().map(tidelock_core::store::Pattern::as_str);
+    (lane, pattern, filter.blocked, filter.leased)
+}
+
+/// Blocked rows have an index of their own, and are what operators mostly mean: this term makes SQLite use it.
+pub(crate) fn blocked_only(filter: &WorkFilter) -> &'static str {
+    if filter.blocked == Some(true) { "AND blocked_reason IS NOT NULL" } else { "" }
+}
+
+fn matching_work(db: &Connection, filter: &WorkFilter) -> Result<Vec<Key>, Failure> {
+    let limit = int(limits::OPERATE_ROWS as u64 + 1);
+    let (lane, pattern, blocked, leased) = filter_parameters(filter);
+    let mut statement = db.prepare_cached(&format!(
+        "SELECT key FROM tidelock_work WHERE {WORK_FILTER} {} ORDER BY key LIMIT ?5",
+        blocked_only(filter)
+    ))?;
+    let found = statement.query_map((lane, pattern, blocked, leased, limit), |row| rows::key(row, 0))?;
+    Ok(found.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Input that only the backend can judge is refused like any other.
+impl From<InvalidInput> for Failure {
+    fn from(input: InvalidInput) -> Self {
+        Self { error: input.into(), local: true }
+    }
+}
+
+/// A verdict as the caller sees it.
+pub(crate) fn answer(verdict: Verdict) -> Result<Receipt, ApplyError> {
+    verdict.map_err(ApplyError::Refused)
+}

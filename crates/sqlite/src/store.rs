@@ -1,0 +1,300 @@
+//! The public type: hands every call to the writer or to a reader, and waits for the answer.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tidelock_core::clock::{Clock, Timestamp};
+use tidelock_core::id::OpId;
+use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::store::{
+    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, LogQuery, Page, PageOf, Receipt,
+    Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow,
+};
+use tokio::sync::oneshot;
+
+use crate::checkpoint::Checkpointer;
+use crate::ending::{Closer, Ending};
+use crate::queue::Queue;
+use crate::readers::Readers;
+use crate::session::{self, Session};
+use crate::writer::{Job, Meter, Writer};
+use crate::{Options, closed, no_thread, open, read, watch};
+
+/// A store in one SQLite file. Cloning gives another handle; the file is closed when the last one is gone.
+#[derive(Clone, Debug)]
+pub struct SqliteStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    queue: Arc<Queue<Job>>,
+    readers: Readers,
+    watcher: Arc<Watcher>,
+    clock: Arc<dyn Clock>,
+    durability: Durability,
+    schema: u32,
+    meter: Arc<Meter>,
+    closer: Closer,
+    ended: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+impl Shared {
+    fn close(&self) {
+        self.queue.close();
+        self.readers.close();
+        self.closer.close();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// How much the writer of this process has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Transactions that were flushed.
+    pub groups: u64,
+    /// Batches that were decided in them.
+    pub batches: u64,
+    /// Claims that were decided in them.
+    pub claims: u64,
+    /// Groups that had to be taken apart because one batch broke them.
+    pub careful: u64,
+    /// Times that another connection was seen to have written.
+    pub foreign: u64,
+}
+
+impl SqliteStore {
+    /// Opens a store, creating or migrating the file where needed.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the file cannot be opened or written, is no database, belongs to another application, is
+    /// newer than this program, or does not take the settings that durability needs.
+    pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
+        let path = path.as_ref().to_owned();
+        let (reply, answer) = oneshot::channel();
+        let opening = path.clone();
+        // SQLite may wait for another process here, so this is not the caller's thread.
+        std::thread::Builder::new()
+            .name("tidelock-write".to_owned())
+            .spawn(move || match start(&opening, &options) {
+                Ok((shared, writer, ending)) => {
+                    if reply.send(Ok(Self { shared: Arc::new(shared) })).is_ok() {
+                        writer.run();
+                    }
+                    drop(ending);
+                }
+                Err(e) => drop(reply.send(Err(e))),
+            })
+            .map_err(|e| no_thread(&e))?;
+        answer.await.unwrap_or_else(|_| Err(closed(&path)))
+    }
+
+    /// Finishes what is queued and closes the file. Calls that come later fail as closed.
+    pub async fn close(&self) {
+        self.shared.close();
+        let ended = self.shared.ended.lock().take();
+        if let Some(ended) = ended {
+            // Nothing is ever sent: the sender is dropped when the last thread has closed its connection.
+            drop(ended.await);
+        }
+    }
+
+    /// Where the file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// How much the writer of this process has done.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let meter = &self.shared.meter;
+        Stats {
+            groups: meter.groups.load(Ordering::Relaxed),
+            batches: meter.batches.load(Ordering::Relaxed),
+            claims: meter.claims.load(Ordering::Relaxed),
+            careful: meter.careful.load(Ordering::Relaxed),
+            foreign: meter.foreign.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Lets SQLite check the whole file; an empty list means that it is sound.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the file cannot be read at all.
+    pub async fn integrity_check(&self) -> Result<Vec<String>, StoreError> {
+        let lines = self
+            .shared
+            .readers
+            .read(|db| {
+                let mut statement = db.prepare("PRAGMA integrity_check")?;
+                let lines = statement.query_map([], |row| row.get::<_, String>(0))?;
+                Ok(lines.collect::<rusqlite::Result<Vec<_>>>()?)
+            })
+            .await?;
+        Ok(lines.into_iter().filter(|line| line != "ok").collect())
+    }
+
+    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.queue.push(job(reply)).await.map_err(|_| closed(&self.shared.path))?;
+        answer.await.map_err(|_| closed(&self.shared.path))
+    }
+
+    fn now_here(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+}
+
+fn start(path: &Path, options: &Options) -> Result<(Shared, Writer, Ending), StoreError> {
+    let (ending, ended) = Ending::new();
+    let (mut connection, schema) = open::writer(path, options)?;
+    let checkpointer = Checkpointer::start(path, &mut connection, options.busy_timeout)?;
+    let readers = Readers::start(path, options.readers, options.busy_timeout, &ending)?;
+    let watcher = Arc::new(Watcher::default());
+    watch::start(path, &watcher, options.busy_timeout, ending.clone())?;
+    let queue = Arc::new(Queue::new(options.queue));
+    let meter = Arc::new(Meter::default());
+    let session = Session::open(&connection).map_err(StoreError::from)?;
+    let shared = Shared {
+        path: path.to_owned(),
+        queue: Arc::clone(&queue),
+        readers,
+        watcher: Arc::clone(&watcher),
+        clock: Arc::clone(&options.clock),
+        durability: options.durability,
+        schema,
+        meter: Arc::clone(&meter),
+        closer: ending.closer(),
+        ended: Mutex::new(Some(ended)),
+    };
+    let writer = Writer {
+        connection,
+        path: path.to_owned(),
+        session,
+        queue,
+        watcher,
+        clock: Arc::clone(&options.clock),
+        busy_timeout: options.busy_timeout,
+        meter,
+        checkpointer,
+        // Never the version of a database: the first group reads the numbers under the write lock.
+        data_version: -1,
+    };
+    Ok((shared, writer, ending))
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        batch.validate()?;
+        let op_id = batch.id();
+        let (reply, answer) = oneshot::channel();
+        let job = Job::Apply(Box::new(batch), reply);
+        if self.shared.queue.push(job).await.is_err() {
+            return Err(ApplyError::not_applied(closed(&self.shared.path)));
+        }
+        match answer.await {
+            Ok(result) => result.map_err(|e| with_op_id(e, op_id)),
+            Err(_) => Err(ApplyError::unknown(closed(&self.shared.path), op_id)),
+        }
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
+        claim.validate()?;
+        self.ask(|reply| Job::Claim(Box::new(claim), reply)).await?
+    }
+
+    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
+        self.shared.readers.read(move |db| session::operation(db, id)).await
+    }
+
+    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+        let (key, now) = (key.clone(), self.now_here());
+        self.shared.readers.read(move |db| read::document(db, &key, now)).await
+    }
+
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+        let (prefix, now) = (prefix.clone(), self.now_here());
+        self.shared.readers.read(move |db| read::documents(db, &prefix, &page, now)).await
+    }
+
+    async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
+        let key = key.clone();
+        self.shared.readers.read(move |db| read::stream(db, &key)).await
+    }
+
+    async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
+        let prefix = prefix.clone();
+        self.shared.readers.read(move |db| read::streams(db, &prefix, &page)).await
+    }
+
+    async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
+        self.shared.readers.read(move |db| read::read_stream(db, &query)).await
+    }
+
+    async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
+        self.shared.readers.read(move |db| read::read_log(db, &query)).await
+    }
+
+    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
+        let key = key.clone();
+        self.shared.readers.read(move |db| read::work(db, &key)).await
+    }
+
+    async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
+        let filter = filter.clone();
+        self.shared.readers.read(move |db| read::works(db, &filter, &page)).await
+    }
+
+    async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
+        let filter = filter.clone();
+        self.shared.readers.read(move |db| read::count_work(db, &filter)).await
+    }
+
+    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
+        self.ask(|reply| Job::Sweep(sweep, reply)).await?
+    }
+
+    fn watch(&self) -> Watch {
+        self.shared.watcher.listen()
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.now_here())
+    }
+
+    async fn info(&self) -> Result<StoreInfo, StoreError> {
+        let engine: String = self
+            .shared
+            .readers
+            .read(|db| Ok(db.query_row("SELECT sqlite_version()", [], |row| row.get(0))?))
+            .await?;
+        Ok(StoreInfo {
+            backend: "sqlite".to_owned(),
+            location: self.shared.path.display().to_string(),
+            durability: self.shared.durability,
+            schema: self.shared.schema,
+            engine: format!("SQLite {engine}"),
+        })
+    }
+}
+
+/// The writer does not know the caller's id once the batch is gone; the caller does.
+fn with_op_id(error: ApplyError, op_id: Option<OpId>) -> ApplyError {
+    match error {
+        ApplyError::Store { error, outcome: tidelock_core::error::Outcome::Unknown(None) } => {
+            ApplyError::unknown(error, op_id)
+        }
+        other => other,
+    }
+}

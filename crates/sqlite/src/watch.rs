@@ -1,0 +1,56 @@
+//! Hints from other processes: a thread looks at SQLite's data version while somebody listens.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tidelock_core::store::{StoreError, Watcher};
+
+use crate::ending::Ending;
+use crate::open;
+
+/// How often the database is looked at while somebody listens. A look costs a few microseconds.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How often the thread looks whether anybody listens.
+const IDLE: Duration = Duration::from_millis(50);
+
+/// Starts the thread; it ends when the store is closed.
+pub(crate) fn start(
+    path: &Path,
+    watcher: &Arc<Watcher>,
+    busy_timeout: Duration,
+    ending: Ending,
+) -> Result<(), StoreError> {
+    let connection = open::helper(path, busy_timeout)?;
+    let watcher = Arc::clone(watcher);
+    std::thread::Builder::new()
+        .name("tidelock-watch".to_owned())
+        .spawn(move || look(connection, &watcher, &ending))
+        .map_err(|e| crate::no_thread(&e))?;
+    Ok(())
+}
+
+fn look(connection: Connection, watcher: &Watcher, ending: &Ending) {
+    let mut known = None;
+    loop {
+        let watched = watcher.is_watched();
+        if watched {
+            let version = data_version(&connection);
+            if version != known {
+                known = version;
+                watcher.hint();
+            }
+        }
+        if ending.sleep(if watched { LOOK_EVERY } else { IDLE }) {
+            drop(connection);
+            return;
+        }
+    }
+}
+
+/// `None` when it cannot be read just now: that counts as a change, and a hint too many is harmless.
+fn data_version(connection: &Connection) -> Option<i64> {
+    let mut statement = connection.prepare_cached("PRAGMA data_version").ok()?;
+    statement.query_row([], |row| row.get(0)).ok()
+}

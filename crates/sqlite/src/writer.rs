@@ -1,0 +1,343 @@
+//! The writer thread: takes what is queued as one group, decides each job on its own, flushes once, answers all.
+//!
+//! Callers are answered after the flush, never before. If the process dies in the middle of a group, none of it
+//! happened and nobody was told otherwise.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use tidelock_core::clock::Clock;
+use tidelock_core::store::{
+    ApplyError, Batch, Claim, Claimed, Receipt, StoreError, StoreErrorKind, Sweep, Swept, Watcher,
+};
+use tokio::sync::oneshot;
+
+use crate::checkpoint::Checkpointer;
+use crate::error::{self, Failure};
+use crate::queue::Queue;
+use crate::session::{self, Session};
+
+/// The most jobs that share a flush. A group must not delay its first caller for long.
+const GROUP_JOBS: usize = 512;
+/// The most payload bytes that share a flush.
+const GROUP_BYTES: usize = 8 * 1024 * 1024;
+/// How long the writer sleeps between two tries when another process holds the database: about one flush.
+const BUSY_PAUSE: Duration = Duration::from_micros(100);
+
+/// Something to write, and whom to tell.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Apply(Box<Batch>, oneshot::Sender<Result<Receipt, ApplyError>>),
+    Claim(Box<Claim>, oneshot::Sender<Result<Claimed, StoreError>>),
+    Sweep(Sweep, oneshot::Sender<Result<Swept, StoreError>>),
+}
+
+/// A job that was decided, waiting for the flush.
+enum Done {
+    Apply(oneshot::Sender<Result<Receipt, ApplyError>>, Result<Receipt, ApplyError>),
+    Claim(oneshot::Sender<Result<Claimed, StoreError>>, Claimed),
+    Sweep(oneshot::Sender<Result<Swept, StoreError>>, Swept),
+}
+
+/// How much the writer has done, for the curious and the benchmark.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    pub(crate) groups: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) claims: AtomicU64,
+    pub(crate) careful: AtomicU64,
+    pub(crate) foreign: AtomicU64,
+}
+
+/// Everything the writer thread owns.
+pub(crate) struct Writer {
+    pub(crate) connection: Connection,
+    pub(crate) path: PathBuf,
+    pub(crate) session: Session,
+    pub(crate) queue: Arc<Queue<Job>>,
+    pub(crate) watcher: Arc<Watcher>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) busy_timeout: Duration,
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) checkpointer: Checkpointer,
+    /// The number by which SQLite tells that another connection has committed.
+    pub(crate) data_version: i64,
+}
+
+impl Writer {
+    /// Works until the queue is closed and empty.
+    pub(crate) fn run(mut self) {
+        while let Some(jobs) = self.queue.take(GROUP_JOBS) {
+            for group in split(jobs) {
+                self.write(group);
+            }
+            self.checkpointer.after_group(&self.connection);
+        }
+        tracing::debug!(path = %self.path.display(), "the SQLite writer has ended");
+    }
+
+    /// Carries out a group; falls back to one job at a time when one of them breaks the common transaction.
+    fn write(&mut self, jobs: Vec<Job>) {
+        let batches = jobs.iter().filter(|job| matches!(job, Job::Apply(..))).count();
+        let claims = jobs.iter().filter(|job| matches!(job, Job::Claim(..))).count();
+        self.meter.batches.fetch_add(batches as u64, Ordering::Relaxed);
+        self.meter.claims.fetch_add(claims as u64, Ordering::Relaxed);
+        if let Err(failure) = self.begin() {
+            return refuse_all(jobs, &failure.error);
+        }
+        match self.decide(jobs) {
+            Ok(done) => self.finish(done),
+            Err((failure, jobs)) if failure.local => self.write_carefully(jobs),
+            Err((failure, jobs)) => {
+                self.roll_back();
+                refuse_all(jobs, &failure.error);
+            }
+        }
+    }
+
+    /// Opens the transaction, waiting for other processes, and notices whether they wrote.
+    fn begin(&mut self) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.busy_timeout;
+        loop {
+            match self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut s| s.execute([])) {
+                Ok(_) => break,
+                Err(e) if error::is_busy(&e) && Instant::now() < deadline => std::thread::sleep(BUSY_PAUSE),
+                Err(e) if error::is_busy(&e) => {
+                    let detail = format!("another process held it for {:?}", self.busy_timeout);
+                    return Err(Failure::new(
+                        StoreErrorKind::Busy,
+                        "waiting to write the SQLite database",
+                        detail,
+                    ));
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        let noticed = self.notice_others();
+        if noticed.is_err() {
+            self.roll_back();
+        }
+        noticed
+    }
+
+    fn notice_others(&mut self) -> Result<(), Failure> {
+        let version: i64 =
+            self.connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        if version != self.data_version {
+            self.data_version = version;
+            self.meter.foreign.fetch_add(1, Ordering::Relaxed);
+            self.session.reload(&self.connection)?;
+        }
+        Ok(())
+    }
+
+    /// Decides every job. On a failure the jobs come back, so that they can be tried or refused.
+    fn decide(&mut self, jobs: Vec<Job>) -> Result<Vec<Done>, (Failure, Vec<Job>)> {
+        let now = self.clock.now();
+        // Claims come last: they see the work that the group's batches brought, and the rows are written once.
+        let (batches, others): (Vec<Job>, Vec<Job>) =
+            jobs.into_iter().partition(|job| matches!(job, Job::Apply(..)));
+        let mut answers = Vec::with_capacity(batches.len() + others.len());
+        let mut failed = None;
+        for job in batches.iter().chain(&others) {
+            match self.decide_one(job, now, false) {
+                Ok(answer) => answers.push(answer),
+                Err(failure) => {
+                    failed = Some(failure);
+                    break;
+                }
+            }
+        }
+        if failed.is_none() {
+            failed = self.session.flush(&self.connection).err();
+        }
+        let jobs = batches.into_iter().chain(others);
+        match failed {
+            Some(failure) => Err((failure, jobs.collect())),
+            None => Ok(jobs.zip(answers).filter_map(|(job, answer)| pair(job, answer)).collect()),
+        }
+    }
+
+    fn decide_one(
+        &mut self,
+        job: &Job,
+        now: tidelock_core::clock::Timestamp,
+        carefully: bool,
+    ) -> Result<Answer, Failure> {
+        let db = &self.connection;
+        Ok(match job {
+            Job::Apply(batch, _) if carefully => {
+                Answer::Apply(session::answer(self.session.apply_carefully(db, batch, now)?))
+            }
+            Job::Apply(batch, _) => Answer::Apply(session::answer(self.session.apply(db, batch, now)?)),
+            Job::Claim(claim, _) => Answer::Claim(self.session.claim(db, claim, now)?),
+            Job::Sweep(sweep, _) => Answer::Sweep(self.session.sweep(db, sweep, now)?),
+        })
+    }
+
+    /// One job at a time in the open transaction, each behind a savepoint and with its event ids looked up: what one
+    /// of them breaks, its neighbours do not feel.
+    fn write_carefully(&mut self, jobs: Vec<Job>) {
+        self.meter.careful.fetch_add(1, Ordering::Relaxed);
+        self.roll_back();
+        if let Err(failure) = self.begin() {
+            return refuse_all(jobs, &failure.error);
+        }
+        let now = self.clock.now();
+        let mut done = Vec::with_capacity(jobs.len());
+        let mut rest = jobs.into_iter();
+        while let Some(job) = rest.next() {
+            match self.decide_behind_savepoint(&job, now) {
+                Ok(answer) => done.extend(pair(job, answer)),
+                Err(failure) if failure.local => refuse_all(vec![job], &failure.error),
+                Err(failure) => {
+                    self.roll_back();
+                    refuse_all(std::iter::once(job).chain(rest).collect(), &failure.error);
+                    return done.into_iter().for_each(|d| d.fail(&failure.error));
+                }
+            }
+        }
+        self.finish(done);
+    }
+
+    fn decide_behind_savepoint(
+        &mut self,
+        job: &Job,
+        now: tidelock_core::clock::Timestamp,
+    ) -> Result<Answer, Failure> {
+        self.connection.prepare_cached("SAVEPOINT one")?.execute([])?;
+        let decided = self.decide_one(job, now, true).and_then(|answer| {
+            self.session.flush(&self.connection)?;
+            Ok(answer)
+        });
+        if decided.is_err() {
+            self.connection.prepare_cached("ROLLBACK TO one")?.execute([])?;
+            self.session.reload(&self.connection)?;
+        }
+        self.connection.prepare_cached("RELEASE one")?.execute([])?;
+        decided
+    }
+
+    /// Flushes and answers.
+    fn finish(&mut self, done: Vec<Done>) {
+        if let Err(e) = self.commit() {
+            let unknown = error::commit_may_have_happened(&e);
+            let failure = error::map("committing to the SQLite database", &e);
+            self.roll_back();
+            return done
+                .into_iter()
+                .for_each(|d| if unknown { d.unknown(&failure) } else { d.fail(&failure) });
+        }
+        self.meter.groups.fetch_add(1, Ordering::Relaxed);
+        self.session.trim();
+        for job in done {
+            job.answer();
+        }
+        self.watcher.hint();
+    }
+
+    fn commit(&self) -> rusqlite::Result<()> {
+        let deadline = Instant::now() + self.busy_timeout;
+        loop {
+            match self.connection.prepare_cached("COMMIT").and_then(|mut s| s.execute([])) {
+                Err(e) if error::is_busy(&e) && Instant::now() < deadline => std::thread::sleep(BUSY_PAUSE),
+                other => return other.map(drop),
+            }
+        }
+    }
+
+    /// Takes the open transaction back, and forgets what was decided in it.
+    fn roll_back(&mut self) {
+        if !self.connection.is_autocommit()
+            && let Err(e) = self.connection.execute_batch("ROLLBACK")
+        {
+            tracing::error!(error = %e, "a SQLite transaction could not be rolled back");
+        }
+        self.session.forget();
+        if let Err(failure) = self.session.reload(&self.connection) {
+            tracing::error!(error = %failure.error, "the SQLite store cannot read its counters");
+            // An impossible version makes the next group read them again.
+            self.data_version = -1;
+        }
+    }
+}
+
+enum Answer {
+    Apply(Result<Receipt, ApplyError>),
+    Claim(Claimed),
+    Sweep(Swept),
+}
+
+fn pair(job: Job, answer: Answer) -> Option<Done> {
+    match (job, answer) {
+        (Job::Apply(batch, reply), Answer::Apply(result)) => {
+            drop(batch);
+            Some(Done::Apply(reply, result))
+        }
+        (Job::Claim(_, reply), Answer::Claim(claimed)) => Some(Done::Claim(reply, claimed)),
+        (Job::Sweep(_, reply), Answer::Sweep(swept)) => Some(Done::Sweep(reply, swept)),
+        _ => None,
+    }
+}
+
+impl Done {
+    /// A caller that went away does not hear its answer; what was written stays written.
+    fn answer(self) {
+        match self {
+            Self::Apply(reply, result) => drop(reply.send(result)),
+            Self::Claim(reply, claimed) => drop(reply.send(Ok(claimed))),
+            Self::Sweep(reply, swept) => drop(reply.send(Ok(swept))),
+        }
+    }
+
+    fn fail(self, error: &StoreError) {
+        match self {
+            // A refusal stands whether or not the others were written.
+            Self::Apply(reply, result @ Err(_)) => drop(reply.send(result)),
+            Self::Apply(reply, Ok(_)) => drop(reply.send(Err(ApplyError::not_applied(error.clone())))),
+            Self::Claim(reply, _) => drop(reply.send(Err(error.clone()))),
+            Self::Sweep(reply, _) => drop(reply.send(Err(error.clone()))),
+        }
+    }
+
+    fn unknown(self, error: &StoreError) {
+        match self {
+            Self::Apply(reply, Ok(_)) => drop(reply.send(Err(ApplyError::unknown(error.clone(), None)))),
+            other => other.fail(error),
+        }
+    }
+}
+
+fn refuse_all(jobs: Vec<Job>, error: &StoreError) {
+    for job in jobs {
+        match job {
+            Job::Apply(_, reply) => drop(reply.send(Err(ApplyError::not_applied(error.clone())))),
+            Job::Claim(_, reply) => drop(reply.send(Err(error.clone()))),
+            Job::Sweep(_, reply) => drop(reply.send(Err(error.clone()))),
+        }
+    }
+}
+
+/// Splits what was queued into groups of bounded size.
+fn split(jobs: Vec<Job>) -> Vec<Vec<Job>> {
+    let mut groups = Vec::new();
+    let mut group = Vec::with_capacity(jobs.len());
+    let mut bytes = 0;
+    for job in jobs {
+        if let Job::Apply(batch, _) = &job {
+            bytes += batch.bytes();
+        }
+        group.push(job);
+        if bytes >= GROUP_BYTES {
+            groups.push(std::mem::take(&mut group));
+            bytes = 0;
+        }
+    }
+    if !group.is_empty() {
+        groups.push(group);
+    }
+    groups
+}

@@ -1,0 +1,83 @@
+//! The SQLite backend as the conformance kit sees it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    reason = "tests fail by panicking; each uses a part"
+)]
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use tempfile::TempDir;
+use tidelock_core::clock::{Clock, ManualClock};
+use tidelock_core::store::Store;
+use tidelock_sqlite::{Options, SqliteStore};
+use tidelock_tck::{Backend, Capabilities, Database};
+
+/// Makes databases in temporary directories, which live as long as the backend.
+#[derive(Default)]
+pub(crate) struct Sqlite {
+    directories: Mutex<Vec<TempDir>>,
+}
+
+impl Sqlite {
+    /// Where the database of the last [`Backend::fresh`] is.
+    pub(crate) fn last_path(&self) -> PathBuf {
+        self.directories.lock().unwrap().last().expect("a database was made").path().join("kit.db")
+    }
+}
+
+pub(crate) async fn open(path: &Path, clock: Arc<dyn Clock>) -> SqliteStore {
+    SqliteStore::open(path, Options { clock, readers: 2, ..Options::default() }).await.unwrap()
+}
+
+#[async_trait]
+impl Backend for Sqlite {
+    fn name(&self) -> &'static str {
+        "sqlite"
+    }
+
+    async fn fresh(&self, clock: Arc<ManualClock>) -> Box<dyn Database> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kit.db");
+        self.directories.lock().unwrap().push(directory);
+        Box::new(File { path, clock, opened: Mutex::default() })
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { processes: true, durable: true }
+    }
+
+    async fn attach(&self, address: &str, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        Arc::new(open(Path::new(address), clock).await)
+    }
+}
+
+struct File {
+    path: PathBuf,
+    clock: Arc<ManualClock>,
+    opened: Mutex<Vec<SqliteStore>>,
+}
+
+#[async_trait]
+impl Database for File {
+    async fn connect(&self) -> Arc<dyn Store> {
+        let store = open(&self.path, Arc::<ManualClock>::clone(&self.clock)).await;
+        self.opened.lock().unwrap().push(store.clone());
+        Arc::new(store)
+    }
+
+    async fn restart(&mut self) -> Arc<dyn Store> {
+        let opened: Vec<SqliteStore> = self.opened.lock().unwrap().drain(..).collect();
+        for store in opened {
+            store.close().await;
+        }
+        self.connect().await
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.path.display().to_string())
+    }
+}

@@ -1,0 +1,35 @@
+//! Real processes, really killed: what was acknowledged is there, nothing is there by halves, the file is sound.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test fails by panicking and says what it saw"
+)]
+
+mod common;
+
+use tidelock_core::clock::SystemClock;
+use tidelock_tck::Backend as _;
+
+tidelock_tck::child!(crate::common::Sqlite::default());
+
+/// How many times the test command kills a process; the soak does more.
+const ROUNDS: u64 = 50;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_in_the_middle_of_group_commits() {
+    let first: u64 = std::env::var("TIDELOCK_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    let rounds = std::env::var("TIDELOCK_ROUNDS").ok().and_then(|s| s.parse().ok()).unwrap_or(ROUNDS);
+    let (mut acknowledged, mut found) = (0, 0);
+    for seed in first..first + rounds {
+        let backend = common::Sqlite::default();
+        let report = tidelock_tck::crash::round(&backend, seed).await;
+        let path = backend.last_path();
+        let store = common::open(&path, SystemClock::shared()).await;
+        assert_eq!(store.integrity_check().await.unwrap(), Vec::<String>::new(), "seed {seed}");
+        acknowledged += report.acknowledged;
+        found += report.found;
+    }
+    let name = common::Sqlite::default().name();
+    eprintln!("{rounds} kills on {name}: {acknowledged} acknowledged, {found} found, lost 0");
+    assert!(acknowledged > 0, "nothing was acknowledged in any round: the test proves nothing");
+}

@@ -1,0 +1,162 @@
+//! A full database, a damaged file, a read-only directory: typed errors, nothing lost, usable again where it can be.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use tidelock_core::error::{Explain as _, Outcome, Retry};
+use tidelock_core::id::EventType;
+use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::payload::Payload;
+use tidelock_core::store::{
+    ApplyError, Batch, Expect, NewEvent, Page, Store as _, StoreErrorKind, StreamQuery, Sweep,
+};
+use tidelock_sqlite::{Options, SqliteStore};
+
+fn big(n: i64) -> Batch {
+    let value = Payload::of(&"x".repeat(20_000)).unwrap();
+    let event = NewEvent::new(EventType::new("Filled").unwrap(), Payload::of(&n).unwrap());
+    Batch::new().append(&Key::single("log").unwrap(), Expect::Any, [event]).put(
+        &Key::new("block", [n]).unwrap(),
+        Expect::Absent,
+        value,
+    )
+}
+
+#[tokio::test]
+async fn a_full_database_refuses_and_goes_on_when_there_is_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let small = Options { max_bytes: Some(1024 * 1024), ..Options::default() };
+    let store = SqliteStore::open(&path, small).await.unwrap();
+    let mut written = 0;
+    let error = loop {
+        match store.apply(big(written)).await {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.code().as_str(), "TL0302", "{error}");
+    assert_eq!(error.outcome(), Outcome::NotApplied);
+    assert!(matches!(error.retry(), Retry::After(_)));
+    assert!(written > 10);
+    // What was acknowledged is there, what was refused is not, and the log has no hole.
+    let log = store.read_stream(StreamQuery::forward(&Key::single("log").unwrap(), 1000)).await.unwrap();
+    assert_eq!(log.events.len(), written as usize);
+    let blocks = store.documents(&KeyPrefix::kind("block"), Page::first(1000)).await.unwrap();
+    assert_eq!(blocks.rows.len(), written as usize);
+    // Room comes back: the store goes on without being opened again.
+    for n in 0..written {
+        store.apply(Batch::new().delete(&Key::new("block", [n]).unwrap(), Expect::Exists)).await.unwrap();
+    }
+    store.sweep(Sweep::default()).await.unwrap();
+    store.apply(big(written)).await.unwrap();
+    assert!(store.integrity_check().await.unwrap().is_empty());
+}
+
+/// A device of a few megabytes, which only root may make.
+struct SmallDevice(tempfile::TempDir);
+
+impl SmallDevice {
+    fn mount(size: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let size = format!("size={size}");
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(directory.path()).output();
+        mount.is_ok_and(|output| output.status.success()).then_some(Self(directory))
+    }
+
+    fn grow(&self, size: &str) {
+        let options = format!("remount,size={size}");
+        assert!(Command::new("mount").args(["-o", &options]).arg(self.0.path()).status().unwrap().success());
+    }
+}
+
+impl Drop for SmallDevice {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("--lazy").arg(self.0.path()).status());
+    }
+}
+
+#[tokio::test]
+async fn a_full_device_refuses_and_loses_nothing() {
+    // Where it cannot be made, the limit of the test above stands in for it.
+    let Some(device) = SmallDevice::mount("2m") else { return };
+    let store = SqliteStore::open(device.0.path().join("a.db"), Options::default()).await.unwrap();
+    let mut written = 0;
+    let error = loop {
+        match store.apply(big(written)).await {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    let ApplyError::Store { error, outcome } = error else { panic!("{error}") };
+    let log = store.read_stream(StreamQuery::forward(&Key::single("log").unwrap(), 1000)).await.unwrap();
+    assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
+    assert_eq!(outcome, Outcome::NotApplied);
+    assert_eq!(log.events.len(), written as usize);
+    device.grow("16m");
+    store.apply(big(written)).await.unwrap();
+    store.close().await;
+    // Every connection is closed: nothing keeps the device.
+    assert!(Command::new("umount").arg(device.0.path()).status().unwrap().success());
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_reported_as_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let store = SqliteStore::open(&path, Options::default()).await.unwrap();
+    for n in 0..50 {
+        store.apply(big(n)).await.unwrap();
+    }
+    store.close().await;
+    let mut bytes = std::fs::read(&path).unwrap();
+    let (from, to) = (8 * 4096, bytes.len());
+    bytes[from..to].fill(0x5a);
+    std::fs::write(&path, bytes).unwrap();
+    let store = SqliteStore::open(&path, Options::default()).await;
+    let kind = match store {
+        Err(error) => error.kind,
+        Ok(store) => match store.documents(&KeyPrefix::all(), Page::first(100)).await {
+            Err(error) => error.kind,
+            Ok(_) => panic!("a damaged file was read as if it were sound"),
+        },
+    };
+    assert_eq!(kind, StoreErrorKind::Corrupt);
+}
+
+/// Runs as another user when the test is root, because root may write anywhere.
+#[test]
+fn x8_a_read_only_directory_is_named_as_such() {
+    const CHILD: &str = "TIDELOCK_READ_ONLY_CHILD";
+    if let Ok(path) = std::env::var(CHILD) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let error = runtime.block_on(SqliteStore::open(path, Options::default())).unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::ReadOnly, "{error}");
+        assert!(error.to_string().contains("writable"), "{error}");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
+    let exe = std::env::current_exe().unwrap();
+    let arguments = ["--exact", "x8_a_read_only_directory_is_named_as_such"];
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout == b"0\n");
+    let mut command = if is_root {
+        // Another user must be able to run the program, so it is copied to where everybody may read.
+        let copy = directory.path().with_extension("test-program");
+        std::fs::copy(&exe, &copy).unwrap();
+        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy);
+        command
+    } else {
+        Command::new(exe)
+    };
+    let output = command.args(arguments).env(CHILD, &path).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    drop(std::fs::remove_file(directory.path().with_extension("test-program")));
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}

@@ -1,0 +1,139 @@
+//! What opening a file does, and what it says when it cannot.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+
+use tidelock_core::error::Explain as _;
+use tidelock_core::key::Key;
+use tidelock_core::payload::Payload;
+use tidelock_core::store::{Batch, Durability, Expect, Store as _, StoreError, StoreErrorKind};
+use tidelock_sqlite::rusqlite::Connection;
+use tidelock_sqlite::{Options, SqliteStore};
+
+async fn refused(path: &Path, options: Options) -> StoreError {
+    SqliteStore::open(path, options).await.expect_err("the store must not open")
+}
+
+/// Opening must fail with this kind and say all of these.
+async fn check(path: &Path, options: Options, kind: StoreErrorKind, parts: &[&str]) {
+    let error = refused(path, options).await;
+    assert_eq!(error.kind, kind, "{error}");
+    for part in parts {
+        assert!(error.to_string().contains(part), "{part:?} is missing in: {error}");
+    }
+}
+
+#[tokio::test]
+async fn t13_a_fresh_file_gets_the_schema_and_an_old_one_keeps_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let key = Key::single("k").unwrap();
+    let store = SqliteStore::open(&path, Options::default()).await.unwrap();
+    assert_eq!(store.info().await.unwrap().schema, 1);
+    store.apply(Batch::new().put(&key, Expect::Absent, Payload::null())).await.unwrap();
+    store.close().await;
+    let store = SqliteStore::open(&path, Options { create: false, ..Options::default() }).await.unwrap();
+    assert!(store.document(&key).await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t13_many_open_the_same_new_file_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let opening = (0..8).map(|_| tokio::spawn(SqliteStore::open(path.clone(), Options::default())));
+    for opened in opening.collect::<Vec<_>>() {
+        opened.await.unwrap().unwrap();
+    }
+    let db = Connection::open(&path).unwrap();
+    let rows: i64 = db.query_row("SELECT count(*) FROM tidelock_migrations", [], |r| r.get(0)).unwrap();
+    assert_eq!(rows, 1);
+}
+
+#[tokio::test]
+async fn t13_a_newer_schema_is_refused_with_both_versions() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    SqliteStore::open(&path, Options::default()).await.unwrap().close().await;
+    let db = Connection::open(&path).unwrap();
+    db.execute("INSERT INTO tidelock_migrations VALUES (99, 'future', 0, 'tidelock 9.9.9')", []).unwrap();
+    let parts = ["version 99", "tidelock 9.9.9", "up to 1", "upgrade"];
+    check(&path, Options::default(), StoreErrorKind::SchemaTooNew, &parts).await;
+}
+
+#[tokio::test]
+async fn a_file_of_another_application_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("theirs.db");
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("CREATE TABLE invoices (n INTEGER)").unwrap();
+    let kind = StoreErrorKind::ForeignDatabase;
+    check(&path, Options::default(), kind, &["invoices", "Options::shared"]).await;
+    let count = "SELECT count(*) FROM sqlite_schema";
+    assert_eq!(db.query_row(count, [], |r| r.get::<_, i64>(0)).unwrap(), 1);
+    SqliteStore::open(&path, Options { shared: true, ..Options::default() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn x8_a_wrong_path_says_what_is_wrong_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let kind = StoreErrorKind::CannotOpen;
+    check(directory.path(), Options::default(), kind, &["it is a directory"]).await;
+    let missing = directory.path().join("no/such/a.db");
+    check(&missing, Options::default(), kind, &["no/such does not exist"]).await;
+    let absent = directory.path().join("a.db");
+    let options = Options { create: false, ..Options::default() };
+    check(&absent, options, kind, &["does not exist", "Options::create"]).await;
+    assert!(!absent.exists());
+}
+
+#[tokio::test]
+async fn x8_a_file_that_is_no_database_is_corrupt() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    std::fs::write(&path, "this is a letter to a friend, and not a database at all".repeat(100)).unwrap();
+    check(&path, Options::default(), StoreErrorKind::Corrupt, &["a.db", "keep the file"]).await;
+    assert_eq!(refused(&path, Options::default()).await.code().as_str(), "TL0304");
+}
+
+#[tokio::test]
+async fn x8_a_database_that_another_process_locks_is_busy() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    SqliteStore::open(&path, Options::default()).await.unwrap().close().await;
+    let other = Connection::open(&path).unwrap();
+    let short = Options { busy_timeout: std::time::Duration::from_millis(20), ..Options::default() };
+    let store = SqliteStore::open(&path, short).await.unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let key = Key::single("k").unwrap();
+    let put = Batch::new().put(&key, Expect::Any, Payload::null());
+    let error = store.apply(put.clone()).await.unwrap_err();
+    assert_eq!(error.code().as_str(), "TL0301", "{error}");
+    assert_eq!(error.outcome(), tidelock_core::error::Outcome::NotApplied);
+    assert!(error.to_string().contains("nothing was applied"), "{error}");
+    // Readers do not care.
+    assert!(store.document(&key).await.unwrap().is_none());
+    other.execute_batch("COMMIT").unwrap();
+    store.apply(put).await.unwrap();
+}
+
+#[tokio::test]
+async fn durability_is_what_was_asked_for_or_nothing_opens() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let none = Options { durability: Durability::None, ..Options::default() };
+    check(&path, none, StoreErrorKind::SettingNotInForce, &["memory store"]).await;
+    let relaxed = Options { durability: Durability::Relaxed, ..Options::default() };
+    let store = SqliteStore::open(&path, relaxed).await.unwrap();
+    assert_eq!(store.info().await.unwrap().durability, Durability::Relaxed);
+}
+
+#[tokio::test]
+async fn a_closed_store_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path().join("a.db"), Options::default()).await.unwrap();
+    store.close().await;
+    let key = Key::single("k").unwrap();
+    let error = store.apply(Batch::new().put(&key, Expect::Any, Payload::null())).await.unwrap_err();
+    assert_eq!(error.code().as_str(), "TL0306");
+    assert_eq!(store.document(&key).await.unwrap_err().kind, StoreErrorKind::Closed);
+}

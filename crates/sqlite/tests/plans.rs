@@ -1,0 +1,30 @@
+//! The cost of a claim does not grow with the number of rows: the plans use the indexes that were made for them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use tidelock_sqlite::rusqlite::Connection;
+use tidelock_sqlite::{Options, SqliteStore};
+
+/// How SQLite would carry out a statement.
+fn plan(db: &Connection, sql: &str) -> String {
+    let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let steps = statement.raw_query().mapped(|row| row.get::<_, String>(3));
+    steps.map(Result::unwrap).collect::<Vec<_>>().join("; ")
+}
+
+#[tokio::test]
+async fn claims_and_heads_seek_and_never_scan_or_sort() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let _store = SqliteStore::open(&path, Options::default()).await.unwrap();
+    let db = Connection::open(&path).unwrap();
+    let source = include_str!("../src/claim.rs").replace("\\\n    ", "");
+    for name in ["NEXT_LEVEL", "OLDEST", "FIRST_AT", "VERSION_AT"] {
+        let start = source.find(&format!("const {name}: &str = \"")).unwrap();
+        let sql = source[start..].split('"').nth(1).unwrap();
+        let plan = plan(&db, sql);
+        assert!(plan.contains("SEARCH") && plan.contains("INDEX tidelock_"), "{name}: {plan}");
+        assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{name}: {plan}");
+    }
+    let head = plan(&db, "SELECT max(version) FROM tidelock_events WHERE stream = 1");
+    assert!(head.contains("SEARCH tidelock_events USING COVERING INDEX tidelock_events_by_stream"), "{head}");
+}

@@ -1,0 +1,120 @@
+//! A connection as cases hold it: the store, and short words for what they ask of it again and again.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tidelock_core::key::Key;
+use tidelock_core::store::{
+    Batch, Claim, Denied, Document, Event, Grant, LogQuery, Receipt, Refusal, Store, StreamQuery, WorkFilter,
+    WorkRow, limits,
+};
+
+use crate::make::{TTL, lane, owner};
+
+/// A connection to the database under test.
+#[derive(Clone, Debug)]
+pub struct Conn(pub Arc<dyn Store>);
+
+impl Deref for Conn {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref()
+    }
+}
+
+impl Conn {
+    /// Applies a batch that must be accepted.
+    pub async fn done(&self, batch: Batch) -> Receipt {
+        match self.apply(batch).await {
+            Ok(receipt) => receipt,
+            Err(error) => panic!("expected the batch to be applied, got {error:?}"),
+        }
+    }
+
+    /// Applies a batch that must be refused.
+    pub async fn refused(&self, batch: Batch) -> Refusal {
+        crate::expect::refusal(self.apply(batch).await)
+    }
+
+    /// Claims up to `limit` due rows of a lane.
+    pub async fn claim_lane(&self, who: &str, lane_name: &str, limit: usize) -> Vec<Grant> {
+        let claim = Claim::lanes(&owner(who), [lane(lane_name)], limit, TTL);
+        self.claim(claim).await.expect("the store answers").grants
+    }
+
+    /// Claims one due row of the lane of jobs, if there is one.
+    pub async fn next_job(&self, who: &str) -> Option<Grant> {
+        self.claim_lane(who, "jobs", 1).await.pop()
+    }
+
+    /// Claims one due row of the lane of jobs; there must be one.
+    pub async fn take_job(&self, who: &str) -> Grant {
+        self.next_job(who).await.expect("a job is due")
+    }
+
+    /// Claims a row by name and creates it when there is none: a named lock.
+    pub async fn lock(&self, who: &str, key: &Key) -> Result<Grant, Denied> {
+        one(self.claim(Claim::named(&owner(who), key, &lane("locks"), TTL)).await.expect("the store answers"))
+    }
+
+    /// Claims a row by name that must exist.
+    pub async fn take(&self, who: &str, key: &Key) -> Result<Grant, Denied> {
+        one(self.claim(Claim::existing(&owner(who), key, TTL)).await.expect("the store answers"))
+    }
+
+    /// A document.
+    pub async fn doc(&self, key: &Key) -> Option<Document> {
+        self.document(key).await.expect("the store answers")
+    }
+
+    /// A document's value.
+    pub async fn value(&self, key: &Key) -> Option<Value> {
+        self.doc(key).await.map(|document| document.value.parse().expect("a payload is JSON"))
+    }
+
+    /// A work row that must exist.
+    pub async fn row(&self, key: &Key) -> WorkRow {
+        self.find_row(key).await.expect("the row exists")
+    }
+
+    /// A work row.
+    pub async fn find_row(&self, key: &Key) -> Option<WorkRow> {
+        self.work(key).await.expect("the store answers")
+    }
+
+    /// All events of a stream.
+    pub async fn history(&self, stream: &Key) -> Vec<Event> {
+        let query = StreamQuery::forward(stream, limits::PAGE_ROWS);
+        self.read_stream(query).await.expect("the store answers").events
+    }
+
+    /// All events there are.
+    pub async fn log(&self) -> Vec<Event> {
+        let mut all: Vec<Event> = Vec::new();
+        loop {
+            let mut query = LogQuery::all(1_000);
+            query.after = all.last().map(|event| event.position);
+            let page = self.read_log(query).await.expect("the store answers");
+            let end = page.end || page.events.is_empty();
+            all.extend(page.events);
+            if end {
+                return all;
+            }
+        }
+    }
+
+    /// How many rows match.
+    pub async fn count(&self, filter: &WorkFilter) -> u64 {
+        self.count_work(filter).await.expect("the store answers")
+    }
+}
+
+fn one(claimed: tidelock_core::store::Claimed) -> Result<Grant, Denied> {
+    match (claimed.grants.into_iter().next(), claimed.denied) {
+        (Some(grant), None) => Ok(grant),
+        (None, Some(denied)) => Err(denied),
+        other => panic!("a claim by name is granted or denied, got {other:?}"),
+    }
+}

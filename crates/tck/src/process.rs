@@ -1,0 +1,198 @@
+//! Cases with several processes: the test program starts itself again, with a role in the environment.
+//!
+//! A child is the test `tidelock_tck_child`, which does nothing when it has no role. It says `ready`, waits for a line
+//! on its standard input so that all children start together, and then writes one line per thing that happened. Lines
+//! carry a mark, because the test harness writes to the same place.
+
+use std::io::{BufRead as _, Write as _};
+use std::process::Stdio;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tidelock_core::clock::SystemClock;
+use tidelock_core::id::{OpId, Position, StreamVersion};
+use tidelock_core::key::Key;
+use tidelock_core::store::{Batch, Expect};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::Backend;
+use crate::conn::Conn;
+use crate::make::{event, key, number};
+
+const ROLE: &str = "TIDELOCK_TCK_ROLE";
+const MARK: &str = "@tck ";
+/// Writers of one child, so that its batches share flushes as those of a real program do.
+const TASKS: u64 = 8;
+
+/// What a child does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// Appends to a shared stream and to one of its own; reports each append.
+    Append { writer: u64, batches: u64 },
+    /// Takes a named lock; reports whether it got it.
+    Lock { name: String, owner: String },
+    /// Creates a document unless it exists; reports whether it did.
+    Create { name: String, value: i64 },
+    /// Applies an increment under an operation id; reports whether it was a repetition.
+    Operation { name: String, id: OpId },
+    /// Increments a document by merging and by comparing versions; reports when done.
+    Count { name: String, times: u64 },
+    /// Writes whole batches until it is killed; reports each that was acknowledged.
+    Crash { seed: u64 },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Role {
+    backend: String,
+    address: String,
+    task: Task,
+}
+
+/// What an append of a child was told.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Told {
+    pub(crate) stream: Key,
+    pub(crate) version: StreamVersion,
+    pub(crate) position: Position,
+    pub(crate) writer: u64,
+    pub(crate) n: u64,
+}
+
+/// A child process, as its parent sees it.
+pub(crate) struct Process {
+    child: Child,
+    input: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    /// Starts a child and waits until it is connected and ready.
+    pub(crate) async fn start(backend: &dyn Backend, address: &str, task: Task) -> Self {
+        let role = Role { backend: backend.name().to_owned(), address: address.to_owned(), task };
+        let program = std::env::current_exe().expect("the test program knows itself");
+        let mut child = Command::new(program)
+            // The name alone finds the test, whichever module the kit was expanded in.
+            .args(["tidelock_tck_child", "--nocapture", "--test-threads=1"])
+            .env(ROLE, serde_json::to_string(&role).expect("a role is JSON"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the test program starts again");
+        let input = child.stdin.take().expect("stdin is a pipe");
+        let lines = BufReader::new(child.stdout.take().expect("stdout is a pipe")).lines();
+        let mut process = Self { child, input, lines };
+        assert_eq!(process.hear::<String>().await.as_deref(), Some("ready"), "the child does not start");
+        process
+    }
+
+    /// Lets the child begin.
+    pub(crate) async fn go(&mut self) {
+        self.input.write_all(b"go\n").await.expect("the child listens");
+        self.input.flush().await.expect("the child listens");
+    }
+
+    /// The next thing that the child says; `None` when it is gone.
+    pub(crate) async fn hear<T: DeserializeOwned>(&mut self) -> Option<T> {
+        while let Ok(Some(line)) = self.lines.next_line().await {
+            if let Some((_, said)) = line.split_once(MARK) {
+                // A child that is killed in the middle of a line has not said it.
+                return serde_json::from_str(said).ok();
+            }
+        }
+        None
+    }
+
+    /// Kills the child as the system would, with SIGKILL.
+    pub(crate) async fn kill(&mut self) {
+        self.child.kill().await.expect("the child can be killed");
+    }
+
+    /// Everything that the child still says until it ends, which it must do well.
+    pub(crate) async fn finish<T: DeserializeOwned>(mut self) -> Vec<T> {
+        let mut said = Vec::new();
+        while let Some(one) = self.hear().await {
+            said.push(one);
+        }
+        let status = self.child.wait().await.expect("the child ends");
+        assert!(status.success(), "a child process failed: {status}");
+        said
+    }
+}
+
+fn say(what: &impl Serialize) {
+    let line = format!("\n{MARK}{}\n", serde_json::to_string(what).expect("what a child says is JSON"));
+    let mut out = std::io::stdout().lock();
+    out.write_all(line.as_bytes()).and_then(|()| out.flush()).expect("the parent listens");
+}
+
+/// Plays the role that the environment holds, if it holds one for this backend.
+#[doc(hidden)]
+pub fn run_child(backend: Box<dyn Backend>) {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let role: Role = serde_json::from_str(&role).expect("the role is JSON");
+    if role.backend != backend.name() {
+        return;
+    }
+    crate::run::block_on(async {
+        let conn = Conn(backend.attach(&role.address, SystemClock::shared()).await);
+        say(&"ready");
+        let mut line = String::new();
+        let heard = std::io::stdin().lock().read_line(&mut line).expect("the parent speaks");
+        // End of input: the parent is gone, and nobody wants the work.
+        if heard > 0 {
+            play(conn, role.task).await;
+        }
+    });
+}
+
+async fn play(conn: Conn, task: Task) {
+    match task {
+        Task::Append { writer, batches } => append(conn, writer, batches).await,
+        Task::Lock { name, owner } => say(&conn.lock(&owner, &key(&name)).await.is_ok()),
+        Task::Create { name, value } => {
+            let batch = Batch::new().put(&key(&name), Expect::Absent, number(value));
+            say(&conn.apply(batch).await.is_ok());
+        }
+        Task::Operation { name, id } => {
+            let delta = tidelock_core::store::Delta::inc("/n", 1);
+            let batch = Batch::new().merge_or_create(&key(&name), number(0), [delta]).op_id(id);
+            say(&conn.done(batch).await.repeated);
+        }
+        Task::Count { name, times } => {
+            for _ in 0..times {
+                crate::cases::state::increment(&conn, &key(&name)).await;
+            }
+            say(&times);
+        }
+        Task::Crash { seed } => crate::crash::write_until_killed(conn, seed, |ack| say(&ack)).await,
+    }
+}
+
+async fn append(conn: Conn, writer: u64, batches: u64) {
+    let mut tasks = Vec::new();
+    for task in 0..TASKS {
+        let conn = conn.clone();
+        tasks.push(tokio::spawn(async move {
+            for n in (task..batches).step_by(TASKS as usize) {
+                append_one(&conn, writer, n).await;
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.expect("a writer panicked");
+    }
+}
+
+async fn append_one(conn: &Conn, writer: u64, n: u64) {
+    let kind = format!("Writer{writer}");
+    let streams = [key("shared"), key(&format!("own-{writer}"))];
+    let batch = streams.iter().fold(Batch::new(), |batch, stream| {
+        batch.append(stream, Expect::Any, [event(&kind, i64::try_from(n).expect("small"))])
+    });
+    for appended in conn.done(batch).await.appended {
+        let (version, position) = (appended.first_version, appended.first_position);
+        say(&Told { stream: appended.stream, version, position, writer, n });
+    }
+}

@@ -1,0 +1,52 @@
+//! How a case becomes a test: a runtime with real threads, a database of its own, and a watchdog.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::env::Env;
+use crate::{Backend, CASES};
+
+/// No case takes longer than this: one that does hangs, and a hang must fail rather than block a build for hours.
+const WATCHDOG: Duration = Duration::from_secs(180);
+
+/// Runs one case. Called by the tests that [`conformance!`](crate::conformance) makes.
+#[doc(hidden)]
+pub fn run_case(name: &str, backend: Box<dyn Backend>) {
+    let case = CASES.iter().find(|case| case.name == name).expect("the macro names cases that exist");
+    let backend: Arc<dyn Backend> = Arc::from(backend);
+    block_on(async {
+        let env = Env::open(Arc::clone(&backend)).await;
+        (case.run)(&env).await;
+    });
+}
+
+/// Runs something on a runtime with real threads, for no longer than the watchdog allows.
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
+    let runtime = runtime.expect("the machine has threads");
+    let done = runtime.block_on(async { tokio::time::timeout(WATCHDOG, work).await });
+    // A case that gave up may have left tasks that wait for each other.
+    runtime.shutdown_background();
+    done.unwrap_or_else(|_| panic!("the case was not done after {} s: something hangs", WATCHDOG.as_secs()))
+}
+
+/// Prints how many cases the kit has. Called by the summary test.
+#[doc(hidden)]
+pub fn print_summary(backend: &dyn Backend) {
+    eprintln!("tck: {} cases on {}", CASES.len(), backend.name());
+    assert!(!CASES.is_empty(), "the kit found no cases");
+}
+
+/// A number from the environment, or the default.
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is not a number")),
+        Err(_) => default,
+    }
+}
+
+/// The seed that the environment holds, or one that nobody has tried yet.
+pub(crate) fn seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    setting("TIDELOCK_SEED", now.as_nanos() as u64)
+}
