@@ -7,7 +7,8 @@ CREATE TABLE tidelock_streams (
     closed_at INTEGER
 ) STRICT;
 
--- There is no head row: the head of a stream is the last entry of events_by_stream, which the writer keeps warm.
+-- A commit only adds at the end of this table and of the index by id. There is no head row, and no index by stream:
+-- that would be another page to write for every stream that a group of commits touches.
 CREATE TABLE tidelock_events (
     position    INTEGER PRIMARY KEY,
     stream      INTEGER NOT NULL,
@@ -19,9 +20,17 @@ CREATE TABLE tidelock_events (
     meta        TEXT,
     correlation TEXT
 ) STRICT;
-CREATE UNIQUE INDEX tidelock_events_by_stream ON tidelock_events (stream, version);
 CREATE UNIQUE INDEX tidelock_events_by_id ON tidelock_events (id);
 CREATE INDEX tidelock_events_by_correlation ON tidelock_events (correlation) WHERE correlation IS NOT NULL;
+
+-- Where the events of a stream stand. It is complete for positions up to the counter 'indexed'; the events beyond, a few
+-- thousand at most, are the tail, which every process keeps in memory and the writer merges in here, neighbours together.
+CREATE TABLE tidelock_stream_index (
+    stream   INTEGER NOT NULL,
+    version  INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (stream, version)
+) STRICT, WITHOUT ROWID;
 
 -- A deleted document keeps its row without a value, and with it its version.
 CREATE TABLE tidelock_documents (
@@ -73,4 +82,4 @@ CREATE TABLE tidelock_counters (
     name  TEXT NOT NULL PRIMARY KEY,
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO tidelock_counters (name, value) VALUES ('fence', 0), ('document_floor', 0);
+INSERT INTO tidelock_counters (name, value) VALUES ('fence', 0), ('document_floor', 0), ('indexed', 0);

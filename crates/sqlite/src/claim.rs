@@ -9,9 +9,10 @@ use tidelock_core::id::{Lane, Position, Priority};
 use tidelock_core::key::Key;
 use tidelock_core::model::claim::{self, Candidate};
 use tidelock_core::model::rows::{Event, WorkRow};
-use tidelock_core::store::{Claim, Claimed, Grant, Pick};
+use tidelock_core::store::{Claim, Claimed, Direction, Grant, Pick};
 
 use crate::error::Failure;
+use crate::places;
 use crate::rows::{self, int, uint};
 use crate::session::Session;
 
@@ -26,10 +27,6 @@ const OLDEST: &str = "SELECT key, ready_at, seq FROM tidelock_work \
 /// When the first row of a level may be had.
 const FIRST_AT: &str = "SELECT ready_at FROM tidelock_work \
     WHERE lane = ?1 AND priority = ?2 AND ready_at IS NOT NULL ORDER BY ready_at LIMIT 1";
-
-/// The version that a watermark stands for, found from the head backwards: as many steps as there are events to come.
-const VERSION_AT: &str = "SELECT version FROM tidelock_events \
-    WHERE stream = ?1 AND position <= ?2 ORDER BY version DESC LIMIT 1";
 
 impl Session {
     /// Carries out a claim inside the open transaction.
@@ -62,7 +59,7 @@ impl Session {
         };
         self.flush(db)?;
         for row in granted {
-            claimed.grants.extend(with_events(db, row, claim.events)?);
+            claimed.grants.extend(self.with_events(db, row, claim.events)?);
         }
         Ok(claimed)
     }
@@ -80,6 +77,37 @@ impl Session {
             granted.extend(claim::grant_chosen(&mut self.facts, key, &claim.owner, claim.ttl, now));
         }
         Ok(granted)
+    }
+
+    /// Adds the events that a row follows, as many as were asked for.
+    fn with_events(&self, db: &Connection, row: WorkRow, limit: usize) -> Result<Option<Grant>, Failure> {
+        let Some(fence) = row.lease.as_ref().map(|lease| lease.fence) else { return Ok(None) };
+        let events = match &row.follow {
+            Some(stream) if limit > 0 => self.following(db, stream, row.position, limit)?,
+            _ => Vec::new(),
+        };
+        Ok(Some(Grant { row, fence, events }))
+    }
+
+    fn following(
+        &self,
+        db: &Connection,
+        stream: &Key,
+        position: Option<Position>,
+        limit: usize,
+    ) -> Result<Vec<Event>, Failure> {
+        let Some(no) = places::number(db, stream)? else { return Ok(Vec::new()) };
+        let places = self.places(db, no)?;
+        let seen = match position {
+            None => None,
+            Some(position) => places.version_at(db, int(position.0))?,
+        };
+        let mut events = Vec::new();
+        places.visit(db, seen.map_or(0, |version| version + 1), Direction::Forward, |event| {
+            events.push(event);
+            events.len() < limit
+        })?;
+        Ok(events)
     }
 }
 
@@ -129,7 +157,8 @@ fn oldest(
     now: Timestamp,
 ) -> Result<Vec<Candidate>, Failure> {
     let mut statement = db.prepare_cached(OLDEST)?;
-    let parameters = (lane.as_str(), level.level(), now.as_micros(), int(limit as u64));
+    // One at least: a claim of nothing still learns whether there is something.
+    let parameters = (lane.as_str(), level.level(), now.as_micros(), int(limit.max(1) as u64));
     let found = statement.query_map(parameters, |row| {
         Ok(Candidate {
             key: rows::key(row, 0)?,
@@ -138,41 +167,5 @@ fn oldest(
             seq: uint(row.get(2)?),
         })
     })?;
-    Ok(found.collect::<rusqlite::Result<_>>()?)
-}
-
-/// Adds the events that a row follows, as many as were asked for.
-fn with_events(db: &Connection, row: WorkRow, limit: usize) -> Result<Option<Grant>, Failure> {
-    let Some(fence) = row.lease.as_ref().map(|lease| lease.fence) else { return Ok(None) };
-    let events = match &row.follow {
-        Some(stream) if limit > 0 => following(db, stream, row.position, limit)?,
-        _ => Vec::new(),
-    };
-    Ok(Some(Grant { row, fence, events }))
-}
-
-fn following(
-    db: &Connection,
-    stream: &Key,
-    position: Option<Position>,
-    limit: usize,
-) -> Result<Vec<Event>, Failure> {
-    let no: Option<i64> = db
-        .prepare_cached("SELECT no FROM tidelock_streams WHERE key = ?1")?
-        .query_row([stream.canonical()], |row| row.get(0))
-        .optional()?;
-    let Some(no) = no else { return Ok(Vec::new()) };
-    let seen: Option<i64> = match position {
-        None => None,
-        Some(position) => {
-            db.prepare_cached(VERSION_AT)?.query_row((no, int(position.0)), |row| row.get(0)).optional()?
-        }
-    };
-    let mut statement = db.prepare_cached(&format!(
-        "SELECT {} FROM tidelock_events e JOIN tidelock_streams s ON s.no = e.stream
-         WHERE e.stream = ?1 AND e.version > ?2 ORDER BY e.version LIMIT ?3",
-        rows::EVENT_COLUMNS
-    ))?;
-    let found = statement.query_map((no, seen.unwrap_or(-1), int(limit as u64)), rows::event)?;
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }

@@ -10,6 +10,7 @@ use tidelock_core::store::StoreErrorKind;
 use crate::error::Failure;
 use crate::rows::int;
 use crate::session::Session;
+use crate::tail::Place;
 
 const INSERT_EVENT: &str = "INSERT INTO tidelock_events \
     (position, stream, version, id, type, at, payload, meta, correlation) \
@@ -52,7 +53,7 @@ impl Session {
     fn write_stream(&mut self, db: &Connection, key: &Key) -> Result<(), Failure> {
         let closed_at = self.facts.stream(key).and_then(|row| row.closed_at).map(Timestamp::as_micros);
         if let Some(no) = self.streams.get(key) {
-            // The head is in the index of events; only a tombstone changes the row.
+            // The head is the last event; only a tombstone changes the row.
             if closed_at.is_some() {
                 db.prepare_cached("UPDATE tidelock_streams SET closed_at = ?2 WHERE no = ?1")?
                     .execute((no, closed_at))?;
@@ -65,13 +66,13 @@ impl Session {
         Ok(())
     }
 
-    fn insert_events(&self, db: &Connection, events: &[Event]) -> Result<(), Failure> {
+    fn insert_events(&mut self, db: &Connection, events: &[Event]) -> Result<(), Failure> {
         if events.is_empty() {
             return Ok(());
         }
         let mut statement = db.prepare_cached(INSERT_EVENT)?;
         for event in events {
-            let Some(stream) = self.streams.get(&event.stream) else {
+            let Some(stream) = self.streams.get(&event.stream).copied() else {
                 let detail = format!("stream {} has no row", event.stream);
                 return Err(Failure::new(StoreErrorKind::Bug, "writing an event", detail));
             };
@@ -87,6 +88,7 @@ impl Session {
                 meta,
                 event.correlation.as_deref(),
             ))?;
+            self.wrote(stream, Place { version: int(event.version.0), position: int(event.position.0) });
         }
         Ok(())
     }

@@ -26,8 +26,10 @@ mod claim;
 mod ending;
 mod error;
 mod flush;
+mod merge;
 mod migrate;
 mod open;
+mod places;
 mod queue;
 mod read;
 mod readers;
@@ -35,6 +37,7 @@ mod rows;
 mod session;
 mod store;
 mod sweep;
+mod tail;
 mod transaction;
 mod watch;
 mod writer;
@@ -67,6 +70,9 @@ pub struct Options {
     pub max_bytes: Option<u64>,
     /// Whether a file that does not exist is created. Default: yes.
     pub create: bool,
+    /// How many events may wait for their place in the index of streams before they are merged into it. More make
+    /// commits over many streams cheaper, and the first read after a start slower. Default: 8,192.
+    pub unindexed: usize,
     /// Whether Tidelock's tables may be added to a database that holds another application's. Default: no, so that a
     /// mistaken path changes nothing. Turn it on to commit your own tables together with a batch ([`apply_in`]).
     pub shared: bool,
@@ -82,6 +88,7 @@ impl Default for Options {
             readers: 4,
             max_bytes: None,
             create: true,
+            unindexed: 8192,
             shared: false,
         }
     }

@@ -23,6 +23,9 @@ const STATEMENTS: usize = 64;
 /// Opens the file for writing, creates or migrates it, and reads back every setting that durability depends on.
 pub(crate) fn writer(path: &Path, options: &Options) -> Result<(Connection, u32), StoreError> {
     check_path(path, options.create)?;
+    if options.create {
+        create_private(path)?;
+    }
     let mut connection = connect(path, options.create)?;
     connection.busy_timeout(options.busy_timeout).map_err(|e| at(path, &e))?;
     apply_settings(&connection, options).map_err(|e| explain(path, e))?;
@@ -88,6 +91,25 @@ fn check_path(path: &Path, create: bool) -> Result<(), StoreError> {
             return cannot("the file does not exist, and Options::create is off".to_owned());
         }
     }
+    Ok(())
+}
+
+/// A new file belongs to its user alone; SQLite gives the log beside it the same rights.
+#[cfg(unix)]
+fn create_private(path: &Path) -> Result<(), StoreError> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    match std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::StorageFull => {
+            Err(StoreError::new(StoreErrorKind::Full, what(path), e.to_string()))
+        }
+        Err(e) => Err(explain(path, StoreError::new(StoreErrorKind::CannotOpen, WHAT, e.to_string()))),
+    }
+}
+
+#[cfg(not(unix))]
+fn create_private(_path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 

@@ -67,15 +67,20 @@ impl<T> Queue<T> {
         Some(jobs)
     }
 
-    /// How many jobs wait.
-    pub(crate) fn len(&self) -> usize {
-        self.state.lock().jobs.len()
-    }
-
     /// Refuses new jobs. What is queued is still taken.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.room.close();
         self.filled.notify_all();
     }
+
+    /// Refuses new jobs and drops those that are queued: nobody will take them any more.
+    pub(crate) fn abandon(&self) {
+        self.close();
+        let left = std::mem::take(&mut self.state.lock().jobs);
+        drop(left);
+    }
 }
+
+#[cfg(test)]
+mod tests;

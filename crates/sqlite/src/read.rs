@@ -5,13 +5,15 @@ use tidelock_core::clock::Timestamp;
 use tidelock_core::id::StreamVersion;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::{
-    Direction, Document, EventFilter, EventPage, LogQuery, Page, PageOf, StreamInfo, StreamQuery, WorkFilter,
-    WorkRow,
+    Direction, Document, Event, EventFilter, EventPage, LogQuery, Page, PageOf, StreamInfo, StreamQuery,
+    WorkFilter, WorkRow,
 };
 
 use crate::error::Failure;
+use crate::places::{self, Places};
 use crate::rows::{self, int, uint};
 use crate::session;
+use crate::tail::Tail;
 
 /// A query whose filter matches little stops after this many events and says how far it came.
 const SCAN_EVENTS: usize = 100_000;
@@ -49,27 +51,28 @@ pub(crate) fn documents(
     Ok(PageOf::of(documents, limit, |document| document.key.clone()))
 }
 
-const STREAM: &str =
-    "SELECT key, closed_at, (SELECT max(version) FROM tidelock_events e WHERE e.stream = s.no)
-    FROM tidelock_streams s";
+const STREAM: &str = "SELECT no, key, closed_at FROM tidelock_streams";
 
-fn stream_info(row: &rusqlite::Row<'_>) -> rusqlite::Result<StreamInfo> {
-    let closed_at: Option<i64> = row.get(1)?;
-    let head: Option<i64> = row.get(2)?;
+/// A row of [`STREAM`], with its head.
+fn stream_info(db: &Connection, tail: &Tail, row: &rusqlite::Row<'_>) -> Result<StreamInfo, Failure> {
+    let closed_at: Option<i64> = row.get(2)?;
+    let head = Places::snapshot(db, tail, row.get(0)?)?.head(db)?;
     Ok(StreamInfo {
-        key: rows::key(row, 0)?,
+        key: rows::key(row, 1)?,
         head: head.map(|version| StreamVersion(uint(version))),
         closed_at: closed_at.map(Timestamp::from_micros),
     })
 }
 
-pub(crate) fn stream(db: &Connection, key: &Key) -> Result<Option<StreamInfo>, Failure> {
+pub(crate) fn stream(db: &Connection, tail: &Tail, key: &Key) -> Result<Option<StreamInfo>, Failure> {
     let mut statement = db.prepare_cached(&format!("{STREAM} WHERE key = ?1"))?;
-    Ok(statement.query_row([key.canonical()], stream_info).optional()?)
+    let mut found = statement.query([key.canonical()])?;
+    found.next()?.map(|row| stream_info(db, tail, row)).transpose()
 }
 
 pub(crate) fn streams(
     db: &Connection,
+    tail: &Tail,
     prefix: &KeyPrefix,
     page: &Page,
 ) -> Result<PageOf<StreamInfo>, Failure> {
@@ -78,24 +81,26 @@ pub(crate) fn streams(
     let mut statement = db.prepare_cached(&format!(
         "{STREAM} WHERE key >= ?1 AND key > ?2 AND (?3 IS NULL OR key < ?3) ORDER BY key LIMIT ?4"
     ))?;
-    let found = statement.query_map((from, after, below, int(limit as u64 + 1)), stream_info)?;
-    let found = found.collect::<rusqlite::Result<_>>()?;
-    Ok(PageOf::of(found, limit, |stream| stream.key.clone()))
+    let mut found = statement.query((from, after, below, int(limit as u64 + 1)))?;
+    let mut streams = Vec::new();
+    while let Some(row) = found.next()? {
+        streams.push(stream_info(db, tail, row)?);
+    }
+    Ok(PageOf::of(streams, limit, |stream| stream.key.clone()))
 }
 
-pub(crate) fn read_stream(db: &Connection, query: &StreamQuery) -> Result<EventPage, Failure> {
+pub(crate) fn read_stream(db: &Connection, tail: &Tail, query: &StreamQuery) -> Result<EventPage, Failure> {
     let limit = Page::first(query.limit).rows()?;
-    let (comparison, order, default) = match query.direction {
-        Direction::Forward => (">=", "ASC", 0),
-        Direction::Backward => ("<=", "DESC", i64::MAX),
-    };
-    let mut statement = db.prepare_cached(&format!(
-        "SELECT {} FROM tidelock_streams s CROSS JOIN tidelock_events e ON e.stream = s.no
-         WHERE s.key = ?1 AND e.version {comparison} ?2 ORDER BY e.version {order}",
-        rows::EVENT_COLUMNS
-    ))?;
-    let from = query.from.map_or(default, |version| int(version.0));
-    scan(statement.query((query.stream.canonical(), from))?, &query.filter, limit)
+    let mut scan = Scan::new(&query.filter, limit);
+    if let Some(no) = places::number(db, &query.stream)? {
+        let default = match query.direction {
+            Direction::Forward => 0,
+            Direction::Backward => i64::MAX,
+        };
+        let from = query.from.map_or(default, |version| int(version.0));
+        Places::snapshot(db, tail, no)?.visit(db, from, query.direction, |event| scan.look(event))?;
+    }
+    Ok(scan.page)
 }
 
 pub(crate) fn read_log(db: &Connection, query: &LogQuery) -> Result<EventPage, Failure> {
@@ -114,8 +119,14 @@ pub(crate) fn read_log(db: &Connection, query: &LogQuery) -> Result<EventPage, F
         rows::EVENT_COLUMNS
     ))?;
     let after = query.after.map_or(default, |position| int(position.0));
-    let page = scan(statement.query((after, query.filter.correlation.as_deref()))?, &query.filter, limit)?;
-    match page {
+    let mut scan = Scan::new(&query.filter, limit);
+    let mut found = statement.query((after, query.filter.correlation.as_deref()))?;
+    while let Some(row) = found.next()? {
+        if !scan.look(rows::event(row)?) {
+            break;
+        }
+    }
+    match scan.page {
         // The index skipped what belongs to other conversations; it has been looked at all the same.
         EventPage { end: true, events, .. } if query.filter.correlation.is_some() => {
             let edge = edge(db, query.direction)?.map(|p| tidelock_core::id::Position(uint(p)));
@@ -138,23 +149,33 @@ fn edge(db: &Connection, direction: Direction) -> Result<Option<i64>, Failure> {
     Ok(db.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
 }
 
-/// Reads rows until the page is full, the rows end, or enough was looked at.
-fn scan(mut found: rusqlite::Rows<'_>, filter: &EventFilter, limit: usize) -> Result<EventPage, Failure> {
-    let mut page = EventPage { events: Vec::new(), scanned_to: None, end: true };
-    let mut looked_at = 0;
-    while let Some(row) = found.next()? {
-        if page.events.len() == limit || looked_at == SCAN_EVENTS {
-            page.end = false;
-            break;
-        }
-        let event = rows::event(row)?;
-        looked_at += 1;
-        page.scanned_to = Some(event.position);
-        if filter.matches(&event) {
-            page.events.push(event);
-        }
+/// Looks at events until the page is full or enough was looked at.
+struct Scan<'a> {
+    filter: &'a EventFilter,
+    limit: usize,
+    looked_at: usize,
+    page: EventPage,
+}
+
+impl<'a> Scan<'a> {
+    fn new(filter: &'a EventFilter, limit: usize) -> Self {
+        let page = EventPage { events: Vec::new(), scanned_to: None, end: true };
+        Self { filter, limit, looked_at: 0, page }
     }
-    Ok(page)
+
+    /// `false` when this event belongs to the next page.
+    fn look(&mut self, event: Event) -> bool {
+        if self.page.events.len() == self.limit || self.looked_at == SCAN_EVENTS {
+            self.page.end = false;
+            return false;
+        }
+        self.looked_at += 1;
+        self.page.scanned_to = Some(event.position);
+        if self.filter.matches(&event) {
+            self.page.events.push(event);
+        }
+        true
+    }
 }
 
 pub(crate) fn work(db: &Connection, key: &Key) -> Result<Option<WorkRow>, Failure> {

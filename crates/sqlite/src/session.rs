@@ -3,6 +3,8 @@
 //!
 //! If the process dies in the middle, the transaction never happened, and the working set is gone with the process.
 
+use std::sync::Arc;
+
 use foldhash::{HashMap, HashMapExt as _};
 use rusqlite::{Connection, OptionalExtension as _};
 use tidelock_core::clock::Timestamp;
@@ -18,7 +20,10 @@ use tidelock_core::store::{
 };
 
 use crate::error::Failure;
+use crate::merge::Merger;
+use crate::places::{self, Places};
 use crate::rows::{self, int, uint};
+use crate::tail::{Place, Tail};
 
 /// More slots than this are forgotten after a group: the cache stays small, hot rows come back at once.
 const WARM_SLOTS: usize = 50_000;
@@ -38,13 +43,22 @@ pub(crate) struct Session {
     pub(crate) stored: Counters,
     /// Receipts of batches with an id, to be written with the group.
     pub(crate) receipts: Vec<(OpId, Receipt)>,
+    /// Where the newest events of streams stand. Shared with the readers, so it holds committed events only.
+    tail: Arc<Tail>,
+    /// The newest position that was committed when the transaction began.
+    committed: i64,
+    /// How far the index of streams is complete.
+    indexed: i64,
+    /// The places of events that were written in the open transaction.
+    fresh: Vec<(i64, Place)>,
 }
 
 impl Session {
     /// A cold working set that knows the store's numbers.
-    pub(crate) fn open(connection: &Connection) -> Result<Self, Failure> {
-        let counters = load_counters(connection)?;
-        Ok(Self { facts: Facts::new(counters), stored: counters, ..Self::default() })
+    pub(crate) fn open(connection: &Connection, tail: Arc<Tail>) -> Result<Self, Failure> {
+        let mut session = Self { tail, ..Self::default() };
+        session.reload(connection)?;
+        Ok(session)
     }
 
     /// Forgets all rows, changed ones included, and keeps the numbers.
@@ -62,7 +76,50 @@ impl Session {
         counters.work_seq = counters.work_seq.max(before.work_seq);
         self.facts.counters = counters;
         self.stored = counters;
+        self.indexed = places::indexed(db)?;
         Ok(())
+    }
+
+    /// Called when a transaction has begun, before anything is written in it.
+    pub(crate) fn begun(&mut self) {
+        self.committed = int(self.facts.counters.position.0);
+        self.fresh.clear();
+    }
+
+    /// Called before a transaction is committed: merges a slice of the tail into the index of streams.
+    pub(crate) fn merge(&mut self, db: &Connection, merger: &mut Merger) -> Result<(), Failure> {
+        let (indexed, committed) = (self.indexed, self.committed);
+        self.indexed = merger.work(db, &self.tail, indexed, committed, self.fresh.len())?;
+        Ok(())
+    }
+
+    /// Called when a transaction was committed: the tail takes note of its events.
+    pub(crate) fn committed(&mut self, merger: &mut Merger) {
+        self.tail.add(&self.fresh);
+        self.fresh.clear();
+        merger.committed(&self.tail, self.indexed);
+    }
+
+    /// Where the events of a stream stand, those of the open transaction included.
+    pub(crate) fn places(&self, db: &Connection, stream: i64) -> Result<Places, Failure> {
+        let mut tail = self.tail.of(db, stream, self.indexed, self.committed)?;
+        tail.extend(self.fresh.iter().filter(|(of, _)| *of == stream).map(|(_, place)| *place));
+        Ok(Places { stream, indexed: self.indexed, tail })
+    }
+
+    /// How many events were written in the open transaction.
+    pub(crate) fn written(&self) -> usize {
+        self.fresh.len()
+    }
+
+    /// Forgets the events that were written since there were so many: a savepoint was taken back.
+    pub(crate) fn unwrite(&mut self, to: usize) {
+        self.fresh.truncate(to);
+    }
+
+    /// Takes note of an event that was written in the open transaction.
+    pub(crate) fn wrote(&mut self, stream: i64, place: Place) {
+        self.fresh.push((stream, place));
     }
 
     /// Forgets all rows when the working set has grown too large.
@@ -187,25 +244,18 @@ impl Session {
         if self.facts.knows_stream(key) {
             return Ok(());
         }
-        let mut statement = db.prepare_cached(
-            "SELECT no, closed_at, (SELECT max(version) FROM tidelock_events e WHERE e.stream = s.no)
-             FROM tidelock_streams s WHERE key = ?1",
-        )?;
-        let found = statement
-            .query_row([key.canonical()], |row| {
-                let closed_at: Option<i64> = row.get(1)?;
-                let head: Option<i64> = row.get(2)?;
-                let head = head.map(|version| StreamVersion(uint(version)));
-                Ok((
-                    row.get::<_, i64>(0)?,
-                    StreamRow { head, closed_at: closed_at.map(Timestamp::from_micros) },
-                ))
-            })
-            .optional()?;
-        if let Some((no, _)) = &found {
-            self.streams.insert(key.clone(), *no);
-        }
-        self.facts.load_stream(key.clone(), found.map(|(_, row)| row));
+        let mut statement = db.prepare_cached("SELECT no, closed_at FROM tidelock_streams WHERE key = ?1")?;
+        let found: Option<(i64, Option<i64>)> =
+            statement.query_row([key.canonical()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let row = match found {
+            None => None,
+            Some((no, closed_at)) => {
+                self.streams.insert(key.clone(), no);
+                let head = self.places(db, no)?.head(db)?.map(|version| StreamVersion(uint(version)));
+                Some(StreamRow { head, closed_at: closed_at.map(Timestamp::from_micros) })
+            }
+        };
+        self.facts.load_stream(key.clone(), row);
         Ok(())
     }
 

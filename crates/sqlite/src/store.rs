@@ -17,9 +17,11 @@ use tokio::sync::oneshot;
 
 use crate::checkpoint::Checkpointer;
 use crate::ending::{Closer, Ending};
+use crate::merge::Merger;
 use crate::queue::Queue;
 use crate::readers::Readers;
 use crate::session::{self, Session};
+use crate::tail::Tail;
 use crate::writer::{Job, Meter, Writer};
 use crate::{Options, closed, no_thread, open, read, watch};
 
@@ -34,6 +36,7 @@ struct Shared {
     path: PathBuf,
     queue: Arc<Queue<Job>>,
     readers: Readers,
+    tail: Arc<Tail>,
     watcher: Arc<Watcher>,
     clock: Arc<dyn Clock>,
     durability: Durability,
@@ -150,6 +153,10 @@ impl SqliteStore {
         answer.await.map_err(|_| closed(&self.shared.path))
     }
 
+    fn tail(&self) -> Arc<Tail> {
+        Arc::clone(&self.shared.tail)
+    }
+
     fn now_here(&self) -> Timestamp {
         self.shared.clock.now()
     }
@@ -164,11 +171,13 @@ fn start(path: &Path, options: &Options) -> Result<(Shared, Writer, Ending), Sto
     watch::start(path, &watcher, options.busy_timeout, ending.clone())?;
     let queue = Arc::new(Queue::new(options.queue));
     let meter = Arc::new(Meter::default());
-    let session = Session::open(&connection).map_err(StoreError::from)?;
+    let tail = Arc::new(Tail::default());
+    let session = Session::open(&connection, Arc::clone(&tail)).map_err(StoreError::from)?;
     let shared = Shared {
         path: path.to_owned(),
         queue: Arc::clone(&queue),
         readers,
+        tail,
         watcher: Arc::clone(&watcher),
         clock: Arc::clone(&options.clock),
         durability: options.durability,
@@ -187,6 +196,7 @@ fn start(path: &Path, options: &Options) -> Result<(Shared, Writer, Ending), Sto
         busy_timeout: options.busy_timeout,
         meter,
         checkpointer,
+        merger: Merger::new(options.unindexed),
         // Never the version of a database: the first group reads the numbers under the write lock.
         data_version: -1,
     };
@@ -229,17 +239,18 @@ impl Store for SqliteStore {
     }
 
     async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
-        let key = key.clone();
-        self.shared.readers.read(move |db| read::stream(db, &key)).await
+        let (key, tail) = (key.clone(), self.tail());
+        self.shared.readers.read(move |db| read::stream(db, &tail, &key)).await
     }
 
     async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
-        let prefix = prefix.clone();
-        self.shared.readers.read(move |db| read::streams(db, &prefix, &page)).await
+        let (prefix, tail) = (prefix.clone(), self.tail());
+        self.shared.readers.read(move |db| read::streams(db, &tail, &prefix, &page)).await
     }
 
     async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
-        self.shared.readers.read(move |db| read::read_stream(db, &query)).await
+        let tail = self.tail();
+        self.shared.readers.read(move |db| read::read_stream(db, &tail, &query)).await
     }
 
     async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {

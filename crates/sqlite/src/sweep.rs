@@ -30,8 +30,8 @@ impl Session {
     pub(crate) fn sweep(&mut self, db: &Connection, sweep: &Sweep, now: Timestamp) -> Result<Swept, Failure> {
         self.flush(db)?;
         let limit = int(sweep.limit as u64);
-        let mut swept = Swept::default();
-        swept.expired = db.prepare_cached(EXPIRE)?.execute((now.as_micros(), limit))? as u64;
+        let expired = db.prepare_cached(EXPIRE)?.execute((now.as_micros(), limit))? as u64;
+        let mut swept = Swept { expired, ..Swept::default() };
         if let Some(before) = sweep.tombstones_before {
             swept.tombstones = self.forget_tombstones(db, before, limit)?;
         }

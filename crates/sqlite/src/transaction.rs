@@ -1,5 +1,7 @@
 //! Your own transaction: commit your own tables and a batch together.
 
+use std::sync::Arc;
+
 use rusqlite::Transaction;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::store::{ApplyError, Batch, Receipt, StoreError};
@@ -47,7 +49,9 @@ pub fn apply_in(tx: &Transaction<'_>, batch: &Batch, now: Timestamp) -> Result<R
     batch.validate()?;
     let failed = |failure: crate::error::Failure| ApplyError::not_applied(StoreError::from(failure));
     tx.execute_batch("SAVEPOINT tidelock_batch").map_err(|e| failed(e.into()))?;
-    let verdict = Session::open(tx).and_then(|mut session| {
+    // A tail of its own: what the caller has not committed must not reach the readers of a store.
+    let verdict = Session::open(tx, Arc::default()).and_then(|mut session| {
+        session.begun();
         let verdict = session.apply_carefully(tx, batch, now)?;
         session.flush(tx)?;
         Ok(verdict)

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::checkpoint::Checkpointer;
 use crate::error::{self, Failure};
+use crate::merge::Merger;
 use crate::queue::Queue;
 use crate::session::{self, Session};
 
@@ -63,6 +64,7 @@ pub(crate) struct Writer {
     pub(crate) busy_timeout: Duration,
     pub(crate) meter: Arc<Meter>,
     pub(crate) checkpointer: Checkpointer,
+    pub(crate) merger: Merger,
     /// The number by which SQLite tells that another connection has committed.
     pub(crate) data_version: i64,
 }
@@ -70,6 +72,8 @@ pub(crate) struct Writer {
 impl Writer {
     /// Works until the queue is closed and empty.
     pub(crate) fn run(mut self) {
+        // However the writer ends, by a panic too, nobody is left waiting for it.
+        let _last = Abandon(Arc::clone(&self.queue));
         while let Some(jobs) = self.queue.take(GROUP_JOBS) {
             for group in split(jobs) {
                 self.write(group);
@@ -131,6 +135,7 @@ impl Writer {
             self.meter.foreign.fetch_add(1, Ordering::Relaxed);
             self.session.reload(&self.connection)?;
         }
+        self.session.begun();
         Ok(())
     }
 
@@ -209,12 +214,14 @@ impl Writer {
         now: tidelock_core::clock::Timestamp,
     ) -> Result<Answer, Failure> {
         self.connection.prepare_cached("SAVEPOINT one")?.execute([])?;
+        let before = self.session.written();
         let decided = self.decide_one(job, now, true).and_then(|answer| {
             self.session.flush(&self.connection)?;
             Ok(answer)
         });
         if decided.is_err() {
             self.connection.prepare_cached("ROLLBACK TO one")?.execute([])?;
+            self.session.unwrite(before);
             self.session.reload(&self.connection)?;
         }
         self.connection.prepare_cached("RELEASE one")?.execute([])?;
@@ -223,6 +230,10 @@ impl Writer {
 
     /// Flushes and answers.
     fn finish(&mut self, done: Vec<Done>) {
+        if let Err(failure) = self.session.merge(&self.connection, &mut self.merger) {
+            self.roll_back();
+            return done.into_iter().for_each(|d| d.fail(&failure.error));
+        }
         if let Err(e) = self.commit() {
             let unknown = error::commit_may_have_happened(&e);
             let failure = error::map("committing to the SQLite database", &e);
@@ -232,6 +243,7 @@ impl Writer {
                 .for_each(|d| if unknown { d.unknown(&failure) } else { d.fail(&failure) });
         }
         self.meter.groups.fetch_add(1, Ordering::Relaxed);
+        self.session.committed(&mut self.merger);
         self.session.trim();
         for job in done {
             job.answer();
@@ -256,12 +268,20 @@ impl Writer {
         {
             tracing::error!(error = %e, "a SQLite transaction could not be rolled back");
         }
-        self.session.forget();
+        self.merger.stop();
         if let Err(failure) = self.session.reload(&self.connection) {
             tracing::error!(error = %failure.error, "the SQLite store cannot read its counters");
             // An impossible version makes the next group read them again.
             self.data_version = -1;
         }
+    }
+}
+
+struct Abandon(Arc<Queue<Job>>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.abandon();
     }
 }
 

@@ -1,5 +1,5 @@
 //! What opening a file does, and what it says when it cannot.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 
@@ -34,6 +34,19 @@ async fn t13_a_fresh_file_gets_the_schema_and_an_old_one_keeps_it() {
     store.close().await;
     let store = SqliteStore::open(&path, Options { create: false, ..Options::default() }).await.unwrap();
     assert!(store.document(&key).await.unwrap().is_some());
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_new_file_is_its_users_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let _store = SqliteStore::open(&path, Options::default()).await.unwrap();
+    for name in ["a.db", "a.db-wal", "a.db-shm"] {
+        let mode = std::fs::metadata(directory.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

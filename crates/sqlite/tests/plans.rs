@@ -17,14 +17,25 @@ async fn claims_and_heads_seek_and_never_scan_or_sort() {
     let path = directory.path().join("a.db");
     let _store = SqliteStore::open(&path, Options::default()).await.unwrap();
     let db = Connection::open(&path).unwrap();
-    let source = include_str!("../src/claim.rs").replace("\\\n    ", "");
-    for name in ["NEXT_LEVEL", "OLDEST", "FIRST_AT", "VERSION_AT"] {
-        let start = source.find(&format!("const {name}: &str = \"")).unwrap();
-        let sql = source[start..].split('"').nth(1).unwrap();
-        let plan = plan(&db, sql);
+    let source = [include_str!("../src/claim.rs"), include_str!("../src/places.rs")].concat();
+    let source = source.replace("\\\n    ", "");
+    for name in ["NEXT_LEVEL", "OLDEST", "FIRST_AT"] {
+        let plan = plan(&db, statement(&source, name));
         assert!(plan.contains("SEARCH") && plan.contains("INDEX tidelock_"), "{name}: {plan}");
         assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{name}: {plan}");
     }
-    let head = plan(&db, "SELECT max(version) FROM tidelock_events WHERE stream = 1");
-    assert!(head.contains("SEARCH tidelock_events USING COVERING INDEX tidelock_events_by_stream"), "{head}");
+    for name in ["HEAD", "VERSION_AT", "FORWARD", "BACKWARD"] {
+        let sql = statement(&source, name);
+        let sql =
+            if sql.starts_with("FROM") { format!("SELECT e.payload, s.key {sql}") } else { sql.to_owned() };
+        let plan = plan(&db, &sql);
+        assert!(plan.contains("USING PRIMARY KEY (stream=?"), "{name}: {plan}");
+        assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{name}: {plan}");
+    }
+}
+
+/// The text of a constant.
+fn statement<'a>(source: &'a str, name: &str) -> &'a str {
+    let start = source.find(&format!("const {name}: &str = \"")).unwrap();
+    source[start..].split('"').nth(1).unwrap()
 }

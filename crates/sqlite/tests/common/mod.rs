@@ -29,8 +29,9 @@ impl Sqlite {
     }
 }
 
+/// Small numbers make the store merge its index all the time.
 pub(crate) async fn open(path: &Path, clock: Arc<dyn Clock>) -> SqliteStore {
-    SqliteStore::open(path, Options { clock, readers: 2, ..Options::default() }).await.unwrap()
+    SqliteStore::open(path, Options { clock, readers: 2, unindexed: 24, ..Options::default() }).await.unwrap()
 }
 
 #[async_trait]

@@ -1,6 +1,6 @@
 //! The reference store: the model applied to maps, and the oracle of the differential tests.
 //!
-//! It loses everything with the process, and says so ([`Durability::None`](super::Durability::None)). Several handles
+//! It loses everything with the process, and says so ([`Durability::None`]). Several handles
 //! to one [`MemoryStore`] behave like connections to one database.
 
 mod read;

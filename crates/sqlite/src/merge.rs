@@ -1,0 +1,91 @@
+//! Only here: merges the tail of the log into the index of streams, a little with every group.
+//!
+//! A merge takes all committed events of the tail, sorted by stream, and writes a slice of them with each group, so that
+//! no caller waits for all of it. The counter `indexed` moves when the last slice is written, in the same transaction.
+//! If the process dies in between, the slices that were written are true, and whoever merges next writes them again.
+
+use rusqlite::Connection;
+
+use crate::error::Failure;
+use crate::tail::{Place, Tail};
+
+/// The smallest slice. Larger groups write larger ones, so that a merge always ends before the next is due.
+const SLICE: usize = 16;
+
+/// Nothing changes when the place is there already; a place is never another one.
+const INSERT: &str = "INSERT INTO tidelock_stream_index (stream, version, position) VALUES (?1, ?2, ?3) \
+    ON CONFLICT (stream, version) DO NOTHING";
+
+/// A merge under way.
+#[derive(Debug)]
+struct Running {
+    upto: i64,
+    places: Vec<(i64, Place)>,
+    next: usize,
+}
+
+/// Decides when to merge, and how much at a time.
+#[derive(Debug)]
+pub(crate) struct Merger {
+    /// How long the tail may grow before a merge begins.
+    threshold: i64,
+    running: Option<Running>,
+    /// Where the last merge ended: what readers with a slightly older view may still look for in the tail.
+    last: i64,
+}
+
+impl Merger {
+    pub(crate) fn new(threshold: usize) -> Self {
+        let threshold = i64::try_from(threshold.max(1)).unwrap_or(i64::MAX);
+        Self { threshold, running: None, last: 0 }
+    }
+
+    /// Forgets the merge under way: the transaction was taken back, and with it the last slice.
+    pub(crate) fn stop(&mut self) {
+        self.running = None;
+    }
+
+    /// Writes the next slice. `committed` is the newest position that was committed before this transaction,
+    /// `events` how many the transaction adds. Answers how far the index is complete now.
+    pub(crate) fn work(
+        &mut self,
+        db: &Connection,
+        tail: &Tail,
+        indexed: i64,
+        committed: i64,
+        events: usize,
+    ) -> Result<i64, Failure> {
+        // Another process may have been faster.
+        self.running = self.running.take().filter(|running| running.upto > indexed);
+        if self.running.is_none() && committed - indexed >= self.threshold {
+            let places = tail.all(db, indexed, committed)?;
+            self.running = Some(Running { upto: committed, places, next: 0 });
+        }
+        let Some(running) = &mut self.running else { return Ok(indexed) };
+        let slice = running.places.iter().skip(running.next).take(SLICE + 2 * events);
+        let mut statement = db.prepare_cached(INSERT)?;
+        let mut written = 0;
+        for (stream, place) in slice {
+            statement.execute((stream, place.version, place.position))?;
+            written += 1;
+        }
+        running.next += written;
+        if running.next < running.places.len() {
+            return Ok(indexed);
+        }
+        let upto = running.upto;
+        self.running = None;
+        db.prepare_cached("UPDATE tidelock_counters SET value = max(value, ?1) WHERE name = 'indexed'")?
+            .execute([upto])?;
+        Ok(upto)
+    }
+
+    /// Called when a merge that ended was committed: prunes the tail, one merge behind, for readers whose view is
+    /// older.
+    pub(crate) fn committed(&mut self, tail: &Tail, indexed: i64) {
+        if indexed != self.last {
+            tail.prune(self.last);
+            self.last = indexed;
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Only here: the tail of the log, where the events stand that the index of streams does not have yet.
+//!
+//! A commit that touches 30 streams would write 30 pages of an index by stream. Instead it only appends to the log, and
+//! the writer merges thousands of events into the index at a time, in the order of streams, so that neighbours share a
+//! page. Until then a process finds a stream's newest events here: a map from streams to places, filled by reading
+//! each new event's stream and version once.
+//!
+//! The map holds committed events only, without gaps, from the position it was pruned to up to the newest it has seen.
+//! It is a cache: after a restart it is empty, and is filled again from the log.
+
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use rusqlite::Connection;
+
+use crate::error::Failure;
+
+/// Where one event of a stream stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) version: i64,
+    pub(crate) position: i64,
+}
+
+/// The tail as this process knows it.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Places after this position are known …
+    after: i64,
+    /// … up to this one.
+    upto: i64,
+    streams: HashMap<i64, Vec<Place>>,
+}
+
+impl Known {
+    /// Reads the places of the events that were committed since.
+    fn extend(&mut self, db: &Connection, upto: i64) -> Result<(), Failure> {
+        if upto <= self.upto {
+            return Ok(());
+        }
+        let mut statement = db.prepare_cached(
+            "SELECT stream, version, position FROM tidelock_events WHERE position > ?1 AND position <= ?2
+             ORDER BY position",
+        )?;
+        let mut rows = statement.query((self.upto, upto))?;
+        while let Some(row) = rows.next()? {
+            let place = Place { version: row.get(1)?, position: row.get(2)? };
+            self.streams.entry(row.get(0)?).or_default().push(place);
+        }
+        self.upto = upto;
+        Ok(())
+    }
+
+    fn of(&self, stream: i64, after: i64, upto: i64) -> Vec<Place> {
+        let places = self.streams.get(&stream).map_or(&[][..], Vec::as_slice);
+        places.iter().filter(|p| p.position > after && p.position <= upto).copied().collect()
+    }
+}
+
+impl Tail {
+    /// The places of a stream's events with positions in `(after, upto]`, in order. Both bounds must be committed in
+    /// what the connection sees.
+    pub(crate) fn of(
+        &self,
+        db: &Connection,
+        stream: i64,
+        after: i64,
+        upto: i64,
+    ) -> Result<Vec<Place>, Failure> {
+        if upto <= after {
+            return Ok(Vec::new());
+        }
+        let mut known = self.known.lock();
+        if after < known.after {
+            // An old snapshot looks at what was pruned: it reads the log for itself.
+            drop(known);
+            let mut own = Known { after, upto: after, ..Known::default() };
+            own.extend(db, upto)?;
+            return Ok(own.of(stream, after, upto));
+        }
+        if known.upto < after {
+            *known = Known { after, upto: after, ..Known::default() };
+        }
+        known.extend(db, upto)?;
+        Ok(known.of(stream, after, upto))
+    }
+
+    /// All places with positions in `(after, upto]`, in the order of the index.
+    pub(crate) fn all(&self, db: &Connection, after: i64, upto: i64) -> Result<Vec<(i64, Place)>, Failure> {
+        // Brings the map up to date; no stream has number 0.
+        self.of(db, 0, after, upto)?;
+        let known = self.known.lock();
+        let places = known.streams.iter().flat_map(|(stream, places)| places.iter().map(|p| (*stream, *p)));
+        let mut all: Vec<_> = places.filter(|(_, p)| p.position > after && p.position <= upto).collect();
+        drop(known);
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    /// Takes note of events that this process has just committed, so that nobody has to read them.
+    pub(crate) fn add(&self, places: &[(i64, Place)]) {
+        let mut known = self.known.lock();
+        for (stream, place) in places {
+            if place.position == known.upto + 1 {
+                known.upto = place.position;
+                known.streams.entry(*stream).or_default().push(*place);
+            }
+        }
+    }
+
+    /// Forgets places up to a position that the index has for good.
+    pub(crate) fn prune(&self, upto: i64) {
+        let mut known = self.known.lock();
+        if upto <= known.after {
+            return;
+        }
+        known.after = upto;
+        known.upto = known.upto.max(upto);
+        known.streams.retain(|_, places| {
+            places.retain(|place| place.position > upto);
+            !places.is_empty()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;
