@@ -23,6 +23,7 @@
 
 mod checkpoint;
 mod claim;
+mod company;
 mod ending;
 mod error;
 mod flush;

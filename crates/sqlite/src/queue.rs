@@ -1,6 +1,7 @@
 //! The bounded queue in front of the threads: callers wait outside when it is full, a thread takes what there is.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Semaphore;
@@ -23,12 +24,19 @@ pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     filled: Condvar,
     room: Semaphore,
+    /// The number of jobs, for those who only look.
+    length: AtomicUsize,
 }
 
 impl<T> Queue<T> {
     pub(crate) fn new(capacity: usize) -> Self {
         let state = State { jobs: VecDeque::new(), closed: false, idle: 0 };
-        Self { state: Mutex::new(state), filled: Condvar::new(), room: Semaphore::new(capacity.max(1)) }
+        Self {
+            state: Mutex::new(state),
+            filled: Condvar::new(),
+            room: Semaphore::new(capacity.max(1)),
+            length: AtomicUsize::new(0),
+        }
     }
 
     /// Adds a job, waiting while the queue is full.
@@ -42,6 +50,7 @@ impl<T> Queue<T> {
             return Err(Closed);
         }
         state.jobs.push_back(job);
+        self.length.store(state.jobs.len(), Ordering::Release);
         if state.idle > 0 {
             drop(state);
             self.filled.notify_one();
@@ -62,9 +71,15 @@ impl<T> Queue<T> {
         }
         let count = state.jobs.len().min(most);
         let jobs: Vec<T> = state.jobs.drain(..count).collect();
+        self.length.store(state.jobs.len(), Ordering::Release);
         drop(state);
         self.room.add_permits(count);
         Some(jobs)
+    }
+
+    /// How many jobs wait, without getting in anybody's way.
+    pub(crate) fn len(&self) -> usize {
+        self.length.load(Ordering::Acquire)
     }
 
     /// Refuses new jobs. What is queued is still taken.

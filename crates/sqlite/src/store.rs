@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -199,6 +200,7 @@ fn start(path: &Path, options: &Options) -> Result<(Shared, Writer, Ending), Sto
         merger: Merger::new(options.unindexed),
         // Never the version of a database: the first group reads the numbers under the write lock.
         data_version: -1,
+        last_flush: Duration::ZERO,
     };
     Ok((shared, writer, ending))
 }

@@ -16,6 +16,7 @@ use tidelock_core::store::{
 use tokio::sync::oneshot;
 
 use crate::checkpoint::Checkpointer;
+use crate::company::Company;
 use crate::error::{self, Failure};
 use crate::merge::Merger;
 use crate::queue::Queue;
@@ -67,6 +68,8 @@ pub(crate) struct Writer {
     pub(crate) merger: Merger,
     /// The number by which SQLite tells that another connection has committed.
     pub(crate) data_version: i64,
+    /// How long the last commit took.
+    pub(crate) last_flush: Duration,
 }
 
 impl Writer {
@@ -74,11 +77,15 @@ impl Writer {
     pub(crate) fn run(mut self) {
         // However the writer ends, by a panic too, nobody is left waiting for it.
         let _last = Abandon(Arc::clone(&self.queue));
+        let mut company = Company::default();
         while let Some(jobs) = self.queue.take(GROUP_JOBS) {
+            let answered = jobs.len();
             for group in split(jobs) {
                 self.write(group);
             }
+            company.expect(answered, self.queue.len());
             self.checkpointer.after_group(&self.connection);
+            company.wait(|| self.queue.len(), self.last_flush);
         }
         tracing::debug!(path = %self.path.display(), "the SQLite writer has ended");
     }
@@ -251,14 +258,17 @@ impl Writer {
         self.watcher.hint();
     }
 
-    fn commit(&self) -> rusqlite::Result<()> {
-        let deadline = Instant::now() + self.busy_timeout;
-        loop {
+    fn commit(&mut self) -> rusqlite::Result<()> {
+        let begun = Instant::now();
+        let deadline = begun + self.busy_timeout;
+        let committed = loop {
             match self.connection.prepare_cached("COMMIT").and_then(|mut s| s.execute([])) {
                 Err(e) if error::is_busy(&e) && Instant::now() < deadline => std::thread::sleep(BUSY_PAUSE),
-                other => return other.map(drop),
+                other => break other.map(drop),
             }
-        }
+        };
+        self.last_flush = begun.elapsed();
+        committed
     }
 
     /// Takes the open transaction back, and forgets what was decided in it.

@@ -1,0 +1,182 @@
+//! What the user may type: verbs, flags, defaults and the texts of `--help`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidelock demo                              workers are killed at random, and nothing is lost or doubled
+  tidelock doctor                            is this machine fit for a store?
+  tidelock doctor --store app.db             is this store well?
+  tidelock bench store --store sqlite        how fast is it here, compared with what the disk can do?
+  tidelock explain TL0204                    what does this error mean, and what now?
+  tidelock completions bash > tidelock.bash
+
+Exit codes: 0 well, 1 failed, 2 wrong usage, 3 not found, 4 conflict, 5 something is blocked.
+Data goes to standard output, everything else to standard error. NO_COLOR is respected.";
+
+/// Keeps application state correct while many tasks, processes and machines work on it at once.
+#[derive(Debug, Parser)]
+#[command(name = "tidelock", version, after_help = EXAMPLES, propagate_version = true)]
+pub(crate) struct Cli {
+    /// The verb.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Kills workers at random while they work on one file, and proves that nothing was lost or doubled
+    Demo(Demo),
+    /// Checks a store, or this machine when no store is named
+    Doctor(Doctor),
+    /// Prints the page of an error code, or lists all codes
+    Explain(Explain),
+    /// Measures, and compares with what the machine can do at best
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Prints a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// One worker process of `demo`
+    #[command(hide = true)]
+    DemoWorker(DemoWorker),
+    /// One producing process of `bench store --processes`
+    #[command(hide = true)]
+    BenchProducer(BenchProducer),
+}
+
+/// How data is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A table for people
+    #[default]
+    Table,
+    /// JSON for programs
+    Json,
+}
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Commits and claims of a store, beside the flush rate of the disk and a bare loop on the same driver
+    Store(BenchStore),
+}
+
+/// Which store is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    /// The reference store in memory, beside a bare map behind a mutex
+    Memory,
+    /// One SQLite file
+    Sqlite,
+}
+
+/// `tidelock bench store`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchStore {
+    /// Which store
+    #[arg(long, value_enum, default_value = "sqlite")]
+    pub(crate) store: Backend,
+    /// The directory to work in; the measured files are removed afterwards [default: the directory for temporary files]
+    #[arg(long, value_name = "DIR_OR_FILE")]
+    pub(crate) path: Option<PathBuf>,
+    /// How many tasks commit at the same time in the crowded phase
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) producers: u32,
+    /// How long each phase takes, in seconds, over all rounds [default: 5, or 0.6 with --quick]
+    #[arg(long, value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// Shorter phases, and 100 thousand instead of 1 million work rows
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// How many processes commit to one file; from 2 on, only that is measured, and every commit is accounted for
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) processes: u32,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
+}
+
+/// `tidelock bench-producer`, hidden
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchProducer {
+    /// The store's file
+    #[arg(long)]
+    pub(crate) path: PathBuf,
+    /// Which of the processes this is
+    #[arg(long)]
+    pub(crate) process: u32,
+    /// How many tasks commit
+    #[arg(long)]
+    pub(crate) producers: u32,
+    /// For how long
+    #[arg(long, value_parser = seconds)]
+    pub(crate) seconds: Duration,
+}
+
+/// `tidelock doctor`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Doctor {
+    /// The store: a path or sqlite://PATH; without it, the machine is checked
+    #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE")]
+    pub(crate) store: Option<String>,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
+}
+
+/// `tidelock explain`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Explain {
+    /// The code, for example TL0204; without it, all codes are listed
+    pub(crate) code: Option<String>,
+}
+
+/// `tidelock demo`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Demo {
+    /// How long orders come in and workers are killed, in seconds
+    #[arg(long, default_value = "10", value_parser = seconds)]
+    pub(crate) seconds: Duration,
+    /// How many worker processes share the file
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) workers: u32,
+    /// The store's file [default: a new file in the directory for temporary files]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) path: Option<PathBuf>,
+    /// Keeps the file, to look at it afterwards; a file named with --path is always kept
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// How the proof is printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
+}
+
+/// `tidelock demo-worker`, hidden
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DemoWorker {
+    /// The store's file
+    #[arg(long)]
+    pub(crate) path: PathBuf,
+    /// Which demo
+    #[arg(long)]
+    pub(crate) run: String,
+    /// The worker's name, unique among all that ever were in this demo
+    #[arg(long)]
+    pub(crate) name: String,
+}
+
+/// Reads seconds with a fraction. A day is the most that makes sense here.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| "write seconds as a number, such as 5 or 0.2".to_owned())?;
+    if !(0.01..=86_400.0).contains(&number) {
+        return Err("between 0.01 and 86400 seconds make sense".to_owned());
+    }
+    Duration::try_from_secs_f64(number).map_err(|e| e.to_string())
+}

@@ -1,0 +1,89 @@
+//! The second yardstick: the same rows, written by one thread with prepared statements and nothing around them.
+//!
+//! The tables and indexes are the store's own; the transactions are as large as the groups that the store reached;
+//! WAL, `synchronous = FULL`, SQLite's own checkpoints.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rusqlite::Connection;
+use tidelock::clock::{Clock as _, SystemClock};
+use tidelock::prelude::*;
+
+use super::commit;
+use super::measure::per_second;
+
+const INSERT_EVENT: &str = "INSERT INTO tidelock_events \
+    (position, stream, version, id, type, at, payload, meta, correlation) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL)";
+
+const INSERT_PLACE: &str = "INSERT INTO tidelock_stream_index (stream, version, position) VALUES (?1, ?2, ?3)";
+
+/// The store's cache, so that the comparison is not about memory.
+const CACHE_KIB: i64 = 64 * 1024;
+
+/// A database with the store's schema, without the store.
+#[derive(Debug)]
+pub(crate) struct Floor {
+    db: Connection,
+    /// The number and the next version of each stream.
+    streams: Vec<(i64, i64)>,
+    next: usize,
+    position: i64,
+    payload: String,
+    clock: SystemClock,
+}
+
+impl Floor {
+    /// Lets the store make the tables, then opens the file without it.
+    pub(crate) async fn new(path: &Path, streams: u32) -> Result<Self> {
+        SqliteStore::open(path, SqliteOptions::default()).await?.close().await;
+        let db = Connection::open(path)?;
+        db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+        db.pragma_update(None, "synchronous", "FULL")?;
+        db.pragma_update(None, "cache_size", -CACHE_KIB)?;
+        let mut numbered = Vec::new();
+        db.execute_batch("BEGIN IMMEDIATE")?;
+        for n in 0..streams {
+            let key = commit::stream_key("many", n)?;
+            db.prepare_cached("INSERT INTO tidelock_streams (key) VALUES (?1)")?
+                .execute([key.canonical()])?;
+            numbered.push((db.last_insert_rowid(), 0));
+        }
+        db.execute_batch("COMMIT")?;
+        let payload = commit::payload_text();
+        Ok(Self { db, streams: numbered, next: 0, position: 0, payload, clock: SystemClock::default() })
+    }
+
+    /// Commits per second, `group` of them in each transaction.
+    pub(crate) fn slice(&mut self, group: usize, length: Duration) -> Result<f64> {
+        let started = Instant::now();
+        let mut count = 0;
+        while started.elapsed() < length {
+            self.transaction(group)?;
+            count += group;
+        }
+        Ok(per_second(count, started.elapsed()))
+    }
+
+    fn transaction(&mut self, group: usize) -> Result<()> {
+        self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let at = self.clock.now().as_micros();
+        let mut insert = self.db.prepare_cached(INSERT_EVENT)?;
+        let mut place = self.db.prepare_cached(INSERT_PLACE)?;
+        for _ in 0..group {
+            self.next = (self.next + 1) % self.streams.len().max(1);
+            let Some((stream, version)) = self.streams.get_mut(self.next) else { break };
+            self.position += 1;
+            let id = EventId::new();
+            let id = id.0.as_bytes().as_slice();
+            insert.execute((self.position, *stream, *version, id, commit::EVENT_TYPE, at, &self.payload))?;
+            place.execute((*stream, *version, self.position))?;
+            *version += 1;
+        }
+        drop((insert, place));
+        self.db.prepare_cached("COMMIT")?.execute([])?;
+        Ok(())
+    }
+}

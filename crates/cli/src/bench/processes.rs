@@ -1,0 +1,212 @@
+//! `bench store --processes N`: several processes hammer one file, and every acknowledged commit is accounted for.
+
+use std::collections::HashMap;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
+use tidelock::prelude::*;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use super::commit::ProcessResult;
+use super::machine::{Machine, command_line};
+use super::measure::ratio;
+use super::plan::{Place, Plan};
+use super::producer::READY;
+use super::progress::Progress;
+use super::report::rate;
+use crate::args::{BenchStore, Format};
+use crate::exit::Exit;
+use crate::output::{self, Tone};
+
+const PAGE: usize = 5_000;
+
+/// Measures, verifies, prints. Fails when a commit is lost or an error reached a caller.
+pub(crate) async fn run(options: &BenchStore) -> Result<Exit> {
+    let plan = Plan::of(options);
+    let place = Place::choose(options.path.as_deref())?;
+    place.warn_about_memory();
+    let progress = Progress::new(2);
+    progress.say(format!("{} processes commit", plan.processes));
+    // The file exists before the crowd comes: what is measured is committing, not migrating.
+    SqliteStore::open(place.store(), SqliteOptions::default()).await?.close().await;
+    let processes = hammer(&plan, &place).await?;
+    progress.done(1);
+    progress.say("counting the log");
+    let verified = verify(&place).await?;
+    drop(progress);
+    let report = Report::of(&plan, &place, processes, verified);
+    report.print(options.output)?;
+    Ok(if report.well { Exit::Well } else { Exit::Failed })
+}
+
+/// A process that was started, with both ends of the talk.
+struct Started {
+    child: Child,
+    told: ChildStdin,
+    says: Lines<BufReader<ChildStdout>>,
+}
+
+impl Started {
+    fn new(plan: &Plan, place: &Place, number: u32) -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("bench-producer")
+            .arg("--path")
+            .arg(place.store())
+            .args(["--process", &number.to_string(), "--producers", &plan.producers.to_string()])
+            .args(["--seconds", &Duration::from_secs_f64(plan.seconds).as_secs_f64().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("a second process of this program cannot be started")?;
+        let told = child.stdin.take().context("the child has no input")?;
+        let says = BufReader::new(child.stdout.take().context("the child has no output")?).lines();
+        Ok(Self { child, told, says })
+    }
+
+    async fn line(&mut self) -> Result<String> {
+        self.says.next_line().await?.context("a child process ended early; see its message above")
+    }
+}
+
+/// Starts all processes, lets them begin together, and collects what they report.
+async fn hammer(plan: &Plan, place: &Place) -> Result<Vec<ProcessResult>> {
+    let mut started = Vec::new();
+    for number in 1..=plan.processes {
+        started.push(Started::new(plan, place, number)?);
+    }
+    for process in &mut started {
+        if process.line().await? != READY {
+            bail!("a child process did not open the store");
+        }
+    }
+    for process in &mut started {
+        process.told.write_all(b"go\n").await?;
+    }
+    let mut results = Vec::new();
+    for process in &mut started {
+        results.push(serde_json::from_str(&process.line().await?)?);
+        process.child.wait().await?;
+    }
+    Ok(results)
+}
+
+/// What the log holds.
+#[derive(Debug, Default, Serialize)]
+struct Verified {
+    /// Events in the log.
+    events: u64,
+    /// Streams in the log.
+    streams: usize,
+    /// Streams whose versions are not 0, 1, 2, … in the order of positions.
+    broken_streams: usize,
+    /// Places where positions do not rise.
+    broken_positions: u64,
+}
+
+async fn verify(place: &Place) -> Result<Verified> {
+    let store =
+        SqliteStore::open(place.store(), SqliteOptions { create: false, ..SqliteOptions::default() }).await?;
+    let mut verified = Verified::default();
+    // The next version that each stream should show, or none once it showed another.
+    let mut expected: HashMap<Key, Option<StreamVersion>> = HashMap::new();
+    let mut last = Position(0);
+    loop {
+        let page = store.read_log(LogQuery::after(last, PAGE)).await?;
+        for event in page.events {
+            verified.events += 1;
+            verified.broken_positions += u64::from(event.position <= last);
+            last = event.position;
+            let next = expected.entry(event.stream).or_insert(Some(StreamVersion(0)));
+            *next = next.filter(|version| *version == event.version).map(StreamVersion::next);
+        }
+        if page.end {
+            break;
+        }
+    }
+    store.close().await;
+    verified.streams = expected.len();
+    verified.broken_streams = expected.values().filter(|next| next.is_none()).count();
+    Ok(verified)
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    command: String,
+    store: &'static str,
+    params: Plan,
+    machine: Machine,
+    processes: Vec<ProcessResult>,
+    total_per_s: f64,
+    acknowledged: u64,
+    log: Verified,
+    lost: u64,
+    unasked: u64,
+    errors: u64,
+    well: bool,
+}
+
+impl Report {
+    fn of(plan: &Plan, place: &Place, processes: Vec<ProcessResult>, log: Verified) -> Self {
+        let acknowledged = processes.iter().map(|p| p.commits).sum::<u64>();
+        let errors = processes.iter().flat_map(|p| p.errors.values()).sum();
+        let whole = acknowledged == log.events && log.broken_streams == 0 && log.broken_positions == 0;
+        Self {
+            command: command_line(),
+            store: "sqlite",
+            params: plan.clone(),
+            machine: Machine::here(place.directory()),
+            total_per_s: processes.iter().map(|p| p.per_s).sum(),
+            lost: acknowledged.saturating_sub(log.events),
+            unasked: log.events.saturating_sub(acknowledged),
+            well: whole && errors == 0,
+            processes,
+            acknowledged,
+            log,
+            errors,
+        }
+    }
+
+    fn print(&self, format: Format) -> Result<()> {
+        if format == Format::Json {
+            return output::json(self);
+        }
+        output::say(format_args!("{} · {}", output::escaped(&self.command), self.machine))?;
+        let header = ["process", "commits", "per second", "p50 µs", "p99 µs", "per flush", "errors"];
+        let mut table = output::table(&header, &[1, 2, 3, 4, 5]);
+        for process in &self.processes {
+            table.add_row(cells(process));
+        }
+        output::say(table)?;
+        let Self { lost, unasked, .. } = self;
+        output::say(format_args!(
+            "acknowledged {}, in the log {}, lost {lost}, unasked {unasked}; {} of {} streams broken",
+            output::number(self.acknowledged),
+            output::number(self.log.events),
+            self.log.broken_streams,
+            output::number(self.log.streams as u64),
+        ))?;
+        output::say(format_args!("{} commits per second in all", rate(self.total_per_s)))?;
+        let (verdict, tone) =
+            if self.well { ("✓ nothing lost, no errors", Tone::Good) } else { ("✗ not well", Tone::Bad) };
+        output::say(output::styled(verdict, tone))
+    }
+}
+
+fn cells(process: &ProcessResult) -> [String; 7] {
+    let per_flush = ratio(process.commits as f64, process.groups as f64);
+    let errors = process.errors.iter().map(|(code, count)| format!("{code} × {count}"));
+    let errors = errors.collect::<Vec<_>>().join(", ");
+    [
+        process.process.to_string(),
+        output::number(process.commits),
+        rate(process.per_s),
+        rate(process.p50_us),
+        rate(process.p99_us),
+        format!("{per_flush:.1}"),
+        if errors.is_empty() { "none".to_owned() } else { errors },
+    ]
+}

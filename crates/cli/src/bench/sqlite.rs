@@ -1,0 +1,265 @@
+//! `bench store --store sqlite`: the store beside the device and the bare driver, in rounds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+use tidelock::prelude::*;
+
+use super::claim::{Claims, Queue};
+use super::commit::Crew;
+use super::floor::Floor;
+use super::flush::Flusher;
+use super::measure::{Commits, median, ratio};
+use super::plan::{Place, Plan};
+use super::progress::Progress;
+use super::report::{Aim, Measured, Ratio, Report, rate};
+use crate::args::BenchStore;
+use crate::exit::Exit;
+use crate::{output, target};
+
+/// Between two phases, for checkpoints in the background to end.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Measures, prints, and leaves nothing behind.
+pub(crate) async fn run(options: &BenchStore) -> Result<Exit> {
+    let plan = Plan::of(options);
+    let place = Place::choose(options.path.as_deref())?;
+    place.warn_about_memory();
+    let rounds = Box::pin(measure(&plan, &place)).await?;
+    Report::of("sqlite", &plan, &place, rounds).print(options.output)?;
+    Ok(Exit::Well)
+}
+
+async fn measure(plan: &Plan, place: &Place) -> Result<Vec<Round>> {
+    let slices = u64::from(plan.rounds) * Phase::ALL.len() as u64;
+    let rows = u64::from(plan.small_rows) + u64::from(plan.large_rows);
+    let progress = Progress::new(rows + slices * Rig::WEIGHT);
+    let mut rig = Box::pin(Rig::set_up(plan, place, progress)).await?;
+    let mut rounds = Vec::new();
+    for number in 0..plan.rounds {
+        rounds.push(Box::pin(rig.round(plan, number)).await?);
+    }
+    rig.tear_down().await;
+    Ok(rounds)
+}
+
+/// What one round measured, or the median of all rounds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Round {
+    fdatasync_append_per_s: f64,
+    fdatasync_overwrite_per_s: f64,
+    floor_per_s: f64,
+    floor_batch_size: f64,
+    commit_1: Commits,
+    commit_n: Commits,
+    commit_n_mean_group: f64,
+    claim_small: Claims,
+    claim_large: Claims,
+}
+
+impl Round {
+    /// The yardstick: whichever way of flushing is faster here.
+    fn fdatasync_per_s(&self) -> f64 {
+        self.fdatasync_append_per_s.max(self.fdatasync_overwrite_per_s)
+    }
+}
+
+/// What is measured in each round.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Append,
+    Overwrite,
+    Alone,
+    Crowd,
+    Floor,
+    Short,
+    Long,
+}
+
+impl Phase {
+    const ALL: [Self; 7] =
+        [Self::Append, Self::Overwrite, Self::Alone, Self::Crowd, Self::Floor, Self::Short, Self::Long];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Append => "flushing a log that grows",
+            Self::Overwrite => "flushing in place",
+            Self::Alone => "committing alone",
+            Self::Crowd => "committing in a crowd",
+            Self::Floor => "writing the same rows by hand",
+            Self::Short => "claiming from the short queue",
+            Self::Long => "claiming from the long queue",
+        }
+    }
+}
+
+/// Everything that is measured, ready to go on.
+struct Rig {
+    store: SqliteStore,
+    shared: SharedStore,
+    solo: Crew,
+    many: Crew,
+    flusher: Flusher,
+    floor: Floor,
+    small: Queue,
+    large: Queue,
+    /// Commits that shared a flush on average in the last crowded phase.
+    group: f64,
+    progress: Progress,
+}
+
+impl Rig {
+    /// How many steps of the bar a slice is worth.
+    const WEIGHT: u64 = 20_000;
+
+    async fn set_up(plan: &Plan, place: &Place, progress: Progress) -> Result<Self> {
+        progress.say("filling the short queue");
+        let small = Queue::new(&place.file("small.db"), plan.small_rows, &progress).await?;
+        progress.say("filling the long queue");
+        let large = Queue::new(&place.file("large.db"), plan.large_rows, &progress).await?;
+        let store = SqliteStore::open(place.store(), SqliteOptions::default()).await?;
+        Ok(Self {
+            shared: Arc::new(store.clone()),
+            store,
+            solo: Crew::new("solo", 1, plan.streams)?,
+            many: Crew::new("many", plan.producers, plan.streams)?,
+            flusher: Flusher::new(place)?,
+            floor: Floor::new(&place.file("floor.db"), plan.streams).await?,
+            small,
+            large,
+            group: 1.0,
+            progress,
+        })
+    }
+
+    /// Every phase once, each on a settled machine. Every other round goes backwards, so that no phase always pays
+    /// for what the same other one left behind.
+    async fn round(&mut self, plan: &Plan, number: u32) -> Result<Round> {
+        let mut order = Phase::ALL;
+        if !number.is_multiple_of(2) {
+            order.reverse();
+        }
+        let mut round = Round::default();
+        for phase in order {
+            self.progress.say(phase.name());
+            tokio::time::sleep(PAUSE).await;
+            self.blocking(|_| target::settle());
+            self.measure(phase, plan.slice(), &mut round).await?;
+            self.progress.done(Self::WEIGHT);
+        }
+        Ok(round)
+    }
+
+    async fn measure(&mut self, phase: Phase, length: Duration, round: &mut Round) -> Result<()> {
+        match phase {
+            Phase::Append => {
+                round.fdatasync_append_per_s = self.blocking(|rig| rig.flusher.append(length))?;
+            }
+            Phase::Overwrite => {
+                round.fdatasync_overwrite_per_s = self.blocking(|rig| rig.flusher.overwrite(length))?;
+            }
+            Phase::Alone => round.commit_1 = self.solo.slice(&self.shared, length).await?.commits()?,
+            Phase::Crowd => {
+                (round.commit_n, round.commit_n_mean_group) = self.crowd(length).await?;
+                self.group = round.commit_n_mean_group.round().max(1.0);
+            }
+            Phase::Floor => {
+                round.floor_batch_size = self.group;
+                round.floor_per_s = self.blocking(|rig| rig.floor.slice(rig.group as usize, length))?;
+            }
+            Phase::Short => round.claim_small = self.small.slice(length).await?,
+            Phase::Long => round.claim_large = self.large.slice(length).await?,
+        }
+        Ok(())
+    }
+
+    /// The crowded phase, with the number of commits that shared a flush on average.
+    async fn crowd(&mut self, length: Duration) -> Result<(Commits, f64)> {
+        let before = self.store.stats();
+        let commits = self.many.slice(&self.shared, length).await?.commits()?;
+        let after = self.store.stats();
+        let groups = after.groups.saturating_sub(before.groups);
+        let batches = after.batches.saturating_sub(before.batches);
+        Ok((commits, ratio(batches as f64, groups as f64)))
+    }
+
+    /// Runs a measurement that occupies its thread. Nothing else is under way meanwhile.
+    fn blocking<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        tokio::task::block_in_place(|| work(self))
+    }
+
+    async fn tear_down(self) {
+        self.small.close().await;
+        self.large.close().await;
+        self.store.close().await;
+    }
+}
+
+impl Measured for Round {
+    fn median(rounds: &[Self]) -> Self {
+        let commits =
+            |pick: fn(&Self) -> Commits| Commits::median(&rounds.iter().map(pick).collect::<Vec<_>>());
+        let claims = |pick: fn(&Self) -> Claims| Claims::median(&rounds.iter().map(pick).collect::<Vec<_>>());
+        Self {
+            fdatasync_append_per_s: median(rounds, |r| r.fdatasync_append_per_s),
+            fdatasync_overwrite_per_s: median(rounds, |r| r.fdatasync_overwrite_per_s),
+            floor_per_s: median(rounds, |r| r.floor_per_s),
+            floor_batch_size: median(rounds, |r| r.floor_batch_size),
+            commit_1: commits(|r| r.commit_1),
+            commit_n: commits(|r| r.commit_n),
+            commit_n_mean_group: median(rounds, |r| r.commit_n_mean_group),
+            claim_small: claims(|r| r.claim_small),
+            claim_large: claims(|r| r.claim_large),
+        }
+    }
+
+    fn ratios(rounds: &[Self], plan: &Plan) -> Vec<Ratio> {
+        let crowd = format!("commit{}", plan.producers);
+        let large = plan.large_name();
+        let flushes = Self::fdatasync_per_s;
+        vec![
+            Ratio::of(format!("{crowd}_to_floor"), Aim::AtLeast(0.6), rounds, |r| {
+                ratio(r.commit_n.per_s, r.floor_per_s)
+            }),
+            Ratio::of(format!("{crowd}_to_fdatasync"), Aim::AtLeast(8.0), rounds, |r| {
+                ratio(r.commit_n.per_s, flushes(r))
+            }),
+            Ratio::of("commit1_to_fdatasync", Aim::AtLeast(0.7), rounds, |r| {
+                ratio(r.commit_1.per_s, flushes(r))
+            }),
+            Ratio::of(format!("claim_{large}_to_1k"), Aim::AtMost(2.0), rounds, |r| {
+                ratio(r.claim_large.claim_p50_us, r.claim_small.claim_p50_us)
+            }),
+        ]
+    }
+
+    fn lines(&self, plan: &Plan) -> Vec<[String; 4]> {
+        let none = String::new;
+        let flush = |name: &str, per_s| [name.to_owned(), rate(per_s), none(), none()];
+        let commits = |name, c: Commits| [name, rate(c.per_s), rate(c.p50_us), rate(c.p99_us)];
+        let calls = |name, p50, p99| [name, none(), rate(p50), rate(p99)];
+        let rows = |verb: &str, rows: u32| format!("{verb}, {} rows", output::number(rows.into()));
+        let (small, large) = (self.claim_small, self.claim_large);
+        vec![
+            flush("fdatasync, growing log", self.fdatasync_append_per_s),
+            flush("fdatasync, in place", self.fdatasync_overwrite_per_s),
+            flush(&format!("bare driver, {} per transaction", self.floor_batch_size), self.floor_per_s),
+            commits("commit, 1 producer".to_owned(), self.commit_1),
+            commits(format!("commit, {} producers", plan.producers), self.commit_n),
+            calls(rows("claim", plan.small_rows), small.claim_p50_us, small.claim_p99_us),
+            calls(rows("ack", plan.small_rows), small.ack_p50_us, small.ack_p99_us),
+            calls(rows("claim", plan.large_rows), large.claim_p50_us, large.claim_p99_us),
+            calls(rows("ack", plan.large_rows), large.ack_p50_us, large.ack_p99_us),
+        ]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        vec![
+            "numbers are medians over the rounds; a ratio is the median of the rounds' ratios".to_owned(),
+            "the yardstick of *_to_fdatasync is the faster of the two ways to flush".to_owned(),
+            format!("commits that shared a flush on average: {:.1}", self.commit_n_mean_group),
+        ]
+    }
+}

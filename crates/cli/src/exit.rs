@@ -1,0 +1,100 @@
+//! Exit codes, and how a failure is told on the terminal.
+
+use std::process::ExitCode;
+
+use tidelock::error::{Code, Explain, InvalidInput};
+use tidelock::store::{ApplyError, Refusal, StoreError, StoreErrorKind};
+
+use crate::output;
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All is well.
+    Well = 0,
+    /// Something failed.
+    Failed = 1,
+    /// The call was wrong.
+    Usage = 2,
+    /// What was asked for does not exist.
+    NotFound = 3,
+    /// Somebody else was faster.
+    Conflict = 4,
+    /// Work is blocked and waits for an operator.
+    Blocked = 5,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Prints what clap says: help and version are answers, everything else is a wrong call.
+pub(crate) fn usage(refused: &clap::Error) -> ExitCode {
+    let asked = !refused.use_stderr();
+    // A closed pipe is no reason to complain: whoever asked has seen enough.
+    drop(refused.print());
+    if asked { Exit::Well.into() } else { Exit::Usage.into() }
+}
+
+/// Tells a failure: the message, the code, and where to read on. A reader that closed the pipe has seen enough.
+pub(crate) fn report(error: &anyhow::Error) -> Exit {
+    if error.chain().any(is_closed_pipe) {
+        return Exit::Well;
+    }
+    let message = output::escaped(&format!("{error:#}"));
+    match code(error) {
+        Some(code) => {
+            eprintln!("error[{code}]: {message}");
+            eprintln!("hint: `tidelock explain {code}` says what it means and what to do");
+        }
+        None => eprintln!("error: {message}"),
+    }
+    exit(error)
+}
+
+fn is_closed_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// The stable code of a failure, when Tidelock itself reported it.
+fn code(error: &anyhow::Error) -> Option<Code> {
+    error.chain().find_map(|cause| {
+        let store = cause.downcast_ref::<StoreError>().map(Explain::code);
+        let apply = || cause.downcast_ref::<ApplyError>().map(Explain::code);
+        let input = || cause.downcast_ref::<InvalidInput>().map(Explain::code);
+        store.or_else(apply).or_else(input)
+    })
+}
+
+fn exit(error: &anyhow::Error) -> Exit {
+    error.chain().find_map(exit_of_cause).unwrap_or(Exit::Failed)
+}
+
+fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
+    if cause.is::<WrongUse>() || cause.is::<InvalidInput>() {
+        return Some(Exit::Usage);
+    }
+    if let Some(store) = cause.downcast_ref::<StoreError>() {
+        return Some(if store.kind == StoreErrorKind::CannotOpen { Exit::NotFound } else { Exit::Failed });
+    }
+    match cause.downcast_ref::<ApplyError>()?.refusal() {
+        None => Some(Exit::Failed),
+        Some(Refusal::NotFound { .. }) => Some(Exit::NotFound),
+        Some(Refusal::Invalid(_) | Refusal::Delta { .. }) => Some(Exit::Usage),
+        Some(_) => Some(Exit::Conflict),
+    }
+}
+
+/// A call that clap lets through and that makes no sense all the same.
+#[derive(Debug)]
+pub(crate) struct WrongUse(pub(crate) String);
+
+impl std::fmt::Display for WrongUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for WrongUse {}

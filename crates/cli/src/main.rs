@@ -1,0 +1,57 @@
+//! The command line of Tidelock.
+//!
+//! Data goes to standard output, everything else to standard error. Exit codes are for scripts: 0 well, 1 failed,
+//! 2 wrong usage, 3 not found, 4 conflict, 5 something is blocked.
+#![expect(clippy::print_stderr, reason = "a program talks to people")]
+
+mod args;
+mod bench;
+mod demo;
+mod doctor;
+mod exit;
+mod explain;
+mod lifeline;
+mod output;
+mod random;
+mod target;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{CommandFactory as _, Parser as _};
+
+use self::args::{Bench, Cli, Command};
+use self::exit::Exit;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refused) => return exit::usage(&refused),
+    };
+    let done = runtime().and_then(|runtime| runtime.block_on(run(cli.command)));
+    match done {
+        Ok(exit) => exit.into(),
+        Err(error) => exit::report(&error).into(),
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+async fn run(command: Command) -> Result<Exit> {
+    match command {
+        Command::Bench(Bench::Store(options)) => Box::pin(bench::run(options)).await,
+        Command::BenchProducer(options) => Box::pin(bench::produce(options)).await,
+        Command::Doctor(options) => Box::pin(doctor::run(options)).await,
+        Command::Demo(options) => Box::pin(demo::run(options)).await,
+        Command::DemoWorker(options) => Box::pin(demo::work(options)).await,
+        Command::Explain(options) => explain::run(&options),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tidelock", &mut script);
+            output::say(String::from_utf8_lossy(&script))?;
+            Ok(Exit::Well)
+        }
+    }
+}

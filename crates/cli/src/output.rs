@@ -1,0 +1,153 @@
+//! Everything that reaches a terminal: tables, JSON, emphasis, and names that cannot play tricks.
+
+use std::fmt::Display;
+use std::io::{IsTerminal as _, Write as _};
+
+use anyhow::Result;
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, LineStyle, Table, TableStyle};
+use serde::Serialize;
+
+/// Text with control and direction characters made visible, so that a name cannot move the cursor, hide itself or
+/// read backwards. Line breaks stay.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c != '\n' && (c.is_control() || turns_direction(c)) {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// Characters that change the direction of text, or take no room at all.
+fn turns_direction(c: char) -> bool {
+    matches!(c, '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Prints data on standard output. A reader that went away is an error, not a panic.
+pub(crate) fn say(data: impl Display) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{data}")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Prints a value as JSON on standard output.
+pub(crate) fn json<T: Serialize>(value: &T) -> Result<()> {
+    say(serde_json::to_string_pretty(value)?)
+}
+
+/// Terminals with fewer columns than this get tables that do not fit.
+const NARROWEST: u16 = 60;
+
+/// One line under the header and nothing else: rows read best without bars between them.
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::new('─', '─', '─', '─'));
+
+/// An empty table that fits the terminal. The columns named in `right` hold numbers.
+pub(crate) fn table(header: &[&str], right: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_style(STYLE);
+    // A terminal that does not tell its width, or a useless one, gets whole lines rather than columns of one letter.
+    if table.width().is_some_and(|columns| columns >= NARROWEST) {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    }
+    table.set_header(header.iter().map(|name| cell(name, Tone::Bold)));
+    for index in right {
+        if let Some(column) = table.column_mut(*index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// How a piece of text stands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// Heavier than the rest.
+    Bold,
+    /// All is well.
+    Good,
+    /// Somebody should look.
+    Caution,
+    /// It is not well.
+    Bad,
+}
+
+/// A cell of a table that stands out on a terminal.
+pub(crate) fn cell(text: &str, tone: Tone) -> Cell {
+    let cell = Cell::new(text);
+    if !colour() {
+        return cell;
+    }
+    match tone {
+        Tone::Bold => cell.add_attribute(Attribute::Bold),
+        Tone::Good => cell.fg(Color::Green),
+        Tone::Caution => cell.fg(Color::Yellow),
+        Tone::Bad => cell.fg(Color::Red),
+    }
+}
+
+/// Text that stands out on a terminal and is plain everywhere else. Not for tables: they count characters.
+pub(crate) fn styled(text: &str, tone: Tone) -> String {
+    let style = match tone {
+        Tone::Bold => "1",
+        Tone::Good => "32",
+        Tone::Caution => "33",
+        Tone::Bad => "31",
+    };
+    if colour() { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
+}
+
+/// Whether standard output is a terminal whose user wants emphasis.
+fn colour() -> bool {
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    wanted && std::env::var_os("TERM").is_none_or(|term| term != "dumb") && std::io::stdout().is_terminal()
+}
+
+/// A whole number with its thousands set apart.
+pub(crate) fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut shown = String::with_capacity(digits.len() * 2);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// A size in the unit that reads best.
+pub(crate) fn bytes(value: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let found = units.iter().find(|(shift, _)| value >> shift > 0);
+    found.map_or_else(
+        || format!("{value} B"),
+        |(shift, unit)| {
+            let tenths = (u128::from(value) * 10) >> shift;
+            format!("{}.{} {unit}", tenths / 10, tenths % 10)
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_play_tricks() {
+        assert_eq!(escaped("a\u{1b}[31mb\u{202e}c\nd"), "a\\u{1b}[31mb\\u{202e}c\nd");
+        assert_eq!(escaped("äöü 漢字"), "äöü 漢字");
+    }
+
+    #[test]
+    fn numbers_and_sizes_read_well() {
+        assert_eq!(number(0), "0");
+        assert_eq!(number(1_234_567), "1,234,567");
+        assert_eq!(bytes(512), "512 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(3 << 30), "3.0 GiB");
+    }
+}

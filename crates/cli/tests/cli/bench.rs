@@ -1,0 +1,80 @@
+//! The benchmark: documented keys, and every commit accounted for.
+
+use serde_json::Value;
+
+use crate::support::{stderr, tidelock};
+
+fn json(args: &[&str]) -> Value {
+    let output = tidelock(args);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn positive(report: &Value, pointer: &str) {
+    let number = report.pointer(pointer).and_then(Value::as_f64);
+    assert!(number.is_some_and(|n| n > 0.0), "{pointer} is {number:?} in {report:#}");
+}
+
+#[test]
+fn memory_reports_the_documented_keys() {
+    let report = json(&["bench", "store", "--store", "memory", "--quick", "--seconds", "0.2", "-o", "json"]);
+    assert_eq!(report["store"], "memory");
+    assert_eq!(report["params"]["producers"], 64);
+    assert!(report["command"].as_str().unwrap().starts_with("tidelock bench store"));
+    positive(&report, "/machine/cores");
+    for pointer in ["commit_1/per_s", "commit_n/per_s", "map_1_per_s", "map_n_per_s"] {
+        positive(&report, &format!("/results/{pointer}"));
+    }
+    for name in ["commit1_to_map", "commit64_to_map"] {
+        positive(&report, &format!("/ratios/{name}"));
+    }
+    assert_eq!(report["rounds"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn sqlite_reports_yardsticks_ratios_and_aims() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let report = json(&[
+        "bench",
+        "store",
+        "--store",
+        "sqlite",
+        "--quick",
+        "--seconds",
+        "0.2",
+        "--path",
+        path,
+        "-o",
+        "json",
+    ]);
+    for pointer in [
+        "fdatasync_append_per_s",
+        "fdatasync_overwrite_per_s",
+        "floor_per_s",
+        "floor_batch_size",
+        "commit_1/p50_us",
+        "commit_n/p99_us",
+        "commit_n_mean_group",
+        "claim_small/claim_p50_us",
+        "claim_large/ack_p99_us",
+    ] {
+        positive(&report, &format!("/results/{pointer}"));
+    }
+    for name in ["commit64_to_floor", "commit64_to_fdatasync", "commit1_to_fdatasync", "claim_100k_to_1k"] {
+        positive(&report, &format!("/ratios/{name}"));
+        assert!(report["aims"][name]["met"].is_boolean(), "{name}");
+    }
+    assert!(report["machine"]["sqlite_version"].is_string());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn two_processes_on_one_file_lose_nothing_and_meet_no_error() {
+    let report = json(&["bench", "store", "--processes", "2", "--seconds", "0.5", "-o", "json"]);
+    assert_eq!(report["well"], true, "{report:#}");
+    assert_eq!(report["lost"], 0);
+    assert_eq!(report["errors"], 0);
+    assert_eq!(report["acknowledged"], report["log"]["events"]);
+    assert_eq!(report["processes"].as_array().unwrap().len(), 2);
+}

@@ -1,0 +1,108 @@
+//! The doctor: machines, stores that are well, stores that are not, and stores that are none.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tidelock::prelude::*;
+
+use crate::support::{stderr, stdout, tidelock};
+
+/// A store with one batch in it, still open.
+async fn store_with(path: &Path, batch: Batch) -> SqliteStore {
+    let store = SqliteStore::open(path, SqliteOptions::default()).await.unwrap();
+    store.apply(batch).await.unwrap();
+    store
+}
+
+fn job(name: &str) -> NewWork {
+    NewWork::once(Key::new("job", [name]).unwrap(), "jobs".parse().unwrap())
+}
+
+fn checks(path: &Path) -> (Option<i32>, serde_json::Value) {
+    let output = tidelock(&["doctor", "--store", path.to_str().unwrap(), "-o", "json"]);
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+fn status<'a>(report: &'a serde_json::Value, name: &str) -> &'a str {
+    let checks = report["checks"].as_array().unwrap();
+    let check = checks.iter().find(|check| check["name"] == name).unwrap();
+    check["status"].as_str().unwrap()
+}
+
+#[test]
+fn the_machine_is_checked_when_no_store_is_named() {
+    let output = tidelock(&["doctor", "-o", "json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{report}");
+    for name in ["sqlite", "temporary files", "flush"] {
+        assert_ne!(status(&report, name), "fail");
+    }
+}
+
+#[test]
+fn a_missing_file_is_not_found_and_not_created() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("missing.db");
+    let output = tidelock(&["doctor", "--store", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stdout(&output).is_empty());
+    assert!(stderr(&output).contains("error[TL0401]"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("tidelock explain TL0401"));
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_file_that_is_no_store_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("letter.txt");
+    std::fs::write(&path, "dear doctor, ".repeat(500)).unwrap();
+    let output = tidelock(&["doctor", "--store", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("error[TL0"), "{}", stderr(&output));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "dear doctor, ".repeat(500));
+}
+
+#[tokio::test]
+async fn a_store_that_is_well_ends_with_0() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("well.db");
+    store_with(&path, Batch::new().enqueue(job("a"))).await.close().await;
+    let (code, report) = checks(&path);
+    assert_eq!(code, Some(0), "{report}");
+    for name in ["store", "durability", "integrity", "leases", "overdue", "blocked"] {
+        assert_eq!(status(&report, name), "ok", "{report}");
+    }
+}
+
+#[tokio::test]
+async fn blocked_work_ends_with_5_and_shows_no_tricks() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("blocked.db");
+    let store = store_with(&path, Batch::new().enqueue(job("\u{202e}evil"))).await;
+    let owner: Owner = "worker".parse().unwrap();
+    let claim = Claim::lanes(&owner, ["jobs".parse().unwrap()], 1, Duration::from_secs(60));
+    let claimed = store.claim(claim).await.unwrap();
+    let lease = claimed.grants.first().unwrap().lease();
+    store.apply(Batch::new().block(&lease, "bad \u{1b}[31maddress")).await.unwrap();
+    store.close().await;
+    let output = tidelock(&["doctor", "--store", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(stdout(&output).contains("blocked"));
+    assert!(!stdout(&output).contains(['\u{1b}', '\u{202e}']), "{:?}", stdout(&output));
+}
+
+#[tokio::test]
+async fn leases_that_ended_and_work_that_nobody_takes_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("late.db");
+    let long_ago = Due::At(Timestamp::from_micros(1_000_000_000_000_000));
+    let batch = Batch::new().enqueue(job("late").due(long_ago)).enqueue(job("held"));
+    let store = store_with(&path, batch).await;
+    let owner: Owner = "dead".parse().unwrap();
+    store.claim(Claim::existing(&owner, &job("held").key, Duration::ZERO)).await.unwrap();
+    store.close().await;
+    let (code, report) = checks(&path);
+    assert_eq!(code, Some(0), "warnings do not fail: {report}");
+    assert_eq!(status(&report, "leases"), "warn", "{report}");
+    assert_eq!(status(&report, "overdue"), "warn", "{report}");
+}

@@ -1,0 +1,22 @@
+//! Runs the real binary and looks at what it says and how it ends.
+
+use std::process::{Command, Output};
+
+/// Runs `tidelock` with the given arguments and without the caller's settings.
+pub(crate) fn tidelock(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidelock"))
+        .args(args)
+        .env_remove("TIDELOCK_STORE")
+        .output()
+        .expect("the binary runs")
+}
+
+/// What was printed as data.
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+/// What was printed beside the data.
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}

@@ -1,0 +1,78 @@
+//! The surface: help, versions, pages, exit codes, and which stream says what.
+
+use crate::support::{stderr, stdout, tidelock};
+
+#[test]
+fn help_is_an_answer_with_examples() {
+    let help = tidelock(&["--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    for verb in ["demo", "doctor", "explain", "bench", "completions"] {
+        assert!(stdout(&help).contains(verb), "{verb} is missing");
+    }
+    assert!(stdout(&help).contains("Examples:"));
+    assert!(!stdout(&help).contains("demo-worker"), "hidden verbs stay hidden");
+    assert!(stderr(&help).is_empty());
+}
+
+#[test]
+fn the_version_is_the_package_version() {
+    let version = tidelock(&["--version"]);
+    assert_eq!(stdout(&version).trim(), concat!("tidelock ", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
+    let calls: [&[&str]; 6] = [
+        &[],
+        &["nonsense"],
+        &["bench", "store", "--seconds", "never"],
+        &["bench", "store", "--store", "memory", "--processes", "2"],
+        &["doctor", "--store", "postgres://localhost/db"],
+        &["demo", "--workers", "0"],
+    ];
+    for call in calls {
+        let output = tidelock(call);
+        assert_eq!(output.status.code(), Some(2), "{call:?}: {}", stderr(&output));
+        assert!(stdout(&output).is_empty(), "{call:?} printed data");
+        assert!(!stderr(&output).is_empty(), "{call:?} said nothing");
+    }
+}
+
+#[test]
+fn explain_prints_a_page_without_escape_codes_to_a_pipe() {
+    for code in ["TL0204", "tl0204", "204"] {
+        let page = tidelock(&["explain", code]);
+        assert_eq!(page.status.code(), Some(0));
+        assert!(stdout(&page).starts_with("TL0204"), "{}", stdout(&page));
+        assert!(!stdout(&page).contains('\u{1b}'));
+    }
+}
+
+#[test]
+fn explain_without_a_code_lists_all_of_them() {
+    let list = tidelock(&["explain"]);
+    assert_eq!(list.status.code(), Some(0));
+    for code in ["TL0101", "TL0204", "TL0301", "TL0405"] {
+        assert!(stdout(&list).contains(code), "{code} is missing");
+    }
+}
+
+#[test]
+fn explain_of_an_unknown_code_ends_with_3_and_names_near_ones() {
+    let unknown = tidelock(&["explain", "TL0209"]);
+    assert_eq!(unknown.status.code(), Some(3));
+    assert!(stdout(&unknown).is_empty());
+    assert!(stderr(&unknown).contains("TL0204"), "{}", stderr(&unknown));
+    let nonsense = tidelock(&["explain", "a\u{1b}[31m\u{202e}b"]);
+    assert_eq!(nonsense.status.code(), Some(3));
+    assert!(!stderr(&nonsense).contains(['\u{1b}', '\u{202e}']), "{:?}", stderr(&nonsense));
+}
+
+#[test]
+fn completions_come_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = tidelock(&["completions", shell]);
+        assert_eq!(script.status.code(), Some(0));
+        assert!(stdout(&script).contains("tidelock"), "{shell}");
+    }
+}
