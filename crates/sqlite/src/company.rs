@@ -33,8 +33,12 @@ impl Company {
 
     /// Waits for those who are expected, as long as they keep coming. `flush` is how long the last one took.
     pub(crate) fn wait(&mut self, queued: impl Fn() -> usize, flush: Duration) {
-        let at_first = queued();
-        if at_first >= self.expected {
+        let mut at_first = queued();
+        if at_first == 0 {
+            // Nobody is delayed by a look around, and going to sleep and being woken takes longer than most are away.
+            at_first = gather(&queued, 1, LULL);
+        }
+        if at_first == 0 || at_first >= self.expected {
             return;
         }
         if self.on_break > 0 {

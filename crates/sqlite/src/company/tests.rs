@@ -37,9 +37,9 @@ fn it_gives_up_for_a_while_when_nobody_comes() {
     // On its break it does not even look twice.
     for _ in 0..BREAK {
         company.expect(10, 0);
-        let looks = Cell::new(0);
+        let looks = Cell::new(1);
         company.wait(|| looks.replace(looks.get() + 1), FLUSH);
-        assert_eq!(looks.get(), 1);
+        assert_eq!(looks.get(), 2);
     }
     // Afterwards it tries again.
     company.expect(10, 0);
