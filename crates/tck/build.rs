@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         scan(&fs::read_to_string(&path)?, &section, &mut cases)?;
     }
-    cases.sort_by(|a, b| order(a).cmp(&order(b)));
+    cases.sort_by_key(order);
     let out = Path::new(&env::var("OUT_DIR")?).join("cases.rs");
     fs::write(out, generate(&cases)?)?;
     Ok(())
@@ -52,7 +52,8 @@ fn scan(text: &str, section: &str, cases: &mut Vec<Case>) -> Result<(), Box<dyn 
         } else if let Some(rest) = line.strip_prefix("pub async fn ") {
             let name = rest.strip_suffix("(env: &Env) {");
             let found = name.and_then(|name| Some((name, number(name)?)));
-            let (name, number) = found.ok_or_else(|| format!("{section}: {rest:?} is not named like a case"))?;
+            let (name, number) =
+                found.ok_or_else(|| format!("{section}: {rest:?} is not named like a case"))?;
             if doc.is_empty() {
                 return Err(format!("{section}: {name} does not say what it promises").into());
             }
@@ -92,7 +93,10 @@ fn generate(cases: &[Case]) -> Result<String, std::fmt::Error> {
     writeln!(out, "{MACRO_HEAD}")?;
     for Case { name, .. } in cases {
         writeln!(out, "        #[test]\n        fn {name}() {{")?;
-        writeln!(out, "            $crate::run_case({name:?}, ::std::boxed::Box::new($backend));\n        }}")?;
+        writeln!(
+            out,
+            "            $crate::run_case({name:?}, ::std::boxed::Box::new($backend));\n        }}"
+        )?;
     }
     writeln!(out, "    }};\n}}")?;
     Ok(out)

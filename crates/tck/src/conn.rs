@@ -98,6 +98,11 @@ impl Conn {
             query.after = all.last().map(|event| event.position);
             let page = self.read_log(query).await.expect("the store answers");
             let end = page.end || page.events.is_empty();
+            let (last, first) = (all.last(), page.events.first());
+            assert!(
+                last.is_none() || first.is_none() || last.map(|e| e.position) < first.map(|e| e.position),
+                "the log leads back: a reader would never end"
+            );
             all.extend(page.events);
             if end {
                 return all;

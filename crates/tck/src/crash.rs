@@ -106,14 +106,16 @@ fn batch(seed: u64, which: Ack) -> Batch {
     let Ack { writer, n } = which;
     let said = json!({ "writer": writer, "n": n });
     let event = || NewEvent::new(event_type("Written"), payload(said.clone()));
-    let expect = n.checked_sub(1).map_or(Expect::Absent, |v| Expect::Exact(tidelock_core::id::StreamVersion(v)));
+    let expect =
+        n.checked_sub(1).map_or(Expect::Absent, |v| Expect::Exact(tidelock_core::id::StreamVersion(v)));
     Batch::new()
         .append(&own(writer), expect, [event()])
         .append(&shared(), Expect::Any, [event()])
-        .merge_or_create(&own(writer), payload(json!({ "count": 0 })), [
-            Delta::inc("/count", 1),
-            Delta::set("/last", n),
-        ])
+        .merge_or_create(
+            &own(writer),
+            payload(json!({ "count": 0 })),
+            [Delta::inc("/count", 1), Delta::set("/last", n)],
+        )
         .enqueue(NewWork::once(row(which), Lane::new("crash").unwrap()))
         .op_id(operation(seed, which))
 }

@@ -45,11 +45,17 @@ pub(crate) async fn paged<T>(
     let mut all = Vec::new();
     let mut after: Option<Key> = None;
     loop {
-        let page = read(Page { after: after.take(), limit }).await.expect("the store answers");
+        let page = read(Page { after: after.clone(), limit }).await.expect("the store answers");
         assert!(page.rows.len() <= limit, "a page of {} rows where {limit} were asked for", page.rows.len());
         all.extend(page.rows);
         match page.next {
-            Some(next) => after = Some(next),
+            Some(next) => {
+                assert!(
+                    after.as_ref() < Some(&next),
+                    "a page leads back to {next}: a reader would never end"
+                );
+                after = Some(next);
+            }
             None => return all,
         }
     }

@@ -135,16 +135,18 @@ pub fn run_child(backend: Box<dyn Backend>) {
     if role.backend != backend.name() {
         return;
     }
-    crate::run::block_on(async {
-        let conn = Conn(backend.attach(&role.address, SystemClock::shared()).await);
-        say(&"ready");
-        let mut line = String::new();
-        let heard = std::io::stdin().lock().read_line(&mut line).expect("the parent speaks");
-        // End of input: the parent is gone, and nobody wants the work.
-        if heard > 0 {
-            play(conn, role.task).await;
-        }
-    });
+    crate::run::watched(move || crate::run::block_on(child(backend, role)));
+}
+
+async fn child(backend: Box<dyn Backend>, role: Role) {
+    let conn = Conn(backend.attach(&role.address, SystemClock::shared()).await);
+    say(&"ready");
+    let mut line = String::new();
+    let heard = std::io::stdin().lock().read_line(&mut line).expect("the parent speaks");
+    // End of input: the parent is gone, and nobody wants the work.
+    if heard > 0 {
+        play(conn, role.task).await;
+    }
 }
 
 async fn play(conn: Conn, task: Task) {

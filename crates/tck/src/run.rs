@@ -1,6 +1,7 @@
 //! How a case becomes a test: a runtime with real threads, a database of its own, and a watchdog.
 
-use std::sync::Arc;
+use std::io::Write as _;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::env::Env;
@@ -14,26 +15,45 @@ const WATCHDOG: Duration = Duration::from_secs(180);
 pub fn run_case(name: &str, backend: Box<dyn Backend>) {
     let case = CASES.iter().find(|case| case.name == name).expect("the macro names cases that exist");
     let backend: Arc<dyn Backend> = Arc::from(backend);
-    block_on(async {
-        let env = Env::open(Arc::clone(&backend)).await;
-        (case.run)(&env).await;
+    watched(move || {
+        block_on(async {
+            let env = Env::open(backend).await;
+            (case.run)(&env).await;
+        });
     });
 }
 
-/// Runs something on a runtime with real threads, for no longer than the watchdog allows.
+/// Runs something in a thread of its own, for no longer than the watchdog allows. A thread, because a store that never
+/// yields would not let a timer of the runtime fire.
+pub(crate) fn watched(work: impl FnOnce() + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        // Dropped on every way out, by panic too: that is what the receiver waits for.
+        let _done: mpsc::Sender<()> = done;
+        work();
+    });
+    if ended.recv_timeout(WATCHDOG) == Err(mpsc::RecvTimeoutError::Timeout) {
+        panic!("the case was not done after {} s: something hangs", WATCHDOG.as_secs());
+    }
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Runs something on a runtime with real threads.
 pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
     let runtime = runtime.expect("the machine has threads");
-    let done = runtime.block_on(async { tokio::time::timeout(WATCHDOG, work).await });
-    // A case that gave up may have left tasks that wait for each other.
+    let done = runtime.block_on(work);
+    // Tasks that a case dropped may still wait for something; nobody waits for them.
     runtime.shutdown_background();
-    done.unwrap_or_else(|_| panic!("the case was not done after {} s: something hangs", WATCHDOG.as_secs()))
+    done
 }
 
 /// Prints how many cases the kit has. Called by the summary test.
 #[doc(hidden)]
 pub fn print_summary(backend: &dyn Backend) {
-    eprintln!("tck: {} cases on {}", CASES.len(), backend.name());
+    say(&format!("tck: {} cases on {}", CASES.len(), backend.name()));
     assert!(!CASES.is_empty(), "the kit found no cases");
 }
 
@@ -49,4 +69,9 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
 pub(crate) fn seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     setting("TIDELOCK_SEED", now.as_nanos() as u64)
+}
+
+/// Writes a line past the capture of the test harness: what ran belongs into every log.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }

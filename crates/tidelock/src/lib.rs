@@ -41,10 +41,18 @@ pub mod prelude {
     pub use tidelock_core::key::{Arg, Key, KeyPrefix};
     pub use tidelock_core::payload::Payload;
     pub use tidelock_core::store::{
-        ApplyError, Batch, Claim, Claimed, Delta, Expect, Grant, Lease, LogQuery, MemoryStore, NewEvent, NewWork,
-        Page, Receipt, Refusal, SharedStore, Store, StoreError, StreamQuery,
+        ApplyError, Batch, Claim, Claimed, Delta, Expect, Grant, Lease, LogQuery, MemoryStore, NewEvent,
+        NewWork, Page, Receipt, Refusal, SharedStore, Store, StoreError, StreamQuery,
     };
 
     #[cfg(feature = "sqlite")]
     pub use tidelock_sqlite::{Options as SqliteOptions, SqliteStore};
 }
+
+#[cfg(all(doctest, feature = "sqlite"))]
+mod book;
+
+/// The example of the README, compiled and run as a documentation test.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../README.md")]
+struct ReadmeDoctests;

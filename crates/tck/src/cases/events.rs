@@ -80,6 +80,8 @@ pub async fn e3_an_invariant_holds_under_racing_deciders(env: &Env) {
                         return sold;
                     }
                     let expect = history.last().map_or(Expect::Absent, |e| Expect::Exact(e.version));
+                    // Between deciding and committing the others decide, too.
+                    tokio::task::yield_now().await;
                     let batch = Batch::new().append(&stream, expect, [event("Sold", 1)]);
                     sold += usize::from(conn.apply(batch).await.is_ok());
                 }
@@ -104,7 +106,8 @@ pub async fn e4_several_streams_commit_together(env: &Env) {
     let refusal = env.other.refused(all(Expect::Absent)).await;
     assert!(matches!(refusal, Refusal::Stream { index: 2, .. }));
     assert_eq!(env.store.log().await.len(), 4);
-    let twice = Batch::new().append(&a, at(0), events(1)).append(&a, at(1), events(1)).append(&a, at(1), events(1));
+    let twice =
+        Batch::new().append(&a, at(0), events(1)).append(&a, at(1), events(1)).append(&a, at(1), events(1));
     assert!(matches!(env.store.refused(twice).await, Refusal::Stream { index: 2, .. }));
     assert_eq!(env.store.history(&a).await.len(), 1);
 }
@@ -115,17 +118,24 @@ pub async fn e4_racing_commits_on_two_streams_stay_whole(env: &Env) {
         let (a, b) = (key(&format!("e4-{connections}-a")), key(&format!("e4-{connections}-b")));
         let work = |i: usize, conn: Conn| {
             // Half of the writers name the streams the other way round: no deadlock, no half.
-            let (first, second) = if i.is_multiple_of(2) { (a.clone(), b.clone()) } else { (b.clone(), a.clone()) };
+            let (first, second) =
+                if i.is_multiple_of(2) { (a.clone(), b.clone()) } else { (b.clone(), a.clone()) };
             async move {
                 for n in 0..10 {
                     let one = || [event("Moved", (i * 100 + n) as i64)];
-                    conn.done(Batch::new().append(&first, Expect::Any, one()).append(&second, Expect::Any, one())).await;
+                    conn.done(Batch::new().append(&first, Expect::Any, one()).append(
+                        &second,
+                        Expect::Any,
+                        one(),
+                    ))
+                    .await;
                 }
             }
         };
         env.race(connections, 8, work).await;
         let moved = async |s: &Key| {
-            let mut all: Vec<String> = env.other.history(s).await.iter().map(|e| e.payload.to_string()).collect();
+            let mut all: Vec<String> =
+                env.other.history(s).await.iter().map(|e| e.payload.to_string()).collect();
             all.sort();
             all
         };
@@ -173,8 +183,11 @@ pub async fn e7_appends_and_a_close_race(env: &Env) {
         let stream = key(&format!("e7-race-{connections}"));
         let work = |i: usize, conn: Conn| {
             let batch = Batch::new();
-            let batch =
-                if i == 4 { batch.close(&stream, Expect::Any) } else { batch.append(&stream, Expect::Any, events(1)) };
+            let batch = if i == 4 {
+                batch.close(&stream, Expect::Any)
+            } else {
+                batch.append(&stream, Expect::Any, events(1))
+            };
             async move { conn.apply(batch).await }
         };
         let answers = env.race(connections, 9, work).await;
@@ -191,7 +204,9 @@ pub async fn e7_appends_and_a_close_race(env: &Env) {
 /// Closing the books is one batch with what it depends on: refused while a reaction is behind, repeatable afterwards.
 pub async fn e7_closing_is_one_batch_with_its_guards(env: &Env) {
     let (stream, summary) = (key("e7-books"), key("e7-summary"));
-    env.store.done(Batch::new().append(&stream, Expect::Absent, events(1)).enqueue(standing("e7-reaction"))).await;
+    env.store
+        .done(Batch::new().append(&stream, Expect::Absent, events(1)).enqueue(standing("e7-reaction")))
+        .await;
     let id = OpId::new();
     let close = || {
         let batch = Batch::new().guard_document(&key("e7-pending"), Expect::Absent).close(&stream, at(0));

@@ -111,7 +111,10 @@ pub async fn t11_versions_never_restart_after_a_sweep(env: &Env) {
     let receipt = env.other.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
     assert_eq!(receipt.documents[0].version, DocVersion(7), "whoever looked before conflicts for ever");
     let receipt = env.store.done(Batch::new().put(&other, Expect::Absent, number(1))).await;
-    assert!(receipt.documents[0].version > DocVersion(6), "the same holds for every key: nobody knows which were swept");
+    assert!(
+        receipt.documents[0].version > DocVersion(6),
+        "the same holds for every key: nobody knows which were swept"
+    );
 }
 
 /// The memory of swept versions survives a restart.

@@ -19,7 +19,11 @@ pub async fn k1_first_acquisition_has_one_winner(env: &Env) {
         assert_eq!(won.len(), 1, "exactly one may have it: {won:?}");
         let held = won[0].as_ref().unwrap().row.lease.clone().unwrap();
         for denied in lost {
-            assert_eq!(denied.unwrap_err(), Denied::Held(held.clone()), "the loser hears who holds it until when");
+            assert_eq!(
+                denied.unwrap_err(),
+                Denied::Held(held.clone()),
+                "the loser hears who holds it until when"
+            );
         }
         assert_eq!(env.store.row(&lock).await.attempts, 1);
     }
@@ -56,7 +60,11 @@ pub async fn k2_owner_renews_and_others_wait(env: &Env) {
     assert_eq!(held.until, first.row.lease.as_ref().unwrap().since.after(TTL));
     env.store.done(Batch::new().renew(&first.lease(), TTL)).await;
     let renewed = env.store.row(&lock).await.lease.unwrap();
-    assert_eq!((renewed.until, renewed.fence), (env.now().after(TTL), first.fence), "the same fence, a later end");
+    assert_eq!(
+        (renewed.until, renewed.fence),
+        (env.now().after(TTL), first.fence),
+        "the same fence, a later end"
+    );
     env.pass(TTL - TICK);
     assert!(env.other.lock("b", &lock).await.is_err(), "renewal moved the end");
     env.pass(TICK);
@@ -110,7 +118,10 @@ pub async fn k3_a_stale_holder_writes_nothing(env: &Env) {
             .enqueue(job("k3-job"))
             .with(word.clone());
         let refusal = env.store.refused(batch).await;
-        assert!(matches!(&refusal, Refusal::Fenced { index: 3, fence, .. } if *fence == old.fence), "{word:?}");
+        assert!(
+            matches!(&refusal, Refusal::Fenced { index: 3, fence, .. } if *fence == old.fence),
+            "{word:?}"
+        );
         assert_eq!(fenced(refusal), Holder::Held(new.row.lease.clone().unwrap()), "{word:?}");
         assert_eq!(Dump::of(&env.store).await, before, "{word:?} left a trace");
     }
@@ -172,13 +183,18 @@ pub async fn k4_an_ended_lease_is_good_until_taken(env: &Env) {
     env.pass(TTL * 3);
     env.store.done(Batch::new().guard_lease(&held).put(&key("k4-doc"), Expect::Absent, number(1))).await;
     env.store.done(Batch::new().renew(&held, TTL)).await;
-    assert!(matches!(env.other.lock("b", &lock).await, Err(Denied::Held(_))), "a renewal in time keeps the row");
+    assert!(
+        matches!(env.other.lock("b", &lock).await, Err(Denied::Held(_))),
+        "a renewal in time keeps the row"
+    );
 }
 
 /// Work is due at `now >= due`, and a claim that finds nothing says when to come again.
 pub async fn k4_due_time_is_a_boundary_too(env: &Env) {
     let due = env.now().after(secs(5));
-    env.store.done(enqueue(job("k4-due").due(Due::At(due))).enqueue(job("k4-later").due(Due::After(secs(9))))).await;
+    env.store
+        .done(enqueue(job("k4-due").due(Due::At(due))).enqueue(job("k4-later").due(Due::After(secs(9)))))
+        .await;
     let claim = || Claim::lanes(&owner("w"), [jobs(), lane("empty")], 5, TTL);
     let claimed = env.other.claim(claim()).await.unwrap();
     assert_eq!((claimed.grants.len(), claimed.next_at, claimed.denied), (0, Some(due), None));
@@ -212,10 +228,16 @@ pub async fn k4_a_named_claim_is_told_why_not(env: &Env) {
     assert_eq!(env.store.take("w", &key("k4-none")).await, Err(Denied::NotFound));
     assert_eq!(env.store.find_row(&key("k4-none")).await, None, "asking creates nothing");
     let held = env.store.lock("w", &key("k4-held")).await.unwrap();
-    assert_eq!(env.other.take("v", &key("k4-held")).await, Err(Denied::Held(held.row.lease.clone().unwrap())));
+    assert_eq!(
+        env.other.take("v", &key("k4-held")).await,
+        Err(Denied::Held(held.row.lease.clone().unwrap()))
+    );
     env.store.done(Batch::new().block(&held.lease(), "out of paper")).await;
     for who in ["v", "w"] {
-        assert_eq!(env.other.lock(who, &key("k4-held")).await, Err(Denied::Blocked("out of paper".to_owned())));
+        assert_eq!(
+            env.other.lock(who, &key("k4-held")).await,
+            Err(Denied::Blocked("out of paper".to_owned()))
+        );
     }
     env.store.done(enqueue(job("k4-future").due(Due::After(secs(60))))).await;
     assert!(env.other.take("w", &key("k4-future")).await.is_ok(), "by name, whether it is due or not");

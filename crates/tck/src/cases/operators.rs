@@ -6,7 +6,9 @@ async fn blocked(env: &Env, names: &[&str]) {
     for name in names {
         env.store.done(enqueue(standing(name))).await;
         let lease = env.store.take("w", &key(name)).await.unwrap().lease();
-        env.store.done(Batch::new().advance(&lease, Position(5)).block(&lease, format!("{name} is bad"))).await;
+        env.store
+            .done(Batch::new().advance(&lease, Position(5)).block(&lease, format!("{name} is bad")))
+            .await;
     }
 }
 
@@ -20,7 +22,11 @@ pub async fn r6_unblock_goes_on_where_it_stopped(env: &Env) {
     env.store.done(enqueue(standing("r6-fine").due(Due::After(secs(60))))).await;
     env.pass(secs(3));
     let names = ["r6-a", "r6-fine", "r6-missing"];
-    assert_eq!(counted(&env.other, by_names(&names, Operation::Unblock)).await, 1, "only rows that changed count");
+    assert_eq!(
+        counted(&env.other, by_names(&names, Operation::Unblock)).await,
+        1,
+        "only rows that changed count"
+    );
     let row = env.store.row(&key("r6-a")).await;
     assert_eq!((row.blocked, row.attempts, row.position), (None, 0, Some(Position(5))));
     assert_eq!(env.store.take_job("w").await.row.key, key("r6-a"));
@@ -72,7 +78,11 @@ pub async fn r6_verbs_by_filter_count_what_changed(env: &Env) {
     assert_eq!(counted(&env.store, by_filter(held, Operation::Remove)).await, 1);
     let free = WorkFilter { blocked: Some(false), ..all() };
     assert_eq!(counted(&env.store, by_filter(free, Operation::Remove)).await, 4);
-    assert_eq!(env.other.count(&WorkFilter::default()).await, 2, "the blocked row and the other lane are left");
+    assert_eq!(
+        env.other.count(&WorkFilter::default()).await,
+        2,
+        "the blocked row and the other lane are left"
+    );
 }
 
 /// Verbs by name concern exactly those names: blocked or not, held or not.
@@ -121,10 +131,15 @@ pub async fn r6_enqueuing_again_wakes(env: &Env) {
     env.other.done(enqueue(later)).await;
     assert_eq!(env.store.row(&key("r6-wake")).await, before, "a later due time changes nothing");
     let moved = NewWork { follow: Some(key("t")), ..NewWork::once(key("r6-wake"), lane("moved")) };
-    env.other.done(enqueue(moved.payload(number(2)).priority(Priority::FIRST).due(Due::After(secs(5))))).await;
+    env.other
+        .done(enqueue(moved.payload(number(2)).priority(Priority::FIRST).due(Due::After(secs(5)))))
+        .await;
     let row = env.store.row(&key("r6-wake")).await;
     assert_eq!((row.due, row.lane.as_str()), (Some(env.now().after(secs(5))), "moved"));
-    assert_eq!((row.payload.clone(), row.priority, row.follow.clone()), (number(2), Priority::FIRST, Some(key("t"))));
+    assert_eq!(
+        (row.payload.clone(), row.priority, row.follow.clone()),
+        (number(2), Priority::FIRST, Some(key("t")))
+    );
     assert_eq!((row.position, row.lifetime, row.seq), (before.position, Lifetime::Standing, before.seq));
     assert_eq!(row.enqueued_at, before.enqueued_at);
 }

@@ -16,7 +16,8 @@ pub async fn o1_a_tailing_reader_misses_nothing(env: &Env) {
         let tail = tokio::spawn(tail(env.connect().await, before, Arc::clone(&done)));
         let write = |i: usize, conn: Conn| async move {
             for n in 0..BATCHES {
-                let streams = [key(&format!("o1-own-{i}")), key("o1-shared"), key(&format!("o1-{}", (i + n) % 3))];
+                let streams =
+                    [key(&format!("o1-own-{i}")), key("o1-shared"), key(&format!("o1-{}", (i + n) % 3))];
                 let batch = streams.iter().take(1 + n % 3);
                 let batch = batch.fold(Batch::new(), |b, s| b.append(s, Expect::Any, events(1 + n % 2)));
                 conn.done(batch).await;
@@ -38,7 +39,10 @@ async fn tail(conn: Conn, mut after: Position, done: Arc<AtomicBool>) -> Vec<Eve
     loop {
         let last_round = done.load(Ordering::SeqCst);
         let page = conn.read_log(LogQuery::after(after, 7)).await.unwrap();
-        assert!(page.events.iter().all(|e| e.position > after) && page.events.is_sorted_by(|a, b| a.position < b.position));
+        assert!(
+            page.events.iter().all(|e| e.position > after)
+                && page.events.is_sorted_by(|a, b| a.position < b.position)
+        );
         after = page.scanned_to.unwrap_or(after).max(after);
         let empty = page.events.is_empty();
         seen.extend(page.events);
@@ -79,7 +83,10 @@ pub async fn o4_versions_have_no_holes_and_receipts_are_true(env: &Env) {
         }
         for (appended, ids) in told {
             let (first, last) = (&by_id[&ids[0]], &by_id[&ids[ids.len() - 1]]);
-            assert_eq!((&first.stream, first.version, first.position), (&appended.stream, appended.first_version, appended.first_position));
+            assert_eq!(
+                (&first.stream, first.version, first.position),
+                (&appended.stream, appended.first_version, appended.first_position)
+            );
             assert_eq!((last.version, last.position), (appended.last_version, appended.last_position));
         }
     }

@@ -16,7 +16,8 @@ fn text(text: &str) -> Arg {
 
 /// Prefix scans take `%`, `_`, `\` and every other character literally.
 pub async fn t5_prefix_takes_wildcards_literally(env: &Env) {
-    let starts = ["a%", "a_", "a\\", "a*", "a?", "a[", "a'", "a\"", "ab", "a", "A%", "a b", "a\u{10ffff}", "b"];
+    let starts =
+        ["a%", "a_", "a\\", "a*", "a?", "a[", "a'", "a\"", "ab", "a", "A%", "a b", "a\u{10ffff}", "b"];
     let mut batch = Batch::new();
     for start in starts {
         let rest = [format!("{start}x"), format!("{start}%y"), start.to_owned()];
@@ -39,10 +40,18 @@ pub async fn t5_prefix_takes_wildcards_literally(env: &Env) {
 
 /// A prefix of arguments means whole arguments, and a kind means that kind alone.
 pub async fn t5_prefix_of_arguments_is_structural(env: &Env) {
-    let keys = [("t5a", vec!["x"]), ("t5a", vec!["x", "y"]), ("t5a", vec!["xy"]), ("t5a", vec![]), ("t5ab", vec!["x"])];
+    let keys = [
+        ("t5a", vec!["x"]),
+        ("t5a", vec!["x", "y"]),
+        ("t5a", vec!["xy"]),
+        ("t5a", vec![]),
+        ("t5ab", vec!["x"]),
+    ];
     let keys: Vec<Key> = keys.into_iter().map(|(kind, args)| Key::new(kind, args).unwrap()).collect();
     let batch = keys.iter().fold(Batch::new(), |b, k| b.put(k, Expect::Any, number(1)));
-    env.store.done(batch.append(&keys[1], Expect::Any, events(1)).append(&keys[4], Expect::Any, events(1))).await;
+    env.store
+        .done(batch.append(&keys[1], Expect::Any, events(1)).append(&keys[4], Expect::Any, events(1)))
+        .await;
     let under = names(&env.store, &KeyPrefix::under("t5a", &[text("x")])).await;
     assert_eq!(under, [keys[0].to_string(), keys[1].to_string()]);
     assert_eq!(names(&env.store, &KeyPrefix::kind("t5a")).await.len(), 4);
@@ -62,6 +71,7 @@ pub async fn t5_pages_neither_repeat_nor_skip(env: &Env) {
         let page = env.other.documents(&prefix, Page { after: after.clone(), limit: 7 }).await.unwrap();
         seen.extend(page.rows.into_iter().map(|d| d.key));
         let Some(next) = page.next else { break };
+        assert!(after < Some(next.clone()), "the pages lead back to {next}");
         // Between two pages, neighbours appear before and after the place, and the row at the place goes and returns.
         round += 1;
         let extra = |i: i64| Key::new("t5p", [i]).unwrap();
@@ -89,8 +99,10 @@ pub async fn t5_every_page_size_gives_the_same_list(env: &Env) {
     let (prefix, filter) = (all_keys(), WorkFilter { lane: Some(jobs()), ..WorkFilter::default() });
     for limit in [0, 1, 2, 7, 22, 23, 24, 10_000] {
         let shown = limit.max(1);
-        let documents = paged(shown, async |page| env.other.documents(&prefix, Page { limit, ..page }).await).await;
-        let streams = paged(shown, async |page| env.other.streams(&prefix, Page { limit, ..page }).await).await;
+        let documents =
+            paged(shown, async |page| env.other.documents(&prefix, Page { limit, ..page }).await).await;
+        let streams =
+            paged(shown, async |page| env.other.streams(&prefix, Page { limit, ..page }).await).await;
         let rows = paged(shown, async |page| env.other.works(&filter, Page { limit, ..page }).await).await;
         assert_eq!((documents.len(), streams.len(), rows.len()), (23, 23, 23), "pages of {limit}");
         assert!(documents.is_sorted_by(|a, b| a.key < b.key));
@@ -172,14 +184,20 @@ pub async fn t5_streams_are_read_both_ways(env: &Env) {
 /// The log is read beyond a position in either direction, and a position that is not there is no obstacle.
 pub async fn t5_the_log_is_read_both_ways(env: &Env) {
     for i in 0..6 {
-        env.store.done(Batch::new().append(&key(&format!("t5-{}", i % 2)), Expect::Any, [event("E", i)])).await;
+        env.store
+            .done(Batch::new().append(&key(&format!("t5-{}", i % 2)), Expect::Any, [event("E", i)]))
+            .await;
     }
     let log = env.store.log().await;
     let at: Vec<Position> = log.iter().map(|e| e.position).collect();
     let read = async |after, direction, limit| {
         let query = LogQuery { after, direction, ..LogQuery::all(limit) };
         let page = env.other.read_log(query).await.unwrap();
-        assert_eq!(page.scanned_to, page.events.last().map(|e| e.position), "unfiltered, it looked at what it shows");
+        assert_eq!(
+            page.scanned_to,
+            page.events.last().map(|e| e.position),
+            "unfiltered, it looked at what it shows"
+        );
         (page.events.iter().map(|e| e.position).collect::<Vec<_>>(), page.end)
     };
     use Direction::{Backward, Forward};
@@ -213,12 +231,16 @@ pub async fn t5_events_are_filtered(env: &Env) {
         (EventFilter { correlation: Some("even".to_owned()), ..all() }, vec![0, 2, 4, 6, 8, 10]),
         (EventFilter { correlation: Some("odd".to_owned()), ..all() }, vec![]),
         (EventFilter { streams: Some(KeyPrefix::starting("tck", &[], "t5-1")), ..all() }, vec![1, 5, 9]),
-        (EventFilter { types: vec![event_type("Third")], correlation: Some("even".to_owned()), ..all() }, vec![0, 6]),
+        (
+            EventFilter { types: vec![event_type("Third")], correlation: Some("even".to_owned()), ..all() },
+            vec![0, 6],
+        ),
     ];
     let numbers = |page: &EventPage| -> Vec<i64> { page.events.iter().map(n_of).collect() };
     let last = env.store.log().await.last().unwrap().position;
     for (filter, expected) in filters {
-        let page = env.other.read_log(LogQuery { filter: filter.clone(), ..LogQuery::all(100) }).await.unwrap();
+        let page =
+            env.other.read_log(LogQuery { filter: filter.clone(), ..LogQuery::all(100) }).await.unwrap();
         assert_eq!((numbers(&page), page.end), (expected.clone(), true), "{filter:?}");
         assert_eq!(page.scanned_to, Some(last), "{filter:?}: everything was looked at");
         let query = LogQuery { filter: filter.clone(), direction: Direction::Backward, ..LogQuery::all(100) };
@@ -244,7 +266,8 @@ pub async fn t5_filtered_pages_go_on_where_they_looked(env: &Env) {
     let filter = EventFilter { types: vec![event_type("Rare")], ..EventFilter::default() };
     let (mut after, mut seen, mut rounds) = (None, Vec::new(), 0);
     loop {
-        let page = env.other.read_log(LogQuery { after, filter: filter.clone(), ..LogQuery::all(2) }).await.unwrap();
+        let page =
+            env.other.read_log(LogQuery { after, filter: filter.clone(), ..LogQuery::all(2) }).await.unwrap();
         assert!(page.events.len() <= 2 && rounds < 100, "a reader gets on");
         assert!(page.scanned_to >= page.events.last().map(|e| e.position));
         seen.extend(page.events.iter().map(n_of));
@@ -266,7 +289,8 @@ pub async fn t14_a_scan_and_writers_do_not_wait_for_each_other(env: &Env) {
     let mut seen = 0;
     // Every page of the scan alternates with a write on each connection; either waiting for the other would hang.
     loop {
-        let page = env.store.documents(&prefix, Page { after, limit: 20 }).await.unwrap();
+        let page = env.store.documents(&prefix, Page { after: after.clone(), limit: 20 }).await.unwrap();
+        assert!(page.next.is_none() || after < page.next, "the pages lead back to {after:?}");
         seen += page.rows.len();
         env.store.done(Batch::new().merge(&stays[0], [Delta::inc("/n", 1)])).await;
         env.other.done(Batch::new().merge(&stays[199], [Delta::inc("/n", 1)])).await;
@@ -306,7 +330,8 @@ pub async fn t14_readers_see_whole_batches(env: &Env) {
 pub async fn t14_what_was_acknowledged_is_seen_everywhere(env: &Env) {
     let (k, stream) = (key("t14-seen"), key("t14-s"));
     for n in 1..30_u64 {
-        let (writer, reader) = if n.is_multiple_of(2) { (&env.store, &env.other) } else { (&env.other, &env.store) };
+        let (writer, reader) =
+            if n.is_multiple_of(2) { (&env.store, &env.other) } else { (&env.other, &env.store) };
         let batch = Batch::new().put(&k, Expect::Any, number(1)).append(&stream, Expect::Any, events(1));
         writer.done(batch.enqueue(job(&format!("t14-{n}")))).await;
         assert_eq!(reader.doc(&k).await.unwrap().version, DocVersion(n));

@@ -45,7 +45,10 @@ pub async fn o1_four_processes_and_a_tailing_reader(env: &Env) {
         assert!(page.events.iter().all(|e| e.position > after), "an event below the reader's position");
         assert!(page.events.is_sorted_by(|a, b| a.position < b.position), "positions rise");
         let missing = total - seen.len();
-        assert!(!(written && page.events.is_empty()), "all is written, and the reader missed {missing} events");
+        assert!(
+            !(written && page.events.is_empty()),
+            "all is written, and the reader missed {missing} events"
+        );
         after = page.scanned_to.map_or(after, |to| to.max(after));
         seen.extend(page.events);
         tokio::task::yield_now().await;

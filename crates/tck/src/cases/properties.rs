@@ -64,7 +64,11 @@ pub async fn s7_a_counter_is_linearizable(env: &Env) {
             async move {
                 let mut steps = Vec::new();
                 for n in 0..STEPS {
-                    steps.push(if (i + n) % 2 == 0 { add_by_merge(&conn, &k).await } else { add_by_cas(&conn, &k).await });
+                    steps.push(if (i + n).is_multiple_of(2) {
+                        add_by_merge(&conn, &k).await
+                    } else {
+                        add_by_cas(&conn, &k).await
+                    });
                 }
                 steps
             }
@@ -78,7 +82,11 @@ pub async fn s7_a_counter_is_linearizable(env: &Env) {
         assert_eq!(all.len(), TASKS * STEPS);
         for (i, step) in all.iter().enumerate() {
             let expected = (DocVersion(i as u64 + 2), i as i64 + 1);
-            assert_eq!((step.version, step.value), expected, "step {i}: a value was lost or a version given twice");
+            assert_eq!(
+                (step.version, step.value),
+                expected,
+                "step {i}: a value was lost or a version given twice"
+            );
         }
     }
 }
@@ -94,7 +102,10 @@ async fn add_by_cas(conn: &Conn, k: &Key) -> Step {
         let current = conn.doc(k).await.unwrap();
         let value: serde_json::Value = current.value.parse().unwrap();
         let next = value["n"].as_i64().unwrap() + 1;
-        if let Ok(receipt) = conn.apply(Batch::new().put(k, Expect::Exact(current.version), number(next))).await {
+        tokio::task::yield_now().await;
+        if let Ok(receipt) =
+            conn.apply(Batch::new().put(k, Expect::Exact(current.version), number(next))).await
+        {
             return Step { version: receipt.documents[0].version, value: next };
         }
     }

@@ -25,7 +25,9 @@ pub async fn r1_each_key_in_order_by_one_at_a_time(env: &Env) {
         env.store.done(Batch::new().put(&seen, Expect::Absent, payload(json!({})))).await;
         for i in 0..KEYS {
             let work = follower(&format!("r1-{connections}-w{i}"), &stream(i));
-            env.store.done(Batch::new().append(&stream(i), Expect::Absent, events(EVENTS)).enqueue(work)).await;
+            env.store
+                .done(Batch::new().append(&stream(i), Expect::Absent, events(EVENTS)).enqueue(work))
+                .await;
         }
         let worker = |i: usize, conn: Conn| {
             let seen = seen.clone();
@@ -53,7 +55,9 @@ async fn react(conn: &Conn, grant: &Grant, seen: &Key) {
         conn.done(Batch::new().ack(&lease)).await;
         return;
     };
-    let note = |event: &Event| Delta::push(format!("/{name}"), event.payload.parse::<serde_json::Value>().unwrap()["n"].clone());
+    let note = |event: &Event| {
+        Delta::push(format!("/{name}"), event.payload.parse::<serde_json::Value>().unwrap()["n"].clone())
+    };
     let batch = Batch::new().merge(seen, grant.events.iter().map(note)).advance(&lease, last.position);
     conn.done(batch.release(&lease)).await;
 }
@@ -62,7 +66,9 @@ async fn react(conn: &Conn, grant: &Grant, seen: &Key) {
 pub async fn r1_a_grant_brings_the_pending_events(env: &Env) {
     let (stream, noise) = (key("r1-s"), key("r1-noise"));
     for _ in 0..4 {
-        env.store.done(Batch::new().append(&noise, Expect::Any, events(1)).append(&stream, Expect::Any, events(2))).await;
+        env.store
+            .done(Batch::new().append(&noise, Expect::Any, events(1)).append(&stream, Expect::Any, events(2)))
+            .await;
     }
     let history = env.store.history(&stream).await;
     let from = NewWork { position: Some(history[2].position), ..follower("r1-row", &stream) };
@@ -74,7 +80,11 @@ pub async fn r1_a_grant_brings_the_pending_events(env: &Env) {
     assert_eq!(grant.events, history[6..]);
     env.store.done(Batch::new().release(&grant.lease())).await;
     assert!(env.store.take_job("w").await.events.is_empty(), "none asked for, none given");
-    let all = env.store.claim(Claim::named(&owner("w"), &key("r1-row"), &jobs(), TTL).with_events(9)).await.unwrap();
+    let all = env
+        .store
+        .claim(Claim::named(&owner("w"), &key("r1-row"), &jobs(), TTL).with_events(9))
+        .await
+        .unwrap();
     assert_eq!(all.grants[0].events.len(), 2, "by name, too");
 }
 
@@ -91,13 +101,23 @@ pub async fn r1_rows_without_position_or_stream(env: &Env) {
 /// A handler fails in the middle: the handled prefix is kept, the rest comes again, and the backoff is stored.
 pub async fn r2_the_handled_prefix_is_kept(env: &Env) {
     let stream = key("r2");
-    env.store.done(Batch::new().append(&stream, Expect::Any, events(5)).enqueue(follower("r2-row", &stream))).await;
+    env.store
+        .done(Batch::new().append(&stream, Expect::Any, events(5)).enqueue(follower("r2-row", &stream)))
+        .await;
     let grant = claim_events(&env.store, "w", 10).await.unwrap();
     let handled = grant.events[1].position;
-    let batch = Batch::new().advance(&grant.lease(), handled).fail(&grant.lease(), "third is bad", Due::After(secs(30)));
+    let batch = Batch::new().advance(&grant.lease(), handled).fail(
+        &grant.lease(),
+        "third is bad",
+        Due::After(secs(30)),
+    );
     env.store.done(batch).await;
     let row = env.other.row(&key("r2-row")).await;
-    assert_eq!((row.position, row.attempts, row.lease), (Some(handled), 1, None), "the progress began a new count");
+    assert_eq!(
+        (row.position, row.attempts, row.lease),
+        (Some(handled), 1, None),
+        "the progress began a new count"
+    );
     assert_eq!((row.due, row.last_error.as_deref()), (Some(env.now().after(secs(30))), Some("third is bad")));
     assert_eq!(env.other.next_job("v").await, None, "it waits");
     env.pass(secs(30));
@@ -111,7 +131,11 @@ pub async fn r2_positions_never_go_back(env: &Env) {
     let lease = env.store.take_job("w").await.lease();
     env.store.done(Batch::new().advance(&lease, Position(7)).advance(&lease, Position(3))).await;
     let row = env.other.row(&key("r2-back")).await;
-    assert_eq!((row.position, row.lease.map(|l| l.fence)), (Some(Position(7)), Some(lease.fence)), "the lease stays");
+    assert_eq!(
+        (row.position, row.lease.map(|l| l.fence)),
+        (Some(Position(7)), Some(lease.fence)),
+        "the lease stays"
+    );
 }
 
 /// A commit's due time survives a new enqueue while it backs off: waking does not defeat the backoff.
@@ -122,11 +146,19 @@ pub async fn r2_waking_does_not_defeat_the_backoff(env: &Env) {
     env.other.done(enqueue(job("r2-wake").payload(number(2)).priority(Priority::FIRST))).await;
     let row = env.store.row(&key("r2-wake")).await;
     assert_eq!(row.due, Some(env.now().after(secs(60))));
-    assert_eq!((row.attempts, row.payload, row.priority), (1, number(2), Priority::FIRST), "the rest is the new one's");
+    assert_eq!(
+        (row.attempts, row.payload, row.priority),
+        (1, number(2), Priority::FIRST),
+        "the rest is the new one's"
+    );
     let lease = env.store.take("w", &key("r2-wake")).await.unwrap().lease();
     env.other.done(enqueue(job("r2-wake"))).await;
     env.store.done(Batch::new().fail(&lease, "no", Due::After(secs(90)))).await;
-    assert_eq!(env.other.row(&key("r2-wake")).await.due, Some(env.now().after(secs(90))), "also while it is held");
+    assert_eq!(
+        env.other.row(&key("r2-wake")).await.due,
+        Some(env.now().after(secs(90))),
+        "also while it is held"
+    );
 }
 
 /// Defer and release do not count the attempt; fail does; ack and advance begin anew.
@@ -189,26 +221,39 @@ pub async fn r5_blocked_at_once(env: &Env) {
     env.store.done(Batch::new().block(&lease, "never again")).await;
     assert_eq!(env.other.row(&key("r5")).await.attempts, 1);
     assert_eq!(env.other.next_job("w").await, None);
-    assert_eq!(fenced(env.store.refused(Batch::new().ack(&lease)).await), Holder::Nobody, "the lease went with it");
+    assert_eq!(
+        fenced(env.store.refused(Batch::new().ack(&lease)).await),
+        Holder::Nobody,
+        "the lease went with it"
+    );
 }
 
 /// Effects and ack are one commit: refused together, applied together, and never applied twice.
 pub async fn r7_effects_and_ack_are_one_commit(env: &Env) {
     let (stream, sum) = (key("r7"), key("r7-sum"));
-    env.store.done(Batch::new().append(&stream, Expect::Any, events(4)).enqueue(follower("r7-row", &stream))).await;
+    env.store
+        .done(Batch::new().append(&stream, Expect::Any, events(4)).enqueue(follower("r7-row", &stream)))
+        .await;
     let project = |grant: &Grant| {
         let position = grant.events.last().unwrap().position;
         let add = i64::try_from(grant.events.len()).unwrap();
-        Batch::new().merge_or_create(&sum, number(0), [Delta::inc("/n", add)]).advance(&grant.lease(), position)
+        Batch::new()
+            .merge_or_create(&sum, number(0), [Delta::inc("/n", add)])
+            .advance(&grant.lease(), position)
     };
     let slow = claim_events(&env.store, "slow", 3).await.unwrap();
     env.pass(TTL);
     let quick = claim_events(&env.other, "quick", 3).await.unwrap();
+    fenced(env.store.refused(project(&slow)).await);
     env.other.done(project(&quick).release(&quick.lease())).await;
     fenced(env.store.refused(project(&slow)).await);
     let last = claim_events(&env.other, "quick", 3).await.unwrap();
     env.other.done(project(&last).ack(&last.lease())).await;
-    assert_eq!(env.store.value(&sum).await, Some(json!({ "n": 4 })), "the projection equals the fold of the log");
+    assert_eq!(
+        env.store.value(&sum).await,
+        Some(json!({ "n": 4 })),
+        "the projection equals the fold of the log"
+    );
 }
 
 /// A slow handler keeps its lease by renewing; cut off, its commit is refused.
@@ -222,14 +267,18 @@ pub async fn r8_renewal_keeps_the_lease(env: &Env) {
     }
     env.pass(TTL);
     env.other.take_job("other").await;
-    fenced(env.store.refused(Batch::new().put(&key("r8-doc"), Expect::Any, number(1)).ack(&grant.lease())).await);
+    fenced(
+        env.store.refused(Batch::new().put(&key("r8-doc"), Expect::Any, number(1)).ack(&grant.lease())).await,
+    );
     assert_eq!(env.store.doc(&key("r8-doc")).await, None);
 }
 
 /// A commit to the stream that a held row follows succeeds, and so does one that wakes the row.
 pub async fn r9_commits_do_not_wait_for_reactions(env: &Env) {
     let stream = key("r9");
-    env.store.done(Batch::new().append(&stream, Expect::Any, events(1)).enqueue(follower("r9-row", &stream))).await;
+    env.store
+        .done(Batch::new().append(&stream, Expect::Any, events(1)).enqueue(follower("r9-row", &stream)))
+        .await;
     let grant = claim_events(&env.store, "w", 10).await.unwrap();
     let batch = Batch::new().append(&stream, at(0), events(2)).enqueue(follower("r9-row", &stream));
     env.other.done(batch).await;
@@ -256,7 +305,11 @@ pub async fn r10_poisoned_keys_starve_nobody(env: &Env) {
         for grant in env.other.claim_lane("w", "jobs", 10).await {
             let bad = grant.row.key.to_string().contains("bad");
             let batch = Batch::new();
-            let batch = if bad { batch.fail(&grant.lease(), "poison", Due::After(secs(5))) } else { batch.ack(&grant.lease()) };
+            let batch = if bad {
+                batch.fail(&grant.lease(), "poison", Due::After(secs(5)))
+            } else {
+                batch.ack(&grant.lease())
+            };
             good += u32::from(!bad);
             env.store.done(batch).await;
         }

@@ -114,7 +114,8 @@ pub async fn t10_same_event_ids_return_the_first_receipt(env: &Env) {
 pub async fn t10_several_streams_are_recognised_together(env: &Env) {
     let (a, b) = (key("t10-a"), key("t10-b"));
     let (of_a, of_b) = (events(2), events(1));
-    let batch = || Batch::new().append(&a, Expect::Absent, of_a.clone()).append(&b, Expect::Absent, of_b.clone());
+    let batch =
+        || Batch::new().append(&a, Expect::Absent, of_a.clone()).append(&b, Expect::Absent, of_b.clone());
     let first = env.store.done(batch()).await;
     env.store.done(Batch::new().close(&a, Expect::Any)).await;
     assert_eq!(env.other.done(batch()).await, Receipt { repeated: true, ..first });

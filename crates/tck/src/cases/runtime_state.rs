@@ -9,7 +9,11 @@ pub async fn x1_a_failed_transaction_lets_the_next_run(env: &Env) {
     let k = key("x1");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
     drop(env.store.apply(Batch::new().put(&k, Expect::Any, number(9))));
-    assert_eq!(env.other.value(&k).await, Some(json!({ "n": 1 })), "a future that is never polled does nothing");
+    assert_eq!(
+        env.other.value(&k).await,
+        Some(json!({ "n": 1 })),
+        "a future that is never polled does nothing"
+    );
     env.store.done(Batch::new().put(&k, doc_at(1), number(2))).await;
 }
 

@@ -53,13 +53,18 @@ pub async fn c5_a_dead_owners_task_is_restarted_once(env: &Env) {
     assert_eq!(fire(&env.other, "next").await, None, "a live owner's task is not touched");
     env.pass(TICK);
     for connections in ONE_AND_TWO {
-        let work = |i: usize, conn: Conn| async move { fire(&conn, &format!("next-{connections}-{i}")).await };
+        let work =
+            |i: usize, conn: Conn| async move { fire(&conn, &format!("next-{connections}-{i}")).await };
         let got: Vec<Grant> = env.race(connections, 4, work).await.into_iter().flatten().collect();
         assert_eq!(got.len(), 1, "one restart");
         assert_eq!(got[0].row.takeovers, connections as u32, "history kept");
         env.pass(TTL);
     }
-    assert_eq!(env.other.value(&key("c5")).await.unwrap()["runs"], json!(1), "and no run is counted that did not end");
+    assert_eq!(
+        env.other.value(&key("c5")).await.unwrap()["runs"],
+        json!(1),
+        "and no run is counted that did not end"
+    );
 }
 
 /// A changed registration keeps the record, the place in the queue and the attempts.
@@ -71,7 +76,10 @@ pub async fn c6_a_changed_registration_keeps_history(env: &Env) {
     env.other.done(enqueue(task("c6", env.now()).payload(payload(json!({ "cron": "0 * * * *" }))))).await;
     let after = env.store.row(&key("c6")).await;
     assert_eq!(after.payload, payload(json!({ "cron": "0 * * * *" })));
-    assert_eq!((after.attempts, after.last_error, after.seq), (before.attempts, before.last_error, before.seq));
+    assert_eq!(
+        (after.attempts, after.last_error, after.seq),
+        (before.attempts, before.last_error, before.seq)
+    );
 }
 
 /// Two schedulers on one store: each fire runs once.

@@ -17,6 +17,8 @@ pub(crate) async fn compare_and_increment(conn: &Conn, key: &Key) -> DocVersion 
     loop {
         let value: serde_json::Value = current.value.parse().unwrap();
         let next = number(value["n"].as_i64().unwrap() + 1);
+        // Between reading and writing the others get their turn: that is when updates are lost.
+        tokio::task::yield_now().await;
         match conn.apply(Batch::new().put(key, Expect::Exact(current.version), next)).await {
             Ok(receipt) => return receipt.documents[0].version,
             Err(error) => current = present(refusal(Err(error))),
@@ -93,7 +95,8 @@ pub async fn s7_increments_make_the_sum(env: &Env) {
         let unique: BTreeSet<DocVersion> = versions.into_iter().flatten().collect();
         assert_eq!(unique, (2..=81).map(DocVersion).collect());
         let value = env.other.value(&k).await.unwrap();
-        let log: BTreeSet<u64> = value["log"].as_array().unwrap().iter().map(|v| v.as_u64().unwrap()).collect();
+        let log: BTreeSet<u64> =
+            value["log"].as_array().unwrap().iter().map(|v| v.as_u64().unwrap()).collect();
         assert_eq!((&value["n"], log.len()), (&json!(80), 80), "no push is lost or doubled");
     }
 }
@@ -155,14 +158,22 @@ pub async fn s8_deltas_on_nothing_create_nothing(env: &Env) {
     env.store.done(Batch::new().put(&deleted, Expect::Absent, number(5))).await;
     env.other.done(Batch::new().delete(&deleted, Expect::Any)).await;
     for k in [never, deleted] {
-        let batch = Batch::new().put(&key("s8-beside"), Expect::Any, number(1)).merge(&k, [Delta::inc("/n", 1)]);
+        let batch =
+            Batch::new().put(&key("s8-beside"), Expect::Any, number(1)).merge(&k, [Delta::inc("/n", 1)]);
         let refusal = env.store.refused(batch).await;
         assert_eq!(refusal, Refusal::NotFound { index: 1, key: k.clone() });
         assert_eq!(env.store.doc(&k).await, None);
     }
     assert_eq!(env.store.doc(&key("s8-beside")).await, None);
-    let receipt = env.store.done(Batch::new().merge_or_create(&key("s8-deleted"), number(1), [Delta::inc("/n", 1)])).await;
-    assert_eq!(receipt.documents[0].version, DocVersion(3), "asked for, it is created and the version goes on");
+    let receipt = env
+        .store
+        .done(Batch::new().merge_or_create(&key("s8-deleted"), number(1), [Delta::inc("/n", 1)]))
+        .await;
+    assert_eq!(
+        receipt.documents[0].version,
+        DocVersion(3),
+        "asked for, it is created and the version goes on"
+    );
     assert_eq!(env.other.value(&key("s8-deleted")).await, Some(json!({ "n": 2 })));
 }
 
@@ -173,14 +184,20 @@ pub async fn s8_deltas_and_a_delete_race(env: &Env) {
         env.store.done(Batch::new().put(&k, Expect::Absent, number(0))).await;
         let work = |i: usize, conn: Conn| {
             let batch = Batch::new();
-            let batch = if i == 3 { batch.delete(&k, Expect::Exists) } else { batch.merge(&k, [Delta::inc("/n", 1)]) };
+            let batch = if i == 3 {
+                batch.delete(&k, Expect::Exists)
+            } else {
+                batch.merge(&k, [Delta::inc("/n", 1)])
+            };
             async move { conn.apply(batch).await }
         };
         let answers = env.race(connections, 8, work).await;
         let deleted = answers[3].as_ref().unwrap().documents[0].version;
         for (i, answer) in answers.into_iter().enumerate().filter(|(i, _)| *i != 3) {
             match answer {
-                Ok(receipt) => assert!(receipt.documents[0].version < deleted, "task {i} wrote after the delete"),
+                Ok(receipt) => {
+                    assert!(receipt.documents[0].version < deleted, "task {i} wrote after the delete")
+                }
                 Err(error) => assert!(matches!(refusal(Err(error)), Refusal::NotFound { .. })),
             }
         }
@@ -210,7 +227,15 @@ pub async fn s11_an_operation_id_tells_the_truth(env: &Env) {
         applied += 1;
         let asked = env.other.operation(id).await.unwrap().unwrap();
         assert_eq!(asked.documents, receipt.documents);
-        assert_eq!(env.other.value(&k).await, Some(json!({ "n": applied })), "round {round}: applied exactly once");
+        assert_eq!(
+            env.other.value(&k).await,
+            Some(json!({ "n": applied })),
+            "round {round}: applied exactly once"
+        );
     }
-    assert_eq!(env.store.operation(OpId::new()).await.unwrap(), None, "an id that was never used was not applied");
+    assert_eq!(
+        env.store.operation(OpId::new()).await.unwrap(),
+        None,
+        "an id that was never used was not applied"
+    );
 }

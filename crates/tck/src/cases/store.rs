@@ -166,7 +166,9 @@ pub async fn t4_delete_and_write_race_has_one_winner(env: &Env) {
 /// One failing precondition among ten effects on streams, documents and work, wherever it stands: nothing changed.
 pub async fn t6_one_failing_precondition_changes_nothing(env: &Env) {
     let (stream, doc) = (key("t6-stream"), key("t6-doc"));
-    env.store.done(Batch::new().append(&stream, Expect::Absent, events(2)).put(&doc, Expect::Any, number(1))).await;
+    env.store
+        .done(Batch::new().append(&stream, Expect::Absent, events(2)).put(&doc, Expect::Any, number(1)))
+        .await;
     env.store.done(enqueue(job("t6-held")).enqueue(standing("t6-idle").due(Due::After(secs(60))))).await;
     let lease = env.store.take("w", &key("t6-held")).await.unwrap().lease();
     let before = Dump::of(&env.store).await;
@@ -252,14 +254,19 @@ pub async fn t6_empty_batches_change_nothing(env: &Env) {
 /// Guards refuse like effects do, and change nothing when they hold.
 pub async fn t6_guards_have_no_effect(env: &Env) {
     let (doc, stream, lock) = (key("t6-g"), key("t6-gs"), key("t6-gw"));
-    env.store.done(Batch::new().put(&doc, Expect::Any, number(1)).append(&stream, Expect::Any, events(1))).await;
+    env.store
+        .done(Batch::new().put(&doc, Expect::Any, number(1)).append(&stream, Expect::Any, events(1)))
+        .await;
     let lease = env.store.lock("w", &lock).await.unwrap().lease();
     let before = Dump::of(&env.store).await;
     let holds = Batch::new().guard_document(&doc, doc_at(1)).guard_stream(&stream, at(0)).guard_lease(&lease);
     let receipt = env.other.done(holds).await;
     assert!(receipt.documents.is_empty() && receipt.appended.is_empty());
     env.store.refused(Batch::new().guard_document(&doc, Expect::Absent)).await;
-    assert_eq!(stream_conflict(env.store.refused(Batch::new().guard_stream(&stream, at(1))).await), StreamFound::At(StreamVersion(0)));
+    assert_eq!(
+        stream_conflict(env.store.refused(Batch::new().guard_stream(&stream, at(1))).await),
+        StreamFound::At(StreamVersion(0))
+    );
     env.store.refused(Batch::new().guard_stream(&stream, Expect::Absent)).await;
     assert_eq!(Dump::of(&env.store).await, before);
 }
@@ -272,8 +279,10 @@ pub async fn t7_a_conflict_fails_nobody_else(env: &Env) {
         let work = |i: usize, conn: Conn| {
             let own = key(&format!("t7-{connections}-{i}"));
             // The conflicting half writes first and conflicts last: everything it did must be taken back.
-            let batch = Batch::new().append(&own, Expect::Absent, events(2)).put(&own, Expect::Absent, number(1));
-            let batch = if i.is_multiple_of(2) { batch.put(&taken, Expect::Absent, number(9)) } else { batch };
+            let batch =
+                Batch::new().append(&own, Expect::Absent, events(2)).put(&own, Expect::Absent, number(1));
+            let batch =
+                if i.is_multiple_of(2) { batch.put(&taken, Expect::Absent, number(9)) } else { batch };
             async move { (own, conn.apply(batch).await) }
         };
         for (i, (own, answer)) in env.race(connections, 24, work).await.into_iter().enumerate() {
@@ -293,8 +302,10 @@ pub async fn t7_a_refused_neighbour_leaves_no_trace_in_shared_rows(env: &Env) {
         let shared = key(&format!("t7-shared-{connections}"));
         env.store.done(Batch::new().put(&shared, Expect::Absent, number(0))).await;
         let work = |i: usize, conn: Conn| {
-            let batch = Batch::new().merge(&shared, [Delta::inc("/n", 1)]).append(&shared, Expect::Any, events(1));
-            let batch = if i.is_multiple_of(3) { batch.guard_stream(&key("t7-no"), Expect::Exists) } else { batch };
+            let batch =
+                Batch::new().merge(&shared, [Delta::inc("/n", 1)]).append(&shared, Expect::Any, events(1));
+            let batch =
+                if i.is_multiple_of(3) { batch.guard_stream(&key("t7-no"), Expect::Exists) } else { batch };
             async move { conn.apply(batch).await.is_ok() }
         };
         let landed = env.race(connections, 24, work).await.into_iter().filter(|ok| *ok).count();

@@ -19,7 +19,8 @@ fn start(name: &str, input: i64) -> Batch {
 /// A signal: durable from the moment it is sent, and the run wakes with it.
 fn signal(name: &str, id: OpId) -> Batch {
     let k = key(name);
-    let batch = Batch::new().guard_stream(&k, Expect::Exists).append(&k, Expect::Any, [event("Signalled", 1)]);
+    let batch =
+        Batch::new().guard_stream(&k, Expect::Exists).append(&k, Expect::Any, [event("Signalled", 1)]);
     batch.enqueue(NewWork { expect: Expect::Exists, ..NewWork::standing(k, runs()) }).op_id(id)
 }
 
@@ -34,13 +35,16 @@ pub async fn w2_the_journal_comes_with_the_grant(env: &Env) {
     let first = drive(&env.store, "mortal").await.unwrap();
     for step in 1..=2 {
         let record = [event("StepDone", step)];
-        env.store.done(Batch::new().guard_lease(&first.lease()).append(&key("w2"), Expect::Any, record)).await;
+        env.store
+            .done(Batch::new().guard_lease(&first.lease()).append(&key("w2"), Expect::Any, record))
+            .await;
     }
     env.pass(TTL);
     let second = drive(&env.other, "next").await.unwrap();
     let types: Vec<&str> = second.events.iter().map(|e| e.event_type.as_str()).collect();
     assert_eq!(types, ["Started", "StepDone", "StepDone"]);
-    let late = Batch::new().guard_lease(&first.lease()).append(&key("w2"), Expect::Any, [event("StepDone", 3)]);
+    let late =
+        Batch::new().guard_lease(&first.lease()).append(&key("w2"), Expect::Any, [event("StepDone", 3)]);
     fenced(env.store.refused(late).await);
 }
 
@@ -91,7 +95,10 @@ pub async fn w4_the_same_id_is_the_same_run(env: &Env) {
         };
         let (_, losers) = one_winner(env.race(connections, 6, work).await);
         let run = env.other.doc(&key(&name)).await.unwrap();
-        assert!(losers.into_iter().all(|loser| present(loser) == run), "the loser compares inputs without a read");
+        assert!(
+            losers.into_iter().all(|loser| present(loser) == run),
+            "the loser compares inputs without a read"
+        );
         assert_eq!(env.other.history(&key(&name)).await.len(), 1);
         assert_eq!(env.other.row(&key(&name)).await.attempts, 0);
     }
@@ -134,7 +141,10 @@ pub async fn w9_unknown_and_finished_runs_refuse_signals(env: &Env) {
     env.store.done(start("w9", 1)).await;
     let grant = drive(&env.store, "w").await.unwrap();
     let k = key("w9");
-    let end = Batch::new().append(&k, Expect::Any, [event("Finished", 1)]).close(&k, Expect::Any).ack(&grant.lease());
+    let end = Batch::new()
+        .append(&k, Expect::Any, [event("Finished", 1)])
+        .close(&k, Expect::Any)
+        .ack(&grant.lease());
     env.store.done(end).await;
     let finished = env.other.refused(signal("w9", OpId::new())).await;
     assert!(matches!(finished, Refusal::StreamClosed { .. }), "{finished:?}");
@@ -224,7 +234,8 @@ pub async fn w18_effect_and_record_are_one_batch(env: &Env) {
         fenced(env.store.refused(step(&grant)).await);
         env.other.done(Batch::new().defer(&next.lease(), Due::Now)).await;
     }
-    let records = env.other.history(&key("w18")).await.iter().filter(|e| e.event_type.as_str() == "StepDone").count();
+    let records =
+        env.other.history(&key("w18")).await.iter().filter(|e| e.event_type.as_str() == "StepDone").count();
     assert_eq!((records, env.other.value(&key("w18-account")).await), (3, Some(json!({ "n": 3 }))));
 }
 

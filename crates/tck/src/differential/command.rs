@@ -1,0 +1,152 @@
+//! The words of a history. They are symbols: a lease is "grant number 3", a version "one behind", an instant "the
+//! next boundary", and each side looks up what that is when it gets there.
+
+use std::time::Duration;
+
+use tidelock_core::store::{Delta, Lifetime, Operation};
+
+/// One of a few streams, documents, rows, lanes or owners: so few that histories collide.
+pub(super) type Name = u8;
+
+/// A command, and which of the backend's two connections it goes to.
+#[derive(Clone)]
+pub(super) struct Step {
+    pub(super) second: bool,
+    pub(super) command: Command,
+}
+
+impl std::fmt::Debug for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "on connection {}: {:?}", if self.second { 2 } else { 1 }, self.command)
+    }
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+pub(super) enum Command {
+    Apply { op: Option<u32>, acts: Vec<Act> },
+    ClaimLanes { lanes: Vec<Name>, limit: usize, owner: Name, ttl: Duration, events: usize },
+    ClaimNamed { row: Name, create: Option<Name>, owner: Name, ttl: Duration },
+    Clock(Move),
+    Sweep { tombstones: Option<Duration>, operations: Option<Duration> },
+    Operation(u32),
+    ReadStream { stream: Name, from: Option<u64>, backward: bool, limit: usize },
+    ReadLog { after: Option<usize>, backward: bool, limit: usize, filter: Filter },
+    Documents { limit: usize },
+    Streams { limit: usize },
+    Works { limit: usize, filter: RowFilter },
+}
+
+/// One precondition or effect.
+#[derive(Clone, Debug)]
+pub(super) enum Act {
+    Append { stream: Name, want: Want, events: Vec<NewFact> },
+    Close { stream: Name, want: Want },
+    Put { doc: Name, want: Want, value: i64, lasts: Option<When> },
+    Delete { doc: Name, want: Want },
+    Merge { doc: Name, deltas: Vec<Delta>, create: Option<i64> },
+    Enqueue(Job),
+    Finish { grant: Grant, end: End },
+    Operate { rows: Rows, operation: Operation },
+    GuardStream { stream: Name, want: Want },
+    GuardDocument { doc: Name, want: Want },
+}
+
+/// An event with a number for an id.
+#[derive(Clone, Debug)]
+pub(super) struct NewFact {
+    pub(super) id: u32,
+    pub(super) kind: Name,
+    pub(super) value: i64,
+}
+
+/// What is expected, against what is there when the batch is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Want {
+    Any,
+    Absent,
+    Exists,
+    AsItIs,
+    OneBehind,
+    OneAhead,
+}
+
+/// When something is due or ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum When {
+    Now,
+    After(Duration),
+    /// So long after the first instant of the history.
+    At(Duration),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) row: Name,
+    pub(super) lane: Name,
+    pub(super) due: When,
+    pub(super) priority: u8,
+    pub(super) lifetime: Lifetime,
+    pub(super) payload: Option<i64>,
+    /// The position of the event of this rank.
+    pub(super) position: Option<usize>,
+    pub(super) follow: Option<Name>,
+    pub(super) want: Want,
+}
+
+/// A lease: that of the grant so many before the last one, or one that never was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    pub(super) back: usize,
+    /// Shown for this row instead of its own.
+    pub(super) other_row: Option<Name>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum End {
+    Ack,
+    Advance(usize),
+    Defer(When),
+    Fail(When),
+    Block,
+    Renew(Duration),
+    Release,
+    Guard,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Rows {
+    Named(Vec<Name>),
+    Matching(RowFilter),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct RowFilter {
+    pub(super) lane: Option<Name>,
+    pub(super) pattern: Option<&'static str>,
+    pub(super) blocked: Option<bool>,
+    pub(super) leased: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Filter {
+    pub(super) kind: Option<Name>,
+    pub(super) since: Option<Duration>,
+    pub(super) stream: Option<Name>,
+}
+
+impl Filter {
+    pub(super) fn is_empty(&self) -> bool {
+        self.kind.is_none() && self.since.is_none() && self.stream.is_none()
+    }
+}
+
+/// How the clock moves.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Move {
+    By(Duration),
+    /// To one of the next instants at which something is due or ends.
+    ToBoundary(usize),
+    /// One tick before it.
+    ToJustBefore(usize),
+}

@@ -1,0 +1,176 @@
+//! The kit on stores with a planted fault: for each, the cases that must notice it do, and so does a differential run.
+//!
+//! A test that cannot fail proves nothing. These faults are the ones that stores really have: a forgotten
+//! precondition, a stale fence that is honoured, half a batch, a boundary that is off by one tick.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod faulty;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use faulty::{Fault, Faulty};
+use tidelock_tck::{CASES, differential, run_case};
+
+/// Whether the case fails on a store with the fault.
+fn notices(case: &str, fault: Fault) -> bool {
+    assert!(CASES.iter().any(|known| known.name == case), "there is no case {case}");
+    catch_unwind(AssertUnwindSafe(|| run_case(case, Box::new(Faulty(fault))))).is_err()
+}
+
+/// How many histories it takes the differential run to notice the fault.
+fn differs(fault: Fault) -> Option<u64> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let fails = |seed| {
+        let run = || runtime.block_on(differential::check_seed(&Faulty(fault), seed));
+        catch_unwind(AssertUnwindSafe(run)).is_err()
+    };
+    // Fixed seeds: this is about the kit, which must not pass by luck.
+    (1..=HISTORIES).find(|seed| fails(*seed))
+}
+
+const HISTORIES: u64 = 20;
+
+#[track_caller]
+fn caught(fault: Fault, cases: &[&str]) {
+    for case in cases {
+        assert!(notices(case, fault), "{case} passes on a store with {fault:?}");
+    }
+    let seed = differs(fault);
+    assert!(seed.is_some(), "{HISTORIES} histories agree with the reference on a store with {fault:?}");
+}
+
+#[test]
+fn a_sound_store_passes() {
+    for case in ["t1_create_if_absent_has_one_winner", "k3_a_stale_holder_writes_nothing"] {
+        assert!(!notices(case, Fault::None), "{case}");
+    }
+    assert_eq!(differs(Fault::None), None);
+}
+
+#[test]
+fn ignored_document_versions_are_caught() {
+    caught(
+        Fault::IgnoresDocumentVersions,
+        &[
+            "t1_create_if_absent_has_one_winner",
+            "t2_stale_version_conflicts",
+            "t3_delete_keeps_the_version",
+            "t4_stale_delete_conflicts",
+            "s2_sixty_four_writers_all_land",
+            "w10_a_time_limit_and_a_signal_race",
+            "i1_one_request_runs",
+        ],
+    );
+}
+
+#[test]
+fn ignored_stream_versions_are_caught() {
+    caught(
+        Fault::IgnoresStreamVersions,
+        &[
+            "t8_appends_at_the_same_version_have_one_winner",
+            "e1_a_wrong_version_says_expected_and_actual",
+            "e2_racing_creations_have_one_winner",
+            "e3_an_invariant_holds_under_racing_deciders",
+        ],
+    );
+}
+
+#[test]
+fn honoured_stale_fences_are_caught() {
+    caught(
+        Fault::HonoursStaleFences,
+        &[
+            "k3_a_stale_holder_writes_nothing",
+            "k2_reacquiring_makes_the_older_fence_stale",
+            "r7_effects_and_ack_are_one_commit",
+            "w2_the_journal_comes_with_the_grant",
+        ],
+    );
+}
+
+#[test]
+fn torn_batches_are_caught() {
+    caught(
+        Fault::TearsBatches,
+        &[
+            "t6_one_failing_precondition_changes_nothing",
+            "t7_a_conflict_fails_nobody_else",
+            "e4_several_streams_commit_together",
+        ],
+    );
+}
+
+#[test]
+fn forgotten_operation_ids_are_caught() {
+    caught(
+        Fault::ForgetsOperations,
+        &[
+            "t9_same_op_id_returns_the_first_receipt",
+            "t9_racing_repetitions_have_one_effect",
+            "s11_an_operation_id_tells_the_truth",
+            "w8_early_and_double_signals",
+        ],
+    );
+}
+
+#[test]
+fn forgotten_event_ids_are_caught() {
+    caught(
+        Fault::ForgetsEventIds,
+        &[
+            "t10_same_event_ids_return_the_first_receipt",
+            "t10_reused_event_ids_are_refused",
+            "t10_racing_repetitions_append_once",
+        ],
+    );
+}
+
+#[test]
+fn a_boundary_that_is_off_by_a_tick_is_caught() {
+    caught(Fault::ClaimsATickLate, &["k4_the_boundary_instant_is_the_end", "k4_due_time_is_a_boundary_too"]);
+}
+
+#[test]
+fn documents_that_never_end_are_caught() {
+    caught(
+        Fault::ForgetsExpiry,
+        &["t11_expired_documents_are_absent_for_everyone", "i5_after_its_time_a_key_runs_again"],
+    );
+}
+
+#[test]
+fn a_reader_that_skips_is_caught() {
+    caught(
+        Fault::SkipsEvents,
+        &["o1_a_tailing_reader_misses_nothing", "o4_the_log_is_the_sum_of_the_streams"],
+    );
+}
+
+#[test]
+fn pages_that_skip_are_caught() {
+    caught(
+        Fault::SkipsAtPageEnds,
+        &["t5_every_page_size_gives_the_same_list", "t5_pages_neither_repeat_nor_skip"],
+    );
+}
+
+#[test]
+fn rows_that_are_handed_out_twice_are_caught() {
+    caught(
+        Fault::GrantsWhatIsHeld,
+        &[
+            "k1_first_acquisition_has_one_winner",
+            "k2_owner_renews_and_others_wait",
+            "w11_one_drives_the_other_hears_leased",
+        ],
+    );
+}
+
+#[test]
+fn lost_wakes_are_caught() {
+    caught(
+        Fault::LosesWakes,
+        &["r6_a_row_woken_while_held_runs_again", "r9_commits_do_not_wait_for_reactions"],
+    );
+}

@@ -1,0 +1,242 @@
+//! A store that is sound but for one planted fault.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tidelock_core::clock::{Clock, ManualClock, Timestamp};
+use tidelock_core::id::{EventId, OpId};
+use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::store::*;
+use tidelock_tck::{Backend, Capabilities, Database};
+
+/// What is wrong with the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    IgnoresDocumentVersions,
+    IgnoresStreamVersions,
+    HonoursStaleFences,
+    TearsBatches,
+    ForgetsOperations,
+    ForgetsEventIds,
+    ClaimsATickLate,
+    ForgetsExpiry,
+    SkipsEvents,
+    SkipsAtPageEnds,
+    GrantsWhatIsHeld,
+    LosesWakes,
+}
+
+pub(crate) struct Faulty(pub(crate) Fault);
+
+#[async_trait]
+impl Backend for Faulty {
+    fn name(&self) -> &'static str {
+        "faulty"
+    }
+
+    async fn fresh(&self, clock: Arc<ManualClock>) -> Box<dyn Database> {
+        Box::new(FaultyStore { fault: self.0, sound: MemoryStore::with_clock(clock.clone()), clock })
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    async fn attach(&self, _address: &str, _clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        unreachable!("memory is not shared by processes")
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct FaultyStore {
+    fault: Fault,
+    sound: MemoryStore,
+    clock: Arc<ManualClock>,
+}
+
+#[async_trait]
+impl Database for FaultyStore {
+    async fn connect(&self) -> Arc<dyn Store> {
+        Arc::new(self.clone())
+    }
+
+    async fn restart(&mut self) -> Arc<dyn Store> {
+        Arc::new(self.clone())
+    }
+
+    fn address(&self) -> Option<String> {
+        None
+    }
+}
+
+impl FaultyStore {
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+
+    /// The batch as the faulty store understands it.
+    async fn misread(&self, batch: Batch) -> Batch {
+        let mut misread = Batch::new();
+        for effect in batch.effects() {
+            let mut effect = effect.clone();
+            self.bend(&mut effect).await;
+            misread = misread.with(effect);
+        }
+        match batch.id().filter(|_| !self.has(Fault::ForgetsOperations)) {
+            Some(id) => misread.op_id(id),
+            None => misread,
+        }
+    }
+
+    async fn bend(&self, effect: &mut Effect) {
+        match effect {
+            Effect::Put { expect, .. }
+            | Effect::Delete { expect, .. }
+            | Effect::GuardDocument { expect, .. }
+                if self.has(Fault::IgnoresDocumentVersions) =>
+            {
+                *expect = Expect::Any;
+            }
+            Effect::Put { expires, .. } if self.has(Fault::ForgetsExpiry) => *expires = None,
+            Effect::Append { expect, .. } if self.has(Fault::IgnoresStreamVersions) => *expect = Expect::Any,
+            Effect::Append { events, .. } if self.has(Fault::ForgetsEventIds) => {
+                events.iter_mut().for_each(|event| event.id = EventId::new());
+            }
+            Effect::Ack { lease }
+            | Effect::Advance { lease, .. }
+            | Effect::Defer { lease, .. }
+            | Effect::Fail { lease, .. }
+            | Effect::Block { lease, .. }
+            | Effect::Renew { lease, .. }
+            | Effect::Release { lease }
+            | Effect::GuardLease { lease }
+                if self.has(Fault::HonoursStaleFences) =>
+            {
+                if let Some(held) = self.holder(&lease.key).await {
+                    lease.fence = held.fence;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    async fn holder(&self, key: &Key) -> Option<LeaseRow> {
+        self.sound.work(key).await.ok().flatten()?.lease
+    }
+
+    async fn loses(&self, effect: &Effect) -> bool {
+        match effect {
+            Effect::Enqueue(work) if self.has(Fault::LosesWakes) => self.holder(&work.key).await.is_some(),
+            _ => false,
+        }
+    }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        let batch = self.misread(batch).await;
+        let mut kept = Batch::new();
+        for effect in batch.effects() {
+            if !self.loses(effect).await {
+                kept = kept.with(effect.clone());
+            }
+        }
+        if let Some(id) = batch.id() {
+            kept = kept.op_id(id);
+        }
+        if self.has(Fault::TearsBatches) && kept.effects().len() > 1 && kept.id().is_none() {
+            // What comes before the effect that fails stays.
+            let mut last = None;
+            for effect in kept.effects() {
+                last = Some(self.sound.apply(Batch::new().with(effect.clone())).await?);
+            }
+            return Ok(last.expect("there are several"));
+        }
+        self.sound.apply(kept).await
+    }
+
+    async fn claim(&self, mut claim: Claim) -> Result<Claimed, StoreError> {
+        if self.has(Fault::GrantsWhatIsHeld)
+            && let Pick::Named { key, .. } = &claim.pick
+            && let Some(held) = self.holder(key).await
+        {
+            claim.owner = held.owner;
+        }
+        if self.has(Fault::ClaimsATickLate) {
+            let now = self.clock.now();
+            self.clock.set(Timestamp::from_micros(now.as_micros() - 1));
+            claim.ttl += Duration::from_micros(1);
+            let claimed = self.sound.claim(claim).await;
+            self.clock.set(now);
+            return claimed;
+        }
+        self.sound.claim(claim).await
+    }
+
+    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
+        self.sound.operation(id).await
+    }
+
+    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+        self.sound.document(key).await
+    }
+
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+        let mut page = self.sound.documents(prefix, page).await?;
+        if self.has(Fault::SkipsAtPageEnds) && page.next.is_some() {
+            page.rows.pop();
+        }
+        Ok(page)
+    }
+
+    async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
+        self.sound.stream(key).await
+    }
+
+    async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
+        self.sound.streams(prefix, page).await
+    }
+
+    async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
+        self.sound.read_stream(query).await
+    }
+
+    async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
+        let mut page = self.sound.read_log(query).await?;
+        if self.has(Fault::SkipsEvents) && page.events.len() > 3 {
+            page.events.remove(1);
+        }
+        Ok(page)
+    }
+
+    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
+        self.sound.work(key).await
+    }
+
+    async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
+        self.sound.works(filter, page).await
+    }
+
+    async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
+        self.sound.count_work(filter).await
+    }
+
+    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
+        self.sound.sweep(sweep).await
+    }
+
+    fn watch(&self) -> Watch {
+        self.sound.watch()
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.sound.now().await
+    }
+
+    async fn info(&self) -> Result<StoreInfo, StoreError> {
+        self.sound.info().await
+    }
+}

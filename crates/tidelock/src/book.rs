@@ -1,0 +1,19 @@
+//! The Rust examples of the book, compiled and run as documentation tests. Nothing of this is in the library.
+
+/// Attaches a page, so that `cargo test --doc` runs its examples.
+macro_rules! page {
+    ($name:ident, $path:literal) => {
+        #[doc = include_str!(concat!("../../../docs/", $path))]
+        struct $name;
+    };
+}
+
+page!(GettingStarted, "getting-started.md");
+page!(AppendEvents, "guide/append-events.md");
+page!(KeepState, "guide/keep-state.md");
+page!(HandOutWork, "guide/hand-out-work.md");
+page!(RetrySafely, "guide/retry-safely.md");
+page!(OwnTables, "guide/own-tables.md");
+page!(Durability, "guide/durability.md");
+page!(Operations, "guide/operations.md");
+page!(OwnBackend, "guide/own-backend.md");

@@ -1,0 +1,66 @@
+//! `cargo xtask docs`: the API documentation and the book. A warning of either is an error.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::run;
+
+/// Builds both.
+pub(crate) fn run() -> Result<()> {
+    let mut rustdoc = run::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
+    run::run(rustdoc.env("RUSTDOCFLAGS", "-D warnings"))?;
+    book()
+}
+
+fn book() -> Result<()> {
+    let root = run::root();
+    let mdbook = mdbook(&root)?;
+    let (_, log) = run::capture(Command::new(mdbook).arg("build").arg("docs").current_dir(&root))?;
+    let complaints: Vec<&str> = log.lines().filter(|line| is_complaint(line)).collect();
+    if !complaints.is_empty() {
+        bail!("the book has warnings:\n{}", complaints.join("\n"));
+    }
+    println!("the book is in target/book/index.html");
+    Ok(())
+}
+
+fn is_complaint(line: &str) -> bool {
+    line.contains("WARN") || line.contains("ERROR")
+}
+
+/// The mdBook program: from `PATH`, or from `target/tools`, where it is installed when it is missing.
+fn mdbook(root: &Path) -> Result<PathBuf> {
+    if let Some(found) = on_path("mdbook") {
+        return Ok(found);
+    }
+    let tools = root.join("target").join("tools");
+    let program = tools.join("bin").join(format!("mdbook{}", std::env::consts::EXE_SUFFIX));
+    if !program.is_file() {
+        println!(
+            "mdbook is not installed: building it into target/tools, which takes minutes and happens once"
+        );
+        let mut install = run::cargo(&["install", "--locked", "mdbook", "--root"]);
+        run::run(install.arg(&tools).env_remove("CARGO_TARGET_DIR"))?;
+    }
+    Ok(program)
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+    let paths = std::env::var_os("PATH")?;
+    std::env::split_paths(&paths).map(|dir| dir.join(&name)).find(|program| program.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_complaint;
+
+    #[test]
+    fn warnings_of_mdbook_are_recognised() {
+        assert!(is_complaint(" WARN chapter `x.md` is empty"));
+        assert!(is_complaint("2026-01-01 [ERROR] (mdbook): no"));
+        assert!(!is_complaint(" INFO Book building has started"));
+    }
+}

@@ -1,0 +1,142 @@
+//! The project's own commands: `cargo xtask test | ci | tidy | docs | soak`.
+//!
+//! Each command is one module and can be read alone. None of them changes a source file.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to people")]
+
+mod ci;
+mod docs;
+mod run;
+mod soak;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const HELP: &str = "\
+The project's own commands.
+
+Usage: cargo xtask <COMMAND>
+
+Commands:
+  test [-- ARGS]      Run every test and every documentation example; ARGS go to `cargo test`
+  ci                  What must pass before a change goes in: fmt, clippy, tidy, test, docs
+  tidy                Check the rules of the house that the compiler does not know
+  docs                Build the API documentation and the book; warnings are errors
+  soak [OPTIONS]      Run the long variants of the tests
+      --minutes N     How long each soak test runs (default: 10)
+      --seeds N       How many random seeds the differential runner gets (default: 8)
+  help                Print this text
+
+Examples:
+  cargo xtask test -- --package tidelock-sqlite
+  cargo xtask soak --minutes 60
+
+Exit status: 0 when everything passed, 1 when something failed, 2 when the command line is wrong.";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let command = match Command::parse(&args) {
+        Ok(command) => command,
+        Err(error) => {
+            eprintln!("error: {error}\n\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Command {
+    Help,
+    Test { cargo_args: Vec<String> },
+    Ci,
+    Tidy,
+    Docs,
+    Soak(soak::Options),
+}
+
+impl Command {
+    fn parse(args: &[String]) -> Result<Self> {
+        let Some((name, rest)) = args.split_first() else {
+            return Ok(Self::Help);
+        };
+        if rest.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--help" || arg == "-h") {
+            return Ok(Self::Help);
+        }
+        let command = match name.as_str() {
+            "help" | "--help" | "-h" => return Ok(Self::Help),
+            "test" => return Ok(Self::Test { cargo_args: after_dashes(rest)? }),
+            "soak" => return Ok(Self::Soak(soak::Options::parse(rest)?)),
+            "ci" => Self::Ci,
+            "tidy" => Self::Tidy,
+            "docs" => Self::Docs,
+            other => bail!("there is no command {other:?}"),
+        };
+        match rest.first() {
+            Some(extra) => bail!("`{name}` takes no argument, found {extra:?}"),
+            None => Ok(command),
+        }
+    }
+
+    fn run(self) -> Result<()> {
+        match self {
+            Self::Help => {
+                println!("{HELP}");
+                Ok(())
+            }
+            Self::Test { cargo_args } => test::run(&cargo_args),
+            Self::Ci => ci::run(),
+            Self::Tidy => tidy::run(),
+            Self::Docs => docs::run(),
+            Self::Soak(options) => soak::run(&options),
+        }
+    }
+}
+
+/// The arguments behind `--`; nothing may stand before it.
+fn after_dashes(args: &[String]) -> Result<Vec<String>> {
+    match args.split_first() {
+        None => Ok(Vec::new()),
+        Some((dashes, rest)) if dashes == "--" => Ok(rest.to_vec()),
+        Some((other, _)) => bail!("unexpected {other:?}; arguments for cargo come after `--`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Command, soak};
+
+    fn parse(line: &str) -> Result<Command, String> {
+        let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        Command::parse(&args).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn commands_are_recognised() {
+        assert_eq!(parse(""), Ok(Command::Help));
+        assert_eq!(parse("ci --help"), Ok(Command::Help));
+        assert_eq!(parse("ci"), Ok(Command::Ci));
+        assert_eq!(parse("tidy"), Ok(Command::Tidy));
+        let cargo_args = vec!["-p".to_owned(), "xtask".to_owned()];
+        assert_eq!(parse("test -- -p xtask"), Ok(Command::Test { cargo_args }));
+        let options = soak::Options { minutes: 3, ..soak::Options::default() };
+        assert_eq!(parse("soak --minutes 3"), Ok(Command::Soak(options)));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert_eq!(parse("tset"), Err("there is no command \"tset\"".to_owned()));
+        assert_eq!(parse("ci now"), Err("`ci` takes no argument, found \"now\"".to_owned()));
+        assert!(parse("test -p xtask").is_err_and(|e| e.contains("after `--`")));
+        assert!(parse("soak --minutes soon").is_err_and(|e| e.contains("--minutes")));
+    }
+}

@@ -1,0 +1,85 @@
+//! Running other programs: in the root of the repository, with their output passed on as it comes.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// A cargo command in the root of the repository: the cargo that runs this program.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.args(args).current_dir(root());
+    command
+}
+
+/// Runs a command and fails when it does.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let shown = show(command);
+    let status = command.status().with_context(|| format!("cannot start `{shown}`"))?;
+    if !status.success() {
+        bail!("`{shown}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// Runs a command, hands each line of its standard output to `line` while it runs, and says whether it succeeded.
+/// Its standard error goes straight to the terminal.
+pub(crate) fn stream(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool> {
+    let shown = show(command);
+    let mut child =
+        command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{shown}`"))?;
+    if let Some(stdout) = child.stdout.take() {
+        let mut reader = BufReader::new(stdout);
+        let mut bytes = Vec::new();
+        while reader.read_until(b'\n', &mut bytes)? > 0 {
+            line(String::from_utf8_lossy(&bytes).trim_end_matches(['\r', '\n']));
+            bytes.clear();
+        }
+    }
+    Ok(child.wait()?.success())
+}
+
+/// Runs a command quietly and returns what it wrote to standard output and standard error.
+pub(crate) fn capture(command: &mut Command) -> Result<(String, String)> {
+    let shown = show(command);
+    let output = command.output().with_context(|| format!("cannot start `{shown}`"))?;
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() {
+        bail!("`{shown}` failed ({}):\n{}", output.status, stderr.trim_end());
+    }
+    Ok((String::from_utf8_lossy(&output.stdout).into_owned(), stderr))
+}
+
+/// A command as one would type it.
+fn show(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let mut shown = program.to_string_lossy().into_owned();
+    for arg in command.get_args() {
+        shown.push(' ');
+        shown.push_str(&arg.to_string_lossy());
+    }
+    shown
+}
+
+/// Runs one named step and prints how long it took.
+pub(crate) fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    println!("==> {name}");
+    let start = Instant::now();
+    work().with_context(|| format!("step `{name}` failed after {}", seconds(start.elapsed())))?;
+    println!("==> {name}: ok in {}", seconds(start.elapsed()));
+    Ok(())
+}
+
+/// A duration for people.
+pub(crate) fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}

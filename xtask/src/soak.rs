@@ -1,0 +1,90 @@
+//! `cargo xtask soak`: the long variants of the tests, steered by environment variables that the tests read.
+//!
+//! - Ignored tests with `soak` in their names run for `TIDELOCK_SOAK_MINUTES`.
+//! - Tests that kill processes (`killed` in their names) do so `TIDELOCK_ROUNDS` times, from `TIDELOCK_SEED` on.
+//! - The differential runner plays `TIDELOCK_SEQUENCES` sequences from `TIDELOCK_SEED` on.
+//!
+//! A failure prints its seed, and the command that replays it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::run;
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// How long each soak test runs.
+    pub(crate) minutes: u64,
+    /// How many seeds the differential runner gets.
+    pub(crate) seeds: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { minutes: 10, seeds: 8 }
+    }
+}
+
+impl Options {
+    /// Reads `--minutes N` and `--seeds N`.
+    pub(crate) fn parse(args: &[String]) -> Result<Self> {
+        let mut options = Self::default();
+        let mut args = args.iter();
+        while let Some(name) = args.next() {
+            let target = match name.as_str() {
+                "--minutes" => &mut options.minutes,
+                "--seeds" => &mut options.seeds,
+                other => bail!("`soak` has no option {other:?}"),
+            };
+            let value = args.next().with_context(|| format!("{name} needs a number"))?;
+            *target = value.parse().with_context(|| format!("{name} needs a number, found {value:?}"))?;
+        }
+        Ok(options)
+    }
+}
+
+/// The number of random sequences per seed and backend.
+const SEQUENCES: u64 = 2_000;
+/// How many processes are killed for each minute that was asked for.
+const KILLS_PER_MINUTE: u64 = 100;
+
+/// Runs the soak tests, the kills, and then the differential runner, with fresh seeds.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let minutes = options.minutes;
+    run::step(&format!("soak tests, {minutes} minutes each"), || {
+        let mut tests = run::cargo(&["test", "--release", "--workspace", "--", "--ignored", "soak"]);
+        run::run(tests.env("TIDELOCK_SOAK_MINUTES", minutes.to_string()))
+    })?;
+    let first = fresh_seed();
+    let kills = minutes.saturating_mul(KILLS_PER_MINUTE);
+    run::step(&format!("{kills} kills from seed {first}"), || {
+        seeded("killed", first, ("TIDELOCK_ROUNDS", kills))
+    })?;
+    for seed in (0..options.seeds).map(|i| first.wrapping_add(i)) {
+        run::step(&format!("differential, seed {seed}"), || {
+            seeded("differential", seed, ("TIDELOCK_SEQUENCES", SEQUENCES))
+        })?;
+    }
+    println!("soak: nothing failed");
+    Ok(())
+}
+
+/// Runs the tests whose names contain `filter` with a seed and an amount.
+fn seeded(filter: &str, seed: u64, (name, amount): (&str, u64)) -> Result<()> {
+    let mut tests = run::cargo(&["test", "--release", "--workspace", filter]);
+    tests.env("TIDELOCK_SEED", seed.to_string()).env(name, amount.to_string());
+    run::run(&mut tests).with_context(|| {
+        format!(
+            "seed {seed} failed; replay it with TIDELOCK_SEED={seed} {name}={amount} \
+             cargo test --release --workspace {filter}"
+        )
+    })
+}
+
+/// A seed that no earlier run had.
+fn fresh_seed() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs()
+}
