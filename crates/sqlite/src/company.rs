@@ -26,7 +26,7 @@ pub(crate) struct Company {
 
 impl Company {
     /// Takes note that `answered` callers were just told, and `queued` others wait already.
-    pub(crate) fn expect(&mut self, answered: usize, queued: usize) {
+    pub(crate) fn anticipate(&mut self, answered: usize, queued: usize) {
         // Nine in ten will do: one who does other things must not hold up the rest.
         self.expected = (answered + queued).saturating_mul(9).div_ceil(10);
     }

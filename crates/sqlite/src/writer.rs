@@ -83,7 +83,7 @@ impl Writer {
             for group in split(jobs) {
                 self.write(group);
             }
-            company.expect(answered, self.queue.len());
+            company.anticipate(answered, self.queue.len());
             self.checkpointer.after_group(&self.connection);
             company.wait(|| self.queue.len(), self.last_flush);
         }

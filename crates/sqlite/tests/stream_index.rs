@@ -69,7 +69,7 @@ async fn reads_agree_over_merges_restarts_and_foreign_writers() {
         let a = SqliteStore::open(&path, options(thresholds.0)).await.unwrap();
         let b = SqliteStore::open(&path, options(thresholds.1)).await.unwrap();
         for step in 0..120 {
-            let writer = if next(&mut seed) % 3 == 0 { &b } else { &a };
+            let writer = if next(&mut seed).is_multiple_of(3) { &b } else { &a };
             let mut batch = Batch::new();
             for _ in 0..next(&mut seed) % 9 + 1 {
                 let n = next(&mut seed) % STREAMS;

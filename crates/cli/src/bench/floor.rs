@@ -18,7 +18,8 @@ const INSERT_EVENT: &str = "INSERT INTO tidelock_events \
     (position, stream, version, id, type, at, payload, meta, correlation) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL)";
 
-const INSERT_PLACE: &str = "INSERT INTO tidelock_stream_index (stream, version, position) VALUES (?1, ?2, ?3)";
+const INSERT_PLACE: &str =
+    "INSERT INTO tidelock_stream_index (stream, version, position) VALUES (?1, ?2, ?3)";
 
 /// The store's cache, so that the comparison is not about memory.
 const CACHE_KIB: i64 = 64 * 1024;

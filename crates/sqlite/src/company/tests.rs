@@ -18,7 +18,7 @@ fn arriving() -> impl Fn() -> usize {
 #[test]
 fn it_waits_for_all_who_are_expected_while_they_keep_coming() {
     let mut company = Company::default();
-    company.expect(60, 4);
+    company.anticipate(60, 4);
     assert_eq!(company.expected, 58);
     let queued = arriving();
     company.wait(&queued, FLUSH);
@@ -30,19 +30,19 @@ fn it_waits_for_all_who_are_expected_while_they_keep_coming() {
 fn it_gives_up_for_a_while_when_nobody_comes() {
     let mut company = Company::default();
     for _ in 0..IN_VAIN {
-        company.expect(10, 0);
+        company.anticipate(10, 0);
         company.wait(|| 3, FLUSH);
     }
     assert_eq!(company.on_break, BREAK);
     // On its break it does not even look twice.
     for _ in 0..BREAK {
-        company.expect(10, 0);
+        company.anticipate(10, 0);
         let looks = Cell::new(1);
         company.wait(|| looks.replace(looks.get() + 1), FLUSH);
         assert_eq!(looks.get(), 2);
     }
     // Afterwards it tries again.
-    company.expect(10, 0);
+    company.anticipate(10, 0);
     let queued = arriving();
     company.wait(&queued, FLUSH);
     assert!(queued() >= 9);
@@ -52,7 +52,7 @@ fn it_gives_up_for_a_while_when_nobody_comes() {
 fn a_lone_caller_and_those_who_are_there_already_never_wait() {
     let mut company = Company::default();
     for (answered, waiting) in [(1, 1), (0, 1), (5, 9)] {
-        company.expect(answered, 0);
+        company.anticipate(answered, 0);
         let looks = Cell::new(0);
         let queued = || {
             looks.set(looks.get() + 1);
@@ -66,7 +66,7 @@ fn a_lone_caller_and_those_who_are_there_already_never_wait() {
 #[test]
 fn it_never_waits_much_longer_than_a_flush() {
     let mut company = Company::default();
-    company.expect(1_000_000_000, 0);
+    company.anticipate(1_000_000_000, 0);
     company.wait(arriving(), Duration::ZERO);
     assert_eq!(gather(&arriving(), usize::MAX, Duration::ZERO), 1);
 }

@@ -33,8 +33,11 @@ pub async fn r1_each_key_in_order_by_one_at_a_time(env: &Env) {
             let seen = seen.clone();
             async move {
                 let who = format!("worker-{i}");
+                let mut rounds = 0;
                 while let Some(grant) = claim_events(&conn, &who, 5).await {
                     react(&conn, &grant, &seen).await;
+                    rounds += 1;
+                    assert!(rounds <= KEYS * EVENTS, "the same events come again and again");
                 }
             }
         };
