@@ -1,3 +1,5 @@
+//! Owns the cases and what runs them. It knows backends only through the Store contract.
+
 #![doc = include_str!("../README.md")]
 #![expect(
     clippy::unwrap_used,
