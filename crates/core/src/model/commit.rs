@@ -59,9 +59,9 @@ pub fn decide(
     Ok(receipt)
 }
 
-/// A conflict on a stream is no conflict when the events that caused it are the batch's own.
+/// What looks like a conflict is none when the batch itself caused it: that is found out before it is refused.
 fn may_be_repetition(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::Stream { .. } | Refusal::StreamClosed { .. })
+    !matches!(refusal, Refusal::Invalid(_))
 }
 
 /// One effect on its way into the working set.

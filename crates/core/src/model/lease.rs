@@ -37,7 +37,7 @@ pub fn held_against<'a>(row: &'a WorkRow, owner: &Owner, now: Timestamp) -> Opti
 /// Gives the row to `owner`. The attempt counts from here, so that a worker that dies on it every time still runs out
 /// of budget; what was asked for so far is taken up by this grant.
 pub fn grant(row: &mut WorkRow, owner: &Owner, fence: Fence, ttl: Duration, now: Timestamp) {
-    if row.lease.is_some() {
+    if row.lease.as_ref().is_some_and(|lease| lease.until.has_come(now)) {
         row.takeovers = row.takeovers.saturating_add(1);
     }
     row.attempts = row.attempts.saturating_add(1);

@@ -110,7 +110,7 @@ pub struct WorkRow {
     pub payload: Payload,
     /// Claims since the last progress, the present one included.
     pub attempts: u32,
-    /// How often a lease on it ran out and somebody else took over.
+    /// How often a lease on it ran out before its holder was done, and the row was granted again.
     pub takeovers: u32,
     /// The last error that was reported.
     pub last_error: Option<String>,
