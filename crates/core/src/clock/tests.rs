@@ -1,0 +1,53 @@
+//! Instants read like dates, and the manual clock moves as it is told.
+
+use super::*;
+
+#[test]
+fn instants_are_written_as_dates() {
+    let check = |seconds: i64, expected: &str| {
+        assert_eq!(Timestamp::from_micros(seconds * 1_000_000 + 42).to_string(), expected);
+    };
+    check(0, "1970-01-01T00:00:00.000042Z");
+    check(-1, "1969-12-31T23:59:59.000042Z");
+    check(951_782_399, "2000-02-28T23:59:59.000042Z");
+    check(951_782_400, "2000-02-29T00:00:00.000042Z");
+    check(1_000_000_000, "2001-09-09T01:46:40.000042Z");
+    check(4_107_542_399, "2100-02-28T23:59:59.000042Z");
+    check(4_107_542_400, "2100-03-01T00:00:00.000042Z");
+    check(1_798_761_599, "2026-12-31T23:59:59.000042Z");
+}
+
+/// Counting day by day gives the same calendar, over four centuries in both directions.
+#[test]
+fn the_calendar_has_no_seam() {
+    let length = |year: i64, month: i64| match month {
+        4 | 6 | 9 | 11 => 30,
+        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 => 28,
+        _ => 31,
+    };
+    let first = -146_097;
+    let (mut year, mut month, mut day) = civil(first);
+    for days in first + 1..=146_097 {
+        day += 1;
+        if day > length(year, month) {
+            (month, day) = (month + 1, 1);
+        }
+        if month > 12 {
+            (year, month) = (year + 1, 1);
+        }
+        assert_eq!(civil(days), (year, month, day));
+    }
+}
+
+#[test]
+fn an_instant_has_come_when_the_clock_shows_it() {
+    let clock = ManualClock::default();
+    let soon = clock.now().after(Duration::from_micros(5));
+    clock.advance(Duration::from_micros(4));
+    assert!(!soon.has_come(clock.now()));
+    clock.advance(Duration::from_micros(1));
+    assert!(soon.has_come(clock.now()));
+    assert_eq!(Timestamp::from_micros(i64::MAX).after(Duration::MAX), Timestamp::from_micros(i64::MAX));
+    assert_eq!(Timestamp::EPOCH.since(soon), Duration::ZERO);
+}
