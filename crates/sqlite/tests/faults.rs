@@ -23,19 +23,23 @@ fn big(n: i64) -> Batch {
     )
 }
 
+/// Writes until the store says no; answers how much it took, and what it said.
+async fn fill(store: &SqliteStore) -> (i64, ApplyError) {
+    for written in 0..2_000 {
+        if let Err(error) = store.apply(big(written)).await {
+            return (written, error);
+        }
+    }
+    panic!("40 MB went into a store that has no room for them");
+}
+
 #[tokio::test]
 async fn a_full_database_refuses_and_goes_on_when_there_is_room() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
     let small = Options { max_bytes: Some(1024 * 1024), ..Options::default() };
     let store = SqliteStore::open(&path, small).await.unwrap();
-    let mut written = 0;
-    let error = loop {
-        match store.apply(big(written)).await {
-            Ok(_) => written += 1,
-            Err(error) => break error,
-        }
-    };
+    let (written, error) = fill(&store).await;
     assert_eq!(error.code().as_str(), "TL0302", "{error}");
     assert_eq!(error.outcome(), Outcome::NotApplied);
     assert!(matches!(error.retry(), Retry::After(_)));
@@ -83,13 +87,7 @@ async fn a_full_device_refuses_and_loses_nothing() {
     // Where it cannot be made, the limit of the test above stands in for it.
     let Some(device) = SmallDevice::mount("2m") else { return };
     let store = SqliteStore::open(device.0.path().join("a.db"), Options::default()).await.unwrap();
-    let mut written = 0;
-    let error = loop {
-        match store.apply(big(written)).await {
-            Ok(_) => written += 1,
-            Err(error) => break error,
-        }
-    };
+    let (written, error) = fill(&store).await;
     let ApplyError::Store { error, outcome } = error else { panic!("{error}") };
     let log = store.read_stream(StreamQuery::forward(&Key::single("log").unwrap(), 1000)).await.unwrap();
     assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
