@@ -1,8 +1,9 @@
 //! Checkpoints off the commit path: a background thread moves the log into the database while the writer goes on.
 //!
 //! The background pass never catches the very end of a log that is being written, so when it is done the writer
-//! moves the short rest itself, between two groups, and the log starts over in the same blocks: a flush that
-//! overwrites is cheaper than one that grows the file. If the process dies, the log is simply longer.
+//! moves the short rest itself, between two groups, with the readers held up for that moment: a reader that looks at
+//! an older state would keep the log from starting over. Then the log begins again in the same blocks, and a flush
+//! that overwrites is cheaper than one that grows the file. If the process dies, the log is simply longer.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,15 +11,24 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 use tidelock_core::store::StoreError;
 
 use crate::{error, open};
 
-/// The length of the log, in pages, at which a background pass begins: 16 MiB.
-const BEGIN_PAGES: i32 = 4096;
+/// The longest log, in pages, before a background pass begins: 16 MiB.
+const MOST_PAGES: i32 = 4096;
+/// The shortest: while the database is small, so is its log, and a small device is not filled by it.
+const FEWEST_PAGES: i32 = 256;
+/// When the log could not start over, another try is made after so many more pages, or a quarter of its length.
+const AGAIN_PAGES: i32 = 512;
+/// How long the writer waits for readers to finish before it lets the log grow instead.
+const READERS: Duration = Duration::from_millis(20);
+
+/// Held by every read, and by the writer for the moment in which the log starts over.
+pub(crate) type Gate = Arc<RwLock<()>>;
 
 #[derive(Debug, Default)]
 struct Bell {
@@ -40,10 +50,13 @@ enum Ring {
 #[derive(Debug)]
 pub(crate) struct Checkpointer {
     bell: Arc<Bell>,
+    gate: Gate,
     /// The pages in the log after the last commit, as SQLite told.
     pages: Arc<AtomicI32>,
     /// The length at which the next pass begins.
     begin_at: i32,
+    /// Whether a background pass is under way.
+    waiting: bool,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -53,6 +66,7 @@ impl Checkpointer {
         path: &Path,
         writer: &mut Connection,
         busy_timeout: Duration,
+        gate: Gate,
     ) -> Result<Self, StoreError> {
         let pages = Arc::new(AtomicI32::new(0));
         let count = Arc::clone(&pages);
@@ -69,28 +83,48 @@ impl Checkpointer {
             .name("tidelock-checkpoint".to_owned())
             .spawn(move || work(&theirs, &connection))
             .map_err(|e| crate::no_thread(&e))?;
-        Ok(Self { bell, pages, begin_at: BEGIN_PAGES, thread: Some(thread) })
+        Ok(Self { bell, gate, pages, begin_at: FEWEST_PAGES, waiting: false, thread: Some(thread) })
     }
 
     /// Looks after the log between two groups.
     pub(crate) fn after_group(&mut self, writer: &Connection) {
         let pages = self.pages.load(Ordering::Relaxed);
         if self.bell.nearly_done.swap(false, Ordering::AcqRel) {
-            checkpoint(writer);
-            // A reader that holds an old page keeps the log from starting over: wait for as much again.
-            self.begin_at = pages.saturating_add(BEGIN_PAGES);
-        } else if pages < BEGIN_PAGES {
-            self.begin_at = BEGIN_PAGES;
-        } else if pages >= self.begin_at {
-            self.begin_at = i32::MAX;
+            self.waiting = false;
+            self.begin_at = if self.start_over(writer) {
+                length_for(writer)
+            } else {
+                pages + (pages / 4).max(AGAIN_PAGES)
+            };
+        } else if !self.waiting && pages >= self.begin_at {
+            self.waiting = true;
             self.ring(Ring::Checkpoint);
         }
+    }
+
+    /// Makes room at once: the device is full, and the log may hold what the database has long had.
+    pub(crate) fn make_room(&mut self, writer: &Connection) {
+        let _quiet = self.gate.try_write_for(READERS);
+        checkpoint(writer, "PRAGMA wal_checkpoint(TRUNCATE)");
+    }
+
+    /// Moves the rest of the log with nobody reading; the next commit then begins a new one.
+    fn start_over(&self, writer: &Connection) -> bool {
+        let quiet = self.gate.try_write_for(READERS);
+        let moved = checkpoint(writer, "PRAGMA wal_checkpoint(PASSIVE)");
+        quiet.is_some() && moved
     }
 
     fn ring(&self, what: Ring) {
         *self.bell.rung.lock() = what;
         self.bell.heard.notify_one();
     }
+}
+
+/// As long as the database itself, within limits.
+fn length_for(writer: &Connection) -> i32 {
+    let pages: i64 = writer.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap_or(0);
+    i32::try_from(pages).unwrap_or(MOST_PAGES).clamp(FEWEST_PAGES, MOST_PAGES)
 }
 
 impl Drop for Checkpointer {
@@ -115,18 +149,23 @@ fn work(bell: &Bell, connection: &Connection) {
         }
         *rung = Ring::Silent;
         drop(rung);
-        checkpoint(connection);
+        checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)");
         bell.nearly_done.store(true, Ordering::Release);
     }
 }
 
-/// Moves what can be moved without waiting for anybody. A failure only means a longer log, and is reported.
-fn checkpoint(connection: &Connection) {
-    let moved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
-    });
+/// Moves what can be moved; `true` when that was all of it. A failure only means a longer log, and is reported.
+fn checkpoint(connection: &Connection, sql: &str) -> bool {
+    let moved = connection
+        .query_row(sql, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));
     match moved {
-        Ok((_, log, done)) => tracing::trace!(log, done, "checkpoint"),
-        Err(e) => tracing::warn!(error = %e, "a checkpoint failed; the log grows until one succeeds"),
+        Ok((busy, log, done)) => {
+            tracing::trace!(busy, log, done, "checkpoint");
+            log == done
+        }
+        Err(e) => {
+            tracing::warn!(error = %e, "a checkpoint failed; the log grows until one succeeds");
+            false
+        }
     }
 }

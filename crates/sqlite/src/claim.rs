@@ -3,6 +3,8 @@
 //! The cost does not depend on how many rows there are: one seek finds each level of urgency that is in use, one more
 //! its oldest rows.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, OptionalExtension as _};
 use tidelock_core::clock::Timestamp;
 use tidelock_core::id::{Lane, Position, Priority};
@@ -120,7 +122,7 @@ fn candidates(
 ) -> Result<(Vec<Candidate>, Option<Timestamp>), Failure> {
     let mut open = Vec::new();
     let mut levels = Vec::new();
-    for lane in lanes {
+    for lane in lanes.iter().collect::<BTreeSet<_>>() {
         let mut above = i64::from(Priority::FIRST.level()) + 1;
         while let Some(level) = next_level(db, lane, above)? {
             open.extend(oldest(db, lane, level, limit, now)?);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
 /// Held by every thread of a store; when the last one lets go, the store is closed for good.
 #[derive(Clone, Debug)]
@@ -16,14 +16,14 @@ pub(crate) struct Ending {
 struct Shared {
     closed: Mutex<bool>,
     told: Condvar,
-    /// Dropped with the last holder, which is what the receiver waits for.
-    _held: oneshot::Sender<()>,
+    /// Dropped with the last holder, which is what the receivers wait for.
+    _held: watch::Sender<()>,
 }
 
 impl Ending {
     /// A new one, and what resolves when nobody holds it any more.
-    pub(crate) fn new() -> (Self, oneshot::Receiver<()>) {
-        let (held, ended) = oneshot::channel();
+    pub(crate) fn new() -> (Self, watch::Receiver<()>) {
+        let (held, ended) = watch::channel(());
         let shared = Shared { closed: Mutex::new(false), told: Condvar::new(), _held: held };
         (Self { shared: Arc::new(shared) }, ended)
     }
@@ -43,9 +43,15 @@ impl Ending {
     }
 }
 
-/// The handle that ends the sleepers.
+/// The handle that ends the sleepers, at the latest when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Closer(std::sync::Weak<Shared>);
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
 
 impl Closer {
     pub(crate) fn close(&self) {

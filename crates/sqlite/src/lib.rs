@@ -95,6 +95,16 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Numbers that no clock or queue can count to become the largest that they can.
+    fn within_reason(mut self) -> Self {
+        self.busy_timeout = self.busy_timeout.min(Duration::from_secs(24 * 60 * 60));
+        self.queue = self.queue.clamp(1, 1_000_000);
+        self.readers = self.readers.clamp(1, 64);
+        self
+    }
+}
+
 pub(crate) fn closed(path: &Path) -> StoreError {
     let what = format!("using the SQLite database {}", path.display());
     StoreError::new(StoreErrorKind::Closed, what, "the store was closed")

@@ -12,6 +12,9 @@ use crate::tail::{Place, Tail};
 /// The smallest slice. Larger groups write larger ones, so that a merge always ends before the next is due.
 const SLICE: usize = 16;
 
+/// After a failure, a full disk most likely, merging waits for so many groups.
+const PAUSE: u32 = 1_000;
+
 /// Nothing changes when the place is there already; a place is never another one.
 const INSERT: &str = "INSERT INTO tidelock_stream_index (stream, version, position) VALUES (?1, ?2, ?3) \
     ON CONFLICT (stream, version) DO NOTHING";
@@ -32,12 +35,14 @@ pub(crate) struct Merger {
     running: Option<Running>,
     /// Where the last merge ended: what readers with a slightly older view may still look for in the tail.
     last: i64,
+    /// Groups to go before a merge that failed is tried again.
+    pause: u32,
 }
 
 impl Merger {
     pub(crate) fn new(threshold: usize) -> Self {
         let threshold = i64::try_from(threshold.max(1)).unwrap_or(i64::MAX);
-        Self { threshold, running: None, last: 0 }
+        Self { threshold, running: None, last: 0, pause: 0 }
     }
 
     /// Forgets the merge under way: the transaction was taken back, and with it the last slice.
@@ -45,8 +50,14 @@ impl Merger {
         self.running = None;
     }
 
+    /// Takes note that a merge failed, so that the writes of callers do not fail with it.
+    pub(crate) fn failed(&mut self) {
+        self.running = None;
+        self.pause = PAUSE;
+    }
+
     /// Writes the next slice. `committed` is the newest position that was committed before this transaction,
-    /// `events` how many the transaction adds. Answers how far the index is complete now.
+    /// `events` how many events groups add lately. Answers how far the index is complete now.
     pub(crate) fn work(
         &mut self,
         db: &Connection,
@@ -55,6 +66,10 @@ impl Merger {
         committed: i64,
         events: usize,
     ) -> Result<i64, Failure> {
+        if self.pause > 0 {
+            self.pause -= 1;
+            return Ok(indexed);
+        }
         // Another process may have been faster.
         self.running = self.running.take().filter(|running| running.upto > indexed);
         if self.running.is_none() && committed - indexed >= self.threshold {

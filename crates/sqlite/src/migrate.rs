@@ -25,7 +25,10 @@ pub(crate) fn run(connection: &mut Connection, shared: bool, now: Timestamp) -> 
     if installed(connection)? == Some(newest()) {
         return Ok(newest());
     }
-    let failed = |e: rusqlite::Error| StoreError::new(StoreErrorKind::Migration, WHAT, e.to_string());
+    let failed = |e: rusqlite::Error| match error::map(WHAT, &e) {
+        full if full.kind == StoreErrorKind::Full => full,
+        other => StoreError::new(StoreErrorKind::Migration, WHAT, other.detail),
+    };
     let transaction = connection
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(|e| error::map(WHAT, &e))?;

@@ -17,6 +17,8 @@ use crate::{Options, error, migrate};
 const WHAT: &str = "opening the SQLite database";
 /// Pages that the writer keeps: 64 MiB.
 const WRITER_CACHE_KIB: i64 = 64 * 1024;
+/// A log that had to grow beyond this gives the space back when it starts over: 64 MiB.
+const LOG_BYTES: i64 = 64 * 1024 * 1024;
 /// Prepared statements that a connection keeps; more than there are.
 const STATEMENTS: usize = 64;
 
@@ -55,7 +57,7 @@ pub(crate) fn helper(path: &Path, busy_timeout: Duration) -> Result<Connection, 
 }
 
 /// Filters match with the model's own matcher, so that SQL and the reference store cannot differ.
-fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     connection.create_scalar_function("tidelock_matches", 2, flags, |context| {
         let pattern = context
@@ -132,6 +134,9 @@ fn apply_settings(connection: &Connection, options: &Options) -> Result<(), Stor
     // On Apple systems a plain flush stops in the drive's cache; elsewhere this changes nothing.
     connection.pragma_update(None, "fullfsync", options.durability == Durability::Full).map_err(mapped)?;
     connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(mapped)?;
+    connection
+        .query_row(&format!("PRAGMA journal_size_limit = {LOG_BYTES}"), [], |row| row.get::<_, i64>(0))
+        .map_err(mapped)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB).map_err(mapped)?;
     connection.pragma_update(None, "temp_store", "MEMORY").map_err(mapped)?;
     if let Some(bytes) = options.max_bytes {

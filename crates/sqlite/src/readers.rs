@@ -8,6 +8,7 @@ use rusqlite::Connection;
 use tidelock_core::store::{StoreError, StoreErrorKind};
 use tokio::sync::oneshot;
 
+use crate::checkpoint::Gate;
 use crate::ending::Ending;
 use crate::error::Failure;
 use crate::open;
@@ -25,6 +26,13 @@ pub(crate) struct Readers {
     path: PathBuf,
 }
 
+/// The threads end with the pool, also when opening the store failed half way.
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 struct ReadJob(Read);
 
 impl std::fmt::Debug for ReadJob {
@@ -39,22 +47,23 @@ impl Readers {
         path: &Path,
         count: usize,
         busy_timeout: Duration,
+        gate: &Gate,
         ending: &Ending,
     ) -> Result<Self, StoreError> {
-        let queue = Arc::new(Queue::new(WAITING));
+        let readers = Self { queue: Arc::new(Queue::new(WAITING)), path: path.to_owned() };
         for number in 0..count.max(1) {
             let connection = open::reader(path, busy_timeout)?;
-            let jobs = Arc::clone(&queue);
+            let (jobs, gate) = (Arc::clone(&readers.queue), Arc::clone(gate));
             let ending = ending.clone();
             std::thread::Builder::new()
                 .name(format!("tidelock-read-{number}"))
                 .spawn(move || {
-                    serve(&jobs, connection);
+                    serve(&jobs, &gate, connection);
                     drop(ending);
                 })
                 .map_err(|e| crate::no_thread(&e))?;
         }
-        Ok(Self { queue, path: path.to_owned() })
+        Ok(readers)
     }
 
     /// Runs a query on one of the connections, in one snapshot.
@@ -86,9 +95,10 @@ fn in_snapshot<T>(
     Ok(result)
 }
 
-fn serve(jobs: &Queue<ReadJob>, mut connection: Connection) {
+fn serve(jobs: &Queue<ReadJob>, gate: &Gate, mut connection: Connection) {
     while let Some(batch) = jobs.take(1) {
         for ReadJob(read) in batch {
+            let _open = gate.read();
             // A panic in a query must cost its caller an answer, not everybody the reader.
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(&mut connection)));
             if outcome.is_err() {

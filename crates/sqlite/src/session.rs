@@ -86,17 +86,22 @@ impl Session {
         self.fresh.clear();
     }
 
-    /// Called before a transaction is committed: merges a slice of the tail into the index of streams.
-    pub(crate) fn merge(&mut self, db: &Connection, merger: &mut Merger) -> Result<(), Failure> {
+    /// Called when a transaction has begun: merges a slice of the tail into the index of streams. `events` is how many
+    /// events groups add lately.
+    pub(crate) fn merge(
+        &mut self,
+        db: &Connection,
+        merger: &mut Merger,
+        events: usize,
+    ) -> Result<(), Failure> {
         let (indexed, committed) = (self.indexed, self.committed);
-        self.indexed = merger.work(db, &self.tail, indexed, committed, self.fresh.len())?;
+        self.indexed = merger.work(db, &self.tail, indexed, committed, events)?;
         Ok(())
     }
 
     /// Called when a transaction was committed: the tail takes note of its events.
     pub(crate) fn committed(&mut self, merger: &mut Merger) {
         self.tail.add(&self.fresh);
-        self.fresh.clear();
         merger.committed(&self.tail, self.indexed);
     }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
 use tidelock_core::clock::{Clock, Timestamp};
 use tidelock_core::id::OpId;
 use tidelock_core::key::{Key, KeyPrefix};
@@ -16,7 +15,7 @@ use tidelock_core::store::{
 };
 use tokio::sync::oneshot;
 
-use crate::checkpoint::Checkpointer;
+use crate::checkpoint::{Checkpointer, Gate};
 use crate::ending::{Closer, Ending};
 use crate::merge::Merger;
 use crate::queue::Queue;
@@ -44,7 +43,7 @@ struct Shared {
     schema: u32,
     meter: Arc<Meter>,
     closer: Closer,
-    ended: Mutex<Option<oneshot::Receiver<()>>>,
+    ended: tokio::sync::watch::Receiver<()>,
 }
 
 impl Shared {
@@ -84,6 +83,7 @@ impl SqliteStore {
     /// newer than this program, or does not take the settings that durability needs.
     pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
+        let options = options.within_reason();
         let (reply, answer) = oneshot::channel();
         let opening = path.clone();
         // SQLite may wait for another process here, so this is not the caller's thread.
@@ -105,11 +105,9 @@ impl SqliteStore {
     /// Finishes what is queued and closes the file. Calls that come later fail as closed.
     pub async fn close(&self) {
         self.shared.close();
-        let ended = self.shared.ended.lock().take();
-        if let Some(ended) = ended {
-            // Nothing is ever sent: the sender is dropped when the last thread has closed its connection.
-            drop(ended.await);
-        }
+        let mut ended = self.shared.ended.clone();
+        // Nothing is ever sent: the sender is dropped when the last thread has closed its connection.
+        while ended.changed().await.is_ok() {}
     }
 
     /// Where the file is.
@@ -165,9 +163,11 @@ impl SqliteStore {
 
 fn start(path: &Path, options: &Options) -> Result<(Shared, Writer, Ending), StoreError> {
     let (ending, ended) = Ending::new();
+    let closer = ending.closer();
+    let gate = Gate::default();
     let (mut connection, schema) = open::writer(path, options)?;
-    let checkpointer = Checkpointer::start(path, &mut connection, options.busy_timeout)?;
-    let readers = Readers::start(path, options.readers, options.busy_timeout, &ending)?;
+    let checkpointer = Checkpointer::start(path, &mut connection, options.busy_timeout, Arc::clone(&gate))?;
+    let readers = Readers::start(path, options.readers, options.busy_timeout, &gate, &ending)?;
     let watcher = Arc::new(Watcher::default());
     watch::start(path, &watcher, options.busy_timeout, ending.clone())?;
     let queue = Arc::new(Queue::new(options.queue));
@@ -184,8 +184,8 @@ fn start(path: &Path, options: &Options) -> Result<(Shared, Writer, Ending), Sto
         durability: options.durability,
         schema,
         meter: Arc::clone(&meter),
-        closer: ending.closer(),
-        ended: Mutex::new(Some(ended)),
+        closer,
+        ended,
     };
     let writer = Writer {
         connection,
@@ -213,7 +213,7 @@ impl Store for SqliteStore {
         let (reply, answer) = oneshot::channel();
         let job = Job::Apply(Box::new(batch), reply);
         if self.shared.queue.push(job).await.is_err() {
-            return Err(ApplyError::not_applied(closed(&self.shared.path)));
+            return Err(not_decided(closed(&self.shared.path), op_id));
         }
         match answer.await {
             Ok(result) => result.map_err(|e| with_op_id(e, op_id)),
@@ -299,6 +299,15 @@ impl Store for SqliteStore {
             schema: self.shared.schema,
             engine: format!("SQLite {engine}"),
         })
+    }
+}
+
+/// A batch that was never looked at. Without an id it was not applied; under an id it may have been, by an earlier
+/// call.
+pub(crate) fn not_decided(error: StoreError, op_id: Option<OpId>) -> ApplyError {
+    match op_id {
+        None => ApplyError::not_applied(error),
+        Some(_) => ApplyError::unknown(error, op_id),
     }
 }
 

@@ -20,9 +20,9 @@ const FORGOTTEN: &str = "SELECT count(*), max(version) FROM (
 const FORGET: &str = "DELETE FROM tidelock_documents WHERE key IN (
     SELECT key FROM tidelock_documents WHERE value IS NULL AND updated_at < ?1 ORDER BY key LIMIT ?2)";
 
-/// Records are numbered in order of time, so the oldest come first.
+/// Records are numbered in order of time: only the first ones are looked at, however many there are.
 const FORGET_OPERATIONS: &str = "DELETE FROM tidelock_operations WHERE no IN (
-    SELECT no FROM tidelock_operations WHERE at < ?1 ORDER BY no LIMIT ?2)";
+    SELECT no FROM (SELECT no, at FROM tidelock_operations ORDER BY no LIMIT ?2) WHERE at < ?1)";
 
 impl Session {
     /// Carries out a sweep inside the open transaction. Rows in the working set are forgotten, since SQL changed

@@ -14,6 +14,9 @@ use rusqlite::Connection;
 
 use crate::error::Failure;
 
+/// How many places that the index has already are kept for readers whose view is a little older.
+const LAG: i64 = 8192;
+
 /// Where one event of a stream stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
@@ -46,10 +49,13 @@ impl Known {
             "SELECT stream, version, position FROM tidelock_events WHERE position > ?1 AND position <= ?2
              ORDER BY position",
         )?;
-        let mut rows = statement.query((self.upto, upto))?;
-        while let Some(row) = rows.next()? {
-            let place = Place { version: row.get(1)?, position: row.get(2)? };
-            self.streams.entry(row.get(0)?).or_default().push(place);
+        let read = statement.query_map((self.upto, upto), |row| {
+            Ok((row.get::<_, i64>(0)?, Place { version: row.get(1)?, position: row.get(2)? }))
+        })?;
+        // All of it or nothing: a place that is noted twice is an event that is read twice.
+        let places = read.collect::<rusqlite::Result<Vec<_>>>()?;
+        for (stream, place) in places {
+            self.streams.entry(stream).or_default().push(place);
         }
         self.upto = upto;
         Ok(())
@@ -57,7 +63,20 @@ impl Known {
 
     fn of(&self, stream: i64, after: i64, upto: i64) -> Vec<Place> {
         let places = self.streams.get(&stream).map_or(&[][..], Vec::as_slice);
-        places.iter().filter(|p| p.position > after && p.position <= upto).copied().collect()
+        let first = places.partition_point(|place| place.position <= after);
+        places.iter().skip(first).take_while(|place| place.position <= upto).copied().collect()
+    }
+
+    fn prune(&mut self, upto: i64) {
+        if upto <= self.after {
+            return;
+        }
+        self.after = upto;
+        self.upto = self.upto.max(upto);
+        self.streams.retain(|_, places| {
+            places.retain(|place| place.position > upto);
+            !places.is_empty()
+        });
     }
 }
 
@@ -86,6 +105,10 @@ impl Tail {
             *known = Known { after, upto: after, ..Known::default() };
         }
         known.extend(db, upto)?;
+        // A process that only reads has no merges of its own to prune after.
+        if after - known.after > 2 * LAG {
+            known.prune(after - LAG);
+        }
         Ok(known.of(stream, after, upto))
     }
 
@@ -114,16 +137,7 @@ impl Tail {
 
     /// Forgets places up to a position that the index has for good.
     pub(crate) fn prune(&self, upto: i64) {
-        let mut known = self.known.lock();
-        if upto <= known.after {
-            return;
-        }
-        known.after = upto;
-        known.upto = known.upto.max(upto);
-        known.streams.retain(|_, places| {
-            places.retain(|place| place.position > upto);
-            !places.is_empty()
-        });
+        self.known.lock().prune(upto);
     }
 }
 

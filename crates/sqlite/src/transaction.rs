@@ -6,15 +6,21 @@ use rusqlite::Transaction;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::store::{ApplyError, Batch, Receipt, StoreError};
 
+use crate::merge::Merger;
+use crate::open;
 use crate::session::{self, Session};
+
+/// How many events may wait for their place in the index before a transaction of the caller's merges them all.
+const LONG_TAIL: usize = 16 * 1024;
 
 /// Applies a batch inside a transaction of the caller's own connection to the same file; both commit together, or
 /// neither does.
 ///
 /// The transaction must hold the write lock: begin it with
 /// [`TransactionBehavior::Immediate`](rusqlite::TransactionBehavior::Immediate). The batch takes effect when the
-/// caller commits. A refused batch leaves the transaction as it was, and the caller may go on with it. Open the store
-/// with [`Options::shared`](crate::Options::shared) when the file holds your own tables.
+/// caller commits. A refused batch leaves the transaction as it was, and the caller may go on with it. When the disk is
+/// full, SQLite may take the whole transaction back: check `tx.is_autocommit()` before going on after an error that is
+/// no refusal. Open the store with [`Options::shared`](crate::Options::shared) when the file holds your own tables.
 ///
 /// ```
 /// use tidelock_core::clock::{Clock, SystemClock};
@@ -48,14 +54,20 @@ use crate::session::{self, Session};
 pub fn apply_in(tx: &Transaction<'_>, batch: &Batch, now: Timestamp) -> Result<Receipt, ApplyError> {
     batch.validate()?;
     let failed = |failure: crate::error::Failure| ApplyError::not_applied(StoreError::from(failure));
+    open::add_functions(tx).map_err(|e| failed(e.into()))?;
     tx.execute_batch("SAVEPOINT tidelock_batch").map_err(|e| failed(e.into()))?;
     // A tail of its own: what the caller has not committed must not reach the readers of a store.
     let verdict = Session::open(tx, Arc::default()).and_then(|mut session| {
         session.begun();
+        // Nobody merges for a program that writes in its own transactions only, so a long tail is merged here.
+        session.merge(tx, &mut Merger::new(LONG_TAIL), usize::MAX / 4)?;
         let verdict = session.apply_carefully(tx, batch, now)?;
         session.flush(tx)?;
         Ok(verdict)
     });
+    if verdict.is_err() && tx.is_autocommit() {
+        return session::answer(verdict.map_err(failed)?);
+    }
     let end = match &verdict {
         Ok(Ok(_)) => "RELEASE tidelock_batch",
         _ => "ROLLBACK TO tidelock_batch; RELEASE tidelock_batch",

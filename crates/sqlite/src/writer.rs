@@ -21,6 +21,7 @@ use crate::error::{self, Failure};
 use crate::merge::Merger;
 use crate::queue::Queue;
 use crate::session::{self, Session};
+use crate::store::not_decided;
 
 /// The most jobs that share a flush. A group must not delay its first caller for long.
 const GROUP_JOBS: usize = 512;
@@ -96,7 +97,7 @@ impl Writer {
         let claims = jobs.iter().filter(|job| matches!(job, Job::Claim(..))).count();
         self.meter.batches.fetch_add(batches as u64, Ordering::Relaxed);
         self.meter.claims.fetch_add(claims as u64, Ordering::Relaxed);
-        if let Err(failure) = self.begin() {
+        if let Err(failure) = self.begin_and_merge() {
             return refuse_all(jobs, &failure.error);
         }
         match self.decide(jobs) {
@@ -104,6 +105,10 @@ impl Writer {
             Err((failure, jobs)) if failure.local => self.write_carefully(jobs),
             Err((failure, jobs)) => {
                 self.roll_back();
+                if failure.error.kind == StoreErrorKind::Full && jobs.len() > 1 {
+                    // What is too large for the room that is left must not keep out what is not.
+                    return jobs.into_iter().for_each(|job| self.write(vec![job]));
+                }
                 refuse_all(jobs, &failure.error);
             }
         }
@@ -132,6 +137,19 @@ impl Writer {
             self.roll_back();
         }
         noticed
+    }
+
+    /// Opens the transaction and merges a slice of the tail first, while there is nothing in it that could be lost.
+    fn begin_and_merge(&mut self) -> Result<(), Failure> {
+        let events = self.session.written();
+        self.begin()?;
+        let Err(failure) = self.session.merge(&self.connection, &mut self.merger, events) else {
+            return Ok(());
+        };
+        tracing::warn!(error = %failure.error, "the index of streams could not be merged; it is tried again later");
+        self.roll_back();
+        self.merger.failed();
+        self.begin()
     }
 
     fn notice_others(&mut self) -> Result<(), Failure> {
@@ -227,6 +245,10 @@ impl Writer {
             Ok(answer)
         });
         if decided.is_err() {
+            if self.connection.is_autocommit() {
+                // SQLite has taken back everything, as it does when the disk is full.
+                return decided;
+            }
             self.connection.prepare_cached("ROLLBACK TO one")?.execute([])?;
             self.session.unwrite(before);
             self.session.reload(&self.connection)?;
@@ -237,14 +259,11 @@ impl Writer {
 
     /// Flushes and answers.
     fn finish(&mut self, done: Vec<Done>) {
-        if let Err(failure) = self.session.merge(&self.connection, &mut self.merger) {
-            self.roll_back();
-            return done.into_iter().for_each(|d| d.fail(&failure.error));
-        }
         if let Err(e) = self.commit() {
             let unknown = error::commit_may_have_happened(&e);
             let failure = error::map("committing to the SQLite database", &e);
             self.roll_back();
+            self.checkpointer.make_room(&self.connection);
             return done
                 .into_iter()
                 .for_each(|d| if unknown { d.unknown(&failure) } else { d.fail(&failure) });
@@ -325,9 +344,10 @@ impl Done {
 
     fn fail(self, error: &StoreError) {
         match self {
-            // A refusal stands whether or not the others were written.
-            Self::Apply(reply, result @ Err(_)) => drop(reply.send(result)),
-            Self::Apply(reply, Ok(_)) => drop(reply.send(Err(ApplyError::not_applied(error.clone())))),
+            // What was applied by an earlier group stays applied. A refusal does not stand: it may have been decided
+            // on neighbours that were taken back.
+            Self::Apply(reply, Ok(receipt)) if receipt.repeated => drop(reply.send(Ok(receipt))),
+            Self::Apply(reply, _) => drop(reply.send(Err(ApplyError::not_applied(error.clone())))),
             Self::Claim(reply, _) => drop(reply.send(Err(error.clone()))),
             Self::Sweep(reply, _) => drop(reply.send(Err(error.clone()))),
         }
@@ -335,7 +355,9 @@ impl Done {
 
     fn unknown(self, error: &StoreError) {
         match self {
-            Self::Apply(reply, Ok(_)) => drop(reply.send(Err(ApplyError::unknown(error.clone(), None)))),
+            Self::Apply(reply, Ok(receipt)) if !receipt.repeated => {
+                drop(reply.send(Err(ApplyError::unknown(error.clone(), None))));
+            }
             other => other.fail(error),
         }
     }
@@ -344,7 +366,7 @@ impl Done {
 fn refuse_all(jobs: Vec<Job>, error: &StoreError) {
     for job in jobs {
         match job {
-            Job::Apply(_, reply) => drop(reply.send(Err(ApplyError::not_applied(error.clone())))),
+            Job::Apply(batch, reply) => drop(reply.send(Err(not_decided(error.clone(), batch.id())))),
             Job::Claim(_, reply) => drop(reply.send(Err(error.clone()))),
             Job::Sweep(_, reply) => drop(reply.send(Err(error.clone()))),
         }
