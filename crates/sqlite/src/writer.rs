@@ -344,9 +344,11 @@ impl Done {
 
     fn fail(self, error: &StoreError) {
         match self {
-            // What was applied by an earlier group stays applied. A refusal does not stand: it may have been decided
-            // on neighbours that were taken back.
-            Self::Apply(reply, Ok(receipt)) if receipt.repeated => drop(reply.send(Ok(receipt))),
+            // Neither a refusal nor a repetition stands: both may have been decided on neighbours that were taken back.
+            // What is repeated may have been applied long ago, though.
+            Self::Apply(reply, Ok(receipt)) if receipt.repeated => {
+                drop(reply.send(Err(ApplyError::unknown(error.clone(), None))));
+            }
             Self::Apply(reply, _) => drop(reply.send(Err(ApplyError::not_applied(error.clone())))),
             Self::Claim(reply, _) => drop(reply.send(Err(error.clone()))),
             Self::Sweep(reply, _) => drop(reply.send(Err(error.clone()))),
@@ -355,9 +357,7 @@ impl Done {
 
     fn unknown(self, error: &StoreError) {
         match self {
-            Self::Apply(reply, Ok(receipt)) if !receipt.repeated => {
-                drop(reply.send(Err(ApplyError::unknown(error.clone(), None))));
-            }
+            Self::Apply(reply, Ok(_)) => drop(reply.send(Err(ApplyError::unknown(error.clone(), None)))),
             other => other.fail(error),
         }
     }

@@ -103,6 +103,64 @@ async fn a_full_device_refuses_and_loses_nothing() {
     assert_eq!(open.filter(|path| path.starts_with(device.0.path())).count(), 0);
 }
 
+/// The log of a small store is short, so that it does not fill a small device by itself.
+#[tokio::test]
+async fn a_document_that_is_rewritten_does_not_fill_a_small_device() {
+    let Some(device) = SmallDevice::mount("6m") else { return };
+    let store = SqliteStore::open(device.0.path().join("a.db"), Options::default()).await.unwrap();
+    let value = Payload::of(&"x".repeat(5_000)).unwrap();
+    for _ in 0..3_000 {
+        store.apply(Batch::new().put(&Key::single("d").unwrap(), Expect::Any, value.clone())).await.unwrap();
+    }
+}
+
+/// When a group cannot be committed, nobody in it is told of a state that never was.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_decided_on_neighbours_falls_with_them() {
+    let Some(device) = SmallDevice::mount("3m") else { return };
+    let path = device.0.path().join("a.db");
+    let store = SqliteStore::open(&path, Options::default()).await.unwrap();
+    let (huge, s) = (Key::single("huge").unwrap(), Key::single("s").unwrap());
+    let event = || NewEvent::new(EventType::new("E").unwrap(), Payload::null());
+    let first = event();
+    let too_much = Payload::of(&"x".repeat(3 << 20)).unwrap();
+    let winner = Batch::new().put(&huge, Expect::Absent, too_much).append(&s, Expect::Any, [first.clone()]);
+    let loser = Batch::new().put(&huge, Expect::Absent, Payload::null());
+    let repetition = Batch::new().append(&s, Expect::Absent, [first]);
+    // While another connection holds the database, all of them queue up and become one group.
+    let other = tidelock_sqlite::rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let nothing = store.apply(Batch::new().guard_document(&huge, Expect::Any));
+    let release = async { other.execute_batch("ROLLBACK").unwrap() };
+    let (_, won, lost, repeated, ()) =
+        tokio::join!(nothing, store.apply(winner), store.apply(loser), store.apply(repetition), release);
+    assert_eq!(won.unwrap_err().code().as_str(), "TL0302");
+    let there = (store.document(&huge).await.unwrap().is_some(), store.stream(&s).await.unwrap().is_some());
+    assert_eq!(there, (lost.is_ok(), repeated.is_ok()), "{lost:?} {repeated:?}");
+    if let Err(error) = lost {
+        assert!(error.refusal().is_none(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn one_batch_that_does_not_fit_keeps_nobody_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let small = Options { max_bytes: Some(1024 * 1024), ..Options::default() };
+    let store = SqliteStore::open(&path, small).await.unwrap();
+    let other = tidelock_sqlite::rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let put = |name: &str, size: usize| {
+        let value = Payload::of(&"x".repeat(size)).unwrap();
+        store.apply(Batch::new().put(&Key::single(name).unwrap(), Expect::Absent, value))
+    };
+    let release = async { other.execute_batch("ROLLBACK").unwrap() };
+    let (before, large, after, ()) = tokio::join!(put("a", 10), put("b", 3 << 20), put("c", 10), release);
+    assert_eq!(large.unwrap_err().code().as_str(), "TL0302");
+    before.unwrap();
+    after.unwrap();
+}
+
 #[tokio::test]
 async fn a_damaged_file_is_reported_as_damaged() {
     let directory = tempfile::tempdir().unwrap();

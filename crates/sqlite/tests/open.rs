@@ -140,6 +140,72 @@ async fn durability_is_what_was_asked_for_or_nothing_opens() {
     assert_eq!(store.info().await.unwrap().durability, Durability::Relaxed);
 }
 
+/// An operation that was applied is not called unapplied because the file is busy just now.
+#[tokio::test]
+async fn s11_an_id_that_could_not_be_looked_up_is_unknown() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let short = Options { busy_timeout: std::time::Duration::from_millis(20), ..Options::default() };
+    let store = SqliteStore::open(&path, short).await.unwrap();
+    let id = tidelock_core::id::OpId::new();
+    let put = Batch::new().put(&Key::single("k").unwrap(), Expect::Absent, Payload::null()).op_id(id);
+    store.apply(put.clone()).await.unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = store.apply(put.clone()).await.unwrap_err();
+    assert_eq!(error.outcome(), tidelock_core::error::Outcome::Unknown(Some(id)));
+    other.execute_batch("ROLLBACK").unwrap();
+    assert!(store.apply(put).await.unwrap().repeated);
+}
+
+#[tokio::test]
+async fn a_failed_open_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    SqliteStore::open(&path, Options::default()).await.unwrap().close().await;
+    let db = Connection::open(&path).unwrap();
+    db.execute("DELETE FROM tidelock_counters WHERE name = 'indexed'", []).unwrap();
+    drop(db);
+    let open_files = || {
+        let links =
+            std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fd.ok()?.path().read_link().ok());
+        links.filter(|link| link.starts_with(directory.path())).count()
+    };
+    for _ in 0..5 {
+        assert_eq!(refused(&path, Options::default()).await.kind, StoreErrorKind::Bug);
+    }
+    // The threads close their files on their way out.
+    while open_files() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn numbers_without_measure_are_cut_to_size() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options {
+        busy_timeout: std::time::Duration::MAX,
+        queue: usize::MAX,
+        readers: 0,
+        unindexed: 0,
+        ..Options::default()
+    };
+    let store = SqliteStore::open(directory.path().join("a.db"), options).await.unwrap();
+    let key = Key::single("k").unwrap();
+    store.apply(Batch::new().put(&key, Expect::Any, Payload::null())).await.unwrap();
+    assert!(store.document(&key).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn everybody_who_closes_waits_for_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path().join("a.db"), Options::default()).await.unwrap();
+    let key = Key::single("k").unwrap();
+    let late = store.apply(Batch::new().put(&key, Expect::Any, Payload::null()));
+    let (applied, (), ()) = tokio::join!(late, store.close(), store.close());
+    applied.unwrap();
+}
+
 #[tokio::test]
 async fn a_closed_store_says_so() {
     let directory = tempfile::tempdir().unwrap();

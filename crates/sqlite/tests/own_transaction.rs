@@ -1,0 +1,119 @@
+//! A batch inside the caller's own transaction: together with the caller's tables, or not at all.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use tidelock_core::clock::{Clock as _, SystemClock};
+use tidelock_core::error::Explain as _;
+use tidelock_core::id::{EventType, StreamVersion};
+use tidelock_core::key::Key;
+use tidelock_core::payload::Payload;
+use tidelock_core::store::{
+    Batch, Expect, NewEvent, NewWork, Operation, Pattern, Selection, Store as _, StreamQuery, WorkFilter,
+};
+use tidelock_sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
+use tidelock_sqlite::{Options, SqliteStore, apply_in};
+
+struct Shop {
+    store: SqliteStore,
+    mine: Connection,
+    _directory: tempfile::TempDir,
+}
+
+impl Shop {
+    async fn open() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("shop.db");
+        let options = Options { shared: true, ..Options::default() };
+        let store = SqliteStore::open(&path, options).await.unwrap();
+        let mine = Connection::open(&path).unwrap();
+        mine.execute_batch("CREATE TABLE invoices (total INTEGER)").unwrap();
+        Self { store, mine, _directory: directory }
+    }
+
+    fn begin(&mut self) -> Transaction<'_> {
+        self.mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap()
+    }
+
+    fn invoices(&self) -> i64 {
+        self.mine.query_row("SELECT count(*) FROM invoices", [], |row| row.get(0)).unwrap()
+    }
+}
+
+fn apply(tx: &Transaction<'_>, batch: &Batch) -> Result<(), String> {
+    let applied = apply_in(tx, batch, SystemClock::default().now());
+    applied.map(drop).map_err(|e| e.code().to_string())
+}
+
+fn append(n: u64) -> Batch {
+    let event = NewEvent::new(EventType::new("Sold").unwrap(), Payload::of(&n).unwrap());
+    let expect = n.checked_sub(1).map_or(Expect::Absent, |v| Expect::Exact(StreamVersion(v)));
+    Batch::new().append(&Key::single("sales").unwrap(), expect, [event])
+}
+
+#[tokio::test]
+async fn both_commit_or_neither_does() {
+    let mut shop = Shop::open().await;
+    for commit in [false, true] {
+        let tx = shop.begin();
+        tx.execute("INSERT INTO invoices VALUES (1)", []).unwrap();
+        apply(&tx, &append(0)).unwrap();
+        apply(&tx, &append(1)).unwrap();
+        if commit {
+            tx.commit().unwrap()
+        } else {
+            tx.rollback().unwrap()
+        }
+        let sales =
+            shop.store.read_stream(StreamQuery::forward(&Key::single("sales").unwrap(), 9)).await.unwrap();
+        let expected = if commit { (1, 2) } else { (0, 0) };
+        assert_eq!((shop.invoices(), sales.events.len()), expected);
+    }
+    // The store goes on from there.
+    shop.store.apply(append(2)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_batch_leaves_the_transaction_as_it_was() {
+    let mut shop = Shop::open().await;
+    let tx = shop.begin();
+    tx.execute("INSERT INTO invoices VALUES (1)", []).unwrap();
+    let half = Batch::new().put(&Key::single("d").unwrap(), Expect::Absent, Payload::null()).and(append(5));
+    assert_eq!(apply(&tx, &half), Err("TL0201".to_owned()));
+    apply(&tx, &append(0)).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(shop.invoices(), 1);
+    assert!(shop.store.document(&Key::single("d").unwrap()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn filters_work_there_too() {
+    let mut shop = Shop::open().await;
+    let row = NewWork::once(Key::single("w").unwrap(), "lane".parse().unwrap());
+    shop.store.apply(Batch::new().enqueue(row)).await.unwrap();
+    let all = WorkFilter { pattern: Some(Pattern::new("^w").unwrap()), ..WorkFilter::default() };
+    let tx = shop.begin();
+    apply(&tx, &Batch::new().operate(Selection::Filter(all), Operation::Remove)).unwrap();
+    tx.commit().unwrap();
+    assert!(shop.store.work(&Key::single("w").unwrap()).await.unwrap().is_none());
+}
+
+/// A program that writes in its own transactions only: the index of streams follows all the same.
+#[tokio::test]
+async fn the_tail_stays_short_without_a_writer() {
+    let mut shop = Shop::open().await;
+    let event = || NewEvent::new(EventType::new("E").unwrap(), Payload::null());
+    for _ in 0..5 {
+        let tx = shop.begin();
+        let many: Vec<NewEvent> = (0..9_000).map(|_| event()).collect();
+        apply(&tx, &Batch::new().append(&Key::single("s").unwrap(), Expect::Any, many)).unwrap();
+        tx.commit().unwrap();
+    }
+    let waiting: i64 = shop
+        .mine
+        .query_row(
+            "SELECT max(position) - (SELECT value FROM tidelock_counters WHERE name = 'indexed') FROM tidelock_events",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert!(waiting < 30_000, "{waiting} events wait for their place in the index");
+}
