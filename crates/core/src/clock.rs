@@ -6,8 +6,9 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// An instant: microseconds since the Unix epoch, UTC.
@@ -109,10 +110,37 @@ pub trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock. It never goes back within one value of this type, even when the machine's does.
+/// The machine's clock. It never goes back within one value of this type, even when the machine's does: it then goes
+/// on at its pace from where it was, so that leases still end and work still becomes due.
 #[derive(Debug, Default)]
 pub struct SystemClock {
-    latest: AtomicI64,
+    last: Mutex<Option<Reading>>,
+}
+
+/// What a clock showed last, and what it goes on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reading {
+    shown: Timestamp,
+    /// The machine's clock when it was last believed. Time is added to this one rather than to what was shown,
+    /// because readings less than a microsecond apart would otherwise never add up.
+    wall: Timestamp,
+    /// When that was.
+    since: Instant,
+}
+
+impl Reading {
+    fn first(wall: Timestamp, at: Instant) -> Self {
+        Self { shown: wall, wall, since: at }
+    }
+
+    /// The reading that follows, when the machine's clock shows `wall` at the moment `at`.
+    fn next(self, wall: Timestamp, at: Instant) -> Self {
+        if wall >= self.shown {
+            return Self::first(wall, at);
+        }
+        let onward = self.wall.after(at.saturating_duration_since(self.since));
+        Self { shown: onward.max(self.shown), ..self }
+    }
 }
 
 impl SystemClock {
@@ -125,10 +153,12 @@ impl SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
-        let before = self.latest.fetch_max(wall, Ordering::AcqRel);
-        Timestamp(wall.max(before))
+        let mut last = self.last.lock();
+        let wall = Timestamp::EPOCH.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let at = Instant::now();
+        let reading = last.map_or_else(|| Reading::first(wall, at), |last| last.next(wall, at));
+        *last = Some(reading);
+        reading.shown
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{error, open};
 /// The longest log, in pages, before a background pass begins: 16 MiB.
 const MOST_PAGES: i32 = 4096;
 /// The shortest: while the database is small, so is its log, and a small device is not filled by it.
-const FEWEST_PAGES: i32 = 256;
+const FEWEST_PAGES: i32 = 512;
 /// When the log could not start over, another try is made after so many more pages, or a quarter of its length.
 const AGAIN_PAGES: i32 = 512;
 /// How long the writer waits for readers to finish before it lets the log grow instead.

@@ -10,7 +10,7 @@ use crate::error::Failure;
 use crate::tail::{Place, Tail};
 
 /// The smallest slice. Larger groups write larger ones, so that a merge always ends before the next is due.
-const SLICE: usize = 16;
+const SLICE: usize = 4;
 
 /// After a failure, a full disk most likely, merging waits for so many groups.
 const PAUSE: u32 = 1_000;

@@ -1,4 +1,4 @@
-//! Instants read like dates, and the manual clock moves as it is told.
+//! Instants read like dates, the manual clock moves as it is told, and the machine's never goes back or stands still.
 
 use super::*;
 
@@ -50,4 +50,37 @@ fn an_instant_has_come_when_the_clock_shows_it() {
     assert!(soon.has_come(clock.now()));
     assert_eq!(Timestamp::from_micros(i64::MAX).after(Duration::MAX), Timestamp::from_micros(i64::MAX));
     assert_eq!(Timestamp::EPOCH.since(soon), Duration::ZERO);
+}
+
+#[test]
+fn when_the_machine_s_clock_goes_back_time_goes_on() {
+    let (start, micros) = (Instant::now(), Duration::from_micros);
+    let mut reading = Reading::first(Timestamp(1_000), start);
+    let mut show = |wall: i64, nanos: u64| {
+        reading = reading.next(Timestamp(wall), start + Duration::from_nanos(nanos));
+        reading.shown.as_micros()
+    };
+    assert_eq!(show(1_010, 10_000), 1_010, "the machine's clock is believed while it goes forward");
+    assert_eq!(show(10, 20_000), 1_020, "it went back by a millisecond; ten microseconds are gone");
+    assert_eq!(show(20, 30_000), 1_030);
+    assert_eq!(show(20, 25_000), 1_030, "never back, whatever is read");
+    // Readings closer than a microsecond still add up.
+    let close: Vec<i64> = (1..=40).map(|i| show(20, 30_000 + i * 100)).collect();
+    assert!(close.is_sorted() && close.last() == Some(&1_034), "{close:?}");
+    assert_eq!(show(1_500, 40_000), 1_500, "it has caught up, and is believed again");
+    assert_eq!(
+        Reading::first(Timestamp(5), start).next(Timestamp(0), start + micros(7)).shown,
+        Timestamp(12)
+    );
+}
+
+#[test]
+fn the_system_clock_goes_forward() {
+    let clock = SystemClock::default();
+    let ahead = clock.now().after(Duration::from_secs(3600));
+    *clock.last.lock() = Some(Reading::first(ahead, Instant::now()));
+    std::thread::sleep(Duration::from_millis(2));
+    let (first, second) = (clock.now(), clock.now());
+    assert!(first >= ahead.after(Duration::from_millis(2)) && second >= first);
+    assert!(first.since(ahead) < Duration::from_secs(600), "at the machine's pace");
 }

@@ -9,7 +9,7 @@ use crate::id::{Fence, Lane, Owner, Priority};
 use crate::key::Key;
 use std::time::Duration;
 
-/// Every fourth row of a claim goes by age alone, so that urgent work cannot starve the rest.
+/// About every fourth row goes by age alone, so that urgent work cannot starve the rest.
 const BY_AGE_ONE_IN: usize = 4;
 
 /// A row that may be had.
@@ -28,7 +28,9 @@ pub struct Candidate {
 /// Picks at most `limit` of the candidates: a share by age, the rest by urgency and then age.
 ///
 /// The candidates must hold, for each lane and level of urgency, at least the `limit` oldest. `turn` is the highest
-/// fence so far; it makes small claims take their turn by age, too.
+/// fence so far. A claim of four or more gives a quarter of its rows to the oldest. A smaller one gives one row to
+/// the oldest when any of the fences that it may hand out, `turn + 1` to `turn + limit`, is picked by a hash: one in
+/// four is, without any pattern, so that no rhythm of claims misses them all. Every backend picks the same.
 #[must_use]
 pub fn choose(mut candidates: Vec<Candidate>, limit: usize, turn: Fence) -> Vec<Key> {
     let aged = share_by_age(limit, turn);
@@ -42,9 +44,19 @@ pub fn choose(mut candidates: Vec<Candidate>, limit: usize, turn: Fence) -> Vec<
 }
 
 fn share_by_age(limit: usize, turn: Fence) -> usize {
-    let whole = limit / BY_AGE_ONE_IN;
-    let due_turn = usize::from(turn.0.is_multiple_of(BY_AGE_ONE_IN as u64));
-    whole.max(due_turn).min(limit)
+    if limit >= BY_AGE_ONE_IN {
+        return limit / BY_AGE_ONE_IN;
+    }
+    let by_age = |fence: u64| mixed(fence).is_multiple_of(BY_AGE_ONE_IN as u64);
+    usize::from((1..=limit as u64).any(|i| by_age(turn.0.saturating_add(i))))
+}
+
+/// The finaliser of splitmix64: neighbouring numbers come out unrelated.
+fn mixed(number: u64) -> u64 {
+    let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 /// Why a row that was asked for by name was not granted.

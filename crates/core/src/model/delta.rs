@@ -75,6 +75,21 @@ impl Delta {
     }
 }
 
+impl Delta {
+    /// How many steps the path takes.
+    pub(super) fn steps(&self) -> usize {
+        self.path().matches('/').count()
+    }
+
+    /// The value that it brings, if it is one of any shape.
+    pub(super) fn value(&self) -> Option<&Value> {
+        match self {
+            Self::Push { value, .. } | Self::Set { value, .. } => Some(value),
+            Self::Inc { .. } | Self::Remove { .. } => None,
+        }
+    }
+}
+
 /// Why a delta does not fit the value that it meets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
@@ -136,13 +151,17 @@ pub fn apply(root: &mut Value, delta: &Delta) -> Result<(), Misfit> {
 
 /// Whole numbers stay whole; a sum that does not fit is refused rather than rounded.
 fn add(a: &Number, b: &Number) -> Option<Number> {
-    if let (Some(a), Some(b)) = (a.as_i64(), b.as_i64()) {
-        return a.checked_add(b).map(Number::from);
-    }
-    if let (Some(a), Some(b)) = (a.as_u64(), b.as_u64()) {
-        return a.checked_add(b).map(Number::from);
-    }
-    Number::from_f64(a.as_f64()? + b.as_f64()?)
+    let (Some(whole_a), Some(whole_b)) = (whole(a), whole(b)) else {
+        return Number::from_f64(a.as_f64()? + b.as_f64()?);
+    };
+    let sum = whole_a.checked_add(whole_b)?;
+    let signed = i64::try_from(sum).map(Number::from);
+    signed.or_else(|_| u64::try_from(sum).map(Number::from)).ok()
+}
+
+/// Wide enough for the sum of any two whole numbers that JSON values hold.
+fn whole(number: &Number) -> Option<i128> {
+    number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
 }
 
 fn tokens(path: &str) -> Result<Vec<String>, Misfit> {
@@ -192,6 +211,8 @@ fn remove(root: &mut Value, path: &str) -> Result<(), Misfit> {
                 Some(next) => next,
                 None => return Ok(()),
             },
+            // Nothing is there to be removed, and a removal must not create the way to it.
+            Value::Null => return Ok(()),
             other => step(other, &token)?,
         };
     }

@@ -5,14 +5,18 @@ use serde_json::Value;
 use super::batch::{Expect, Missing};
 use super::commit::Step;
 use super::delta::{self, Delta};
+use super::limits::{MERGE_DEPTH, PAYLOAD_BYTES, within};
+use super::measure::Measure;
 use super::receipt::Written;
 use super::refusal::{DocumentFound, Refusal};
 use super::rows::{Document, DocumentRow};
 use crate::clock::Due;
-use crate::error::InvalidInput;
 use crate::id::DocVersion;
 use crate::key::Key;
-use crate::payload::Payload;
+use crate::payload::{Payload, numbers};
+
+/// As much of a number as a message shows.
+const SHOWN_DIGITS: usize = 80;
 
 /// Whether the document is as expected.
 pub(super) fn check(step: &Step<'_>, key: &Key, expect: Expect<DocVersion>) -> Result<(), Refusal> {
@@ -89,25 +93,32 @@ pub(super) fn merge(step: Step<'_>, key: &Key, deltas: &[Delta], missing: &Missi
         (None, Missing::Create(initial)) => (initial, None),
         (None, Missing::Refuse) => return Err(Refusal::NotFound { index, key: key.clone() }),
     };
-    let mut merged: Value = value.parse()?;
-    for delta in deltas {
-        delta::apply(&mut merged, delta).map_err(|misfit| Refusal::Delta {
-            index,
-            key: key.clone(),
-            path: delta.path().to_owned(),
-            needed: misfit.needed,
-            found: misfit.found,
-        })?;
-    }
+    let merged = merged(index, key, value, deltas)?;
     let value = Payload::of(&merged)?;
-    let limit = super::limits::PAYLOAD_BYTES;
-    if value.len() > limit {
-        let (what, subject) = ("the merged payload length in bytes", key.to_string());
-        return Err(InvalidInput::Limit { what, subject, found: value.len(), limit }.into());
-    }
+    within("the merged payload length in bytes", key, value.len(), PAYLOAD_BYTES)?;
     let version = next_version(&step, key);
     let row = DocumentRow { version, value: Some(value.clone()), updated_at: step.now, expires_at };
     step.facts.set_document(key, row);
     step.receipt.documents.push(Written { key: key.clone(), version, value: Some(value) });
     Ok(())
+}
+
+/// The value after all deltas. It can be written as text and read again without any loss.
+fn merged(index: usize, key: &Key, value: &Payload, deltas: &[Delta]) -> Result<Value, Refusal> {
+    let refuse = |path: &str, needed, found| {
+        let (key, path) = (key.clone(), path.to_owned());
+        Refusal::Delta { index, key, path, needed, found }
+    };
+    if let Some(wide) = numbers::first_wide(value.as_str()) {
+        // Parsing would round it, although no delta may have asked for it to change.
+        let found = wide.chars().take(SHOWN_DIGITS).collect();
+        return Err(refuse("", "whole numbers of at most 64 bits", found));
+    }
+    let mut merged: Value = value.parse()?;
+    for delta in deltas {
+        delta::apply(&mut merged, delta)
+            .map_err(|misfit| refuse(delta.path(), misfit.needed, misfit.found))?;
+    }
+    within("the nesting depth", key, Measure::of(&merged).depth, MERGE_DEPTH)?;
+    Ok(merged)
 }

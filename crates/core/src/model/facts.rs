@@ -77,6 +77,13 @@ impl Footprint {
     }
 }
 
+/// About what a slot takes beside its texts: the row itself and its place in the map.
+const SLOT_BYTES: usize = 200;
+
+fn key_bytes(key: &Key) -> usize {
+    key.canonical().len()
+}
+
 /// What a slot held before it was changed.
 enum Before {
     Stream(Key, Option<StreamRow>),
@@ -125,7 +132,7 @@ pub struct Facts {
     pub counters: Counters,
     undo: Vec<Before>,
     added: Vec<Event>,
-    /// Bytes of payloads that were put into slots since the last [`Facts::forget`].
+    /// Bytes that were put into slots since the last [`Facts::forget`].
     weight: usize,
 }
 
@@ -148,7 +155,7 @@ impl Facts {
         self.streams.len() + self.documents.len() + self.work.len() + self.events_by_id.len()
     }
 
-    /// Roughly how many bytes of payloads the slots hold: what was put into them since they were last forgotten.
+    /// Roughly how many bytes the slots hold: what was put into them since they were last forgotten.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.weight
@@ -190,17 +197,20 @@ impl Facts {
 
     /// Fills a stream's slot with what the store holds.
     pub fn load_stream(&mut self, key: Key, row: Option<StreamRow>) {
+        self.weigh_slot(&key, self.streams.contains_key(&key));
         self.streams.insert(key, row);
     }
 
     /// Fills a document's slot with what the store holds.
     pub fn load_document(&mut self, key: Key, row: Option<DocumentRow>) {
+        self.weigh_slot(&key, self.documents.contains_key(&key));
         self.weigh_document(row.as_ref());
         self.documents.insert(key, row);
     }
 
     /// Fills a work row's slot with what the store holds.
     pub fn load_work(&mut self, key: Key, row: Option<WorkRow>) {
+        self.weigh_slot(&key, self.work.contains_key(&key));
         self.weigh_work(row.as_ref());
         self.work.insert(key, row.map(Box::new));
     }
@@ -237,17 +247,20 @@ impl Facts {
     }
 
     pub(super) fn set_stream(&mut self, key: &Key, row: StreamRow) {
+        self.weigh_slot(key, self.streams.contains_key(key));
         let before = self.streams.insert(key.clone(), Some(row)).flatten();
         self.undo.push(Before::Stream(key.clone(), before));
     }
 
     pub(super) fn set_document(&mut self, key: &Key, row: DocumentRow) {
+        self.weigh_slot(key, self.documents.contains_key(key));
         self.weigh_document(Some(&row));
         let before = self.documents.insert(key.clone(), Some(row)).flatten();
         self.undo.push(Before::Document(key.clone(), before));
     }
 
     pub(super) fn set_work(&mut self, key: &Key, row: Option<WorkRow>) {
+        self.weigh_slot(key, self.work.contains_key(key));
         self.weigh_work(row.as_ref());
         let before = self.work.insert(key.clone(), row.map(Box::new)).flatten();
         self.undo.push(Before::Work(key.clone(), before));
@@ -259,7 +272,18 @@ impl Facts {
     }
 
     fn weigh_work(&mut self, row: Option<&WorkRow>) {
-        self.weight = self.weight.saturating_add(row.map_or(0, |row| row.payload.len()));
+        let Some(row) = row else { return };
+        let texts = [row.last_error.as_deref(), row.blocked.as_ref().map(|b| b.reason.as_str())];
+        let texts: usize = texts.into_iter().flatten().map(str::len).sum();
+        let follow = row.follow.as_ref().map_or(0, key_bytes);
+        self.weight = self.weight.saturating_add(row.payload.len() + texts + follow);
+    }
+
+    /// A slot weighs something even when it is empty, but only once however often its row changes.
+    fn weigh_slot(&mut self, key: &Key, filled: bool) {
+        if !filled {
+            self.weight = self.weight.saturating_add(SLOT_BYTES + key_bytes(key));
+        }
     }
 
     pub(super) fn add_event(&mut self, event: Event) {

@@ -2,10 +2,14 @@
 
 use foldhash::{HashSet, HashSetExt as _};
 
-use super::batch::{Batch, Effect, Missing, NewEvent};
+use super::batch::{Batch, Effect, Missing, NewEvent, Selection};
+use super::delta::Delta;
+use super::measure::Measure;
 use super::refusal::Refusal;
 use crate::error::InvalidInput;
-use crate::id::StreamVersion;
+use crate::id::{Position, StreamVersion};
+use crate::key::Key;
+use crate::payload::Payload;
 
 /// The largest payload, in bytes.
 pub const PAYLOAD_BYTES: usize = 4 * 1024 * 1024;
@@ -13,22 +17,31 @@ pub const PAYLOAD_BYTES: usize = 4 * 1024 * 1024;
 pub const BATCH_EFFECTS: usize = 10_000;
 /// The most events in one batch.
 pub const BATCH_EVENTS: usize = 10_000;
-/// The largest batch: the sum of its payloads, in bytes.
+/// The largest batch: the sum of its payloads and deltas, in bytes.
 pub const BATCH_BYTES: usize = 64 * 1024 * 1024;
 /// The most rows that one page of a read returns.
 pub const PAGE_ROWS: usize = 10_000;
 /// The most rows that one claim returns.
 pub const CLAIM_ROWS: usize = 1_000;
-/// The most rows that a filter may select for an operator's verb.
+/// The most events that come with all grants of one claim together: its rows times its events per grant.
+pub const CLAIM_EVENTS: usize = 10_000;
+/// The longest correlation of an event, in bytes.
+pub const CORRELATION_BYTES: usize = 1_024;
+/// The most steps in the path of a delta.
+pub const PATH_STEPS: usize = 64;
+/// The deepest value of a delta, and the deepest document that a merge may leave: arrays and objects inside each
+/// other. Some parsers give up a little beyond that.
+pub const MERGE_DEPTH: usize = 100;
+/// The most rows that an operator's verb may mean, by name or by a filter.
 pub const OPERATE_ROWS: usize = 100_000;
 /// The longest error or reason that is kept with a work row, in bytes. Longer ones are cut.
 pub const ERROR_BYTES: usize = 8 * 1024;
 
 impl Batch {
-    /// The size of the batch as limits count it: the sum of its payloads, in bytes.
+    /// The size of the batch as limits count it: the sum of its payloads and, roughly, of its deltas, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.effects.iter().map(effect_bytes).sum()
+        self.effects.iter().map(effect_bytes).fold(0, usize::saturating_add)
     }
 
     /// Checks the batch against every limit.
@@ -40,36 +53,73 @@ impl Batch {
         let whole = "the batch";
         within("the number of effects", whole, self.effects.len(), BATCH_EFFECTS)?;
         let mut ids = HashSet::new();
-        let mut bytes = 0;
         for (index, effect) in self.effects.iter().enumerate() {
-            bytes += effect_bytes(effect);
-            match effect {
-                Effect::Append { stream, events, .. } => {
-                    for event in events {
-                        payload(&stream, &event.payload)?;
-                        payload(&stream, &event.meta)?;
-                        if !ids.insert(event.id) {
-                            return Err(twice(index, event, stream));
-                        }
+            check_effect(effect)?;
+            if let Effect::Append { stream, events, .. } = effect {
+                for event in events {
+                    if !ids.insert(event.id) {
+                        return Err(twice(index, event, stream));
                     }
                 }
-                Effect::Put { key, value, .. } => payload(key, value)?,
-                Effect::Merge { key, missing: Missing::Create(initial), .. } => payload(key, initial)?,
-                Effect::Enqueue(work) => {
-                    if let Some(value) = &work.payload {
-                        payload(&work.key, value)?;
-                    }
-                }
-                _ => {}
             }
         }
         within("the number of events", whole, ids.len(), BATCH_EVENTS)?;
-        within("the size in bytes", whole, bytes, BATCH_BYTES)?;
+        within("the size in bytes", whole, self.bytes(), BATCH_BYTES)?;
         Ok(())
     }
 }
 
-fn twice(index: usize, event: &NewEvent, stream: &crate::key::Key) -> Refusal {
+/// Checks what can be said about one effect by itself.
+fn check_effect(effect: &Effect) -> Result<(), InvalidInput> {
+    match effect {
+        Effect::Append { stream, events, .. } => {
+            events.iter().try_for_each(|event| check_event(stream, event))
+        }
+        Effect::Put { key, value, .. } => payload(key, value),
+        Effect::Merge { key, deltas, missing } => check_merge(key, deltas, missing),
+        Effect::Enqueue(work) => {
+            work.payload.as_ref().map_or(Ok(()), |value| payload(&work.key, value))?;
+            work.position.map_or(Ok(()), check_position)
+        }
+        Effect::Advance { position, .. } => check_position(*position),
+        Effect::Operate { selection: Selection::Keys(keys), .. } => {
+            within("the number of keys", "a selection", keys.len(), OPERATE_ROWS)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_event(stream: &Key, event: &NewEvent) -> Result<(), InvalidInput> {
+    payload(stream, &event.payload)?;
+    payload(stream, &event.meta)?;
+    let length = event.correlation.as_ref().map_or(0, String::len);
+    within("the length in bytes of a correlation", stream, length, CORRELATION_BYTES)
+}
+
+/// Depths are checked before anything walks the values by recursion.
+fn check_merge(key: &Key, deltas: &[Delta], missing: &Missing) -> Result<(), InvalidInput> {
+    if let Missing::Create(initial) = missing {
+        payload(key, initial)?;
+    }
+    within("the number of deltas", key, deltas.len(), BATCH_EFFECTS)?;
+    for delta in deltas {
+        within("the number of steps in a delta's path", key, delta.steps(), PATH_STEPS)?;
+        let depth = delta.value().map_or(0, |value| Measure::of(value).depth);
+        within("the nesting depth of a delta", key, depth, MERGE_DEPTH)?;
+    }
+    Ok(())
+}
+
+/// Databases count in signed numbers of 64 bits.
+fn check_position(position: Position) -> Result<(), InvalidInput> {
+    if i64::try_from(position.0).is_ok() {
+        return Ok(());
+    }
+    let reason = format!("it is above {}", i64::MAX);
+    Err(InvalidInput::name("Position", &position.to_string(), reason))
+}
+
+fn twice(index: usize, event: &NewEvent, stream: &Key) -> Refusal {
     let (id, stream) = (event.id, stream.clone());
     let reason = "two events of this batch have it";
     Refusal::EventIdReused { index, id, stream, version: StreamVersion(0), reason }
@@ -79,13 +129,25 @@ fn effect_bytes(effect: &Effect) -> usize {
     match effect {
         Effect::Append { events, .. } => events.iter().map(|e| e.payload.len() + e.meta.len()).sum(),
         Effect::Put { value, .. } => value.len(),
-        Effect::Enqueue(work) => work.payload.as_ref().map_or(0, crate::payload::Payload::len),
-        Effect::Merge { missing: Missing::Create(initial), .. } => initial.len(),
+        Effect::Enqueue(work) => work.payload.as_ref().map_or(0, Payload::len),
+        Effect::Merge { deltas, missing, .. } => {
+            let initial = match missing {
+                Missing::Create(initial) => initial.len(),
+                Missing::Refuse => 0,
+            };
+            deltas.iter().map(delta_bytes).fold(initial, usize::saturating_add)
+        }
         _ => 0,
     }
 }
 
-fn payload(subject: &impl std::fmt::Display, value: &crate::payload::Payload) -> Result<(), InvalidInput> {
+/// A delta that brings no value counts as the longest number, so that many of them are not free.
+fn delta_bytes(delta: &Delta) -> usize {
+    let value = delta.value().map_or(20, |value| Measure::of(value).bytes);
+    delta.path().len().saturating_add(value)
+}
+
+fn payload(subject: &impl std::fmt::Display, value: &Payload) -> Result<(), InvalidInput> {
     within("the payload length in bytes", subject, value.len(), PAYLOAD_BYTES)
 }
 

@@ -11,6 +11,7 @@ mod document;
 pub mod facts;
 pub mod lease;
 pub mod limits;
+mod measure;
 pub mod pattern;
 pub mod receipt;
 pub mod refusal;

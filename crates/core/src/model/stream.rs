@@ -122,9 +122,9 @@ pub(super) fn repetition(facts: &Facts, batch: &Batch, now: Timestamp) -> Result
     let mut receipt = Receipt { repeated: true, ..Receipt::new(now) };
     for (index, effect) in batch.effects.iter().enumerate() {
         let recorded = match effect {
-            Effect::Append { stream, events, .. } if !events.is_empty() => {
-                same_append(facts, index, stream, events)?
-            }
+            // It left nothing behind, neither in the log nor in the first receipt.
+            Effect::Append { events, .. } if events.is_empty() => continue,
+            Effect::Append { stream, events, .. } => same_append(facts, index, stream, events)?,
             _ => {
                 return Err(first_reused(
                     facts,
@@ -156,8 +156,8 @@ fn same_append(facts: &Facts, index: usize, stream: &Key, events: &[NewEvent]) -
         if there.stream != *stream {
             return Err(refuse("it belongs to another stream"));
         }
-        if there.event_type != event.event_type || there.payload != event.payload {
-            return Err(refuse("it has another type or payload"));
+        if !same_content(there, event) {
+            return Err(refuse("it has another type, payload or note"));
         }
         if found.is_some_and(|(_, last)| there.version != last.version.next()) {
             return Err(refuse("the events stand in another order"));
@@ -177,6 +177,13 @@ fn same_append(facts: &Facts, index: usize, stream: &Key, events: &[NewEvent]) -
             last_position: last.position,
         },
     })
+}
+
+fn same_content(there: &Event, event: &NewEvent) -> bool {
+    there.event_type == event.event_type
+        && there.payload == event.payload
+        && there.meta == event.meta
+        && there.correlation == event.correlation
 }
 
 fn first_reused(facts: &Facts, batch: &Batch, reason: &'static str) -> Refusal {

@@ -3,7 +3,9 @@
 mod claim;
 mod commit;
 mod delta;
+mod facts;
 mod lease;
+mod limits;
 mod pattern;
 mod retry;
 

@@ -18,7 +18,8 @@ pub struct Claim {
     pub owner: Owner,
     /// How long the lease lasts without renewal.
     pub ttl: Duration,
-    /// How many events of the followed stream come with each grant.
+    /// How many events of the followed stream come with each grant. Times the rows they may be at most
+    /// [`limits::CLAIM_EVENTS`].
     pub events: usize,
 }
 
@@ -74,12 +75,17 @@ impl Claim {
     /// Checks the claim against the limits.
     ///
     /// # Errors
-    /// [`InvalidInput::Limit`] when it asks for too many rows or events.
+    /// [`InvalidInput::Limit`] when it asks for too many rows or events, or for too many events in all.
     pub fn validate(&self) -> Result<(), InvalidInput> {
-        if let Pick::Lanes { limit, .. } = &self.pick {
-            limits::within("the number of rows", "a claim", *limit, limits::CLAIM_ROWS)?;
-        }
-        limits::within("the number of events per grant", "a claim", self.events, limits::PAGE_ROWS)
+        let rows = match &self.pick {
+            Pick::Lanes { limit, .. } => *limit,
+            Pick::Named { .. } => 1,
+        };
+        limits::within("the number of rows", "a claim", rows, limits::CLAIM_ROWS)?;
+        limits::within("the number of events per grant", "a claim", self.events, limits::PAGE_ROWS)?;
+        let subject = "a claim (ask for fewer rows, or for fewer events with each)";
+        let events = rows.saturating_mul(self.events);
+        limits::within("the number of rows times events per grant", subject, events, limits::CLAIM_EVENTS)
     }
 }
 

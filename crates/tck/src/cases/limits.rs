@@ -146,6 +146,61 @@ pub async fn t12_a_merge_may_not_outgrow_the_limit(env: &Env) {
     assert_eq!(env.store.doc(&k).await.unwrap().version, DocVersion(1));
 }
 
+/// Deltas that go too deep are refused, by their path, by their value and by what they would leave behind.
+pub async fn t12_a_merge_may_not_go_too_deep(env: &Env) {
+    let k = key("t12-deep");
+    let nested = |depth| (0..depth).fold(json!(1), |inner, _| json!([inner]));
+    env.store.done(Batch::new().put(&k, Expect::Absent, payload(json!({ "n": 1 })))).await;
+    let refused = [
+        (Delta::set("/a".repeat(3_000), 1), 3_000, contract::PATH_STEPS),
+        (Delta::inc("/a".repeat(65), 1), 65, contract::PATH_STEPS),
+        (Delta::push("/list", nested(200)), 200, contract::MERGE_DEPTH),
+        (Delta::set("/a/b", nested(100)), 102, contract::MERGE_DEPTH),
+    ];
+    for (delta, found, limit) in refused {
+        assert_eq!(exceeded(env.other.refused(Batch::new().merge(&k, [delta])).await), (found, limit));
+    }
+    let document = env.store.doc(&k).await.unwrap();
+    assert_eq!((document.version, document.value), (DocVersion(1), payload(json!({ "n": 1 }))));
+    env.other.done(Batch::new().merge(&k, [Delta::set("/a", nested(99))])).await;
+    env.store.done(Batch::new().merge(&k, [Delta::inc("/n", 1)])).await;
+}
+
+/// A merge leaves the numbers that it does not touch as they are: where it cannot, it is refused.
+pub async fn t12_a_merge_rounds_no_number(env: &Env) {
+    let (k, text) = (key("t12-wide"), r#"{"id":123456789012345678901,"n":1}"#);
+    env.store.done(Batch::new().put(&k, Expect::Absent, Payload::from_json(text).unwrap())).await;
+    let refusal = env.other.refused(Batch::new().merge(&k, [Delta::inc("/n", 1)])).await;
+    assert!(
+        matches!(&refusal, Refusal::Delta { found, .. } if found == "123456789012345678901"),
+        "{refusal:?}"
+    );
+    assert_eq!(env.store.doc(&k).await.unwrap().value.as_str(), text);
+    let k = key("t12-whole");
+    env.store.done(Batch::new().put(&k, Expect::Absent, payload(json!({ "n": u64::MAX })))).await;
+    env.other.refused(Batch::new().merge(&k, [Delta::inc("/n", 1)])).await;
+    env.other.done(Batch::new().merge(&k, [Delta::inc("/n", -1)])).await;
+    assert_eq!(env.store.value(&k).await, Some(json!({ "n": u64::MAX - 1 })));
+}
+
+/// Correlations, selections by name and positions have limits, too.
+pub async fn t12_small_things_are_bounded(env: &Env) {
+    let k = key("t12-small");
+    let said = |bytes| NewEvent { correlation: Some("c".repeat(bytes)), ..event("E", 1) };
+    let append = |bytes| Batch::new().append(&k, Expect::Any, [said(bytes)]);
+    env.store.done(append(contract::CORRELATION_BYTES)).await;
+    let over = contract::CORRELATION_BYTES + 1;
+    assert_eq!(exceeded(env.store.refused(append(over)).await), (over, contract::CORRELATION_BYTES));
+    let names = Selection::Keys(vec![k.clone(); contract::OPERATE_ROWS + 1]);
+    let refusal = env.store.refused(Batch::new().operate(names, Operation::Remove)).await;
+    assert_eq!(exceeded(refusal).1, contract::OPERATE_ROWS);
+    let highest = Position(i64::MAX as u64);
+    let from = |position| enqueue(NewWork { position: Some(position), ..standing("t12-small") });
+    assert_eq!(env.store.refused(from(highest.next())).await.code().as_str(), "TL0103");
+    env.store.done(from(highest)).await;
+    assert_eq!(env.other.row(&k).await.position, Some(highest));
+}
+
 /// Pages and claims that ask for too much are refused with the code of a limit.
 pub async fn t12_pages_and_claims_are_bounded(env: &Env) {
     let rows = contract::PAGE_ROWS + 1;
@@ -158,12 +213,14 @@ pub async fn t12_pages_and_claims_are_bounded(env: &Env) {
         env.store.read_stream(StreamQuery::forward(&key("x"), rows)).await.unwrap_err(),
         env.store.claim(claim(contract::CLAIM_ROWS + 1)).await.unwrap_err(),
         env.store.claim(claim(1).with_events(rows)).await.unwrap_err(),
+        env.store.claim(claim(contract::CLAIM_ROWS).with_events(11)).await.unwrap_err(),
     ];
     for error in errors {
         assert_eq!((error.kind, error.code().as_str()), (StoreErrorKind::Invalid, "TL0105"), "{error}");
         assert_eq!((error.retry(), error.outcome()), (Retry::Never, Outcome::NotApplied));
     }
-    env.store.claim(claim(contract::CLAIM_ROWS).with_events(contract::PAGE_ROWS)).await.unwrap();
+    env.store.claim(claim(contract::CLAIM_ROWS).with_events(10)).await.unwrap();
+    env.store.claim(claim(1).with_events(contract::PAGE_ROWS)).await.unwrap();
     env.store.done(enqueue(job("t12-zero"))).await;
     let claimed = env.store.claim(claim(0)).await.unwrap();
     assert_eq!(claimed, Claimed::default(), "nothing was asked for, and something is to be had already");

@@ -121,6 +121,20 @@ pub async fn t10_several_streams_are_recognised_together(env: &Env) {
     assert_eq!(env.other.done(batch()).await, Receipt { repeated: true, ..first });
 }
 
+/// An append of nothing leaves nothing behind, so it does not keep the others from being recognised.
+pub async fn t10_empty_appends_are_passed_over(env: &Env) {
+    let (a, b, list) = (key("t10-full"), key("t10-empty"), events(2));
+    let noted = |e: NewEvent| NewEvent { meta: number(1), correlation: Some("c".to_owned()), ..e };
+    let list: Vec<NewEvent> = list.into_iter().map(noted).collect();
+    let batch = || {
+        let batch = Batch::new().append(&b, Expect::Any, []).append(&a, Expect::Absent, list.clone());
+        batch.append(&b, Expect::Any, [])
+    };
+    let first = env.store.done(batch()).await;
+    assert_eq!(env.other.done(batch()).await, Receipt { repeated: true, ..first });
+    assert_eq!(env.store.history(&a).await.len(), 2);
+}
+
 /// A stretch of an earlier append is recognised, too: the receipt says where it stands.
 pub async fn t10_a_stretch_of_an_append_is_recognised(env: &Env) {
     let (stream, all) = (key("t10-part"), events(5));
@@ -143,6 +157,8 @@ pub async fn t10_reused_event_ids_are_refused(env: &Env) {
     let cases: Vec<(&str, Key, Vec<NewEvent>, EventId)> = vec![
         ("payload", stream.clone(), vec![other_payload], b.id),
         ("type", stream.clone(), vec![other_type], b.id),
+        ("note", stream.clone(), vec![NewEvent { meta: number(1), ..b.clone() }], b.id),
+        ("correlation", stream.clone(), vec![NewEvent { correlation: Some("c".into()), ..b.clone() }], b.id),
         ("stream", key("t10-elsewhere"), vec![b.clone()], b.id),
         ("order", stream.clone(), vec![b.clone(), a.clone()], a.id),
         ("gap", stream.clone(), vec![a.clone(), c.clone()], c.id),

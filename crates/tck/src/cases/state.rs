@@ -137,7 +137,8 @@ pub async fn s7_a_delta_that_does_not_fit_is_refused(env: &Env) {
         (json!({ "a": 1 }), Delta::push("/a", 1), "/a"),
         (json!({ "a": 1 }), Delta::set("/a/b", 1), "/a/b"),
         (json!({ "l": [] }), Delta::set("/l/0", 1), "/l/0"),
-        (json!({ "a": i64::MAX }), Delta::inc("/a", 1), "/a"),
+        (json!({ "a": u64::MAX }), Delta::inc("/a", 1), "/a"),
+        (json!({ "a": i64::MIN }), Delta::inc("/a", -1), "/a"),
         (json!({}), Delta::set("no-slash", 1), "no-slash"),
     ];
     for (i, (value, delta, place)) in cases.into_iter().enumerate() {

@@ -107,7 +107,7 @@ fn refusals() -> Examples {
             id: "019a8f3e-7c1d-7000-8000-000000000001".parse().unwrap(),
             stream: order,
             version: StreamVersion(0),
-            reason: "it has another type or payload",
+            reason: "it has another type, payload or note",
         },
     ];
     all.into_iter().map(|refusal| Box::new(refusal) as Box<dyn Explain>).collect()

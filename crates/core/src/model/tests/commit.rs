@@ -6,6 +6,7 @@ use super::super::batch::{Batch, Expect, NewEvent, NewWork};
 use super::super::delta::Delta;
 use super::super::refusal::{DocumentFound, Refusal};
 use super::*;
+use crate::error::InvalidInput;
 use crate::id::{DocVersion, EventType, StreamVersion};
 use crate::payload::Payload;
 
@@ -105,4 +106,38 @@ proptest! {
             prop_assert_eq!(event.version.0, earlier as u64);
         }
     }
+}
+
+#[test]
+fn a_merge_never_rounds_what_it_does_not_touch() {
+    let mut desk = Desk::new();
+    let text = r#"{"id":123456789012345678901,"n":1,"note":"123456789012345678902"}"#;
+    let wide = Payload::from_json(text).unwrap();
+    desk.apply(&Batch::new().put(&key("d"), Expect::Absent, wide), NOW).unwrap();
+    let refusal = desk.apply(&Batch::new().merge(&key("d"), [Delta::inc("/n", 1)]), NOW).unwrap_err();
+    let Refusal::Delta { index: 0, path, needed, found, .. } = refusal else { panic!("{refusal}") };
+    assert_eq!(path, "");
+    assert_eq!((needed, found.as_str()), ("whole numbers of at most 64 bits", "123456789012345678901"));
+    let row = desk.facts.document(&key("d")).unwrap();
+    assert_eq!((row.version, row.value.as_ref().unwrap().as_str()), (DocVersion(1), text));
+}
+
+#[test]
+fn a_merge_may_not_leave_a_document_that_is_too_deep() {
+    let mut desk = Desk::new();
+    desk.apply(&Batch::new().put(&key("d"), Expect::Absent, number(1)), NOW).unwrap();
+    let steps = |n: usize| "/a".repeat(n);
+    let deep = (0..60).fold(serde_json::Value::Null, |inner, _| serde_json::json!([inner]));
+    let merge = |n| {
+        Batch::new()
+            .merge(&key("d"), [Delta::set("", serde_json::json!({})), Delta::set(steps(n), deep.clone())])
+    };
+    let refusal = desk.apply(&merge(41), NOW).unwrap_err();
+    let Refusal::Invalid(InvalidInput::Limit { what, found, limit, .. }) = refusal else {
+        panic!("{refusal}")
+    };
+    assert_eq!((what, found, limit), ("the nesting depth", 101, 100));
+    assert_eq!(desk.facts.document(&key("d")).unwrap().version, DocVersion(1));
+    desk.apply(&merge(40), NOW).unwrap();
+    desk.apply(&Batch::new().merge(&key("d"), [Delta::set("/b", 1)]), NOW).unwrap();
 }

@@ -38,5 +38,24 @@ fn s12_deltas_that_do_not_fit_are_refused() {
     refused(json!({"a": 1}), &Delta::set("/a/b", 1), "an object on the way", "the number 1");
     refused(json!([1]), &Delta::set("/5", 1), "an element that exists", "an array of 1");
     refused(json!({}), &Delta::set("a", 1), "a path that begins with /", "\"a\"");
-    refused(json!(i64::MAX), &Delta::inc("", 1), "a sum that fits", "the number 9223372036854775807");
+    refused(json!(u64::MAX), &Delta::inc("", 1), "a sum that fits", "the number 18446744073709551615");
+    refused(json!(i64::MIN), &Delta::inc("", -1), "a sum that fits", "the number -9223372036854775808");
+}
+
+#[test]
+fn whole_numbers_stay_whole_up_to_64_bits() {
+    check(json!(u64::MAX), &Delta::inc("", -1), json!(u64::MAX - 1));
+    check(json!(i64::MAX), &Delta::inc("", 1), json!(9_223_372_036_854_775_808_u64));
+    check(json!(9_223_372_036_854_775_808_u64), &Delta::inc("", -1), json!(i64::MAX));
+    check(json!(-1), &Delta::Inc { path: String::new(), by: u64::MAX.into() }, json!(u64::MAX - 1));
+    check(json!(i64::MIN), &Delta::Inc { path: String::new(), by: u64::MAX.into() }, json!(i64::MAX));
+}
+
+#[test]
+fn a_removal_creates_nothing_on_its_way() {
+    for path in ["/a/b/c", "/a/b", "/a/b/c/d"] {
+        check(json!({"a": null}), &Delta::remove(path), json!({"a": null}));
+    }
+    check(json!(null), &Delta::remove("/a/b"), json!(null));
+    check(json!([null]), &Delta::remove("/0/a/b"), json!([null]));
 }
