@@ -4,6 +4,8 @@ use rusqlite::{Connection, OptionalExtension as _};
 use tidelock_core::clock::Timestamp;
 use tidelock_core::id::StreamVersion;
 use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::model::limits::PAGE_BYTES;
+use tidelock_core::payload::Payload;
 use tidelock_core::store::{
     Direction, Document, Event, EventFilter, EventPage, LogQuery, Page, PageOf, StreamInfo, StreamQuery,
     WorkFilter, WorkRow,
@@ -43,9 +45,15 @@ pub(crate) fn documents(
     ))?;
     let parameters = (from, after, below, now.as_micros(), int(limit as u64 + 1));
     let found = statement.query_map(parameters, rows::document)?;
-    let mut documents = Vec::new();
+    let mut documents: Vec<Document> = Vec::new();
+    let mut bytes = 0;
     for row in found {
         let (key, row) = row?;
+        if bytes >= PAGE_BYTES {
+            let next = documents.last().map(|document| document.key.clone());
+            return Ok(PageOf { rows: documents, next });
+        }
+        bytes += row.value.as_ref().map_or(0, Payload::len);
         documents.extend(row.visible(&key, now));
     }
     Ok(PageOf::of(documents, limit, |document| document.key.clone()))
@@ -154,24 +162,27 @@ struct Scan<'a> {
     filter: &'a EventFilter,
     limit: usize,
     looked_at: usize,
+    bytes: usize,
     page: EventPage,
 }
 
 impl<'a> Scan<'a> {
     fn new(filter: &'a EventFilter, limit: usize) -> Self {
         let page = EventPage { events: Vec::new(), scanned_to: None, end: true };
-        Self { filter, limit, looked_at: 0, page }
+        Self { filter, limit, looked_at: 0, bytes: 0, page }
     }
 
     /// `false` when this event belongs to the next page.
     fn look(&mut self, event: Event) -> bool {
-        if self.page.events.len() == self.limit || self.looked_at == SCAN_EVENTS {
+        let full = self.page.events.len() == self.limit || self.bytes >= PAGE_BYTES;
+        if full || self.looked_at == SCAN_EVENTS {
             self.page.end = false;
             return false;
         }
         self.looked_at += 1;
         self.page.scanned_to = Some(event.position);
         if self.filter.matches(&event) {
+            self.bytes += event.payload.len() + event.meta.len();
             self.page.events.push(event);
         }
         true

@@ -21,6 +21,8 @@ pub const BATCH_EVENTS: usize = 10_000;
 pub const BATCH_BYTES: usize = 64 * 1024 * 1024;
 /// The most rows that one page of a read returns.
 pub const PAGE_ROWS: usize = 10_000;
+/// About how many bytes of payloads one page of a read returns; it ends with the row that reaches it.
+pub const PAGE_BYTES: usize = 64 * 1024 * 1024;
 /// The most rows that one claim returns.
 pub const CLAIM_ROWS: usize = 1_000;
 /// The most events that come with all grants of one claim together: its rows times its events per grant.
