@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// No wait is longer, however slow the device is.
 const LONGEST: Duration = Duration::from_micros(500);
 /// When nobody came for so long, nobody is coming.
-const LULL: Duration = Duration::from_micros(50);
+const LULL: Duration = Duration::from_micros(100);
 /// After so many waits in vain the writer stops waiting …
 const IN_VAIN: u32 = 8;
 /// … for so many groups.

@@ -72,7 +72,7 @@ pub struct Options {
     /// Whether a file that does not exist is created. Default: yes.
     pub create: bool,
     /// How many events may wait for their place in the index of streams before they are merged into it. More make
-    /// commits over many streams cheaper, and the first read after a start slower. Default: 8,192.
+    /// commits over many streams cheaper, and the first read after a start slower. Default: 32,768.
     pub unindexed: usize,
     /// Whether Tidelock's tables may be added to a database that holds another application's. Default: no, so that a
     /// mistaken path changes nothing. Turn it on to commit your own tables together with a batch ([`apply_in`]).
@@ -89,7 +89,7 @@ impl Default for Options {
             readers: 4,
             max_bytes: None,
             create: true,
-            unindexed: 8192,
+            unindexed: 32_768,
             shared: false,
         }
     }

@@ -12,6 +12,9 @@ use crate::tail::{Place, Tail};
 /// The smallest slice. Larger groups write larger ones, so that a merge always ends before the next is due.
 const SLICE: usize = 4;
 
+/// Groups of fewer events leave the merging to larger ones, as long as the tail is not too long.
+const CROWD: usize = 8;
+
 /// After a failure, a full disk most likely, merging waits for so many groups.
 const PAUSE: u32 = 1_000;
 
@@ -68,6 +71,10 @@ impl Merger {
     ) -> Result<i64, Failure> {
         if self.pause > 0 {
             self.pause -= 1;
+            return Ok(indexed);
+        }
+        // A lone commit is not burdened with other people's pages until it has to be.
+        if events < CROWD && committed - indexed < 2 * self.threshold {
             return Ok(indexed);
         }
         // Another process may have been faster.
