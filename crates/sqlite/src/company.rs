@@ -33,10 +33,15 @@ impl Company {
 
     /// Waits for those who are expected, as long as they keep coming. `flush` is how long the last one took.
     pub(crate) fn wait(&mut self, queued: impl Fn() -> usize, flush: Duration) {
+        self.wait_by(Instant::now, queued, flush);
+    }
+
+    /// The same by any clock.
+    fn wait_by(&mut self, now: impl Fn() -> Instant, queued: impl Fn() -> usize, flush: Duration) {
         let mut at_first = queued();
         if at_first == 0 {
             // Nobody is delayed by a look around, and going to sleep and being woken takes longer than most are away.
-            at_first = gather(&queued, 1, LULL);
+            at_first = gather(&now, &queued, 1, LULL);
         }
         if at_first == 0 || at_first >= self.expected {
             return;
@@ -45,7 +50,7 @@ impl Company {
             self.on_break -= 1;
             return;
         }
-        let came = gather(&queued, self.expected, (flush * 2).min(LONGEST));
+        let came = gather(&now, &queued, self.expected, (flush * 2).min(LONGEST));
         if came > at_first {
             self.in_vain = 0;
             return;
@@ -58,12 +63,17 @@ impl Company {
 }
 
 /// Waits until there are as many as expected, a lull, or the end of the time; answers how many there are.
-fn gather(queued: &impl Fn() -> usize, expected: usize, longest: Duration) -> usize {
-    let begun = Instant::now();
+fn gather(
+    now: &impl Fn() -> Instant,
+    queued: &impl Fn() -> usize,
+    expected: usize,
+    longest: Duration,
+) -> usize {
+    let begun = now();
     let (mut seen, mut last_arrival) = (queued(), begun);
     loop {
         std::thread::yield_now();
-        let (now, present) = (Instant::now(), queued());
+        let (now, present) = (now(), queued());
         if present > seen {
             (seen, last_arrival) = (present, now);
         }

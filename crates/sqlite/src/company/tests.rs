@@ -6,6 +6,19 @@ use super::*;
 
 const FLUSH: Duration = Duration::from_secs(1);
 
+/// A clock that moves by this much with every look at it.
+fn ticking(step: Duration) -> impl Fn() -> Instant {
+    let (start, ticks) = (Instant::now(), Cell::new(0));
+    move || {
+        ticks.set(ticks.get() + 1);
+        start + step * ticks.get()
+    }
+}
+
+fn slowly() -> impl Fn() -> Instant {
+    ticking(Duration::from_micros(1))
+}
+
 /// Somebody comes at every second look.
 fn arriving() -> impl Fn() -> usize {
     let looks = Cell::new(0);
@@ -21,7 +34,7 @@ fn it_waits_for_all_who_are_expected_while_they_keep_coming() {
     company.anticipate(60, 4);
     assert_eq!(company.expected, 58);
     let queued = arriving();
-    company.wait(&queued, FLUSH);
+    company.wait_by(slowly(), &queued, FLUSH);
     assert!(queued() >= 58);
     assert_eq!(company.in_vain, 0);
 }
@@ -31,20 +44,20 @@ fn it_gives_up_for_a_while_when_nobody_comes() {
     let mut company = Company::default();
     for _ in 0..IN_VAIN {
         company.anticipate(10, 0);
-        company.wait(|| 3, FLUSH);
+        company.wait_by(slowly(), || 3, FLUSH);
     }
     assert_eq!(company.on_break, BREAK);
     // On its break it does not even look twice.
     for _ in 0..BREAK {
         company.anticipate(10, 0);
         let looks = Cell::new(1);
-        company.wait(|| looks.replace(looks.get() + 1), FLUSH);
+        company.wait_by(slowly(), || looks.replace(looks.get() + 1), FLUSH);
         assert_eq!(looks.get(), 2);
     }
     // Afterwards it tries again.
     company.anticipate(10, 0);
     let queued = arriving();
-    company.wait(&queued, FLUSH);
+    company.wait_by(slowly(), &queued, FLUSH);
     assert!(queued() >= 9);
 }
 
@@ -58,7 +71,7 @@ fn a_lone_caller_and_those_who_are_there_already_never_wait() {
             looks.set(looks.get() + 1);
             waiting
         };
-        company.wait(queued, FLUSH);
+        company.wait_by(slowly(), queued, FLUSH);
         assert_eq!(looks.get(), 1);
     }
 }
@@ -67,6 +80,9 @@ fn a_lone_caller_and_those_who_are_there_already_never_wait() {
 fn it_never_waits_much_longer_than_a_flush() {
     let mut company = Company::default();
     company.anticipate(1_000_000_000, 0);
-    company.wait(arriving(), Duration::ZERO);
-    assert_eq!(gather(&arriving(), usize::MAX, Duration::ZERO), 1);
+    company.wait_by(slowly(), arriving(), Duration::ZERO);
+    let looked_twice = gather(&slowly(), &arriving(), usize::MAX, Duration::ZERO);
+    assert_eq!(looked_twice, 1);
+    // Somebody comes at every second look, which is too rarely when a look takes as long as a lull.
+    assert_eq!(gather(&ticking(LULL), &arriving(), usize::MAX, FLUSH), 1);
 }
