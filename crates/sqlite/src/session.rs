@@ -22,6 +22,7 @@ use tidelock_core::store::{
 use crate::error::Failure;
 use crate::merge::Merger;
 use crate::places::{self, Places};
+use crate::read;
 use crate::rows::{self, int, uint};
 use crate::tail::{Place, Tail};
 
@@ -269,10 +270,7 @@ impl Session {
         if self.facts.knows_work(key) {
             return Ok(());
         }
-        let mut statement =
-            db.prepare_cached(&format!("SELECT {} FROM tidelock_work WHERE key = ?1", rows::WORK_COLUMNS))?;
-        let row = statement.query_row([key.canonical()], rows::work).optional()?;
-        self.facts.load_work(key.clone(), row);
+        self.facts.load_work(key.clone(), read::work(db, key)?);
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 mod common;
 
 use tidelock_core::clock::SystemClock;
+use tidelock_core::store::{LogQuery, Store as _};
 use tidelock_tck::Backend as _;
 
 tidelock_tck::child!(crate::common::Sqlite::default());
@@ -26,6 +27,10 @@ async fn killed_in_the_middle_of_group_commits() {
         let path = backend.last_path();
         let store = common::open(&path, SystemClock::shared()).await;
         assert_eq!(store.integrity_check().await.unwrap(), Vec::<String>::new(), "seed {seed}");
+        // This backend promises more than the contract: positions without holes.
+        let log = store.read_log(LogQuery::all(10_000)).await.unwrap();
+        let dense = log.events.iter().zip(1..).all(|(event, n)| event.position.0 == n);
+        assert!(dense && log.end, "seed {seed}: the log has holes");
         acknowledged += report.acknowledged;
         found += report.found;
     }

@@ -104,14 +104,6 @@ pub struct Changes {
     pub events: Vec<Event>,
 }
 
-impl Changes {
-    /// Whether there is nothing to write.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.streams.is_empty() && self.documents.is_empty() && self.work.is_empty() && self.events.is_empty()
-    }
-}
-
 /// A point to go back to.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
