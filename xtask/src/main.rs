@@ -6,6 +6,7 @@
 
 mod ci;
 mod docs;
+mod postgres;
 mod run;
 mod soak;
 mod test;
@@ -29,6 +30,8 @@ Commands:
       --minutes N     How long each soak test runs (default: 10)
       --seeds N       How many random seeds the differential runner gets (default: 8)
   help                Print this text
+
+Tests use the PostgreSQL that DATABASE_URL names. Without it a private server is started, and ended afterwards.
 
 Examples:
   cargo xtask test -- --package tidelock-sqlite

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::postgres::Database;
 use crate::run;
 
 /// What the command line asks for.
@@ -52,19 +53,20 @@ const KILLS_PER_MINUTE: u64 = 100;
 
 /// Runs the soak tests, the kills, and then the differential runner, with fresh seeds.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    let database = Database::ready()?;
     let minutes = options.minutes;
     run::step(&format!("soak tests, {minutes} minutes each"), || {
         let mut tests = run::cargo(&["test", "--release", "--workspace", "--", "--ignored", "soak"]);
-        run::run(tests.env("TIDELOCK_SOAK_MINUTES", minutes.to_string()))
+        run::run(database.offer(&mut tests).env("TIDELOCK_SOAK_MINUTES", minutes.to_string()))
     })?;
     let first = fresh_seed();
     let kills = minutes.saturating_mul(KILLS_PER_MINUTE);
     run::step(&format!("{kills} kills from seed {first}"), || {
-        seeded("killed", first, ("TIDELOCK_ROUNDS", kills))
+        seeded(&database, "killed", first, ("TIDELOCK_ROUNDS", kills))
     })?;
     for seed in (0..options.seeds).map(|i| first.wrapping_add(i)) {
         run::step(&format!("differential, seed {seed}"), || {
-            seeded("differential", seed, ("TIDELOCK_SEQUENCES", SEQUENCES))
+            seeded(&database, "differential", seed, ("TIDELOCK_SEQUENCES", SEQUENCES))
         })?;
     }
     println!("soak: nothing failed");
@@ -72,10 +74,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Runs the tests whose names contain `filter` with a seed and an amount.
-fn seeded(filter: &str, seed: u64, (name, amount): (&str, u64)) -> Result<()> {
+fn seeded(database: &Database, filter: &str, seed: u64, (name, amount): (&str, u64)) -> Result<()> {
     let mut tests = run::cargo(&["test", "--release", "--workspace", filter]);
     tests.env("TIDELOCK_SEED", seed.to_string()).env(name, amount.to_string());
-    run::run(&mut tests).with_context(|| {
+    run::run(database.offer(&mut tests)).with_context(|| {
         format!(
             "seed {seed} failed; replay it with TIDELOCK_SEED={seed} {name}={amount} \
              cargo test --release --workspace {filter}"

@@ -1,25 +1,31 @@
 //! `cargo xtask test`: every test, every example's build, every documentation example, and one line that sums them up.
+//!
+//! The tests find a PostgreSQL in `DATABASE_URL`. A private one ends with this program, however that ends.
 
 mod summary;
+
+use std::process::Command;
 
 use anyhow::{Result, bail};
 
 use self::summary::Summary;
+use crate::postgres::Database;
 use crate::run;
 
 /// Runs all tests. `cargo_args` are handed to `cargo test`; naming a package narrows it to that package.
 pub(crate) fn run(cargo_args: &[String]) -> Result<()> {
+    let database = needs_database(cargo_args).then(Database::ready).transpose()?;
     let mut summary = Summary::default();
     let mut passed = true;
     for scope in scopes(cargo_args) {
-        let mut command = run::cargo(&["test", "--no-fail-fast"]);
+        let mut command = cargo(database.as_ref(), &["test", "--no-fail-fast"]);
         passed &= run::stream(command.args(*scope).args(cargo_args), |line| {
             println!("{line}");
             summary.read(line);
         })?;
     }
     if passed && is_whole(cargo_args) {
-        count_cases(cargo_args, &mut summary)?;
+        count_cases(cargo_args, database.as_ref(), &mut summary)?;
     }
     println!();
     if let Some(cases) = summary.conformance() {
@@ -30,6 +36,15 @@ pub(crate) fn run(cargo_args: &[String]) -> Result<()> {
         bail!("some tests failed or did not build");
     }
     Ok(())
+}
+
+/// A cargo command that knows the database, if there is one.
+fn cargo(database: Option<&Database>, args: &[&str]) -> Command {
+    let mut command = run::cargo(args);
+    if let Some(database) = database {
+        database.offer(&mut command);
+    }
+    command
 }
 
 /// What the runs of `cargo test` cover: the whole workspace and then its documentation, or the packages that are named.
@@ -44,8 +59,8 @@ fn scopes(cargo_args: &[String]) -> &'static [&'static [&'static str]] {
 const COUNTING_TEST: &str = "tidelock_tck_summary";
 
 /// Asks the kit how many cases ran on each backend: test programs swallow what a passing test prints.
-fn count_cases(cargo_args: &[String], summary: &mut Summary) -> Result<()> {
-    let mut command = run::cargo(&["test", "--workspace", "--tests"]);
+fn count_cases(cargo_args: &[String], database: Option<&Database>, summary: &mut Summary) -> Result<()> {
+    let mut command = cargo(database, &["test", "--workspace", "--tests"]);
     let (stdout, stderr) = run::capture(command.args(cargo_args).args([COUNTING_TEST, "--", "--nocapture"]))?;
     stdout.lines().chain(stderr.lines()).for_each(|line| summary.read_cases(line));
     Ok(())
@@ -57,21 +72,53 @@ fn is_whole(cargo_args: &[String]) -> bool {
 }
 
 fn names_package(cargo_args: &[String]) -> bool {
-    let own = cargo_args.iter().take_while(|arg| *arg != "--");
-    own.into_iter().any(|arg| arg.starts_with("-p") || arg.starts_with("--package"))
+    !packages(cargo_args).is_empty()
+}
+
+/// Packages whose tests need no PostgreSQL, or start their own. All others are offered one.
+const WITHOUT_DATABASE: &[&str] =
+    &["tidelock-core", "tidelock-pgserver", "tidelock-sqlite", "tidelock-tck", "xtask"];
+
+fn needs_database(cargo_args: &[String]) -> bool {
+    let packages = packages(cargo_args);
+    packages.is_empty() || packages.iter().any(|package| !WITHOUT_DATABASE.contains(package))
+}
+
+/// The packages that are named: `-p NAME`, `-pNAME`, `--package NAME` or `--package=NAME`.
+fn packages(cargo_args: &[String]) -> Vec<&str> {
+    let mut own = cargo_args.iter().map(String::as_str).take_while(|arg| *arg != "--");
+    let mut packages = Vec::new();
+    while let Some(arg) = own.next() {
+        let Some(name) = arg.strip_prefix("--package").or_else(|| arg.strip_prefix("-p")) else { continue };
+        let name = name.strip_prefix('=').unwrap_or(name);
+        packages.push(if name.is_empty() { own.next().unwrap_or_default() } else { name });
+    }
+    packages
 }
 
 #[cfg(test)]
 mod tests {
-    use super::names_package;
+    use super::{names_package, needs_database};
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
 
     #[test]
     fn a_named_package_replaces_the_workspace() {
-        let named =
-            |line: &str| names_package(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let named = |line: &str| names_package(&words(line));
         assert!(named("-p xtask"));
         assert!(named("--locked --package=xtask"));
         assert!(!named("--locked claim"));
         assert!(!named("--locked -- -p"));
+    }
+
+    #[test]
+    fn a_database_is_started_unless_no_named_package_needs_it() {
+        let needed = |line: &str| needs_database(&words(line));
+        assert!(needed("") && needed("--locked claim") && needed("-- -p xtask"));
+        assert!(!needed("-p xtask") && !needed("-pxtask") && !needed("--package=tidelock-core -p xtask"));
+        assert!(needed("-p xtask --package tidelock-postgres"));
+        assert!(needed("-p tidelock-new") && needed("-p"));
     }
 }

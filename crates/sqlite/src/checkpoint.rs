@@ -1,5 +1,7 @@
 //! Checkpoints off the commit path: a background thread moves the log into the database while the writer goes on.
 //!
+//! Only here: PostgreSQL checkpoints by itself.
+//!
 //! The background pass never catches the very end of a log that is being written, so when it is done the writer
 //! moves the short rest itself, between two groups, with the readers held up for that moment: a reader that looks at
 //! an older state would keep the log from starting over. Then the log begins again in the same blocks, and a flush

@@ -1,4 +1,6 @@
 //! How the threads of a store learn that it is closed, and how a caller learns that they have all ended.
+//!
+//! Only here: PostgreSQL's tasks end with their store.
 
 use std::sync::Arc;
 use std::time::Duration;

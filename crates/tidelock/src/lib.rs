@@ -28,6 +28,8 @@
 pub use tidelock_core::store::Store;
 pub use tidelock_core::{clock, error, id, key, model, payload, store};
 
+#[cfg(feature = "postgres")]
+pub use tidelock_postgres as postgres;
 #[cfg(feature = "sqlite")]
 pub use tidelock_sqlite as sqlite;
 
@@ -45,6 +47,8 @@ pub mod prelude {
         NewWork, Page, Receipt, Refusal, SharedStore, Store, StoreError, StreamQuery,
     };
 
+    #[cfg(feature = "postgres")]
+    pub use tidelock_postgres::{Options as PostgresOptions, PostgresStore};
     #[cfg(feature = "sqlite")]
     pub use tidelock_sqlite::{Options as SqliteOptions, SqliteStore};
 }

@@ -111,6 +111,8 @@ pub enum StoreErrorKind {
     Io,
     /// The store was shut down.
     Closed,
+    /// The server cannot be reached, or the connection to it was lost.
+    Unreachable,
     /// The path does not exist or may not be opened.
     CannotOpen,
     /// The schema was made by a newer program.
@@ -161,6 +163,7 @@ impl StoreErrorKind {
             Self::Corrupt => ("TL0304", "stop writing, keep the file, restore a backup"),
             Self::Io => ("TL0305", "check the device and the system log"),
             Self::Closed => ("TL0306", "open the store again"),
+            Self::Unreachable => ("TL0308", "check that the server runs; the store connects again by itself"),
             Self::Bug => ("TL0307", "please report this with the message"),
             Self::CannotOpen => ("TL0401", "check the path and its permissions"),
             Self::SchemaTooNew => ("TL0402", "upgrade this program; the database was left alone"),
@@ -180,6 +183,7 @@ impl Explain for StoreError {
     fn retry(&self) -> Retry {
         match self.kind {
             StoreErrorKind::Busy => Retry::After(Duration::from_millis(100)),
+            StoreErrorKind::Unreachable => Retry::After(Duration::from_millis(500)),
             StoreErrorKind::Full => Retry::After(Duration::from_secs(5)),
             _ => Retry::Never,
         }

@@ -1,4 +1,6 @@
 //! The writer waits when it pays, and stops waiting when it does not.
+//!
+//! Only here: PostgreSQL needs no company.
 
 use std::cell::Cell;
 

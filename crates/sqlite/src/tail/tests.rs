@@ -1,4 +1,6 @@
 //! The tail is a cache of the log: whatever it knows, it answers like the log itself.
+//!
+//! Only here: PostgreSQL has no tail.
 
 use super::*;
 

@@ -1,0 +1,84 @@
+//! A private PostgreSQL server: found, started, killed, started again and removed by a test or a benchmark.
+//!
+//! Each [`Server`] has a data directory of its own, listens on 127.0.0.1 only, and asks for a password that nobody else
+//! has. Nothing that is already installed or running on the machine is touched. PostgreSQL does not run as root: when
+//! the caller is root, the server and its client programs run as `postgres`, or else as `nobody`.
+//!
+//! ```no_run
+//! use tidelock_pgserver::{Options, Server};
+//!
+//! # fn main() -> Result<(), tidelock_pgserver::Error> {
+//! let server = Server::start(&Options { durable: false, ..Options::default() })?;
+//! println!("PostgreSQL {} answers at {}", server.version(), server.url());
+//!
+//! // What was committed before a crash is there after it.
+//! server.kill()?;
+//! server.run()?;
+//!
+//! // A copy that follows this server until it takes over.
+//! let standby = server.standby()?;
+//! server.kill()?;
+//! standby.promote()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How a server ends
+//!
+//! - Dropping a [`Server`] ends it and removes its directory.
+//! - If the process dies in any other way, by SIGKILL for example, a small shell that waits for the end of a pipe does
+//!   the same. It is started before the server and ends with it.
+//! - If that shell is killed, too, nobody is left to clean up: the server goes on running.
+//!
+//! # Where the programs come from
+//!
+//! [`find`] looks at `PATH`, then where the packages of Debian, Ubuntu, Fedora and Homebrew put them. If there are
+//! none, and the caller is root, and there is `apt-get`, [`Server::start`] installs the package `postgresql`, without
+//! its cluster. [`Options::install`] forbids that.
+//!
+//! Unix only: elsewhere the crate is empty.
+
+#![cfg(unix)]
+
+mod account;
+mod cluster;
+mod error;
+mod find;
+mod guard;
+mod home;
+mod install;
+mod port;
+mod postmaster;
+mod processes;
+mod programs;
+mod random;
+mod server;
+mod settings;
+
+use std::path::PathBuf;
+
+pub use error::Error;
+pub use find::find;
+pub use server::Server;
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether a commit is on the device when it is acknowledged. Without it a commit still survives the death of every
+    /// process of the server, but not of the machine. Default: yes.
+    pub durable: bool,
+    /// Whether PostgreSQL is installed when it is missing and that can be done without a question. Default: yes.
+    pub install: bool,
+    /// How many clients may be connected at the same time. Default: 300.
+    pub max_connections: u32,
+    /// Further settings, such as `("log_statement", "all")`. A setting named here wins over the one of this crate.
+    pub settings: Vec<(String, String)>,
+    /// Where the directory of the server is made. Default: the system's directory for temporary files.
+    pub directory: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { durable: true, install: true, max_connections: 300, settings: Vec::new(), directory: None }
+    }
+}

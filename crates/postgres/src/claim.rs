@@ -1,0 +1,252 @@
+//! The claim: an index finds what may be had, the model chooses and grants. Claims that wait together share a
+//! transaction.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tidelock_core::clock::Timestamp;
+use tidelock_core::id::Lane;
+use tidelock_core::key::Key;
+use tidelock_core::model::claim::{self, Candidate};
+use tidelock_core::model::facts::Footprint;
+use tidelock_core::model::lease;
+use tidelock_core::model::rows::{Event, WorkRow};
+use tidelock_core::store::{Claim, Claimed, Grant, Pick, StoreError};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::db::{Call, Db, begin};
+use crate::error::{Failure, Meaning};
+use crate::flush::{Drawn, Flush};
+use crate::rows::{self, get, int};
+use crate::session::Session;
+use crate::writer::settle::{load_rows, short_answer, texts};
+use crate::writer::{Claiming, Engine};
+
+/// Attempts before a claim fails as busy.
+const ATTEMPTS: u32 = 20;
+
+/// What a claim was promised before the group was written.
+struct Promise {
+    granted: Vec<WorkRow>,
+    claimed: Claimed,
+    /// Lanes in which there was nothing: the server says when there will be.
+    ask: Option<Vec<String>>,
+}
+
+/// A read that is sent along with the grants, and whose answer it becomes.
+enum Extra {
+    /// The events that the grant of a claim follows.
+    Events(usize, usize),
+    /// When the next row of a claim's lanes can be had.
+    Next(usize),
+}
+
+impl Engine {
+    /// Carries out claims that share a transaction, and answers them.
+    pub(crate) async fn claims(&self, jobs: Vec<Claiming>) {
+        self.meter.claims.fetch_add(jobs.len() as u64, Ordering::Relaxed);
+        let give_up = Instant::now() + self.patience;
+        let claims: Vec<&Claim> = jobs.iter().map(|job| job.claim.as_ref()).collect();
+        let mut attempts = 0;
+        let answers = loop {
+            match self.grant(&claims, give_up).await {
+                Ok(answers) => break Ok(answers),
+                Err(failure) => {
+                    attempts += 1;
+                    let again = match failure.meaning {
+                        Meaning::Stale | Meaning::Again | Meaning::Locked => attempts < ATTEMPTS,
+                        Meaning::Unsent => true,
+                        _ => false,
+                    };
+                    if !again || Instant::now() >= give_up {
+                        break Err(StoreError::from(failure));
+                    }
+                }
+            }
+        };
+        match answers {
+            Ok(answers) => {
+                self.hints.changed();
+                for (job, answer) in jobs.into_iter().zip(answers) {
+                    // Nobody listens when the worker went away; its lease ends by itself.
+                    drop(job.reply.send(Ok(answer)));
+                }
+            }
+            Err(error) => {
+                for job in jobs {
+                    drop(job.reply.send(Err(error.clone())));
+                }
+            }
+        }
+    }
+
+    async fn grant(&self, claims: &[&Claim], give_up: Instant) -> Result<Vec<Claimed>, Failure> {
+        let client = self.writer(give_up).await?;
+        let db = self.db(&client);
+        let held = self.bounded(self.hold_candidates(&db, claims)).await;
+        let (mut session, mut open) = match held {
+            Ok(held) => held,
+            Err(failure) => {
+                self.roll_back(client, &failure).await;
+                return Err(failure.unsent());
+            }
+        };
+        let mut promises: Vec<Promise> =
+            claims.iter().map(|claim| promise(&mut session, &mut open, claim)).collect();
+        session.forget_unused();
+        let flush = Flush::of(&mut session, None);
+        let (extras, more) = self.extras(claims, &promises, session.now);
+        let ended = (None, Some("COMMIT"));
+        match self.bounded(flush.send(&db, &self.sql, &session, ended, more)).await {
+            Ok((drawn, answers)) => {
+                flush.remember(&self.warm, &session, &drawn);
+                finish(&mut promises, &session, &drawn);
+                add(&mut promises, extras, &answers)?;
+                Ok(promises.into_iter().map(|promise| promise.claimed).collect())
+            }
+            Err(failure) => {
+                self.roll_back(client, &failure).await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Begins a transaction, holds the rows that are asked for by name, and then the oldest that may be had.
+    async fn hold_candidates(
+        &self,
+        db: &Db<'_>,
+        claims: &[&Claim],
+    ) -> Result<(Session, Vec<(Lane, Candidate)>), Failure> {
+        let begin = begin(self.group_lock_ms(), self.flush_setting);
+        let (named, lanes, limit) = wanted(claims);
+        let given = self.time.given().map(Timestamp::as_micros);
+        let mut calls = vec![Call::new(&self.sql.lock_work).with(texts(&named), Type::TEXT_ARRAY)];
+        calls.push(
+            Call::new(&self.sql.candidates)
+                .with(lanes, Type::TEXT_ARRAY)
+                .with(limit, Type::INT8)
+                .with(given, Type::INT8),
+        );
+        calls.push(Call::new(&self.sql.numbers));
+        let answers = db.pipeline(Some(&begin), &calls, None).await?;
+        let [held, candidates, numbers] = answers.as_slice() else { return Err(short_answer()) };
+        let numbers = self.read_numbers(numbers)?;
+        let mut session = Session::new(numbers.now, numbers.turn, numbers.floor);
+        load_rows(&mut session, &Footprint { work: named, ..Footprint::default() }, &[], &[], held)?;
+        let mut open = Vec::with_capacity(candidates.len());
+        for row in candidates {
+            let (row, stamp) = rows::work(row)?;
+            // Claims go by what is ready in truth; the column may lag behind a renewed lease.
+            if let Some(ready_at) = lease::ready_at(&row) {
+                let (key, priority, seq) = (row.key.clone(), row.priority, row.seq);
+                open.push((row.lane.clone(), Candidate { key, priority, ready_at, seq }));
+            }
+            session.load_work(row.key.clone(), Some((row, stamp)));
+        }
+        Ok((session, open))
+    }
+
+    /// Reads that go along with the grants.
+    fn extras(&self, claims: &[&Claim], promises: &[Promise], now: Timestamp) -> (Vec<Extra>, Vec<Call<'_>>) {
+        let (mut extras, mut calls) = (Vec::new(), Vec::new());
+        for (index, (claim, promise)) in claims.iter().zip(promises).enumerate() {
+            for (grant, row) in promise.granted.iter().enumerate() {
+                let Some(stream) = row.follow.as_ref().filter(|_| claim.events > 0) else { continue };
+                extras.push(Extra::Events(index, grant));
+                calls.push(
+                    Call::new(&self.sql.following)
+                        .with(stream.canonical().to_owned(), Type::TEXT)
+                        .with(row.position.map_or(-1, |position| int(position.0)), Type::INT8)
+                        .with(int(claim.events as u64), Type::INT8),
+                );
+            }
+            if let Some(lanes) = &promise.ask {
+                extras.push(Extra::Next(index));
+                let call = Call::new(&self.sql.next_ready).with(lanes.clone(), Type::TEXT_ARRAY);
+                calls.push(call.with(now.as_micros(), Type::INT8));
+            }
+        }
+        (extras, calls)
+    }
+}
+
+/// The names, the lanes and the number of rows that claims ask for.
+fn wanted(claims: &[&Claim]) -> (Vec<Key>, Vec<String>, i64) {
+    let mut named = BTreeSet::new();
+    let mut all_lanes = BTreeSet::new();
+    let mut rows = 0_usize;
+    for claim in claims {
+        match &claim.pick {
+            Pick::Named { key, .. } => drop(named.insert(key.clone())),
+            Pick::Lanes { lanes, limit } => {
+                all_lanes.extend(lanes.iter().map(|lane| lane.as_str().to_owned()));
+                // One at least: a claim of nothing still learns whether there is something.
+                rows = rows.saturating_add((*limit).max(1));
+            }
+        }
+    }
+    (named.into_iter().collect(), all_lanes.into_iter().collect(), int(rows as u64))
+}
+
+/// Grants what a claim can have of what is open.
+fn promise(session: &mut Session, open: &mut Vec<(Lane, Candidate)>, claim: &Claim) -> Promise {
+    let mut promise = Promise { granted: Vec::new(), claimed: Claimed::default(), ask: None };
+    let (owner, ttl, now) = (&claim.owner, claim.ttl, session.now);
+    match &claim.pick {
+        Pick::Named { key, create } => {
+            match claim::grant_named(&mut session.facts, key, create.as_ref(), owner, ttl, now) {
+                Ok(row) => promise.granted.push(row),
+                Err(denied) => promise.claimed.denied = Some(denied),
+            }
+            open.retain(|(_, candidate)| candidate.key != *key);
+        }
+        Pick::Lanes { lanes, limit } => {
+            let mine = open.iter().filter(|(lane, _)| lanes.contains(lane));
+            let mine: Vec<Candidate> = mine.map(|(_, candidate)| candidate.clone()).collect();
+            if mine.is_empty() {
+                promise.ask = Some(lanes.iter().map(|lane| lane.as_str().to_owned()).collect());
+            }
+            let chosen = claim::choose(mine, *limit, session.facts.counters.fence);
+            for key in &chosen {
+                promise.granted.extend(claim::grant_chosen(&mut session.facts, key, owner, ttl, now));
+            }
+            open.retain(|(_, candidate)| !chosen.contains(&candidate.key));
+        }
+    }
+    promise
+}
+
+/// Turns promises into grants, with the fences that were drawn.
+fn finish(promises: &mut [Promise], session: &Session, drawn: &Drawn) {
+    for promise in promises {
+        for row in promise.granted.drain(..) {
+            let row = drawn.work_row(row, session.turn);
+            let fence = row.lease.as_ref().map(|lease| lease.fence);
+            promise.claimed.grants.extend(fence.map(|fence| Grant { row, fence, events: Vec::new() }));
+        }
+    }
+}
+
+/// Adds what was read along with the grants.
+fn add(promises: &mut [Promise], extras: Vec<Extra>, answers: &[Vec<Row>]) -> Result<(), Failure> {
+    for (extra, found) in extras.into_iter().zip(answers) {
+        match extra {
+            Extra::Events(claim, grant) => {
+                let events = found.iter().map(rows::event).collect::<Result<Vec<Event>, _>>()?;
+                let claimed = promises.get_mut(claim).map(|promise| &mut promise.claimed);
+                if let Some(grant) = claimed.and_then(|claimed| claimed.grants.get_mut(grant)) {
+                    grant.events = events;
+                }
+            }
+            Extra::Next(claim) => {
+                let next: Option<i64> = found.first().map(|row| get(row, 0)).transpose()?.flatten();
+                if let Some(promise) = promises.get_mut(claim) {
+                    promise.claimed.next_at = next.map(Timestamp::from_micros);
+                }
+            }
+        }
+    }
+    Ok(())
+}

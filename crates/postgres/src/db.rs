@@ -1,0 +1,130 @@
+//! Only here: a connection as the store uses it. Statements are prepared once per connection, or never when a pooler
+//! stands between; several can be sent at once and are answered in order.
+
+use futures_util::future::{BoxFuture, FutureExt as _, join_all};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Row, Statement};
+
+use crate::error::Failure;
+
+/// A value on its way into a statement.
+pub(crate) type Value<'a> = Box<dyn ToSql + Sync + Send + 'a>;
+
+/// A statement with its values.
+pub(crate) struct Call<'a> {
+    sql: &'a str,
+    values: Vec<(Value<'a>, Type)>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(sql: &'a str) -> Self {
+        Self { sql, values: Vec::new() }
+    }
+
+    pub(crate) fn with(mut self, value: impl ToSql + Sync + Send + 'a, kind: Type) -> Self {
+        self.values.push((Box::new(value), kind));
+        self
+    }
+
+    fn kinds(&self) -> Vec<Type> {
+        self.values.iter().map(|(_, kind)| kind.clone()).collect()
+    }
+}
+
+/// A connection.
+pub(crate) enum Db<'a> {
+    /// One of the store's own.
+    Own {
+        client: &'a deadpool_postgres::Client,
+        /// Whether statements are prepared; behind a transaction-mode pooler they cannot be.
+        prepared: bool,
+    },
+    /// The caller's transaction.
+    Theirs(&'a tokio_postgres::Transaction<'a>),
+}
+
+impl Db<'_> {
+    /// Runs one statement.
+    pub(crate) async fn query(&self, call: Call<'_>) -> Result<Vec<Row>, Failure> {
+        let statement = self.prepare(&call).await?;
+        Ok(self.run(&call, statement.as_ref()).await?)
+    }
+
+    /// Sends statements at once, in a transaction of their own when `begin` opens one; `end` closes it. The answers
+    /// come in order. The first statement that fails undoes the rest.
+    pub(crate) async fn pipeline(
+        &self,
+        begin: Option<&str>,
+        calls: &[Call<'_>],
+        end: Option<&str>,
+    ) -> Result<Vec<Vec<Row>>, Failure> {
+        let mut statements = Vec::with_capacity(calls.len());
+        for call in calls {
+            statements.push(self.prepare(call).await?);
+        }
+        let mut sent: Vec<BoxFuture<'_, Result<Vec<Row>, tokio_postgres::Error>>> = Vec::new();
+        sent.extend(begin.map(|sql| self.simple(sql).boxed()));
+        for (call, statement) in calls.iter().zip(&statements) {
+            sent.push(self.run(call, statement.as_ref()).boxed());
+        }
+        sent.extend(end.map(|sql| self.simple(sql).boxed()));
+        let skipped = usize::from(begin.is_some());
+        // Requests go out in the order of their first poll, which is the order of the list.
+        let mut answers = join_all(sent).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        answers.drain(..skipped);
+        answers.truncate(calls.len());
+        Ok(answers)
+    }
+
+    /// Runs statements without values and without answers.
+    pub(crate) async fn execute(&self, sql: &str) -> Result<(), Failure> {
+        self.simple(sql).await?;
+        Ok(())
+    }
+
+    async fn prepare(&self, call: &Call<'_>) -> Result<Option<Statement>, Failure> {
+        match self {
+            Self::Own { client, prepared: true } => {
+                let prepared = client.prepare_typed_cached(call.sql, &call.kinds()).await;
+                Ok(Some(prepared.map_err(|e| Failure::from(e).unsent())?))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    async fn run(
+        &self,
+        call: &Call<'_>,
+        statement: Option<&Statement>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        if let (Self::Own { client, .. }, Some(statement)) = (self, statement) {
+            let values: Vec<&(dyn ToSql + Sync)> =
+                call.values.iter().map(|(value, _)| &**value as &(dyn ToSql + Sync)).collect();
+            return client.query(statement, &values).await;
+        }
+        let values: Vec<(&(dyn ToSql + Sync), Type)> =
+            call.values.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone())).collect();
+        match self {
+            Self::Own { client, .. } => client.query_typed(call.sql, &values).await,
+            Self::Theirs(transaction) => transaction.query_typed(call.sql, &values).await,
+        }
+    }
+
+    async fn simple(&self, sql: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
+        match self {
+            Self::Own { client, .. } => client.batch_execute(sql).await?,
+            Self::Theirs(transaction) => transaction.batch_execute(sql).await?,
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// The beginning of a transaction that waits for locks no longer than so many milliseconds.
+pub(crate) fn begin(lock_timeout: u128, flush: Option<&str>) -> String {
+    let mut sql = format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_timeout}");
+    if let Some(flush) = flush {
+        sql.push_str("; SET LOCAL synchronous_commit = ");
+        sql.push_str(flush);
+    }
+    sql
+}

@@ -1,0 +1,251 @@
+//! Writes what a group changed: every row once, however many batches touched it, in one round trip.
+
+mod columns;
+
+use tidelock_core::id::Fence;
+use tidelock_core::model::facts::Changes;
+use tidelock_core::model::rows::WorkRow;
+use tidelock_core::store::{Receipt, StoreErrorKind};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use self::columns::{Documents, Events, Streams, Work};
+use crate::db::{Call, Db};
+use crate::error::Failure;
+use crate::rows::{Stamp, get, uint};
+use crate::session::{Operation, Session, Verdict, place_of, place_of_seq, with_places, with_positions};
+use crate::sql::Sql;
+use crate::warm::{Rows, Warm};
+
+/// Numbers that the server gave a group.
+#[derive(Debug, Default)]
+pub(crate) struct Drawn {
+    /// The server's clock.
+    pub(crate) server_now: Option<i64>,
+    positions: Vec<i64>,
+    seqs: Vec<i64>,
+    fences: Vec<i64>,
+}
+
+/// What is to be written.
+pub(crate) struct Flush {
+    changes: Changes,
+    check: Option<i64>,
+}
+
+/// Which statement an answer belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Streams,
+    Documents,
+    Work,
+    Operations,
+}
+
+impl Flush {
+    /// Everything that changed in the working set. `check` is what the server compares its clock with.
+    pub(crate) fn of(session: &mut Session, check: Option<i64>) -> Self {
+        Self { changes: session.facts.take_changes(), check }
+    }
+
+    /// Sends it. `begin` and `end` open and close a transaction around it; without them a single statement is its own.
+    /// `more` are reads that are sent along, before the end; their answers come back.
+    pub(crate) async fn send(
+        &self,
+        db: &Db<'_>,
+        sql: &Sql,
+        session: &Session,
+        (begin, end): (Option<&str>, Option<&str>),
+        more: Vec<Call<'_>>,
+    ) -> Result<(Drawn, Vec<Vec<Row>>), Failure> {
+        let (parts, mut calls) = self.calls(sql, session)?;
+        let wrap = begin.is_none() && end.is_none() && calls.len() > 1;
+        let (begin, end) = if wrap { (Some("BEGIN"), Some("COMMIT")) } else { (begin, end) };
+        calls.extend(more);
+        let mut answers = db.pipeline(begin, &calls, end).await?;
+        let rest = answers.split_off(parts.len().min(answers.len()));
+        let mut drawn = Drawn::default();
+        for (part, rows) in parts.into_iter().zip(answers) {
+            drawn.read(part, &rows)?;
+        }
+        Ok((drawn, rest))
+    }
+
+    /// Sends it inside a transaction of the caller's, which goes on afterwards.
+    pub(crate) async fn send_in(&self, db: &Db<'_>, sql: &Sql, session: &Session) -> Result<Drawn, Failure> {
+        let (parts, calls) = self.calls(sql, session)?;
+        let answers = db.pipeline(None, &calls, None).await?;
+        let mut drawn = Drawn::default();
+        for (part, rows) in parts.into_iter().zip(answers) {
+            drawn.read(part, &rows)?;
+        }
+        Ok(drawn)
+    }
+
+    fn calls<'a>(
+        &'a self,
+        sql: &'a Sql,
+        session: &'a Session,
+    ) -> Result<(Vec<Part>, Vec<Call<'a>>), Failure> {
+        let mut parts = Vec::new();
+        let mut calls = Vec::new();
+        let beliefs = &session.beliefs;
+        if !beliefs.streams.is_empty() {
+            let streams = Streams::of(session, &self.changes.streams);
+            let call = Call::new(&sql.write_streams).with(self.check, Type::INT8);
+            calls.push(Events::of(&self.changes.events).add_to(streams.add_to(call)));
+            parts.push(Part::Streams);
+        }
+        if !beliefs.documents.is_empty() {
+            let floor = crate::rows::int(session.facts.counters.document_floor.0);
+            let call = Call::new(&sql.write_documents).with(self.check, Type::INT8).with(floor, Type::INT8);
+            calls.push(Documents::of(session, &self.changes.documents).add_to(call));
+            parts.push(Part::Documents);
+        }
+        if !beliefs.work.is_empty() {
+            let call = Call::new(&sql.write_work).with(self.check, Type::INT8);
+            calls.push(Work::of(session, &self.changes.work).add_to(call));
+            parts.push(Part::Work);
+        }
+        if !session.operations.is_empty() {
+            calls.push(operations(sql, &session.operations)?);
+            parts.push(Part::Operations);
+        }
+        Ok((parts, calls))
+    }
+
+    /// Keeps what was written in memory, for the next decision.
+    pub(crate) fn remember(&self, warm: &Warm, session: &Session, drawn: &Drawn) {
+        warm.with(|rows| {
+            let mut bytes = 0;
+            for key in session.beliefs.streams.keys() {
+                rows.streams.insert(key.clone(), session.facts.stream(key).cloned());
+                bytes += key.canonical().len();
+            }
+            for key in session.beliefs.documents.keys() {
+                let row = session.facts.document(key).cloned();
+                let value = row.as_ref().and_then(|row| row.value.as_ref());
+                bytes += value.map_or(0, tidelock_core::payload::Payload::len);
+                rows.documents.insert(key.clone(), row);
+            }
+            bytes += self.remember_work(rows, session, drawn);
+            rows.floor = Some(session.facts.counters.document_floor);
+            rows.weigh(bytes);
+        });
+    }
+
+    fn remember_work(&self, rows: &mut Rows, session: &Session, drawn: &Drawn) -> usize {
+        let mut bytes = 0;
+        for (key, belief) in &session.beliefs.work {
+            let changed = self.changes.work.binary_search(key).is_ok();
+            let row = session.facts.work(key).map(|row| {
+                bytes += row.payload.len();
+                let row = drawn.work_row(row.clone(), session.turn);
+                let revision = match belief {
+                    None => 0,
+                    Some(stamp) => stamp.revision + i64::from(changed),
+                };
+                let stamp = Stamp { seq: crate::rows::int(row.seq), revision };
+                (row, stamp)
+            });
+            rows.work.insert(key.clone(), row);
+        }
+        bytes
+    }
+}
+
+impl Drawn {
+    fn read(&mut self, part: Part, rows: &[Row]) -> Result<(), Failure> {
+        let Some(row) = rows.first() else {
+            return Err(Failure::new(StoreErrorKind::Bug, "writing a group", "a function gave no answer"));
+        };
+        let array = |column| Ok::<_, Failure>(get::<Option<Vec<i64>>>(row, column)?.unwrap_or_default());
+        match part {
+            Part::Streams => self.positions = array(1)?,
+            Part::Work => {
+                self.seqs = array(1)?;
+                self.fences = array(2)?;
+            }
+            Part::Documents => {}
+            Part::Operations => return Ok(()),
+        }
+        self.server_now = Some(get(row, 0)?);
+        Ok(())
+    }
+
+    /// A work row with its drawn numbers in it.
+    pub(crate) fn work_row(&self, mut row: WorkRow, turn: Fence) -> WorkRow {
+        if let Some(place) = place_of_seq(row.seq) {
+            row.seq = pick(&self.seqs, uint(place)).unwrap_or(row.seq);
+        }
+        if let Some(lease) = &mut row.lease
+            && let Some(place) = place_of(lease.fence, turn)
+        {
+            lease.fence = pick(&self.fences, uint(place)).map_or(lease.fence, Fence);
+        }
+        row
+    }
+
+    /// The receipts and refusals of a group whose transaction was committed.
+    pub(crate) fn verdict(&self, session: &Session, index: usize) -> Option<Verdict> {
+        match session.verdicts.get(index)? {
+            Verdict::Applied(receipt) => {
+                Some(Verdict::Applied(with_positions(receipt.clone(), &self.positions)))
+            }
+            Verdict::Same(first) => {
+                let receipt = match session.verdicts.get(*first)? {
+                    Verdict::Applied(receipt) => with_positions(receipt.clone(), &self.positions),
+                    Verdict::Repeated(receipt) => receipt.clone(),
+                    _ => return None,
+                };
+                Some(Verdict::Repeated(Receipt { repeated: true, ..receipt }))
+            }
+            other => Some(other.clone()),
+        }
+    }
+}
+
+/// The number at a place that counts from 1.
+fn pick(drawn: &[i64], place: u64) -> Option<u64> {
+    let index = usize::try_from(place).ok()?.checked_sub(1)?;
+    drawn.get(index).map(|number| uint(*number))
+}
+
+fn operations<'a>(sql: &'a Sql, operations: &'a [Operation]) -> Result<Call<'a>, Failure> {
+    let mut receipts = Vec::with_capacity(operations.len());
+    let (mut events, mut of): (Vec<Uuid>, Vec<i64>) = (Vec::new(), Vec::new());
+    for (n, operation) in operations.iter().enumerate() {
+        let receipt = match operation.receipt.repeated {
+            true => operation.receipt.clone(),
+            false => with_places(operation.receipt.clone()),
+        };
+        let text = serde_json::to_string(&receipt)
+            .map_err(|e| Failure::new(StoreErrorKind::Bug, "writing a receipt", e.to_string()))?;
+        receipts.push(text);
+        events.extend(operation.events.iter().map(|id| id.0));
+        of.resize(events.len(), crate::rows::int(n as u64 + 1));
+    }
+    let ids: Vec<Uuid> = operations.iter().map(|operation| operation.id.0).collect();
+    let at: Vec<i64> = operations.iter().map(|operation| operation.receipt.at.as_micros()).collect();
+    Ok(Call::new(&sql.write_operations)
+        .with(ids, Type::UUID_ARRAY)
+        .with(at, Type::INT8_ARRAY)
+        .with(receipts, Type::TEXT_ARRAY)
+        .with(events, Type::UUID_ARRAY)
+        .with(of, Type::INT8_ARRAY))
+}
+
+/// The receipt that was stored, with the positions of its events in it.
+pub(crate) fn stored_receipt(row: &Row) -> Result<(tidelock_core::id::OpId, Receipt), Failure> {
+    let id = tidelock_core::id::OpId(get(row, 0)?);
+    let receipt: Receipt = serde_json::from_str(get(row, 1)?).map_err(|e| {
+        let detail = format!("the receipt of operation {id} does not read back: {e}");
+        Failure::new(StoreErrorKind::Corrupt, "reading an operation", detail)
+    })?;
+    let receipt = match get::<Option<Vec<i64>>>(row, 2)? {
+        Some(positions) => with_positions(receipt, &positions),
+        None => receipt,
+    };
+    Ok((id, Receipt { repeated: true, ..receipt }))
+}

@@ -1,0 +1,183 @@
+//! Opening: connects, checks what the server is and how it is set, brings the schema up to date, starts the committers.
+
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use tidelock_core::store::{Durability, StoreError, StoreErrorKind};
+use tokio_postgres::Client;
+
+use crate::address::Address;
+use crate::error::{self, Failure};
+use crate::rows::get;
+use crate::{Options, migrate, tls};
+
+const WHAT: &str = "opening the PostgreSQL store";
+
+/// The oldest server that is known to work, as `server_version_num` says it.
+const OLDEST: i32 = 140_000;
+
+/// What the server is and how it is set, read back when the store is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    pub(crate) version: String,
+    pub(crate) durability: Durability,
+    /// What `synchronous_commit` must be set to in every transaction, because the server's own setting is another.
+    pub(crate) flush_setting: Option<&'static str>,
+    pub(crate) schema: u32,
+}
+
+/// One connection that ends with its client.
+pub(crate) async fn single(url: &str) -> Result<Client, StoreError> {
+    connect(&Address::parse(url)?).await
+}
+
+/// One connection that ends with its client.
+pub(crate) async fn connect(address: &Address) -> Result<Client, StoreError> {
+    let connector = tls::connector(address)?;
+    let (client, connection) =
+        address.config.connect(connector).await.map_err(|e| cannot_connect(address, &e))?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to PostgreSQL ended");
+        }
+    });
+    Ok(client)
+}
+
+fn cannot_connect(address: &Address, error: &tokio_postgres::Error) -> StoreError {
+    let what = format!("connecting to {}", address.location());
+    let told = error::map(&what, error);
+    let detail = tls::explain(address, error).unwrap_or(told.detail);
+    let kind = if error.as_db_error().is_some() { told.kind } else { StoreErrorKind::Unreachable };
+    StoreError::new(kind, what, detail)
+}
+
+/// A pool of connections, none of which is open yet.
+pub(crate) fn pool(address: &Address, size: usize, pooled: bool) -> Result<Pool, StoreError> {
+    let connector = tls::connector(address)?;
+    let recycling_method = RecyclingMethod::Fast;
+    let config = ManagerConfig { recycling_method };
+    let manager = Manager::from_config(address.config.clone(), connector, config);
+    tracing::trace!(size, pooled, "a pool of connections to PostgreSQL");
+    let built = Pool::builder(manager).max_size(size).build();
+    built.map_err(|e| StoreError::new(StoreErrorKind::Bug, WHAT, e.to_string()))
+}
+
+/// Checks the server and brings the schema up to date, trying again while it cannot be reached.
+pub(crate) async fn prepare(address: &Address, options: &Options) -> Result<Server, StoreError> {
+    let give_up = Instant::now() + options.patience;
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let error = match tokio::time::timeout(options.patience, attempt(address, options)).await {
+            Ok(Ok(server)) => return Ok(server),
+            Ok(Err(error)) => error,
+            Err(_) => {
+                let what = format!("connecting to {}", address.location());
+                let detail = format!("no answer within {:?}", options.patience);
+                StoreError::new(StoreErrorKind::Unreachable, what, detail)
+            }
+        };
+        let unreachable = error.kind == StoreErrorKind::Unreachable;
+        if !unreachable || Instant::now() + pause >= give_up {
+            return Err(error);
+        }
+        tokio::time::sleep(crate::writer::jittered(pause)).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}
+
+async fn attempt(address: &Address, options: &Options) -> Result<Server, StoreError> {
+    let mut client = connect(address).await?;
+    let (version, durability, flush_setting) = check(&client, options).await?;
+    let schema = if options.migrate {
+        migrate::run(&mut client, &options.schema).await?
+    } else {
+        match migrate::installed(&client, &options.schema).await? {
+            Some(version) if version == migrate::newest() => version,
+            found => return Err(not_migrated(&options.schema, found)),
+        }
+    };
+    catch_up(&client, &options.schema).await.map_err(StoreError::from)?;
+    Ok(Server { version, durability, flush_setting, schema })
+}
+
+fn not_migrated(schema: &str, found: Option<u32>) -> StoreError {
+    let found =
+        found.map_or_else(|| "nothing of Tidelock".to_owned(), |version| format!("version {version}"));
+    let detail = format!(
+        "the schema {schema} holds {found}, this program needs version {}; run `tidelock migrate up`",
+        migrate::newest()
+    );
+    StoreError::new(StoreErrorKind::Migration, WHAT, detail)
+}
+
+/// What the server is, what an acknowledgement is worth on it, and what must be set to make it so.
+async fn check(
+    client: &Client,
+    options: &Options,
+) -> Result<(String, Durability, Option<&'static str>), StoreError> {
+    let sql = "SELECT current_setting('server_version'), current_setting('server_version_num')::int, \
+               current_setting('fsync'), current_setting('full_page_writes'), \
+               current_setting('synchronous_commit'), getdatabaseencoding()::text, pg_is_in_recovery()";
+    let found = client.query_typed(sql, &[]).await.map_err(|e| error::map(WHAT, &e))?;
+    let row = found.first().ok_or_else(|| StoreError::new(StoreErrorKind::Bug, WHAT, "no answer"))?;
+    let text = |column| get::<String>(row, column);
+    let (version, number) = (text(0)?, get::<i32>(row, 1)?);
+    let refuse = |kind, detail: String| Err(StoreError::new(kind, WHAT, detail));
+    if number < OLDEST {
+        return refuse(
+            StoreErrorKind::CannotOpen,
+            format!("PostgreSQL {version} is too old; 14 is the oldest"),
+        );
+    }
+    let encoding = text(5)?;
+    if encoding != "UTF8" {
+        let detail = format!("the database has the encoding {encoding}; Tidelock needs UTF8");
+        return refuse(StoreErrorKind::CannotOpen, detail);
+    }
+    if get::<bool>(row, 6)? {
+        let detail =
+            "the server is a standby; connect to the primary, or add target_session_attrs=read-write";
+        return refuse(StoreErrorKind::ReadOnly, detail.to_owned());
+    }
+    let (fsync, pages, flush) = (text(2)?, text(3)?, text(4)?);
+    match (options.durability, fsync == "on" && pages == "on", flush == "off") {
+        (Durability::Full, false, _) => {
+            let detail = format!(
+                "an acknowledged write must be flushed, but the server runs with fsync = {fsync} and \
+                 full_page_writes = {pages}; set both on, or open the store with relaxed durability"
+            );
+            refuse(StoreErrorKind::SettingNotInForce, detail)
+        }
+        (Durability::Full, true, off) => Ok((version, Durability::Full, off.then_some("on"))),
+        // A server that never flushes gains nothing from not waiting for it.
+        (_, true, false) => Ok((version, Durability::Relaxed, Some("off"))),
+        (_, _, _) => Ok((version, Durability::Relaxed, None)),
+    }
+}
+
+/// Sequences that lag behind their tables (a copy by logical replication, a restored table) would give numbers twice.
+async fn catch_up(client: &Client, schema: &str) -> Result<(), Failure> {
+    let s = schema;
+    let pairs = [
+        ("positions", "max(position)", "events"),
+        ("fences", "max(lease_fence)", "work"),
+        ("work_seqs", "max(seq)", "work"),
+    ];
+    // The highest position has an index; the work table is only looked at when its sequence was never used.
+    for (sequence, highest, table) in pairs {
+        let guard = match sequence {
+            "positions" => "true".to_owned(),
+            _ => format!("coalesce(pg_sequence_last_value('{s}.{sequence}'), 0) = 0"),
+        };
+        let sql = format!(
+            "SELECT setval('{s}.{sequence}', highest) FROM (SELECT CASE WHEN {guard} THEN \
+             (SELECT {highest} FROM {s}.{table}) END AS highest) h \
+             WHERE highest > coalesce(pg_sequence_last_value('{s}.{sequence}'), 0)"
+        );
+        if !client.query_typed(&sql, &[]).await?.is_empty() {
+            tracing::warn!(sequence, "a sequence lagged behind its table and was moved on");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,337 @@
+//! Queries of readers. Rows that a page shows are read by one statement; the log is read in two steps (see
+//! [`ceiling`]).
+
+use tidelock_core::clock::Timestamp;
+use tidelock_core::id::{OpId, Position};
+use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::model::limits::{PAGE_BYTES, PAYLOAD_BYTES};
+use tidelock_core::payload::Payload;
+use tidelock_core::store::{
+    Direction, Document, EventFilter, EventPage, LogQuery, Page, PageOf, Pattern, Receipt, StreamInfo,
+    StreamQuery, WorkFilter, WorkRow,
+};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::db::{Call, Db};
+use crate::error::Failure;
+use crate::flush::stored_receipt;
+use crate::rows::{self, get, int, uint};
+use crate::sql::{Sql, WORK_FILTER, WORK_FILTER_TYPES};
+
+/// A query whose filter matches little stops after this many events and says how far it came.
+const SCAN_EVENTS: i64 = 100_000;
+
+/// No row beyond so many bytes is sent: a page, and what rows may weigh more as they are stored.
+const FAR_BEYOND: usize = PAGE_BYTES + 2 * PAYLOAD_BYTES;
+
+/// A reader: a connection and the statements.
+pub(crate) struct Reader<'a> {
+    pub(crate) db: Db<'a>,
+    pub(crate) sql: &'a Sql,
+}
+
+/// The part of a range of keys that a page wants: strictly after one text, below another.
+fn with_bounds<'a>(call: Call<'a>, prefix: &'a KeyPrefix, page: &'a Page) -> Call<'a> {
+    let after = page.after.as_ref().map_or("", Key::canonical);
+    call.with(prefix.from(), Type::TEXT).with(after, Type::TEXT).with(prefix.below(), Type::TEXT)
+}
+
+const BOUNDS: &str = "key >= $1 AND key > $2 AND ($3::text IS NULL OR key < $3)";
+
+/// Adds the parameters of a filter on work rows.
+pub(crate) fn with_filter<'a>(mut call: Call<'a>, filter: &'a WorkFilter) -> Call<'a> {
+    let lane = filter.lane.as_ref().map(tidelock_core::id::Lane::as_str);
+    let [text, like, blocked, leased] = WORK_FILTER_TYPES;
+    call = call.with(lane, text).with(filter.pattern.as_ref().map(Pattern::to_like), like);
+    call.with(filter.blocked, blocked).with(filter.leased, leased)
+}
+
+/// Blocked rows have an index of their own, and are what operators mostly mean: this term makes the planner use it.
+fn blocked_only(filter: &WorkFilter) -> &'static str {
+    if filter.blocked == Some(true) { "AND blocked_since IS NOT NULL" } else { "" }
+}
+
+impl Reader<'_> {
+    pub(crate) async fn document(&self, key: &Key, now: Timestamp) -> Result<Option<Document>, Failure> {
+        let (columns, s) = (rows::DOCUMENT_COLUMNS, &self.sql.schema);
+        let sql = format!("SELECT {columns} FROM {s}.documents WHERE key = $1");
+        let found = self.db.query(Call::new(&sql).with(key.canonical(), Type::TEXT)).await?;
+        let row = found.first().map(rows::document).transpose()?;
+        Ok(row.and_then(|(key, row)| row.visible(&key, now)))
+    }
+
+    pub(crate) async fn documents(
+        &self,
+        prefix: &KeyPrefix,
+        page: &Page,
+        now: Timestamp,
+    ) -> Result<PageOf<Document>, Failure> {
+        let limit = page.rows()?;
+        let (columns, s) = (rows::DOCUMENT_COLUMNS, &self.sql.schema);
+        // Cuts off what is far beyond a page; the exact end is found below.
+        let sql = format!(
+            "SELECT {columns} FROM (SELECT *, sum(pg_column_size(value)) OVER (ORDER BY key) AS bytes,
+                 pg_column_size(value) AS own FROM (
+                     SELECT * FROM {s}.documents WHERE {BOUNDS} AND deleted_at IS NULL
+                         AND (expires_at IS NULL OR expires_at > $4) ORDER BY key LIMIT $5) page) page
+             WHERE bytes - own <= $6 ORDER BY key"
+        );
+        let call = with_bounds(Call::new(&sql), prefix, page)
+            .with(now.as_micros(), Type::INT8)
+            .with(int(limit as u64 + 1), Type::INT8)
+            .with(int(FAR_BEYOND as u64), Type::INT8);
+        let found = self.db.query(call).await?;
+        let (mut documents, mut bytes): (Vec<Document>, usize) = (Vec::new(), 0);
+        for row in &found {
+            let (key, row) = rows::document(row)?;
+            if bytes >= PAGE_BYTES {
+                let next = documents.last().map(|document| document.key.clone());
+                return Ok(PageOf { rows: documents, next });
+            }
+            bytes += row.value.as_ref().map_or(0, Payload::len);
+            documents.extend(row.visible(&key, now));
+        }
+        Ok(PageOf::of(documents, limit, |document| document.key.clone()))
+    }
+
+    pub(crate) async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, Failure> {
+        let (columns, s) = (rows::STREAM_COLUMNS, &self.sql.schema);
+        let sql = format!("SELECT {columns} FROM {s}.streams WHERE key = $1");
+        let found = self.db.query(Call::new(&sql).with(key.canonical(), Type::TEXT)).await?;
+        found.first().map(stream_info).transpose()
+    }
+
+    pub(crate) async fn streams(
+        &self,
+        prefix: &KeyPrefix,
+        page: &Page,
+    ) -> Result<PageOf<StreamInfo>, Failure> {
+        let limit = page.rows()?;
+        let (columns, s) = (rows::STREAM_COLUMNS, &self.sql.schema);
+        let sql = format!("SELECT {columns} FROM {s}.streams WHERE {BOUNDS} ORDER BY key LIMIT $4");
+        let call = with_bounds(Call::new(&sql), prefix, page).with(int(limit as u64 + 1), Type::INT8);
+        let found = self.db.query(call).await?;
+        let streams = found.iter().map(stream_info).collect::<Result<Vec<_>, _>>()?;
+        Ok(PageOf::of(streams, limit, |stream| stream.key.clone()))
+    }
+
+    pub(crate) async fn read_stream(&self, query: &StreamQuery) -> Result<EventPage, Failure> {
+        let scan = Scan {
+            limit: Page::first(query.limit).rows()?,
+            filter: &query.filter,
+            direction: query.direction,
+            column: "version",
+            stream: Some(&query.stream),
+        };
+        let from = query.from.map(|version| int(version.0));
+        let range = match query.direction {
+            Direction::Forward => (from.unwrap_or(0), i64::MAX),
+            Direction::Backward => (0, from.unwrap_or(i64::MAX)),
+        };
+        scan.page(self, range).await
+    }
+
+    pub(crate) async fn read_log(&self, query: &LogQuery) -> Result<EventPage, Failure> {
+        let scan = Scan {
+            limit: Page::first(query.limit).rows()?,
+            filter: &query.filter,
+            direction: query.direction,
+            column: "position",
+            stream: None,
+        };
+        let ceiling = self.ceiling().await?;
+        let after = query.after.map(|position| int(position.0));
+        let range = match query.direction {
+            Direction::Forward => (after.map_or(0, |after| after.saturating_add(1)), ceiling),
+            Direction::Backward => (0, after.map_or(ceiling, |after| (after - 1).min(ceiling))),
+        };
+        scan.page(self, range).await
+    }
+
+    /// Up to where the log may be read without ever meeting something new below. A statement of its own, before the
+    /// one that reads the page: inside that one it would see more than the page does, and what is in between is lost.
+    async fn ceiling(&self) -> Result<i64, Failure> {
+        let sql = format!("SELECT {}.ceiling()", self.sql.schema);
+        let found = self.db.query(Call::new(&sql)).await?;
+        found.first().map_or(Ok(0), |row| get(row, 0))
+    }
+
+    pub(crate) async fn work(&self, key: &Key) -> Result<Option<WorkRow>, Failure> {
+        let (columns, s) = (rows::WORK_COLUMNS, &self.sql.schema);
+        let sql = format!("SELECT {columns} FROM {s}.work WHERE key = $1");
+        let found = self.db.query(Call::new(&sql).with(key.canonical(), Type::TEXT)).await?;
+        found.first().map(|row| Ok(rows::work(row)?.0)).transpose()
+    }
+
+    pub(crate) async fn works(&self, filter: &WorkFilter, page: &Page) -> Result<PageOf<WorkRow>, Failure> {
+        let limit = page.rows()?;
+        let (columns, s, blocked) = (rows::WORK_COLUMNS, &self.sql.schema, blocked_only(filter));
+        let sql = format!(
+            "SELECT {columns} FROM {s}.work WHERE {WORK_FILTER} AND key > $5 {blocked} ORDER BY key LIMIT $6"
+        );
+        let after = page.after.as_ref().map_or("", Key::canonical);
+        let call = with_filter(Call::new(&sql), filter).with(after, Type::TEXT);
+        let found = self.db.query(call.with(int(limit as u64 + 1), Type::INT8)).await?;
+        let found = found.iter().map(|row| Ok(rows::work(row)?.0)).collect::<Result<Vec<_>, Failure>>()?;
+        Ok(PageOf::of(found, limit, |row| row.key.clone()))
+    }
+
+    pub(crate) async fn count_work(&self, filter: &WorkFilter) -> Result<u64, Failure> {
+        let (s, blocked) = (&self.sql.schema, blocked_only(filter));
+        let sql = format!("SELECT count(*) FROM {s}.work WHERE {WORK_FILTER} {blocked}");
+        let found = self.db.query(with_filter(Call::new(&sql), filter)).await?;
+        Ok(uint(found.first().map_or(Ok(0), |row| get(row, 0))?))
+    }
+
+    pub(crate) async fn operation(&self, id: OpId) -> Result<Option<Receipt>, Failure> {
+        let call = Call::new(&self.sql.operations).with(vec![id.0], Type::UUID_ARRAY);
+        let found = self.db.query(call).await?;
+        found.first().map(|row| Ok(stored_receipt(row)?.1)).transpose()
+    }
+
+    /// The server's clock.
+    pub(crate) async fn clock(&self) -> Result<i64, Failure> {
+        let sql = format!("SELECT {}.clock()", self.sql.schema);
+        let found = self.db.query(Call::new(&sql)).await?;
+        found.first().map_or(Ok(0), |row| get(row, 0))
+    }
+}
+
+fn stream_info(row: &Row) -> Result<StreamInfo, Failure> {
+    let (key, row) = rows::stream(row)?;
+    Ok(StreamInfo { key, head: row.head, closed_at: row.closed_at })
+}
+
+/// One look at events in a range of versions or positions, which nothing is added to below its end.
+struct Scan<'a> {
+    limit: usize,
+    filter: &'a EventFilter,
+    direction: Direction,
+    column: &'static str,
+    stream: Option<&'a Key>,
+}
+
+impl Scan<'_> {
+    async fn page(&self, reader: &Reader<'_>, (from, to): (i64, i64)) -> Result<EventPage, Failure> {
+        let found = self.matching(reader, from, to).await?;
+        let mut page = EventPage { events: Vec::new(), scanned_to: None, end: true };
+        let mut bytes = 0;
+        for row in &found {
+            let event = rows::event(row)?;
+            if page.events.len() == self.limit || bytes >= PAGE_BYTES {
+                page.end = false;
+                return Ok(page);
+            }
+            page.scanned_to = Some(event.position);
+            bytes += event.payload.len() + event.meta.len();
+            page.events.push(event);
+        }
+        if *self.filter != EventFilter::default() {
+            let (edge, end) = self.edge(reader, from, to).await?;
+            page.scanned_to = edge.or(page.scanned_to);
+            page.end = end;
+        }
+        Ok(page)
+    }
+
+    fn order(&self) -> &'static str {
+        match self.direction {
+            Direction::Forward => "ASC",
+            Direction::Backward => "DESC",
+        }
+    }
+
+    /// The events that are looked at, whether they match or not: so many, and no more.
+    fn looked_at(&self, reader: &Reader<'_>, columns: &str) -> String {
+        let (s, column, order) = (&reader.sql.schema, self.column, self.order());
+        // A conversation has an index of its own: nothing else needs to be looked at.
+        let limit = match (&self.filter.correlation, self.stream) {
+            (Some(_), None) => String::new(),
+            _ => format!("LIMIT {SCAN_EVENTS}"),
+        };
+        let of_stream = if self.stream.is_some() { "AND e.stream = $3" } else { "AND $3::text IS NULL" };
+        let correlated = match (&self.filter.correlation, self.stream) {
+            (Some(_), None) => "AND e.correlation = $4",
+            _ => "AND ($4::text IS NULL OR true)",
+        };
+        format!(
+            "SELECT {columns} FROM {s}.events e WHERE e.{column} >= $1 AND e.{column} <= $2 {of_stream} {correlated}
+             ORDER BY e.{column} {order} {limit}"
+        )
+    }
+
+    fn call<'a>(&'a self, sql: &'a str, from: i64, to: i64) -> Call<'a> {
+        Call::new(sql)
+            .with(from, Type::INT8)
+            .with(to, Type::INT8)
+            .with(self.stream.map(Key::canonical), Type::TEXT)
+            .with(self.filter.correlation.as_deref().map(rows::storable), Type::TEXT)
+    }
+
+    async fn matching(&self, reader: &Reader<'_>, from: i64, to: i64) -> Result<Vec<Row>, Failure> {
+        let (column, order) = (self.column, self.order());
+        let looked_at = self.looked_at(reader, "*");
+        let columns = rows::EVENT_COLUMNS;
+        // Cuts off what is far beyond a page; the exact end is found below.
+        let sql = format!(
+            "SELECT {columns} FROM (
+                 SELECT *, sum(pg_column_size(payload)) OVER (ORDER BY {column} {order}) AS bytes,
+                     pg_column_size(payload) AS own
+                 FROM (SELECT * FROM ({looked_at}) e
+                     WHERE ($5::text[] IS NULL OR e.type = ANY ($5)) AND ($6::bigint IS NULL OR e.at >= $6)
+                         AND ($7::bigint IS NULL OR e.at < $7) AND ($4 IS NULL OR e.correlation = $4)
+                         AND ($8::text IS NULL OR e.stream >= $8) AND ($9::text IS NULL OR e.stream < $9)
+                     ORDER BY e.{column} {order} LIMIT $10) e) e
+             WHERE e.bytes - e.own <= $11 ORDER BY e.{column} {order}"
+        );
+        let types: Vec<&str> = self.filter.types.iter().map(tidelock_core::id::EventType::as_str).collect();
+        let streams = self.filter.streams.as_ref();
+        let call = self
+            .call(&sql, from, to)
+            .with(Some(types).filter(|types| !types.is_empty()), Type::TEXT_ARRAY)
+            .with(self.filter.since.map(Timestamp::as_micros), Type::INT8)
+            .with(self.filter.until.map(Timestamp::as_micros), Type::INT8)
+            .with(streams.map(KeyPrefix::from), Type::TEXT)
+            .with(streams.and_then(KeyPrefix::below), Type::TEXT)
+            .with(int(self.limit as u64 + 1), Type::INT8)
+            .with(int(FAR_BEYOND as u64), Type::INT8);
+        reader.db.query(call).await
+    }
+
+    /// How far a filter looked, and whether that was to the end. Events in the range never change, so this is as if it
+    /// had been asked together with the page.
+    async fn edge(
+        &self,
+        reader: &Reader<'_>,
+        from: i64,
+        to: i64,
+    ) -> Result<(Option<Position>, bool), Failure> {
+        // With an index of its own, a conversation has been looked through to the end of the range.
+        let bare = EventFilter::default();
+        let whole = Scan { filter: &bare, limit: self.limit, ..*self };
+        let indexed = self.filter.correlation.is_some() && self.stream.is_none();
+        let scan = if indexed { &whole } else { self };
+        let edge = if indexed {
+            let s = &reader.sql.schema;
+            let (pick, column) = match self.direction {
+                Direction::Forward => ("max", self.column),
+                Direction::Backward => ("min", self.column),
+            };
+            format!(
+                "SELECT {pick}(e.position), 0::bigint FROM {s}.events e WHERE e.{column} >= $1 AND e.{column} <= $2
+                 AND $3::text IS NULL AND ($4::text IS NULL OR true)"
+            )
+        } else {
+            let pick = match self.direction {
+                Direction::Forward => "max",
+                Direction::Backward => "min",
+            };
+            format!("SELECT {pick}(position), count(*) FROM ({}) e", scan.looked_at(reader, "e.position"))
+        };
+        let found = reader.db.query(scan.call(&edge, from, to)).await?;
+        let Some(row) = found.first() else { return Ok((None, true)) };
+        let edge = get::<Option<i64>>(row, 0)?.map(|position| Position(uint(position)));
+        Ok((edge, get::<i64>(row, 1)? < SCAN_EVENTS))
+    }
+}

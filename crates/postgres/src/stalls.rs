@@ -1,0 +1,37 @@
+//! Only here: who holds readers of the log back. SQLite has one writer, and readers see what it committed.
+
+use std::time::Duration;
+
+use tidelock_core::id::Position;
+
+use crate::db::Call;
+use crate::error::Failure;
+use crate::read::Reader;
+use crate::rows::{get, uint};
+use crate::store::Stall;
+
+/// Transactions that have drawn positions and have not ended, oldest first.
+pub(crate) async fn all(reader: &Reader<'_>) -> Result<Vec<Stall>, Failure> {
+    let s = &reader.sql.schema;
+    let sql = format!(
+        "SELECT coalesce(l.pid, 0), coalesce(a.application_name, ''), coalesce(a.state, 'prepared'), \
+             coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::float8, 0), \
+             m.visible + (l.objid::bigint - m.visible)::bit(32)::int \
+         FROM pg_locks l CROSS JOIN (SELECT coalesce(max(position), 0) AS visible FROM {s}.events) m \
+         LEFT JOIN pg_stat_activity a ON a.pid = l.pid \
+         WHERE l.locktype = 'advisory' AND l.classid = '{s}.positions'::regclass::oid AND l.objsubid = 2 \
+             AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+         ORDER BY a.xact_start NULLS FIRST"
+    );
+    let found = reader.db.query(Call::new(&sql)).await?;
+    let stall = |row| {
+        Ok(Stall {
+            pid: get(row, 0)?,
+            application: get(row, 1)?,
+            state: get(row, 2)?,
+            since: Duration::from_secs_f64(get::<f64>(row, 3)?.max(0.0)),
+            floor: Position(uint(get(row, 4)?)),
+        })
+    };
+    found.iter().map(stall).collect()
+}

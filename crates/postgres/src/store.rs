@@ -1,0 +1,321 @@
+//! The public type: hands every call to the committers or to a reader, and waits for the answer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tidelock_core::clock::Timestamp;
+use tidelock_core::id::{OpId, Position};
+use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::store::{
+    ApplyError, Batch, Claim, Claimed, Document, EventPage, LogQuery, Page, PageOf, Receipt, Store,
+    StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow,
+};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::address::Address;
+use crate::clock::Time;
+use crate::open::{self, Server};
+use crate::queue::Queue;
+use crate::readers::Readers;
+use crate::sql::{self, Sql};
+use crate::warm::Warm;
+use crate::watch::{Hints, Stop, Telling};
+use crate::writer::{self, Claiming, Engine, Job, Meter, not_decided};
+use crate::{Options, closed, stalls};
+
+/// Runs a query on a reader's connection, again if the connection turns out to be dead.
+macro_rules! reading {
+    ($store:expr, |$reader:ident| $query:expr) => {{
+        let mut attempts = $store.shared.readers.attempts(&$store.shared.engine.sql);
+        loop {
+            let lease = match attempts.lease().await {
+                Ok(lease) => lease,
+                Err(error) => break Err(error),
+            };
+            let answer = {
+                let $reader = lease.reader();
+                tokio::time::timeout(attempts.left(), $query).await
+            };
+            if let Some(answer) = attempts.judge(lease, answer).await {
+                break answer;
+            }
+        }
+    }};
+}
+
+/// Connections beside those of the committers, for batches that go their own way.
+const ALONE: usize = 8;
+
+/// A store on PostgreSQL. Cloning gives another handle; the connections are closed when the last one is gone.
+#[derive(Clone, Debug)]
+pub struct PostgresStore {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<Engine>,
+    readers: Readers,
+    watcher: Arc<Watcher>,
+    location: String,
+    server: Server,
+    committers: Mutex<Vec<JoinHandle<()>>>,
+    /// Stopped when the store is gone.
+    _telling: Stop,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.engine.queue.close();
+        self.readers.close();
+    }
+}
+
+/// How much this process has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Groups of batches that were carried out.
+    pub groups: u64,
+    /// Batches in them.
+    pub batches: u64,
+    /// Claims that were carried out.
+    pub claims: u64,
+    /// Groups that had to be taken apart because one batch would have held up the others.
+    pub careful: u64,
+    /// Groups that were decided on rows which somebody else had changed, and had to be decided again.
+    pub stale: u64,
+    /// Attempts to connect that failed.
+    pub reconnects: u64,
+}
+
+/// A transaction that readers of the log wait for: it has drawn positions and has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// The process of the server that runs it; 0 for a prepared transaction, which no process runs.
+    pub pid: i32,
+    /// What its program calls itself.
+    pub application: String,
+    /// What it is doing, as the server says: `active`, `idle in transaction`, …
+    pub state: String,
+    /// How long ago it began.
+    pub since: Duration,
+    /// Readers see nothing above this position until it ends.
+    pub floor: Position,
+}
+
+impl PostgresStore {
+    /// Opens a store, creating or migrating its schema where needed.
+    ///
+    /// `url` is what PostgreSQL's own programs take: `postgres://user:password@host:port/database` or
+    /// `host=… dbname=…`, with `sslmode` and the other parameters as there. Unless it says otherwise, the
+    /// certificate of a server that is not on this machine must be valid for its name (`sslmode=verify-full`).
+    /// `schema=NAME` and `pooler=transaction` in it count like [`Options::schema`] and [`Options::pooled`].
+    ///
+    /// Must be called inside a Tokio runtime, which must live as long as the store.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the server cannot be reached, is older than PostgreSQL 14, is a standby, is set not to
+    /// flush what it acknowledges, holds a schema newer than this program, or when the address makes no sense.
+    pub async fn open(url: &str, options: Options) -> Result<Self, StoreError> {
+        let address = Address::parse(url)?;
+        let options = options.with(&address).within_reason();
+        sql::check_schema(&options.schema)?;
+        let server = open::prepare(&address, &options).await?;
+        let watcher = Arc::new(Watcher::default());
+        let hints = Hints::new(Arc::clone(&watcher));
+        let telling = Telling {
+            address: address.clone(),
+            connector: crate::tls::connector(&address)?,
+            channel: Sql::new(&options.schema).channel(),
+            watcher: Arc::clone(&watcher),
+            pending: hints.pending(),
+            listens: !options.pooled,
+        };
+        let readers = open::pool(&address, options.readers, options.pooled)?;
+        let engine = Arc::new(Engine {
+            sql: Sql::new(&options.schema),
+            queue: Queue::new(options.queue),
+            writers: open::pool(&address, options.committers + ALONE, options.pooled)?,
+            warm: Warm::default(),
+            time: Time::new(options.clock.clone()),
+            hints,
+            meter: Meter::default(),
+            alone: tokio::sync::Semaphore::new(ALONE),
+            prepared: !options.pooled,
+            patience: options.patience,
+            flush_setting: server.flush_setting,
+        });
+        let start = |_| tokio::spawn(writer::run(Arc::clone(&engine)));
+        let committers = Mutex::new((0..options.committers).map(start).collect());
+        let shared = Shared {
+            readers: Readers::new(readers, !options.pooled, options.patience),
+            engine,
+            watcher,
+            location: format!("{}, schema {}", address.location(), options.schema),
+            server,
+            committers,
+            _telling: Stop(tokio::spawn(telling.run())),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Finishes what is queued and closes the connections. Calls that come later fail as closed.
+    pub async fn close(&self) {
+        self.shared.engine.queue.close();
+        let committers = std::mem::take(&mut *self.shared.committers.lock());
+        for committer in committers {
+            // A committer that panicked has already been reported by the runtime.
+            drop(committer.await);
+        }
+        // Batches that went their own way give their turns back when they are done.
+        let turns = u32::try_from(ALONE).unwrap_or(u32::MAX);
+        drop(self.shared.engine.alone.acquire_many(turns).await);
+        self.shared.engine.writers.close();
+        self.shared.readers.close();
+    }
+
+    /// How much this process has done.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let meter = &self.shared.engine.meter;
+        Stats {
+            groups: meter.groups.load(Ordering::Relaxed),
+            batches: meter.batches.load(Ordering::Relaxed),
+            claims: meter.claims.load(Ordering::Relaxed),
+            careful: meter.careful.load(Ordering::Relaxed),
+            stale: meter.stale.load(Ordering::Relaxed),
+            reconnects: meter.reconnects.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Transactions that readers of the log wait for, oldest first. There are always some under load; one that is
+    /// seconds old is a transaction of a program that appended in it and does not end it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the server cannot be reached.
+    pub async fn stalls(&self) -> Result<Vec<Stall>, StoreError> {
+        reading!(self, |reader| stalls::all(&reader))
+    }
+
+    /// Wakes those who wait for changes, here and elsewhere. Call it after committing a transaction of your own that
+    /// [`apply_in`](Self::apply_in) took part in; without it they notice a little later.
+    pub fn hint(&self) {
+        self.shared.engine.hints.changed();
+    }
+
+    /// An instant that has come, asking the server when it was not heard for a while.
+    async fn some_now(&self) -> Result<Timestamp, StoreError> {
+        match self.shared.engine.time.now() {
+            Some(now) => Ok(now),
+            None => {
+                let said = reading!(self, |reader| reader.clock())?;
+                Ok(self.shared.engine.time.hear(said))
+            }
+        }
+    }
+
+    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let closed = || closed(&self.shared.location);
+        self.shared.engine.queue.push(job(reply)).await.map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        batch.validate()?;
+        let op_id = batch.id();
+        let (job, answer) = Job::apply(batch);
+        if self.shared.engine.queue.push(job).await.is_err() {
+            return Err(not_decided(closed(&self.shared.location), op_id));
+        }
+        match answer.await {
+            Ok(result) => result,
+            Err(_) => Err(ApplyError::unknown(closed(&self.shared.location), op_id)),
+        }
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
+        claim.validate()?;
+        self.ask(|reply| Job::Claim(Claiming { claim: Box::new(claim), reply })).await?
+    }
+
+    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
+        reading!(self, |reader| reader.operation(id))
+    }
+
+    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+        let now = self.some_now().await?;
+        reading!(self, |reader| reader.document(key, now))
+    }
+
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+        let now = self.some_now().await?;
+        reading!(self, |reader| reader.documents(prefix, &page, now))
+    }
+
+    async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
+        reading!(self, |reader| reader.stream(key))
+    }
+
+    async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
+        reading!(self, |reader| reader.streams(prefix, &page))
+    }
+
+    async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
+        reading!(self, |reader| reader.read_stream(&query))
+    }
+
+    async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
+        reading!(self, |reader| reader.read_log(&query))
+    }
+
+    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
+        reading!(self, |reader| reader.work(key))
+    }
+
+    async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
+        reading!(self, |reader| reader.works(filter, &page))
+    }
+
+    async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
+        reading!(self, |reader| reader.count_work(filter))
+    }
+
+    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
+        self.ask(|reply| Job::Sweep(sweep, reply)).await?
+    }
+
+    fn watch(&self) -> Watch {
+        self.shared.watcher.listen()
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        match self.shared.engine.time.given() {
+            Some(now) => Ok(now),
+            None => {
+                let said = reading!(self, |reader| reader.clock())?;
+                Ok(self.shared.engine.time.hear(said))
+            }
+        }
+    }
+
+    async fn info(&self) -> Result<StoreInfo, StoreError> {
+        // Fails when the server cannot be reached.
+        reading!(self, |reader| reader.clock())?;
+        let server = &self.shared.server;
+        Ok(StoreInfo {
+            backend: "postgres".to_owned(),
+            location: self.shared.location.clone(),
+            durability: server.durability,
+            schema: server.schema,
+            engine: format!("PostgreSQL {}", server.version),
+        })
+    }
+}

@@ -1,0 +1,86 @@
+//! Removes what no reader sees any more.
+
+use std::time::Instant;
+
+use tidelock_core::clock::Timestamp;
+use tidelock_core::store::{StoreError, Sweep, Swept};
+use tokio_postgres::types::Type;
+
+use crate::db::{Call, Db};
+use crate::error::Failure;
+use crate::rows::{get, int, uint};
+use crate::writer::Engine;
+
+impl Engine {
+    /// Carries out a sweep in three steps, each a transaction of its own: killed in between, the next sweep goes on.
+    pub(crate) async fn sweep(&self, sweep: &Sweep) -> Result<Swept, StoreError> {
+        let client = self.writer(Instant::now() + self.patience).await?;
+        let db = self.db(&client);
+        let swept = self.bounded(self.steps(&db, sweep)).await;
+        // SQL changed rows that nobody kept account of.
+        self.warm.clear();
+        match swept {
+            Ok(swept) => Ok(swept),
+            Err(failure) => {
+                self.roll_back(client, &failure).await;
+                Err(failure.into())
+            }
+        }
+    }
+
+    async fn steps(&self, db: &Db<'_>, sweep: &Sweep) -> Result<Swept, Failure> {
+        let limit = int(sweep.limit as u64);
+        let mut swept = Swept { expired: self.expire(db, limit).await?, ..Swept::default() };
+        if let Some(before) = sweep.tombstones_before {
+            swept.tombstones = self.forget_tombstones(db, before, limit).await?;
+        }
+        if let Some(before) = sweep.operations_before {
+            // Records are numbered in order of time: only the first ones are looked at, however many there are.
+            let s = &self.sql.schema;
+            let forget = format!(
+                "WITH old AS (DELETE FROM {s}.operations WHERE id IN (SELECT id FROM (
+                     SELECT id, at FROM {s}.operations ORDER BY no LIMIT $2) first WHERE at < $1)
+                 RETURNING 1) SELECT count(*) FROM old"
+            );
+            let call = Call::new(&forget).with(before.as_micros(), Type::INT8).with(limit, Type::INT8);
+            swept.operations = count(db, call).await?;
+        }
+        Ok(swept)
+    }
+
+    async fn expire(&self, db: &Db<'_>, limit: i64) -> Result<u64, Failure> {
+        let s = &self.sql.schema;
+        let expire = format!(
+            "WITH gone AS (UPDATE {s}.documents SET value = NULL, expires_at = NULL, deleted_at = updated_at
+                 WHERE key IN (SELECT key FROM {s}.documents WHERE expires_at <= coalesce($1, {s}.clock())
+                     ORDER BY key LIMIT $2 FOR UPDATE SKIP LOCKED)
+             RETURNING 1) SELECT count(*) FROM gone"
+        );
+        let now = self.time.given().map(Timestamp::as_micros);
+        count(db, Call::new(&expire).with(now, Type::INT8).with(limit, Type::INT8)).await
+    }
+
+    /// Forgets old tombstones. The floor that new documents begin above is raised and committed first: whoever finds a
+    /// key without a row then finds the new floor, too.
+    async fn forget_tombstones(&self, db: &Db<'_>, before: Timestamp, limit: i64) -> Result<u64, Failure> {
+        let s = &self.sql.schema;
+        let old =
+            format!("SELECT key, version FROM {s}.documents WHERE deleted_at < $1 ORDER BY key LIMIT $2");
+        let raise = format!(
+            "UPDATE {s}.floors SET document = greatest(document, (SELECT max(version) FROM ({old}) old))"
+        );
+        let parameters = |sql| Call::new(sql).with(before.as_micros(), Type::INT8).with(limit, Type::INT8);
+        db.query(parameters(&raise)).await?;
+        let forget = format!(
+            "WITH gone AS (DELETE FROM {s}.documents WHERE key IN (
+                 SELECT key FROM {s}.documents WHERE deleted_at < $1 AND version <= (SELECT document FROM {s}.floors)
+                 ORDER BY key LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING 1) SELECT count(*) FROM gone"
+        );
+        count(db, parameters(&forget)).await
+    }
+}
+
+async fn count(db: &Db<'_>, call: Call<'_>) -> Result<u64, Failure> {
+    let rows = db.query(call).await?;
+    Ok(uint(rows.first().map(|row| get(row, 0)).transpose()?.unwrap_or(0)))
+}

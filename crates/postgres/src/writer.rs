@@ -1,0 +1,308 @@
+//! The committers: a few tasks, each with a connection at a time, that take what is queued and commit it together.
+//!
+//! A group is first decided on what this process remembers or guesses, and sent as one round trip that the server
+//! carries out only if all of that is still true. If not, it is decided again with its rows held. If somebody holds one
+//! of the rows for long, or an event id is taken, each batch goes its own way, so that none pays for its neighbours.
+
+mod careful;
+mod engine;
+pub(crate) mod settle;
+
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tidelock_core::error::Outcome;
+use tidelock_core::id::{Fence, OpId};
+use tidelock_core::model::facts::Footprint;
+use tidelock_core::store::{
+    ApplyError, Batch, Claim, Claimed, Effect, Pick, Receipt, Selection, StoreError, Sweep, Swept,
+};
+use tokio::sync::oneshot;
+
+pub(crate) use self::engine::{Engine, Meter, jittered};
+use crate::error::{Failure, Meaning};
+use crate::flush::{Drawn, Flush};
+use crate::queue::{self, Group, Kind, Most};
+use crate::session::{Session, Verdict};
+use crate::warm::Noun;
+
+/// The most batches in a group, however many wait: more share a flush for little gain and wait longer.
+const GROUP: Most = Most { jobs: 128, weight: 4 * 1024 * 1024 };
+/// What an effect weighs beside its payload.
+const EFFECT_WEIGHT: usize = 64;
+/// A fence above all others: a group of batches grants none.
+pub(crate) const NO_GRANTS: Fence = Fence(u64::MAX);
+
+/// A batch that waits for its receipt.
+#[derive(Debug)]
+pub(crate) struct Applying {
+    pub(crate) batch: Box<Batch>,
+    reply: oneshot::Sender<Result<Receipt, ApplyError>>,
+}
+
+/// A claim that waits for its grants.
+#[derive(Debug)]
+pub(crate) struct Claiming {
+    pub(crate) claim: Box<Claim>,
+    pub(crate) reply: oneshot::Sender<Result<Claimed, StoreError>>,
+}
+
+/// What can be asked of the committers.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Apply(Applying),
+    Claim(Claiming),
+    Sweep(Sweep, oneshot::Sender<Result<Swept, StoreError>>),
+}
+
+impl Job {
+    pub(crate) fn apply(batch: Batch) -> (Self, oneshot::Receiver<Result<Receipt, ApplyError>>) {
+        let (reply, answer) = oneshot::channel();
+        (Self::Apply(Applying { batch: Box::new(batch), reply }), answer)
+    }
+}
+
+impl queue::Job for Job {
+    fn rows(&self) -> Vec<u64> {
+        match self {
+            Self::Apply(applying) => rows_of(&applying.batch),
+            Self::Claim(claiming) => match &claiming.claim.pick {
+                Pick::Named { key, .. } => vec![number(&(Noun::Work, key))],
+                Pick::Lanes { .. } => Vec::new(),
+            },
+            Self::Sweep(..) => Vec::new(),
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Apply(applying) if selects(&applying.batch) => Kind::Alone,
+            Self::Apply(_) => Kind::Batch,
+            Self::Claim(_) => Kind::Claim,
+            Self::Sweep(..) => Kind::Alone,
+        }
+    }
+
+    fn weight(&self) -> usize {
+        match self {
+            Self::Apply(applying) => applying.batch.bytes() + applying.batch.effects().len() * EFFECT_WEIGHT,
+            // A thousand rows are the most that claims of one transaction take.
+            Self::Claim(claiming) => asked_for(&claiming.claim) * (GROUP.weight / 1_000),
+            Self::Sweep(..) => 0,
+        }
+    }
+}
+
+/// How many rows a claim asks for.
+fn asked_for(claim: &Claim) -> usize {
+    match &claim.pick {
+        Pick::Lanes { limit, .. } => *limit,
+        Pick::Named { .. } => 1,
+    }
+}
+
+fn number(what: &impl std::hash::Hash) -> u64 {
+    foldhash::fast::FixedState::default().hash_one(what)
+}
+
+/// Numbers of everything that a batch touches by name.
+fn rows_of(batch: &Batch) -> Vec<u64> {
+    let needs = Footprint::of(batch);
+    let streams = needs.streams.iter().map(|key| number(&(Noun::Stream, key)));
+    let documents = needs.documents.iter().map(|key| number(&(Noun::Document, key)));
+    let work = needs.work.iter().map(|key| number(&(Noun::Work, key)));
+    let id = batch.id().map(|id| number(&id));
+    let mut rows: Vec<u64> = streams.chain(documents).chain(work).chain(id).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    rows
+}
+
+/// Whether an operator's verb of the batch means rows by a filter.
+pub(crate) fn selects(batch: &Batch) -> bool {
+    let by_filter =
+        |effect: &Effect| matches!(effect, Effect::Operate { selection: Selection::Filter(_), .. });
+    batch.effects().iter().any(by_filter)
+}
+
+impl Applying {
+    fn answer(self, result: Result<Receipt, ApplyError>) {
+        // Nobody listens when the caller went away; the batch is applied all the same.
+        drop(self.reply.send(result));
+    }
+
+    /// Answers with the verdict of a group that was committed.
+    fn verdict(self, verdict: Option<Verdict>) {
+        let result = match verdict {
+            Some(Verdict::Applied(receipt) | Verdict::Repeated(receipt)) => Ok(receipt),
+            Some(Verdict::Refused(refusal)) => Err(ApplyError::Refused(refusal)),
+            Some(Verdict::Same(_)) | None => {
+                let what = "answering a batch";
+                let kind = tidelock_core::store::StoreErrorKind::Bug;
+                let error = StoreError::new(kind, what, "it was committed without a verdict");
+                Err(ApplyError::unknown(error, self.batch.id()))
+            }
+        };
+        self.answer(result);
+    }
+
+    /// Answers with a failure after which nothing of this call was applied.
+    fn not_applied(self, error: StoreError) {
+        let id = self.batch.id();
+        self.answer(Err(not_decided(error, id)));
+    }
+
+    /// Answers with a failure after which nobody knows.
+    fn unknown(self, error: StoreError) {
+        let id = self.batch.id();
+        self.answer(Err(ApplyError::unknown(error, id)));
+    }
+}
+
+/// A batch that was never applied by this call. Without an id it was not applied; under an id it may have been, by an
+/// earlier call.
+pub(crate) fn not_decided(error: StoreError, id: Option<OpId>) -> ApplyError {
+    let outcome = id.map_or(Outcome::NotApplied, |id| Outcome::Unknown(Some(id)));
+    ApplyError::Store { error, outcome }
+}
+
+/// One committer.
+pub(crate) async fn run(engine: Arc<Engine>) {
+    while let Some(group) = engine.queue.take(GROUP).await {
+        let Group { jobs, mut rows } = group;
+        engine.carry_out(jobs, &mut rows).await;
+        engine.queue.done(&rows);
+    }
+}
+
+impl Engine {
+    async fn carry_out(self: &Arc<Self>, jobs: Vec<Job>, rows: &mut Vec<u64>) {
+        let (mut batches, mut claims) = (Vec::new(), Vec::new());
+        for job in jobs {
+            match job {
+                Job::Apply(applying) => batches.push(applying),
+                Job::Claim(claiming) => claims.push(claiming),
+                Job::Sweep(sweep, reply) => drop(reply.send(self.sweep(&sweep).await)),
+            }
+        }
+        if !batches.is_empty() {
+            self.batches(batches, rows).await;
+        }
+        if !claims.is_empty() {
+            self.claims(claims).await;
+        }
+    }
+
+    /// Carries out a group of batches, whatever it takes. Rows of batches that take longer are taken out of `rows`.
+    async fn batches(self: &Arc<Self>, jobs: Vec<Applying>, rows: &mut Vec<u64>) {
+        self.meter.groups.fetch_add(1, Ordering::Relaxed);
+        self.meter.batches.fetch_add(jobs.len() as u64, Ordering::Relaxed);
+        let give_up = Instant::now() + self.patience;
+        let jobs = match self.foresee(&jobs) {
+            Some(session) => match self.guess(jobs, session, give_up).await {
+                Some(jobs) => jobs,
+                None => return,
+            },
+            None => jobs,
+        };
+        self.settle(jobs, give_up, rows).await;
+    }
+
+    /// The working set of a group as far as this process can tell. `None` when something must be looked up.
+    fn foresee(&self, jobs: &[Applying]) -> Option<Session> {
+        let now = self.time.now()?;
+        let mut session = self.warm.with(|rows| {
+            let mut session = Session::new(now, NO_GRANTS, rows.floor?);
+            jobs.iter().all(|job| session.foresee(rows, &job.batch)).then_some(session)
+        })?;
+        jobs.iter().all(|job| session.decide_by_guess(&job.batch)).then_some(session)
+    }
+
+    /// Sends a group that was decided on beliefs. Gives the batches back when they must be decided again.
+    async fn guess(
+        &self,
+        jobs: Vec<Applying>,
+        mut session: Session,
+        give_up: Instant,
+    ) -> Option<Vec<Applying>> {
+        let client = match self.writer(give_up).await {
+            Ok(client) => client,
+            Err(failure) => {
+                fail(jobs, &failure);
+                return None;
+            }
+        };
+        let check = self.time.to_check(session.now);
+        let flush = Flush::of(&mut session, check);
+        let db = self.db(&client);
+        let begin = self.flush_setting.map(|_| crate::db::begin(self.group_lock_ms(), self.flush_setting));
+        let wrap = (begin.as_deref(), begin.as_ref().map(|_| "COMMIT"));
+        match self.bounded(flush.send(&db, &self.sql, &session, wrap, Vec::new())).await {
+            Ok((drawn, _)) => {
+                self.committed(&flush, &session, &drawn, jobs);
+                None
+            }
+            Err(failure) => self.after_guess(jobs, &failure, client),
+        }
+    }
+
+    /// What a guess that came to nothing means for its batches.
+    fn after_guess(
+        &self,
+        jobs: Vec<Applying>,
+        failure: &Failure,
+        client: deadpool_postgres::Client,
+    ) -> Option<Vec<Applying>> {
+        match failure.meaning {
+            Meaning::Lost => {
+                self.lost(client);
+                lose(jobs, failure);
+                None
+            }
+            Meaning::Unsent => {
+                self.lost(client);
+                Some(jobs)
+            }
+            Meaning::Failed => {
+                fail(jobs, failure);
+                None
+            }
+            Meaning::Stale | Meaning::TakenEventId | Meaning::Locked | Meaning::Again => {
+                self.meter.stale.fetch_add(1, Ordering::Relaxed);
+                self.time.forget();
+                for job in &jobs {
+                    self.warm.distrust(&Footprint::of(&job.batch));
+                }
+                Some(jobs)
+            }
+        }
+    }
+
+    /// A group was committed: remembers what it wrote, wakes those who wait, and answers.
+    fn committed(&self, flush: &Flush, session: &Session, drawn: &Drawn, jobs: Vec<Applying>) {
+        if let Some(said) = drawn.server_now {
+            self.time.hear(said);
+        }
+        flush.remember(&self.warm, session, drawn);
+        self.hints.changed();
+        for (index, job) in jobs.into_iter().enumerate() {
+            job.verdict(drawn.verdict(session, index));
+        }
+    }
+}
+
+/// Answers batches of which nothing was applied.
+fn fail(jobs: Vec<Applying>, failure: &Failure) {
+    for job in jobs {
+        job.not_applied(failure.error.clone());
+    }
+}
+
+/// Answers batches that may have been applied.
+fn lose(jobs: Vec<Applying>, failure: &Failure) {
+    for job in jobs {
+        job.unknown(failure.error.clone());
+    }
+}

@@ -1,0 +1,89 @@
+//! Only here: every batch of a group in a transaction of its own, at the same time, when one of them would hold up the
+//! others: its rows are held by somebody, or its event ids are taken. SQLite has one writer and nobody to wait for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidelock_core::id::EventId;
+
+use super::settle::Decided;
+use super::{Applying, Engine, fail, lose};
+use crate::error::{Failure, Meaning};
+use crate::flush::Flush;
+
+/// How long one attempt waits for a lock.
+const LOCK: Duration = Duration::from_secs(5);
+
+impl Engine {
+    /// Carries out each batch alone, with its event ids looked up first, while the committer goes on to other work.
+    /// The rows are under way until then, so they are taken out of `rows`.
+    pub(super) fn careful(self: &Arc<Self>, jobs: Vec<Applying>, give_up: Instant, rows: &mut Vec<u64>) {
+        for job in jobs {
+            let mine = super::rows_of(&job.batch);
+            rows.retain(|row| mine.binary_search(row).is_err());
+            let engine = Arc::clone(self);
+            tokio::spawn(async move {
+                // The semaphore is never closed.
+                let _turn = engine.alone.acquire().await;
+                engine.alone(job, give_up).await;
+                engine.queue.done(&mine);
+            });
+        }
+    }
+
+    async fn alone(&self, job: Applying, give_up: Instant) {
+        let mut job = Some(job);
+        let mut pause = Duration::from_millis(2);
+        while let Some(mine) = job.take() {
+            match self.attempt(mine, give_up).await {
+                None => return,
+                Some((mine, failure)) => {
+                    let again = !matches!(failure.meaning, Meaning::Failed | Meaning::Lost);
+                    if !again || Instant::now() + pause >= give_up {
+                        return fail(vec![mine], &failure);
+                    }
+                    tokio::time::sleep(super::engine::jittered(pause)).await;
+                    pause = (pause * 2).min(Duration::from_millis(200));
+                    job = Some(mine);
+                }
+            }
+        }
+    }
+
+    /// One attempt. Gives the batch back when it was not applied and was not answered.
+    async fn attempt(&self, job: Applying, give_up: Instant) -> Option<(Applying, Failure)> {
+        let client = match self.writer(give_up).await {
+            Ok(client) => client,
+            Err(failure) => return Some((job, failure)),
+        };
+        let ids: Vec<EventId> = job.batch.event_ids().collect();
+        let lock = LOCK.min(give_up.saturating_duration_since(Instant::now())).max(Duration::from_millis(1));
+        let db = self.db(&client);
+        let batches = [job.batch.as_ref()];
+        let decided = self.hold_and_decide(&db, &batches, lock.as_millis(), &ids);
+        let Decided { mut session, .. } = match self.bounded(decided).await {
+            Ok(decided) => decided,
+            Err(failure) => {
+                self.roll_back(client, &failure).await;
+                return Some((job, failure.unsent()));
+            }
+        };
+        let flush = Flush::of(&mut session, None);
+        let sent = flush.send(&db, &self.sql, &session, (None, Some("COMMIT")), Vec::new());
+        match self.bounded(sent).await {
+            Ok((drawn, _)) => {
+                self.committed(&flush, &session, &drawn, vec![job]);
+                None
+            }
+            Err(failure) if failure.meaning == Meaning::Lost => {
+                self.lost(client);
+                lose(vec![job], &failure);
+                None
+            }
+            Err(failure) => {
+                self.roll_back(client, &failure).await;
+                Some((job, failure))
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The PostgreSQL backend as the conformance kit sees it: a schema for every database, on one server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    dead_code,
+    reason = "tests fail by panicking; each uses a part"
+)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use async_trait::async_trait;
+use tidelock_core::clock::{Clock, ManualClock};
+use tidelock_core::store::{Durability, Store};
+use tidelock_pgserver::Server;
+use tidelock_postgres::{Options, PostgresStore, tokio_postgres};
+use tidelock_tck::{Backend, Capabilities, Database};
+
+/// The server under test: the one that `DATABASE_URL` names, or a private one that ends with this process.
+pub(crate) fn url() -> String {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    if let Ok(url) = std::env::var("DATABASE_URL") {
+        return url;
+    }
+    let options = tidelock_pgserver::Options { durable: false, ..tidelock_pgserver::Options::default() };
+    SERVER.get_or_init(|| Server::start(&options).expect("a private server starts")).url()
+}
+
+/// A schema that nobody else uses.
+pub(crate) fn fresh_schema() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let nanos = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+    format!("test_{}_{}_{count}", std::process::id(), nanos % 1_000_000_000_000)
+}
+
+/// The address of a schema on the server under test.
+pub(crate) fn address(schema: &str) -> String {
+    let url = url();
+    let joint = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{joint}schema={schema}")
+}
+
+/// What tests ask of durability: processes are killed here, not machines.
+pub(crate) fn options() -> Options {
+    Options { durability: Durability::Relaxed, readers: 3, ..Options::default() }
+}
+
+/// Opens a store on an address.
+pub(crate) async fn open(address: &str, clock: Option<Arc<dyn Clock>>) -> PostgresStore {
+    PostgresStore::open(address, Options { clock, ..options() }).await.unwrap()
+}
+
+/// A plain connection to the server under test.
+pub(crate) async fn client() -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(&url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Removes schemas, from outside of any runtime.
+fn drop_schemas(schemas: Vec<String>) {
+    let remove = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = client().await;
+            for schema in schemas {
+                let sql = format!("SET lock_timeout = '2s'; DROP SCHEMA IF EXISTS {schema} CASCADE");
+                if let Err(error) = client.batch_execute(&sql).await {
+                    eprintln!("the schema {schema} stays: {error}");
+                }
+            }
+        });
+    };
+    let _ = std::thread::spawn(remove).join();
+}
+
+/// Makes databases that are schemas, which are removed with the backend.
+#[derive(Default)]
+pub(crate) struct Postgres {
+    schemas: Mutex<Vec<String>>,
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let schemas = std::mem::take(&mut *self.schemas.lock().unwrap());
+        if !schemas.is_empty() && std::env::var("DATABASE_URL").is_ok() {
+            drop_schemas(schemas);
+        }
+    }
+}
+
+impl Postgres {
+    /// The address of the database of the last [`Backend::fresh`].
+    pub(crate) fn last_address(&self) -> String {
+        address(self.schemas.lock().unwrap().last().expect("a database was made"))
+    }
+}
+
+#[async_trait]
+impl Backend for Postgres {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    async fn fresh(&self, clock: Arc<ManualClock>) -> Box<dyn Database> {
+        let schema = fresh_schema();
+        self.schemas.lock().unwrap().push(schema.clone());
+        Box::new(Schema { address: address(&schema), clock, opened: Mutex::default() })
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { processes: true, durable: true }
+    }
+
+    async fn attach(&self, address: &str, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        // A process of its own lives on the server's clock, as programs do.
+        drop(clock);
+        Arc::new(open(address, None).await)
+    }
+}
+
+struct Schema {
+    address: String,
+    clock: Arc<ManualClock>,
+    opened: Mutex<Vec<PostgresStore>>,
+}
+
+#[async_trait]
+impl Database for Schema {
+    async fn connect(&self) -> Arc<dyn Store> {
+        let store = open(&self.address, Some(Arc::<ManualClock>::clone(&self.clock))).await;
+        self.opened.lock().unwrap().push(store.clone());
+        Arc::new(store)
+    }
+
+    async fn restart(&mut self) -> Arc<dyn Store> {
+        let opened: Vec<PostgresStore> = self.opened.lock().unwrap().drain(..).collect();
+        for store in opened {
+            store.close().await;
+        }
+        self.connect().await
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.address.clone())
+    }
+}

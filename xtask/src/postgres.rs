@@ -1,0 +1,85 @@
+//! The PostgreSQL that tests use: the caller's own, or a private one that ends with this program.
+//!
+//! Tests read its address from `DATABASE_URL`. If this program dies, the private server ends by itself.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+const VARIABLE: &str = "DATABASE_URL";
+
+/// A database for test programs. A private server ends when this value is dropped.
+pub(crate) struct Database {
+    url: String,
+    #[cfg(unix)]
+    _server: Option<tidelock_pgserver::Server>,
+}
+
+impl Database {
+    /// Takes the one that `DATABASE_URL` names, or starts a private server, and prints which of them it is.
+    pub(crate) fn ready() -> Result<Self> {
+        match std::env::var(VARIABLE) {
+            Ok(url) if !url.is_empty() => Ok(Self::named(url)),
+            _ => Self::private(),
+        }
+    }
+
+    fn named(url: String) -> Self {
+        match place(&url) {
+            Some(place) => println!("PostgreSQL of {VARIABLE}, at {place}"),
+            None => println!("PostgreSQL of {VARIABLE}"),
+        }
+        Self {
+            url,
+            #[cfg(unix)]
+            _server: None,
+        }
+    }
+
+    #[cfg(unix)]
+    fn private() -> Result<Self> {
+        use tidelock_pgserver::{Options, Server};
+        if tidelock_pgserver::find().is_none() {
+            println!(
+                "PostgreSQL is not installed: trying to install it, which takes a minute and happens once"
+            );
+        }
+        let server = Server::start(&Options { durable: false, ..Options::default() })?;
+        println!("PostgreSQL {}, private, port {}", server.version(), server.port());
+        Ok(Self { url: server.url(), _server: Some(server) })
+    }
+
+    #[cfg(not(unix))]
+    fn private() -> Result<Self> {
+        anyhow::bail!("on this system no private PostgreSQL can be started: set {VARIABLE} to one that runs")
+    }
+
+    /// Tells a command about the database.
+    pub(crate) fn offer<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env(VARIABLE, &self.url)
+    }
+}
+
+/// Host, port and database of an address, without user and password; nothing if they cannot be told apart for sure.
+fn place(url: &str) -> Option<&str> {
+    let (scheme, rest) = url.split_once("://")?;
+    if !scheme.starts_with("postgres") || rest.contains("password") {
+        return None;
+    }
+    let (_, place) = rest.rsplit_once('@').unwrap_or(("", rest));
+    place.split('?').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::place;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        assert_eq!(place("postgres://me:secret@db:5432/app?sslmode=require"), Some("db:5432/app"));
+        assert_eq!(place("postgresql://me:s@cr?t@db/app"), Some("db/app"));
+        assert_eq!(place("postgres://db/app"), Some("db/app"));
+        assert_eq!(place("postgres://db/app?user=me&password=s@cret"), None);
+        assert_eq!(place("host=db password=secret"), None);
+    }
+}
