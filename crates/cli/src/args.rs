@@ -10,7 +10,11 @@ Examples:
   tidelock demo                              workers are killed at random, and nothing is lost or doubled
   tidelock doctor                            is this machine fit for a store?
   tidelock doctor --store app.db             is this store well?
+  tidelock doctor --store postgres://me@db/app
+  tidelock migrate status --store postgres://me@db/app
+  tidelock migrate sql > tidelock.sql        the tables, for whoever may make them
   tidelock bench store --store sqlite        how fast is it here, compared with what the disk can do?
+  tidelock bench store --store postgres      the same beside transactions written by hand, on a server of its own
   tidelock explain TL0204                    what does this error mean, and what now?
   tidelock completions bash > tidelock.bash
 
@@ -29,12 +33,15 @@ pub(crate) struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Kills workers at random while they work on one file, and proves that nothing was lost or doubled
+    /// Kills workers at random while they work on one store, and proves that nothing was lost or doubled
     Demo(Demo),
     /// Checks a store, or this machine when no store is named
     Doctor(Doctor),
     /// Prints the page of an error code, or lists all codes
     Explain(Explain),
+    /// Shows, applies or prints the migrations of a PostgreSQL store
+    #[command(subcommand)]
+    Migrate(Migrate),
     /// Measures, and compares with what the machine can do at best
     #[command(subcommand)]
     Bench(Bench),
@@ -64,7 +71,7 @@ pub(crate) enum Format {
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// Commits and claims of a store, beside the flush rate of the disk and a bare loop on the same driver
+    /// Commits and claims of a store, beside what the device and the bare driver can do
     Store(BenchStore),
 }
 
@@ -75,6 +82,8 @@ pub(crate) enum Backend {
     Memory,
     /// One SQLite file
     Sqlite,
+    /// A PostgreSQL server: the one that --url names, or a private one that ends with the run
+    Postgres,
 }
 
 /// `tidelock bench store`
@@ -86,6 +95,9 @@ pub(crate) struct BenchStore {
     /// The directory to work in; the measured files are removed afterwards [default: the directory for temporary files]
     #[arg(long, value_name = "DIR_OR_FILE")]
     pub(crate) path: Option<PathBuf>,
+    /// The PostgreSQL database to measure, in schemas that are dropped afterwards [default: a private server]
+    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
+    pub(crate) url: Option<String>,
     /// How many tasks commit at the same time in the crowded phase
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) producers: u32,
@@ -95,7 +107,7 @@ pub(crate) struct BenchStore {
     /// Shorter phases, and 100 thousand instead of 1 million work rows
     #[arg(long)]
     pub(crate) quick: bool,
-    /// How many processes commit to one file; from 2 on, only that is measured, and every commit is accounted for
+    /// How many processes commit to one store; from 2 on, only that is measured, and every commit is accounted for
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) processes: u32,
     /// How the result is printed
@@ -103,12 +115,26 @@ pub(crate) struct BenchStore {
     pub(crate) output: Format,
 }
 
+/// The store of a child process.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ChildStore {
+    /// The store's file
+    #[arg(long)]
+    pub(crate) path: Option<PathBuf>,
+    /// The store's server
+    #[arg(long, env = crate::address::CHILD_URL, hide_env_values = true)]
+    pub(crate) url: Option<String>,
+    /// The store's schema on the server
+    #[arg(long)]
+    pub(crate) schema: Option<String>,
+}
+
 /// `tidelock bench-producer`, hidden
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchProducer {
-    /// The store's file
-    #[arg(long)]
-    pub(crate) path: PathBuf,
+    /// The store
+    #[command(flatten)]
+    pub(crate) store: ChildStore,
     /// Which of the processes this is
     #[arg(long)]
     pub(crate) process: u32,
@@ -123,12 +149,54 @@ pub(crate) struct BenchProducer {
 /// `tidelock doctor`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Doctor {
-    /// The store: a path or sqlite://PATH; without it, the machine is checked
-    #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE")]
+    /// The store: a path, sqlite://PATH or postgres://…; without it, the machine is checked
+    #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
+    /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) schema: Option<String>,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Format,
+}
+
+/// `tidelock migrate`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Migrate {
+    /// Which migrations there are, and which of them the database has
+    Status(MigrateStore),
+    /// Applies the migrations that the database lacks
+    Up(MigrateStore),
+    /// Prints the migrations as SQL, for whoever may apply them; connects to nothing
+    Sql(MigrateSql),
+}
+
+/// `tidelock migrate status` and `tidelock migrate up`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct MigrateStore {
+    /// The store: postgres://…
+    #[arg(long, value_name = "URL", env = "TIDELOCK_STORE", hide_env_values = true)]
+    pub(crate) store: String,
+    /// The schema [default: the one that the address names, or tidelock]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) schema: Option<String>,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
+}
+
+/// `tidelock migrate sql`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct MigrateSql {
+    /// The store: postgres://…; it may be left out
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// The schema [default: the one that the address names, or tidelock]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) schema: Option<String>,
+    /// The version that the database has; only what comes after it is printed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) from: u32,
 }
 
 /// `tidelock explain`
@@ -144,13 +212,16 @@ pub(crate) struct Demo {
     /// How long orders come in and workers are killed, in seconds
     #[arg(long, default_value = "10", value_parser = seconds)]
     pub(crate) seconds: Duration,
-    /// How many worker processes share the file
+    /// How many worker processes share the store
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: u32,
     /// The store's file [default: a new file in the directory for temporary files]
     #[arg(long, value_name = "FILE")]
     pub(crate) path: Option<PathBuf>,
-    /// Keeps the file, to look at it afterwards; a file named with --path is always kept
+    /// A PostgreSQL database instead of a file: postgres://…; the demo has a schema of its own there
+    #[arg(long, value_name = "URL", conflicts_with = "path")]
+    pub(crate) store: Option<String>,
+    /// Keeps the file or the schema, to look at it afterwards; a file named with --path is always kept
     #[arg(long)]
     pub(crate) keep: bool,
     /// How the proof is printed
@@ -161,9 +232,9 @@ pub(crate) struct Demo {
 /// `tidelock demo-worker`, hidden
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DemoWorker {
-    /// The store's file
-    #[arg(long)]
-    pub(crate) path: PathBuf,
+    /// The store
+    #[command(flatten)]
+    pub(crate) store: ChildStore,
     /// Which demo
     #[arg(long)]
     pub(crate) run: String,

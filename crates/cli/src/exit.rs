@@ -77,7 +77,8 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
         return Some(Exit::Usage);
     }
     if let Some(store) = cause.downcast_ref::<StoreError>() {
-        return Some(if store.kind == StoreErrorKind::CannotOpen { Exit::NotFound } else { Exit::Failed });
+        let missing = matches!(store.kind, StoreErrorKind::CannotOpen | StoreErrorKind::Unreachable);
+        return Some(if missing { Exit::NotFound } else { Exit::Failed });
     }
     match cause.downcast_ref::<ApplyError>()?.refusal() {
         None => Some(Exit::Failed),

@@ -4,15 +4,20 @@
 //! 2 wrong usage, 3 not found, 4 conflict, 5 something is blocked.
 #![expect(clippy::print_stderr, reason = "a program talks to people")]
 
+mod address;
 mod args;
 mod bench;
+mod connection;
 mod demo;
 mod doctor;
 mod exit;
 mod explain;
 mod lifeline;
+mod migrate;
 mod output;
 mod random;
+mod schemas;
+mod server_url;
 mod target;
 
 use std::process::ExitCode;
@@ -44,6 +49,7 @@ async fn run(command: Command) -> Result<Exit> {
         Command::Bench(Bench::Store(options)) => Box::pin(bench::run(options)).await,
         Command::BenchProducer(options) => Box::pin(bench::produce(options)).await,
         Command::Doctor(options) => Box::pin(doctor::run(options)).await,
+        Command::Migrate(verb) => Box::pin(migrate::run(verb)).await,
         Command::Demo(options) => Box::pin(demo::run(options)).await,
         Command::DemoWorker(options) => Box::pin(demo::work(options)).await,
         Command::Explain(options) => explain::run(&options),

@@ -1,29 +1,6 @@
-//! Where a store is: what `--store` means, and facts about the directory that it lives in.
+//! Facts about the directory that a store lives in.
 
 use std::path::{Path, PathBuf};
-
-use anyhow::Result;
-
-use crate::exit::WrongUse;
-
-/// The file that a store's name means: a path, or `sqlite:` followed by one.
-pub(crate) fn sqlite_path(name: &str) -> Result<PathBuf> {
-    let path = match name.split_once(':') {
-        Some(("sqlite", rest)) => rest.strip_prefix("//").unwrap_or(rest),
-        // One letter is a Windows drive, not a scheme.
-        Some((scheme, _)) if scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphanumeric()) => {
-            let known = "this program opens sqlite://PATH and plain paths";
-            return Err(WrongUse(format!("a store of kind {scheme:?} cannot be opened; {known}")).into());
-        }
-        _ => name,
-    };
-    if path.is_empty() {
-        return Err(
-            WrongUse("the store's name holds no path; write sqlite://PATH or a path".to_owned()).into()
-        );
-    }
-    Ok(path.into())
-}
 
 /// A file that SQLite keeps beside the database, such as its log (`-wal`).
 pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -90,15 +67,6 @@ pub(crate) fn settle() {}
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_store_is_a_path_or_a_url() {
-        assert_eq!(sqlite_path("app.db").unwrap(), Path::new("app.db"));
-        assert_eq!(sqlite_path("sqlite:///var/app.db").unwrap(), Path::new("/var/app.db"));
-        assert_eq!(sqlite_path("sqlite:app.db").unwrap(), Path::new("app.db"));
-        assert!(sqlite_path("postgres://host/db").unwrap_err().is::<WrongUse>());
-        assert!(sqlite_path("sqlite://").unwrap_err().is::<WrongUse>());
-    }
 
     #[test]
     fn the_longest_mount_point_wins() {

@@ -1,6 +1,6 @@
 -- Facts, state and work, in a schema of their own. {schema} stands for its name.
 -- Instants are microseconds since the epoch. Keys are the canonical text of tidelock_core::key. Payloads are JSON, kept
--- byte for byte. Numbers that are drawn (positions, fences, seq) come from sequences that begin at 0, already used.
+-- byte for byte; bytes is what they weigh when they are read. Numbers that are drawn (positions, fences, seq) come from sequences that begin at 0, already used.
 --
 -- Whoever writes takes rows in one order: streams, documents, work, operations; in each, rows that exist before rows that
 -- are made, and keys in order. So writers never wait for each other in a circle.
@@ -24,6 +24,7 @@ CREATE TABLE {schema}.events (
     payload     json NOT NULL,
     meta        json,
     correlation text COLLATE "C",
+    bytes       bigint NOT NULL,
     CONSTRAINT events_stream UNIQUE (stream, version)
 );
 CREATE INDEX events_correlation ON {schema}.events (correlation, position) WHERE correlation IS NOT NULL;
@@ -36,7 +37,8 @@ CREATE TABLE {schema}.documents (
     value      json,
     updated_at bigint NOT NULL,
     expires_at bigint,
-    deleted_at bigint
+    deleted_at bigint,
+    bytes      bigint NOT NULL
 ) WITH (fillfactor = 80);
 CREATE INDEX documents_expiry ON {schema}.documents (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX documents_gone ON {schema}.documents (deleted_at) WHERE deleted_at IS NOT NULL;
@@ -99,11 +101,15 @@ BEGIN
     RAISE EXCEPTION 'tidelock: a % changed in between', what USING ERRCODE = 'TL001';
 END $$;
 
--- The server's clock. A writer that decided on a guess of it, and guessed badly, must decide again.
-CREATE FUNCTION {schema}.check_clock(p_now bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+-- The server's clock. A writer that decided on a guess of it, and guessed badly, must decide again. p_flush is what
+-- synchronous_commit must be for this transaction, where the server's own setting is another.
+CREATE FUNCTION {schema}.check_clock(p_now bigint, p_flush text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     server_now bigint := {schema}.clock();
 BEGIN
+    IF p_flush IS NOT NULL THEN
+        PERFORM set_config('synchronous_commit', p_flush, true);
+    END IF;
     IF p_now > server_now + 1000 OR p_now < server_now - 1000000 THEN
         RAISE EXCEPTION 'tidelock: the clock was misjudged by % microseconds', p_now - server_now
             USING ERRCODE = 'TL003';
@@ -112,18 +118,28 @@ BEGIN
 END $$;
 
 -- Draws numbers from a sequence, in order.
-CREATE FUNCTION {schema}.draw(numbers regclass, amount bigint) RETURNS bigint[] LANGUAGE sql VOLATILE AS $$
-    SELECT array_agg(nextval(numbers)) FROM generate_series(1, amount)
-$$;
+CREATE FUNCTION {schema}.draw(numbers regclass, amount bigint) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    drawn bigint[] := '{}';
+BEGIN
+    FOR i IN 1 .. amount LOOP
+        drawn[i] := nextval(numbers);
+    END LOOP;
+    RETURN drawn;
+END $$;
 
 -- Draws positions for events, while the heads of their streams are held, so that positions and versions agree. Before
 -- it draws, it advertises the last position that anybody had drawn, until the transaction ends: whatever this
 -- transaction writes is above that. Readers stay at or below the lowest advertisement (see ceiling).
 CREATE FUNCTION {schema}.draw_positions(amount bigint) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(
-        '{schema}.positions'::regclass::oid::int, pg_sequence_last_value('{schema}.positions')::bit(32)::int);
-    RETURN {schema}.draw('{schema}.positions', amount);
+    -- Once for a transaction: the first is the lowest, and locks are few. Both are undone by a savepoint.
+    IF coalesce(current_setting('tidelock.{schema}', true), '') = '' THEN
+        PERFORM pg_advisory_xact_lock_shared('{schema}.positions'::regclass::oid::int,
+            coalesce(pg_sequence_last_value('{schema}.positions'), -1)::bit(32)::int);
+        PERFORM set_config('tidelock.{schema}', 'advertised', true);
+    END IF;
+    RETURN {schema}.draw('{schema}.positions'::regclass, amount);
 END $$;
 
 -- Up to where the log may be read: the highest visible position, or the lowest advertisement if that is lower. Two
@@ -146,9 +162,10 @@ END $$;
 
 -- Writes streams and their events, if the streams are as the writer believed: g_ are only looked at, u_ change, c_ are
 -- made, a_ do not exist (and stay so until the end of the transaction, where a_pin says so). Returns the positions.
+-- p_after is only there to be given the answer of the function before: one statement calls them all, in that order.
 -- The settings keep to the indexes, whatever a table's size was when the plan was made.
 CREATE FUNCTION {schema}.write_streams(
-    p_now bigint,
+    p_after bigint, p_now bigint, p_flush text,
     g_key text[], g_head bigint[], g_closed bigint[],
     u_key text[], u_head bigint[], u_new bigint[], u_closed bigint[],
     c_key text[], c_head bigint[], c_closed bigint[],
@@ -160,7 +177,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 DECLARE
     found_rows bigint;
 BEGIN
-    server_now := {schema}.check_clock(p_now);
+    server_now := {schema}.check_clock(p_now, p_flush);
     IF cardinality(g_key) > 0 THEN
         PERFORM 1 FROM {schema}.streams WHERE key = ANY (g_key || u_key) ORDER BY key FOR UPDATE;
         SELECT count(*) INTO found_rows FROM unnest(g_key, g_head, g_closed) g (key, head, closed)
@@ -191,8 +208,9 @@ BEGIN
     END IF;
     IF cardinality(e_stream) > 0 THEN
         drawn := {schema}.draw_positions(cardinality(e_stream));
-        INSERT INTO {schema}.events (position, stream, version, id, type, at, payload, meta, correlation)
-            SELECT e.position, e.stream, e.version, e.id, e.type, e.at, e.payload::json, e.meta::json, e.correlation
+        INSERT INTO {schema}.events (position, stream, version, id, type, at, payload, meta, correlation, bytes)
+            SELECT e.position, e.stream, e.version, e.id, e.type, e.at, e.payload::json, e.meta::json, e.correlation,
+                octet_length(e.payload) + coalesce(octet_length(e.meta), 4)
             FROM unnest(drawn, e_stream, e_version, e_id, e_type, e_at, e_payload, e_meta, e_correlation)
                 e (position, stream, version, id, type, at, payload, meta, correlation);
     END IF;
@@ -202,7 +220,7 @@ END $$;
 -- says everything about a row but whether its value was swept: one without a value is believed with a minus. The floor is read after the rows: who saw a row missing sees the floor that was raised
 -- before it was swept.
 CREATE FUNCTION {schema}.write_documents(
-    p_now bigint, p_floor bigint,
+    p_after bigint, p_now bigint, p_flush text, p_floor bigint,
     g_key text[], g_version bigint[],
     u_key text[], u_was bigint[], u_version bigint[], u_value text[], u_updated bigint[], u_expires bigint[],
     u_deleted bigint[],
@@ -213,7 +231,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 DECLARE
     found_rows bigint;
 BEGIN
-    server_now := {schema}.check_clock(p_now);
+    server_now := {schema}.check_clock(p_now, p_flush);
     IF cardinality(g_key) > 0 THEN
         PERFORM 1 FROM {schema}.documents WHERE key = ANY (g_key || u_key) ORDER BY key FOR UPDATE;
         SELECT count(*) INTO found_rows FROM unnest(g_key, g_version) g (key, version)
@@ -225,7 +243,7 @@ BEGIN
     END IF;
     IF cardinality(u_key) > 0 THEN
         UPDATE {schema}.documents d SET version = u.version, value = u.value::json, updated_at = u.updated,
-                expires_at = u.expires, deleted_at = u.deleted
+                expires_at = u.expires, deleted_at = u.deleted, bytes = coalesce(octet_length(u.value), 0)
             FROM unnest(u_key, u_was, u_version, u_value, u_updated, u_expires, u_deleted)
                 u (key, was, version, value, updated, expires, deleted)
             WHERE d.key = u.key AND CASE WHEN d.deleted_at IS NULL THEN d.version ELSE -d.version END = u.was;
@@ -235,16 +253,20 @@ BEGIN
         END IF;
     END IF;
     IF cardinality(c_key) > 0 THEN
-        INSERT INTO {schema}.documents (key, version, value, updated_at, expires_at, deleted_at)
-            SELECT c.key, c.version, c.value::json, c.updated, c.expires, c.deleted
+        INSERT INTO {schema}.documents (key, version, value, updated_at, expires_at, deleted_at, bytes)
+            SELECT c.key, c.version, c.value::json, c.updated, c.expires, c.deleted, coalesce(octet_length(c.value), 0)
             FROM unnest(c_key, c_version, c_value, c_updated, c_expires, c_deleted)
                 c (key, version, value, updated, expires, deleted);
+        IF current_setting('transaction_isolation') <> 'read committed' THEN
+            -- An old snapshot shows an old floor; this fails if there is a newer one.
+            PERFORM 1 FROM {schema}.floors FOR SHARE;
+        END IF;
         IF p_floor <> (SELECT document FROM {schema}.floors) THEN
             PERFORM {schema}.stale('floor');
         END IF;
     END IF;
     IF cardinality(a_key) > 0 THEN
-        INSERT INTO {schema}.documents (key, version, updated_at) SELECT unnest(a_pin), 0, 0;
+        INSERT INTO {schema}.documents (key, version, updated_at, bytes) SELECT unnest(a_pin), 0, 0, 0;
         DELETE FROM {schema}.documents WHERE key = ANY (a_pin);
         IF EXISTS (SELECT FROM {schema}.documents WHERE key = ANY (a_key)) THEN
             PERFORM {schema}.stale('document');
@@ -256,7 +278,7 @@ END $$;
 -- rows to be written: made when w_was_seq is NULL. New seqs and fences are given by their place among those that are
 -- drawn here, from 1 on; otherwise the present seq and the given fence stay.
 CREATE FUNCTION {schema}.write_work(
-    p_now bigint, p_seqs bigint, p_fences bigint,
+    p_after bigint, p_now bigint, p_flush text, p_seqs bigint, p_fences bigint,
     g_key text[], g_seq bigint[], g_revision bigint[],
     d_key text[], d_seq bigint[], d_revision bigint[],
     w_key text[], w_was_seq bigint[], w_was_revision bigint[], w_new_seq bigint[],
@@ -272,7 +294,7 @@ DECLARE
     found_rows bigint;
     made       bigint;
 BEGIN
-    server_now := {schema}.check_clock(p_now);
+    server_now := {schema}.check_clock(p_now, p_flush);
     made := (SELECT count(*) FROM unnest(w_was_seq) was WHERE was IS NULL);
     IF cardinality(g_key) > 0 OR (cardinality(d_key) > 0 AND cardinality(w_key) > made) THEN
         PERFORM 1 FROM {schema}.work WHERE key = ANY (g_key || d_key || w_key) ORDER BY key FOR UPDATE;
@@ -290,8 +312,13 @@ BEGIN
             PERFORM {schema}.stale('work row');
         END IF;
     END IF;
-    seqs := {schema}.draw('{schema}.work_seqs', p_seqs);
-    fences := {schema}.draw('{schema}.fences', p_fences);
+    IF p_seqs > 0 THEN
+        seqs := {schema}.draw('{schema}.work_seqs'::regclass, p_seqs);
+    END IF;
+    -- Fences are drawn while every row that gets one is held: so they rise for each row. New rows are held once made.
+    IF p_fences > 0 AND made = 0 THEN
+        fences := {schema}.draw('{schema}.fences'::regclass, p_fences);
+    END IF;
     IF cardinality(w_key) > made THEN
         UPDATE {schema}.work w SET seq = coalesce(seqs[u.new_seq], w.seq), revision = w.revision + 1, lane = u.lane,
                 priority = u.priority, standing = u.standing,
@@ -322,7 +349,7 @@ BEGIN
                 lease_since, lease_until, enqueued_at)
             SELECT c.key, seqs[c.new_seq], 0, c.lane, c.priority, c.standing, c.ready_at, c.due, c.woken, c.position,
                 c.follow, c.payload::json, c.attempts, c.takeovers, c.last_error, c.blocked_reason, c.blocked_since,
-                c.lease_owner, coalesce(fences[c.new_fence], c.lease_fence), c.lease_since, c.lease_until, c.enqueued_at
+                c.lease_owner, c.lease_fence, c.lease_since, c.lease_until, c.enqueued_at
             FROM unnest(w_key, w_was_seq, w_was_revision, w_new_seq, w_lane, w_priority, w_standing, w_ready_at, w_due,
                     w_woken, w_position, w_follow, w_payload, w_attempts, w_takeovers, w_last_error, w_blocked_reason,
                     w_blocked_since, w_lease_owner, w_lease_fence, w_new_fence, w_lease_since, w_lease_until,
@@ -331,6 +358,11 @@ BEGIN
                     payload, attempts, takeovers, last_error, blocked_reason, blocked_since, lease_owner, lease_fence,
                     new_fence, lease_since, lease_until, enqueued_at)
             WHERE c.was_seq IS NULL;
+        IF p_fences > 0 THEN
+            fences := {schema}.draw('{schema}.fences'::regclass, p_fences);
+            UPDATE {schema}.work w SET lease_fence = fences[n.new_fence] FROM unnest(w_key, w_new_fence) n (key, new_fence)
+                WHERE w.key = n.key AND n.new_fence IS NOT NULL;
+        END IF;
     END IF;
     IF cardinality(a_key) > 0 THEN
         INSERT INTO {schema}.work (key, seq, revision, lane, priority, standing, payload, attempts, takeovers, enqueued_at)
@@ -344,15 +376,18 @@ END $$;
 
 -- Keeps the receipts of batches that have an id, with the positions of their events: p_of says which operation an event
 -- belongs to.
-CREATE FUNCTION {schema}.write_operations(p_id uuid[], p_at bigint[], p_receipt text[], p_event uuid[], p_of bigint[])
-RETURNS void LANGUAGE sql VOLATILE
+CREATE FUNCTION {schema}.write_operations(
+    p_after bigint, p_id uuid[], p_at bigint[], p_receipt text[], p_event uuid[], p_of bigint[],
+    OUT kept bigint) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET lock_timeout = '250ms' AS $$
+BEGIN
     INSERT INTO {schema}.operations (id, at, receipt, positions)
     SELECT o.id, o.at, o.receipt, (
         SELECT array_agg(e.position ORDER BY e.position)
         FROM unnest(p_event, p_of) w (id, operation) JOIN {schema}.events e ON e.id = w.id WHERE w.operation = o.n)
-    FROM unnest(p_id, p_at, p_receipt) WITH ORDINALITY o (id, at, receipt, n)
-$$;
+    FROM unnest(p_id, p_at, p_receipt) WITH ORDINALITY o (id, at, receipt, n);
+    kept := cardinality(p_id);
+END $$;
 
 -- Rows by their keys, held until the transaction ends.
 CREATE FUNCTION {schema}.lock_streams(p_key text[]) RETURNS SETOF {schema}.streams LANGUAGE plpgsql VOLATILE
@@ -389,35 +424,31 @@ BEGIN
 END $$;
 
 -- The oldest rows of each lane and level that may be had, held until the transaction ends; rows that others hold are
--- passed over. Rows whose lease was renewed in the meantime are put in their place on the way.
+-- passed over. Rows whose lease was renewed in the meantime are put in their place on the way, many at a time.
 CREATE FUNCTION {schema}.candidates(p_lane text[], p_limit bigint, p_now bigint) RETURNS SETOF {schema}.work
 LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     this_lane text;
     level     smallint;
-    passed    text[];
-    had       bigint;
     batch     {schema}.work[];
     at_now    bigint := coalesce(p_now, {schema}.clock());
 BEGIN
     FOREACH this_lane IN ARRAY p_lane LOOP
         FOR level IN SELECT {schema}.levels(this_lane) LOOP
-            passed := '{}';
-            had := 0;
-            LOOP
+            FOR turn IN 1 .. 10 LOOP
                 batch := ARRAY (SELECT w FROM {schema}.work w
-                    WHERE w.lane = this_lane AND w.priority = level AND w.ready_at <= at_now AND w.key <> ALL (passed)
-                    ORDER BY w.lane, w.priority, w.ready_at, w.seq LIMIT p_limit - had FOR UPDATE SKIP LOCKED);
-                EXIT WHEN cardinality(batch) = 0;
-                RETURN QUERY SELECT b.* FROM unnest(batch) b WHERE b.lease_until IS NULL OR b.lease_until <= at_now;
+                    WHERE w.lane = this_lane AND w.priority = level AND w.ready_at <= at_now
+                    ORDER BY w.lane, w.priority, w.ready_at, w.seq LIMIT p_limit FOR UPDATE SKIP LOCKED);
                 EXIT WHEN NOT EXISTS (SELECT FROM unnest(batch) b WHERE b.lease_until > at_now);
-                UPDATE {schema}.work w SET ready_at = greatest(b.ready_at, b.lease_until) FROM unnest(batch) b
-                    WHERE w.key = b.key AND b.lease_until > at_now;
-                passed := passed || ARRAY (SELECT b.key FROM unnest(batch) b);
-                had := had + (SELECT count(*) FROM unnest(batch) b WHERE b.lease_until IS NULL OR b.lease_until <= at_now);
-                EXIT WHEN had >= p_limit;
+                UPDATE {schema}.work w SET ready_at = greatest(b.ready_at, b.lease_until)
+                    FROM (SELECT l.key, l.ready_at, l.lease_until FROM {schema}.work l
+                        WHERE l.lane = this_lane AND l.priority = level AND l.ready_at <= at_now AND l.lease_until > at_now
+                        ORDER BY l.lane, l.priority, l.ready_at, l.seq LIMIT 1000 FOR UPDATE SKIP LOCKED) b
+                    WHERE w.key = b.key;
             END LOOP;
+            RETURN QUERY SELECT b.* FROM unnest(batch) b WHERE b.lease_until IS NULL OR b.lease_until <= at_now;
         END LOOP;
     END LOOP;
 END $$;

@@ -95,9 +95,10 @@ BEGIN
     version := coalesce(head, -1) + 1;
     UPDATE {schema}.streams s SET head = append.version WHERE s.key = append.stream;
     position := ({schema}.draw_positions(1))[1];
-    INSERT INTO {schema}.events (position, stream, version, id, type, at, payload, meta, correlation)
+    INSERT INTO {schema}.events (position, stream, version, id, type, at, payload, meta, correlation, bytes)
     VALUES (append.position, append.stream, append.version, coalesce(append.id, gen_random_uuid()), append.type,
-        {schema}.clock(), append.payload, nullif(append.meta::text, 'null')::json, append.correlation);
+        {schema}.clock(), append.payload, nullif(append.meta::text, 'null')::json, append.correlation,
+        octet_length(append.payload::text) + coalesce(octet_length(append.meta::text), 4));
 END $$;
 
 -- Enqueues work, or wakes it when it exists: its due time becomes the earlier of the two, its lane, priority and (when

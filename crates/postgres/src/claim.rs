@@ -2,6 +2,7 @@
 //! transaction.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use tidelock_core::model::claim::{self, Candidate};
 use tidelock_core::model::facts::Footprint;
 use tidelock_core::model::lease;
 use tidelock_core::model::rows::{Event, WorkRow};
-use tidelock_core::store::{Claim, Claimed, Grant, Pick, StoreError};
+use tidelock_core::store::{Claim, Claimed, Denied, Grant, Pick, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -22,7 +23,7 @@ use crate::flush::{Drawn, Flush};
 use crate::rows::{self, get, int};
 use crate::session::Session;
 use crate::writer::settle::{load_rows, short_answer, texts};
-use crate::writer::{Claiming, Engine};
+use crate::writer::{Claiming, Engine, Strays, pause};
 
 /// Attempts before a claim fails as busy.
 const ATTEMPTS: u32 = 20;
@@ -44,45 +45,64 @@ enum Extra {
 }
 
 impl Engine {
-    /// Carries out claims that share a transaction, and answers them.
-    pub(crate) async fn claims(&self, jobs: Vec<Claiming>) {
+    /// Carries out claims that share a transaction, and answers them. A claim by name whose row somebody holds goes its
+    /// own way; its row is then taken out of `rows`.
+    pub(crate) async fn claims(self: &Arc<Self>, jobs: Vec<Claiming>, rows: &mut Vec<u64>) {
         self.meter.claims.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         let give_up = Instant::now() + self.patience;
-        let claims: Vec<&Claim> = jobs.iter().map(|job| job.claim.as_ref()).collect();
-        let mut attempts = 0;
-        let answers = loop {
-            match self.grant(&claims, give_up).await {
-                Ok(answers) => break Ok(answers),
-                Err(failure) => {
-                    attempts += 1;
-                    let again = match failure.meaning {
-                        Meaning::Stale | Meaning::Again | Meaning::Locked => attempts < ATTEMPTS,
-                        Meaning::Unsent => true,
-                        _ => false,
-                    };
-                    if !again || Instant::now() >= give_up {
-                        break Err(StoreError::from(failure));
-                    }
-                }
-            }
-        };
-        match answers {
-            Ok(answers) => {
-                self.hints.changed();
-                for (job, answer) in jobs.into_iter().zip(answers) {
-                    // Nobody listens when the worker went away; its lease ends by itself.
-                    drop(job.reply.send(Ok(answer)));
-                }
-            }
-            Err(error) => {
-                for job in jobs {
-                    drop(job.reply.send(Err(error.clone())));
-                }
-            }
+        let Some(jobs) = self.claim_together(jobs, give_up, 1).await else { return };
+        let (named, open): (Vec<_>, Vec<_>) =
+            jobs.into_iter().partition(|job| matches!(job.claim.pick, Pick::Named { .. }));
+        for job in named {
+            let mine = crate::writer::rows_of_claim(&job.claim);
+            rows.retain(|row| !mine.contains(row));
+            let stray = Strays::one_more(self);
+            tokio::spawn(async move {
+                let engine = &stray.0;
+                // The semaphore is never closed.
+                let _turn = engine.alone.acquire().await;
+                engine.claim_together(vec![job], give_up, ATTEMPTS).await;
+                engine.queue.done(&mine);
+            });
+        }
+        if !open.is_empty() {
+            self.claim_together(open, give_up, ATTEMPTS).await;
         }
     }
 
-    async fn grant(&self, claims: &[&Claim], give_up: Instant) -> Result<Vec<Claimed>, Failure> {
+    /// Carries out claims in one transaction. Gives them back when it did not work and there are several.
+    async fn claim_together(
+        &self,
+        jobs: Vec<Claiming>,
+        give_up: Instant,
+        most: u32,
+    ) -> Option<Vec<Claiming>> {
+        let claims: Vec<&Claim> = jobs.iter().map(|job| job.claim.as_ref()).collect();
+        let mut attempts = 0;
+        let answers = loop {
+            let failure = match self.grant(&claims, give_up).await {
+                Ok(answers) => break Ok(answers),
+                Err(failure) => failure,
+            };
+            attempts += 1;
+            let worth = !matches!(failure.meaning, Meaning::Lost | Meaning::Failed);
+            if worth && attempts >= most && jobs.len() > 1 {
+                return Some(jobs);
+            }
+            let spent = attempts >= ATTEMPTS && failure.meaning != Meaning::Unsent;
+            if !worth || spent || Instant::now() >= give_up {
+                break Err(StoreError::from(failure));
+            }
+            pause(attempts).await;
+        };
+        if answers.is_ok() {
+            self.hints.changed();
+        }
+        answer(jobs, answers);
+        None
+    }
+
+    async fn grant(&self, claims: &[&Claim], give_up: Instant) -> Result<Vec<Answer>, Failure> {
         let client = self.writer(give_up).await?;
         let db = self.db(&client);
         let held = self.bounded(self.hold_candidates(&db, claims)).await;
@@ -96,15 +116,16 @@ impl Engine {
         let mut promises: Vec<Promise> =
             claims.iter().map(|claim| promise(&mut session, &mut open, claim)).collect();
         session.forget_unused();
-        let flush = Flush::of(&mut session, None);
+        let flush = Flush::of(&mut session, None, self.flush_setting);
         let (extras, more) = self.extras(claims, &promises, session.now);
-        let ended = (None, Some("COMMIT"));
+        let ended = Some("COMMIT");
         match self.bounded(flush.send(&db, &self.sql, &session, ended, more)).await {
             Ok((drawn, answers)) => {
                 flush.remember(&self.warm, &session, &drawn);
                 finish(&mut promises, &session, &drawn);
-                add(&mut promises, extras, &answers)?;
-                Ok(promises.into_iter().map(|promise| promise.claimed).collect())
+                let mut told: Vec<Answer> = promises.into_iter().map(|promise| Ok(promise.claimed)).collect();
+                add(&mut told, extras, &answers);
+                Ok(told)
             }
             Err(failure) => {
                 self.roll_back(client, &failure).await;
@@ -119,7 +140,7 @@ impl Engine {
         db: &Db<'_>,
         claims: &[&Claim],
     ) -> Result<(Session, Vec<(Lane, Candidate)>), Failure> {
-        let begin = begin(self.group_lock_ms(), self.flush_setting);
+        let begin = begin(self.group_lock_ms());
         let (named, lanes, limit) = wanted(claims);
         let given = self.time.given().map(Timestamp::as_micros);
         let mut calls = vec![Call::new(&self.sql.lock_work).with(texts(&named), Type::TEXT_ARRAY)];
@@ -221,6 +242,9 @@ fn promise(session: &mut Session, open: &mut Vec<(Lane, Candidate)>, claim: &Cla
 /// Turns promises into grants, with the fences that were drawn.
 fn finish(promises: &mut [Promise], session: &Session, drawn: &Drawn) {
     for promise in promises {
+        if let Some(Denied::Held(lease)) = &mut promise.claimed.denied {
+            lease.fence = drawn.fence(lease.fence, session.turn);
+        }
         for row in promise.granted.drain(..) {
             let row = drawn.work_row(row, session.turn);
             let fence = row.lease.as_ref().map(|lease| lease.fence);
@@ -229,24 +253,49 @@ fn finish(promises: &mut [Promise], session: &Session, drawn: &Drawn) {
     }
 }
 
-/// Adds what was read along with the grants.
-fn add(promises: &mut [Promise], extras: Vec<Extra>, answers: &[Vec<Row>]) -> Result<(), Failure> {
+/// Adds what was read along with the grants. What does not read back fails the claim that it belongs to, and no other.
+fn add(told: &mut [Answer], extras: Vec<Extra>, answers: &[Vec<Row>]) {
     for (extra, found) in extras.into_iter().zip(answers) {
-        match extra {
-            Extra::Events(claim, grant) => {
-                let events = found.iter().map(rows::event).collect::<Result<Vec<Event>, _>>()?;
-                let claimed = promises.get_mut(claim).map(|promise| &mut promise.claimed);
-                if let Some(grant) = claimed.and_then(|claimed| claimed.grants.get_mut(grant)) {
-                    grant.events = events;
-                }
+        let (Extra::Events(claim, _) | Extra::Next(claim)) = extra;
+        let Some(answer) = told.get_mut(claim) else { continue };
+        let Ok(claimed) = answer else { continue };
+        if let Err(failure) = add_one(claimed, &extra, found) {
+            *answer = Err(failure.into());
+        }
+    }
+}
+
+fn add_one(claimed: &mut Claimed, extra: &Extra, found: &[Row]) -> Result<(), Failure> {
+    match extra {
+        Extra::Events(_, grant) => {
+            let events = found.iter().map(rows::event).collect::<Result<Vec<Event>, _>>()?;
+            if let Some(grant) = claimed.grants.get_mut(*grant) {
+                grant.events = events;
             }
-            Extra::Next(claim) => {
-                let next: Option<i64> = found.first().map(|row| get(row, 0)).transpose()?.flatten();
-                if let Some(promise) = promises.get_mut(claim) {
-                    promise.claimed.next_at = next.map(Timestamp::from_micros);
-                }
-            }
+        }
+        Extra::Next(_) => {
+            let next: Option<i64> = found.first().map(|row| get(row, 0)).transpose()?.flatten();
+            claimed.next_at = next.map(Timestamp::from_micros);
         }
     }
     Ok(())
+}
+
+/// What a claim is told.
+type Answer = Result<Claimed, StoreError>;
+
+fn answer(jobs: Vec<Claiming>, answers: Result<Vec<Answer>, StoreError>) {
+    // Nobody listens when the worker went away; its lease ends by itself.
+    match answers {
+        Ok(answers) => {
+            for (job, answer) in jobs.into_iter().zip(answers) {
+                drop(job.reply.send(answer));
+            }
+        }
+        Err(error) => {
+            for job in jobs {
+                drop(job.reply.send(Err(error.clone())));
+            }
+        }
+    }
 }

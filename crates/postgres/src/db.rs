@@ -50,8 +50,9 @@ impl Db<'_> {
         Ok(self.run(&call, statement.as_ref()).await?)
     }
 
-    /// Sends statements at once, in a transaction of their own when `begin` opens one; `end` closes it. The answers
-    /// come in order. The first statement that fails undoes the rest.
+    /// Sends statements at once; `begin` opens a transaction before them, `end` closes one after them. The answers come
+    /// in order. Whoever begins a transaction must not write along with it: if `begin` fails, each of the others is a
+    /// transaction of its own.
     pub(crate) async fn pipeline(
         &self,
         begin: Option<&str>,
@@ -120,11 +121,6 @@ impl Db<'_> {
 }
 
 /// The beginning of a transaction that waits for locks no longer than so many milliseconds.
-pub(crate) fn begin(lock_timeout: u128, flush: Option<&str>) -> String {
-    let mut sql = format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_timeout}");
-    if let Some(flush) = flush {
-        sql.push_str("; SET LOCAL synchronous_commit = ");
-        sql.push_str(flush);
-    }
-    sql
+pub(crate) fn begin(lock_timeout: u128) -> String {
+    format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_timeout}")
 }

@@ -8,6 +8,8 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 pub(crate) enum Meaning {
     /// A row was not as the writer believed. Nothing was written; look again and decide again.
     Stale,
+    /// The server's clock was misjudged. Nothing was written; ask it and decide again.
+    Clock,
     /// An event id is taken. Nothing was written; find out whose it is and decide again.
     TakenEventId,
     /// Somebody holds a row that is needed. Nothing was written.
@@ -127,7 +129,9 @@ fn kind(error: &tokio_postgres::Error) -> StoreErrorKind {
         "53100" | "54023" => return StoreErrorKind::Full,
         "25006" => return StoreErrorKind::ReadOnly,
         "TL002" => return StoreErrorKind::ReadOnly,
-        "55P03" | "57014" | "40001" | "40P01" | "53300" => return StoreErrorKind::Busy,
+        "55P03" | "57014" | "40001" | "40P01" | "53300" | "23505" | "TL001" | "TL003" => {
+            return StoreErrorKind::Busy;
+        }
         "42501" => return StoreErrorKind::CannotOpen,
         "3F000" | "42P01" | "42883" => return StoreErrorKind::Migration,
         "58030" => return StoreErrorKind::Io,
@@ -160,17 +164,21 @@ fn has_io_source(error: &tokio_postgres::Error) -> bool {
 /// What a failure means for the transaction that met it.
 pub(crate) fn meaning(error: &tokio_postgres::Error) -> Meaning {
     let Some(db) = error.as_db_error() else {
-        return if is_connection(error) { Meaning::Lost } else { Meaning::Failed };
+        // Whatever it is, nobody knows what the server did.
+        return Meaning::Lost;
     };
     if is_last_word(db) {
         return Meaning::Lost;
     }
     match db.code() {
-        &SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED => Meaning::Again,
+        &SqlState::T_R_SERIALIZATION_FAILURE
+        | &SqlState::T_R_DEADLOCK_DETECTED
+        | &SqlState::QUERY_CANCELED => Meaning::Again,
         &SqlState::LOCK_NOT_AVAILABLE => Meaning::Locked,
         &SqlState::UNIQUE_VIOLATION if db.constraint() == Some("events_id") => Meaning::TakenEventId,
         &SqlState::UNIQUE_VIOLATION => Meaning::Stale,
-        code if matches!(code.code(), "TL001" | "TL003") => Meaning::Stale,
+        code if code.code() == "TL001" => Meaning::Stale,
+        code if code.code() == "TL003" => Meaning::Clock,
         _ => Meaning::Failed,
     }
 }

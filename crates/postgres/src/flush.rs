@@ -15,7 +15,7 @@ use crate::db::{Call, Db};
 use crate::error::Failure;
 use crate::rows::{Stamp, get, uint};
 use crate::session::{Operation, Session, Verdict, place_of, place_of_seq, with_places, with_positions};
-use crate::sql::Sql;
+use crate::sql::{Part, Sql};
 use crate::warm::{Rows, Warm};
 
 /// Numbers that the server gave a group.
@@ -31,88 +31,69 @@ pub(crate) struct Drawn {
 /// What is to be written.
 pub(crate) struct Flush {
     changes: Changes,
+    /// What the server compares its clock with.
     check: Option<i64>,
-}
-
-/// Which statement an answer belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Streams,
-    Documents,
-    Work,
-    Operations,
+    /// What `synchronous_commit` must be, where the server's own setting is another.
+    setting: Option<&'static str>,
 }
 
 impl Flush {
-    /// Everything that changed in the working set. `check` is what the server compares its clock with.
-    pub(crate) fn of(session: &mut Session, check: Option<i64>) -> Self {
-        Self { changes: session.facts.take_changes(), check }
+    /// Everything that changed in the working set. `check` is what the server compares its clock with, `setting` what
+    /// `synchronous_commit` must be.
+    pub(crate) fn of(session: &mut Session, check: Option<i64>, setting: Option<&'static str>) -> Self {
+        Self { changes: session.facts.take_changes(), check, setting }
     }
 
-    /// Sends it. `begin` and `end` open and close a transaction around it; without them a single statement is its own.
-    /// `more` are reads that are sent along, before the end; their answers come back.
+    /// Sends it as one statement. It is a transaction of its own unless one is open; `end` ends that one. `more` are reads
+    /// that are sent along, before the end; their answers come back.
     pub(crate) async fn send(
         &self,
         db: &Db<'_>,
         sql: &Sql,
         session: &Session,
-        (begin, end): (Option<&str>, Option<&str>),
+        end: Option<&str>,
         more: Vec<Call<'_>>,
     ) -> Result<(Drawn, Vec<Vec<Row>>), Failure> {
-        let (parts, mut calls) = self.calls(sql, session)?;
-        let wrap = begin.is_none() && end.is_none() && calls.len() > 1;
-        let (begin, end) = if wrap { (Some("BEGIN"), Some("COMMIT")) } else { (begin, end) };
+        let write = self.call(sql, session)?;
+        let writes = write.is_some();
+        let mut calls: Vec<Call<'_>> = write.into_iter().collect();
         calls.extend(more);
-        let mut answers = db.pipeline(begin, &calls, end).await?;
-        let rest = answers.split_off(parts.len().min(answers.len()));
-        let mut drawn = Drawn::default();
-        for (part, rows) in parts.into_iter().zip(answers) {
-            drawn.read(part, &rows)?;
-        }
-        Ok((drawn, rest))
+        let mut answers = db.pipeline(None, &calls, end).await?;
+        let rest = answers.split_off(usize::from(writes).min(answers.len()));
+        let drawn = answers.first().map(|rows| Drawn::read(rows)).transpose()?;
+        Ok((drawn.unwrap_or_default(), rest))
     }
 
-    /// Sends it inside a transaction of the caller's, which goes on afterwards.
-    pub(crate) async fn send_in(&self, db: &Db<'_>, sql: &Sql, session: &Session) -> Result<Drawn, Failure> {
-        let (parts, calls) = self.calls(sql, session)?;
-        let answers = db.pipeline(None, &calls, None).await?;
-        let mut drawn = Drawn::default();
-        for (part, rows) in parts.into_iter().zip(answers) {
-            drawn.read(part, &rows)?;
-        }
-        Ok(drawn)
-    }
-
-    fn calls<'a>(
-        &'a self,
-        sql: &'a Sql,
-        session: &'a Session,
-    ) -> Result<(Vec<Part>, Vec<Call<'a>>), Failure> {
-        let mut parts = Vec::new();
-        let mut calls = Vec::new();
+    fn call<'a>(&'a self, sql: &'a Sql, session: &'a Session) -> Result<Option<Call<'a>>, Failure> {
         let beliefs = &session.beliefs;
-        if !beliefs.streams.is_empty() {
-            let streams = Streams::of(session, &self.changes.streams);
-            let call = Call::new(&sql.write_streams).with(self.check, Type::INT8);
-            calls.push(Events::of(&self.changes.events).add_to(streams.add_to(call)));
-            parts.push(Part::Streams);
+        let mut parts = Vec::new();
+        parts.extend((!beliefs.streams.is_empty()).then_some(Part::Streams));
+        parts.extend((!beliefs.documents.is_empty()).then_some(Part::Documents));
+        parts.extend((!beliefs.work.is_empty()).then_some(Part::Work));
+        parts.extend((!session.operations.is_empty()).then_some(Part::Operations));
+        if parts.is_empty() {
+            return Ok(None);
         }
-        if !beliefs.documents.is_empty() {
-            let floor = crate::rows::int(session.facts.counters.document_floor.0);
-            let call = Call::new(&sql.write_documents).with(self.check, Type::INT8).with(floor, Type::INT8);
-            calls.push(Documents::of(session, &self.changes.documents).add_to(call));
-            parts.push(Part::Documents);
+        let mut call = Call::new(sql.write(&parts));
+        for part in parts {
+            if part != Part::Operations {
+                call = call.with(self.check, Type::INT8).with(self.setting, Type::TEXT);
+            }
+            call = match part {
+                Part::Streams => {
+                    let streams = Streams::of(session, &self.changes.streams);
+                    Events::of(&self.changes.events).add_to(streams.add_to(call))
+                }
+                Part::Documents => {
+                    let floor = crate::rows::int(session.facts.counters.document_floor.0);
+                    let documents = Documents::of(session, &self.changes.documents);
+                    documents.add_to(call.with(floor, Type::INT8))
+                }
+                Part::Work => Work::of(session, &self.changes.work).add_to(call),
+                Part::Operations => operations(call, &session.operations)?,
+            };
         }
-        if !beliefs.work.is_empty() {
-            let call = Call::new(&sql.write_work).with(self.check, Type::INT8);
-            calls.push(Work::of(session, &self.changes.work).add_to(call));
-            parts.push(Part::Work);
-        }
-        if !session.operations.is_empty() {
-            calls.push(operations(sql, &session.operations)?);
-            parts.push(Part::Operations);
-        }
-        Ok((parts, calls))
+        Ok(Some(call))
     }
 
     /// Keeps what was written in memory, for the next decision.
@@ -156,22 +137,12 @@ impl Flush {
 }
 
 impl Drawn {
-    fn read(&mut self, part: Part, rows: &[Row]) -> Result<(), Failure> {
+    fn read(rows: &[Row]) -> Result<Self, Failure> {
         let Some(row) = rows.first() else {
-            return Err(Failure::new(StoreErrorKind::Bug, "writing a group", "a function gave no answer"));
+            return Err(Failure::new(StoreErrorKind::Bug, "writing a group", "the functions gave no answer"));
         };
         let array = |column| Ok::<_, Failure>(get::<Option<Vec<i64>>>(row, column)?.unwrap_or_default());
-        match part {
-            Part::Streams => self.positions = array(1)?,
-            Part::Work => {
-                self.seqs = array(1)?;
-                self.fences = array(2)?;
-            }
-            Part::Documents => {}
-            Part::Operations => return Ok(()),
-        }
-        self.server_now = Some(get(row, 0)?);
-        Ok(())
+        Ok(Self { server_now: get(row, 0)?, positions: array(1)?, seqs: array(2)?, fences: array(3)? })
     }
 
     /// A work row with its drawn numbers in it.
@@ -179,12 +150,16 @@ impl Drawn {
         if let Some(place) = place_of_seq(row.seq) {
             row.seq = pick(&self.seqs, uint(place)).unwrap_or(row.seq);
         }
-        if let Some(lease) = &mut row.lease
-            && let Some(place) = place_of(lease.fence, turn)
-        {
-            lease.fence = pick(&self.fences, uint(place)).map_or(lease.fence, Fence);
+        if let Some(lease) = &mut row.lease {
+            lease.fence = self.fence(lease.fence, turn);
         }
         row
+    }
+
+    /// A fence as it was drawn.
+    pub(crate) fn fence(&self, fence: Fence, turn: Fence) -> Fence {
+        let drawn = place_of(fence, turn).and_then(|place| pick(&self.fences, uint(place)));
+        drawn.map_or(fence, Fence)
     }
 
     /// The receipts and refusals of a group whose transaction was committed.
@@ -212,7 +187,7 @@ fn pick(drawn: &[i64], place: u64) -> Option<u64> {
     drawn.get(index).map(|number| uint(*number))
 }
 
-fn operations<'a>(sql: &'a Sql, operations: &'a [Operation]) -> Result<Call<'a>, Failure> {
+fn operations<'a>(call: Call<'a>, operations: &'a [Operation]) -> Result<Call<'a>, Failure> {
     let mut receipts = Vec::with_capacity(operations.len());
     let (mut events, mut of): (Vec<Uuid>, Vec<i64>) = (Vec::new(), Vec::new());
     for (n, operation) in operations.iter().enumerate() {
@@ -228,7 +203,7 @@ fn operations<'a>(sql: &'a Sql, operations: &'a [Operation]) -> Result<Call<'a>,
     }
     let ids: Vec<Uuid> = operations.iter().map(|operation| operation.id.0).collect();
     let at: Vec<i64> = operations.iter().map(|operation| operation.receipt.at.as_micros()).collect();
-    Ok(Call::new(&sql.write_operations)
+    Ok(call
         .with(ids, Type::UUID_ARRAY)
         .with(at, Type::INT8_ARRAY)
         .with(receipts, Type::TEXT_ARRAY)

@@ -23,6 +23,7 @@
 mod address;
 mod claim;
 mod clock;
+mod company;
 mod db;
 mod error;
 mod flush;
@@ -51,6 +52,7 @@ use tidelock_core::store::{Durability, StoreError, StoreErrorKind};
 
 use crate::address::Address;
 
+pub use open::connect;
 pub use store::{PostgresStore, Stall, Stats};
 pub use tokio_postgres;
 

@@ -5,7 +5,7 @@
 
 use tidelock_core::clock::Timestamp;
 use tidelock_core::store::{StoreError, StoreErrorKind};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, IsolationLevel};
 
 use crate::rows::get;
 use crate::{error, open, sql};
@@ -56,7 +56,7 @@ pub fn newest() -> u32 {
 /// [`StoreError`] when the server cannot be reached or the schema's name is not a plain one.
 pub async fn status(url: &str, schema: &str) -> Result<Status, StoreError> {
     sql::check_schema(schema)?;
-    let client = open::single(url).await?;
+    let client = open::connect(url).await?;
     status_of(&client, schema).await
 }
 
@@ -66,7 +66,7 @@ pub async fn status(url: &str, schema: &str) -> Result<Status, StoreError> {
 /// [`StoreError`] when the server cannot be reached, may not be changed by this user, or is newer than this program.
 pub async fn up(url: &str, schema: &str) -> Result<Status, StoreError> {
     sql::check_schema(schema)?;
-    let mut client = open::single(url).await?;
+    let mut client = open::connect(url).await?;
     run(&mut client, schema).await?;
     status_of(&client, schema).await
 }
@@ -116,7 +116,9 @@ pub(crate) async fn run(client: &mut Client, schema: &str) -> Result<u32, StoreE
         told if matches!(told.kind, StoreErrorKind::Full | StoreErrorKind::Unreachable) => told,
         other => StoreError::new(StoreErrorKind::Migration, WHAT, other.detail),
     };
-    let transaction = client.transaction().await.map_err(failed)?;
+    // At read committed, whoever waited for the lock sees what the one before did.
+    let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+    let transaction = begin.start().await.map_err(failed)?;
     let lock = format!("SELECT pg_advisory_xact_lock(hashtextextended('tidelock migrate {schema}', 0))");
     transaction.batch_execute(&lock).await.map_err(failed)?;
     let from = installed_in(&transaction, schema).await?;

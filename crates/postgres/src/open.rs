@@ -23,16 +23,22 @@ pub(crate) struct Server {
     pub(crate) durability: Durability,
     /// What `synchronous_commit` must be set to in every transaction, because the server's own setting is another.
     pub(crate) flush_setting: Option<&'static str>,
+    /// Whether a statement on its own runs at read committed.
+    pub(crate) read_committed: bool,
     pub(crate) schema: u32,
 }
 
-/// One connection that ends with its client.
-pub(crate) async fn single(url: &str) -> Result<Client, StoreError> {
-    connect(&Address::parse(url)?).await
+/// One connection to the address of a store, as the store itself makes it: with its encryption and its defaults. It ends
+/// with its client. For a transaction of your own that [`apply_in`](crate::PostgresStore::apply_in) takes part in.
+///
+/// # Errors
+/// [`StoreError`] when the address makes no sense or the server cannot be reached.
+pub async fn connect(url: &str) -> Result<Client, StoreError> {
+    single(&Address::parse(url)?).await
 }
 
 /// One connection that ends with its client.
-pub(crate) async fn connect(address: &Address) -> Result<Client, StoreError> {
+pub(crate) async fn single(address: &Address) -> Result<Client, StoreError> {
     let connector = tls::connector(address)?;
     let (client, connection) =
         address.config.connect(connector).await.map_err(|e| cannot_connect(address, &e))?;
@@ -87,8 +93,9 @@ pub(crate) async fn prepare(address: &Address, options: &Options) -> Result<Serv
 }
 
 async fn attempt(address: &Address, options: &Options) -> Result<Server, StoreError> {
-    let mut client = connect(address).await?;
+    let mut client = single(address).await?;
     let (version, durability, flush_setting) = check(&client, options).await?;
+    let read_committed = is_read_committed(&client).await?;
     let schema = if options.migrate {
         migrate::run(&mut client, &options.schema).await?
     } else {
@@ -97,8 +104,8 @@ async fn attempt(address: &Address, options: &Options) -> Result<Server, StoreEr
             found => return Err(not_migrated(&options.schema, found)),
         }
     };
-    catch_up(&client, &options.schema).await.map_err(StoreError::from)?;
-    Ok(Server { version, durability, flush_setting, schema })
+    catch_up(&mut client, &options.schema).await.map_err(StoreError::from)?;
+    Ok(Server { version, durability, flush_setting, read_committed, schema })
 }
 
 fn not_migrated(schema: &str, found: Option<u32>) -> StoreError {
@@ -156,28 +163,39 @@ async fn check(
     }
 }
 
+async fn is_read_committed(client: &Client) -> Result<bool, StoreError> {
+    let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed'";
+    let found = client.query_typed(sql, &[]).await.map_err(|e| error::map(WHAT, &e))?;
+    Ok(found.first().map_or(Ok(false), |row| get(row, 0))?)
+}
+
 /// Sequences that lag behind their tables (a copy by logical replication, a restored table) would give numbers twice.
-async fn catch_up(client: &Client, schema: &str) -> Result<(), Failure> {
+async fn catch_up(client: &mut Client, schema: &str) -> Result<(), Failure> {
     let s = schema;
-    let pairs = [
-        ("positions", "max(position)", "events"),
-        ("fences", "max(lease_fence)", "work"),
-        ("work_seqs", "max(seq)", "work"),
-    ];
-    // The highest position has an index; the work table is only looked at when its sequence was never used.
-    for (sequence, highest, table) in pairs {
-        let guard = match sequence {
-            "positions" => "true".to_owned(),
-            _ => format!("coalesce(pg_sequence_last_value('{s}.{sequence}'), 0) = 0"),
-        };
-        let sql = format!(
-            "SELECT setval('{s}.{sequence}', highest) FROM (SELECT CASE WHEN {guard} THEN \
-             (SELECT {highest} FROM {s}.{table}) END AS highest) h \
-             WHERE highest > coalesce(pg_sequence_last_value('{s}.{sequence}'), 0)"
+    // The highest position has an index. The work table has none for its numbers, so it is only looked at when its
+    // sequence was never used.
+    let unused = format!("coalesce(pg_sequence_last_value('{s}.work_seqs'), 0) = 0");
+    let sequences =
+        [("positions", "position", "events", "true"), ("work_seqs", "seq", "work", unused.as_str())];
+    for (sequence, column, table, worth) in sequences {
+        let lag = format!(
+            "FROM (SELECT CASE WHEN {worth} THEN (SELECT max({column}) FROM {s}.{table}) END AS highest) h \
+             WHERE coalesce(highest, 0) > coalesce(pg_sequence_last_value('{s}.{sequence}'), -1)"
         );
-        if !client.query_typed(&sql, &[]).await?.is_empty() {
-            tracing::warn!(sequence, "a sequence lagged behind its table and was moved on");
+        if client.query_typed(&format!("SELECT highest {lag}"), &[]).await?.is_empty() {
+            continue;
         }
+        // Nobody draws from it meanwhile, so that it never moves back. Nobody knows the fences of leases that have
+        // ended, so those go on from the clock, which is far above all that were ever drawn.
+        let transaction = client.transaction().await?;
+        transaction.batch_execute(&format!("LOCK TABLE {s}.{table}, {s}.work IN EXCLUSIVE MODE")).await?;
+        let fences = format!("greatest(coalesce(pg_sequence_last_value('{s}.fences'), 0), {s}.clock())");
+        let moved = format!(
+            "SELECT setval('{s}.{sequence}', coalesce(highest, 0)), setval('{s}.fences', {fences}) {lag}"
+        );
+        transaction.query_typed(&moved, &[]).await?;
+        transaction.commit().await?;
+        tracing::warn!(sequence, "a sequence lagged behind its table and was moved on");
     }
     Ok(())
 }

@@ -4,6 +4,8 @@
 //! that needs one of its rows.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use foldhash::HashSet;
 use parking_lot::Mutex;
@@ -43,7 +45,11 @@ pub(crate) struct Most {
 pub(crate) struct Group<T> {
     pub(crate) jobs: Vec<T>,
     pub(crate) rows: Vec<u64>,
+    kind: Kind,
 }
+
+/// How long an idle committer leaves batches to the one that is busy.
+const TOO_LONG: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 struct Waiting<T> {
@@ -57,6 +63,9 @@ struct State<T> {
     under_way: HashSet<u64>,
     idle: usize,
     closed: bool,
+    /// Whether one group of batches at a time is best.
+    narrow: bool,
+    batches_under_way: usize,
 }
 
 /// The queue.
@@ -65,12 +74,26 @@ pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     changed: Notify,
     room: Semaphore,
+    /// The number of jobs, for those who only look.
+    length: AtomicUsize,
 }
 
 impl<T: Job> Queue<T> {
     pub(crate) fn new(capacity: usize) -> Self {
-        let state = State { jobs: VecDeque::new(), under_way: HashSet::default(), idle: 0, closed: false };
-        Self { state: Mutex::new(state), changed: Notify::new(), room: Semaphore::new(capacity.max(1)) }
+        let state = State {
+            jobs: VecDeque::new(),
+            under_way: HashSet::default(),
+            idle: 0,
+            closed: false,
+            narrow: false,
+            batches_under_way: 0,
+        };
+        Self {
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            room: Semaphore::new(capacity.max(1)),
+            length: AtomicUsize::new(0),
+        }
     }
 
     /// Adds a job, waiting while the queue is full.
@@ -85,6 +108,7 @@ impl<T: Job> Queue<T> {
             return Err(Closed);
         }
         state.jobs.push_back(Waiting { job, rows });
+        self.length.store(state.jobs.len(), Ordering::Release);
         let wake = state.idle > 0;
         drop(state);
         if wake {
@@ -95,12 +119,15 @@ impl<T: Job> Queue<T> {
 
     /// Takes jobs that may share a transaction, waiting for the first. `None` once the queue is closed and empty.
     pub(crate) async fn take(&self, most: Most) -> Option<Group<T>> {
+        let mut patient = true;
         loop {
             let changed = self.changed.notified();
+            let left;
             {
                 let mut state = self.state.lock();
-                if let Some(group) = state.take(most) {
+                if let Some(group) = state.take(most, patient) {
                     let more = !state.jobs.is_empty() && state.idle > 0;
+                    self.length.store(state.jobs.len(), Ordering::Release);
                     drop(state);
                     self.room.add_permits(group.jobs.len());
                     if more {
@@ -114,10 +141,29 @@ impl<T: Job> Queue<T> {
                     return None;
                 }
                 state.idle += 1;
+                left = state.narrow && state.batches_under_way > 0 && !state.jobs.is_empty();
             }
-            changed.await;
+            if left {
+                // A group that takes this long does not flush: it waits for somebody, and others need not wait for it.
+                patient = tokio::time::timeout(TOO_LONG, changed).await.is_ok();
+            } else {
+                changed.await;
+                patient = true;
+            }
             self.state.lock().idle -= 1;
         }
+    }
+
+    /// A group is done, and its rows are free again. `narrow` says whether one group of batches at a time is best.
+    pub(crate) fn finish(&self, group: &Group<T>, narrow: bool) {
+        {
+            let mut state = self.state.lock();
+            if group.kind == Kind::Batch {
+                state.batches_under_way = state.batches_under_way.saturating_sub(1);
+                state.narrow = narrow;
+            }
+        }
+        self.done(&group.rows);
     }
 
     /// Rows that were under way are free again.
@@ -141,6 +187,11 @@ impl<T: Job> Queue<T> {
         self.changed.notify_one();
     }
 
+    /// How many jobs wait.
+    pub(crate) fn len(&self) -> usize {
+        self.length.load(Ordering::Acquire)
+    }
+
     /// Whether the queue was closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.state.lock().closed
@@ -148,8 +199,9 @@ impl<T: Job> Queue<T> {
 }
 
 impl<T: Job> State<T> {
-    fn take(&mut self, most: Most) -> Option<Group<T>> {
-        let mut group = Group { jobs: Vec::new(), rows: Vec::new() };
+    fn take(&mut self, most: Most, patient: bool) -> Option<Group<T>> {
+        let leave_batches = patient && self.narrow && self.batches_under_way > 0;
+        let mut group = Group { jobs: Vec::new(), rows: Vec::new(), kind: Kind::Alone };
         let mut passed: HashSet<u64> = HashSet::default();
         let mut kind = None;
         let mut weight = 0;
@@ -161,7 +213,8 @@ impl<T: Job> State<T> {
                 break;
             }
             let taken = waiting.rows.iter().any(|row| self.under_way.contains(row) || passed.contains(row));
-            if taken || kind.is_some_and(|kind| kind != this) {
+            let left = leave_batches && this == Kind::Batch;
+            if taken || left || kind.is_some_and(|kind| kind != this) {
                 passed.extend(waiting.rows.iter().copied());
                 at += 1;
                 continue;
@@ -175,6 +228,8 @@ impl<T: Job> State<T> {
         if group.jobs.is_empty() {
             return None;
         }
+        group.kind = kind?;
+        self.batches_under_way += usize::from(group.kind == Kind::Batch);
         self.under_way.extend(group.rows.iter().copied());
         Some(group)
     }

@@ -22,7 +22,7 @@ use crate::sql::{Sql, WORK_FILTER, WORK_FILTER_TYPES};
 /// A query whose filter matches little stops after this many events and says how far it came.
 const SCAN_EVENTS: i64 = 100_000;
 
-/// No row beyond so many bytes is sent: a page, and what rows may weigh more as they are stored.
+/// No row beyond so many bytes is sent: a page, and the row that shows that there is more.
 const FAR_BEYOND: usize = PAGE_BYTES + 2 * PAYLOAD_BYTES;
 
 /// A reader: a connection and the statements.
@@ -53,37 +53,46 @@ fn blocked_only(filter: &WorkFilter) -> &'static str {
 }
 
 impl Reader<'_> {
-    pub(crate) async fn document(&self, key: &Key, now: Timestamp) -> Result<Option<Document>, Failure> {
+    /// `given` is the instant to go by; the server's own when there is none.
+    pub(crate) async fn document(
+        &self,
+        key: &Key,
+        given: Option<Timestamp>,
+    ) -> Result<Option<Document>, Failure> {
         let (columns, s) = (rows::DOCUMENT_COLUMNS, &self.sql.schema);
-        let sql = format!("SELECT {columns} FROM {s}.documents WHERE key = $1");
-        let found = self.db.query(Call::new(&sql).with(key.canonical(), Type::TEXT)).await?;
-        let row = found.first().map(rows::document).transpose()?;
-        Ok(row.and_then(|(key, row)| row.visible(&key, now)))
+        let sql = format!("SELECT {columns}, coalesce($2, {s}.clock()) FROM {s}.documents WHERE key = $1");
+        let call = Call::new(&sql).with(key.canonical(), Type::TEXT);
+        let found = self.db.query(call.with(given.map(Timestamp::as_micros), Type::INT8)).await?;
+        let Some(row) = found.first() else { return Ok(None) };
+        let now = Timestamp::from_micros(get(row, 5)?);
+        let (key, row) = rows::document(row)?;
+        Ok(row.visible(&key, now))
     }
 
     pub(crate) async fn documents(
         &self,
         prefix: &KeyPrefix,
         page: &Page,
-        now: Timestamp,
+        given: Option<Timestamp>,
     ) -> Result<PageOf<Document>, Failure> {
         let limit = page.rows()?;
         let (columns, s) = (rows::DOCUMENT_COLUMNS, &self.sql.schema);
         // Cuts off what is far beyond a page; the exact end is found below.
         let sql = format!(
-            "SELECT {columns} FROM (SELECT *, sum(pg_column_size(value)) OVER (ORDER BY key) AS bytes,
-                 pg_column_size(value) AS own FROM (
-                     SELECT * FROM {s}.documents WHERE {BOUNDS} AND deleted_at IS NULL
-                         AND (expires_at IS NULL OR expires_at > $4) ORDER BY key LIMIT $5) page) page
-             WHERE bytes - own <= $6 ORDER BY key"
+            "SELECT {columns}, now FROM (SELECT *, sum(bytes) OVER (ORDER BY key) AS total FROM (
+                     SELECT d.*, now FROM {s}.documents d, (SELECT coalesce($4, {s}.clock()) AS now OFFSET 0) clock
+                     WHERE {BOUNDS} AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > now)
+                     ORDER BY key LIMIT $5) page) page
+             WHERE total - bytes <= $6 ORDER BY key"
         );
         let call = with_bounds(Call::new(&sql), prefix, page)
-            .with(now.as_micros(), Type::INT8)
+            .with(given.map(Timestamp::as_micros), Type::INT8)
             .with(int(limit as u64 + 1), Type::INT8)
             .with(int(FAR_BEYOND as u64), Type::INT8);
         let found = self.db.query(call).await?;
         let (mut documents, mut bytes): (Vec<Document>, usize) = (Vec::new(), 0);
         for row in &found {
+            let now = Timestamp::from_micros(get(row, 5)?);
             let (key, row) = rows::document(row)?;
             if bytes >= PAGE_BYTES {
                 let next = documents.last().map(|document| document.key.clone());
@@ -125,9 +134,16 @@ impl Reader<'_> {
             stream: Some(&query.stream),
         };
         let from = query.from.map(|version| int(version.0));
+        // What a filter looked at is asked for separately: nothing may be added in between.
+        let head = match query.filter == EventFilter::default() {
+            true => i64::MAX,
+            false => {
+                self.stream(&query.stream).await?.and_then(|info| info.head).map_or(-1, |head| int(head.0))
+            }
+        };
         let range = match query.direction {
-            Direction::Forward => (from.unwrap_or(0), i64::MAX),
-            Direction::Backward => (0, from.unwrap_or(i64::MAX)),
+            Direction::Forward => (from.unwrap_or(0), head),
+            Direction::Backward => (0, from.unwrap_or(head).min(head)),
         };
         scan.page(self, range).await
     }
@@ -276,14 +292,13 @@ impl Scan<'_> {
         // Cuts off what is far beyond a page; the exact end is found below.
         let sql = format!(
             "SELECT {columns} FROM (
-                 SELECT *, sum(pg_column_size(payload)) OVER (ORDER BY {column} {order}) AS bytes,
-                     pg_column_size(payload) AS own
+                 SELECT *, sum(bytes) OVER (ORDER BY {column} {order}) AS total
                  FROM (SELECT * FROM ({looked_at}) e
                      WHERE ($5::text[] IS NULL OR e.type = ANY ($5)) AND ($6::bigint IS NULL OR e.at >= $6)
                          AND ($7::bigint IS NULL OR e.at < $7) AND ($4 IS NULL OR e.correlation = $4)
                          AND ($8::text IS NULL OR e.stream >= $8) AND ($9::text IS NULL OR e.stream < $9)
                      ORDER BY e.{column} {order} LIMIT $10) e) e
-             WHERE e.bytes - e.own <= $11 ORDER BY e.{column} {order}"
+             WHERE e.total - e.bytes <= $11 ORDER BY e.{column} {order}"
         );
         let types: Vec<&str> = self.filter.types.iter().map(tidelock_core::id::EventType::as_str).collect();
         let streams = self.filter.streams.as_ref();

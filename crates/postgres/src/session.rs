@@ -222,6 +222,11 @@ impl Session {
         !(refused && batch.id().is_some())
     }
 
+    /// Whether a batch with this id was applied before, or is in this group.
+    pub(crate) fn knows(&self, id: OpId) -> bool {
+        self.known(id).is_some()
+    }
+
     fn known(&self, id: OpId) -> Option<Verdict> {
         if let Some(operation) = self.operations.iter().find(|operation| operation.id == id) {
             return Some(Verdict::Same(operation.batch));

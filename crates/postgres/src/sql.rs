@@ -9,10 +9,8 @@ use crate::rows;
 #[derive(Debug)]
 pub(crate) struct Sql {
     pub(crate) schema: String,
-    pub(crate) write_streams: String,
-    pub(crate) write_documents: String,
-    pub(crate) write_work: String,
-    pub(crate) write_operations: String,
+    /// One statement for each combination of what is written, by the sum of its [`Part`]s.
+    writes: Vec<String>,
     pub(crate) lock_streams: String,
     pub(crate) lock_documents: String,
     pub(crate) lock_work: String,
@@ -41,10 +39,7 @@ impl Sql {
         let (work, events) = (rows::WORK_COLUMNS, rows::EVENT_COLUMNS);
         Self {
             schema: s.to_owned(),
-            write_streams: format!("SELECT server_now, drawn FROM {s}.write_streams({})", parameters(21)),
-            write_documents: format!("SELECT server_now FROM {s}.write_documents({})", parameters(19)),
-            write_work: format!("SELECT server_now, seqs, fences FROM {s}.write_work({})", parameters(35)),
-            write_operations: format!("SELECT {s}.write_operations({})", parameters(5)),
+            writes: (0..16).map(|parts| write(s, parts)).collect(),
             lock_streams: format!("SELECT {streams} FROM {s}.lock_streams($1)"),
             lock_documents: format!("SELECT {documents} FROM {s}.lock_documents($1)"),
             lock_work: format!("SELECT {work} FROM {s}.lock_work($1)"),
@@ -65,28 +60,82 @@ impl Sql {
         }
     }
 
+    /// The statement that writes these parts.
+    pub(crate) fn write(&self, parts: &[Part]) -> &str {
+        let sum: usize = parts.iter().map(|part| *part as usize).sum();
+        self.writes.get(sum).map_or("", String::as_str)
+    }
+
     /// Where hints are sent and heard.
     pub(crate) fn channel(&self) -> String {
         format!("tidelock_{}", self.schema)
     }
 }
 
-fn parameters(count: usize) -> String {
-    let numbered: Vec<String> = (1..=count).map(|n| format!("${n}")).collect();
-    numbered.join(", ")
+/// What a group may write. Its functions are called in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Streams = 1,
+    Documents = 2,
+    Work = 4,
+    Operations = 8,
 }
+
+/// Each part with its function, how many parameters follow the first, and what it gives back to the next.
+const WRITES: [(Part, &str, usize, &str); 4] = [
+    (Part::Streams, "write_streams", 22, "server_now"),
+    (Part::Documents, "write_documents", 20, "server_now"),
+    (Part::Work, "write_work", 36, "server_now"),
+    (Part::Operations, "write_operations", 5, "kept"),
+];
+
+/// One statement that calls the functions of the parts, each with the answer of the one before, so that they run in order
+/// and all or none of them happens, without a transaction around them.
+fn write(schema: &str, parts: usize) -> String {
+    let (mut from, mut number, mut before) = (String::new(), 0, "0::bigint".to_owned());
+    for (part, function, parameters, answer) in WRITES {
+        if parts & part as usize == 0 {
+            continue;
+        }
+        let numbered: Vec<String> = (1..=parameters).map(|n| format!("${}", number + n)).collect();
+        let joint = if from.is_empty() { "" } else { " CROSS JOIN LATERAL " };
+        from.push_str(&format!("{joint}{schema}.{function}({before}, {}) {function}", numbered.join(", ")));
+        before = format!("{function}.{answer}");
+        number += parameters;
+    }
+    let column = |part: Part, name: &str, missing: &str| {
+        if parts & part as usize == 0 { missing.to_owned() } else { name.to_owned() }
+    };
+    let now = WRITES.iter().take(3).find(|(part, ..)| parts & *part as usize != 0);
+    let now = now.map_or("NULL::bigint".to_owned(), |(_, function, ..)| format!("{function}.server_now"));
+    let drawn = column(Part::Streams, "write_streams.drawn", "NULL::bigint[]");
+    let seqs = column(Part::Work, "write_work.seqs", "NULL::bigint[]");
+    let fences = column(Part::Work, "write_work.fences", "NULL::bigint[]");
+    let from = if from.is_empty() { "(SELECT) nothing" } else { &from };
+    format!("SELECT {now}, {drawn}, {seqs}, {fences} FROM {from}")
+}
+
+/// Words that PostgreSQL does not take as a name without quotes.
+const RESERVED: &str = "all analyse analyze and any array as asc asymmetric authorization binary both case cast check \
+    collate collation column concurrently constraint create cross current_catalog current_date current_role \
+    current_schema current_time current_timestamp current_user default deferrable desc distinct do else end except \
+    false fetch for foreign freeze from full grant group having ilike in initially inner intersect into is isnull \
+    join lateral leading left like limit localtime localtimestamp natural not notnull null offset on only or order \
+    outer overlaps placing primary references returning right select session_user similar some symmetric system_user \
+    table tablesample then to trailing true union unique user using variadic verbose when where window with";
 
 /// Checks the name of a schema: it becomes a part of statements, so only plain names are taken.
 pub(crate) fn check_schema(name: &str) -> Result<(), StoreError> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let begins_well = name.chars().next().is_some_and(|c| plain(c) && !c.is_ascii_digit());
     // The channel of hints carries the name behind a prefix, and PostgreSQL's names end at 63 bytes.
-    if begins_well && name.len() <= 50 && name.chars().all(plain) && !name.starts_with("pg_") {
+    let plain = begins_well && name.len() <= 50 && name.chars().all(plain) && !name.starts_with("pg_");
+    if plain && !RESERVED.split_whitespace().any(|word| word == name) {
         return Ok(());
     }
     let detail = format!(
         "the schema {name:?} is not a plain name: 1 to 50 small letters, digits and underscores, \
-         not beginning with a digit or pg_"
+         not beginning with a digit or pg_, and not a word of SQL"
     );
     Err(StoreError::new(StoreErrorKind::Invalid, "opening the PostgreSQL store", detail))
 }

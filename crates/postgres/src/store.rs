@@ -24,7 +24,7 @@ use crate::readers::Readers;
 use crate::sql::{self, Sql};
 use crate::warm::Warm;
 use crate::watch::{Hints, Stop, Telling};
-use crate::writer::{self, Claiming, Engine, Job, Meter, not_decided};
+use crate::writer::{self, Claiming, Engine, Job, Meter, Strays, not_decided};
 use crate::{Options, closed, stalls};
 
 /// Runs a query on a reader's connection, again if the connection turns out to be dead.
@@ -145,9 +145,11 @@ impl PostgresStore {
             hints,
             meter: Meter::default(),
             alone: tokio::sync::Semaphore::new(ALONE),
+            strays: Strays::default(),
             prepared: !options.pooled,
             patience: options.patience,
             flush_setting: server.flush_setting,
+            guesses: server.read_committed,
         });
         let start = |_| tokio::spawn(writer::run(Arc::clone(&engine)));
         let committers = Mutex::new((0..options.committers).map(start).collect());
@@ -171,9 +173,7 @@ impl PostgresStore {
             // A committer that panicked has already been reported by the runtime.
             drop(committer.await);
         }
-        // Batches that went their own way give their turns back when they are done.
-        let turns = u32::try_from(ALONE).unwrap_or(u32::MAX);
-        drop(self.shared.engine.alone.acquire_many(turns).await);
+        self.shared.engine.strays.all_done().await;
         self.shared.engine.writers.close();
         self.shared.readers.close();
     }
@@ -205,17 +205,6 @@ impl PostgresStore {
     /// [`apply_in`](Self::apply_in) took part in; without it they notice a little later.
     pub fn hint(&self) {
         self.shared.engine.hints.changed();
-    }
-
-    /// An instant that has come, asking the server when it was not heard for a while.
-    async fn some_now(&self) -> Result<Timestamp, StoreError> {
-        match self.shared.engine.time.now() {
-            Some(now) => Ok(now),
-            None => {
-                let said = reading!(self, |reader| reader.clock())?;
-                Ok(self.shared.engine.time.hear(said))
-            }
-        }
     }
 
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
@@ -251,13 +240,13 @@ impl Store for PostgresStore {
     }
 
     async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
-        let now = self.some_now().await?;
-        reading!(self, |reader| reader.document(key, now))
+        let given = self.shared.engine.time.given();
+        reading!(self, |reader| reader.document(key, given))
     }
 
     async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
-        let now = self.some_now().await?;
-        reading!(self, |reader| reader.documents(prefix, &page, now))
+        let given = self.shared.engine.time.given();
+        reading!(self, |reader| reader.documents(prefix, &page, given))
     }
 
     async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {

@@ -52,7 +52,7 @@ impl Engine {
         let s = &self.sql.schema;
         let expire = format!(
             "WITH gone AS (UPDATE {s}.documents SET value = NULL, expires_at = NULL, deleted_at = updated_at
-                 WHERE key IN (SELECT key FROM {s}.documents WHERE expires_at <= coalesce($1, {s}.clock())
+                 WHERE key IN (SELECT key FROM {s}.documents WHERE expires_at <= coalesce($1, (SELECT {s}.clock()))
                      ORDER BY key LIMIT $2 FOR UPDATE SKIP LOCKED)
              RETURNING 1) SELECT count(*) FROM gone"
         );

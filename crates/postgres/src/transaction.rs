@@ -85,7 +85,11 @@ async fn apply(engine: &Engine, db: &Db<'_>, batch: &Batch) -> Result<Verdict, F
     let mut session: Session = engine.hold(db, None, &[batch], &ids).await?;
     decide_all(db, &engine.sql, &mut session, &[batch]).await?;
     let refused = matches!(session.verdicts.first(), Some(Verdict::Refused(_)));
-    let flush = Flush::of(&mut session, None);
-    let drawn = if refused { Drawn::default() } else { flush.send_in(db, &engine.sql, &session).await? };
+    let flush = Flush::of(&mut session, None, None);
+    let drawn = if refused {
+        Drawn::default()
+    } else {
+        flush.send(db, &engine.sql, &session, None, Vec::new()).await?.0
+    };
     drawn.verdict(&session, 0).ok_or_else(crate::writer::settle::short_answer)
 }

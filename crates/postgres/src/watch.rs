@@ -2,11 +2,14 @@
 //!
 //! A notification never rides in the transaction that it tells of: at commit it would take a lock that all databases of
 //! the server share. It is sent afterwards, one at a time, and whatever changed in the meantime is told by the next one.
+//! Nothing is sent while no other store listens: each says now and then that it is there.
 
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::poll_fn;
+use parking_lot::Mutex;
 use tidelock_core::store::Watcher;
 use tokio::sync::{Notify, mpsc};
 use tokio_postgres::{AsyncMessage, Client};
@@ -17,7 +20,15 @@ use crate::error::Failure;
 use crate::writer::jittered;
 
 /// The least time between two notifications: what happens in between is told together.
-const BREATH: Duration = Duration::from_millis(2);
+const BREATH: Duration = Duration::from_millis(5);
+/// How often a store that listens says that it is there.
+const HERE: Duration = Duration::from_secs(10);
+/// A store that was not heard for so long is not there any more.
+const GONE: Duration = Duration::from_secs(35);
+/// More names of other stores than this are not remembered.
+const NAMES: usize = 1_000;
+/// The word that says so. It is no hint.
+const PRESENT: &str = "here ";
 /// How long the server may take to answer while connecting.
 const SILENCE: Duration = Duration::from_secs(10);
 /// How often sleepers are woken when there is no way to hear of changes.
@@ -43,6 +54,45 @@ impl Hints {
 
     pub(crate) fn pending(&self) -> Arc<Notify> {
         Arc::clone(&self.pending)
+    }
+}
+
+/// Other stores that listen.
+#[derive(Debug, Default)]
+struct Others {
+    known: Mutex<Known>,
+    /// One was heard for the first time: it wants to know who is there.
+    newcomer: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    names: HashSet<String>,
+    last: Option<Instant>,
+    assumed: bool,
+}
+
+impl Others {
+    fn heard(&self, said: &str) {
+        let name = said.strip_prefix(PRESENT).unwrap_or(said);
+        let mut known = self.known.lock();
+        known.last = Some(Instant::now());
+        if known.names.len() > NAMES {
+            known.names.clear();
+        }
+        if known.names.insert(name.to_owned()) {
+            self.newcomer.notify_one();
+        }
+    }
+
+    /// Nobody's presence can be heard, so it is taken for granted.
+    fn assume(&self) {
+        self.known.lock().assumed = true;
+    }
+
+    fn are_there(&self) -> bool {
+        let known = self.known.lock();
+        known.assumed || known.last.is_some_and(|last| last.elapsed() < GONE)
     }
 }
 
@@ -80,14 +130,18 @@ impl Telling {
         let connected = tokio::time::timeout(SILENCE, connecting).await;
         let (client, mut connection) = connected.map_err(|_| Failure::silent(SILENCE))??;
         let (heard, mut hearing) = mpsc::channel::<()>(1);
-        let (own, watcher) = (name.to_owned(), Arc::clone(&self.watcher));
+        let others: Arc<Others> = Arc::default();
+        let (own, watcher, present) = (name.to_owned(), Arc::clone(&self.watcher), Arc::clone(&others));
         let driver = tokio::spawn(async move {
             // Dropped when the connection is lost, which ends `hearing`.
             let _alive = heard;
             while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-                if let AsyncMessage::Notification(note) = message
-                    && note.payload() != own
-                {
+                let AsyncMessage::Notification(note) = message else { continue };
+                if note.payload().ends_with(&own) {
+                    continue;
+                }
+                present.heard(note.payload());
+                if !note.payload().starts_with(PRESENT) {
                     watcher.hint();
                 }
             }
@@ -95,22 +149,41 @@ impl Telling {
         let _driver = Stop(driver);
         if self.listens {
             client.batch_execute(&format!("LISTEN {}", self.channel)).await?;
+        } else {
+            others.assume();
         }
         // What happened before this connection listened was not heard.
         self.watcher.hint();
         tokio::select! {
-            told = self.tell(&client, name) => told,
+            told = self.tell(&client, name, &others) => told,
+            said = self.say_here(&client, name, &others), if self.listens => said,
             _ = hearing.recv() => Ok(()),
             () = self.look_now_and_then(), if !self.listens => Ok(()),
         }
     }
 
-    async fn tell(&self, client: &Client, name: &str) -> Result<(), Failure> {
+    async fn tell(&self, client: &Client, name: &str, others: &Others) -> Result<(), Failure> {
         let notify = format!("SELECT pg_notify('{}', '{name}')", self.channel);
         loop {
             self.pending.notified().await;
-            client.batch_execute(&notify).await?;
-            tokio::time::sleep(BREATH).await;
+            if others.are_there() {
+                client.batch_execute(&notify).await?;
+                tokio::time::sleep(BREATH).await;
+            }
+        }
+    }
+
+    /// Says now and then that somebody listens here.
+    async fn say_here(&self, client: &Client, name: &str, others: &Others) -> Result<(), Failure> {
+        let say = |word: &str| format!("SELECT pg_notify('{}', '{word}{name}')", self.channel);
+        let (here, hint) = (say(PRESENT), say(""));
+        client.batch_execute(&here).await?;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(HERE) => client.batch_execute(&here).await?,
+                // What changed before it was heard was not told to it.
+                () = others.newcomer.notified() => client.batch_execute(&hint).await?,
+            }
         }
     }
 

@@ -11,7 +11,7 @@ pub(crate) mod settle;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidelock_core::error::Outcome;
 use tidelock_core::id::{Fence, OpId};
@@ -21,17 +21,21 @@ use tidelock_core::store::{
 };
 use tokio::sync::oneshot;
 
-pub(crate) use self::engine::{Engine, Meter, jittered};
+pub(crate) use self::engine::{Engine, Meter, Strays, jittered, pause};
+use crate::company::Company;
 use crate::error::{Failure, Meaning};
 use crate::flush::{Drawn, Flush};
-use crate::queue::{self, Group, Kind, Most};
+use crate::queue::{self, Kind, Most};
 use crate::session::{Session, Verdict};
 use crate::warm::Noun;
 
 /// The most batches in a group, however many wait: more share a flush for little gain and wait longer.
-const GROUP: Most = Most { jobs: 128, weight: 4 * 1024 * 1024 };
+const GROUP: Most = Most { jobs: 256, weight: 4 * 1024 * 1024 };
 /// What an effect weighs beside its payload.
 const EFFECT_WEIGHT: usize = 64;
+/// What a group takes on a server that flushes fast, at most, and what each of its batches adds.
+const FIXED: Duration = Duration::from_micros(1_500);
+const PER_BATCH: Duration = Duration::from_micros(25);
 /// A fence above all others: a group of batches grants none.
 pub(crate) const NO_GRANTS: Fence = Fence(u64::MAX);
 
@@ -39,6 +43,8 @@ pub(crate) const NO_GRANTS: Fence = Fence(u64::MAX);
 #[derive(Debug)]
 pub(crate) struct Applying {
     pub(crate) batch: Box<Batch>,
+    /// When it was asked for: patience counts from there.
+    since: Instant,
     reply: oneshot::Sender<Result<Receipt, ApplyError>>,
 }
 
@@ -60,7 +66,7 @@ pub(crate) enum Job {
 impl Job {
     pub(crate) fn apply(batch: Batch) -> (Self, oneshot::Receiver<Result<Receipt, ApplyError>>) {
         let (reply, answer) = oneshot::channel();
-        (Self::Apply(Applying { batch: Box::new(batch), reply }), answer)
+        (Self::Apply(Applying { batch: Box::new(batch), since: Instant::now(), reply }), answer)
     }
 }
 
@@ -68,10 +74,7 @@ impl queue::Job for Job {
     fn rows(&self) -> Vec<u64> {
         match self {
             Self::Apply(applying) => rows_of(&applying.batch),
-            Self::Claim(claiming) => match &claiming.claim.pick {
-                Pick::Named { key, .. } => vec![number(&(Noun::Work, key))],
-                Pick::Lanes { .. } => Vec::new(),
-            },
+            Self::Claim(claiming) => rows_of_claim(&claiming.claim),
             Self::Sweep(..) => Vec::new(),
         }
     }
@@ -105,6 +108,14 @@ fn asked_for(claim: &Claim) -> usize {
 
 fn number(what: &impl std::hash::Hash) -> u64 {
     foldhash::fast::FixedState::default().hash_one(what)
+}
+
+/// The number of the row that a claim asks for by name.
+pub(crate) fn rows_of_claim(claim: &Claim) -> Vec<u64> {
+    match &claim.pick {
+        Pick::Named { key, .. } => vec![number(&(Noun::Work, key))],
+        Pick::Lanes { .. } => Vec::new(),
+    }
 }
 
 /// Numbers of everything that a batch touches by name.
@@ -168,12 +179,23 @@ pub(crate) fn not_decided(error: StoreError, id: Option<OpId>) -> ApplyError {
     ApplyError::Store { error, outcome }
 }
 
+/// Whether a group spent its time on the flush and the way there rather than on its batches. Then a second group at the
+/// same time would only split the company: flushes of one server stand in line.
+fn flushes_most(took: Duration, batches: usize) -> bool {
+    took > FIXED + PER_BATCH * u32::try_from(batches).unwrap_or(u32::MAX)
+}
+
 /// One committer.
 pub(crate) async fn run(engine: Arc<Engine>) {
-    while let Some(group) = engine.queue.take(GROUP).await {
-        let Group { jobs, mut rows } = group;
-        engine.carry_out(jobs, &mut rows).await;
-        engine.queue.done(&rows);
+    let mut company = Company::default();
+    while let Some(mut group) = engine.queue.take(GROUP).await {
+        let (jobs, begun) = (std::mem::take(&mut group.jobs), Instant::now());
+        let answered = jobs.len();
+        engine.carry_out(jobs, &mut group.rows).await;
+        let took = begun.elapsed();
+        engine.queue.finish(&group, flushes_most(took, answered));
+        company.anticipate(answered, engine.queue.len());
+        company.wait(|| engine.queue.len(), took).await;
     }
 }
 
@@ -191,7 +213,7 @@ impl Engine {
             self.batches(batches, rows).await;
         }
         if !claims.is_empty() {
-            self.claims(claims).await;
+            self.claims(claims, rows).await;
         }
     }
 
@@ -199,7 +221,8 @@ impl Engine {
     async fn batches(self: &Arc<Self>, jobs: Vec<Applying>, rows: &mut Vec<u64>) {
         self.meter.groups.fetch_add(1, Ordering::Relaxed);
         self.meter.batches.fetch_add(jobs.len() as u64, Ordering::Relaxed);
-        let give_up = Instant::now() + self.patience;
+        let oldest = jobs.iter().map(|job| job.since).min().unwrap_or_else(Instant::now);
+        let give_up = oldest + self.patience;
         let jobs = match self.foresee(&jobs) {
             Some(session) => match self.guess(jobs, session, give_up).await {
                 Some(jobs) => jobs,
@@ -212,6 +235,9 @@ impl Engine {
 
     /// The working set of a group as far as this process can tell. `None` when something must be looked up.
     fn foresee(&self, jobs: &[Applying]) -> Option<Session> {
+        if !self.guesses {
+            return None;
+        }
         let now = self.time.now()?;
         let mut session = self.warm.with(|rows| {
             let mut session = Session::new(now, NO_GRANTS, rows.floor?);
@@ -235,11 +261,9 @@ impl Engine {
             }
         };
         let check = self.time.to_check(session.now);
-        let flush = Flush::of(&mut session, check);
+        let flush = Flush::of(&mut session, check, self.flush_setting);
         let db = self.db(&client);
-        let begin = self.flush_setting.map(|_| crate::db::begin(self.group_lock_ms(), self.flush_setting));
-        let wrap = (begin.as_deref(), begin.as_ref().map(|_| "COMMIT"));
-        match self.bounded(flush.send(&db, &self.sql, &session, wrap, Vec::new())).await {
+        match self.bounded(flush.send(&db, &self.sql, &session, None, Vec::new())).await {
             Ok((drawn, _)) => {
                 self.committed(&flush, &session, &drawn, jobs);
                 None
@@ -265,13 +289,18 @@ impl Engine {
                 self.lost(client);
                 Some(jobs)
             }
-            Meaning::Failed => {
+            Meaning::Failed if jobs.len() == 1 => {
                 fail(jobs, failure);
                 None
             }
+            // One of them may be to blame, and the others are not.
+            Meaning::Failed => Some(jobs),
+            Meaning::Clock => {
+                self.time.forget();
+                Some(jobs)
+            }
             Meaning::Stale | Meaning::TakenEventId | Meaning::Locked | Meaning::Again => {
                 self.meter.stale.fetch_add(1, Ordering::Relaxed);
-                self.time.forget();
                 for job in &jobs {
                     self.warm.distrust(&Footprint::of(&job.batch));
                 }

@@ -1,4 +1,4 @@
-//! Only here: how long the writer waits for company before it begins a group.
+//! How long the writer waits for company before it begins a group.
 //!
 //! Callers that were just answered mostly come back at once. Waiting a moment for them halves the number of flushes
 //! under load; waiting for somebody who does not come delays those who did. So the writer waits only while they keep

@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::commit::{self, Crew};
+use super::machine::Machine;
 use super::measure::{Commits, median, per_second, ratio};
 use super::plan::{Place, Plan};
 use super::progress::Progress;
@@ -31,7 +32,7 @@ pub(crate) async fn run(options: &BenchStore) -> Result<Exit> {
         rounds.push(round(&plan, &progress).await?);
     }
     drop(progress);
-    Report::of("memory", &plan, &place, rounds).print(options.output)?;
+    Report::of("memory", &plan, Machine::here(place.directory()), rounds).print(options.output)?;
     Ok(Exit::Well)
 }
 

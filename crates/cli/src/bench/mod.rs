@@ -12,6 +12,7 @@ mod machine;
 mod measure;
 mod memory;
 mod plan;
+mod postgres;
 mod processes;
 mod producer;
 mod progress;
@@ -25,24 +26,28 @@ use crate::exit::{Exit, WrongUse};
 
 pub(crate) use producer::produce;
 
-/// Measures a store. Interrupted, it still removes its files.
+/// Measures a store. Interrupted, it still removes its files and schemas.
 pub(crate) async fn run(options: BenchStore) -> Result<Exit> {
+    match (options.store, options.processes) {
+        // A server is tidied up by statements, so these two look out for interruptions themselves.
+        (Backend::Postgres, 1) => Box::pin(postgres::run(&options)).await,
+        (Backend::Postgres, _) => Box::pin(processes::run_on_server(&options)).await,
+        (Backend::Memory, 1) => until_stopped(memory::run(&options)).await,
+        (Backend::Memory, _) => {
+            Err(WrongUse("the memory store lives in one process; use --store sqlite".to_owned()).into())
+        }
+        (Backend::Sqlite, 1) => until_stopped(Box::pin(sqlite::run(&options))).await,
+        (Backend::Sqlite, _) => until_stopped(Box::pin(processes::run_on_file(&options))).await,
+    }
+}
+
+/// Does some work unless the user interrupts it. Interrupted, the work's future is dropped.
+async fn until_stopped<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
-        measured = Box::pin(measure(&options)) => measured,
+        done = work => done,
         asked_to_stop = tokio::signal::ctrl_c() => {
             asked_to_stop?;
             bail!("stopped before the end; nothing was measured")
         }
-    }
-}
-
-async fn measure(options: &BenchStore) -> Result<Exit> {
-    match (options.store, options.processes) {
-        (Backend::Memory, 1) => memory::run(options).await,
-        (Backend::Memory, _) => {
-            Err(WrongUse("the memory store lives in one process; use --store sqlite".to_owned()).into())
-        }
-        (Backend::Sqlite, 1) => Box::pin(sqlite::run(options)).await,
-        (Backend::Sqlite, _) => Box::pin(processes::run(options)).await,
     }
 }

@@ -1,4 +1,4 @@
-//! `bench store --processes N`: several processes hammer one file, and every acknowledged commit is accounted for.
+//! `bench store --processes N`: several processes hammer one store, and every acknowledged commit is accounted for.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -14,30 +14,63 @@ use super::commit::ProcessResult;
 use super::machine::{Machine, command_line};
 use super::measure::ratio;
 use super::plan::{Place, Plan};
+use super::postgres::Site;
 use super::producer::READY;
 use super::progress::Progress;
 use super::report::rate;
+use super::until_stopped;
+use crate::address::Address;
 use crate::args::{BenchStore, Format};
 use crate::exit::Exit;
 use crate::output::{self, Tone};
 
 const PAGE: usize = 5_000;
 
-/// Measures, verifies, prints. Fails when a commit is lost or an error reached a caller.
-pub(crate) async fn run(options: &BenchStore) -> Result<Exit> {
+/// Measures processes on one SQLite file. Fails when a commit is lost or an error reached a caller.
+pub(crate) async fn run_on_file(options: &BenchStore) -> Result<Exit> {
     let plan = Plan::of(options);
     let place = Place::choose(options.path.as_deref())?;
     place.warn_about_memory();
+    let result = measure(&plan, &Address::File(place.store().to_owned())).await?;
+    conclude(options, "sqlite", &plan, Machine::here(place.directory()), result)
+}
+
+/// Measures processes on one schema of a PostgreSQL server, and drops it. Fails as on a file.
+pub(crate) async fn run_on_server(options: &BenchStore) -> Result<Exit> {
+    let plan = Plan::of(options);
+    let mut site = Site::choose(options).await?;
+    let schema = site.schema("bench_tidelock");
+    let address = Address::Schema { url: site.url().clone(), schema };
+    site.announce();
+    let result = until_stopped(measure(&plan, &address)).await;
+    let machine = site.machine();
+    site.leave().await;
+    conclude(options, "postgres", &plan, machine, result?)
+}
+
+/// Lets all processes commit, and looks at what the log holds in the end.
+async fn measure(plan: &Plan, address: &Address) -> Result<(Vec<ProcessResult>, Verified)> {
     let progress = Progress::new(2);
     progress.say(format!("{} processes commit", plan.processes));
-    // The file exists before the crowd comes: what is measured is committing, not migrating.
-    SqliteStore::open(place.store(), SqliteOptions::default()).await?.close().await;
-    let processes = hammer(&plan, &place).await?;
+    // The store exists before the crowd comes: what is measured is committing, not migrating.
+    address.open().await?.close().await;
+    let processes = hammer(plan, address).await?;
     progress.done(1);
     progress.say("counting the log");
-    let verified = verify(&place).await?;
-    drop(progress);
-    let report = Report::of(&plan, &place, processes, verified);
+    let store = address.open_existing().await?;
+    let verified = verify(&*store.shared()).await;
+    store.close().await;
+    Ok((processes, verified?))
+}
+
+fn conclude(
+    options: &BenchStore,
+    store: &'static str,
+    plan: &Plan,
+    machine: Machine,
+    (processes, log): (Vec<ProcessResult>, Verified),
+) -> Result<Exit> {
+    let report = Report::of(store, plan, machine, processes, log);
     report.print(options.output)?;
     Ok(if report.well { Exit::Well } else { Exit::Failed })
 }
@@ -50,11 +83,10 @@ struct Started {
 }
 
 impl Started {
-    fn new(plan: &Plan, place: &Place, number: u32) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .arg("bench-producer")
-            .arg("--path")
-            .arg(place.store())
+    fn new(plan: &Plan, address: &Address, number: u32) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut child = address
+            .hand_over(command.arg("bench-producer"))
             .args(["--process", &number.to_string(), "--producers", &plan.producers.to_string()])
             .args(["--seconds", &Duration::from_secs_f64(plan.seconds).as_secs_f64().to_string()])
             .stdin(Stdio::piped())
@@ -73,10 +105,10 @@ impl Started {
 }
 
 /// Starts all processes, lets them begin together, and collects what they report.
-async fn hammer(plan: &Plan, place: &Place) -> Result<Vec<ProcessResult>> {
+async fn hammer(plan: &Plan, address: &Address) -> Result<Vec<ProcessResult>> {
     let mut started = Vec::new();
     for number in 1..=plan.processes {
-        started.push(Started::new(plan, place, number)?);
+        started.push(Started::new(plan, address, number)?);
     }
     for process in &mut started {
         if process.line().await? != READY {
@@ -107,9 +139,7 @@ struct Verified {
     broken_positions: u64,
 }
 
-async fn verify(place: &Place) -> Result<Verified> {
-    let store =
-        SqliteStore::open(place.store(), SqliteOptions { create: false, ..SqliteOptions::default() }).await?;
+async fn verify(store: &dyn Store) -> Result<Verified> {
     let mut verified = Verified::default();
     // The next version that each stream should show, or none once it showed another.
     let mut expected: HashMap<Key, Option<StreamVersion>> = HashMap::new();
@@ -127,7 +157,6 @@ async fn verify(place: &Place) -> Result<Verified> {
             break;
         }
     }
-    store.close().await;
     verified.streams = expected.len();
     verified.broken_streams = expected.values().filter(|next| next.is_none()).count();
     Ok(verified)
@@ -150,15 +179,21 @@ struct Report {
 }
 
 impl Report {
-    fn of(plan: &Plan, place: &Place, processes: Vec<ProcessResult>, log: Verified) -> Self {
+    fn of(
+        store: &'static str,
+        plan: &Plan,
+        machine: Machine,
+        processes: Vec<ProcessResult>,
+        log: Verified,
+    ) -> Self {
         let acknowledged = processes.iter().map(|p| p.commits).sum::<u64>();
         let errors = processes.iter().flat_map(|p| p.errors.values()).sum();
         let whole = acknowledged == log.events && log.broken_streams == 0 && log.broken_positions == 0;
         Self {
             command: command_line(),
-            store: "sqlite",
+            store,
             params: plan.clone(),
-            machine: Machine::here(place.directory()),
+            machine,
             total_per_s: processes.iter().map(|p| p.per_s).sum(),
             lost: acknowledged.saturating_sub(log.events),
             unasked: log.events.saturating_sub(acknowledged),

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::machine::{Machine, command_line};
 use super::measure::median;
-use super::plan::{Place, Plan};
+use super::plan::Plan;
 use crate::args::Format;
 use crate::output::{self, Tone};
 
@@ -129,7 +129,7 @@ pub(crate) struct Report<M> {
 
 impl<M: Measured> Report<M> {
     /// Puts the rounds together.
-    pub(crate) fn of(store: &'static str, plan: &Plan, place: &Place, rounds: Vec<M>) -> Self {
+    pub(crate) fn of(store: &'static str, plan: &Plan, machine: Machine, rounds: Vec<M>) -> Self {
         let results = M::median(&rounds);
         let compared = M::ratios(&rounds, plan);
         let mut notes = results.notes();
@@ -149,7 +149,7 @@ impl<M: Measured> Report<M> {
             command: command_line(),
             store,
             params: plan.clone(),
-            machine: Machine::here(place.directory()),
+            machine,
             ratios: compared.iter().map(|ratio| (ratio.name.clone(), ratio.value)).collect(),
             spread: compared.iter().map(|ratio| (ratio.name.clone(), ratio.spread)).collect(),
             aims: aims.collect(),

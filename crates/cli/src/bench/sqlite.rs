@@ -1,5 +1,6 @@
 //! `bench store --store sqlite`: the store beside the device and the bare driver, in rounds.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,10 +8,11 @@ use anyhow::Result;
 use serde::Serialize;
 use tidelock::prelude::*;
 
-use super::claim::{Claims, Queue};
+use super::claim::{self, Claims, Queue};
 use super::commit::Crew;
 use super::floor::Floor;
 use super::flush::Flusher;
+use super::machine::Machine;
 use super::measure::{Commits, median, ratio};
 use super::plan::{Place, Plan};
 use super::progress::Progress;
@@ -28,7 +30,7 @@ pub(crate) async fn run(options: &BenchStore) -> Result<Exit> {
     let place = Place::choose(options.path.as_deref())?;
     place.warn_about_memory();
     let rounds = Box::pin(measure(&plan, &place)).await?;
-    Report::of("sqlite", &plan, &place, rounds).print(options.output)?;
+    Report::of("sqlite", &plan, Machine::here(place.directory()), rounds).print(options.output)?;
     Ok(Exit::Well)
 }
 
@@ -103,8 +105,8 @@ struct Rig {
     many: Crew,
     flusher: Flusher,
     floor: Floor,
-    small: Queue,
-    large: Queue,
+    small: Filled,
+    large: Filled,
     /// Commits that shared a flush on average in the last crowded phase.
     group: f64,
     progress: Progress,
@@ -116,9 +118,9 @@ impl Rig {
 
     async fn set_up(plan: &Plan, place: &Place, progress: Progress) -> Result<Self> {
         progress.say("filling the short queue");
-        let small = Queue::new(&place.file("small.db"), plan.small_rows, &progress).await?;
+        let small = Filled::new(&place.file("small.db"), plan.small_rows, &progress).await?;
         progress.say("filling the long queue");
-        let large = Queue::new(&place.file("large.db"), plan.large_rows, &progress).await?;
+        let large = Filled::new(&place.file("large.db"), plan.large_rows, &progress).await?;
         let store = SqliteStore::open(place.store(), SqliteOptions::default()).await?;
         Ok(Self {
             shared: Arc::new(store.clone()),
@@ -169,8 +171,8 @@ impl Rig {
                 round.floor_batch_size = self.group;
                 round.floor_per_s = self.blocking(|rig| rig.floor.slice(rig.group as usize, length))?;
             }
-            Phase::Short => round.claim_small = self.small.slice(length).await?,
-            Phase::Long => round.claim_large = self.large.slice(length).await?,
+            Phase::Short => round.claim_small = self.small.queue.slice(1, length).await?,
+            Phase::Long => round.claim_large = self.large.queue.slice(1, length).await?,
         }
         Ok(())
     }
@@ -191,9 +193,27 @@ impl Rig {
     }
 
     async fn tear_down(self) {
-        self.small.close().await;
-        self.large.close().await;
+        self.small.store.close().await;
+        self.large.store.close().await;
         self.store.close().await;
+    }
+}
+
+/// A file with a queue in it.
+struct Filled {
+    store: SqliteStore,
+    queue: Queue,
+}
+
+impl Filled {
+    /// Fills a new file, closes it and opens it again, so that all that comes after starts from the file.
+    async fn new(path: &Path, rows: u32, progress: &Progress) -> Result<Self> {
+        let filled = SqliteStore::open(path, SqliteOptions::default()).await?;
+        claim::fill(&filled, rows, progress).await?;
+        filled.close().await;
+        let store = SqliteStore::open(path, SqliteOptions::default()).await?;
+        let queue = Queue::new(Arc::new(store.clone())).await?;
+        Ok(Self { store, queue })
     }
 }
 

@@ -1,6 +1,5 @@
 //! The worker processes, and whoever kills them.
 
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,6 +11,7 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use super::Tally;
 use super::shop::Shop;
+use crate::address::Address;
 use crate::random::Random;
 
 /// The time between two kills: 0.7 s on average.
@@ -23,7 +23,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// The workers. They are killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Crew {
-    file: PathBuf,
+    address: Address,
     run: String,
     workers: Vec<Child>,
     hired: u64,
@@ -32,9 +32,9 @@ pub(crate) struct Crew {
 
 impl Crew {
     /// Starts so many workers.
-    pub(crate) fn start(file: &Path, shop: &Shop, workers: u32, tally: &Arc<Tally>) -> Result<Self> {
-        let (file, run, tally) = (file.to_owned(), shop.run().to_owned(), Arc::clone(tally));
-        let mut crew = Self { file, run, workers: Vec::new(), hired: 0, tally };
+    pub(crate) fn start(address: &Address, shop: &Shop, workers: u32, tally: &Arc<Tally>) -> Result<Self> {
+        let (address, run, tally) = (address.clone(), shop.run().to_owned(), Arc::clone(tally));
+        let mut crew = Self { address, run, workers: Vec::new(), hired: 0, tally };
         for _ in 0..workers {
             let worker = crew.hire()?;
             crew.workers.push(worker);
@@ -90,10 +90,10 @@ impl Crew {
 
     fn hire(&mut self) -> Result<Child> {
         self.hired += 1;
-        let mut worker = Command::new(std::env::current_exe()?)
-            .arg("demo-worker")
-            .arg("--path")
-            .arg(&self.file)
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut worker = self
+            .address
+            .hand_over(command.arg("demo-worker"))
             .args(["--run", &self.run, "--name", &format!("worker-{}", self.hired)])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

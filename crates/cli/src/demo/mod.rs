@@ -1,31 +1,30 @@
-//! `tidelock demo`: worker processes on one file are killed at random, and at the end the numbers are laid open.
+//! `tidelock demo`: worker processes on one store are killed at random, and at the end the numbers are laid open.
 //!
 //! The parent asks (it places orders) and counts; it never ships. Workers ship, and never outlive the parent. If the
-//! parent is killed, the workers end by themselves and the file stays as it is.
+//! parent is killed, the workers end by themselves and the file or the schema stays as it is.
 
 mod crew;
 mod load;
 mod proof;
 mod shop;
+mod site;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use indicatif::ProgressBar;
-use tempfile::TempDir;
 use tidelock::prelude::*;
 
 use self::crew::Crew;
 use self::proof::Proof;
 use self::shop::Shop;
+use self::site::Site;
 use crate::args::Demo;
 use crate::exit::Exit;
-use crate::output;
 
 pub(crate) use worker::work;
 
@@ -36,22 +35,28 @@ const DRAIN: Duration = Duration::from_secs(60);
 
 /// Plays the whole piece and proves how it ended.
 pub(crate) async fn run(options: Demo) -> Result<Exit> {
-    let site = Site::choose(&options)?;
-    let store = SqliteStore::open(&site.file, SqliteOptions::default()).await?;
+    let site = Site::choose(&options).await?;
+    let proof = Box::pin(perform(&options, &site)).await;
+    let shown = proof.and_then(|proof| proof.print(options.output).map(|()| proof.holds));
+    site.leave(&options).await?;
+    Ok(if shown? { Exit::Well } else { Exit::Failed })
+}
+
+async fn perform(options: &Demo, site: &Site) -> Result<Proof> {
+    let opened = site.address().open().await?;
+    let store = opened.shared();
     let shop = Shop::new(&uuid::Uuid::now_v7().simple().to_string())?;
     let tally = Arc::new(Tally::default());
     let whole = tokio::select! {
-        played = Box::pin(play(&options, &site, &store, &shop, &tally)) => played?,
+        played = Box::pin(play(options, site, &*store, &shop, &tally)) => played?,
         asked_to_stop = tokio::signal::ctrl_c() => {
             asked_to_stop?;
             false
         }
     };
-    let proof = Proof::find(&store, &shop, &tally, whole).await?;
-    store.close().await;
-    proof.print(options.output)?;
-    site.leave(&options)?;
-    Ok(if proof.holds { Exit::Well } else { Exit::Failed })
+    let proof = Proof::find(&*store, &shop, &tally, whole).await?;
+    opened.close().await;
+    Ok(proof)
 }
 
 /// Everybody at work. Returns whether nothing was left to do at the end. When this future is dropped, the workers
@@ -59,12 +64,12 @@ pub(crate) async fn run(options: Demo) -> Result<Exit> {
 async fn play(
     options: &Demo,
     site: &Site,
-    store: &SqliteStore,
+    store: &dyn Store,
     shop: &Shop,
     tally: &Arc<Tally>,
 ) -> Result<bool> {
     let started = Instant::now();
-    let mut crew = Crew::start(&site.file, shop, options.workers, tally)?;
+    let mut crew = Crew::start(site.address(), shop, options.workers, tally)?;
     let whole = async {
         let load_ends = started + options.seconds.mul_f64(LOAD_SHARE);
         let chaos_ends = started + options.seconds;
@@ -80,7 +85,7 @@ async fn play(
 }
 
 /// Waits until no work is left; `false` when that takes too long.
-async fn drain(store: &SqliteStore, shop: &Shop, crew: &mut Crew) -> Result<bool> {
+async fn drain(store: &dyn Store, shop: &Shop, crew: &mut Crew) -> Result<bool> {
     let started = Instant::now();
     while started.elapsed() < DRAIN {
         if store.count_work(&shop.all_jobs()).await? == 0 {
@@ -93,7 +98,7 @@ async fn drain(store: &SqliteStore, shop: &Shop, crew: &mut Crew) -> Result<bool
 }
 
 /// A line on the terminal that lives; nothing when standard error is not one.
-async fn show(store: &SqliteStore, shop: &Shop, tally: &Tally) -> Result<bool> {
+async fn show(store: &dyn Store, shop: &Shop, tally: &Tally) -> Result<bool> {
     let line = ProgressBar::new_spinner();
     line.enable_steady_tick(Duration::from_millis(120));
     loop {
@@ -132,38 +137,5 @@ impl Tally {
     fn add_error(&self, code: &str) {
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         *errors.entry(code.to_owned()).or_default() += 1;
-    }
-}
-
-/// Where the file is.
-#[derive(Debug)]
-struct Site {
-    file: PathBuf,
-    directory: Option<TempDir>,
-}
-
-impl Site {
-    fn choose(options: &Demo) -> Result<Self> {
-        if let Some(file) = &options.path {
-            return Ok(Self { file: file.clone(), directory: None });
-        }
-        let directory = tempfile::Builder::new()
-            .prefix("tidelock-demo-")
-            .tempdir()
-            .context("a directory for the demo cannot be made; name a file with --path")?;
-        Ok(Self { file: directory.path().join("demo.db"), directory: Some(directory) })
-    }
-
-    /// Removes the file, or says where it is.
-    fn leave(self, options: &Demo) -> Result<()> {
-        match self.directory {
-            Some(directory) if !options.keep => directory.close()?,
-            directory => {
-                // The directory stays, and the system does not remove it for us.
-                drop(directory.map(TempDir::keep));
-                eprintln!("the file stays at {}", output::escaped(&self.file.display().to_string()));
-            }
-        }
-        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use tidelock::store::Watch;
 use tokio::task::JoinSet;
 
 use super::shop::{SHIPPED, Shop};
+use crate::address::Address;
 use crate::args::DemoWorker;
 use crate::exit::Exit;
 use crate::lifeline::Lifeline;
@@ -33,8 +34,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Works until the parent is gone or closes the lifeline.
 pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
     let mut parent = Lifeline::listen();
-    let open = SqliteOptions { create: false, ..SqliteOptions::default() };
-    let store = SqliteStore::open(&options.path, open).await?;
+    let store = Address::handed_over(&options.store)?.open_existing().await?.shared();
     let worker = Worker { store, shop: Shop::new(&options.run)?, owner: Owner::new(options.name)? };
     tokio::select! {
         ended = worker.run() => ended?,
@@ -46,7 +46,7 @@ pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
 /// A worker; its copies are the same worker.
 #[derive(Clone, Debug)]
 struct Worker {
-    store: SqliteStore,
+    store: SharedStore,
     shop: Shop,
     owner: Owner,
 }

@@ -1,22 +1,27 @@
 //! `tidelock doctor`: what is well, what is not, and what to do next.
 //!
-//! It reads and never repairs. Opening a store made by an older program brings its schema up to date, as every program
-//! does that opens it.
+//! It reads and never repairs. Opening a SQLite store made by an older program brings its schema up to date, as every
+//! program does that opens it; a PostgreSQL store is left as it is.
 
 mod environment;
+mod postgres;
 mod report;
 mod store;
+mod work;
 
 use anyhow::Result;
 
+use crate::address::Address;
 use crate::args::Doctor;
 use crate::exit::Exit;
-use crate::target;
 
 /// Checks a store, or the machine when no store is named.
 pub(crate) async fn run(options: Doctor) -> Result<Exit> {
-    let report = match &options.store {
-        Some(name) => store::check(&target::sqlite_path(name)?).await?,
+    let address =
+        options.store.as_deref().map(|name| Address::parse(name, options.schema.as_deref())).transpose()?;
+    let report = match &address {
+        Some(Address::File(path)) => store::check(path).await?,
+        Some(Address::Schema { url, schema }) => Box::pin(postgres::check(url, schema)).await?,
         None => tokio::task::spawn_blocking(environment::check).await?,
     };
     report.print(options.output)?;

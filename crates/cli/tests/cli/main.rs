@@ -4,5 +4,7 @@
 mod bench;
 mod demo;
 mod doctor;
+#[cfg(unix)]
+mod postgres;
 mod support;
 mod surface;

@@ -4,9 +4,16 @@ use std::process::{Command, Output};
 
 /// Runs `tidelock` with the given arguments and without the caller's settings.
 pub(crate) fn tidelock(args: &[&str]) -> Output {
+    tidelock_with(args, &[])
+}
+
+/// Runs `tidelock` with the given settings and without any others.
+pub(crate) fn tidelock_with(args: &[&str], settings: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidelock"))
         .args(args)
+        .env_remove("DATABASE_URL")
         .env_remove("TIDELOCK_STORE")
+        .envs(settings.iter().copied())
         .output()
         .expect("the binary runs")
 }

@@ -6,7 +6,7 @@ use crate::support::{stderr, stdout, tidelock};
 fn help_is_an_answer_with_examples() {
     let help = tidelock(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
-    for verb in ["demo", "doctor", "explain", "bench", "completions"] {
+    for verb in ["demo", "doctor", "explain", "migrate", "bench", "completions"] {
         assert!(stdout(&help).contains(verb), "{verb} is missing");
     }
     assert!(stdout(&help).contains("Examples:"));
@@ -22,13 +22,21 @@ fn the_version_is_the_package_version() {
 
 #[test]
 fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
-    let calls: [&[&str]; 6] = [
+    let calls: [&[&str]; 14] = [
         &[],
         &["nonsense"],
         &["bench", "store", "--seconds", "never"],
         &["bench", "store", "--store", "memory", "--processes", "2"],
-        &["doctor", "--store", "postgres://localhost/db"],
+        &["bench", "store", "--store", "postgres", "--url", "mysql://localhost/db"],
+        &["bench", "store", "--store", "postgres", "--path", "no/such/directory"],
+        &["bench", "store", "--store", "postgres", "--url", "postgres://localhost/db", "--path", "."],
+        &["doctor", "--store", "mysql://localhost/db"],
+        &["migrate"],
+        &["migrate", "status"],
+        &["migrate", "status", "--store", "app.db"],
+        &["migrate", "sql", "--from", "newest"],
         &["demo", "--workers", "0"],
+        &["demo", "--store", "app.db"],
     ];
     for call in calls {
         let output = tidelock(call);

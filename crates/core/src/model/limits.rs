@@ -13,6 +13,8 @@ use crate::payload::Payload;
 
 /// The largest payload, in bytes.
 pub const PAYLOAD_BYTES: usize = 4 * 1024 * 1024;
+/// The deepest payload: arrays and objects inside each other. Parsers work by recursion, those of databases as well.
+pub const PAYLOAD_DEPTH: usize = 500;
 /// The most effects in one batch.
 pub const BATCH_EFFECTS: usize = 10_000;
 /// The most events in one batch.
@@ -150,7 +152,31 @@ fn delta_bytes(delta: &Delta) -> usize {
 }
 
 fn payload(subject: &impl std::fmt::Display, value: &Payload) -> Result<(), InvalidInput> {
-    within("the payload length in bytes", subject, value.len(), PAYLOAD_BYTES)
+    within("the payload length in bytes", subject, value.len(), PAYLOAD_BYTES)?;
+    // A short text cannot be deep.
+    if value.len() <= 2 * PAYLOAD_DEPTH {
+        return Ok(());
+    }
+    within("the nesting depth of a payload", subject, depth(value.as_str()), PAYLOAD_DEPTH)
+}
+
+/// How deep arrays and objects of a JSON text lie inside each other, without recursion.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest, mut text, mut escaped) = (0_usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if text => escaped = true,
+            b'"' => text = !text,
+            b'[' | b'{' if !text => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 /// Refuses an amount above its limit.

@@ -165,10 +165,12 @@ impl StoreErrorKind {
             Self::Closed => ("TL0306", "open the store again"),
             Self::Unreachable => ("TL0308", "check that the server runs; the store connects again by itself"),
             Self::Bug => ("TL0307", "please report this with the message"),
-            Self::CannotOpen => ("TL0401", "check the path and its permissions"),
+            Self::CannotOpen => ("TL0401", "check the path or the address, and the permissions"),
             Self::SchemaTooNew => ("TL0402", "upgrade this program; the database was left alone"),
             Self::ForeignDatabase => ("TL0403", "choose another file; this one was left alone"),
-            Self::SettingNotInForce => ("TL0404", "check the file system; the store was not opened"),
+            Self::SettingNotInForce => {
+                ("TL0404", "check the file system or the server; the store was not opened")
+            }
             Self::Migration => ("TL0405", "the database was left as it was; see the detail"),
             Self::Invalid => ("TL0105", "correct the call"),
         }

@@ -1,13 +1,14 @@
 //! Only here: every batch of a group in a transaction of its own, at the same time, when one of them would hold up the
 //! others: its rows are held by somebody, or its event ids are taken. SQLite has one writer and nobody to wait for.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidelock_core::id::EventId;
 
 use super::settle::Decided;
-use super::{Applying, Engine, fail, lose};
+use super::{Applying, Engine, Strays, fail, lose};
 use crate::error::{Failure, Meaning};
 use crate::flush::Flush;
 
@@ -16,16 +17,21 @@ const LOCK: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// Carries out each batch alone, with its event ids looked up first, while the committer goes on to other work.
-    /// The rows are under way until then, so they are taken out of `rows`.
-    pub(super) fn careful(self: &Arc<Self>, jobs: Vec<Applying>, give_up: Instant, rows: &mut Vec<u64>) {
-        for job in jobs {
-            let mine = super::rows_of(&job.batch);
-            rows.retain(|row| mine.binary_search(row).is_err());
-            let engine = Arc::clone(self);
+    /// Batches that share rows take turns; the others run at the same time. The rows are under way until then, so they
+    /// are taken out of `rows`.
+    pub(super) fn careful(self: &Arc<Self>, jobs: Vec<Applying>, rows: &mut Vec<u64>) {
+        for queue in apart(jobs) {
+            let mine: Vec<u64> = queue.iter().flat_map(|job| super::rows_of(&job.batch)).collect();
+            rows.retain(|row| !mine.contains(row));
+            let stray = Strays::one_more(self);
             tokio::spawn(async move {
+                let engine = &stray.0;
                 // The semaphore is never closed.
                 let _turn = engine.alone.acquire().await;
-                engine.alone(job, give_up).await;
+                for job in queue {
+                    let give_up = job.since + engine.patience;
+                    engine.alone(job, give_up).await;
+                }
                 engine.queue.done(&mine);
             });
         }
@@ -68,8 +74,8 @@ impl Engine {
                 return Some((job, failure.unsent()));
             }
         };
-        let flush = Flush::of(&mut session, None);
-        let sent = flush.send(&db, &self.sql, &session, (None, Some("COMMIT")), Vec::new());
+        let flush = Flush::of(&mut session, None, self.flush_setting);
+        let sent = flush.send(&db, &self.sql, &session, Some("COMMIT"), Vec::new());
         match self.bounded(sent).await {
             Ok((drawn, _)) => {
                 self.committed(&flush, &session, &drawn, vec![job]);
@@ -86,4 +92,24 @@ impl Engine {
             }
         }
     }
+}
+
+/// Sorts batches into queues that have no row in common, each in its order.
+fn apart(jobs: Vec<Applying>) -> Vec<Vec<Applying>> {
+    let mut queues: Vec<(HashSet<u64>, Vec<Applying>)> = Vec::new();
+    for job in jobs {
+        let mut rows: HashSet<u64> = super::rows_of(&job.batch).into_iter().collect();
+        let mut mine = Vec::new();
+        queues.retain_mut(|(theirs, queue)| {
+            let shared = !theirs.is_disjoint(&rows);
+            if shared {
+                rows.extend(theirs.drain());
+                mine.append(queue);
+            }
+            !shared
+        });
+        mine.push(job);
+        queues.push((rows, mine));
+    }
+    queues.into_iter().map(|(_, queue)| queue).collect()
 }

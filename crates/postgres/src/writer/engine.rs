@@ -1,6 +1,7 @@
 //! Only here: what all committers share, and how they come by connections and part with them.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,11 +31,14 @@ pub(crate) struct Engine {
     pub(crate) time: Time,
     pub(crate) hints: Hints,
     pub(crate) meter: Meter,
-    /// Turns of batches that go their own way.
+    /// Turns of jobs that go their own way.
     pub(crate) alone: tokio::sync::Semaphore,
+    pub(crate) strays: Strays,
     pub(crate) prepared: bool,
     /// How long a job waits for a connection, for a lock and for an answer.
     pub(crate) patience: Duration,
+    /// Whether a statement on its own runs at read committed, so that a batch may be one.
+    pub(crate) guesses: bool,
     /// What `synchronous_commit` must be set to, when the server's own setting is not what was asked for.
     pub(crate) flush_setting: Option<&'static str>,
 }
@@ -48,6 +52,39 @@ pub(crate) struct Meter {
     pub(crate) careful: AtomicU64,
     pub(crate) stale: AtomicU64,
     pub(crate) reconnects: AtomicU64,
+}
+
+/// Counts jobs that went their own way, so that closing can wait for them.
+#[derive(Debug)]
+pub(crate) struct Strays(tokio::sync::watch::Sender<usize>);
+
+impl Default for Strays {
+    fn default() -> Self {
+        Self(tokio::sync::watch::Sender::new(0))
+    }
+}
+
+impl Strays {
+    /// One more, until what is returned is dropped.
+    pub(crate) fn one_more(engine: &Arc<Engine>) -> Stray {
+        engine.strays.0.send_modify(|count| *count += 1);
+        Stray(Arc::clone(engine))
+    }
+
+    pub(crate) async fn all_done(&self) {
+        let mut count = self.0.subscribe();
+        // The sender lives as long as this.
+        let _ = count.wait_for(|count| *count == 0).await;
+    }
+}
+
+/// A job that goes its own way.
+pub(crate) struct Stray(pub(crate) Arc<Engine>);
+
+impl Drop for Stray {
+    fn drop(&mut self) {
+        self.0.strays.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
 }
 
 impl Engine {
@@ -124,4 +161,10 @@ fn is_final(failure: &Failure) -> bool {
 pub(crate) fn jittered(pause: Duration) -> Duration {
     let random = uuid::Uuid::now_v7().as_u128() as u32;
     pause / 2 + pause.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0)
+}
+
+/// A moment before the next attempt, longer after each.
+pub(crate) async fn pause(attempts: u32) {
+    let pause = Duration::from_millis(1) * 2_u32.saturating_pow(attempts.min(8));
+    tokio::time::sleep(jittered(pause)).await;
 }

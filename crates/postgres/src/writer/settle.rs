@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Applying, Engine, NO_GRANTS, fail, lose};
+use super::{Applying, Engine, NO_GRANTS, fail, lose, pause};
 use crate::db::{Call, Db, begin};
 use crate::error::{Failure, Meaning};
 use crate::flush::{Flush, stored_receipt};
@@ -58,14 +58,17 @@ impl Engine {
                 Err(failure) => {
                     attempts += 1;
                     match failure.meaning {
-                        Meaning::Unsent if Instant::now() < give_up => {}
-                        Meaning::Stale | Meaning::Again if attempts < ATTEMPTS => {}
-                        Meaning::Stale | Meaning::Again | Meaning::Locked | Meaning::TakenEventId => {
-                            self.meter.careful.fetch_add(1, Ordering::Relaxed);
-                            return self.careful(jobs, give_up, rows);
+                        Meaning::Unsent if Instant::now() < give_up => pause(attempts).await,
+                        Meaning::Stale | Meaning::Again if attempts < ATTEMPTS => pause(attempts).await,
+                        Meaning::Failed | Meaning::Lost | Meaning::Unsent if jobs.len() == 1 => {
+                            return fail(jobs, &failure);
                         }
-                        // The transaction was never asked to commit, or was taken back.
-                        _ => return fail(jobs, &failure),
+                        Meaning::Unsent => return fail(jobs, &failure),
+                        // One of them may be to blame, or hold up the others.
+                        _ => {
+                            self.meter.careful.fetch_add(1, Ordering::Relaxed);
+                            return self.careful(jobs, rows);
+                        }
                     }
                 }
             }
@@ -85,8 +88,8 @@ impl Engine {
                 return Err(failure.unsent());
             }
         };
-        let flush = Flush::of(&mut session, None);
-        let ended = (None, Some("COMMIT"));
+        let flush = Flush::of(&mut session, None, self.flush_setting);
+        let ended = Some("COMMIT");
         let sent = self.bounded(flush.send(&db, &self.sql, &session, ended, Vec::new())).await;
         match sent {
             Ok((drawn, _)) => {
@@ -116,7 +119,7 @@ impl Engine {
         lock_ms: u128,
         ids: &[EventId],
     ) -> Result<Decided, Failure> {
-        let begin = begin(lock_ms, self.flush_setting);
+        let begin = begin(lock_ms);
         let mut session = self.hold(db, Some(&begin), batches, ids).await?;
         let count = decide_all(db, &self.sql, &mut session, batches).await?;
         Ok(Decided { session, count })
@@ -175,7 +178,8 @@ pub(crate) async fn decide_all(
     batches: &[&Batch],
 ) -> Result<usize, Failure> {
     for (index, batch) in batches.iter().enumerate() {
-        let selected = if super::selects(batch) {
+        let known = batch.id().is_some_and(|id| session.knows(id));
+        let selected = if super::selects(batch) && !known {
             match select(db, sql, session, batch).await? {
                 Some(selected) => selected,
                 None => continue,

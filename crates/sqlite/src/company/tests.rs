@@ -1,6 +1,6 @@
 //! The writer waits when it pays, and stops waiting when it does not.
 //!
-//! Only here: PostgreSQL needs no company.
+//! Only here: PostgreSQL's committers cannot be given a clock.
 
 use std::cell::Cell;
 

@@ -146,6 +146,38 @@ pub async fn t12_a_merge_may_not_outgrow_the_limit(env: &Env) {
     assert_eq!(env.store.doc(&k).await.unwrap().version, DocVersion(1));
 }
 
+/// A payload that goes too deep is refused, wherever it stands; brackets inside of a text do not count.
+pub async fn t12_a_payload_may_not_go_too_deep(env: &Env) {
+    let nested = |depth: usize| {
+        let text = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+        tidelock_core::payload::Payload::from_json(text).unwrap()
+    };
+    let (deepest, too_deep) = (nested(limits::PAYLOAD_DEPTH), nested(limits::PAYLOAD_DEPTH + 1));
+    let k = key("t12-payload");
+    let event =
+        |value: &tidelock_core::payload::Payload| NewEvent { payload: value.clone(), ..event("E", 1) };
+    let job = |value: &tidelock_core::payload::Payload| {
+        NewWork::once(k.clone(), lane("jobs")).payload(value.clone())
+    };
+    env.store.done(Batch::new().put(&k, Expect::Any, deepest.clone()).enqueue(job(&deepest))).await;
+    env.store.done(Batch::new().append(&k, Expect::Any, [event(&deepest)])).await;
+    let brackets = format!("[\"{}\"]", "[{\\\"".repeat(limits::PAYLOAD_DEPTH));
+    env.other
+        .done(Batch::new().put(
+            &k,
+            Expect::Any,
+            tidelock_core::payload::Payload::from_json(brackets).unwrap(),
+        ))
+        .await;
+    for refused in [
+        Batch::new().put(&k, Expect::Any, too_deep.clone()),
+        Batch::new().append(&k, Expect::Any, [event(&too_deep)]),
+        Batch::new().enqueue(job(&too_deep)),
+    ] {
+        assert!(matches!(env.store.refused(refused).await, Refusal::Invalid(InvalidInput::Limit { .. })));
+    }
+}
+
 /// Deltas that go too deep are refused, by their path, by their value and by what they would leave behind.
 pub async fn t12_a_merge_may_not_go_too_deep(env: &Env) {
     let k = key("t12-deep");

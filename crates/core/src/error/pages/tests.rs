@@ -123,6 +123,7 @@ fn failures() -> Examples {
         (Kind::Io, "committing to the SQLite database", "disk I/O error (SQLite code 1034)"),
         (Kind::Closed, "using the SQLite database shop.db", "the store was closed"),
         (Kind::Bug, "deciding a batch", "2 event ids were not loaded"),
+        (Kind::Unreachable, "connecting to postgres://app@db.example.com:5432/shop", "connection refused"),
         (Kind::CannotOpen, "opening the SQLite database data/shop.db", "the directory data does not exist"),
         (
             Kind::SchemaTooNew,

@@ -1,0 +1,195 @@
+//! Where a store is: what `--store` means, how a store of either kind is opened, and how a child process is told.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use tidelock::prelude::*;
+use tidelock::store::{Durability, StoreErrorKind};
+use tokio::process::Command;
+
+use crate::args::ChildStore;
+use crate::exit::WrongUse;
+use crate::server_url::ServerUrl;
+
+/// The schema that a PostgreSQL store has when nobody says otherwise.
+const SCHEMA: &str = "tidelock";
+
+/// The variable that tells a child process the server's address. Arguments are seen by everybody on the machine.
+pub(crate) const CHILD_URL: &str = "TIDELOCK_CHILD_URL";
+
+/// Where a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// A SQLite file.
+    File(PathBuf),
+    /// A schema of a PostgreSQL database.
+    Schema {
+        /// The database.
+        url: ServerUrl,
+        /// The schema's name.
+        schema: String,
+    },
+}
+
+impl Address {
+    /// What a store's name means: a path, `sqlite:` followed by one, or the address of a PostgreSQL database. A schema
+    /// that is given counts more than one that the address names.
+    pub(crate) fn parse(name: &str, schema: Option<&str>) -> Result<Self> {
+        if !ServerUrl::is_meant_by(name) {
+            return sqlite_path(name).map(Self::File);
+        }
+        let (url, named) = ServerUrl::parse(name)?.split_schema();
+        let schema = schema.map(str::to_owned).or(named).unwrap_or_else(|| SCHEMA.to_owned());
+        Ok(Self::Schema { url, schema })
+    }
+
+    /// The store that the parent of this process named.
+    pub(crate) fn handed_over(store: &ChildStore) -> Result<Self> {
+        match (&store.path, &store.url) {
+            (Some(path), _) => Ok(Self::File(path.clone())),
+            (None, Some(url)) => Self::parse(url, store.schema.as_deref()),
+            (None, None) => Err(WrongUse(format!("no store was named; set --path or {CHILD_URL}")).into()),
+        }
+    }
+
+    /// Names the store to a child process that is about to be started.
+    pub(crate) fn hand_over<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        match self {
+            Self::File(path) => command.arg("--path").arg(path),
+            Self::Schema { url, schema } => command.args(["--schema", schema]).env(CHILD_URL, url.secret()),
+        }
+    }
+
+    /// Opens the store. What is missing is made: the file, the schema, its tables.
+    pub(crate) async fn open(&self) -> Result<Opened, StoreError> {
+        self.open_with(SqliteOptions::default(), PostgresOptions::default()).await
+    }
+
+    /// Opens a store that exists, and makes nothing.
+    pub(crate) async fn open_existing(&self) -> Result<Opened, StoreError> {
+        let file = SqliteOptions { create: false, ..SqliteOptions::default() };
+        self.open_with(file, PostgresOptions { migrate: false, ..PostgresOptions::default() }).await
+    }
+
+    async fn open_with(&self, file: SqliteOptions, server: PostgresOptions) -> Result<Opened, StoreError> {
+        match self {
+            Self::File(path) => SqliteStore::open(path, file).await.map(Opened::File),
+            Self::Schema { url, schema } => {
+                let options = PostgresOptions { schema: schema.clone(), ..server };
+                open_schema(url, options).await.map(Opened::Schema)
+            }
+        }
+    }
+}
+
+/// A careful store refuses a server that does not flush. Demonstrations and measurements do not: they kill processes
+/// and not machines, and say what they were measured on.
+async fn open_schema(url: &ServerUrl, options: PostgresOptions) -> Result<PostgresStore, StoreError> {
+    match PostgresStore::open(url.secret(), options.clone()).await {
+        Err(error) if error.kind == StoreErrorKind::SettingNotInForce => {
+            let relaxed = PostgresOptions { durability: Durability::Relaxed, ..options };
+            PostgresStore::open(url.secret(), relaxed).await
+        }
+        done => done,
+    }
+}
+
+/// How much a store has written since it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Transactions that were flushed.
+    pub(crate) groups: u64,
+    /// Batches in them.
+    pub(crate) batches: u64,
+}
+
+/// A store that is open, of either kind. Copies are the same store.
+#[derive(Clone, Debug)]
+pub(crate) enum Opened {
+    /// A SQLite file.
+    File(SqliteStore),
+    /// A schema of a PostgreSQL database.
+    Schema(PostgresStore),
+}
+
+impl Opened {
+    /// The store as most programs hold it.
+    pub(crate) fn shared(&self) -> SharedStore {
+        match self {
+            Self::File(store) => Arc::new(store.clone()),
+            Self::Schema(store) => Arc::new(store.clone()),
+        }
+    }
+
+    /// How much it has written.
+    pub(crate) fn written(&self) -> Written {
+        let (groups, batches) = match self {
+            Self::File(store) => (store.stats().groups, store.stats().batches),
+            Self::Schema(store) => (store.stats().groups, store.stats().batches),
+        };
+        Written { groups, batches }
+    }
+
+    /// Ends it.
+    pub(crate) async fn close(&self) {
+        match self {
+            Self::File(store) => store.close().await,
+            Self::Schema(store) => store.close().await,
+        }
+    }
+}
+
+/// The file that a store's name means: a path, or `sqlite:` followed by one.
+fn sqlite_path(name: &str) -> Result<PathBuf> {
+    let path = match name.split_once(':') {
+        Some(("sqlite", rest)) => rest.strip_prefix("//").unwrap_or(rest),
+        // One letter is a Windows drive, not a scheme.
+        Some((scheme, _)) if scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphanumeric()) => {
+            let known = "this program opens postgres://…, sqlite://PATH and plain paths";
+            return Err(WrongUse(format!("a store of kind {scheme:?} cannot be opened; {known}")).into());
+        }
+        _ => name,
+    };
+    if path.is_empty() {
+        return Err(
+            WrongUse("the store's name holds no path; write sqlite://PATH or a path".to_owned()).into()
+        );
+    }
+    Ok(path.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_a_path_or_a_url() {
+        let file = |path: &str| Address::File(path.into());
+        for (name, address) in [
+            ("app.db", file("app.db")),
+            ("sqlite:///var/app.db", file("/var/app.db")),
+            ("sqlite:app.db", file("app.db")),
+        ] {
+            assert_eq!(Address::parse(name, None).unwrap(), address);
+        }
+        for name in ["sqlite://", "", "mysql://host/db", "postgres:db"] {
+            assert!(Address::parse(name, None).unwrap_err().is::<WrongUse>(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_schema_that_is_given_counts_most() {
+        for (name, given, wanted) in [
+            ("postgres://host/db", None, "tidelock"),
+            ("postgresql://host/db?schema=shop", None, "shop"),
+            ("postgres://host/db?schema=shop", Some("bench"), "bench"),
+        ] {
+            let Address::Schema { url, schema } = Address::parse(name, given).unwrap() else {
+                panic!("{name}")
+            };
+            assert_eq!(schema, wanted);
+            assert!(!url.secret().contains("schema"), "{url}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The check-up of a PostgreSQL store: its schema, its settings, its clock, and whoever readers wait for.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tidelock::clock::SystemClock;
+use tidelock::postgres::{Stall, migrate};
+use tidelock::prelude::*;
+use tidelock::store::{Durability, StoreErrorKind};
+
+use super::report::{Report, Status};
+use super::work::look_at_work;
+use crate::connection::connect;
+use crate::output;
+use crate::server_url::ServerUrl;
+
+/// Clocks that differ by more than this are worth a word.
+const SKEW: Duration = Duration::from_millis(500);
+/// Readers that wait for a transaction for longer than this are worth a word.
+const STALLED: Duration = Duration::from_secs(1);
+/// Stalls that are shown.
+const SHOWN: usize = 3;
+
+/// Looks at the schema first, then opens the store without changing anything, and looks at everything.
+pub(crate) async fn check(url: &ServerUrl, schema: &str) -> Result<Report> {
+    let mut report = Report::new(format!("{url} · schema {schema}"));
+    if !schema_is_current(url, schema, &mut report).await? {
+        return Ok(report);
+    }
+    let store = open(url, schema, &mut report).await?;
+    settings(&store, &mut report).await?;
+    clock(&store, &mut report).await?;
+    stalls(&store.stalls().await?, &mut report);
+    pooler(url, &mut report).await;
+    let seen = look_at_work(&store).await?;
+    store.close().await;
+    seen.report(&mut report);
+    Ok(report)
+}
+
+/// Whether the schema is the one that this program needs.
+async fn schema_is_current(url: &ServerUrl, schema: &str, report: &mut Report) -> Result<bool> {
+    let status = migrate::status(url.secret(), schema).await?;
+    let newest = status.newest;
+    let (found, next) = match status.installed {
+        Some(version) if version == newest => {
+            report.ok("schema", format!("version {version}, the newest"));
+            return Ok(true);
+        }
+        Some(version) => (format!("version {version} of {newest}"), "run `tidelock migrate up`"),
+        None => (
+            "there is no store in this schema".to_owned(),
+            "run `tidelock migrate up`, or name another --schema",
+        ),
+    };
+    report.add("schema", Status::Fail, found, next);
+    Ok(false)
+}
+
+/// Opens the store as a careful program does. On a server that does not flush, that fails; it is noted, and the store
+/// is opened in a way that asks for less.
+async fn open(url: &ServerUrl, schema: &str, report: &mut Report) -> Result<PostgresStore> {
+    let careful = PostgresOptions { schema: schema.to_owned(), migrate: false, ..PostgresOptions::default() };
+    match PostgresStore::open(url.secret(), careful.clone()).await {
+        Ok(store) => Ok(store),
+        Err(error) if error.kind == StoreErrorKind::SettingNotInForce => {
+            let next = "set fsync and full_page_writes on the server: `tidelock explain TL0404`";
+            report.add("durability", Status::Fail, error.detail, next);
+            let relaxed = PostgresOptions { durability: Durability::Relaxed, ..careful };
+            Ok(PostgresStore::open(url.secret(), relaxed).await?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn settings(store: &PostgresStore, report: &mut Report) -> Result<()> {
+    let info = store.info().await?;
+    report.ok("store", format!("{} {}, schema {}", info.backend, info.engine, info.schema));
+    if info.durability == Durability::Full {
+        report.ok("durability", "full: flushed before the caller hears OK");
+    }
+    Ok(())
+}
+
+/// Compares the clocks. The store's decides when leases end, so a difference is a nuisance and no danger. What the
+/// store tells may lag behind its clock by the time that an answer takes on its way.
+async fn clock(store: &PostgresStore, report: &mut Report) -> Result<()> {
+    let here = SystemClock::default();
+    let (there, here) = (store.now().await?, here.now());
+    let (apart, way) =
+        if there > here { (there.since(here), "ahead of") } else { (here.since(there), "behind") };
+    let found = format!("the server's, {:.1} ms {way} this machine's", apart.as_secs_f64() * 1e3);
+    if apart > SKEW {
+        let next = "let both machines set their clocks by the network; due times given by hand are off";
+        report.warn("clock", found, next);
+    } else {
+        report.ok("clock", found);
+    }
+    Ok(())
+}
+
+/// Transactions that took a position and have not ended: whatever was committed after them is not shown yet.
+fn stalls(all: &[Stall], report: &mut Report) {
+    let old: Vec<&Stall> = all.iter().filter(|stall| stall.since >= STALLED).collect();
+    if old.is_empty() {
+        return report.ok("readers", "no reader waits for a writer");
+    }
+    let shown: Vec<String> = old.iter().take(SHOWN).map(|stall| told(stall)).collect();
+    let found = format!("{} open: {}", old.len(), shown.join("; "));
+    report.warn("readers", found, "end these transactions: SELECT pg_terminate_backend(pid)");
+}
+
+fn told(stall: &Stall) -> String {
+    let Stall { pid, application, state, since, floor } = stall;
+    let name = if application.is_empty() { "no name" } else { application };
+    format!(
+        "pid {pid} ({name}), {state} for {:.0} s, holds readers at position {}",
+        since.as_secs_f64(),
+        floor.0
+    )
+}
+
+/// Two connections that are open at the same time and yet have one backend go through a pooler that gives a backend
+/// away after each transaction.
+async fn pooler(url: &ServerUrl, report: &mut Report) {
+    let is_told = url.setting("pooler") == Some("transaction");
+    match share_a_backend(url).await {
+        Ok(false) => {
+            report.ok("pooler", "none that gives connections away after each transaction was noticed");
+        }
+        Ok(true) if is_told => report.ok("pooler", "one in transaction mode, as the address says"),
+        Ok(true) => {
+            let next = "add pooler=transaction to the address, or connect to the server itself";
+            report.warn("pooler", "connections are given away after each transaction", next);
+        }
+        Err(error) => {
+            let found = output::escaped(&format!("not known: {error:#}"));
+            report.warn("pooler", found, "if there is one in transaction mode, add pooler=transaction");
+        }
+    }
+}
+
+async fn share_a_backend(url: &ServerUrl) -> Result<bool> {
+    const BACKEND: &str = "SELECT pg_backend_pid()";
+    let (one, other) = (connect(url).await?, connect(url).await?);
+    // Each query is a transaction of its own, and neither is open while the other runs. Not prepared: a pooler may not
+    // know the statement any more.
+    let first: i32 = backend(&one, BACKEND).await?;
+    Ok(first == backend(&other, BACKEND).await?)
+}
+
+async fn backend(client: &tokio_postgres::Client, sql: &str) -> Result<i32> {
+    use tokio_postgres::SimpleQueryMessage::Row;
+    let answer = client.simple_query(sql).await?;
+    let pid = answer.iter().find_map(|message| if let Row(row) = message { row.get(0) } else { None });
+    Ok(pid.unwrap_or_default().parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stall(pid: i32, seconds: u64) -> Stall {
+        let (application, state) = ("shop".to_owned(), "idle in transaction".to_owned());
+        Stall { pid, application, state, since: Duration::from_secs(seconds), floor: Position(7) }
+    }
+
+    #[test]
+    fn old_transactions_that_readers_wait_for_are_named() {
+        let mut report = Report::new("test");
+        stalls(&[stall(4711, 12), stall(4712, 0)], &mut report);
+        stalls(&[stall(4712, 0)], &mut report);
+        let [old, young] = report.checks.as_slice() else { panic!("{report:?}") };
+        let told = "1 open: pid 4711 (shop), idle in transaction for 12 s, holds readers at position 7";
+        assert_eq!((old.status, old.found.as_str()), (Status::Warn, told));
+        assert_eq!(young.status, Status::Ok);
+    }
+}

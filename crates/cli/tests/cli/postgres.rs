@@ -1,0 +1,243 @@
+//! PostgreSQL at the command line: migrations, check-ups, measurements and the demo, and no password anywhere.
+//!
+//! `DATABASE_URL` names the server, or else a private one is started, which ends with this process.
+
+use std::process::Output;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use tidelock::prelude::*;
+use tidelock_pgserver::Server;
+
+use crate::support::{stderr, stdout, tidelock, tidelock_with};
+
+/// The server's address.
+fn url() -> String {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    if let Some(url) = std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()) {
+        return url;
+    }
+    SERVER.get_or_init(|| Server::start(&tidelock_pgserver::Options::default()).unwrap()).url()
+}
+
+/// A schema that no other test has, dropped at the end.
+struct Schema(String);
+
+impl Schema {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self(format!("cli_test_{}_{count}", std::process::id()))
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let all: Vec<&str> = args.iter().copied().chain(["--schema", &self.0]).collect();
+        tidelock_with(&all, &[("TIDELOCK_STORE", &url())])
+    }
+
+    /// A store with blocked work in it.
+    async fn with_blocked_work(&self) {
+        use tidelock::store::Durability;
+        let options = PostgresOptions {
+            schema: self.0.clone(),
+            durability: Durability::Relaxed,
+            ..PostgresOptions::default()
+        };
+        let store = PostgresStore::open(&url(), options).await.unwrap();
+        let job = NewWork::once(Key::new("job", ["a"]).unwrap(), "jobs".parse().unwrap());
+        store.apply(Batch::new().enqueue(job)).await.unwrap();
+        let owner: Owner = "worker".parse().unwrap();
+        let claim = Claim::lanes(&owner, ["jobs".parse().unwrap()], 1, Duration::from_secs(60));
+        let lease = store.claim(claim).await.unwrap().grants.first().unwrap().lease();
+        store.apply(Batch::new().block(&lease, "bad address")).await.unwrap();
+        store.close().await;
+    }
+
+    async fn client() -> tokio_postgres::Client {
+        let (client, connection) = tokio_postgres::connect(&url(), tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+
+    async fn drop(self) {
+        let sql = format!("DROP SCHEMA IF EXISTS {} CASCADE", self.0);
+        Self::client().await.batch_execute(&sql).await.unwrap();
+    }
+}
+
+fn json(output: &Output) -> Value {
+    assert!(!output.stdout.is_empty(), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let checks = report["checks"].as_array().unwrap();
+    checks.iter().find(|check| check["name"] == name).expect(name)
+}
+
+/// What the address must not show: its password, if it has one.
+fn assert_no_password(output: &Output) {
+    let url = url();
+    let user = url.split_once("://").and_then(|(_, rest)| rest.split_once('@')).map(|(user, _)| user);
+    if let Some((_, password)) = user.and_then(|user| user.split_once(':')) {
+        let shown = stdout(output) + &stderr(output);
+        assert!(!shown.contains(password), "{shown}");
+    }
+}
+
+#[test]
+fn migrations_are_printed_without_a_server() {
+    let whole = tidelock(&["migrate", "sql", "--schema", "shop"]);
+    assert_eq!(whole.status.code(), Some(0), "{}", stderr(&whole));
+    for text in
+        ["CREATE SCHEMA IF NOT EXISTS shop", "CREATE TABLE shop.events", "INSERT INTO shop.migrations"]
+    {
+        assert!(stdout(&whole).contains(text), "{text}: {}", stdout(&whole));
+    }
+    let named = tidelock(&["migrate", "sql", "--store", "postgres://localhost:1/db?schema=shop"]);
+    assert_eq!(stdout(&named), stdout(&whole));
+    let rest = tidelock(&["migrate", "sql", "--from", "1000"]);
+    assert_eq!((rest.status.code(), stdout(&rest).as_str()), (Some(0), ""));
+    assert!(stderr(&rest).contains("nothing comes after"), "{}", stderr(&rest));
+}
+
+#[tokio::test]
+async fn a_schema_is_missing_then_migrated_then_well() {
+    let schema = Schema::new();
+    let missing = schema.run(&["migrate", "status", "-o", "json"]);
+    assert_eq!(missing.status.code(), Some(0), "{}", stderr(&missing));
+    assert_eq!(
+        (&json(&missing)["installed"], &json(&missing)["current"]),
+        (&Value::Null, &Value::Bool(false))
+    );
+    assert!(stderr(&missing).contains("tidelock migrate up"), "{}", stderr(&missing));
+    let ill = schema.run(&["doctor", "-o", "json"]);
+    assert_eq!(ill.status.code(), Some(1), "{}", stderr(&ill));
+    assert_eq!(check(&json(&ill), "schema")["status"], "fail");
+
+    let up = schema.run(&["migrate", "up"]);
+    assert_eq!(up.status.code(), Some(0), "{}", stderr(&up));
+    assert!(stdout(&up).contains("applied"), "{}", stdout(&up));
+    let current = schema.run(&["migrate", "status", "-o", "json"]);
+    assert_eq!(json(&current)["current"], true);
+    for output in [&missing, &ill, &up, &current] {
+        assert_no_password(output);
+    }
+    schema.drop().await;
+}
+
+#[tokio::test]
+async fn the_doctor_sees_blocked_work_and_settings() {
+    let schema = Schema::new();
+    schema.with_blocked_work().await;
+    let output = schema.run(&["doctor", "-o", "json"]);
+    let report = json(&output);
+    // Servers for tests may be set not to flush, which is a fault of its own.
+    let flushes = check(&report, "durability")["status"] == "ok";
+    assert_eq!(output.status.code(), Some(if flushes { 5 } else { 1 }), "{report:#}");
+    for name in ["schema", "store", "clock", "pooler"] {
+        assert_eq!(check(&report, name)["status"], "ok", "{report:#}");
+    }
+    assert_eq!(check(&report, "blocked")["status"], "blocked");
+    assert_no_password(&output);
+    schema.drop().await;
+}
+
+#[test]
+fn a_server_that_is_not_there_ends_with_3_and_shows_no_password() {
+    for verb in [&["doctor"][..], &["migrate", "status"], &["migrate", "up"]] {
+        let args: Vec<&str> =
+            verb.iter().copied().chain(["--store", "postgres://me:hunter2@127.0.0.1:1/db"]).collect();
+        let output = tidelock(&args);
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        assert!(stderr(&output).contains("error[TL0"), "{}", stderr(&output));
+        assert!(!stderr(&output).contains("hunter2"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_bench_reports_yardsticks_and_ratios_and_leaves_nothing_behind() {
+    let args = ["bench", "store", "--store", "postgres", "--quick", "--seconds", "0.2", "-o", "json"];
+    let joint = if url().contains('?') { '&' } else { '?' };
+    let output = tidelock_with(&args, &[("DATABASE_URL", &format!("{}{joint}schema=not_mine", url()))]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_no_password(&output);
+    let report = json(&output);
+    let positive = |pointer: &str| {
+        let number = report.pointer(pointer).and_then(Value::as_f64);
+        assert!(number.is_some_and(|n| n > 0.0), "{pointer} is {number:?} in {report:#}");
+    };
+    for name in
+        ["plain16", "plain16_table_lock", "single_statement16", "single_statement1", "commit_1", "commit_n"]
+    {
+        positive(&format!("/results/{name}/per_s"));
+    }
+    for name in
+        ["claim_small", "claim_small_4", "claim_small_16", "claim_large", "claim_large_4", "claim_large_16"]
+    {
+        positive(&format!("/results/{name}/claim_p50_us"));
+        positive(&format!("/results/{name}/turns_per_s"));
+    }
+    positive("/results/wake/after_start_p99_us");
+    assert!(report["results"]["wake"]["count"].as_f64().unwrap() >= 200.0, "{report:#}");
+    for name in [
+        "commit64_to_plain",
+        "commit64_to_table_lock",
+        "commit64_to_single_statement",
+        "commit1_to_single_statement1",
+        "claim_100k_to_1k",
+    ] {
+        positive(&format!("/ratios/{name}"));
+    }
+    let server = &report["machine"]["server"];
+    assert_eq!(server["private"], false);
+    assert!(server["version"].is_string() && server["fsync"].is_string(), "{server:#}");
+    let listed = stderr(&output);
+    let listed = listed.split("dropped afterwards: ").nth(1).unwrap().trim();
+    assert_eq!(listed.split(", ").count(), 4, "{listed}");
+    assert_eq!(remaining(listed), 0, "{listed}");
+}
+
+/// How many of the listed schemas are there, with the one that the address named.
+fn remaining(listed: &str) -> i64 {
+    let names: Vec<String> = listed.split(", ").chain(["not_mine"]).map(str::to_owned).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let sql = "SELECT count(*) FROM pg_namespace WHERE nspname = ANY ($1)";
+        Schema::client().await.query_one(sql, &[&names]).await.unwrap().get(0)
+    })
+}
+
+#[test]
+fn two_processes_on_a_private_server_lose_nothing() {
+    // Where there is no PostgreSQL yet, the tests may install one, and the command may not.
+    drop(url());
+    if tidelock_pgserver::find().is_none() {
+        return;
+    }
+    let args =
+        ["bench", "store", "--store", "postgres", "--processes", "2", "--seconds", "0.5", "-o", "json"];
+    let output = tidelock_with(&args, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("starting a private one"), "{}", stderr(&output));
+    let report = json(&output);
+    assert_eq!(report["store"], "postgres");
+    assert_eq!(report["well"], true, "{report:#}");
+    assert_eq!(report["acknowledged"], report["log"]["events"]);
+    let server = &report["machine"]["server"];
+    assert_eq!((&server["private"], &server["fsync"]), (&Value::Bool(true), &Value::from("on")));
+}
+
+#[test]
+fn the_proof_holds_on_a_server() {
+    let output = tidelock(&["demo", "--seconds", "3", "-o", "json", "--store", &url()]);
+    let proof = json(&output);
+    assert_eq!(output.status.code(), Some(0), "{proof:#} {}", stderr(&output));
+    for name in ["lost", "doubled", "unasked", "waiting", "fallen"] {
+        assert_eq!(proof[name], 0, "{name}: {proof:#}");
+    }
+    assert!(proof["kills"].as_u64().unwrap() > 0, "{proof:#}");
+    assert_no_password(&output);
+}
