@@ -472,3 +472,31 @@ BEGIN
     END LOOP;
     RETURN earliest;
 END $$;
+
+-- The first version of a stream whose event lies beyond a position. Positions rise with versions, so it is found by
+-- halving, however long the stream is; mostly the position is that of an event, and the next one is meant.
+CREATE FUNCTION {schema}.version_after(p_stream text, p_position bigint) RETURNS bigint LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    low    bigint;
+    high   bigint;
+    middle bigint;
+    there  bigint;
+BEGIN
+    SELECT version + 1 INTO low FROM {schema}.events WHERE position = p_position AND stream = p_stream;
+    IF FOUND THEN
+        RETURN low;
+    END IF;
+    low := 0;
+    SELECT coalesce(head, -1) + 1 INTO high FROM {schema}.streams WHERE key = p_stream;
+    WHILE low < high LOOP
+        middle := (low + high) / 2;
+        SELECT position INTO there FROM {schema}.events WHERE stream = p_stream AND version = middle;
+        IF there > p_position THEN
+            high := middle;
+        ELSE
+            low := middle + 1;
+        END IF;
+    END LOOP;
+    RETURN low;
+END $$;

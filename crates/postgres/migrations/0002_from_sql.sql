@@ -38,10 +38,43 @@ $$;
 
 CREATE FUNCTION {schema}.check_name(what text, value text, bytes bigint) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    IF value IS NULL OR octet_length(value) NOT BETWEEN 1 AND bytes OR value ~ '[[:cntrl:]]' THEN
+    IF value IS NULL OR octet_length(value) NOT BETWEEN 1 AND bytes OR value ~ '[\u0001-\u001f\u007f-\u009f]' COLLATE "C" THEN
         RAISE EXCEPTION 'tidelock: % is %, expected 1 to % bytes without control characters',
             what, coalesce(quote_literal(left(value, 200)), 'missing'), bytes USING ERRCODE = 'TL101';
     END IF;
+END $$;
+
+-- A key is its canonical text and nothing else: a program could never ask for another one.
+CREATE FUNCTION {schema}.check_key(what text, value text) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    good   boolean;
+    number text;
+BEGIN
+    good := value IS NOT NULL AND octet_length(value) <= 1024 AND value COLLATE "C" ~ (
+        '^([^\u0001-\u0024]|\$[0-T])+( ([^\u0001-\u0024]|\$[0-T])*'
+        '|"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|#([A-S][0-9]+|-[G-Y][0-9]+))*$');
+    IF good AND position('#' IN value) > 0 THEN
+        FOR number IN SELECT m[1] FROM regexp_matches(value COLLATE "C", '#(-?[A-Z][0-9]+)', 'g') m LOOP
+            good := good AND CASE WHEN left(number, 1) = '-'
+                THEN length(number) - 2 = 90 - ascii(substr(number, 2)) AND substr(number, 3, 1) <> '9'
+                ELSE length(number) - 1 = ascii(number) - 64 AND (number = 'A0' OR substr(number, 2, 1) <> '0') END;
+        END LOOP;
+    END IF;
+    IF NOT good THEN
+        RAISE EXCEPTION 'tidelock: % is %, expected the text of a key: build it with {schema}.key and {schema}.arg',
+            what, coalesce(quote_literal(left(value, 200)), 'missing') USING ERRCODE = 'TL101';
+    END IF;
+END $$;
+
+-- Whether two payloads say the same. Some that can be kept cannot be compared by value; those are compared as texts.
+CREATE FUNCTION {schema}.same_json(a json, b json) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF coalesce(a::text, 'null') = coalesce(b::text, 'null') THEN
+        RETURN true;
+    END IF;
+    RETURN coalesce(a::jsonb, 'null') = coalesce(b::jsonb, 'null');
+EXCEPTION WHEN OTHERS THEN
+    RETURN false;
 END $$;
 
 CREATE FUNCTION {schema}.check_payload(what text, value json) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
@@ -65,8 +98,12 @@ DECLARE
     closed bigint;
     first  {schema}.events;
 BEGIN
-    PERFORM {schema}.check_name('the stream', append.stream, 1024), {schema}.check_name('the type', append.type, 200),
+    PERFORM {schema}.check_key('the stream', append.stream), {schema}.check_name('the type', append.type, 200),
         {schema}.check_payload('the payload', append.payload), {schema}.check_payload('the note', append.meta);
+    IF octet_length(append.correlation) > 1024 THEN
+        RAISE EXCEPTION 'tidelock: the correlation has % bytes, 1024 are allowed', octet_length(append.correlation)
+            USING ERRCODE = 'TL105';
+    END IF;
     LOOP
         SELECT s.head, s.closed_at INTO head, closed FROM {schema}.streams s WHERE s.key = append.stream FOR UPDATE;
         EXIT WHEN FOUND;
@@ -74,9 +111,8 @@ BEGIN
     END LOOP;
     SELECT * INTO first FROM {schema}.events e WHERE e.id = append.id;
     IF FOUND THEN
-        IF (first.stream, first.type, first.payload::text, coalesce(first.meta::text, 'null'), first.correlation)
-            IS DISTINCT FROM
-            (append.stream, append.type, append.payload::text, coalesce(append.meta::text, 'null'), append.correlation)
+        IF (first.stream, first.type, first.correlation) IS DISTINCT FROM (append.stream, append.type, append.correlation)
+            OR NOT {schema}.same_json(first.payload, append.payload) OR NOT {schema}.same_json(first.meta, append.meta)
         THEN
             RAISE EXCEPTION 'tidelock: the event id % belongs to another event: version % of %',
                 append.id, first.version, quote_literal(first.stream) USING ERRCODE = 'TL208';
@@ -114,8 +150,14 @@ DECLARE
     at_now bigint := {schema}.clock();
     wanted bigint := coalesce((extract(epoch FROM enqueue.due) * 1000000)::bigint, at_now);
 BEGIN
-    PERFORM {schema}.check_name('the key', enqueue.key, 1024), {schema}.check_name('the lane', enqueue.lane, 200),
+    PERFORM {schema}.check_key('the key', enqueue.key), {schema}.check_name('the lane', enqueue.lane, 200),
         {schema}.check_payload('the payload', enqueue.payload);
+    IF enqueue.follow IS NOT NULL THEN
+        PERFORM {schema}.check_key('the followed stream', enqueue.follow);
+    END IF;
+    IF enqueue.position < 0 THEN
+        RAISE EXCEPTION 'tidelock: the position is %, expected none below 0', enqueue.position USING ERRCODE = 'TL104';
+    END IF;
     IF enqueue.priority NOT BETWEEN 0 AND 9 THEN
         RAISE EXCEPTION 'tidelock: the priority is %, expected 0 to 9', enqueue.priority USING ERRCODE = 'TL104';
     END IF;

@@ -50,7 +50,7 @@ impl Engine {
     pub(crate) async fn claims(self: &Arc<Self>, jobs: Vec<Claiming>, rows: &mut Vec<u64>) {
         self.meter.claims.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         let give_up = Instant::now() + self.patience;
-        let Some(jobs) = self.claim_together(jobs, give_up, 1).await else { return };
+        let Some(jobs) = self.claim_together(jobs, give_up, true).await else { return };
         let (named, open): (Vec<_>, Vec<_>) =
             jobs.into_iter().partition(|job| matches!(job.claim.pick, Pick::Named { .. }));
         for job in named {
@@ -61,21 +61,22 @@ impl Engine {
                 let engine = &stray.0;
                 // The semaphore is never closed.
                 let _turn = engine.alone.acquire().await;
-                engine.claim_together(vec![job], give_up, ATTEMPTS).await;
+                engine.claim_together(vec![job], give_up, false).await;
                 engine.queue.done(&mine);
             });
         }
         if !open.is_empty() {
-            self.claim_together(open, give_up, ATTEMPTS).await;
+            self.claim_together(open, give_up, false).await;
         }
     }
 
-    /// Carries out claims in one transaction. Gives them back when it did not work and there are several.
+    /// Carries out claims in one transaction. With `give_back` it tries once, and gives them back when it did not work but
+    /// might yet.
     async fn claim_together(
         &self,
         jobs: Vec<Claiming>,
         give_up: Instant,
-        most: u32,
+        give_back: bool,
     ) -> Option<Vec<Claiming>> {
         let claims: Vec<&Claim> = jobs.iter().map(|job| job.claim.as_ref()).collect();
         let mut attempts = 0;
@@ -86,7 +87,7 @@ impl Engine {
             };
             attempts += 1;
             let worth = !matches!(failure.meaning, Meaning::Lost | Meaning::Failed);
-            if worth && attempts >= most && jobs.len() > 1 {
+            if worth && give_back {
                 return Some(jobs);
             }
             let spent = attempts >= ATTEMPTS && failure.meaning != Meaning::Unsent;

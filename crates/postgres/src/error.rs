@@ -76,7 +76,10 @@ impl From<deadpool_postgres::PoolError> for Failure {
                     error.kind
                 };
                 let failure = Self::new(kind, "connecting to PostgreSQL", error.detail);
-                Self { meaning: Meaning::Unsent, ..failure }
+                // The server answers, and says no: trying again cannot help.
+                let meaning =
+                    if kind == StoreErrorKind::CannotOpen { Meaning::Failed } else { Meaning::Unsent };
+                Self { meaning, ..failure }
             }
             deadpool_postgres::PoolError::Closed => {
                 Self::new(StoreErrorKind::Closed, WHAT, "the store was closed")
@@ -107,6 +110,11 @@ pub(crate) fn map(what: &str, error: &tokio_postgres::Error) -> StoreError {
 /// The server's words, without values that its own detail may quote from rows.
 fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
+        Some(db) if is_foreign_session(db) => format!(
+            "{} (SQLSTATE {}); a pooler in transaction mode seems to stand between: add pooler=transaction to the address",
+            db.message(),
+            db.code().code()
+        ),
         Some(db) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
         None => {
             let mut text = error.to_string();
@@ -118,6 +126,11 @@ fn describe(error: &tokio_postgres::Error) -> String {
             text
         }
     }
+}
+
+/// A prepared statement is missing, or there already: the session is not the one that prepared it.
+fn is_foreign_session(error: &DbError) -> bool {
+    matches!(error.code().code(), "26000" | "42P05")
 }
 
 fn kind(error: &tokio_postgres::Error) -> StoreErrorKind {
@@ -132,7 +145,7 @@ fn kind(error: &tokio_postgres::Error) -> StoreErrorKind {
         "55P03" | "57014" | "40001" | "40P01" | "53300" | "23505" | "TL001" | "TL003" => {
             return StoreErrorKind::Busy;
         }
-        "42501" => return StoreErrorKind::CannotOpen,
+        "42501" | "26000" | "42P05" => return StoreErrorKind::CannotOpen,
         "3F000" | "42P01" | "42883" => return StoreErrorKind::Migration,
         "58030" => return StoreErrorKind::Io,
         _ => {}

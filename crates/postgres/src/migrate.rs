@@ -93,7 +93,13 @@ pub fn sql(schema: &str, from: u32) -> Result<String, StoreError> {
 
 fn preamble(schema: &str) -> String {
     format!(
-        "CREATE SCHEMA IF NOT EXISTS {schema};\nCREATE TABLE IF NOT EXISTS {schema}.migrations (
+        "-- Whoever owns the schema need not be allowed to make one.
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = '{schema}') THEN
+        CREATE SCHEMA {schema};
+    END IF;
+END $$;
+CREATE TABLE {schema}.migrations (
     version    bigint PRIMARY KEY,
     name       text NOT NULL,
     applied_at bigint NOT NULL,
@@ -144,7 +150,11 @@ async fn installed_in(
     schema: &str,
 ) -> Result<Option<u32>, StoreError> {
     let mapped = |e: tokio_postgres::Error| error::map(WHAT, &e);
-    let exists = format!("SELECT to_regclass('{schema}.migrations') IS NOT NULL");
+    // Asked of the tables themselves: what a connection remembers about names may be older than the lock it waited for.
+    let exists = format!(
+        "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = '{schema}' AND c.relname = 'migrations')"
+    );
     let found = client.query_typed(&exists, &[]).await.map_err(mapped)?;
     if !found.first().map_or(Ok(false), |row| get::<bool>(row, 0))? {
         return Ok(None);

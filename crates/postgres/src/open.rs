@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod};
 use tidelock_core::store::{Durability, StoreError, StoreErrorKind};
 use tokio_postgres::Client;
 
@@ -15,6 +15,11 @@ const WHAT: &str = "opening the PostgreSQL store";
 
 /// The oldest server that is known to work, as `server_version_num` says it.
 const OLDEST: i32 = 140_000;
+
+/// Plans are kept for a connection's life, and a plan that was made for an empty table is a bad one for a full one: every
+/// query here has an index to go by.
+const PLANS: &str =
+    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off";
 
 /// What the server is and how it is set, read back when the store is opened.
 #[derive(Clone, Debug)]
@@ -64,8 +69,13 @@ pub(crate) fn pool(address: &Address, size: usize, pooled: bool) -> Result<Pool,
     let recycling_method = RecyclingMethod::Fast;
     let config = ManagerConfig { recycling_method };
     let manager = Manager::from_config(address.config.clone(), connector, config);
-    tracing::trace!(size, pooled, "a pool of connections to PostgreSQL");
-    let built = Pool::builder(manager).max_size(size).build();
+    let mut builder = Pool::builder(manager).max_size(size);
+    if !pooled {
+        builder = builder.post_create(Hook::async_fn(|client, _| {
+            Box::pin(async move { client.batch_execute(PLANS).await.map_err(HookError::Backend) })
+        }));
+    }
+    let built = builder.build();
     built.map_err(|e| StoreError::new(StoreErrorKind::Bug, WHAT, e.to_string()))
 }
 

@@ -37,7 +37,13 @@ fn with_bounds<'a>(call: Call<'a>, prefix: &'a KeyPrefix, page: &'a Page) -> Cal
     call.with(prefix.from(), Type::TEXT).with(after, Type::TEXT).with(prefix.below(), Type::TEXT)
 }
 
-const BOUNDS: &str = "key >= $1 AND key > $2 AND ($3::text IS NULL OR key < $3)";
+/// The condition of such a range, with an end only where it has one: so the index knows where to stop.
+fn bounds(prefix: &KeyPrefix) -> &'static str {
+    match prefix.below() {
+        Some(_) => "key >= $1 AND key > $2 AND key < $3",
+        None => "key >= $1 AND key > $2 AND $3::text IS NULL",
+    }
+}
 
 /// Adds the parameters of a filter on work rows.
 pub(crate) fn with_filter<'a>(mut call: Call<'a>, filter: &'a WorkFilter) -> Call<'a> {
@@ -48,7 +54,7 @@ pub(crate) fn with_filter<'a>(mut call: Call<'a>, filter: &'a WorkFilter) -> Cal
 }
 
 /// Blocked rows have an index of their own, and are what operators mostly mean: this term makes the planner use it.
-fn blocked_only(filter: &WorkFilter) -> &'static str {
+pub(crate) fn blocked_only(filter: &WorkFilter) -> &'static str {
     if filter.blocked == Some(true) { "AND blocked_since IS NOT NULL" } else { "" }
 }
 
@@ -76,12 +82,13 @@ impl Reader<'_> {
         given: Option<Timestamp>,
     ) -> Result<PageOf<Document>, Failure> {
         let limit = page.rows()?;
-        let (columns, s) = (rows::DOCUMENT_COLUMNS, &self.sql.schema);
+        let (columns, s, bounds) = (rows::DOCUMENT_COLUMNS, &self.sql.schema, bounds(prefix));
         // Cuts off what is far beyond a page; the exact end is found below.
         let sql = format!(
-            "SELECT {columns}, now FROM (SELECT *, sum(bytes) OVER (ORDER BY key) AS total FROM (
-                     SELECT d.*, now FROM {s}.documents d, (SELECT coalesce($4, {s}.clock()) AS now OFFSET 0) clock
-                     WHERE {BOUNDS} AND deleted_at IS NULL AND (expires_at IS NULL OR expires_at > now)
+            "SELECT {columns}, coalesce($4, {s}.clock()) FROM (
+                 SELECT *, sum(bytes) OVER (ORDER BY key) AS total FROM (
+                     SELECT * FROM {s}.documents WHERE {bounds} AND deleted_at IS NULL
+                         AND (expires_at IS NULL OR expires_at > (SELECT coalesce($4, {s}.clock())))
                      ORDER BY key LIMIT $5) page) page
              WHERE total - bytes <= $6 ORDER BY key"
         );
@@ -117,8 +124,8 @@ impl Reader<'_> {
         page: &Page,
     ) -> Result<PageOf<StreamInfo>, Failure> {
         let limit = page.rows()?;
-        let (columns, s) = (rows::STREAM_COLUMNS, &self.sql.schema);
-        let sql = format!("SELECT {columns} FROM {s}.streams WHERE {BOUNDS} ORDER BY key LIMIT $4");
+        let (columns, s, bounds) = (rows::STREAM_COLUMNS, &self.sql.schema, bounds(prefix));
+        let sql = format!("SELECT {columns} FROM {s}.streams WHERE {bounds} ORDER BY key LIMIT $4");
         let call = with_bounds(Call::new(&sql), prefix, page).with(int(limit as u64 + 1), Type::INT8);
         let found = self.db.query(call).await?;
         let streams = found.iter().map(stream_info).collect::<Result<Vec<_>, _>>()?;

@@ -52,9 +52,8 @@ impl Sql {
             candidates: format!("SELECT {work} FROM {s}.candidates($1, $2, $3)"),
             next_ready: format!("SELECT {s}.next_ready($1, $2)"),
             following: format!(
-                "SELECT {events} FROM {s}.events e WHERE e.stream = $1 AND e.version > coalesce(( \
-                 SELECT h.version FROM {s}.events h WHERE h.stream = $1 AND h.position <= $2 \
-                 ORDER BY h.version DESC LIMIT 1), -1) ORDER BY e.version LIMIT $3"
+                "SELECT {events} FROM {s}.events e WHERE e.stream = $1 \
+                 AND e.version >= (SELECT {s}.version_after($1, $2)) ORDER BY e.stream, e.version LIMIT $3"
             ),
             matching_work: format!("SELECT key FROM {s}.work WHERE {WORK_FILTER} ORDER BY key LIMIT $5"),
         }

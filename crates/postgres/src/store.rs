@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::id::{OpId, Position};
 use tidelock_core::key::{Key, KeyPrefix};
@@ -14,7 +13,6 @@ use tidelock_core::store::{
     StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow,
 };
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 use crate::address::Address;
 use crate::clock::Time;
@@ -63,7 +61,6 @@ pub(crate) struct Shared {
     watcher: Arc<Watcher>,
     location: String,
     server: Server,
-    committers: Mutex<Vec<JoinHandle<()>>>,
     /// Stopped when the store is gone.
     _telling: Stop,
 }
@@ -151,15 +148,15 @@ impl PostgresStore {
             flush_setting: server.flush_setting,
             guesses: server.read_committed,
         });
-        let start = |_| tokio::spawn(writer::run(Arc::clone(&engine)));
-        let committers = Mutex::new((0..options.committers).map(start).collect());
+        for _ in 0..options.committers {
+            tokio::spawn(writer::run(Strays::one_more(&engine)));
+        }
         let shared = Shared {
             readers: Readers::new(readers, !options.pooled, options.patience),
             engine,
             watcher,
             location: format!("{}, schema {}", address.location(), options.schema),
             server,
-            committers,
             _telling: Stop(tokio::spawn(telling.run())),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -168,11 +165,6 @@ impl PostgresStore {
     /// Finishes what is queued and closes the connections. Calls that come later fail as closed.
     pub async fn close(&self) {
         self.shared.engine.queue.close();
-        let committers = std::mem::take(&mut *self.shared.committers.lock());
-        for committer in committers {
-            // A committer that panicked has already been reported by the runtime.
-            drop(committer.await);
-        }
         self.shared.engine.strays.all_done().await;
         self.shared.engine.writers.close();
         self.shared.readers.close();

@@ -22,15 +22,15 @@ use crate::writer::jittered;
 /// The least time between two notifications: what happens in between is told together.
 const BREATH: Duration = Duration::from_millis(5);
 /// How often a store that listens says that it is there.
-const HERE: Duration = Duration::from_secs(10);
+const HERE: Duration = Duration::from_secs(5);
 /// A store that was not heard for so long is not there any more.
-const GONE: Duration = Duration::from_secs(35);
+const GONE: Duration = Duration::from_secs(20);
 /// More names of other stores than this are not remembered.
 const NAMES: usize = 1_000;
 /// The word that says so. It is no hint.
 const PRESENT: &str = "here ";
-/// How long the server may take to answer while connecting.
-const SILENCE: Duration = Duration::from_secs(10);
+/// How long the server may take to answer.
+const SILENCE: Duration = Duration::from_secs(5);
 /// How often sleepers are woken when there is no way to hear of changes.
 const BLIND: Duration = Duration::from_millis(250);
 
@@ -148,7 +148,7 @@ impl Telling {
         });
         let _driver = Stop(driver);
         if self.listens {
-            client.batch_execute(&format!("LISTEN {}", self.channel)).await?;
+            answered(&client, &format!("LISTEN {}", self.channel)).await?;
         } else {
             others.assume();
         }
@@ -167,7 +167,7 @@ impl Telling {
         loop {
             self.pending.notified().await;
             if others.are_there() {
-                client.batch_execute(&notify).await?;
+                answered(client, &notify).await?;
                 tokio::time::sleep(BREATH).await;
             }
         }
@@ -177,12 +177,12 @@ impl Telling {
     async fn say_here(&self, client: &Client, name: &str, others: &Others) -> Result<(), Failure> {
         let say = |word: &str| format!("SELECT pg_notify('{}', '{word}{name}')", self.channel);
         let (here, hint) = (say(PRESENT), say(""));
-        client.batch_execute(&here).await?;
+        answered(client, &here).await?;
         loop {
             tokio::select! {
-                () = tokio::time::sleep(HERE) => client.batch_execute(&here).await?,
+                () = tokio::time::sleep(HERE) => answered(client, &here).await?,
                 // What changed before it was heard was not told to it.
-                () = others.newcomer.notified() => client.batch_execute(&hint).await?,
+                () = others.newcomer.notified() => answered(client, &hint).await?,
             }
         }
     }
@@ -193,6 +193,12 @@ impl Telling {
             self.watcher.hint();
         }
     }
+}
+
+/// Runs a statement, but does not wait for ever: a connection that the network has forgotten never answers.
+async fn answered(client: &Client, sql: &str) -> Result<(), Failure> {
+    let answer = tokio::time::timeout(SILENCE, client.batch_execute(sql)).await;
+    Ok(answer.map_err(|_| Failure::silent(SILENCE))??)
 }
 
 /// Stops a task when it goes out of scope.

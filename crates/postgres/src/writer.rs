@@ -21,7 +21,7 @@ use tidelock_core::store::{
 };
 use tokio::sync::oneshot;
 
-pub(crate) use self::engine::{Engine, Meter, Strays, jittered, pause};
+pub(crate) use self::engine::{Engine, Meter, Stray, Strays, jittered, pause};
 use crate::company::Company;
 use crate::error::{Failure, Meaning};
 use crate::flush::{Drawn, Flush};
@@ -186,7 +186,8 @@ fn flushes_most(took: Duration, batches: usize) -> bool {
 }
 
 /// One committer.
-pub(crate) async fn run(engine: Arc<Engine>) {
+pub(crate) async fn run(stray: Stray) {
+    let engine = &stray.0;
     let mut company = Company::default();
     while let Some(mut group) = engine.queue.take(GROUP).await {
         let (jobs, begun) = (std::mem::take(&mut group.jobs), Instant::now());

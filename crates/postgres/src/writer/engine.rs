@@ -54,7 +54,7 @@ pub(crate) struct Meter {
     pub(crate) reconnects: AtomicU64,
 }
 
-/// Counts jobs that went their own way, so that closing can wait for them.
+/// Counts committers, and jobs that went their own way, so that closing can wait for them.
 #[derive(Debug)]
 pub(crate) struct Strays(tokio::sync::watch::Sender<usize>);
 

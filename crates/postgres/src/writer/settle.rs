@@ -215,7 +215,9 @@ async fn select(
     for effect in batch.effects() {
         if let Effect::Operate { selection: Selection::Filter(filter), .. } = effect {
             let filter = filter.for_operation();
-            let call = read::with_filter(Call::new(&sql.matching_work), &filter);
+            let sql =
+                sql.matching_work.replace("ORDER BY", &format!("{} ORDER BY", read::blocked_only(&filter)));
+            let call = read::with_filter(Call::new(&sql), &filter);
             let found = db.query(call.with(int(limits::OPERATE_ROWS as u64 + 1), Type::INT8)).await?;
             for row in &found {
                 let key = rows::key(row, 0)?;

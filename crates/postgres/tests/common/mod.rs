@@ -92,6 +92,13 @@ impl Drop for Postgres {
 }
 
 impl Postgres {
+    /// A schema that nobody else uses, removed with the backend.
+    pub(crate) fn schema(&self) -> String {
+        let schema = fresh_schema();
+        self.schemas.lock().unwrap().push(schema.clone());
+        schema
+    }
+
     /// The address of the database of the last [`Backend::fresh`].
     pub(crate) fn last_address(&self) -> String {
         address(self.schemas.lock().unwrap().last().expect("a database was made"))

@@ -1,0 +1,126 @@
+//! Processes of a test: the test program starts itself again, with a role in the environment.
+//!
+//! A child is a test that does nothing without a role. It writes one line for each thing that happened, and ends when
+//! its standard input does: nobody is left behind when the parent dies. Lines carry a mark, because the test harness
+//! writes to the same place.
+
+use std::io::{Read as _, Write as _};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::poll::in_time;
+
+const ROLE: &str = "TIDELOCK_TEST_ROLE";
+const MARK: &str = "@child ";
+
+/// A child as its parent sees it. Dropping it kills it.
+pub(crate) struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+    hearing: JoinHandle<()>,
+}
+
+impl Process {
+    /// Starts the test of that name with a role. What it says goes to `heard`.
+    pub(crate) fn start(test: &str, role: &Value, heard: mpsc::UnboundedSender<Value>) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let hearing = tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                // A child that is killed in the middle of a line has not said it.
+                let said = line.split_once(MARK).and_then(|(_, said)| serde_json::from_str(said).ok());
+                if said.is_some_and(|said| heard.send(said).is_err()) {
+                    return;
+                }
+            }
+        });
+        Self { child, input, hearing }
+    }
+
+    /// Kills the child with SIGKILL, and returns when all that it had said was heard. It must have lived until now.
+    pub(crate) async fn kill(mut self) {
+        assert_eq!(self.child.try_wait().unwrap(), None, "a child ended by itself");
+        self.child.kill().await.unwrap();
+        self.hearing.await.unwrap();
+    }
+
+    /// Tells the child to come to an end.
+    pub(crate) fn tell_to_end(&mut self) {
+        drop(self.input.take());
+    }
+
+    /// Waits until the child has come to an end, which it must do well.
+    pub(crate) async fn end(mut self) {
+        self.tell_to_end();
+        let status = in_time("a child ends", self.child.wait()).await.unwrap();
+        assert!(status.success(), "a child failed: {status}");
+        self.hearing.await.unwrap();
+    }
+}
+
+/// The role of this process, if it is a child.
+pub(crate) fn role() -> Option<Value> {
+    std::env::var(ROLE).ok().map(|role| serde_json::from_str(&role).unwrap())
+}
+
+/// Tells the parent. A parent that is gone does not mind.
+pub(crate) fn say(what: &Value) {
+    let line = format!("\n{MARK}{what}\n");
+    let mut out = std::io::stdout().lock();
+    drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
+}
+
+/// Becomes true when the parent lets this child come to an end.
+pub(crate) fn ending() -> Arc<AtomicBool> {
+    let ending = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&ending);
+    std::thread::spawn(move || {
+        drop(std::io::stdin().read_to_end(&mut Vec::new()));
+        told.store(true, Ordering::SeqCst);
+    });
+    ending
+}
+
+/// A small seeded generator (SplitMix64).
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(pub(crate) u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number of the range.
+    pub(crate) fn within(&mut self, range: std::ops::Range<u64>) -> u64 {
+        range.start + self.next() % (range.end - range.start)
+    }
+
+    /// True once in so many times.
+    pub(crate) fn one_in(&mut self, times: u64) -> bool {
+        self.within(0..times) == 0
+    }
+}
+
+/// A number from the environment, or the default.
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
