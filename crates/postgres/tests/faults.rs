@@ -41,6 +41,9 @@ use tidelock_postgres::{Options, PostgresStore, tokio_postgres};
 /// What a call may take beyond patience: a busy machine, and the answer that is waited for a second longer.
 const SLACK: Duration = Duration::from_secs(4);
 
+/// Patience of stores whose calls are to fail.
+const SHORT: Duration = Duration::from_millis(1_500);
+
 fn start() -> Server {
     // Deadlocks are looked for before anybody gives up waiting.
     let settings = vec![("deadlock_timeout".to_owned(), "50ms".to_owned())];
@@ -53,6 +56,13 @@ fn start() -> Server {
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(start)
+}
+
+/// Opens a store. The schema is made beforehand: on a busy machine that takes longer than some tests have patience.
+async fn open(url: &str, options: Options) -> PostgresStore {
+    let migrated = PostgresStore::open(url, common::options()).await.unwrap();
+    migrated.close().await;
+    PostgresStore::open(url, options).await.unwrap()
 }
 
 fn patience(patience: Duration) -> Options {
@@ -76,7 +86,7 @@ struct Site {
 impl Site {
     async fn open(options: Options) -> Self {
         let (proxy, schema) = (Proxy::before(server().port()).await, common::fresh_schema());
-        let store = PostgresStore::open(&address(&proxy, &schema), options).await.unwrap();
+        let store = open(&address(&proxy, &schema), options).await;
         Self { proxy, store, schema }
     }
 
@@ -236,9 +246,9 @@ async fn terminated_again_and_again_under_load_nothing_is_lost_or_there_twice() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_away_is_unreachable_within_patience_and_is_found_again() {
-    let patience = Duration::from_secs(1);
+    let patience = SHORT;
     let server = start();
-    let store = PostgresStore::open(&server.url(), self::patience(patience)).await.unwrap();
+    let store = open(&server.url(), self::patience(patience)).await;
     let (stream, id) = (key("s"), OpId::new());
     store.apply(append(&stream, "before")).await.unwrap();
     tokio::task::block_in_place(|| server.stop().unwrap());
@@ -525,7 +535,7 @@ async fn neighbours_do_not_pay_however_many_rows_are_held() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_held_beyond_patience_is_busy() {
-    let patience = Duration::from_secs(1);
+    let patience = SHORT;
     let site = Site::open(self::patience(patience)).await;
     let (stream, id) = (key("held"), OpId::new());
     site.store.apply(append(&stream, "before")).await.unwrap();
@@ -550,7 +560,7 @@ async fn a_row_that_is_held_beyond_patience_is_busy() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_says_nothing_is_given_up_within_patience() {
-    let patience = Duration::from_secs(1);
+    let patience = SHORT;
     let site = Site::open(self::patience(patience)).await;
     let (stream, id) = (key("warm"), OpId::new());
     for both_ways in [true, false] {
@@ -604,7 +614,7 @@ async fn a_slow_network_costs_time_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hints_arrive_again_after_a_silence() {
-    let site = Site::open(self::patience(Duration::from_secs(1))).await;
+    let site = Site::open(self::patience(SHORT)).await;
     let witness = site.witness().await;
     hears("hints arrive", &site.store, &witness).await;
     // Connections that the network has forgotten: no end, no answer. New ones work.
@@ -629,7 +639,7 @@ async fn a_wrong_password_is_told_at_once_and_not_repeated() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_that_is_withdrawn_is_not_tried_again_and_again() {
-    let patience = Duration::from_secs(1);
+    let patience = SHORT;
     let (proxy, schema) = (Proxy::before(server().port()).await, common::fresh_schema());
     let admin = client(server()).await;
     let create = format!("CREATE ROLE {schema} SUPERUSER LOGIN PASSWORD 'good'");
@@ -637,7 +647,7 @@ async fn a_login_that_is_withdrawn_is_not_tried_again_and_again() {
     let (_, place) =
         address(&proxy, &schema).split_once('@').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
     let url = format!("postgres://{schema}:good@{place}");
-    let store = PostgresStore::open(&url, self::patience(patience)).await.unwrap();
+    let store = open(&url, self::patience(patience)).await;
     store.apply(append(&key("s"), "before")).await.unwrap();
     admin.batch_execute(&format!("ALTER ROLE {schema} PASSWORD 'another'")).await.unwrap();
     proxy.cut().await;

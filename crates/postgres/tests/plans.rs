@@ -353,8 +353,8 @@ async fn claim(watched: &mut Watched, base: i64) {
         let named = Claim::named(&worker(), &key("lock", n), &lane("locks"), TTL);
         watched.with("claiming a lock", FEW, store.claim(named)).await.unwrap();
         // A run that follows its stream, from the beginning, from the middle and from near the end.
-        for part in [0, 50_000, 99_990] {
-            let name = key("replay", n * 100_000 + part);
+        for part in [-1, 0, 50_000, 99_990] {
+            let name = key("replay", n * 1_000_000 + part);
             let (follow, position) = (Some(long()), Some(Position(u64::try_from(LONG_AT + part).unwrap())));
             let run = NewWork { follow, position, ..NewWork::standing(name.clone(), lane("runs")) };
             store.apply(Batch::new().enqueue(run)).await.unwrap();

@@ -12,8 +12,8 @@ use super::{Applying, Engine, Strays, fail, lose};
 use crate::error::{Failure, Meaning};
 use crate::flush::Flush;
 
-/// How long one attempt waits for a lock.
-const LOCK: Duration = Duration::from_secs(5);
+/// How long one attempt waits for a lock. Then it gives its turn to somebody whose row may be free.
+const LOCK: Duration = Duration::from_millis(150);
 
 impl Engine {
     /// Carries out each batch alone, with its event ids looked up first, while the committer goes on to other work.
@@ -26,8 +26,6 @@ impl Engine {
             let stray = Strays::one_more(self);
             tokio::spawn(async move {
                 let engine = &stray.0;
-                // The semaphore is never closed.
-                let _turn = engine.alone.acquire().await;
                 for job in queue {
                     let give_up = job.since + engine.patience;
                     engine.alone(job, give_up).await;
@@ -49,7 +47,7 @@ impl Engine {
                         return fail(vec![mine], &failure);
                     }
                     tokio::time::sleep(super::engine::jittered(pause)).await;
-                    pause = (pause * 2).min(Duration::from_millis(200));
+                    pause = (pause * 2).min(Duration::from_millis(50));
                     job = Some(mine);
                 }
             }
@@ -58,6 +56,8 @@ impl Engine {
 
     /// One attempt. Gives the batch back when it was not applied and was not answered.
     async fn attempt(&self, job: Applying, give_up: Instant) -> Option<(Applying, Failure)> {
+        // The semaphore is never closed.
+        let _turn = self.alone.acquire().await;
         let client = match self.writer(give_up).await {
             Ok(client) => client,
             Err(failure) => return Some((job, failure)),
