@@ -173,7 +173,7 @@ CREATE FUNCTION {schema}.write_streams(
     e_stream text[], e_version bigint[], e_id uuid[], e_type text[], e_at bigint[],
     e_payload text[], e_meta text[], e_correlation text[],
     OUT server_now bigint, OUT drawn bigint[]) LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET lock_timeout = '250ms' AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '250ms' AS $$
 DECLARE
     found_rows bigint;
 BEGIN
@@ -227,7 +227,7 @@ CREATE FUNCTION {schema}.write_documents(
     c_key text[], c_version bigint[], c_value text[], c_updated bigint[], c_expires bigint[], c_deleted bigint[],
     a_key text[], a_pin text[],
     OUT server_now bigint) LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET lock_timeout = '250ms' AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '250ms' AS $$
 DECLARE
     found_rows bigint;
 BEGIN
@@ -257,19 +257,21 @@ BEGIN
             SELECT c.key, c.version, c.value::json, c.updated, c.expires, c.deleted, coalesce(octet_length(c.value), 0)
             FROM unnest(c_key, c_version, c_value, c_updated, c_expires, c_deleted)
                 c (key, version, value, updated, expires, deleted);
-        IF current_setting('transaction_isolation') <> 'read committed' THEN
-            -- An old snapshot shows an old floor; this fails if there is a newer one.
-            PERFORM 1 FROM {schema}.floors FOR SHARE;
-        END IF;
-        IF p_floor <> (SELECT document FROM {schema}.floors) THEN
-            PERFORM {schema}.stale('floor');
-        END IF;
     END IF;
     IF cardinality(a_key) > 0 THEN
         INSERT INTO {schema}.documents (key, version, updated_at, bytes) SELECT unnest(a_pin), 0, 0, 0;
         DELETE FROM {schema}.documents WHERE key = ANY (a_pin);
         IF EXISTS (SELECT FROM {schema}.documents WHERE key = ANY (a_key)) THEN
             PERFORM {schema}.stale('document');
+        END IF;
+    END IF;
+    IF cardinality(c_key) > 0 OR cardinality(a_key) > 0 THEN
+        IF current_setting('transaction_isolation') <> 'read committed' THEN
+            -- An old snapshot shows an old floor; this fails if there is a newer one.
+            PERFORM 1 FROM {schema}.floors FOR SHARE;
+        END IF;
+        IF p_floor <> (SELECT document FROM {schema}.floors) THEN
+            PERFORM {schema}.stale('floor');
         END IF;
     END IF;
 END $$;
@@ -289,7 +291,7 @@ CREATE FUNCTION {schema}.write_work(
     w_enqueued_at bigint[],
     a_key text[], a_pin text[],
     OUT server_now bigint, OUT seqs bigint[], OUT fences bigint[]) LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET lock_timeout = '250ms' AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '250ms' AS $$
 DECLARE
     found_rows bigint;
     made       bigint;
@@ -379,7 +381,7 @@ END $$;
 CREATE FUNCTION {schema}.write_operations(
     p_after bigint, p_id uuid[], p_at bigint[], p_receipt text[], p_event uuid[], p_of bigint[],
     OUT kept bigint) LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET lock_timeout = '250ms' AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '250ms' AS $$
 BEGIN
     INSERT INTO {schema}.operations (id, at, receipt, positions)
     SELECT o.id, o.at, o.receipt, (
@@ -391,26 +393,26 @@ END $$;
 
 -- Rows by their keys, held until the transaction ends.
 CREATE FUNCTION {schema}.lock_streams(p_key text[]) RETURNS SETOF {schema}.streams LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET jit = off AS $$
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY SELECT * FROM {schema}.streams s WHERE s.key = ANY (p_key) ORDER BY s.key FOR UPDATE;
 END $$;
 
 CREATE FUNCTION {schema}.lock_documents(p_key text[]) RETURNS SETOF {schema}.documents LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET jit = off AS $$
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY SELECT * FROM {schema}.documents d WHERE d.key = ANY (p_key) ORDER BY d.key FOR UPDATE;
 END $$;
 
 CREATE FUNCTION {schema}.lock_work(p_key text[]) RETURNS SETOF {schema}.work LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET jit = off AS $$
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY SELECT * FROM {schema}.work w WHERE w.key = ANY (p_key) ORDER BY w.key FOR UPDATE;
 END $$;
 
 -- The levels of urgency of a lane that hold rows which may be had some day, one seek each.
 CREATE FUNCTION {schema}.levels(p_lane text) RETURNS SETOF smallint LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     level smallint := 32767;
 BEGIN
@@ -428,7 +430,7 @@ END $$;
 CREATE FUNCTION {schema}.candidates(p_lane text[], p_limit bigint, p_now bigint) RETURNS SETOF {schema}.work
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
-SET enable_mergejoin = off SET jit = off AS $$
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     this_lane text;
     level     smallint;
@@ -455,7 +457,7 @@ END $$;
 
 -- When the next row of the lanes may be had. A row that could be had already is in somebody's hands just now.
 CREATE FUNCTION {schema}.next_ready(p_lane text[], p_now bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     this_lane text;
     level     smallint;
@@ -476,7 +478,7 @@ END $$;
 -- The first version of a stream whose event lies beyond a position. Positions rise with versions, so it is found by
 -- halving, however long the stream is; mostly the position is that of an event, and the next one is meant.
 CREATE FUNCTION {schema}.version_after(p_stream text, p_position bigint) RETURNS bigint LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     low    bigint;
     high   bigint;

@@ -130,7 +130,8 @@ fn describe(error: &tokio_postgres::Error) -> String {
 
 /// A prepared statement is missing, or there already: the session is not the one that prepared it.
 fn is_foreign_session(error: &DbError) -> bool {
-    matches!(error.code().code(), "26000" | "42P05")
+    let code = error.code().code();
+    matches!(code, "26000" | "42P05") || (code == "08P01" && error.message().contains("startup parameter"))
 }
 
 fn kind(error: &tokio_postgres::Error) -> StoreErrorKind {
@@ -138,6 +139,9 @@ fn kind(error: &tokio_postgres::Error) -> StoreErrorKind {
         return if is_connection(error) { StoreErrorKind::Unreachable } else { StoreErrorKind::Bug };
     };
     let code = db.code();
+    if is_foreign_session(db) {
+        return StoreErrorKind::CannotOpen;
+    }
     match code.code() {
         "53100" | "54023" => return StoreErrorKind::Full,
         "25006" => return StoreErrorKind::ReadOnly,
@@ -145,7 +149,7 @@ fn kind(error: &tokio_postgres::Error) -> StoreErrorKind {
         "55P03" | "57014" | "40001" | "40P01" | "53300" | "23505" | "TL001" | "TL003" => {
             return StoreErrorKind::Busy;
         }
-        "42501" | "26000" | "42P05" => return StoreErrorKind::CannotOpen,
+        "42501" => return StoreErrorKind::CannotOpen,
         "3F000" | "42P01" | "42883" => return StoreErrorKind::Migration,
         "58030" => return StoreErrorKind::Io,
         _ => {}

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod};
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tidelock_core::store::{Durability, StoreError, StoreErrorKind};
 use tokio_postgres::Client;
 
@@ -17,7 +17,7 @@ const WHAT: &str = "opening the PostgreSQL store";
 const OLDEST: i32 = 140_000;
 
 /// Plans are kept for a connection's life, and a plan that was made for an empty table is a bad one for a full one: every
-/// query here has an index to go by.
+/// query here has an index to go by. Set while connecting, so that a pooler that was not mentioned refuses them.
 const PLANS: &str =
     "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off";
 
@@ -68,14 +68,12 @@ pub(crate) fn pool(address: &Address, size: usize, pooled: bool) -> Result<Pool,
     let connector = tls::connector(address)?;
     let recycling_method = RecyclingMethod::Fast;
     let config = ManagerConfig { recycling_method };
-    let manager = Manager::from_config(address.config.clone(), connector, config);
-    let mut builder = Pool::builder(manager).max_size(size);
+    let mut settings = address.config.clone();
     if !pooled {
-        builder = builder.post_create(Hook::async_fn(|client, _| {
-            Box::pin(async move { client.batch_execute(PLANS).await.map_err(HookError::Backend) })
-        }));
+        settings.options(format!("{} {PLANS}", settings.get_options().unwrap_or_default()).trim());
     }
-    let built = builder.build();
+    let manager = Manager::from_config(settings, connector, config);
+    let built = Pool::builder(manager).max_size(size).build();
     built.map_err(|e| StoreError::new(StoreErrorKind::Bug, WHAT, e.to_string()))
 }
 

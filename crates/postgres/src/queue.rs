@@ -154,6 +154,19 @@ impl<T: Job> Queue<T> {
         }
     }
 
+    /// A place for one batch, when nobody waits and no other batch is under way. Its rows are free again when it is
+    /// dropped.
+    pub(crate) fn place(&self, rows: Vec<u64>) -> Option<Place<'_, T>> {
+        let mut state = self.state.lock();
+        let busy = state.closed || !state.jobs.is_empty() || state.batches_under_way > 0;
+        if busy || rows.iter().any(|row| state.under_way.contains(row)) {
+            return None;
+        }
+        state.batches_under_way += 1;
+        state.under_way.extend(rows.iter().copied());
+        Some(Place { queue: self, rows })
+    }
+
     /// A group is done, and its rows are free again. `narrow` says whether one group of batches at a time is best.
     pub(crate) fn finish(&self, group: &Group<T>, narrow: bool) {
         {
@@ -195,6 +208,21 @@ impl<T: Job> Queue<T> {
     /// Whether the queue was closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.state.lock().closed
+    }
+}
+
+/// A batch that is carried out without having been queued.
+pub(crate) struct Place<'a, T: Job> {
+    queue: &'a Queue<T>,
+    rows: Vec<u64>,
+}
+
+impl<T: Job> Drop for Place<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.queue.state.lock();
+        state.batches_under_way = state.batches_under_way.saturating_sub(1);
+        drop(state);
+        self.queue.done(&self.rows);
     }
 }
 

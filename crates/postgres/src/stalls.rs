@@ -14,7 +14,7 @@ use crate::store::Stall;
 pub(crate) async fn all(reader: &Reader<'_>) -> Result<Vec<Stall>, Failure> {
     let s = &reader.sql.schema;
     let sql = format!(
-        "SELECT coalesce(l.pid, 0), coalesce(a.application_name, ''), coalesce(a.state, 'prepared'), \
+        "SELECT coalesce(l.pid, 0), coalesce(a.application_name, ''), coalesce(a.state, CASE WHEN l.pid IS NULL THEN 'prepared' ELSE 'hidden' END), \
              coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::float8, 0), \
              m.visible + (l.objid::bigint - m.visible)::bit(32)::int \
          FROM pg_locks l CROSS JOIN (SELECT coalesce(max(position), 0) AS visible FROM {s}.events) m \

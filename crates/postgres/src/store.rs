@@ -96,7 +96,7 @@ pub struct Stall {
     pub pid: i32,
     /// What its program calls itself.
     pub application: String,
-    /// What it is doing, as the server says: `active`, `idle in transaction`, …
+    /// What it is doing, as the server says: `active`, `idle in transaction`, …; `prepared`, or `hidden` from this user.
     pub state: String,
     /// How long ago it began.
     pub since: Duration,
@@ -130,6 +130,7 @@ impl PostgresStore {
             channel: Sql::new(&options.schema).channel(),
             watcher: Arc::clone(&watcher),
             pending: hints.pending(),
+            others: hints.others(),
             listens: !options.pooled,
         };
         let readers = open::pool(&address, options.readers, options.pooled)?;
@@ -211,6 +212,9 @@ impl PostgresStore {
 impl Store for PostgresStore {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         batch.validate()?;
+        if let Some(answer) = self.shared.engine.lone(&batch).await {
+            return answer;
+        }
         let op_id = batch.id();
         let (job, answer) = Job::apply(batch);
         if self.shared.engine.queue.push(job).await.is_err() {

@@ -39,27 +39,35 @@ const BLIND: Duration = Duration::from_millis(250);
 pub(crate) struct Hints {
     watcher: Arc<Watcher>,
     pending: Arc<Notify>,
+    others: Arc<Others>,
 }
 
 impl Hints {
     pub(crate) fn new(watcher: Arc<Watcher>) -> Self {
-        Self { watcher, pending: Arc::default() }
+        Self { watcher, pending: Arc::default(), others: Arc::default() }
     }
 
     /// Something was committed: wakes sleepers here at once, and those elsewhere soon.
     pub(crate) fn changed(&self) {
         self.watcher.hint();
-        self.pending.notify_one();
+        // Waking a task for nothing costs more than a look.
+        if self.others.are_there() {
+            self.pending.notify_one();
+        }
     }
 
     pub(crate) fn pending(&self) -> Arc<Notify> {
         Arc::clone(&self.pending)
     }
+
+    pub(crate) fn others(&self) -> Arc<Others> {
+        Arc::clone(&self.others)
+    }
 }
 
 /// Other stores that listen.
 #[derive(Debug, Default)]
-struct Others {
+pub(crate) struct Others {
     known: Mutex<Known>,
     /// One was heard for the first time: it wants to know who is there.
     newcomer: Notify,
@@ -103,6 +111,7 @@ pub(crate) struct Telling {
     pub(crate) channel: String,
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) pending: Arc<Notify>,
+    pub(crate) others: Arc<Others>,
     /// Whether listening works: not behind a transaction-mode pooler.
     pub(crate) listens: bool,
 }
@@ -130,8 +139,8 @@ impl Telling {
         let connected = tokio::time::timeout(SILENCE, connecting).await;
         let (client, mut connection) = connected.map_err(|_| Failure::silent(SILENCE))??;
         let (heard, mut hearing) = mpsc::channel::<()>(1);
-        let others: Arc<Others> = Arc::default();
-        let (own, watcher, present) = (name.to_owned(), Arc::clone(&self.watcher), Arc::clone(&others));
+        let others = &self.others;
+        let (own, watcher, present) = (name.to_owned(), Arc::clone(&self.watcher), Arc::clone(others));
         let driver = tokio::spawn(async move {
             // Dropped when the connection is lost, which ends `hearing`.
             let _alive = heard;
@@ -155,8 +164,8 @@ impl Telling {
         // What happened before this connection listened was not heard.
         self.watcher.hint();
         tokio::select! {
-            told = self.tell(&client, name, &others) => told,
-            said = self.say_here(&client, name, &others), if self.listens => said,
+            told = self.tell(&client, name, others) => told,
+            said = self.say_here(&client, name, others), if self.listens => said,
             _ = hearing.recv() => Ok(()),
             () = self.look_now_and_then(), if !self.listens => Ok(()),
         }

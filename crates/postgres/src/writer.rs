@@ -6,6 +6,7 @@
 
 mod careful;
 mod engine;
+mod lone;
 pub(crate) mod settle;
 
 use std::hash::BuildHasher as _;
@@ -146,16 +147,7 @@ impl Applying {
 
     /// Answers with the verdict of a group that was committed.
     fn verdict(self, verdict: Option<Verdict>) {
-        let result = match verdict {
-            Some(Verdict::Applied(receipt) | Verdict::Repeated(receipt)) => Ok(receipt),
-            Some(Verdict::Refused(refusal)) => Err(ApplyError::Refused(refusal)),
-            Some(Verdict::Same(_)) | None => {
-                let what = "answering a batch";
-                let kind = tidelock_core::store::StoreErrorKind::Bug;
-                let error = StoreError::new(kind, what, "it was committed without a verdict");
-                Err(ApplyError::unknown(error, self.batch.id()))
-            }
-        };
+        let result = answer_of(verdict, self.batch.id());
         self.answer(result);
     }
 
@@ -169,6 +161,19 @@ impl Applying {
     fn unknown(self, error: StoreError) {
         let id = self.batch.id();
         self.answer(Err(ApplyError::unknown(error, id)));
+    }
+}
+
+/// What a verdict says to the caller.
+fn answer_of(verdict: Option<Verdict>, id: Option<OpId>) -> Result<Receipt, ApplyError> {
+    match verdict {
+        Some(Verdict::Applied(receipt) | Verdict::Repeated(receipt)) => Ok(receipt),
+        Some(Verdict::Refused(refusal)) => Err(ApplyError::Refused(refusal)),
+        Some(Verdict::Same(_)) | None => {
+            let kind = tidelock_core::store::StoreErrorKind::Bug;
+            let error = StoreError::new(kind, "answering a batch", "it was committed without a verdict");
+            Err(ApplyError::unknown(error, id))
+        }
     }
 }
 
@@ -224,7 +229,7 @@ impl Engine {
         self.meter.batches.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         let oldest = jobs.iter().map(|job| job.since).min().unwrap_or_else(Instant::now);
         let give_up = oldest + self.patience;
-        let jobs = match self.foresee(&jobs) {
+        let jobs = match self.foresee(jobs.iter().map(|job| job.batch.as_ref())) {
             Some(session) => match self.guess(jobs, session, give_up).await {
                 Some(jobs) => jobs,
                 None => return,
@@ -235,16 +240,17 @@ impl Engine {
     }
 
     /// The working set of a group as far as this process can tell. `None` when something must be looked up.
-    fn foresee(&self, jobs: &[Applying]) -> Option<Session> {
+    fn foresee<'a>(&self, batches: impl Iterator<Item = &'a Batch> + Clone) -> Option<Session> {
         if !self.guesses {
             return None;
         }
         let now = self.time.now()?;
         let mut session = self.warm.with(|rows| {
             let mut session = Session::new(now, NO_GRANTS, rows.floor?);
-            jobs.iter().all(|job| session.foresee(rows, &job.batch)).then_some(session)
+            batches.clone().all(|batch| session.foresee(rows, batch)).then_some(session)
         })?;
-        jobs.iter().all(|job| session.decide_by_guess(&job.batch)).then_some(session)
+        let mut batches = batches;
+        batches.all(|batch| session.decide_by_guess(batch)).then_some(session)
     }
 
     /// Sends a group that was decided on beliefs. Gives the batches back when they must be decided again.
@@ -310,13 +316,18 @@ impl Engine {
         }
     }
 
-    /// A group was committed: remembers what it wrote, wakes those who wait, and answers.
-    fn committed(&self, flush: &Flush, session: &Session, drawn: &Drawn, jobs: Vec<Applying>) {
+    /// Remembers what was committed, and wakes those who wait for changes.
+    fn take_note(&self, flush: &Flush, session: &Session, drawn: &Drawn) {
         if let Some(said) = drawn.server_now {
             self.time.hear(said);
         }
         flush.remember(&self.warm, session, drawn);
         self.hints.changed();
+    }
+
+    /// A group was committed: remembers what it wrote, wakes those who wait, and answers.
+    fn committed(&self, flush: &Flush, session: &Session, drawn: &Drawn, jobs: Vec<Applying>) {
+        self.take_note(flush, session, drawn);
         for (index, job) in jobs.into_iter().enumerate() {
             job.verdict(drawn.verdict(session, index));
         }

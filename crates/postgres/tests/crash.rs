@@ -23,12 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use child::{Process, Rng, say, setting};
 use load::{Tally, check_streams, surely, whole_log};
-use poll::{LIMIT, POLL, in_time, until};
+use poll::{LIMIT, in_time, until};
 use serde_json::{Value, json};
-use tidelock_core::clock::{Clock, ManualClock};
 use tidelock_core::id::{EventType, Lane, OpId, Owner, Position};
 use tidelock_core::key::{Arg, Key, KeyPrefix};
 use tidelock_core::payload::Payload;
@@ -38,46 +36,10 @@ use tidelock_core::store::{
 };
 use tidelock_pgserver::Server;
 use tidelock_postgres::{Options, PostgresStore, tokio_postgres};
-use tidelock_tck::{Backend, Capabilities, Database};
+use tidelock_tck::Backend as _;
 use tokio::sync::mpsc;
 
-tidelock_tck::child!(crate::Settling::default());
-
-/// The backend as the rounds need it: what a killed process had sent is still carried out by the server, so whoever
-/// connects waits until the server has parted with the connections of processes that are gone.
-#[derive(Default)]
-struct Settling(common::Postgres);
-
-#[async_trait]
-impl Backend for Settling {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    async fn fresh(&self, clock: Arc<ManualClock>) -> Box<dyn Database> {
-        self.0.fresh(clock).await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    async fn attach(&self, address: &str, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
-        let name = format!("child_{}", address.rsplit_once("schema=").unwrap().1);
-        if std::env::var("TIDELOCK_TCK_ROLE").is_ok() {
-            return self.0.attach(&format!("{address}&application_name={name}"), clock).await;
-        }
-        let client = common::client().await;
-        let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
-        let gone = async {
-            while client.query_one(sql, &[&name]).await.unwrap().get::<_, i64>(0) > 0 {
-                tokio::time::sleep(POLL).await;
-            }
-        };
-        in_time("the server notices the end of the process", gone).await;
-        self.0.attach(address, clock).await
-    }
-}
+tidelock_tck::child!(crate::common::Postgres::default());
 
 /// How many times the test command kills a process; the soak does more.
 const ROUNDS: u64 = 20;
@@ -85,7 +47,7 @@ const ROUNDS: u64 = 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_in_the_middle_of_group_commits() {
     let (first, rounds) = (setting("TIDELOCK_SEED", 1), setting("TIDELOCK_ROUNDS", ROUNDS));
-    let backend = Settling::default();
+    let backend = common::Postgres::default();
     let (mut acknowledged, mut found) = (0, 0);
     for seed in first..first + rounds {
         let report = tidelock_tck::crash::round(&backend, seed).await;

@@ -28,7 +28,8 @@ use tidelock_core::id::EventType;
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{Batch, Delta, Expect, LogQuery, NewEvent, Store, StreamQuery};
-use tidelock_postgres::tokio_postgres::{Config, config::Host};
+use tidelock_postgres::tokio_postgres::config::Host;
+use tidelock_postgres::tokio_postgres::{self, Client, Config, NoTls};
 use tidelock_postgres::{Options, PostgresStore};
 use tidelock_tck::{Backend, Capabilities, Database};
 
@@ -40,10 +41,17 @@ const CONNECTIONS: u32 = 3;
 /// A PgBouncer in front of the server under test. It ends with this process, however that ends: a shell waits for the
 /// end of a pipe.
 struct Bouncer {
-    _shell: Child,
+    shell: Child,
     port: u16,
     database: String,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
+}
+
+impl Drop for Bouncer {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+    }
 }
 
 fn settings(port: u16, directory: &Path) -> (String, String) {
@@ -52,13 +60,14 @@ fn settings(port: u16, directory: &Path) -> (String, String) {
     let to = server.get_ports().first().copied().unwrap_or(5432);
     let user = server.get_user().unwrap();
     let password = String::from_utf8(server.get_password().unwrap_or_default().to_vec()).unwrap();
+    let password = if password.is_empty() { password } else { format!("password='{password}'") };
     let database = server.get_dbname().unwrap_or(user).to_owned();
     let directory = directory.display();
     let text = format!(
-        "[databases]\n{database} = host={host} port={to} dbname={database} user={user} password={password}\n\
+        "[databases]\n{database} = host={host} port={to} dbname={database} user={user} {password}\n\
          [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
          pool_mode = transaction\ndefault_pool_size = {CONNECTIONS}\nmax_client_conn = 500\n\
-         logfile = {directory}/log\npidfile = {directory}/pid\n"
+         pidfile = {directory}/pid\n"
     );
     (text, database)
 }
@@ -67,26 +76,50 @@ impl Bouncer {
     /// Starts one; `None` when it is not installed.
     fn start() -> Option<Self> {
         Command::new("pgbouncer").arg("--version").stdout(Stdio::null()).status().ok()?;
+        // Somebody else may take the port in between.
+        let mut said = String::new();
+        for _ in 0..5 {
+            match Self::launch() {
+                Ok(bouncer) => return Some(bouncer),
+                Err(log) => said = log,
+            }
+        }
+        panic!("it does not start: {said}");
+    }
+
+    fn launch() -> Result<Self, String> {
         let directory = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let (text, database) = settings(port, directory.path());
-        let file = directory.path().join("pgbouncer.ini");
-        fs::write(&file, text).unwrap();
+        fs::write(directory.path().join("pgbouncer.ini"), text).unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
         // It does not run as root.
         let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
         let user = if root { "-u nobody" } else { "" };
-        let run = format!("pgbouncer {user} \"$0/pgbouncer.ini\" & read end; kill $!; wait; rm -r \"$0\"");
+        let run = format!(
+            "pgbouncer {user} \"$0/pgbouncer.ini\" 2>\"$0/log\" & read end; kill $!; wait; rm -r \"$0\""
+        );
         let mut shell = Command::new("/bin/sh");
         shell.arg("-c").arg(run).arg(directory.path()).stdin(Stdio::piped());
         let shell = shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let bouncer = Self { shell, port, database, directory };
         let start = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let log = || fs::read_to_string(directory.path().join("log")).unwrap_or_default();
-            assert!(start.elapsed() < LIMIT, "it does not listen: {}", log());
+            let log = fs::read_to_string(bouncer.directory.path().join("log")).unwrap_or_default();
+            if log.contains("FATAL") || start.elapsed() > LIMIT {
+                return Err(log);
+            }
             std::thread::yield_now();
         }
-        Some(Self { _shell: shell, port, database, _directory: directory })
+        Ok(bouncer)
+    }
+
+    /// A connection of some other program.
+    async fn connect(&self) -> Client {
+        let url = format!("postgres://me@127.0.0.1:{}/{}", self.port, self.database);
+        let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
     }
 
     fn address(&self, schema: &str, more: &str) -> String {
@@ -102,9 +135,13 @@ fn bouncer() -> Option<&'static Bouncer> {
     static BOUNCER: OnceLock<Option<Bouncer>> = OnceLock::new();
     let found = BOUNCER.get_or_init(Bouncer::start).as_ref();
     if found.is_none() {
-        eprintln!("passed over: pgbouncer is not installed");
+        missing();
     }
     found
+}
+
+fn missing() {
+    eprintln!("passed over: pgbouncer is not installed");
 }
 
 fn key() -> Key {
@@ -195,10 +232,8 @@ async fn behind_pgbouncer_everything_works() {
     noticed(&bouncer.address(&backend.schema(), "&pooler=transaction"), common::options()).await;
 }
 
-/// A program that was not told of the pooler hears what to tell it.
-#[tokio::test(flavor = "multi_thread")]
-async fn behind_pgbouncer_a_store_that_was_not_told_says_what_to_do() {
-    let Some(bouncer) = bouncer() else { return };
+/// What a store says that was not told of the pooler: nothing when it can do all the same.
+async fn untold(bouncer: &Bouncer) -> Vec<String> {
     let backend = Postgres::default();
     let address = bouncer.address(&backend.schema(), "");
     let mut said = Vec::new();
@@ -209,11 +244,42 @@ async fn behind_pgbouncer_a_store_that_was_not_told_says_what_to_do() {
         };
         said.extend(done.err());
     }
+    said
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_pgbouncer_a_store_that_was_not_told_says_what_to_do() {
+    let Some(bouncer) = Bouncer::start() else { return missing() };
+    let mut said = untold(&bouncer).await;
     if said.is_empty() {
         return eprintln!("passed over: this PgBouncer follows prepared statements, and needs no telling");
     }
     said.retain(|error| !error.contains("pooler=transaction"));
     assert!(said.is_empty(), "{said:#?}");
+}
+
+/// The connections of a pooler are those of other programs, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_pgbouncer_a_store_that_was_not_told_leaves_no_settings_behind() {
+    let Some(bouncer) = Bouncer::start() else { return missing() };
+    let settings = "SELECT name || ' = ' || setting FROM pg_settings WHERE source = 'session' \
+                    AND name NOT IN ('application_name', 'client_encoding')";
+    drop(untold(&bouncer).await);
+    // Transactions at the same time have a connection each.
+    let mut clients = Vec::new();
+    for _ in 0..CONNECTIONS {
+        clients.push(bouncer.connect().await);
+    }
+    let mut transactions = Vec::new();
+    for client in &mut clients {
+        transactions.push(client.transaction().await.unwrap());
+    }
+    let mut left = Vec::new();
+    for transaction in &transactions {
+        let found = transaction.query_typed(settings, &[]).await.unwrap();
+        left.extend(found.iter().map(|row| row.get::<_, String>(0)));
+    }
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// The kit's view of a store behind PgBouncer.
@@ -298,10 +364,7 @@ async fn behind_pgbouncer_own_transactions_hold_readers_back() {
     let backend = Postgres::default();
     let schema = backend.schema();
     let store = common::open(&bouncer.address(&schema, "&pooler=transaction"), None).await;
-    let config: Config =
-        format!("postgres://me@127.0.0.1:{}/{}", bouncer.port, bouncer.database).parse().unwrap();
-    let (mut mine, connection) = config.connect(tidelock_postgres::tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut mine = bouncer.connect().await;
     let mut tx = mine.transaction().await.unwrap();
     store.apply_in(&mut tx, &inc()).await.unwrap();
     let other = Key::single("other").unwrap();

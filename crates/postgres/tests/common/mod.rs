@@ -52,6 +52,18 @@ pub(crate) async fn open(address: &str, clock: Option<Arc<dyn Clock>>) -> Postgr
     PostgresStore::open(address, Options { clock, ..options() }).await.unwrap()
 }
 
+/// Waits until the server has parted with the connections of child processes that are gone: what a killed process had
+/// sent is still carried out.
+async fn gone(name: &str) {
+    let client = client().await;
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
+    let begun = std::time::Instant::now();
+    while client.query_one(sql, &[&name]).await.unwrap().get::<_, i64>(0) > 0 {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "connections of a child stay");
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}
+
 /// A plain connection to the server under test.
 pub(crate) async fn client() -> tokio_postgres::Client {
     let (client, connection) = tokio_postgres::connect(&url(), tokio_postgres::NoTls).await.unwrap();
@@ -124,6 +136,11 @@ impl Backend for Postgres {
     async fn attach(&self, address: &str, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
         // A process of its own lives on the server's clock, as programs do.
         drop(clock);
+        let name = format!("child_{}", address.rsplit_once("schema=").expect("an address names a schema").1);
+        if std::env::var("TIDELOCK_TCK_ROLE").is_ok() {
+            return Arc::new(open(&format!("{address}&application_name={name}"), None).await);
+        }
+        gone(&name).await;
         Arc::new(open(address, None).await)
     }
 }

@@ -1,0 +1,59 @@
+//! Only here: a batch that nobody else wants to share a transaction with is sent by its caller's own task. Waking a
+//! committer and being woken by it would take as long as the commit. SQLite has a thread that must be asked.
+//!
+//! It is one statement, so a caller that goes away in the middle leaves nothing behind but an answer that nobody reads.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidelock_core::model::facts::Footprint;
+use tidelock_core::store::{ApplyError, Batch, Receipt};
+
+use super::{Engine, answer_of, not_decided, rows_of};
+use crate::error::Meaning;
+use crate::flush::Flush;
+
+/// How long it waits for a connection; whoever is queued waits longer.
+const CONNECT: Duration = Duration::from_millis(250);
+
+impl Engine {
+    /// Carries out a batch at once. `None` when it must be queued: others are at work, or it cannot be guessed.
+    pub(crate) async fn lone(&self, batch: &Batch) -> Option<Result<Receipt, ApplyError>> {
+        let _place = self.queue.place(rows_of(batch))?;
+        let mut session = self.foresee(std::iter::once(batch))?;
+        let client = tokio::time::timeout(CONNECT, self.writers.get()).await.ok()?.ok()?;
+        let check = self.time.to_check(session.now);
+        let flush = Flush::of(&mut session, check, self.flush_setting);
+        let db = self.db(&client);
+        let sent = self.bounded(flush.send(&db, &self.sql, &session, None, Vec::new())).await;
+        let failure = match sent {
+            Ok((drawn, _)) => {
+                self.meter.groups.fetch_add(1, Ordering::Relaxed);
+                self.meter.batches.fetch_add(1, Ordering::Relaxed);
+                self.take_note(&flush, &session, &drawn);
+                return Some(answer_of(drawn.verdict(&session, 0), batch.id()));
+            }
+            Err(failure) => failure,
+        };
+        match failure.meaning {
+            Meaning::Lost => {
+                self.lost(client);
+                Some(Err(ApplyError::unknown(failure.error, batch.id())))
+            }
+            Meaning::Failed => Some(Err(not_decided(failure.error, batch.id()))),
+            Meaning::Unsent => {
+                self.lost(client);
+                None
+            }
+            Meaning::Clock => {
+                self.time.forget();
+                None
+            }
+            Meaning::Stale | Meaning::TakenEventId | Meaning::Locked | Meaning::Again => {
+                self.meter.stale.fetch_add(1, Ordering::Relaxed);
+                self.warm.distrust(&Footprint::of(batch));
+                None
+            }
+        }
+    }
+}
