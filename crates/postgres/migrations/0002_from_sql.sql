@@ -40,7 +40,7 @@ CREATE FUNCTION {schema}.check_name(what text, value text, bytes bigint) RETURNS
 BEGIN
     IF value IS NULL OR octet_length(value) NOT BETWEEN 1 AND bytes OR value ~ '[\u0001-\u001f\u007f-\u009f]' COLLATE "C" THEN
         RAISE EXCEPTION 'tidelock: % is %, expected 1 to % bytes without control characters',
-            what, coalesce(quote_literal(left(value, 200)), 'missing'), bytes USING ERRCODE = 'TL101';
+            what, coalesce(quote_literal(left(value, 200)), 'missing'), bytes USING ERRCODE = 'TL103';
     END IF;
 END $$;
 
@@ -81,7 +81,7 @@ CREATE FUNCTION {schema}.check_payload(what text, value json) RETURNS void LANGU
 BEGIN
     IF octet_length(value::text) > 4194304 THEN
         RAISE EXCEPTION 'tidelock: % has % bytes, 4194304 are allowed', what, octet_length(value::text)
-            USING ERRCODE = 'TL103';
+            USING ERRCODE = 'TL105';
     END IF;
 END $$;
 
@@ -156,10 +156,10 @@ BEGIN
         PERFORM {schema}.check_key('the followed stream', enqueue.follow);
     END IF;
     IF enqueue.position < 0 THEN
-        RAISE EXCEPTION 'tidelock: the position is %, expected none below 0', enqueue.position USING ERRCODE = 'TL104';
+        RAISE EXCEPTION 'tidelock: the position is %, expected none below 0', enqueue.position USING ERRCODE = 'TL103';
     END IF;
     IF enqueue.priority NOT BETWEEN 0 AND 9 THEN
-        RAISE EXCEPTION 'tidelock: the priority is %, expected 0 to 9', enqueue.priority USING ERRCODE = 'TL104';
+        RAISE EXCEPTION 'tidelock: the priority is %, expected 0 to 9', enqueue.priority USING ERRCODE = 'TL103';
     END IF;
     INSERT INTO {schema}.work AS w (key, seq, revision, lane, priority, standing, ready_at, due, position, follow,
             payload, attempts, takeovers, enqueued_at)

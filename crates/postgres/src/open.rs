@@ -18,8 +18,7 @@ const OLDEST: i32 = 140_000;
 
 /// Plans are kept for a connection's life, and a plan that was made for an empty table is a bad one for a full one: every
 /// query here has an index to go by. Set while connecting, so that a pooler that was not mentioned refuses them.
-const PLANS: &str =
-    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off";
+const PLANS: &str = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_sort=off -c jit=off";
 
 /// What the server is and how it is set, read back when the store is opened.
 #[derive(Clone, Debug)]

@@ -26,9 +26,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The codes of refused input.
-const NAME: &str = "TL101";
-const TOO_LARGE: &str = "TL103";
-const PRIORITY: &str = "TL104";
+const KEY: &str = "TL101";
+const NAME: &str = "TL103";
+const TOO_LARGE: &str = "TL105";
 
 /// A store, and a program that knows SQL only.
 struct Sql {
@@ -436,8 +436,8 @@ async fn input_that_no_store_takes_is_refused() {
         refused(lane, NAME, &["the lane"]);
     }
     for bad in ["", key.as_str()] {
-        refused(sql.append(&Append { stream: bad, ..SOLD }).await, NAME, &["the stream"]);
-        refused(sql.one("SELECT {s}.enqueue($1, 'lane')::text", &[&bad]).await, NAME, &["the key"]);
+        refused(sql.append(&Append { stream: bad, ..SOLD }).await, KEY, &["the stream"]);
+        refused(sql.one("SELECT {s}.enqueue($1, 'lane')::text", &[&bad]).await, KEY, &["the key"]);
     }
     let large = |result| refused(result, TOO_LARGE, &["4194306 bytes", "4194304"]);
     large(sql.append(&Append { payload: &huge, ..SOLD }).await.map(drop));
@@ -445,7 +445,7 @@ async fn input_that_no_store_takes_is_refused() {
     large(sql.one("SELECT {s}.enqueue('job', 'lane', $1::text::json)::text", &[&huge]).await.map(drop));
     for bad in [-1_i16, 10] {
         let enqueued = sql.one("SELECT {s}.enqueue('job', 'lane', priority => $1)::text", &[&bad]).await;
-        refused(enqueued, PRIORITY, &[&bad.to_string()]);
+        refused(enqueued, NAME, &[&bad.to_string()]);
     }
     // Nothing of all that stays, and what is just within the limits is taken.
     assert!(sql.store.read_log(LogQuery::all(9)).await.unwrap().events.is_empty());
