@@ -44,6 +44,11 @@ pub(crate) enum Db<'a> {
 }
 
 impl Db<'_> {
+    /// Whether it is a connection of the store's own, with the settings that it was opened with.
+    pub(crate) fn keeps_settings(&self) -> bool {
+        matches!(self, Self::Own { prepared: true, .. })
+    }
+
     /// Runs one statement.
     pub(crate) async fn query(&self, call: Call<'_>) -> Result<Vec<Row>, Failure> {
         let statement = self.prepare(&call).await?;

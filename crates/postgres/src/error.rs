@@ -36,6 +36,12 @@ impl Failure {
         Self { error: StoreError::new(kind, what, detail), meaning: Meaning::Failed }
     }
 
+    /// A row is not as it was believed to be, and nothing was written.
+    pub(crate) fn stale() -> Self {
+        let error = StoreError::new(StoreErrorKind::Busy, "writing a batch", "a row changed in between");
+        Self { error, meaning: Meaning::Stale }
+    }
+
     /// The server cannot be reached, and nothing was sent.
     pub(crate) fn unreachable(detail: impl Into<String>) -> Self {
         let error = StoreError::new(StoreErrorKind::Unreachable, "connecting to PostgreSQL", detail);

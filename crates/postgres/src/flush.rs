@@ -1,6 +1,7 @@
 //! Writes what a group changed: every row once, however many batches touched it, in one round trip.
 
 mod columns;
+mod single;
 
 use tidelock_core::id::Fence;
 use tidelock_core::model::facts::Changes;

@@ -20,6 +20,10 @@ const OLDEST: i32 = 140_000;
 /// query here has an index to go by. Set while connecting, so that a pooler that was not mentioned refuses them.
 const PLANS: &str = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_sort=off -c jit=off";
 
+/// How long a statement of a writer waits for a row that somebody else holds, where nothing else is said: others wait for
+/// the writer.
+const TURN: &str = "-c lock_timeout=250ms";
+
 /// What the server is and how it is set, read back when the store is opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
@@ -62,14 +66,23 @@ fn cannot_connect(address: &Address, error: &tokio_postgres::Error) -> StoreErro
     StoreError::new(kind, what, detail)
 }
 
-/// A pool of connections, none of which is open yet.
-pub(crate) fn pool(address: &Address, size: usize, pooled: bool) -> Result<Pool, StoreError> {
+/// A pool of connections for those who write, none of which is open yet.
+pub(crate) fn writers(address: &Address, size: usize, pooled: bool) -> Result<Pool, StoreError> {
+    pool(address, size, pooled, TURN)
+}
+
+/// A pool of connections for those who read, none of which is open yet.
+pub(crate) fn readers(address: &Address, size: usize, pooled: bool) -> Result<Pool, StoreError> {
+    pool(address, size, pooled, "")
+}
+
+fn pool(address: &Address, size: usize, pooled: bool, more: &str) -> Result<Pool, StoreError> {
     let connector = tls::connector(address)?;
     let recycling_method = RecyclingMethod::Fast;
     let config = ManagerConfig { recycling_method };
     let mut settings = address.config.clone();
     if !pooled {
-        settings.options(format!("{} {PLANS}", settings.get_options().unwrap_or_default()).trim());
+        settings.options(format!("{} {PLANS} {more}", settings.get_options().unwrap_or_default()).trim());
     }
     let manager = Manager::from_config(settings, connector, config);
     let built = Pool::builder(manager).max_size(size).build();

@@ -65,6 +65,8 @@ struct State<T> {
     closed: bool,
     /// Whether one group of batches at a time is best.
     narrow: bool,
+    /// Whether the last group had several jobs: then the next one will, too.
+    crowded: bool,
     batches_under_way: usize,
 }
 
@@ -86,6 +88,7 @@ impl<T: Job> Queue<T> {
             idle: 0,
             closed: false,
             narrow: false,
+            crowded: false,
             batches_under_way: 0,
         };
         Self {
@@ -154,11 +157,11 @@ impl<T: Job> Queue<T> {
         }
     }
 
-    /// A place for one batch, when nobody waits and no other batch is under way. Its rows are free again when it is
-    /// dropped.
+    /// A place for one batch, when nobody waits, no other batch is under way, and the last one was alone, too: the first
+    /// that returns of a crowd would take a flush for itself. Its rows are free again when it is dropped.
     pub(crate) fn place(&self, rows: Vec<u64>) -> Option<Place<'_, T>> {
         let mut state = self.state.lock();
-        let busy = state.closed || !state.jobs.is_empty() || state.batches_under_way > 0;
+        let busy = state.closed || state.crowded || !state.jobs.is_empty() || state.batches_under_way > 0;
         if busy || rows.iter().any(|row| state.under_way.contains(row)) {
             return None;
         }
@@ -167,13 +170,15 @@ impl<T: Job> Queue<T> {
         Some(Place { queue: self, rows })
     }
 
-    /// A group is done, and its rows are free again. `narrow` says whether one group of batches at a time is best.
-    pub(crate) fn finish(&self, group: &Group<T>, narrow: bool) {
+    /// A group of that many jobs is done, and its rows are free again. `narrow` says whether one group of batches at a
+    /// time is best.
+    pub(crate) fn finish(&self, group: &Group<T>, jobs: usize, narrow: bool) {
         {
             let mut state = self.state.lock();
             if group.kind == Kind::Batch {
                 state.batches_under_way = state.batches_under_way.saturating_sub(1);
                 state.narrow = narrow;
+                state.crowded = jobs > 1;
             }
         }
         self.done(&group.rows);

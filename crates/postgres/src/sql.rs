@@ -11,6 +11,8 @@ pub(crate) struct Sql {
     pub(crate) schema: String,
     /// One statement for each combination of what is written, by the sum of its [`Part`]s.
     writes: Vec<String>,
+    /// One event on an open stream, if its head is as it was believed, and the clock; no row otherwise.
+    pub(crate) append_one: String,
     pub(crate) lock_streams: String,
     pub(crate) lock_documents: String,
     pub(crate) lock_work: String,
@@ -40,6 +42,7 @@ impl Sql {
         Self {
             schema: s.to_owned(),
             writes: (0..16).map(|parts| write(s, parts)).collect(),
+            append_one: append_one(s),
             lock_streams: format!("SELECT {streams} FROM {s}.lock_streams($1)"),
             lock_documents: format!("SELECT {documents} FROM {s}.lock_documents($1)"),
             lock_work: format!("SELECT {work} FROM {s}.lock_work($1)"),
@@ -112,6 +115,21 @@ fn write(schema: &str, parts: usize) -> String {
     let fences = column(Part::Work, "write_work.fences", "NULL::bigint[]");
     let from = if from.is_empty() { "(SELECT) nothing" } else { &from };
     format!("SELECT {now}, {drawn}, {seqs}, {fences} FROM {from}")
+}
+
+/// The head is held, then the last position is advertised, then the next one is drawn: the order of `draw_positions`.
+fn append_one(schema: &str) -> String {
+    let s = schema;
+    format!(
+        "WITH held AS (UPDATE {s}.streams SET head = $3 WHERE key = $1 AND head = $2 AND closed_at IS NULL \
+             AND {s}.clock() BETWEEN $4 AND $5 RETURNING key), \
+         told AS MATERIALIZED (SELECT key, pg_advisory_xact_lock_shared('{s}.positions'::regclass::oid::int, \
+             coalesce(pg_sequence_last_value('{s}.positions'), -1)::bit(32)::int) FROM held) \
+         INSERT INTO {s}.events (position, stream, version, id, type, at, payload, meta, correlation, bytes) \
+             SELECT nextval('{s}.positions'), key, $3, $6, $7, $8, $9::json, $10::json, $11, \
+                 octet_length($9) + coalesce(octet_length($10), 4) FROM told \
+         RETURNING {s}.clock(), ARRAY[position], NULL::bigint[], NULL::bigint[]"
+    )
 }
 
 /// Words that PostgreSQL does not take as a name without quotes.

@@ -133,11 +133,11 @@ impl PostgresStore {
             others: hints.others(),
             listens: !options.pooled,
         };
-        let readers = open::pool(&address, options.readers, options.pooled)?;
+        let readers = open::readers(&address, options.readers, options.pooled)?;
         let engine = Arc::new(Engine {
             sql: Sql::new(&options.schema),
             queue: Queue::new(options.queue),
-            writers: open::pool(&address, options.committers + ALONE, options.pooled)?,
+            writers: open::writers(&address, options.committers + ALONE, options.pooled)?,
             warm: Warm::default(),
             time: Time::new(options.clock.clone()),
             hints,

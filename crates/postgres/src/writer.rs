@@ -199,7 +199,7 @@ pub(crate) async fn run(stray: Stray) {
         let answered = jobs.len();
         engine.carry_out(jobs, &mut group.rows).await;
         let took = begun.elapsed();
-        engine.queue.finish(&group, flushes_most(took, answered));
+        engine.queue.finish(&group, answered, flushes_most(took, answered));
         company.anticipate(answered, engine.queue.len());
         company.wait(|| engine.queue.len(), took).await;
     }

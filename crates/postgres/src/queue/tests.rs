@@ -94,3 +94,18 @@ async fn a_closed_queue_gives_what_it_has_and_wakes_every_sleeper() {
         assert!(sleeper.await.expect("a sleeper does not panic"));
     }
 }
+
+#[tokio::test]
+async fn one_of_a_crowd_takes_no_flush_for_itself() {
+    let one = Kind::Batch;
+    let queue = queue(&[("a", &[1], one), ("b", &[2], one)]).await;
+    let crowd = queue.take(MOST).await.expect("two wait");
+    assert!(queue.place(vec![3]).is_none(), "a group is under way");
+    queue.finish(&crowd, 2, false);
+    assert!(queue.place(vec![1]).is_none(), "the rest of the crowd is on its way back");
+
+    queue.push(Task("a", vec![1], one)).await.expect("open");
+    let alone = queue.take(MOST).await.expect("one waits");
+    queue.finish(&alone, 1, false);
+    assert!(queue.place(vec![1]).is_some(), "nobody else came: it may go alone");
+}

@@ -25,9 +25,9 @@ impl Engine {
         let check = self.time.to_check(session.now);
         let flush = Flush::of(&mut session, check, self.flush_setting);
         let db = self.db(&client);
-        let sent = self.bounded(flush.send(&db, &self.sql, &session, None, Vec::new())).await;
+        let sent = self.bounded(flush.send_alone(&db, &self.sql, &session)).await;
         let failure = match sent {
-            Ok((drawn, _)) => {
+            Ok(drawn) => {
                 self.meter.groups.fetch_add(1, Ordering::Relaxed);
                 self.meter.batches.fetch_add(1, Ordering::Relaxed);
                 self.take_note(&flush, &session, &drawn);

@@ -1,0 +1,71 @@
+//! Only here: the commonest write of all, one event on a stream that this process knows, as a plain statement. The
+//! functions that write anything at all cost the server as much again. SQLite has no such difference.
+
+use tidelock_core::model::rows::Event;
+use tokio_postgres::types::Type;
+
+use super::{Drawn, Flush};
+use crate::db::{Call, Db};
+use crate::error::Failure;
+use crate::rows::{int, storable};
+use crate::session::Session;
+use crate::sql::Sql;
+
+/// How far the server's clock may be behind and ahead of what was believed, in microseconds.
+const BEHIND: i64 = 1_000;
+const AHEAD: i64 = 1_000_000;
+
+impl Flush {
+    /// Sends what one batch changed, as a transaction of its own.
+    pub(crate) async fn send_alone(
+        &self,
+        db: &Db<'_>,
+        sql: &Sql,
+        session: &Session,
+    ) -> Result<Drawn, Failure> {
+        let Some(call) = self.single(db, sql, session) else {
+            return Ok(self.send(db, sql, session, None, Vec::new()).await?.0);
+        };
+        let rows = db.query(call).await?;
+        if rows.is_empty() {
+            return Err(Failure::stale());
+        }
+        Drawn::read(&rows)
+    }
+
+    /// The statement, if there is nothing but one event to be written.
+    fn single<'a>(&'a self, db: &Db<'_>, sql: &'a Sql, session: &'a Session) -> Option<Call<'a>> {
+        let beliefs = &session.beliefs;
+        let others = beliefs.documents.len() + beliefs.work.len() + session.operations.len();
+        // Only on a connection of its own is the time that it waits for a row limited.
+        if others > 0 || self.setting.is_some() || !db.keeps_settings() {
+            return None;
+        }
+        let [event] = self.changes.events.as_slice() else { return None };
+        let [key] = self.changes.streams.as_slice() else { return None };
+        let was = beliefs.streams.get(key)?.as_ref()?.head?;
+        let row = session.facts.stream(key)?;
+        if beliefs.streams.len() > 1 || row.closed_at.is_some() || row.head != Some(event.version) {
+            return None;
+        }
+        Some(self.with_event(Call::new(&sql.append_one), int(was.0), event))
+    }
+
+    fn with_event<'a>(&self, call: Call<'a>, was: i64, event: &'a Event) -> Call<'a> {
+        let (from, until) = self
+            .check
+            .map_or((i64::MIN, i64::MAX), |now| (now.saturating_sub(BEHIND), now.saturating_add(AHEAD)));
+        let meta = Some(event.meta.as_str()).filter(|meta| *meta != "null");
+        call.with(event.stream.canonical(), Type::TEXT)
+            .with(was, Type::INT8)
+            .with(int(event.version.0), Type::INT8)
+            .with(from, Type::INT8)
+            .with(until, Type::INT8)
+            .with(event.id.0, Type::UUID)
+            .with(event.event_type.as_str(), Type::TEXT)
+            .with(event.at.as_micros(), Type::INT8)
+            .with(event.payload.as_str(), Type::TEXT)
+            .with(meta, Type::TEXT)
+            .with(event.correlation.as_deref().map(storable), Type::TEXT)
+    }
+}
