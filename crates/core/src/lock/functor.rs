@@ -1,0 +1,251 @@
+//! Functors: the kinds of things that are locked, each declared once in a process, and terms, which name one thing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{BuildHasher as _, Hash, Hasher};
+use std::panic::Location;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use super::error::TermError;
+use super::modes::{EXCLUSIVE, Mode, Modes};
+use crate::key::{Arg, Key};
+
+/// A functor that was not registered yet.
+const UNKNOWN: u32 = 0;
+/// The tally of terms that belong to no functor.
+pub(super) const NO_FUNCTOR: u32 = 0;
+
+/// A kind of thing that is locked, such as a cart or a repository: a `static`, declared once in the process.
+///
+/// The name is registered when it is first used; a second functor with the same name is refused with both places. To
+/// hear of it when the program starts, give all of them to [`declare`].
+///
+/// ```
+/// use tidelock_core::lock::{Functor, Locks, Modes, READ};
+///
+/// static CART: Functor = Functor::new("cart");
+/// static INDEX: Functor = Functor::new("index").modes(Modes::READ_WRITE).rank(10);
+///
+/// # futures_executor();
+/// # fn futures_executor() {
+/// let locks = Locks::new();
+/// let index = INDEX.term(["products"]).expect("declared once");
+/// let guard = locks.try_lock(index.mode(READ)).expect("nobody holds it");
+/// assert_eq!(guard.mode(), READ);
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Functor {
+    name: &'static str,
+    modes: Modes,
+    rank: Option<u32>,
+    place: &'static Location<'static>,
+    /// Its number among those that are registered.
+    index: AtomicU32,
+}
+
+impl Functor {
+    /// A functor with one mode, [`EXCLUSIVE`], and no rank.
+    #[must_use]
+    #[track_caller]
+    pub const fn new(name: &'static str) -> Self {
+        let place = Location::caller();
+        Self { name, modes: Modes::EXCLUSIVE, rank: None, place, index: AtomicU32::new(UNKNOWN) }
+    }
+
+    /// The same functor with modes.
+    #[must_use]
+    pub const fn modes(mut self, modes: Modes) -> Self {
+        self.modes = modes;
+        self
+    }
+
+    /// The same functor with a rank: a task that holds it may take only functors of higher rank. Functors without a rank
+    /// stand outside of the order.
+    #[must_use]
+    pub const fn rank(mut self, rank: u32) -> Self {
+        self.rank = Some(rank);
+        self
+    }
+
+    /// The name of one thing of this kind.
+    ///
+    /// # Errors
+    /// [`TermError::Twice`] when another functor has this name, [`TermError::Key`] when the arguments make no key.
+    pub fn term<A: Into<Arg>>(&'static self, args: impl IntoIterator<Item = A>) -> Result<Term, TermError> {
+        self.of(&args.into_iter().map(Into::into).collect::<Vec<Arg>>())
+    }
+
+    /// The name of one thing of this kind, from arguments of several types.
+    ///
+    /// # Errors
+    /// As [`term`](Self::term).
+    pub fn of(&'static self, args: &[Arg]) -> Result<Term, TermError> {
+        self.register()?;
+        Ok(Term::new(Key::of(self.name, args)?, Some(self)))
+    }
+
+    /// The name of the only thing of this kind.
+    ///
+    /// # Errors
+    /// As [`term`](Self::term).
+    pub fn single(&'static self) -> Result<Term, TermError> {
+        self.of(&[])
+    }
+
+    /// The name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Where it is declared.
+    #[must_use]
+    pub const fn place(&self) -> &'static Location<'static> {
+        self.place
+    }
+
+    /// Its number among those that are registered, from 1 on.
+    fn register(&'static self) -> Result<u32, TermError> {
+        let index = self.index.load(Ordering::Acquire);
+        if index != UNKNOWN {
+            return Ok(index);
+        }
+        let mut registry = REGISTRY.lock();
+        let next = registry.len();
+        let known = registry.entry(self.name).or_insert(self);
+        // The same declaration may stand at two addresses, when a constant was used for it.
+        if !std::ptr::eq(*known, self) && known.place != self.place {
+            return Err(TermError::Twice { name: self.name, first: known.place, second: self.place });
+        }
+        let index = match known.index.load(Ordering::Acquire) {
+            UNKNOWN => u32::try_from(next).unwrap_or(u32::MAX - 1) + 1,
+            index => index,
+        };
+        known.index.store(index, Ordering::Release);
+        self.index.store(index, Ordering::Release);
+        Ok(index)
+    }
+}
+
+static REGISTRY: LazyLock<Mutex<BTreeMap<&'static str, &'static Functor>>> = LazyLock::new(Mutex::default);
+
+/// Registers functors when the program starts, so that two declarations of one name are found before any of them is used.
+///
+/// # Errors
+/// [`TermError::Twice`] with both places.
+pub fn declare(functors: &[&'static Functor]) -> Result<(), TermError> {
+    functors.iter().try_for_each(|functor| functor.register().map(|_| ()))
+}
+
+/// The names of the registered functors, by their number.
+pub(super) fn registered() -> Vec<(u32, &'static str)> {
+    REGISTRY.lock().iter().map(|(name, functor)| (functor.index.load(Ordering::Acquire), *name)).collect()
+}
+
+/// The name of one lock: a functor with arguments. Terms compare structurally: `f("a,b")` and `f("a", "b")` never meet.
+///
+/// Make it once and use it often: its hash is kept, and cloning shares the text.
+#[derive(Clone)]
+pub struct Term {
+    key: Key,
+    functor: Option<&'static Functor>,
+    hash: u64,
+}
+
+/// Hashes differ from process to process, so that nobody can choose keys that meet in one shard.
+static HASHES: LazyLock<foldhash::fast::RandomState> = LazyLock::new(foldhash::fast::RandomState::default);
+
+impl Term {
+    fn new(key: Key, functor: Option<&'static Functor>) -> Self {
+        let hash = HASHES.hash_one((key.canonical(), functor.is_some()));
+        Self { key, functor, hash }
+    }
+
+    /// The same term, asked for in a mode of its functor.
+    #[must_use]
+    pub fn mode(&self, mode: Mode) -> Ask<'_> {
+        Ask { term: self, mode }
+    }
+
+    /// The term as a key: the same one names leases, documents and streams.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Its functor; `None` for a term that was made from a key.
+    #[must_use]
+    pub fn functor(&self) -> Option<&'static Functor> {
+        self.functor
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(super) fn modes(&self) -> &'static Modes {
+        self.functor.map_or(&Modes::EXCLUSIVE, |functor| &functor.modes)
+    }
+
+    pub(super) fn rank(&self) -> Option<u32> {
+        self.functor.and_then(|functor| functor.rank)
+    }
+
+    pub(super) fn index(&self) -> u32 {
+        self.functor.map_or(NO_FUNCTOR, |functor| functor.index.load(Ordering::Relaxed))
+    }
+}
+
+/// A key that is known only at run time: exclusive, without a rank, and apart from every functor's terms.
+impl From<Key> for Term {
+    fn from(key: Key) -> Self {
+        Self::new(key, None)
+    }
+}
+
+impl PartialEq for Term {
+    fn eq(&self, other: &Self) -> bool {
+        let (mine, others) = (self.key.canonical(), other.key.canonical());
+        // Clones share their text.
+        self.hash == other.hash
+            && (std::ptr::eq(mine, others) || mine == others)
+            && self.functor.is_some() == other.functor.is_some()
+    }
+}
+
+impl Eq for Term {}
+
+impl Hash for Term {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.key, f)
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.key, f)
+    }
+}
+
+/// A term with the mode in which it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    pub(super) term: &'a Term,
+    pub(super) mode: Mode,
+}
+
+impl<'a> From<&'a Term> for Ask<'a> {
+    fn from(term: &'a Term) -> Self {
+        Self { term, mode: EXCLUSIVE }
+    }
+}

@@ -1,0 +1,143 @@
+//! Guards: as long as one lives, its term is held.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::entry::Woken;
+use super::error::LockError;
+use super::functor::Term;
+use super::modes::Mode;
+use super::table::{Hold, Table};
+use super::task::Task;
+use super::ticks;
+
+/// Holds a term until it is dropped. A panic drops it, too, and the next in line comes in.
+///
+/// It belongs to the task that asked: that task may not ask for the same term again. A guard that goes to another task
+/// should be told so with [`adopt`](Self::adopt) there, or with [`detach`](Self::detach) before it leaves: a move alone
+/// cannot be seen.
+#[must_use = "the lock is released as soon as its guard is dropped"]
+pub struct Guard<'l> {
+    table: &'l Arc<Table>,
+    hold: Hold,
+    mode: Mode,
+}
+
+/// Like [`Guard`], without borrowing the table: it can be kept in a struct or sent to a spawned task.
+#[must_use = "the lock is released as soon as its guard is dropped"]
+pub struct OwnedGuard {
+    table: Arc<Table>,
+    hold: Hold,
+    mode: Mode,
+}
+
+impl<'l> Guard<'l> {
+    pub(super) fn new(table: &'l Arc<Table>, hold: Hold, mode: Mode) -> Self {
+        Self { table, hold, mode }
+    }
+
+    /// The same hold as an owned guard, which belongs to nobody until a task [adopts](OwnedGuard::adopt) it.
+    pub fn into_owned(self) -> OwnedGuard {
+        self.detach();
+        let owned = OwnedGuard { table: self.table.clone(), hold: self.hold, mode: self.mode };
+        std::mem::forget(self);
+        owned
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.table.release(&self.hold);
+    }
+}
+
+impl Drop for OwnedGuard {
+    fn drop(&mut self) {
+        self.table.release(&self.hold);
+    }
+}
+
+/// What both guards can do.
+macro_rules! guard {
+    ($guard:ty) => {
+        impl $guard {
+            /// The mode in which it is held.
+            #[must_use]
+            pub fn mode(&self) -> Mode {
+                self.mode
+            }
+
+            /// What is held; `None` never, as long as the guard lives.
+            #[must_use]
+            pub fn term(&self) -> Option<Term> {
+                self.table.term(&self.hold)
+            }
+
+            /// Steps down to a mode that keeps fewer out, without letting go in between. Those who may come in do so at
+            /// once. There is no way up: two holders that both wanted it would wait for each other.
+            ///
+            /// # Errors
+            /// [`LockError::Mode`] when the mode keeps out somebody whom the present one does not. The hold stays as it was.
+            pub fn downgrade(&mut self, mode: Mode) -> Result<(), LockError> {
+                self.table.step_down(&self.hold, self.mode, mode)?;
+                self.mode = mode;
+                Ok(())
+            }
+
+            /// Makes it the calling task's.
+            pub fn adopt(&self) {
+                self.table.give(&self.hold, Task::current());
+            }
+
+            /// Makes it nobody's: no task is reported for asking again, and none for a deadlock with it.
+            pub fn detach(&self) {
+                self.table.give(&self.hold, None);
+            }
+        }
+
+        impl fmt::Debug for $guard {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct("Guard").field("term", &self.term()).field("mode", &self.mode).finish()
+            }
+        }
+    };
+}
+
+guard!(Guard<'_>);
+guard!(OwnedGuard);
+
+impl Table {
+    fn term(&self, hold: &Hold) -> Option<Term> {
+        self.shard(hold.hash).entry(hold.hash, hold.entry).map(|entry| entry.term.clone())
+    }
+
+    fn step_down(&self, hold: &Hold, from: Mode, to: Mode) -> Result<(), LockError> {
+        let (mut woken, now) = (Woken::default(), ticks::now());
+        let mut shard = self.shard(hold.hash);
+        let Some(entry) = shard.entry(hold.hash, hold.entry) else { return Ok(()) };
+        let modes = entry.term.modes();
+        if !modes.steps_down(from, to) {
+            let (term, from) = (entry.term.clone(), modes.name(from).unwrap_or("none"));
+            return Err(LockError::Mode { term, from, to: to.place(), names: modes.names() });
+        }
+        entry.step_down(hold.number, to, now, &mut woken);
+        drop(shard);
+        woken.wake();
+        Ok(())
+    }
+
+    fn give(&self, hold: &Hold, task: Option<Task>) {
+        let mut shard = self.shard(hold.hash);
+        let Some(entry) = shard.entry(hold.hash, hold.entry) else { return };
+        let before = entry.give(hold.number, task);
+        let ranked = entry.term.rank().and_then(|_| {
+            let place = entry.holder(hold.number)?.place;
+            Some((entry.term.clone(), place))
+        });
+        drop(shard);
+        if let Some((term, place)) = ranked {
+            before.into_iter().for_each(|task| self.order.forget(task, hold.number));
+            self.order.note(task, &term, hold.number, place);
+        }
+    }
+}

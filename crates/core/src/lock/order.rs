@@ -1,0 +1,62 @@
+//! Ranks: what each task holds of the functors that have one. Only those are kept here.
+
+use foldhash::HashMap;
+
+use super::entry::Number;
+use super::error::{LockError, Place};
+use super::functor::Term;
+use super::sync::Mutex;
+use super::table::Asker;
+use super::task::Task;
+
+/// What tasks hold of functors with a rank.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    held: Mutex<HashMap<Task, Vec<Ranked>>>,
+}
+
+#[derive(Debug)]
+struct Ranked {
+    number: Number,
+    term: Term,
+    rank: u32,
+    place: Place,
+}
+
+impl Order {
+    /// Whether the task may ask for this: its rank must be above all that it holds.
+    pub(super) fn check(&self, asker: &Asker<'_>) -> Result<(), LockError> {
+        let (Some(rank), Some(task)) = (asker.term.rank(), asker.task) else { return Ok(()) };
+        let held = self.held.lock();
+        let highest = held.get(&task).and_then(|held| held.iter().max_by_key(|ranked| ranked.rank));
+        match highest.filter(|highest| highest.rank >= rank && highest.term != *asker.term) {
+            None => Ok(()),
+            Some(highest) => Err(LockError::OutOfOrder {
+                term: asker.term.clone(),
+                rank,
+                task,
+                asked: asker.place,
+                above: highest.term.clone(),
+                above_rank: highest.rank,
+                held: highest.place,
+            }),
+        }
+    }
+
+    /// Keeps in mind that the task holds the term.
+    pub(super) fn note(&self, task: Option<Task>, term: &Term, number: Number, place: Place) {
+        let (Some(rank), Some(task)) = (term.rank(), task) else { return };
+        let ranked = Ranked { number, term: term.clone(), rank, place };
+        self.held.lock().entry(task).or_default().push(ranked);
+    }
+
+    /// The task does not hold it any more.
+    pub(super) fn forget(&self, task: Task, number: Number) {
+        let mut held = self.held.lock();
+        let Some(its) = held.get_mut(&task) else { return };
+        its.retain(|ranked| ranked.number != number);
+        if its.is_empty() {
+            held.remove(&task);
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The queue against a plain list, by random operations.

@@ -1,0 +1,150 @@
+//! Who holds what and who waits, for people and for the inspector.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::entry::Entry;
+use super::error::Place;
+use super::functor::{Term, registered};
+use super::stats::FunctorStats;
+use super::table::Table;
+use super::task::Task;
+use super::ticks::{self, Tick};
+
+/// Everything that is held at one time, term by term. Each shard was looked at by itself, so two terms may be an instant
+/// apart.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The terms, in order.
+    pub terms: Vec<HeldTerm>,
+}
+
+/// A term that is held.
+#[derive(Clone, Debug)]
+pub struct HeldTerm {
+    /// Which.
+    pub term: Term,
+    /// Who holds it, the longest first.
+    pub holders: Vec<Party>,
+    /// Who waits, in order.
+    pub waiters: Vec<Party>,
+}
+
+/// Somebody who holds or waits.
+#[derive(Clone, Debug)]
+pub struct Party {
+    /// The task; `None` when it is not known.
+    pub task: Option<Task>,
+    /// The name of the mode.
+    pub mode: &'static str,
+    /// Since when, to ten milliseconds.
+    pub age: Duration,
+    /// Where in the source it was asked for.
+    pub place: Place,
+    /// For those who wait: whose holds keep them out.
+    pub blocked_by: Vec<Task>,
+}
+
+/// A task that waits for another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// Who waits.
+    pub waiter: Task,
+    /// Whom for.
+    pub holder: Task,
+    /// What it is about.
+    pub term: Term,
+}
+
+impl Snapshot {
+    /// Who waits for whom.
+    pub fn edges(&self) -> impl Iterator<Item = Edge> {
+        self.terms.iter().flat_map(|held| {
+            held.waiters.iter().flat_map(|party| {
+                let edge = |holder: &Task| {
+                    Some(Edge { waiter: party.task?, holder: *holder, term: held.term.clone() })
+                };
+                party.blocked_by.iter().filter_map(edge)
+            })
+        })
+    }
+}
+
+impl Table {
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let now = ticks::look();
+        let mut terms: Vec<HeldTerm> = self
+            .shards()
+            .flat_map(|shard| shard.entries().map(|entry| held(entry, now)).collect::<Vec<_>>())
+            .collect();
+        terms.sort_by(|a, b| a.term.key().cmp(b.term.key()));
+        Snapshot { terms }
+    }
+
+    /// What was counted since the table was made, by functor.
+    pub(super) fn stats(&self) -> Vec<FunctorStats> {
+        let mut names = registered();
+        names.push((super::functor::NO_FUNCTOR, ""));
+        let named =
+            |(_, name): &(u32, &str)| FunctorStats { functor: (*name).to_owned(), ..Default::default() };
+        let mut stats: Vec<FunctorStats> = names.iter().map(named).collect();
+        for shard in self.shards() {
+            for ((index, _), stats) in names.iter().zip(&mut stats) {
+                if let Some(tally) = shard.tallies().get(*index as usize) {
+                    stats.add(tally);
+                }
+            }
+        }
+        stats.retain(|stats| stats.acquired + stats.refused > 0);
+        stats.sort_by(|a, b| a.functor.cmp(&b.functor));
+        stats
+    }
+}
+
+fn held(entry: &Entry, now: Tick) -> HeldTerm {
+    let mode = |mode| entry.term.modes().name(mode).unwrap_or("none");
+    let mut holders: Vec<Party> = entry
+        .holders()
+        .map(|holder| Party {
+            task: holder.task,
+            mode: mode(holder.mode),
+            age: now.since(holder.since),
+            place: holder.place,
+            blocked_by: Vec::new(),
+        })
+        .collect();
+    holders.sort_by_key(|party| std::cmp::Reverse(party.age));
+    let waiters = entry
+        .waiters()
+        .map(|waiter| Party {
+            task: waiter.task,
+            mode: mode(waiter.mode),
+            age: now.since(waiter.since),
+            place: waiter.place,
+            blocked_by: entry.blockers(waiter).into_iter().filter_map(|holder| holder.task).collect(),
+        })
+        .collect();
+    HeldTerm { term: entry.term.clone(), holders, waiters }
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.terms.is_empty() {
+            return writeln!(f, "nothing is locked");
+        }
+        for held in &self.terms {
+            writeln!(f, "{}", held.term)?;
+            held.holders.iter().try_for_each(|party| party.line(f, "held by"))?;
+            held.waiters.iter().try_for_each(|party| party.line(f, "awaited by"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Party {
+    fn line(&self, f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
+        let task = self.task.map_or_else(|| "somebody".to_owned(), |task| task.to_string());
+        let Self { mode, age, place, .. } = self;
+        writeln!(f, "  {what:<10} {task} ({mode}) for {} ms, at {place}", age.as_millis())
+    }
+}

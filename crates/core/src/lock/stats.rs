@@ -1,0 +1,119 @@
+//! How often each functor was locked, and how long was waited and held. Counted inside of the shards, which are locked
+//! anyway.
+
+use std::time::Duration;
+
+/// Histograms have this many steps, each twice the one before.
+const STEPS: usize = 24;
+
+/// What is counted for one functor in one shard.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    acquired: u64,
+    waited: u64,
+    refused: u64,
+    wait: Histogram,
+    hold: Histogram,
+}
+
+impl Tally {
+    pub(super) fn acquired(&mut self) {
+        self.acquired += 1;
+    }
+
+    pub(super) fn waited(&mut self, time: Duration) {
+        self.waited += 1;
+        self.acquired += 1;
+        self.wait.add(time);
+    }
+
+    pub(super) fn refused(&mut self) {
+        self.refused += 1;
+    }
+
+    pub(super) fn held(&mut self, time: Duration) {
+        self.hold.add(time);
+    }
+}
+
+/// How often one functor was locked, and how long was waited and held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FunctorStats {
+    /// The functor's name; empty for terms that were made from keys.
+    pub functor: String,
+    /// How often it was granted.
+    pub acquired: u64,
+    /// How often somebody waited before that.
+    pub waited: u64,
+    /// How often it was refused, for whatever reason.
+    pub refused: u64,
+    /// How long was waited, where anybody waited.
+    pub wait: Histogram,
+    /// How long it was held, to ten milliseconds.
+    pub hold: Histogram,
+}
+
+impl FunctorStats {
+    pub(super) fn add(&mut self, tally: &Tally) {
+        self.acquired += tally.acquired;
+        self.waited += tally.waited;
+        self.refused += tally.refused;
+        self.wait.merge(&tally.wait);
+        self.hold.merge(&tally.hold);
+    }
+}
+
+/// Times, counted by powers of two microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    counts: [u64; STEPS],
+    sum: Duration,
+    longest: Duration,
+}
+
+impl Histogram {
+    fn add(&mut self, time: Duration) {
+        if time.is_zero() {
+            self.counts.iter_mut().take(1).for_each(|count| *count += 1);
+            return;
+        }
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let step = ((u64::BITS - micros.leading_zeros()) as usize).min(STEPS - 1);
+        if let Some(count) = self.counts.get_mut(step) {
+            *count += 1;
+        }
+        self.sum = self.sum.saturating_add(time);
+        self.longest = self.longest.max(time);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (mine, others) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += others;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+        self.longest = self.longest.max(other.longest);
+    }
+
+    /// How many times were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// All of them together.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        self.sum
+    }
+
+    /// The longest.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// Each step with how many times were below it and not below the one before.
+    pub fn steps(&self) -> impl Iterator<Item = (Duration, u64)> {
+        self.counts.iter().enumerate().map(|(step, count)| (Duration::from_micros(1 << step), *count))
+    }
+}

@@ -1,0 +1,38 @@
+//! The mutex under the lock table: parking_lot's, or the one of a model checker. Nothing else in this module may
+//! synchronise, or the checkers would not see it.
+
+#[cfg(not(any(tidelock_loom, tidelock_shuttle)))]
+pub(super) use parking_lot::{Mutex, MutexGuard};
+
+#[cfg(any(tidelock_loom, tidelock_shuttle))]
+pub(super) use self::checked::{Mutex, MutexGuard};
+
+#[cfg(any(tidelock_loom, tidelock_shuttle))]
+mod checked {
+    #[cfg(tidelock_loom)]
+    use loom::sync as inner;
+    #[cfg(tidelock_shuttle)]
+    use shuttle::sync as inner;
+
+    pub(in super::super) use inner::MutexGuard;
+
+    /// A mutex that a checker sees, with the interface of parking_lot's.
+    #[derive(Debug)]
+    pub(in super::super) struct Mutex<T>(inner::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(in super::super) fn new(value: T) -> Self {
+            Self(inner::Mutex::new(value))
+        }
+
+        pub(in super::super) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+    }
+
+    impl<T: Default> Default for Mutex<T> {
+        fn default() -> Self {
+            Self::new(T::default())
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The table of terms that are held, in shards. A term that nobody holds leaves nothing behind, but for one in each shard
+//! that stays in its place until another one is left: most terms are taken again soon.
+
+use std::panic::Location;
+
+use hashbrown::HashTable;
+
+use super::entry::{Entry, Holder, Number, Woken};
+use super::functor::Term;
+use super::modes::Mode;
+use super::order::Order;
+use super::stats::Tally;
+use super::sync::{Mutex, MutexGuard};
+use super::task::Task;
+use super::ticks;
+use super::waits::Waits;
+
+/// How many shards there are: enough that tasks on different terms rarely meet.
+const SHARDS: u64 = 64;
+/// So many entries of a shard are looked for one by one; the rest is hashed.
+const FEW: usize = 8;
+
+/// What guards and waiters refer to.
+#[derive(Debug)]
+pub(super) struct Table {
+    shards: Vec<Padded>,
+    /// Stands in where a number of a shard makes no sense; never used.
+    spare: Padded,
+    pub(super) waits: Mutex<Waits>,
+    pub(super) order: Order,
+}
+
+/// A shard on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Padded(Mutex<Shard>);
+
+impl Default for Table {
+    fn default() -> Self {
+        let shards = (0..SHARDS).map(|_| Padded::default()).collect();
+        Self { shards, spare: Padded::default(), waits: Mutex::default(), order: Order::default() }
+    }
+}
+
+impl Table {
+    /// The shard of a term, locked. Nobody may lock a second one, or anything else but the clock, meanwhile.
+    pub(super) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        let at = usize::try_from(hash >> 32 & (SHARDS - 1)).unwrap_or(0);
+        self.shards.get(at).unwrap_or(&self.spare).0.lock()
+    }
+
+    pub(super) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        self.shards.iter().map(|shard| shard.0.lock())
+    }
+
+    /// Ends a hold.
+    pub(super) fn release(&self, hold: &Hold) {
+        let now = ticks::now();
+        let mut woken = Woken::default();
+        let mut shard = self.shard(hold.hash);
+        let ended = shard.change(hold.hash, hold.entry, |entry| {
+            let ended = entry.release(hold.number, now, &mut woken);
+            (entry.term.index(), entry.term.rank(), ended)
+        });
+        let mut ranked = None;
+        if let Some((index, rank, Some(holder))) = ended {
+            shard.tally(index, |tally| tally.held(now.since(holder.since)));
+            ranked = rank.and(holder.task);
+        }
+        drop(shard);
+        if let Some(task) = ranked {
+            self.order.forget(task, hold.number);
+        }
+        woken.wake();
+    }
+}
+
+/// Where a hold stands in the table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hold {
+    pub(super) hash: u64,
+    pub(super) entry: Number,
+    pub(super) number: Number,
+}
+
+/// Whoever asks, and for what.
+pub(super) struct Asker<'a> {
+    pub(super) term: &'a Term,
+    pub(super) mode: Mode,
+    pub(super) task: Option<Task>,
+    pub(super) place: &'static Location<'static>,
+}
+
+/// Some of the terms that are held.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    few: Vec<Entry>,
+    many: HashTable<Entry>,
+    /// The entry among the few that nobody is left in.
+    vacant: Option<Number>,
+    last: Number,
+    tallies: Vec<Tally>,
+}
+
+impl Shard {
+    pub(super) fn next(&mut self) -> Number {
+        self.last += 1;
+        self.last
+    }
+
+    /// The term's entry. Nobody may be left in it.
+    pub(super) fn find(&mut self, term: &Term) -> Option<&mut Entry> {
+        match self.few.iter().position(|entry| entry.term == *term) {
+            Some(at) => self.few.get_mut(at),
+            None if self.many.is_empty() => None,
+            None => self.many.find_mut(term.hash(), |entry| entry.term == *term),
+        }
+    }
+
+    /// The entry with this number.
+    pub(super) fn entry(&mut self, hash: u64, number: Number) -> Option<&mut Entry> {
+        match self.few.iter().position(|entry| entry.number == number) {
+            Some(at) => self.few.get_mut(at),
+            None => self.many.find_mut(hash, |entry| entry.number == number),
+        }
+    }
+
+    /// Makes an entry for a term that nobody holds.
+    pub(super) fn insert(&mut self, term: &Term, holder: Holder) -> Hold {
+        let (entry, number, hash) = (holder.number, holder.number, term.hash());
+        let new = Entry::new(term.clone(), entry, holder);
+        if self.few.len() < FEW {
+            self.few.push(new);
+        } else {
+            self.many.insert_unique(hash, new, |entry| entry.term.hash());
+        }
+        Hold { hash, entry, number }
+    }
+
+    /// Takes the entry that nobody was left in.
+    pub(super) fn taken(&mut self) {
+        self.vacant = None;
+    }
+
+    /// Changes an entry, and removes it if nobody is left. `None` when there is no such entry.
+    pub(super) fn change<R>(
+        &mut self,
+        hash: u64,
+        number: Number,
+        how: impl FnOnce(&mut Entry) -> R,
+    ) -> Option<R> {
+        if let Some(at) = self.few.iter().position(|entry| entry.number == number) {
+            let entry = self.few.get_mut(at)?;
+            let result = how(entry);
+            if entry.is_over() {
+                self.vacate(at, number);
+            }
+            return Some(result);
+        }
+        let mut found = self.many.find_entry(hash, |entry| entry.number == number).ok()?;
+        let result = how(found.get_mut());
+        if found.get().is_over() {
+            found.remove();
+            if self.many.is_empty() {
+                self.many = HashTable::new();
+            }
+        }
+        Some(result)
+    }
+
+    /// Nobody is left in one of the few. The one that was vacant before goes.
+    fn vacate(&mut self, at: usize, number: Number) {
+        match self.vacant.replace(number) {
+            None => {}
+            // The term that was vacant gives way; the last entry takes its place.
+            Some(before) => {
+                let gone = self.few.iter().position(|entry| entry.number == before).unwrap_or(at);
+                self.few.swap_remove(gone);
+            }
+        }
+    }
+
+    /// Counts something for a functor.
+    pub(super) fn tally(&mut self, index: u32, how: impl FnOnce(&mut Tally)) {
+        let at = index as usize;
+        if self.tallies.len() <= at {
+            self.tallies.resize_with(at + 1, Tally::default);
+        }
+        if let Some(tally) = self.tallies.get_mut(at) {
+            how(tally);
+        }
+    }
+
+    pub(super) fn tallies(&self) -> &[Tally] {
+        &self.tallies
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.few.iter().chain(&self.many).filter(|entry| !entry.is_over())
+    }
+}

@@ -1,0 +1,140 @@
+//! Who asks: tasks, not threads. A task of tokio has an id; the root of a runtime is known by its thread; on other
+//! executors a task is known by its waker.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher as _, Hash as _, Hasher};
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+/// Whether tasks are told apart at all. Without it nothing is reported as re-entrant, out of order or deadlocked.
+pub(super) const DETECTION: bool = cfg!(feature = "lock-detection");
+
+/// A task, as locks know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Task(NonZeroU64);
+
+/// The two highest bits say how the task is known.
+const KIND_SHIFT: u32 = 62;
+const TOKIO: u64 = 0;
+const THREAD: u64 = 1;
+const SCOPE: u64 = 2;
+const WAKER: u64 = 3;
+
+thread_local! {
+    /// The scope that is polled on this thread; 0 when none is.
+    static SCOPED: Cell<u64> = const { Cell::new(0) };
+    /// The number of this thread.
+    static THREAD_NUMBER: u64 = next_number();
+}
+
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Task {
+    fn of(kind: u64, number: u64) -> Option<Self> {
+        NonZeroU64::new((kind << KIND_SHIFT) | (number & ((1 << KIND_SHIFT) - 1))).map(Self)
+    }
+
+    /// The task that runs this code, where that can be told without a waker: in a [`scope`], in a task of tokio, or at
+    /// the root of a tokio runtime.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        if !DETECTION {
+            return None;
+        }
+        let scoped = SCOPED.get();
+        if scoped != 0 {
+            return Self::of(SCOPE, scoped);
+        }
+        if let Some(id) = tokio::task::try_id() {
+            return Self::of(TOKIO, number_of(id));
+        }
+        tokio::runtime::Handle::try_current().ok().and_then(|_| Self::of(THREAD, THREAD_NUMBER.with(|n| *n)))
+    }
+
+    /// The task that is polled with this context.
+    pub(super) fn polled(context: &Context<'_>) -> Option<Self> {
+        if !DETECTION {
+            return None;
+        }
+        Self::current().or_else(|| {
+            let (data, table) = (context.waker().data(), std::ptr::from_ref(context.waker().vtable()));
+            let number = foldhash::fast::FixedState::default().hash_one((data as usize, table as usize));
+            Self::of(WAKER, number | 1)
+        })
+    }
+}
+
+/// The number inside of tokio's id, which shows it only to a hasher.
+fn number_of(id: tokio::task::Id) -> u64 {
+    struct Number(u64);
+    impl Hasher for Number {
+        fn finish(&self) -> u64 {
+            self.0
+        }
+        fn write(&mut self, bytes: &[u8]) {
+            self.0 = bytes.iter().fold(self.0, |sum, byte| (sum << 8) | u64::from(*byte));
+        }
+        fn write_u64(&mut self, number: u64) {
+            self.0 = number;
+        }
+    }
+    let mut number = Number(0);
+    id.hash(&mut number);
+    number.finish()
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.0.get() & ((1 << KIND_SHIFT) - 1);
+        match self.0.get() >> KIND_SHIFT {
+            TOKIO => write!(f, "task {number}"),
+            THREAD => write!(f, "the root task of thread {number}"),
+            SCOPE => write!(f, "scope {number}"),
+            _ => write!(f, "the task with waker {number:x}"),
+        }
+    }
+}
+
+/// A future that counts as a task of its own: see [`scope`].
+#[must_use = "futures do nothing unless polled"]
+pub struct Scope<F> {
+    future: Pin<Box<F>>,
+    number: u64,
+}
+
+impl<F> fmt::Debug for Scope<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// Makes a future count as a task of its own. Branches of one task that run side by side (`join!`, `select!`,
+/// `FuturesUnordered`) hold locks independently of each other; without a scope, they count as one task that asks twice.
+pub fn scope<F: Future>(future: F) -> Scope<F> {
+    Scope { future: Box::pin(future), number: next_number() }
+}
+
+/// Puts back what was there, when the poll ends or panics.
+struct Outer(u64);
+
+impl Drop for Outer {
+    fn drop(&mut self) {
+        SCOPED.set(self.0);
+    }
+}
+
+impl<F: Future> Future for Scope<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let _outer = Outer(SCOPED.replace(self.number));
+        self.future.as_mut().poll(context)
+    }
+}

@@ -1,0 +1,56 @@
+//! A lock for each cart: one task at a time, in the order of arrival, and an error where others would hang.
+//!
+//! `cargo run --example 01_lock`
+
+use std::time::{Duration, Instant};
+
+use tidelock::lock::{Functor, LockError, Locks};
+
+/// Declared once in the process; a second functor with this name is reported with both places.
+static CART: Functor = Functor::new("cart");
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let locks = Locks::new();
+    let cart = CART.term(["user-17"])?;
+
+    // Ten tasks read, wait and write. Without the lock nine of the updates would be lost.
+    let total = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let mut tasks = Vec::new();
+    for _ in 0..10 {
+        let (locks, cart, total) = (locks.clone(), cart.clone(), total.clone());
+        tasks.push(tokio::spawn(async move {
+            let _guard = locks.lock(&cart).await?;
+            let seen = total.load(std::sync::atomic::Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            total.store(seen + 1, std::sync::atomic::Ordering::Relaxed);
+            Ok::<_, LockError>(())
+        }));
+    }
+    for task in tasks {
+        task.await??;
+    }
+    println!("ten updates, {} counted", total.load(std::sync::atomic::Ordering::Relaxed));
+
+    // Whoever asks again for what it holds hears of it at once, with both places.
+    let guard = locks.lock(&cart).await?;
+    match locks.lock(&cart).await {
+        Err(error @ LockError::Reentrant { .. }) => println!("{error}"),
+        other => println!("unexpected: {other:?}"),
+    }
+
+    // Another task waits until its time is up, and is never granted the lock later.
+    let impatient = {
+        let (locks, cart) = (locks.clone(), cart.clone());
+        tokio::spawn(async move {
+            let deadline = Instant::now() + Duration::from_millis(20);
+            locks.lock_before(&cart, deadline).await.err().map(|error| error.to_string())
+        })
+    };
+    println!("{}", impatient.await?.unwrap_or_default());
+
+    // Who holds what, since when and from where; who waits.
+    print!("{}", locks.snapshot());
+    drop(guard);
+    Ok(())
+}
