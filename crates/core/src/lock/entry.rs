@@ -11,7 +11,7 @@ use super::queue::{Queue, Seat};
 use super::task::Task;
 use super::ticks::Tick;
 
-/// The number of a wait and of the hold that follows from it. Never used twice.
+/// The number of a wait and of the hold that follows from it. Never used twice in a shard.
 pub(super) type Number = u64;
 
 /// Somebody who holds the term.

@@ -136,7 +136,7 @@ impl Table {
         });
         drop(shard);
         if let Some((term, place)) = ranked {
-            before.into_iter().for_each(|task| self.order.forget(task, hold.number));
+            before.into_iter().for_each(|task| self.order.forget(task, hold));
             self.order.note(task, &term, hold.number, place);
         }
     }

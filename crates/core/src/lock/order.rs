@@ -6,7 +6,7 @@ use super::entry::Number;
 use super::error::{LockError, Place};
 use super::functor::Term;
 use super::sync::Mutex;
-use super::table::Asker;
+use super::table::{Asker, Hold};
 use super::task::Task;
 
 /// What tasks hold of functors with a rank.
@@ -17,6 +17,7 @@ pub(super) struct Order {
 
 #[derive(Debug)]
 struct Ranked {
+    /// Unique only together with the term.
     number: Number,
     term: Term,
     rank: u32,
@@ -51,10 +52,10 @@ impl Order {
     }
 
     /// The task does not hold it any more.
-    pub(super) fn forget(&self, task: Task, number: Number) {
+    pub(super) fn forget(&self, task: Task, hold: &Hold) {
         let mut held = self.held.lock();
         let Some(its) = held.get_mut(&task) else { return };
-        its.retain(|ranked| ranked.number != number);
+        its.retain(|ranked| (ranked.term.hash(), ranked.number) != (hold.hash, hold.number));
         if its.is_empty() {
             held.remove(&task);
         }

@@ -69,7 +69,7 @@ impl Table {
         }
         drop(shard);
         if let Some(task) = ranked {
-            self.order.forget(task, hold.number);
+            self.order.forget(task, hold);
         }
         woken.wake();
     }

@@ -6,6 +6,7 @@
 //! twice, so all of them were there at once.
 
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 
 use foldhash::{HashMap, HashMapExt as _};
 
@@ -55,11 +56,6 @@ impl Waits {
         let others = self.others.iter().filter(move |(other, _)| *other == task).map(|(_, wait)| *wait);
         self.first.get(&task).copied().into_iter().chain(others)
     }
-
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.first.is_empty() && self.others.is_empty()
-    }
 }
 
 /// One step of the search: who waits, where, and the hold that keeps it out.
@@ -97,8 +93,8 @@ impl Table {
                 if holder == start {
                     return Some(way_back(&came_from, start, step));
                 }
-                if !came_from.contains_key(&holder) {
-                    came_from.insert(holder, step);
+                if let Entry::Vacant(unseen) = came_from.entry(holder) {
+                    unseen.insert(step);
                     ahead.extend(waits.of(holder).map(|wait| (holder, wait)));
                 }
             }
