@@ -141,7 +141,7 @@ impl Locks {
         let Ask { term, mode } = ask.into();
         let asker = Asker { term, mode, task: Task::current(), place: Location::caller() };
         let hold = self.table.try_lock(&asker)?;
-        Ok(Guard::new(&self.table, hold, mode))
+        Ok(Guard::new(&self.table, hold, mode, None))
     }
 
     /// Takes the lock and gives a guard that borrows nothing. It belongs to the task that asks, like any other.
@@ -196,7 +196,7 @@ impl Locks {
                 self.0.unpark();
             }
         }
-        let mut lock = pin!(self.lock(ask));
+        let mut lock = pin!(self.lock(ask).by(Task::blocking()));
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);
         loop {

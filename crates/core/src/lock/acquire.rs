@@ -152,6 +152,8 @@ pub struct Lock<'l, 't> {
     ask: Ask<'t>,
     place: Place,
     deadline: Option<Instant>,
+    /// Who asks, where that is known before the first poll.
+    task: Option<Task>,
     state: State,
 }
 
@@ -164,19 +166,31 @@ enum State {
 
 impl<'l, 't> Lock<'l, 't> {
     pub(super) fn new(table: &'l Arc<Table>, ask: Ask<'t>, place: Place, deadline: Option<Instant>) -> Self {
-        Self { table, ask, place, deadline, state: State::New }
+        Self { table, ask, place, deadline, task: None, state: State::New }
     }
 
-    fn granted(&mut self, hold: Hold) -> Poll<Result<Guard<'l>, LockError>> {
+    /// The same, asked for by a task that is known.
+    pub(super) fn by(mut self, task: Option<Task>) -> Self {
+        self.task = task;
+        self
+    }
+
+    fn granted(
+        &mut self,
+        hold: Hold,
+        task: Option<Task>,
+        context: &Context<'_>,
+    ) -> Poll<Result<Guard<'l>, LockError>> {
         self.state = State::Done;
-        Poll::Ready(Ok(Guard::new(self.table, hold, self.ask.mode)))
+        let keep = task.filter(|task| task.needs_waker()).map(|_| context.waker().clone());
+        Poll::Ready(Ok(Guard::new(self.table, hold, self.ask.mode, keep)))
     }
 
     fn begin(&mut self, context: &Context<'_>) -> Poll<Result<Guard<'l>, LockError>> {
-        let task = Task::polled(context);
+        let task = self.task.or_else(|| Task::polled(context));
         let asker = Asker { term: self.ask.term, mode: self.ask.mode, task, place: self.place };
         match self.table.attempt(&asker, Some(context.waker())) {
-            Ok(Attempt::Granted(hold)) => self.granted(hold),
+            Ok(Attempt::Granted(hold)) => self.granted(hold, task, context),
             Ok(Attempt::Queued(wait)) => self.queued(wait, task, context),
             Err(error) => {
                 self.state = State::Done;
@@ -223,7 +237,7 @@ impl<'l, 't> Lock<'l, 't> {
         let term: &Term = self.ask.term;
         tracing::trace!(target: "tidelock::lock", %term, waited = ?since.elapsed(), "locked after waiting");
         self.table.order.note(task, term, number, self.place);
-        self.granted(Hold { hash, entry, number })
+        self.granted(Hold { hash, entry, number }, task, context)
     }
 
     /// The time is up: it is not granted any more.

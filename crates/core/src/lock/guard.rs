@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
 
 use super::entry::Woken;
 use super::error::LockError;
@@ -21,6 +22,8 @@ pub struct Guard<'l> {
     table: &'l Arc<Table>,
     hold: Hold,
     mode: Mode,
+    /// Kept where the task is known by it.
+    waker_of_its_task: Option<Waker>,
 }
 
 /// Like [`Guard`], without borrowing the table: it can be kept in a struct or sent to a spawned task.
@@ -32,14 +35,15 @@ pub struct OwnedGuard {
 }
 
 impl<'l> Guard<'l> {
-    pub(super) fn new(table: &'l Arc<Table>, hold: Hold, mode: Mode) -> Self {
-        Self { table, hold, mode }
+    pub(super) fn new(table: &'l Arc<Table>, hold: Hold, mode: Mode, waker: Option<Waker>) -> Self {
+        Self { table, hold, mode, waker_of_its_task: waker }
     }
 
     /// The same hold as an owned guard, which belongs to nobody until a task [adopts](OwnedGuard::adopt) it.
-    pub fn into_owned(self) -> OwnedGuard {
+    pub fn into_owned(mut self) -> OwnedGuard {
         self.detach();
         let owned = OwnedGuard { table: self.table.clone(), hold: self.hold, mode: self.mode };
+        self.waker_of_its_task = None;
         std::mem::forget(self);
         owned
     }

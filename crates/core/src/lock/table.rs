@@ -16,7 +16,7 @@ use super::ticks;
 use super::waits::Waits;
 
 /// How many shards there are: enough that tasks on different terms rarely meet.
-const SHARDS: u64 = 64;
+const SHARDS: u64 = if cfg!(any(tidelock_loom, tidelock_shuttle)) { 2 } else { 64 };
 /// So many entries of a shard are looked for one by one; the rest is hashed.
 const FEW: usize = 8;
 

@@ -55,7 +55,21 @@ impl Task {
         if let Some(id) = tokio::task::try_id() {
             return Self::of(TOKIO, number_of(id));
         }
-        tokio::runtime::Handle::try_current().ok().and_then(|_| Self::of(THREAD, THREAD_NUMBER.with(|n| *n)))
+        tokio::runtime::Handle::try_current().ok().and_then(|_| Self::thread())
+    }
+
+    /// The task that runs this code, on a thread that runs nothing else meanwhile.
+    pub(super) fn blocking() -> Option<Self> {
+        if DETECTION { Self::current().or_else(Self::thread) } else { None }
+    }
+
+    fn thread() -> Option<Self> {
+        Self::of(THREAD, THREAD_NUMBER.with(|number| *number))
+    }
+
+    /// Whether it is known by its waker, whose place in memory may be another task's once it is gone.
+    pub(super) fn needs_waker(self) -> bool {
+        self.0.get() >> KIND_SHIFT == WAKER
     }
 
     /// The task that is polled with this context.

@@ -28,7 +28,7 @@ fn a_snapshot_shows_holders_and_waiters_with_their_places() {
     assert_eq!(edges.len(), 2, "the observer waits for both pulls");
     assert!(edges.iter().all(|edge| Some(edge.waiter) == seen.waiters[0].task && edge.term == g));
     let text = snapshot.to_string();
-    assert!(text.contains("awaited by scope ") && text.contains("(observe) for 0 ms"), "{text}");
+    assert!(text.contains("awaited by scope ") && text.contains("(observe) for "), "{text}");
     drop((pulls, observer, held));
     assert_free(&locks);
 }
