@@ -5,9 +5,11 @@
 //! [`Store::claim`](store::Store::claim) is the only contended pick-up.
 //!
 //! Modules stand in layers, and each uses only those before it:
-//! [`id`], [`key`], [`payload`], [`clock`], [`error`] → [`model`] (pure decisions) → [`store`] (the contract).
+//! [`id`], [`key`], [`payload`], [`clock`], [`error`] → [`lock`] (exclusion inside one process) → [`model`] (pure
+//! decisions) → [`store`] (the contract) → [`authority`] and the other engines.
 //! There is no driver and no HTTP in this crate.
 
+pub mod authority;
 pub mod clock;
 pub mod error;
 pub mod id;

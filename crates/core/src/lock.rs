@@ -73,6 +73,7 @@ pub use modes::{EXCLUSIVE, MOST_MODES, Mode, Modes, READ, WRITE};
 pub use snapshot::{Edge, HeldTerm, Party, Snapshot};
 pub use stats::{FunctorStats, Histogram};
 pub use task::{Scope, Task, scope};
+pub(crate) use ticks::sleep_until;
 
 use table::{Asker, Table};
 

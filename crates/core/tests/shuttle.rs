@@ -4,7 +4,13 @@
 //! `TIDELOCK_SCHEDULES` says how many schedules each test tries.
 
 #![cfg(tidelock_shuttle)]
-#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
 
 use std::future::Future;
 use std::pin::Pin;
@@ -174,7 +180,8 @@ fn in_one_order_there_is_no_alarm() {
             .map(|i| {
                 let (locks, x, y) = (locks.clone(), x.clone(), y.clone());
                 spawn(async move {
-                    let first = locks.lock(x.mode(if i % 2 == 0 { ALONE } else { SHARED })).await.expect("in order");
+                    let first =
+                        locks.lock(x.mode(if i % 2 == 0 { ALONE } else { SHARED })).await.expect("in order");
                     let _second = locks.lock(&y).await.expect("in order");
                     drop(first);
                     yield_now().await;

@@ -6,8 +6,13 @@ use super::tree::Tree;
 
 /// Modules of the core crate, each with the modules that it must not know.
 const FORBIDDEN: &[(&[&str], &[&str])] = &[
-    (&["id", "key", "payload", "clock", "error"], &["crate::model", "crate::store"]),
-    (&["model"], &["crate::store"]),
+    (
+        &["id", "key", "payload", "clock", "error"],
+        &["crate::lock", "crate::model", "crate::store", "crate::authority"],
+    ),
+    (&["lock"], &["crate::model", "crate::store", "crate::authority", "serde"]),
+    (&["model"], &["crate::lock", "crate::store", "crate::authority"]),
+    (&["store"], &["crate::authority"]),
 ];
 
 /// The foundations know nothing of decisions, and decisions know nothing of stores.

@@ -86,24 +86,32 @@ impl Table {
         }
     }
 
-    /// Ends a wait: leaves the queue, or passes on what was granted in the meantime. Says who was in the way.
-    fn cancel(&self, wait: Wait) -> Option<Busy> {
+    /// Ends a wait: leaves the queue, or passes on what was granted in the meantime.
+    fn cancel(&self, wait: Wait) {
         let (mut woken, now) = (Woken::default(), ticks::now());
         let mut shard = self.shard(wait.hash);
         let left = shard.change(wait.hash, wait.entry, |entry| {
-            let state = entry.busy();
-            let left = entry.leave(wait.seat, wait.number, now, &mut woken);
-            if left.is_none() {
+            let waiter = entry.leave(wait.seat, wait.number, now, &mut woken);
+            if waiter.is_none() {
                 entry.release(wait.number, now, &mut woken);
             }
-            (entry.term.index(), state)
+            (entry.term.index(), waiter)
         });
         if let Some((index, _)) = left {
             shard.tally(index, |tally| tally.refused());
         }
         drop(shard);
         woken.wake();
-        left.map(|(_, state)| state)
+    }
+
+    /// Who keeps a waiter out.
+    fn in_the_way(&self, wait: Wait) -> Busy {
+        let mut shard = self.shard(wait.hash);
+        let entry = shard.entry(wait.hash, wait.entry);
+        entry.map_or(Busy { held: None, holders: 0, waiting: 0 }, |entry| {
+            let in_front = entry.waiters().take_while(|waiter| waiter.number != wait.number).count();
+            Busy { waiting: in_front, ..entry.busy() }
+        })
     }
 
     /// Whether a waiter was let in. If not, its waker is brought up to date.
@@ -221,11 +229,8 @@ impl<'l, 't> Lock<'l, 't> {
     fn look_again(&mut self, context: &Context<'_>) -> Poll<Result<Guard<'l>, LockError>> {
         let State::Waiting { wait, task, since, alarm } = &self.state else { return Poll::Pending };
         let (wait, task, since) = (*wait, *task, *since);
-        if alarm.as_ref().is_some_and(Alarm::has_rung) {
-            return Poll::Ready(Err(self.give_up()));
-        }
-        if let Some(alarm) = alarm {
-            alarm.change(context.waker());
+        if alarm.as_ref().is_some_and(|alarm| alarm.has_rung() || !alarm.change(context.waker())) {
+            return Poll::Ready(Err(self.give_up(wait)));
         }
         if !self.table.is_granted(wait, context.waker(), || since.elapsed()) {
             return Poll::Pending;
@@ -241,20 +246,19 @@ impl<'l, 't> Lock<'l, 't> {
     }
 
     /// The time is up: it is not granted any more.
-    fn give_up(&mut self) -> LockError {
-        let state = self.leave().unwrap_or(Busy { held: None, holders: 0, waiting: 0 });
+    fn give_up(&mut self, wait: Wait) -> LockError {
+        let state = self.table.in_the_way(wait);
+        self.leave();
         LockError::TimedOut { term: self.ask.term.clone(), asked: self.place, state }
     }
 
     #[cold]
-    fn leave(&mut self) -> Option<Busy> {
-        let State::Waiting { wait, task, .. } = std::mem::replace(&mut self.state, State::Done) else {
-            return None;
-        };
+    fn leave(&mut self) {
+        let State::Waiting { wait, task, .. } = std::mem::replace(&mut self.state, State::Done) else { return };
         if let Some(task) = task {
             self.table.forget_wait(task, wait);
         }
-        self.table.cancel(wait)
+        self.table.cancel(wait);
     }
 }
 

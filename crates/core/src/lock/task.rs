@@ -67,6 +67,12 @@ impl Task {
         Self::of(THREAD, THREAD_NUMBER.with(|number| *number))
     }
 
+    /// A task of tokio, for tests of messages.
+    #[cfg(test)]
+    pub(crate) fn numbered(number: u64) -> Self {
+        Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
+    }
+
     /// Whether it is known by its waker, whose place in memory may be another task's once it is gone.
     pub(super) fn needs_waker(self) -> bool {
         self.0.get() >> KIND_SHIFT == WAKER

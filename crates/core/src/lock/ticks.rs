@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -68,16 +68,21 @@ impl Alarm {
         Self { number, at }
     }
 
-    /// The instant.
+    /// Whether the instant has come.
     pub(super) fn has_rung(&self) -> bool {
         Instant::now() >= self.at
     }
 
-    /// Wakes somebody else instead.
-    pub(super) fn change(&self, waker: &Waker) {
-        if let Some(known) = CLOCKWORK.state.lock().wakers.get_mut(&self.number) {
-            known.clone_from(waker);
+    /// Wakes somebody else instead. `false` when it has rung already.
+    pub(super) fn change(&self, waker: &Waker) -> bool {
+        let mut state = CLOCKWORK.state.lock();
+        let Some(known) = state.wakers.get_mut(&self.number) else { return false };
+        if !known.will_wake(waker) {
+            let before = std::mem::replace(known, waker.clone());
+            drop(state);
+            drop(before);
         }
+        true
     }
 }
 
@@ -91,6 +96,23 @@ impl Drop for Alarm {
             alarms.retain(|Reverse((_, number))| wakers.contains_key(number));
         }
     }
+}
+
+/// Waits until an instant, on any executor.
+pub(crate) async fn sleep_until(at: Instant) {
+    let mut alarm: Option<Alarm> = None;
+    std::future::poll_fn(|context| {
+        if Instant::now() >= at {
+            return Poll::Ready(());
+        }
+        match &alarm {
+            Some(alarm) if !alarm.change(context.waker()) => return Poll::Ready(()),
+            Some(_) => {}
+            None => alarm = Some(Alarm::set(at, context.waker().clone())),
+        }
+        Poll::Pending
+    })
+    .await;
 }
 
 #[derive(Debug)]
