@@ -1,6 +1,6 @@
 //! A lock for each cart: one task at a time, in the order of arrival, and an error where others would hang.
 //!
-//! `cargo run --example 01_lock`
+//! `cargo run -p tidelock-examples --example 01_lock`
 
 use std::time::{Duration, Instant};
 

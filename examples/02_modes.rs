@@ -1,6 +1,6 @@
 //! One lock with three modes, as data: pulls run together, observers run together, and nobody overtakes.
 //!
-//! `cargo run --example 02_modes`
+//! `cargo run -p tidelock-examples --example 02_modes`
 
 use tidelock::lock::{Functor, LockError, Locks, Mode, Modes};
 

@@ -1,7 +1,7 @@
 //! Two processes change one file in one git repository, again and again, and nothing is lost: each fetches a fresh copy,
 //! changes it, and pushes; whoever was slower is rejected and begins again.
 //!
-//! `cargo run --example authority_git`
+//! `cargo run -p tidelock-examples --example authority_git`
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -22,6 +22,10 @@ async fn main() -> Result<(), Fault> {
     // As a child: add lines to the file, each by an update of its own.
     if let [_, remote, name] = std::env::args().collect::<Vec<_>>().as_slice() {
         return add_lines(Path::new(remote), name).await;
+    }
+    if Command::new("git").arg("--version").stdout(Stdio::null()).status().await.is_err() {
+        println!("git is not installed: there is nothing to show");
+        return Ok(());
     }
     let home = tempfile::tempdir()?;
     let remote = home.path().join("remote.git");

@@ -4,6 +4,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to people")]
 
+mod checked;
 mod ci;
 mod docs;
 mod postgres;
@@ -22,7 +23,7 @@ The project's own commands.
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  test [-- ARGS]      Run every test and every documentation example; ARGS go to `cargo test`
+  test [-- ARGS]      Run every test, documentation example, model checker and example; ARGS go to `cargo test`
   ci                  What must pass before a change goes in: fmt, clippy, tidy, test, docs
   tidy                Check the rules of the house that the compiler does not know
   docs                Build the API documentation and the book; warnings are errors

@@ -3,6 +3,7 @@
 //! - Ignored tests with `soak` in their names run for `TIDELOCK_SOAK_MINUTES`.
 //! - Tests that kill processes (`killed` in their names) do so `TIDELOCK_ROUNDS` times, from `TIDELOCK_SEED` on.
 //! - The differential runner plays `TIDELOCK_SEQUENCES` sequences from `TIDELOCK_SEED` on.
+//! - shuttle tries `TIDELOCK_SCHEDULES` schedules of the locks.
 //!
 //! A failure prints its seed, and the command that replays it.
 
@@ -11,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail};
 
 use crate::postgres::Database;
-use crate::run;
+use crate::{checked, run};
 
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,6 +52,9 @@ const SEQUENCES: u64 = 2_000;
 /// How many processes are killed for each minute that was asked for.
 const KILLS_PER_MINUTE: u64 = 100;
 
+/// How many schedules shuttle tries in each test, for each minute that was asked for.
+const SCHEDULES_PER_MINUTE: u64 = 500_000;
+
 /// Runs the soak tests, the kills, and then the differential runner, with fresh seeds.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let database = Database::ready()?;
@@ -69,6 +73,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             seeded(&database, "differential", seed, ("TIDELOCK_SEQUENCES", SEQUENCES))
         })?;
     }
+    let schedules = minutes.saturating_mul(SCHEDULES_PER_MINUTE);
+    run::step(&format!("{schedules} schedules of each test of the locks"), || {
+        if checked::run(Some(schedules), |line| println!("{line}"))? {
+            return Ok(());
+        }
+        bail!("a model checker found a fault; it printed the schedule that shows it")
+    })?;
     println!("soak: nothing failed");
     Ok(())
 }

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 
 use self::summary::Summary;
 use crate::postgres::Database;
-use crate::run;
+use crate::{checked, run};
 
 /// Runs all tests. `cargo_args` are handed to `cargo test`; naming a package narrows it to that package.
 pub(crate) fn run(cargo_args: &[String]) -> Result<()> {
@@ -24,8 +24,15 @@ pub(crate) fn run(cargo_args: &[String]) -> Result<()> {
             summary.read(line);
         })?;
     }
+    if is_whole(cargo_args) || packages(cargo_args).contains(&"tidelock-core") {
+        passed &= checked::run(None, |line| {
+            println!("{line}");
+            summary.read(line);
+        })?;
+    }
     if passed && is_whole(cargo_args) {
         count_cases(cargo_args, database.as_ref(), &mut summary)?;
+        run::step("examples", examples)?;
     }
     println!();
     if let Some(cases) = summary.conformance() {
@@ -34,6 +41,23 @@ pub(crate) fn run(cargo_args: &[String]) -> Result<()> {
     println!("{summary}");
     if !passed || summary.failed > 0 {
         bail!("some tests failed or did not build");
+    }
+    Ok(())
+}
+
+/// Runs every example as a newcomer would.
+fn examples() -> Result<()> {
+    let mut names: Vec<String> = Vec::new();
+    for file in std::fs::read_dir(run::root().join("examples"))? {
+        let path = file?.path();
+        let is_example = path.extension().is_some_and(|extension| extension == "rs");
+        names.extend(path.file_stem().filter(|_| is_example).map(|name| name.to_string_lossy().into_owned()));
+    }
+    names.sort();
+    for name in names {
+        let args = ["run", "--quiet", "--locked", "-p", "tidelock-examples", "--example", &name];
+        run::capture(&mut run::cargo(&args))?;
+        println!("example {name}: ok");
     }
     Ok(())
 }

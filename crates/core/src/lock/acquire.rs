@@ -254,7 +254,9 @@ impl<'l, 't> Lock<'l, 't> {
 
     #[cold]
     fn leave(&mut self) {
-        let State::Waiting { wait, task, .. } = std::mem::replace(&mut self.state, State::Done) else { return };
+        let State::Waiting { wait, task, .. } = std::mem::replace(&mut self.state, State::Done) else {
+            return;
+        };
         if let Some(task) = task {
             self.table.forget_wait(task, wait);
         }

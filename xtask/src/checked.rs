@@ -1,0 +1,29 @@
+//! The tests that a model checker runs: programs of their own, built with a flag that puts the checker's mutex into the lock
+//! table, in a directory of their own so that nothing else is built twice.
+
+use anyhow::Result;
+
+use crate::run;
+
+/// The checkers: the flag, the test program, and what it does.
+const CHECKERS: [(&str, &str, &str); 2] = [
+    ("tidelock_loom", "loom", "every interleaving of a few threads"),
+    ("tidelock_shuttle", "shuttle", "random schedules of many tasks"),
+];
+
+/// Runs the checkers. `schedules` is how many each test of shuttle tries; `None` leaves it to the tests. Every line of their
+/// output goes to `line`. Says whether all of them passed.
+pub(crate) fn run(schedules: Option<u64>, mut line: impl FnMut(&str)) -> Result<bool> {
+    let mut passed = true;
+    for (flag, test, what) in CHECKERS {
+        println!("==> {test}: {what}");
+        let args = ["test", "--locked", "--profile", "checked", "--target-dir", "target/checked"];
+        let mut command = run::cargo(&args);
+        command.args(["-p", "tidelock-core", "--test", test]).env("RUSTFLAGS", format!("--cfg {flag}"));
+        if let Some(schedules) = schedules {
+            command.env("TIDELOCK_SCHEDULES", schedules.to_string());
+        }
+        passed &= run::stream(&mut command, &mut line)?;
+    }
+    Ok(passed)
+}
