@@ -18,3 +18,4 @@ pub mod lock;
 pub mod model;
 pub mod payload;
 pub mod store;
+pub mod telemetry;

@@ -76,6 +76,9 @@ pub use task::{Scope, Task, scope};
 pub(crate) use ticks::sleep_until;
 
 use table::{Asker, Table};
+use tracing::Instrument as _;
+
+use crate::telemetry;
 
 /// Whether re-entrancy, order and deadlocks are detected in this build.
 pub const DETECTION: bool = task::DETECTION;
@@ -178,10 +181,13 @@ impl Locks {
         ask: impl Into<Ask<'t>>,
         future: F,
     ) -> impl Future<Output = Result<F::Output, LockError>> {
+        let (ask, place) = (ask.into(), Location::caller());
         let lock = self.lock(ask);
         async move {
             let _guard = lock.await?;
-            Ok(future.await)
+            let term = ask.term;
+            let span = tracing::debug_span!(target: telemetry::LOCK, telemetry::LOCK_HOLD, %term, %place);
+            Ok(future.instrument(span).await)
         }
     }
 

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use super::entry::{Holder, Waiter, Woken};
 use super::error::{Busy, LockError, Place};
-use super::functor::{Ask, Term};
+use super::functor::Ask;
 use super::guard::Guard;
 use super::table::{Asker, Hold, Table};
 use super::task::Task;
 use super::ticks::{self, Alarm};
 use super::waits::Wait;
+use crate::telemetry;
 
 /// How an attempt ended.
 enum Attempt {
@@ -168,7 +169,14 @@ pub struct Lock<'l, 't> {
 #[derive(Debug)]
 enum State {
     New,
-    Waiting { wait: Wait, task: Option<Task>, since: Instant, alarm: Option<Alarm> },
+    Waiting {
+        wait: Wait,
+        task: Option<Task>,
+        since: Instant,
+        alarm: Option<Alarm>,
+        /// Ends with the wait.
+        _span: tracing::Span,
+    },
     Done,
 }
 
@@ -218,16 +226,18 @@ impl<'l, 't> Lock<'l, 't> {
         if let Some(cycle) = task.and_then(|task| self.table.note_wait(task, wait)) {
             self.table.cancel(wait);
             self.state = State::Done;
-            tracing::warn!(target: "tidelock::lock", %cycle, "deadlock");
+            tracing::warn!(target: telemetry::LOCK, %cycle, "deadlock");
             return Poll::Ready(Err(LockError::Deadlock { cycle }));
         }
         let alarm = self.deadline.map(|at| Alarm::set(at, context.waker().clone()));
-        self.state = State::Waiting { wait, task, since: Instant::now(), alarm };
+        let (term, place) = (self.ask.term, self.place);
+        let span = tracing::debug_span!(target: telemetry::LOCK, telemetry::LOCK_WAIT, %term, %place);
+        self.state = State::Waiting { wait, task, since: Instant::now(), alarm, _span: span };
         Poll::Pending
     }
 
     fn look_again(&mut self, context: &Context<'_>) -> Poll<Result<Guard<'l>, LockError>> {
-        let State::Waiting { wait, task, since, alarm } = &self.state else { return Poll::Pending };
+        let State::Waiting { wait, task, since, alarm, .. } = &self.state else { return Poll::Pending };
         let (wait, task, since) = (*wait, *task, *since);
         if alarm.as_ref().is_some_and(|alarm| alarm.has_rung() || !alarm.change(context.waker())) {
             return Poll::Ready(Err(self.give_up(wait)));
@@ -239,9 +249,7 @@ impl<'l, 't> Lock<'l, 't> {
             self.table.forget_wait(task, wait);
         }
         let Wait { hash, entry, number, .. } = wait;
-        let term: &Term = self.ask.term;
-        tracing::trace!(target: "tidelock::lock", %term, waited = ?since.elapsed(), "locked after waiting");
-        self.table.order.note(task, term, number, self.place);
+        self.table.order.note(task, self.ask.term, number, self.place);
         self.granted(Hold { hash, entry, number }, task, context)
     }
 

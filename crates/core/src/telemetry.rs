@@ -1,0 +1,8 @@
+//! The names of spans, events and metrics, in one place, so that dashboards can rely on them.
+
+/// The target of everything that locks report.
+pub const LOCK: &str = "tidelock::lock";
+/// The span of a wait for a lock, from joining the queue to the end: fields `term` and `place`.
+pub const LOCK_WAIT: &str = "lock.wait";
+/// The span of a future that runs under a lock by [`Locks::with`](crate::lock::Locks::with): fields `term` and `place`.
+pub const LOCK_HOLD: &str = "lock.hold";
