@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p tidelock-examples --example 01_lock`
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::time::{Duration, Instant};
 
 use tidelock::lock::{Functor, LockError, Locks};

@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p tidelock-examples --example 02_modes`
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use tidelock::lock::{Functor, LockError, Locks, Mode, Modes};
 
 const REBUILD: Mode = Mode::new(0);

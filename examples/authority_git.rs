@@ -3,6 +3,8 @@
 //!
 //! `cargo run -p tidelock-examples --example authority_git`
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;

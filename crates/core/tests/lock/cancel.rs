@@ -111,7 +111,7 @@ fn l14_a_million_random_cancels_leave_no_key_behind() {
     while cancelled < 1_000_000 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let choice = (random >> 33) as usize;
-        let ask = if choice % 3 == 0 {
+        let ask = if choice.is_multiple_of(3) {
             g.mode([ALONE, PULL, OBSERVE][choice / 3 % 3])
         } else {
             (&terms[choice % 100]).into()

@@ -66,7 +66,7 @@ fn an_error_reaches_all() {
 fn if_the_one_that_runs_goes_away_another_runs_its_own() {
     let (locks, repo) = (Locks::new(), thing("flight-gone"));
     let flights: Flights = SingleFlight::new(locks.clone());
-    let mut gone = Hand::new(flights.run(&repo, "q", || std::future::pending()));
+    let mut gone = Hand::new(flights.run(&repo, "q", std::future::pending));
     let mut second = Hand::new(flights.run(&repo, "q", || async { Ok(2) }));
     let mut third = Hand::new(flights.run(&repo, "q", || async { Ok(3) }));
     assert!(gone.poll().is_pending() && second.poll().is_pending() && third.poll().is_pending());

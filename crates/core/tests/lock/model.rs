@@ -16,7 +16,7 @@ enum Step {
     Try(usize),
     Release(usize),
     Leave(usize),
-    StepDown(usize, usize),
+    Weaken(usize, usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -25,7 +25,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0_usize..3).prop_map(Step::Try),
         4 => any::<usize>().prop_map(Step::Release),
         2 => any::<usize>().prop_map(Step::Leave),
-        1 => (any::<usize>(), 1_usize..3).prop_map(|(who, mode)| Step::StepDown(who, mode)),
+        1 => (any::<usize>(), 1_usize..3).prop_map(|(who, mode)| Step::Weaken(who, mode)),
     ]
 }
 
@@ -93,7 +93,7 @@ proptest! {
                     plain.queue.retain(|(waiter, _)| *waiter != who);
                     plain.holders.retain(|(holder, _)| *holder != who);
                 }
-                Step::StepDown(which, mode) if !guards.is_empty() => {
+                Step::Weaken(which, mode) if !guards.is_empty() => {
                     let at = which % guards.len();
                     let (who, guard) = &mut guards[at];
                     let Some(held) = plain.holders.iter_mut().find(|(holder, _)| holder == who) else { panic!("held") };
