@@ -1,16 +1,15 @@
 //! Who waits for whom. Every wait is noted here, and whoever closes a circle of waiting tasks hears of it.
 //!
 //! One mutex is held from the noting of a wait to the end of the search, so the last one to wait sees every wait of a
-//! circle, and exactly one of its tasks is told. Shards are looked at one after the other; what was found is looked at a
-//! second time: a wait and a hold that are still there have been there all the time, because numbers are never used
-//! twice, so all of them were there at once.
+//! circle, and exactly one of its tasks is told. Shards are looked at one after the other: a task that waited when the
+//! search began lets go of nothing until it is let in or gives up, and neither can be noted before the search ends.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
 use foldhash::{HashMap, HashMapExt as _};
 
-use super::entry::Number;
+use super::entry::{Holder, Number};
 use super::error::{Cycle, Link};
 use super::queue::Seat;
 use super::table::Table;
@@ -58,25 +57,14 @@ impl Waits {
     }
 }
 
-/// One step of the search: who waits, where, and the hold that keeps it out.
-#[derive(Clone, Debug)]
-struct Step {
-    wait: Wait,
-    held: Number,
-    link: Link,
-}
-
 impl Table {
     /// Notes that a task waits. Gives the circle that this closes, and then forgets the wait again.
     pub(super) fn note_wait(&self, task: Task, wait: Wait) -> Option<Cycle> {
         let mut waits = self.waits.lock();
         waits.note(task, wait);
         let circle = self.circle(&waits, task, wait)?;
-        if !circle.iter().all(|step| self.still(step)) {
-            return None;
-        }
         waits.forget(task, wait);
-        Some(Cycle(circle.into_iter().map(|step| step.link).collect()))
+        Some(Cycle(circle))
     }
 
     pub(super) fn forget_wait(&self, task: Task, wait: Wait) {
@@ -84,17 +72,17 @@ impl Table {
     }
 
     /// The way from a wait back to the task that waits, if there is one.
-    fn circle(&self, waits: &Waits, start: Task, wait: Wait) -> Option<Vec<Step>> {
-        let mut came_from: HashMap<Task, Step> = HashMap::new();
+    fn circle(&self, waits: &Waits, start: Task, wait: Wait) -> Option<Vec<Link>> {
+        let mut came_from: HashMap<Task, Link> = HashMap::new();
         let mut ahead = VecDeque::from([(start, wait)]);
         while let Some((task, wait)) = ahead.pop_front() {
-            for step in self.steps(task, wait) {
-                let holder = step.link.holder;
+            for link in self.links(task, wait) {
+                let holder = link.holder;
                 if holder == start {
-                    return Some(way_back(&came_from, start, step));
+                    return Some(way_back(&came_from, start, link));
                 }
                 if let Entry::Vacant(unseen) = came_from.entry(holder) {
-                    unseen.insert(step);
+                    unseen.insert(link);
                     ahead.extend(waits.of(holder).map(|wait| (holder, wait)));
                 }
             }
@@ -103,34 +91,23 @@ impl Table {
     }
 
     /// Those who keep a waiting task out. Nobody when it does not wait any more.
-    fn steps(&self, task: Task, wait: Wait) -> Vec<Step> {
+    fn links(&self, task: Task, wait: Wait) -> Vec<Link> {
         let mut shard = self.shard(wait.hash);
         let Some(entry) = shard.entry(wait.hash, wait.entry) else { return Vec::new() };
         let Some(waiter) = entry.waiter(wait.seat, wait.number) else { return Vec::new() };
         let (term, asked) = (&entry.term, waiter.place);
-        let step = |blocker: super::entry::Holder| {
-            let holder = blocker.task?;
-            let link = Link { task, term: term.clone(), asked, holder, held: blocker.place };
-            Some(Step { wait, held: blocker.number, link })
+        let link = |blocker: Holder| {
+            Some(Link { task, term: term.clone(), asked, holder: blocker.task?, held: blocker.place })
         };
-        entry.blockers(waiter).into_iter().filter_map(step).collect()
-    }
-
-    /// Whether what was seen is still so.
-    fn still(&self, step: &Step) -> bool {
-        let mut shard = self.shard(step.wait.hash);
-        shard.entry(step.wait.hash, step.wait.entry).is_some_and(|entry| {
-            let waits = entry.waiter(step.wait.seat, step.wait.number).is_some();
-            waits && entry.holder(step.held).is_some_and(|holder| holder.task == Some(step.link.holder))
-        })
+        entry.blockers(waiter).into_iter().filter_map(link).collect()
     }
 }
 
-fn way_back(came_from: &HashMap<Task, Step>, start: Task, last: Step) -> Vec<Step> {
+fn way_back(came_from: &HashMap<Task, Link>, start: Task, last: Link) -> Vec<Link> {
     let mut way = vec![last];
-    while let Some(task) = way.last().map(|step| step.link.task).filter(|task| *task != start) {
+    while let Some(task) = way.last().map(|link| link.task).filter(|task| *task != start) {
         match came_from.get(&task) {
-            Some(step) => way.push(step.clone()),
+            Some(link) => way.push(link.clone()),
             None => break,
         }
     }

@@ -1,5 +1,7 @@
 //! L2, L10, L14, L16: waiters that go away, holders that fail, time that is up.
 
+use std::future::Future as _;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -64,6 +66,21 @@ fn a_waiter_that_leaves_lets_in_those_it_kept_out() {
     drop(granted(&mut late));
     drop(pull);
     assert_free(&locks);
+}
+
+#[test]
+fn whoever_polled_last_is_woken() {
+    let (locks, x) = (Locks::new(), thing("wakers"));
+    let holder = taking(&locks, &x);
+    let lock = std::cell::RefCell::new(locks.lock(&x));
+    let by = || {
+        Hand::new(std::future::poll_fn(|context| Pin::new(&mut *lock.borrow_mut()).poll(context).map(|_| ())))
+    };
+    let (mut first, mut second) = (by(), by());
+    assert!(first.poll().is_pending() && second.poll().is_pending());
+    drop(holder);
+    assert!(second.is_woken() && !first.is_woken());
+    assert!(second.poll().is_ready());
 }
 
 #[test]
