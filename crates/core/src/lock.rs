@@ -230,6 +230,7 @@ impl Locks {
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = self.table.shards().map(|shard| shard.entries().count()).sum::<usize>();
-        f.debug_struct("Locks").field("held", &held).finish()
+        let waits = self.table.waits.lock().len();
+        f.debug_struct("Locks").field("held", &held).field("waits", &waits).finish()
     }
 }

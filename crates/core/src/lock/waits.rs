@@ -51,6 +51,11 @@ impl Waits {
         }
     }
 
+    /// How many are noted.
+    pub(super) fn len(&self) -> usize {
+        self.first.len() + self.others.len()
+    }
+
     fn of(&self, task: Task) -> impl Iterator<Item = Wait> {
         let others = self.others.iter().filter(move |(other, _)| *other == task).map(|(_, wait)| *wait);
         self.first.get(&task).copied().into_iter().chain(others)

@@ -89,5 +89,5 @@ where
 /// Nothing is held and nobody waits.
 pub(crate) fn assert_free(locks: &Locks) {
     assert_eq!(locks.snapshot().to_string(), "nothing is locked\n");
-    assert_eq!(format!("{locks:?}"), "Locks { held: 0 }");
+    assert_eq!(format!("{locks:?}"), "Locks { held: 0, waits: 0 }");
 }
