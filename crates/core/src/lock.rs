@@ -35,8 +35,9 @@
 //!
 //! # Who asks
 //! Owners are tasks. In a task of tokio that is the task; at the root of a runtime (`block_on`, `#[tokio::main]`) it is the
-//! root; on other executors a task is known by its waker, and only where one is there ([`Locks::try_lock`] then knows
-//! nobody). Branches of one task that run side by side count as one task, unless each is wrapped in a [`scope`].
+//! root; [`Locks::lock_blocking`] knows its thread. Branches of one task that run side by side count as one task, unless
+//! each is wrapped in a [`scope`]. On other executors nobody is known, and nothing is reported, unless their tasks are
+//! wrapped in a scope; then the locks still work, and only say less.
 
 mod acquire;
 mod entry;
@@ -145,7 +146,7 @@ impl Locks {
         let Ask { term, mode } = ask.into();
         let asker = Asker { term, mode, task: Task::current(), place: Location::caller() };
         let hold = self.table.try_lock(&asker)?;
-        Ok(Guard::new(&self.table, hold, mode, None))
+        Ok(Guard::new(&self.table, hold, mode))
     }
 
     /// Takes the lock and gives a guard that borrows nothing. It belongs to the task that asks, like any other.
@@ -161,11 +162,7 @@ impl Locks {
         ask: impl Into<Ask<'t>>,
     ) -> impl Future<Output = Result<OwnedGuard, LockError>> {
         let lock = self.lock(ask);
-        async move {
-            let guard = lock.await?.into_owned();
-            guard.adopt();
-            Ok(guard)
-        }
+        async move { Ok(lock.await?.owned()) }
     }
 
     /// Runs a future under the lock.
@@ -191,7 +188,8 @@ impl Locks {
         }
     }
 
-    /// Takes the lock on a thread that may block. Not for async code: it would stop the executor.
+    /// Takes the lock on a thread that may block. Not for async code: it would stop the executor. The hold belongs to the
+    /// thread; one that [`try_lock`](Self::try_lock) took on a thread without a runtime belongs to nobody.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).

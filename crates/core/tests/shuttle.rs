@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::task::Poll;
 
-use shuttle::future::{block_on, spawn, yield_now};
+use shuttle::future::{JoinHandle, block_on, yield_now};
 use shuttle::rand::{Rng as _, thread_rng};
-use tidelock_core::lock::{Functor, LockError, Locks, Mode, Modes, Term};
+use tidelock_core::lock::{Functor, LockError, Locks, Mode, Modes, Term, scope};
 
 const ALONE: Mode = Mode::new(0);
 const SHARED: Mode = Mode::new(1);
@@ -34,8 +34,14 @@ fn thing(name: &str) -> Term {
     THING.term([name]).expect("declared once")
 }
 
+/// Spawns a task that locks know.
+fn spawn<F: Future<Output = ()> + Send + 'static>(task: F) -> JoinHandle<()> {
+    shuttle::future::spawn(scope(task))
+}
+
 fn assert_free(locks: &Locks) {
     assert_eq!(locks.snapshot().to_string(), "nothing is locked\n");
+    assert_eq!(format!("{locks:?}"), "Locks { held: 0, waits: 0 }");
 }
 
 /// Counts who is inside: one alone, or any number together.

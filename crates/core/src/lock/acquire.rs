@@ -7,26 +7,35 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::entry::{Holder, Waiter, Woken};
-use super::error::{Busy, LockError, Place};
+use super::error::{Busy, Cycle, LockError, Place};
 use super::functor::Ask;
 use super::guard::Guard;
 use super::table::{Asker, Hold, Table};
 use super::task::Task;
 use super::ticks::{self, Alarm};
-use super::waits::Wait;
+use super::waits::{Wait, Wanted};
 use crate::telemetry;
 
 /// How an attempt ended.
 enum Attempt {
     Granted(Hold),
     Queued(Wait),
+    /// It is not free, and the caller was not queued.
+    Busy(Busy),
+}
+
+/// What a waiter finds when it looks again.
+enum Look {
+    Granted,
+    Doomed(Cycle),
+    /// It waits with another waker than it should.
+    Stale,
+    Waiting,
 }
 
 impl Table {
-    /// Takes the lock if it is free. If not, the caller is queued with its waker, or refused when it has none.
-    fn attempt(&self, asker: &Asker<'_>, waker: Option<&Waker>) -> Result<Attempt, LockError> {
-        check_mode(asker)?;
-        self.order.check(asker)?;
+    /// Takes the lock if it is free. If not, the caller is queued with its waker, if it has one.
+    fn attempt(&self, asker: &Asker<'_>, waker: Option<Waker>) -> Result<Attempt, LockError> {
         let attempt = self.attempt_in_shard(asker, waker)?;
         if let Attempt::Granted(hold) = attempt {
             self.order.note(asker.task, asker.term, hold.number, asker.place);
@@ -34,10 +43,10 @@ impl Table {
         Ok(attempt)
     }
 
-    fn attempt_in_shard(&self, asker: &Asker<'_>, waker: Option<&Waker>) -> Result<Attempt, LockError> {
+    fn attempt_in_shard(&self, asker: &Asker<'_>, waker: Option<Waker>) -> Result<Attempt, LockError> {
         let (hash, now, index) = (asker.term.hash(), ticks::now(), asker.term.index());
-        let mut shard = self.shard(hash);
         let Asker { mode, task, place, .. } = *asker;
+        let mut shard = self.shard(hash);
         let number = shard.next();
         let holder = Holder { number, task, place, since: now, mode };
         let Some(entry) = shard.find(asker.term) else {
@@ -52,38 +61,51 @@ impl Table {
             shard.tally(index, |tally| tally.acquired());
             return Ok(Attempt::Granted(hold));
         }
-        let result = match task.and_then(|task| Some((task, entry.held_by(task)?))) {
-            Some((task, held)) => {
-                Err(LockError::Reentrant { term: asker.term.clone(), task, asked: place, held })
-            }
-            None => match (entry.join(holder), waker) {
-                (Ok(()), _) => Ok(Attempt::Granted(Hold { hash, entry: entry.number, number })),
-                (Err(_), None) => Err(busy(asker, entry.busy())),
-                (Err(_), Some(waker)) => {
-                    let waiter = Waiter { number, task, place, since: now, mode, waker: waker.clone() };
-                    match entry.wait(waiter) {
-                        Some(seat) => Ok(Attempt::Queued(Wait { hash, entry: entry.number, seat, number })),
-                        None => Err(busy(asker, entry.busy())),
-                    }
-                }
-            },
-        };
-        shard.tally(index, |tally| match &result {
-            Ok(Attempt::Granted(_)) => tally.acquired(),
-            Ok(Attempt::Queued(_)) => {}
-            Err(_) => tally.refused(),
-        });
-        result
+        if let Some((task, held)) = task.and_then(|task| Some((task, entry.held_by(task)?))) {
+            shard.tally(index, |tally| tally.refused());
+            return Err(LockError::Reentrant { term: asker.term.clone(), task, asked: place, held });
+        }
+        if entry.join(holder).is_ok() {
+            let hold = Hold { hash, entry: entry.number, number };
+            shard.tally(index, |tally| tally.acquired());
+            return Ok(Attempt::Granted(hold));
+        }
+        let waiter = waker.map(|waker| Waiter { number, task, place, since: now, mode, waker, doomed: None });
+        let seat = waiter.and_then(|waiter| entry.wait(waiter));
+        Ok(match seat {
+            Some(seat) => Attempt::Queued(Wait { hash, entry: entry.number, seat, number }),
+            None => Attempt::Busy(entry.busy()),
+        })
+    }
+
+    /// Checks what can be checked before looking at the term.
+    fn check(&self, asker: &Asker<'_>) -> Result<(), LockError> {
+        check_mode(asker)?;
+        self.order.check(asker)
     }
 
     /// Takes the lock if it is free.
     pub(super) fn try_lock(&self, asker: &Asker<'_>) -> Result<Hold, LockError> {
-        match self.attempt(asker, None)? {
-            Attempt::Granted(hold) => Ok(hold),
+        self.check(asker)?;
+        let state = match self.attempt(asker, None)? {
+            Attempt::Granted(hold) => return Ok(hold),
+            Attempt::Busy(state) => state,
+            // Without a waker nobody is queued.
             Attempt::Queued(wait) => {
                 self.cancel(wait);
-                Err(busy(asker, Busy { held: None, holders: 0, waiting: 0 }))
+                NOBODY
             }
+        };
+        self.shard(asker.term.hash()).tally(asker.term.index(), |tally| tally.refused());
+        Err(busy(asker, state))
+    }
+
+    /// Takes the lock, or a place in the queue. The waker is only touched when it is needed, and never in a shard.
+    fn lock_or_queue(&self, asker: &Asker<'_>, waker: &Waker) -> Result<Attempt, LockError> {
+        self.check(asker)?;
+        match self.attempt(asker, None)? {
+            Attempt::Busy(_) => self.attempt(asker, Some(waker.clone())),
+            attempt => Ok(attempt),
         }
     }
 
@@ -102,35 +124,57 @@ impl Table {
             shard.tally(index, |tally| tally.refused());
         }
         drop(shard);
-        woken.wake();
+        self.wake(woken);
     }
 
     /// Who keeps a waiter out.
     fn in_the_way(&self, wait: Wait) -> Busy {
         let mut shard = self.shard(wait.hash);
         let entry = shard.entry(wait.hash, wait.entry);
-        entry.map_or(Busy { held: None, holders: 0, waiting: 0 }, |entry| {
+        entry.map_or(NOBODY, |entry| {
             let in_front = entry.waiters().take_while(|waiter| waiter.number != wait.number).count();
             Busy { waiting: in_front, ..entry.busy() }
         })
     }
 
-    /// Whether a waiter was let in. If not, its waker is brought up to date.
-    fn is_granted(&self, wait: Wait, waker: &Waker, waited: impl FnOnce() -> Duration) -> bool {
+    /// What became of a waiter. A waker that is given takes the place of the one that is there, which comes back.
+    fn look(&self, wait: Wait, known: &Waker, new: &mut Option<Waker>) -> Look {
         let mut shard = self.shard(wait.hash);
-        let Some(entry) = shard.entry(wait.hash, wait.entry) else { return false };
-        if let Some(waiter) = entry.waiter_mut(wait.seat, wait.number) {
-            if !waiter.waker.will_wake(waker) {
-                waiter.waker.clone_from(waker);
-            }
-            return false;
+        let Some(entry) = shard.entry(wait.hash, wait.entry) else { return Look::Waiting };
+        let Some(waiter) = entry.waiter_mut(wait.seat, wait.number) else { return Look::Granted };
+        if let Some(cycle) = waiter.doomed.take() {
+            return Look::Doomed(cycle);
         }
-        let index = entry.term.index();
-        let waited = waited();
-        shard.tally(index, |tally| tally.waited(waited));
-        true
+        if let Some(new) = new {
+            std::mem::swap(&mut waiter.waker, new);
+            return Look::Waiting;
+        }
+        if waiter.waker.will_wake(known) { Look::Waiting } else { Look::Stale }
+    }
+
+    /// Counts a wait that ended well.
+    fn waited(&self, asker: &Asker<'_>, time: Duration) {
+        self.shard(asker.term.hash()).tally(asker.term.index(), |tally| tally.waited(time));
+    }
+
+    /// Somebody else polls: the wait, or the hold that came of it, is that task's from now on.
+    fn move_wait(&self, wait: Wait, from: Option<Task>, to: Option<Task>) -> Result<(), LockError> {
+        from.into_iter().for_each(|task| self.forget_wait(task, &Wanted::Lock(wait)));
+        let mut shard = self.shard(wait.hash);
+        let waits = shard.entry(wait.hash, wait.entry).is_some_and(|entry| {
+            entry.give(wait.number, to);
+            entry.waiter_mut(wait.seat, wait.number).map(|waiter| waiter.task = to).is_some()
+        });
+        drop(shard);
+        match to.filter(|_| waits) {
+            Some(task) => self.note_wait(task, wait),
+            None => Ok(()),
+        }
     }
 }
+
+/// Nobody was in the way.
+const NOBODY: Busy = Busy { held: None, holders: 0, waiting: 0 };
 
 fn check_mode(asker: &Asker<'_>) -> Result<(), LockError> {
     let modes = asker.term.modes();
@@ -154,6 +198,8 @@ fn busy(asker: &Asker<'_>, state: Busy) -> LockError {
 /// # Cancel safety
 /// Dropped while it waits, it leaves the queue, and the others keep their order. Dropped after it was let in but before
 /// it was polled again, it passes the lock on.
+///
+/// Polled again after it gave its guard, it asks again.
 #[derive(Debug)]
 #[must_use = "a lock is only asked for when the future is polled"]
 pub struct Lock<'l, 't> {
@@ -168,7 +214,8 @@ pub struct Lock<'l, 't> {
 
 #[derive(Debug)]
 enum State {
-    New,
+    /// It has not asked, or was answered.
+    Done,
     Waiting {
         wait: Wait,
         task: Option<Task>,
@@ -177,12 +224,11 @@ enum State {
         /// Ends with the wait.
         _span: tracing::Span,
     },
-    Done,
 }
 
 impl<'l, 't> Lock<'l, 't> {
     pub(super) fn new(table: &'l Arc<Table>, ask: Ask<'t>, place: Place, deadline: Option<Instant>) -> Self {
-        Self { table, ask, place, deadline, task: None, state: State::New }
+        Self { table, ask, place, deadline, task: None, state: State::Done }
     }
 
     /// The same, asked for by a task that is known.
@@ -191,27 +237,22 @@ impl<'l, 't> Lock<'l, 't> {
         self
     }
 
-    fn granted(
-        &mut self,
-        hold: Hold,
-        task: Option<Task>,
-        context: &Context<'_>,
-    ) -> Poll<Result<Guard<'l>, LockError>> {
+    fn asker(&self, task: Option<Task>) -> Asker<'t> {
+        Asker { term: self.ask.term, mode: self.ask.mode, task, place: self.place }
+    }
+
+    fn granted(&mut self, hold: Hold) -> Poll<Result<Guard<'l>, LockError>> {
         self.state = State::Done;
-        let keep = task.filter(|task| task.needs_waker()).map(|_| context.waker().clone());
-        Poll::Ready(Ok(Guard::new(self.table, hold, self.ask.mode, keep)))
+        Poll::Ready(Ok(Guard::new(self.table, hold, self.ask.mode)))
     }
 
     fn begin(&mut self, context: &Context<'_>) -> Poll<Result<Guard<'l>, LockError>> {
-        let task = self.task.or_else(|| Task::polled(context));
-        let asker = Asker { term: self.ask.term, mode: self.ask.mode, task, place: self.place };
-        match self.table.attempt(&asker, Some(context.waker())) {
-            Ok(Attempt::Granted(hold)) => self.granted(hold, task, context),
+        let task = self.task.or_else(Task::current);
+        match self.table.lock_or_queue(&self.asker(task), context.waker()) {
+            Ok(Attempt::Granted(hold)) => self.granted(hold),
             Ok(Attempt::Queued(wait)) => self.queued(wait, task, context),
-            Err(error) => {
-                self.state = State::Done;
-                Poll::Ready(Err(error))
-            }
+            Ok(Attempt::Busy(state)) => Poll::Ready(Err(busy(&self.asker(task), state))),
+            Err(error) => Poll::Ready(Err(error)),
         }
     }
 
@@ -223,34 +264,60 @@ impl<'l, 't> Lock<'l, 't> {
         task: Option<Task>,
         context: &Context<'_>,
     ) -> Poll<Result<Guard<'l>, LockError>> {
-        if let Some(cycle) = task.and_then(|task| self.table.note_wait(task, wait)) {
-            self.table.cancel(wait);
-            self.state = State::Done;
-            tracing::warn!(target: telemetry::LOCK, %cycle, "deadlock");
-            return Poll::Ready(Err(LockError::Deadlock { cycle }));
-        }
-        let alarm = self.deadline.map(|at| Alarm::set(at, context.waker().clone()));
         let (term, place) = (self.ask.term, self.place);
         let span = tracing::debug_span!(target: telemetry::LOCK, telemetry::LOCK_WAIT, %term, %place);
-        self.state = State::Waiting { wait, task, since: Instant::now(), alarm, _span: span };
+        // From here on, being dropped means leaving the queue.
+        self.state = State::Waiting { wait, task, since: Instant::now(), alarm: None, _span: span };
+        if let Some(error) = task.and_then(|task| self.table.note_wait(task, wait).err()) {
+            return self.refused(error);
+        }
+        if let (Some(at), State::Waiting { alarm, .. }) = (self.deadline, &mut self.state) {
+            *alarm = Some(Alarm::set(at, context.waker().clone()));
+        }
         Poll::Pending
     }
 
+    fn refused(&mut self, error: LockError) -> Poll<Result<Guard<'l>, LockError>> {
+        if let LockError::Deadlock { cycle } = &error {
+            tracing::warn!(target: telemetry::LOCK, %cycle, "deadlock");
+        }
+        self.leave();
+        Poll::Ready(Err(error))
+    }
+
     fn look_again(&mut self, context: &Context<'_>) -> Poll<Result<Guard<'l>, LockError>> {
-        let State::Waiting { wait, task, since, alarm, .. } = &self.state else { return Poll::Pending };
-        let (wait, task, since) = (*wait, *task, *since);
+        let State::Waiting { wait, task, since, alarm, .. } = &self.state else { return self.begin(context) };
+        let (wait, before, since) = (*wait, *task, *since);
         if alarm.as_ref().is_some_and(|alarm| alarm.has_rung() || !alarm.change(context.waker())) {
-            return Poll::Ready(Err(self.give_up(wait)));
+            let error = self.give_up(wait);
+            return Poll::Ready(Err(error));
         }
-        if !self.table.is_granted(wait, context.waker(), || since.elapsed()) {
-            return Poll::Pending;
+        let task = self.task.or_else(Task::current);
+        if task != before {
+            if let State::Waiting { task: known, .. } = &mut self.state {
+                *known = task;
+            }
+            if let Err(error) = self.table.move_wait(wait, before, task) {
+                return self.refused(error);
+            }
         }
-        if let Some(task) = task {
-            self.table.forget_wait(task, wait);
+        let mut look = self.table.look(wait, context.waker(), &mut None);
+        if matches!(look, Look::Stale) {
+            // What comes back is dropped here, outside of the shard.
+            let mut waker = Some(context.waker().clone());
+            look = self.table.look(wait, context.waker(), &mut waker);
         }
-        let Wait { hash, entry, number, .. } = wait;
-        self.table.order.note(task, self.ask.term, number, self.place);
-        self.granted(Hold { hash, entry, number }, task, context)
+        match look {
+            Look::Waiting | Look::Stale => Poll::Pending,
+            Look::Doomed(cycle) => self.refused(LockError::Deadlock { cycle }),
+            Look::Granted => {
+                task.into_iter().for_each(|task| self.table.forget_wait(task, &Wanted::Lock(wait)));
+                let Wait { hash, entry, number, .. } = wait;
+                self.table.waited(&self.asker(task), since.elapsed());
+                self.table.order.note(task, self.ask.term, number, self.place);
+                self.granted(Hold { hash, entry, number })
+            }
+        }
     }
 
     /// The time is up: it is not granted any more.
@@ -266,7 +333,7 @@ impl<'l, 't> Lock<'l, 't> {
             return;
         };
         if let Some(task) = task {
-            self.table.forget_wait(task, wait);
+            self.table.forget_wait(task, &Wanted::Lock(wait));
         }
         self.table.cancel(wait);
     }
@@ -276,10 +343,7 @@ impl<'l> Future for Lock<'l, '_> {
     type Output = Result<Guard<'l>, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.state {
-            State::New => self.begin(context),
-            _ => self.look_again(context),
-        }
+        self.look_again(context)
     }
 }
 

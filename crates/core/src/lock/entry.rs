@@ -1,10 +1,11 @@
 //! One term that is held: its holders, those who wait, and who is let in next.
 
+use std::panic::AssertUnwindSafe;
 use std::task::Waker;
 
 use foldhash::HashMap;
 
-use super::error::{Busy, Place};
+use super::error::{Busy, Cycle, Place};
 use super::functor::Term;
 use super::modes::{MOST_MODES, Mode};
 use super::queue::{Queue, Seat};
@@ -33,6 +34,8 @@ pub(super) struct Waiter {
     pub(super) since: Tick,
     pub(super) mode: Mode,
     pub(super) waker: Waker,
+    /// The circle that it became a part of while it waited.
+    pub(super) doomed: Option<Cycle>,
 }
 
 /// A term that is held.
@@ -178,7 +181,7 @@ impl Entry {
             let Some((_, next)) = self.crowd.as_mut().and_then(|crowd| crowd.queue.pop()) else { break };
             let Waiter { number, task, place, mode, waker, .. } = next;
             self.add(Holder { number, task, place, mode, since: now });
-            woken.push(waker);
+            woken.push(waker, task);
         }
         if self.crowd.as_ref().is_some_and(|crowd| crowd.is_empty()) {
             self.crowd = None;
@@ -231,16 +234,22 @@ impl Entry {
         crowd.holders.values().find(is_its).map(|holder| holder.place)
     }
 
-    /// Those who keep the waiter out: holders that exclude it, or exclude somebody before it in the queue.
-    pub(super) fn blockers(&self, waiter: &Waiter) -> Vec<Holder> {
-        let modes = self.term.modes();
-        let excluded_by = |mode: Mode| !modes.together_with(mode);
-        let mut excluding = excluded_by(waiter.mode);
-        if self.holders().any(|holder| holder.mode.bit() & excluding == 0) {
-            let before = self.waiters().take_while(|before| before.number != waiter.number);
-            excluding = before.fold(excluding, |all, before| all | excluded_by(before.mode));
+    /// The holders that keep the waiter out, because they exclude it or somebody before it in the queue, of those that
+    /// `matter`.
+    pub(super) fn blockers(&self, waiter: &Waiter, matter: impl Fn(&Holder) -> bool) -> Vec<&Holder> {
+        let all: Vec<&Holder> = self.holders().filter(|holder| matter(holder)).collect();
+        let excluding = self.excluded_by(waiter.mode);
+        if all.iter().all(|holder| holder.mode.bit() & excluding != 0) {
+            return all;
         }
-        self.holders().filter(|holder| holder.mode.bit() & excluding != 0).cloned().collect()
+        let before = self.waiters().take_while(|before| before.number != waiter.number);
+        let excluding = before.fold(excluding, |all, before| all | self.excluded_by(before.mode));
+        all.into_iter().filter(|holder| holder.mode.bit() & excluding != 0).collect()
+    }
+
+    /// The bits of the modes that may not hold together with the mode.
+    pub(super) fn excluded_by(&self, mode: Mode) -> u8 {
+        !self.term.modes().together_with(mode)
     }
 
     pub(super) fn holders(&self) -> impl Iterator<Item = &Holder> {
@@ -265,25 +274,44 @@ impl Entry {
     }
 }
 
-/// Those who were let in, to be woken once the shard is free again.
+/// Those who were let in, to be woken once the shard is free again: wakers are other people's code.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
-    first: Option<Waker>,
-    others: Vec<Waker>,
+    first: Option<(Waker, Option<Task>)>,
+    others: Vec<(Waker, Option<Task>)>,
 }
 
 impl Woken {
-    fn push(&mut self, waker: Waker) {
+    fn push(&mut self, waker: Waker, task: Option<Task>) {
         match &mut self.first {
-            first @ None => *first = Some(waker),
-            Some(_) => self.others.push(waker),
+            first @ None => *first = Some((waker, task)),
+            Some(_) => self.others.push((waker, task)),
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// The tasks that were let in.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = Task> {
+        self.first.iter().chain(&self.others).filter_map(|(_, task)| *task)
+    }
+
     pub(super) fn wake(self) {
-        if self.first.is_none() {
-            return;
+        wake_all(self.first.into_iter().chain(self.others).map(|(waker, _)| waker));
+    }
+}
+
+/// Wakes everybody, also when a waker panics; that panic goes on afterwards, unless there is one already.
+pub(super) fn wake_all(wakers: impl Iterator<Item = Waker>) {
+    let mut panicked = None;
+    for waker in wakers {
+        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            panicked.get_or_insert(panic);
         }
-        self.first.into_iter().chain(self.others).for_each(Waker::wake);
+    }
+    if let Some(panic) = panicked.filter(|_| !std::thread::panicking()) {
+        std::panic::resume_unwind(panic);
     }
 }

@@ -9,9 +9,10 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use super::error::{LockError, Place};
+use super::error::{Link, LockError, Place};
 use super::functor::Term;
 use super::task::Task;
+use super::waits::Wanted;
 use super::{Ask, Locks};
 
 /// Why a caller got no answer.
@@ -56,30 +57,38 @@ impl<E> Clone for FlightError<E> {
 /// ```
 pub struct SingleFlight<Q, T, E> {
     locks: Locks,
-    flights: Arc<Mutex<Flights<Q, T, E>>>,
+    flights: Mutex<Flights<Q, T, E>>,
 }
 
-type Flights<Q, T, E> = foldhash::HashMap<Term, Vec<Flight<Q, T, E>>>;
 type Landed<T, E> = Result<T, Arc<E>>;
+type Sender<T, E> = watch::Sender<Option<Landed<T, E>>>;
+type Receiver<T, E> = watch::Receiver<Option<Landed<T, E>>>;
+
+/// Calls that run or wait for their turn, by what they are about.
+struct Flights<Q, T, E> {
+    by_term: foldhash::HashMap<Term, Vec<Flight<Q, T, E>>>,
+    last: u64,
+}
 
 struct Flight<Q, T, E> {
+    number: u64,
     question: Q,
     leader: Option<Task>,
     place: Place,
-    landed: watch::Receiver<Option<Landed<T, E>>>,
+    landed: Receiver<T, E>,
 }
 
 /// What a caller is.
 enum Role<T, E> {
-    Leader(watch::Sender<Option<Landed<T, E>>>),
-    Follower(watch::Receiver<Option<Landed<T, E>>>),
+    Leader(u64, Sender<T, E>),
+    Follower { landed: Receiver<T, E>, leader: Option<Task>, place: Place },
 }
 
 impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
     /// Shared calls, one after another for each term of these locks.
     #[must_use]
     pub fn new(locks: Locks) -> Self {
-        Self { locks, flights: Arc::default() }
+        Self { locks, flights: Mutex::new(Flights { by_term: foldhash::HashMap::default(), last: 0 }) }
     }
 
     /// The result of `call`, or that of an equal one that is on its way.
@@ -89,7 +98,8 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
     /// caller's task runs such a call itself ([`LockError::Reentrant`]) or would wait in a circle.
     ///
     /// # Cancel safety
-    /// A caller that shares a call can go away at any time. If the one that runs it goes away, another one runs its own.
+    /// A caller that shares a call can go away at any time. If the one that runs it goes away, another one runs its own,
+    /// and stands in line for it anew.
     #[track_caller]
     pub fn run<'a, F, Fut>(
         &'a self,
@@ -105,11 +115,12 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
         async move {
             loop {
                 match self.enter(term, &question, place)? {
-                    Role::Leader(sender) => return self.lead(term, &question, sender, call).await,
-                    Role::Follower(mut landed) => {
-                        if let Ok(result) = landed.wait_for(Option::is_some).await
-                            && let Some(result) = result.clone()
-                        {
+                    Role::Leader(number, sender) => {
+                        return self.lead(term, number, sender, call).await;
+                    }
+                    Role::Follower { landed, leader, place: held } => {
+                        let _edge = self.follow(term, leader, place, held)?;
+                        if let Some(result) = landing(landed).await {
                             return result.map_err(FlightError::Failed);
                         }
                     }
@@ -120,28 +131,44 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
 
     /// Joins a call that is on its way, or begins one.
     fn enter(&self, term: &Term, question: &Q, place: Place) -> Result<Role<T, E>, LockError> {
-        let task = Task::current();
+        let (task, mine) = (Task::current(), question.clone());
         let mut flights = self.flights.lock();
-        let on_their_way = flights.entry(term.clone()).or_default();
+        let on_their_way = flights.by_term.get(term).map_or(&[][..], Vec::as_slice);
         if let Some(flight) = on_their_way.iter().find(|flight| flight.question == *question) {
-            return match task.filter(|task| flight.leader == Some(*task)) {
-                None => Ok(Role::Follower(flight.landed.clone())),
-                Some(task) => {
-                    Err(LockError::Reentrant { term: term.clone(), task, asked: place, held: flight.place })
-                }
+            let Flight { leader, place: held, landed, .. } = flight;
+            return match task.filter(|task| *leader == Some(*task)) {
+                None => Ok(Role::Follower { landed: landed.clone(), leader: *leader, place: held }),
+                Some(task) => Err(LockError::Reentrant { term: term.clone(), task, asked: place, held }),
             };
         }
+        flights.last += 1;
+        let number = flights.last;
         let (sender, landed) = watch::channel(None);
-        on_their_way.push(Flight { question: question.clone(), leader: task, place, landed });
-        Ok(Role::Leader(sender))
+        let flight = Flight { number, question: mine, leader: task, place, landed };
+        flights.by_term.entry(term.clone()).or_default().push(flight);
+        Ok(Role::Leader(number, sender))
+    }
+
+    /// Notes that this task waits for the one that runs the call, as long as what comes back lives.
+    fn follow<'a>(
+        &'a self,
+        term: &Term,
+        leader: Option<Task>,
+        asked: Place,
+        held: Place,
+    ) -> Result<Option<Following<'a>>, LockError> {
+        let (Some(task), Some(holder)) = (Task::current(), leader) else { return Ok(None) };
+        let wanted = Wanted::Call(Arc::new(Link { task, term: term.clone(), asked, holder, held }));
+        self.locks.table.note_call(task, wanted.clone())?;
+        Ok(Some(Following { locks: &self.locks, task, wanted }))
     }
 
     /// Runs the call and tells everybody.
     async fn lead<F, Fut>(
         &self,
         term: &Term,
-        question: &Q,
-        sender: watch::Sender<Option<Landed<T, E>>>,
+        number: u64,
+        sender: Sender<T, E>,
         call: F,
     ) -> Result<T, FlightError<E>>
     where
@@ -149,7 +176,7 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
         Fut: Future<Output = Result<T, E>>,
     {
         // Ended before the sender, so that those who hear of its end find no call to join.
-        let over = Over { flights: &self.flights, term, question };
+        let over = Over { flights: &self.flights, term, number };
         let guard = self.locks.lock(Ask::from(term)).await?;
         let result = call().await.map_err(Arc::new);
         drop(over);
@@ -159,27 +186,51 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
     }
 }
 
+/// The result of a call; `None` when whoever ran it went away.
+async fn landing<T: Clone, E>(mut landed: Receiver<T, E>) -> Option<Landed<T, E>> {
+    landed.wait_for(Option::is_some).await.ok().and_then(|result| result.clone())
+}
+
 impl<Q, T, E> fmt::Debug for SingleFlight<Q, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SingleFlight").field("terms", &self.flights.lock().len()).finish_non_exhaustive()
+        let terms = self.flights.lock().by_term.len();
+        f.debug_struct("SingleFlight").field("terms", &terms).finish_non_exhaustive()
+    }
+}
+
+/// A wait for a call that another task runs.
+struct Following<'a> {
+    locks: &'a Locks,
+    task: Task,
+    wanted: Wanted,
+}
+
+impl Drop for Following<'_> {
+    fn drop(&mut self) {
+        self.locks.table.forget_wait(self.task, &self.wanted);
     }
 }
 
 /// Takes a call off the list, however it ended.
-struct Over<'a, Q: PartialEq, T, E> {
+struct Over<'a, Q, T, E> {
     flights: &'a Mutex<Flights<Q, T, E>>,
     term: &'a Term,
-    question: &'a Q,
+    number: u64,
 }
 
-impl<Q: PartialEq, T, E> Drop for Over<'_, Q, T, E> {
+impl<Q, T, E> Drop for Over<'_, Q, T, E> {
     fn drop(&mut self) {
         let mut flights = self.flights.lock();
-        if let Some(on_their_way) = flights.get_mut(self.term) {
-            on_their_way.retain(|flight| flight.question != *self.question);
+        let mut gone = None;
+        if let Some(on_their_way) = flights.by_term.get_mut(self.term) {
+            let at = on_their_way.iter().position(|flight| flight.number == self.number);
+            gone = at.map(|at| on_their_way.swap_remove(at));
             if on_their_way.is_empty() {
-                flights.remove(self.term);
+                flights.by_term.remove(self.term);
             }
         }
+        drop(flights);
+        // A question is other people's code; it goes when the list is free again.
+        drop(gone);
     }
 }

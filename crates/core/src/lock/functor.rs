@@ -117,8 +117,9 @@ impl Functor {
         let mut registry = REGISTRY.lock();
         let next = registry.len();
         let known = registry.entry(self.name).or_insert(self);
-        // The same declaration may stand at two addresses, when a constant was used for it.
-        if !std::ptr::eq(*known, self) && known.place != self.place {
+        // One declaration may stand at two addresses, when a constant was used for it.
+        let same = known.place == self.place && known.modes == self.modes && known.rank == self.rank;
+        if !same {
             return Err(TermError::Twice { name: self.name, first: known.place, second: self.place });
         }
         let index = match known.index.load(Ordering::Acquire) {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::task::Waker;
 
 use super::entry::Woken;
 use super::error::LockError;
@@ -22,8 +21,6 @@ pub struct Guard<'l> {
     table: &'l Arc<Table>,
     hold: Hold,
     mode: Mode,
-    /// Kept where the task is known by it.
-    waker_of_its_task: Option<Waker>,
 }
 
 /// Like [`Guard`], without borrowing the table: it can be kept in a struct or sent to a spawned task.
@@ -35,15 +32,19 @@ pub struct OwnedGuard {
 }
 
 impl<'l> Guard<'l> {
-    pub(super) fn new(table: &'l Arc<Table>, hold: Hold, mode: Mode, waker: Option<Waker>) -> Self {
-        Self { table, hold, mode, waker_of_its_task: waker }
+    pub(super) fn new(table: &'l Arc<Table>, hold: Hold, mode: Mode) -> Self {
+        Self { table, hold, mode }
     }
 
     /// The same hold as an owned guard, which belongs to nobody until a task [adopts](OwnedGuard::adopt) it.
-    pub fn into_owned(mut self) -> OwnedGuard {
+    pub fn into_owned(self) -> OwnedGuard {
         self.detach();
+        self.owned()
+    }
+
+    /// The same hold as an owned guard of the same task.
+    pub(super) fn owned(self) -> OwnedGuard {
         let owned = OwnedGuard { table: self.table.clone(), hold: self.hold, mode: self.mode };
-        self.waker_of_its_task = None;
         std::mem::forget(self);
         owned
     }
@@ -126,22 +127,22 @@ impl Table {
         }
         entry.step_down(hold.number, to, now, &mut woken);
         drop(shard);
-        woken.wake();
+        self.wake(woken);
         Ok(())
     }
 
+    /// Makes a hold another task's, or nobody's. Its rank goes along.
     fn give(&self, hold: &Hold, task: Option<Task>) {
         let mut shard = self.shard(hold.hash);
         let Some(entry) = shard.entry(hold.hash, hold.entry) else { return };
         let before = entry.give(hold.number, task);
-        let ranked = entry.term.rank().and_then(|_| {
-            let place = entry.holder(hold.number)?.place;
-            Some((entry.term.clone(), place))
-        });
-        drop(shard);
-        if let Some((term, place)) = ranked {
+        if entry.term.rank().is_some()
+            && let Some(holder) = entry.holder(hold.number)
+        {
             before.into_iter().for_each(|task| self.order.forget(task, hold));
-            self.order.note(task, &term, hold.number, place);
+            self.order.note(task, &entry.term, hold.number, holder.place);
         }
+        drop(shard);
+        task.into_iter().for_each(|task| self.look_for_circles_of(task));
     }
 }

@@ -29,8 +29,10 @@ impl Order {
     pub(super) fn check(&self, asker: &Asker<'_>) -> Result<(), LockError> {
         let (Some(rank), Some(task)) = (asker.term.rank(), asker.task) else { return Ok(()) };
         let held = self.held.lock();
-        let highest = held.get(&task).and_then(|held| held.iter().max_by_key(|ranked| ranked.rank));
-        match highest.filter(|highest| highest.rank >= rank && highest.term != *asker.term) {
+        let its = held.get(&task).map_or(&[][..], Vec::as_slice);
+        // Whoever asks for what it holds is told so, whatever the ranks.
+        let again = its.iter().any(|ranked| ranked.term == *asker.term);
+        match its.iter().max_by_key(|ranked| ranked.rank).filter(|highest| !again && highest.rank >= rank) {
             None => Ok(()),
             Some(highest) => Err(LockError::OutOfOrder {
                 term: asker.term.clone(),

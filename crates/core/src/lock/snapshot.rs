@@ -1,6 +1,7 @@
 //! Who holds what and who waits, for people and for the inspector.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::Entry;
@@ -42,7 +43,7 @@ pub struct Party {
     /// Where in the source it was asked for.
     pub place: Place,
     /// For those who wait: whose holds keep them out.
-    pub blocked_by: Vec<Task>,
+    pub blocked_by: Arc<[Task]>,
 }
 
 /// A task that waits for another one.
@@ -110,18 +111,28 @@ fn held(entry: &Entry, now: Tick) -> HeldTerm {
             mode: mode(holder.mode),
             age: now.since(holder.since),
             place: holder.place,
-            blocked_by: Vec::new(),
+            blocked_by: Arc::from([]),
         })
         .collect();
     holders.sort_by_key(|party| std::cmp::Reverse(party.age));
+    // Waiters that are kept out by the same modes share one list.
+    let (mut excluding, mut blocked_by) = (0, Arc::from([]));
     let waiters = entry
         .waiters()
-        .map(|waiter| Party {
-            task: waiter.task,
-            mode: mode(waiter.mode),
-            age: now.since(waiter.since),
-            place: waiter.place,
-            blocked_by: entry.blockers(waiter).into_iter().filter_map(|holder| holder.task).collect(),
+        .map(|waiter| {
+            let now_excluding = excluding | entry.excluded_by(waiter.mode);
+            if now_excluding != excluding {
+                excluding = now_excluding;
+                let blocking = entry.holders().filter(|holder| holder.mode.bit() & excluding != 0);
+                blocked_by = blocking.filter_map(|holder| holder.task).collect();
+            }
+            Party {
+                task: waiter.task,
+                mode: mode(waiter.mode),
+                age: now.since(waiter.since),
+                place: waiter.place,
+                blocked_by: Arc::clone(&blocked_by),
+            }
         })
         .collect();
     HeldTerm { term: entry.term.clone(), holders, waiters }

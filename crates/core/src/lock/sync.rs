@@ -1,4 +1,4 @@
-//! The mutex under the lock table: parking_lot's, or the one of a model checker. Nothing else in this module may
+//! The mutex under the lock table, and what a thread keeps for itself: parking_lot's and std's, or those of a model checker. Nothing else in this module may
 //! synchronise, or the checkers would not see it.
 
 #[cfg(not(any(tidelock_loom, tidelock_shuttle)))]
@@ -6,6 +6,13 @@ pub(super) use parking_lot::{Mutex, MutexGuard};
 
 #[cfg(any(tidelock_loom, tidelock_shuttle))]
 pub(super) use self::checked::{Mutex, MutexGuard};
+
+#[cfg(tidelock_loom)]
+pub(super) use loom::thread_local as task_local;
+#[cfg(tidelock_shuttle)]
+pub(super) use shuttle::thread_local as task_local;
+#[cfg(not(any(tidelock_loom, tidelock_shuttle)))]
+pub(super) use std::thread_local as task_local;
 
 #[cfg(any(tidelock_loom, tidelock_shuttle))]
 mod checked {

@@ -53,6 +53,15 @@ impl Table {
         self.shards.iter().map(|shard| shard.0.lock())
     }
 
+    /// Wakes those who were let in. What they hold now may close a circle with something else that they wait for.
+    pub(super) fn wake(&self, woken: Woken) {
+        if woken.is_empty() {
+            return;
+        }
+        woken.tasks().for_each(|task| self.look_for_circles_of(task));
+        woken.wake();
+    }
+
     /// Ends a hold.
     pub(super) fn release(&self, hold: &Hold) {
         let now = ticks::now();
@@ -71,7 +80,7 @@ impl Table {
         if let Some(task) = ranked {
             self.order.forget(task, hold);
         }
-        woken.wake();
+        self.wake(woken);
     }
 }
 

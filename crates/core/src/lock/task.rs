@@ -1,14 +1,16 @@
-//! Who asks: tasks, not threads. A task of tokio has an id; the root of a runtime is known by its thread; on other
-//! executors a task is known by its waker.
+//! Who asks: tasks, not threads. A task of tokio has an id, and the root of a runtime is known by its thread. On other
+//! executors nobody is known, unless the task is wrapped in a scope.
 
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasher as _, Hash as _, Hasher};
+use std::hash::{Hash as _, Hasher};
 use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+
+use super::sync::task_local;
 
 /// Whether tasks are told apart at all. Without it nothing is reported as re-entrant, out of order or deadlocked.
 pub(super) const DETECTION: bool = cfg!(feature = "lock-detection");
@@ -22,11 +24,13 @@ const KIND_SHIFT: u32 = 62;
 const TOKIO: u64 = 0;
 const THREAD: u64 = 1;
 const SCOPE: u64 = 2;
-const WAKER: u64 = 3;
+
+task_local! {
+    /// The scope that is polled on this thread; 0 when none is.
+    static SCOPED: Cell<u64> = Cell::new(0);
+}
 
 thread_local! {
-    /// The scope that is polled on this thread; 0 when none is.
-    static SCOPED: Cell<u64> = const { Cell::new(0) };
     /// The number of this thread.
     static THREAD_NUMBER: u64 = next_number();
 }
@@ -41,14 +45,14 @@ impl Task {
         NonZeroU64::new((kind << KIND_SHIFT) | (number & ((1 << KIND_SHIFT) - 1))).map(Self)
     }
 
-    /// The task that runs this code, where that can be told without a waker: in a [`scope`], in a task of tokio, or at
-    /// the root of a tokio runtime.
+    /// The task that runs this code, where that can be told: in a [`scope`], in a task of tokio, or at the root of a tokio
+    /// runtime.
     #[must_use]
     pub fn current() -> Option<Self> {
         if !DETECTION {
             return None;
         }
-        let scoped = SCOPED.get();
+        let scoped = SCOPED.with(Cell::get);
         if scoped != 0 {
             return Self::of(SCOPE, scoped);
         }
@@ -71,23 +75,6 @@ impl Task {
     #[cfg(test)]
     pub(crate) fn numbered(number: u64) -> Self {
         Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
-    }
-
-    /// Whether it is known by its waker, whose place in memory may be another task's once it is gone.
-    pub(super) fn needs_waker(self) -> bool {
-        self.0.get() >> KIND_SHIFT == WAKER
-    }
-
-    /// The task that is polled with this context.
-    pub(super) fn polled(context: &Context<'_>) -> Option<Self> {
-        if !DETECTION {
-            return None;
-        }
-        Self::current().or_else(|| {
-            let (data, table) = (context.waker().data(), std::ptr::from_ref(context.waker().vtable()));
-            let number = foldhash::fast::FixedState::default().hash_one((data as usize, table as usize));
-            Self::of(WAKER, number | 1)
-        })
     }
 }
 
@@ -116,8 +103,7 @@ impl fmt::Display for Task {
         match self.0.get() >> KIND_SHIFT {
             TOKIO => write!(f, "task {number}"),
             THREAD => write!(f, "the root task of thread {number}"),
-            SCOPE => write!(f, "scope {number}"),
-            _ => write!(f, "the task with waker {number:x}"),
+            _ => write!(f, "scope {number}"),
         }
     }
 }
@@ -137,6 +123,9 @@ impl<F> fmt::Debug for Scope<F> {
 
 /// Makes a future count as a task of its own. Branches of one task that run side by side (`join!`, `select!`,
 /// `FuturesUnordered`) hold locks independently of each other; without a scope, they count as one task that asks twice.
+/// On executors other than tokio, a scope around a task makes it known at all.
+///
+/// A guard that leaves the scope still belongs to it: call [`adopt`](super::Guard::adopt) where it is used next.
 pub fn scope<F: Future>(future: F) -> Scope<F> {
     Scope { future: Box::pin(future), number: next_number() }
 }
@@ -146,7 +135,7 @@ struct Outer(u64);
 
 impl Drop for Outer {
     fn drop(&mut self) {
-        SCOPED.set(self.0);
+        SCOPED.with(|scoped| scoped.set(self.0));
     }
 }
 
@@ -154,7 +143,7 @@ impl<F: Future> Future for Scope<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let _outer = Outer(SCOPED.replace(self.number));
+        let _outer = Outer(SCOPED.with(|scoped| scoped.replace(self.number)));
         self.future.as_mut().poll(context)
     }
 }

@@ -4,12 +4,15 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::panic::AssertUnwindSafe;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+
+use super::entry::wake_all;
 
 /// How coarse it is.
 const TICK: Duration = Duration::from_millis(10);
@@ -75,26 +78,30 @@ impl Alarm {
 
     /// Wakes somebody else instead. `false` when it has rung already.
     pub(super) fn change(&self, waker: &Waker) -> bool {
-        let mut state = CLOCKWORK.state.lock();
-        let Some(known) = state.wakers.get_mut(&self.number) else { return false };
-        if !known.will_wake(waker) {
-            let before = std::mem::replace(known, waker.clone());
+        let known = CLOCKWORK.state.lock().wakers.get(&self.number).map(|known| known.will_wake(waker));
+        if known == Some(false) {
+            // Cloned before and dropped after the mutex: wakers are other people's code.
+            let mut waker = waker.clone();
+            let mut state = CLOCKWORK.state.lock();
+            let Some(known) = state.wakers.get_mut(&self.number) else { return false };
+            std::mem::swap(known, &mut waker);
             drop(state);
-            drop(before);
         }
-        true
+        known.is_some()
     }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
         let mut state = CLOCKWORK.state.lock();
-        state.wakers.remove(&self.number);
+        let removed = state.wakers.remove(&self.number);
         // Those that were dropped are swept out when they are most of the heap.
         if state.alarms.len() > 64 && state.alarms.len() > 2 * state.wakers.len() {
             let State { alarms, wakers, .. } = &mut *state;
             alarms.retain(|Reverse((_, number))| wakers.contains_key(number));
         }
+        drop(state);
+        drop(removed);
     }
 }
 
@@ -179,7 +186,7 @@ impl Clockwork {
             self.show();
             let rung = state.rung(Instant::now());
             if !rung.is_empty() {
-                parking_lot::MutexGuard::unlocked(&mut state, || rung.into_iter().for_each(Waker::wake));
+                parking_lot::MutexGuard::unlocked(&mut state, || ring(rung));
             }
             state.idle = if ASKED.swap(false, Ordering::Relaxed) { 0 } else { state.idle.saturating_add(1) };
             let ticking = state.idle < IDLE_TICKS;
@@ -193,6 +200,14 @@ impl Clockwork {
                 None => self.changed.wait(&mut state),
             }
         }
+    }
+}
+
+/// Wakes those whose time has come. A waker that panics must not stop the clock.
+fn ring(rung: Vec<Waker>) {
+    let wake = AssertUnwindSafe(|| wake_all(rung.into_iter()));
+    if std::panic::catch_unwind(wake).is_err() {
+        tracing::error!(target: crate::telemetry::LOCK, "a waker panicked");
     }
 }
 

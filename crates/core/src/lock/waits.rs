@@ -3,14 +3,19 @@
 //! One mutex is held from the noting of a wait to the end of the search, so the last one to wait sees every wait of a
 //! circle, and exactly one of its tasks is told. Shards are looked at one after the other: a task that waited when the
 //! search began lets go of nothing until it is let in or gives up, and neither can be noted before the search ends.
+//!
+//! A task that waits at several places at once (`join!`) may close a circle when it is let in at one of them: then it hears
+//! of it at another one.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::task::Waker;
 
 use foldhash::{HashMap, HashMapExt as _};
 
 use super::entry::{Holder, Number};
-use super::error::{Cycle, Link};
+use super::error::{Cycle, Link, LockError};
 use super::queue::Seat;
 use super::table::Table;
 use super::task::Task;
@@ -24,91 +29,188 @@ pub(super) struct Wait {
     pub(super) number: Number,
 }
 
+/// What a task waits for.
+#[derive(Clone, Debug)]
+pub(super) enum Wanted {
+    /// A lock.
+    Lock(Wait),
+    /// A call that another task runs for it.
+    Call(Arc<Link>),
+}
+
+impl PartialEq for Wanted {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Lock(one), Self::Lock(other)) => one == other,
+            (Self::Call(one), Self::Call(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
 /// What tasks wait for.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    first: HashMap<Task, Wait>,
+    first: HashMap<Task, Wanted>,
     /// A task waits at several places only when it polls several futures side by side.
-    others: Vec<(Task, Wait)>,
+    others: HashMap<Task, Vec<Wanted>>,
 }
 
 impl Waits {
-    fn note(&mut self, task: Task, wait: Wait) {
-        if let Some(other) = self.first.insert(task, wait) {
-            self.others.push((task, other));
+    fn note(&mut self, task: Task, wanted: Wanted) {
+        if let Some(before) = self.first.insert(task, wanted) {
+            self.others.entry(task).or_default().push(before);
         }
     }
 
-    fn forget(&mut self, task: Task, wait: Wait) {
-        if self.first.get(&task) == Some(&wait) {
-            self.first.remove(&task);
-            if let Some(at) = self.others.iter().position(|(other, _)| *other == task) {
-                let (_, other) = self.others.swap_remove(at);
+    fn forget(&mut self, task: Task, wanted: &Wanted) {
+        let Entry::Occupied(mut others) = self.others.entry(task) else {
+            if self.first.get(&task) == Some(wanted) {
+                self.first.remove(&task);
+            }
+            return;
+        };
+        if self.first.get(&task) == Some(wanted) {
+            if let Some(other) = others.get_mut().pop() {
                 self.first.insert(task, other);
             }
-        } else {
-            self.others.retain(|other| *other != (task, wait));
+        } else if let Some(at) = others.get().iter().rposition(|other| other == wanted) {
+            others.get_mut().swap_remove(at);
+        }
+        if others.get().is_empty() {
+            others.remove();
         }
     }
 
     /// How many are noted.
     pub(super) fn len(&self) -> usize {
-        self.first.len() + self.others.len()
+        self.first.len() + self.others.values().map(Vec::len).sum::<usize>()
     }
 
-    fn of(&self, task: Task) -> impl Iterator<Item = Wait> {
-        let others = self.others.iter().filter(move |(other, _)| *other == task).map(|(_, wait)| *wait);
-        self.first.get(&task).copied().into_iter().chain(others)
+    fn of(&self, task: Task) -> impl Iterator<Item = &Wanted> {
+        self.first.get(&task).into_iter().chain(self.others.get(&task).into_iter().flatten())
+    }
+
+    fn waits(&self, task: Task) -> bool {
+        self.first.contains_key(&task)
     }
 }
 
 impl Table {
-    /// Notes that a task waits. Gives the circle that this closes, and then forgets the wait again.
-    pub(super) fn note_wait(&self, task: Task, wait: Wait) -> Option<Cycle> {
+    /// Notes that a task waits for a lock.
+    ///
+    /// # Errors
+    /// [`LockError::Reentrant`] when it waits for the same term already, [`LockError::Deadlock`] when this closes a circle.
+    /// The wait is then forgotten again.
+    pub(super) fn note_wait(&self, task: Task, wait: Wait) -> Result<(), LockError> {
         let mut waits = self.waits.lock();
-        waits.note(task, wait);
-        let circle = self.circle(&waits, task, wait)?;
-        waits.forget(task, wait);
-        Some(Cycle(circle))
+        for wanted in waits.of(task) {
+            if let Wanted::Lock(other) = wanted
+                && (other.hash, other.entry) == (wait.hash, wait.entry)
+                && let Some(error) = self.twice(task, *other, wait)
+            {
+                return Err(error);
+            }
+        }
+        self.note_in(&mut waits, task, Wanted::Lock(wait))
     }
 
-    pub(super) fn forget_wait(&self, task: Task, wait: Wait) {
-        self.waits.lock().forget(task, wait);
+    /// Notes that a task waits for a call that another one runs.
+    ///
+    /// # Errors
+    /// [`LockError::Deadlock`] when this closes a circle.
+    pub(super) fn note_call(&self, task: Task, wanted: Wanted) -> Result<(), LockError> {
+        self.note_in(&mut self.waits.lock(), task, wanted)
+    }
+
+    fn note_in(&self, waits: &mut Waits, task: Task, wanted: Wanted) -> Result<(), LockError> {
+        waits.note(task, wanted.clone());
+        match self.circle(waits, task, &wanted) {
+            None => Ok(()),
+            Some(cycle) => {
+                waits.forget(task, &wanted);
+                Err(LockError::Deadlock { cycle })
+            }
+        }
+    }
+
+    pub(super) fn forget_wait(&self, task: Task, wanted: &Wanted) {
+        self.waits.lock().forget(task, wanted);
+    }
+
+    /// Looks whether what a task holds by now closes a circle with something that it waits for; then the wait ends.
+    pub(super) fn look_for_circles_of(&self, task: Task) {
+        let waits = self.waits.lock();
+        let waiting = |wanted: &&Wanted| matches!(wanted, Wanted::Lock(wait) if self.is_waiting(*wait));
+        let found = waits.of(task).filter(waiting).find_map(|wanted| match wanted {
+            Wanted::Lock(wait) => self.circle(&waits, task, wanted).map(|cycle| (*wait, cycle)),
+            Wanted::Call(_) => None,
+        });
+        let Some((wait, cycle)) = found else { return };
+        let mut shard = self.shard(wait.hash);
+        let waiter =
+            shard.entry(wait.hash, wait.entry).and_then(|entry| entry.waiter_mut(wait.seat, wait.number));
+        let waker = waiter.map(|waiter| {
+            waiter.doomed = Some(cycle);
+            std::mem::replace(&mut waiter.waker, Waker::noop().clone())
+        });
+        drop(shard);
+        drop(waits);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn is_waiting(&self, wait: Wait) -> bool {
+        let mut shard = self.shard(wait.hash);
+        shard.entry(wait.hash, wait.entry).is_some_and(|entry| entry.waiter(wait.seat, wait.number).is_some())
+    }
+
+    /// The error of a task that waits for one term at two places.
+    fn twice(&self, task: Task, first: Wait, second: Wait) -> Option<LockError> {
+        let mut shard = self.shard(first.hash);
+        let entry = shard.entry(first.hash, first.entry)?;
+        let held = entry.waiter(first.seat, first.number)?.place;
+        let asked = entry.waiter(second.seat, second.number)?.place;
+        Some(LockError::Reentrant { term: entry.term.clone(), task, asked, held })
     }
 
     /// The way from a wait back to the task that waits, if there is one.
-    fn circle(&self, waits: &Waits, start: Task, wait: Wait) -> Option<Vec<Link>> {
+    fn circle(&self, waits: &Waits, start: Task, wanted: &Wanted) -> Option<Cycle> {
         let mut came_from: HashMap<Task, Link> = HashMap::new();
-        let mut ahead = VecDeque::from([(start, wait)]);
-        while let Some((task, wait)) = ahead.pop_front() {
-            for link in self.links(task, wait) {
+        let mut ahead = VecDeque::from([(start, wanted)]);
+        while let Some((task, wanted)) = ahead.pop_front() {
+            for link in self.links(task, wanted, |holder| holder == start || waits.waits(holder)) {
                 let holder = link.holder;
                 if holder == start {
                     return Some(way_back(&came_from, start, link));
                 }
                 if let Entry::Vacant(unseen) = came_from.entry(holder) {
                     unseen.insert(link);
-                    ahead.extend(waits.of(holder).map(|wait| (holder, wait)));
+                    ahead.extend(waits.of(holder).map(|wanted| (holder, wanted)));
                 }
             }
         }
         None
     }
 
-    /// Those who keep a waiting task out. Nobody when it does not wait any more.
-    fn links(&self, task: Task, wait: Wait) -> Vec<Link> {
+    /// Those who keep a waiting task out, of those who matter. Nobody when it does not wait any more.
+    fn links(&self, task: Task, wanted: &Wanted, matters: impl Fn(Task) -> bool) -> Vec<Link> {
+        let wait = match wanted {
+            Wanted::Lock(wait) => wait,
+            Wanted::Call(link) => return vec![Link::clone(link)],
+        };
         let mut shard = self.shard(wait.hash);
         let Some(entry) = shard.entry(wait.hash, wait.entry) else { return Vec::new() };
         let Some(waiter) = entry.waiter(wait.seat, wait.number) else { return Vec::new() };
-        let (term, asked) = (&entry.term, waiter.place);
-        let link = |blocker: Holder| {
-            Some(Link { task, term: term.clone(), asked, holder: blocker.task?, held: blocker.place })
+        let asked = waiter.place;
+        let matters = |holder: &Holder| holder.task.is_some_and(&matters);
+        let link = |holder: &Holder| {
+            Some(Link { task, term: entry.term.clone(), asked, holder: holder.task?, held: holder.place })
         };
-        entry.blockers(waiter).into_iter().filter_map(link).collect()
+        entry.blockers(waiter, matters).into_iter().filter_map(link).collect()
     }
 }
 
-fn way_back(came_from: &HashMap<Task, Link>, start: Task, last: Link) -> Vec<Link> {
+fn way_back(came_from: &HashMap<Task, Link>, start: Task, last: Link) -> Cycle {
     let mut way = vec![last];
     while let Some(task) = way.last().map(|link| link.task).filter(|task| *task != start) {
         match came_from.get(&task) {
@@ -117,5 +219,5 @@ fn way_back(came_from: &HashMap<Task, Link>, start: Task, last: Link) -> Vec<Lin
         }
     }
     way.reverse();
-    way
+    Cycle(way)
 }

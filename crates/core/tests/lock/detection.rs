@@ -30,19 +30,6 @@ async fn l3_a_task_that_asks_for_what_it_holds_hears_of_it_with_both_places() {
     assert_eq!(task.await.expect("no panic"), Some(true));
 }
 
-#[test]
-fn l3_a_task_of_any_executor_is_known_by_its_waker() {
-    use std::future::Future as _;
-    let (locks, x) = (Locks::new(), thing("l3"));
-    let mut future = Box::pin(async {
-        let _guard = locks.lock(&x).await.expect("free");
-        locks.lock(&x).await.err().map(|error| error.is_reentrant())
-    });
-    let waker = std::task::Waker::from(std::sync::Arc::new(Nothing));
-    let polled = future.as_mut().poll(&mut std::task::Context::from_waker(&waker));
-    assert_eq!(polled, Poll::Ready(Some(true)));
-}
-
 struct Nothing;
 impl std::task::Wake for Nothing {
     fn wake(self: std::sync::Arc<Self>) {}

@@ -12,6 +12,7 @@ mod cancel;
 mod detection;
 mod flight;
 mod hand;
+mod hostile;
 mod model;
 mod names;
 mod order;
