@@ -26,7 +26,7 @@
 //! ```
 
 pub use tidelock_core::store::Store;
-pub use tidelock_core::{clock, error, id, key, model, payload, store};
+pub use tidelock_core::{clock, error, id, key, lock, model, payload, store};
 
 #[cfg(feature = "postgres")]
 pub use tidelock_postgres as postgres;
