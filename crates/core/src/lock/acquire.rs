@@ -10,10 +10,14 @@ use super::entry::{Holder, Waiter, Woken};
 use super::error::{Busy, LockError, Place};
 use super::functor::{Ask, Term};
 use super::guard::Guard;
-use super::table::{Asker, Hold, Table};
+use super::sync::MutexGuard;
+use super::table::{Asker, Hold, Shard, Table};
 use super::task::Task;
-use super::ticks::{self, Alarm};
+use super::ticks::{self, Alarm, Tick};
 use super::waits::Wait;
+
+/// Nobody was seen in the way.
+const NOBODY: Busy = Busy { held: None, holders: 0, waiting: 0 };
 
 /// How an attempt ended.
 enum Attempt {
@@ -22,40 +26,40 @@ enum Attempt {
 }
 
 impl Table {
-    /// Takes the lock if it is free. If not, the caller is queued with its waker, or refused when it has none.
-    fn attempt(&self, asker: &Asker<'_>, waker: Option<&Waker>) -> Result<Attempt, LockError> {
+    /// Whether this may be asked for at all.
+    #[inline]
+    fn check(&self, asker: &Asker<'_>) -> Result<(), LockError> {
         check_mode(asker)?;
-        self.order.check(asker)?;
-        let attempt = self.attempt_in_shard(asker, waker)?;
-        if let Attempt::Granted(hold) = attempt {
-            self.order.note(asker.task, asker.term, hold.number, asker.place);
-        }
-        Ok(attempt)
+        self.order.check(asker)
     }
 
-    fn attempt_in_shard(&self, asker: &Asker<'_>, waker: Option<&Waker>) -> Result<Attempt, LockError> {
-        let (hash, now, index) = (asker.term.hash(), ticks::now(), asker.term.index());
-        let mut shard = self.shard(hash);
-        let Asker { mode, task, place, .. } = *asker;
+    /// Takes the lock if nobody holds it. Gives the shard back if somebody does.
+    // Apart from all that may happen then, and inlined, so that the hold stays in registers on its way to the guard.
+    #[inline]
+    fn take(&self, asker: &Asker<'_>, now: Tick) -> Result<Hold, MutexGuard<'_, Shard>> {
+        let mut shard = self.shard(asker.term.hash());
+        let Some(hold) = shard.take(asker, now) else { return Err(shard) };
+        drop(shard);
+        self.order.note(asker.task, asker.term, hold.number, asker.place);
+        Ok(hold)
+    }
+
+    /// Somebody holds it: joins them, is queued with its waker, or is refused when it has none.
+    #[cold]
+    fn contend(
+        &self,
+        mut shard: MutexGuard<'_, Shard>,
+        asker: &Asker<'_>,
+        now: Tick,
+        waker: Option<&Waker>,
+    ) -> Result<Attempt, LockError> {
+        let Asker { term, mode, task, place } = *asker;
         let number = shard.next();
-        let holder = Holder { number, task, place, since: now, mode };
-        let Some(entry) = shard.find(asker.term) else {
-            let hold = shard.insert(asker.term, holder);
-            shard.tally(index, |tally| tally.acquired());
-            return Ok(Attempt::Granted(hold));
-        };
-        if entry.is_over() {
-            entry.begin(holder);
-            let hold = Hold { hash, entry: entry.number, number };
-            shard.taken();
-            shard.tally(index, |tally| tally.acquired());
-            return Ok(Attempt::Granted(hold));
-        }
+        let Some(entry) = shard.find(term) else { return Err(busy(asker, NOBODY)) };
+        let hash = term.hash();
         let result = match task.and_then(|task| Some((task, entry.held_by(task)?))) {
-            Some((task, held)) => {
-                Err(LockError::Reentrant { term: asker.term.clone(), task, asked: place, held })
-            }
-            None => match (entry.join(holder), waker) {
+            Some((task, held)) => Err(LockError::Reentrant { term: term.clone(), task, asked: place, held }),
+            None => match (entry.join(Holder { number, task, place, since: now, mode }), waker) {
                 (Ok(()), _) => Ok(Attempt::Granted(Hold { hash, entry: entry.number, number })),
                 (Err(_), None) => Err(busy(asker, entry.busy())),
                 (Err(_), Some(waker)) => {
@@ -67,21 +71,31 @@ impl Table {
                 }
             },
         };
-        shard.tally(index, |tally| match &result {
+        shard.tally(term.index(), |tally| match &result {
             Ok(Attempt::Granted(_)) => tally.acquired(),
             Ok(Attempt::Queued(_)) => {}
             Err(_) => tally.refused(),
         });
+        drop(shard);
+        if let Ok(Attempt::Granted(hold)) = &result {
+            self.order.note(task, term, hold.number, place);
+        }
         result
     }
 
     /// Takes the lock if it is free.
     pub(super) fn try_lock(&self, asker: &Asker<'_>) -> Result<Hold, LockError> {
-        match self.attempt(asker, None)? {
+        self.check(asker)?;
+        let now = ticks::now();
+        let shard = match self.take(asker, now) {
+            Ok(hold) => return Ok(hold),
+            Err(shard) => shard,
+        };
+        match self.contend(shard, asker, now, None)? {
             Attempt::Granted(hold) => Ok(hold),
             Attempt::Queued(wait) => {
                 self.cancel(wait);
-                Err(busy(asker, Busy { held: None, holders: 0, waiting: 0 }))
+                Err(busy(asker, NOBODY))
             }
         }
     }
@@ -167,15 +181,26 @@ impl<'l, 't> Lock<'l, 't> {
         Self { table, ask, place, deadline, state: State::New }
     }
 
+    #[inline]
     fn granted(&mut self, hold: Hold) -> Poll<Result<Guard<'l>, LockError>> {
         self.state = State::Done;
         Poll::Ready(Ok(Guard::new(self.table, hold, self.ask.mode)))
     }
 
+    #[inline]
     fn begin(&mut self, context: &Context<'_>) -> Poll<Result<Guard<'l>, LockError>> {
         let task = Task::polled(context);
         let asker = Asker { term: self.ask.term, mode: self.ask.mode, task, place: self.place };
-        match self.table.attempt(&asker, Some(context.waker())) {
+        if let Err(error) = self.table.check(&asker) {
+            self.state = State::Done;
+            return Poll::Ready(Err(error));
+        }
+        let now = ticks::now();
+        let shard = match self.table.take(&asker, now) {
+            Ok(hold) => return self.granted(hold),
+            Err(shard) => shard,
+        };
+        match self.table.contend(shard, &asker, now, Some(context.waker())) {
             Ok(Attempt::Granted(hold)) => self.granted(hold),
             Ok(Attempt::Queued(wait)) => self.queued(wait, task, context),
             Err(error) => {
@@ -228,7 +253,7 @@ impl<'l, 't> Lock<'l, 't> {
 
     /// The time is up: it is not granted any more.
     fn give_up(&mut self) -> LockError {
-        let state = self.leave().unwrap_or(Busy { held: None, holders: 0, waiting: 0 });
+        let state = self.leave().unwrap_or(NOBODY);
         LockError::TimedOut { term: self.ask.term.clone(), asked: self.place, state }
     }
 
@@ -262,3 +287,6 @@ impl Drop for Lock<'_, '_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

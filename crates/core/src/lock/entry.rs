@@ -280,10 +280,14 @@ impl Woken {
         }
     }
 
+    #[inline]
     pub(super) fn wake(self) {
-        if self.first.is_none() {
-            return;
+        if self.first.is_some() {
+            self.wake_all();
         }
+    }
+
+    fn wake_all(self) {
         self.first.into_iter().chain(self.others).for_each(Waker::wake);
     }
 }
