@@ -232,7 +232,7 @@ impl Entry {
     }
 
     /// Those who keep the waiter out: holders that exclude it, or exclude somebody before it in the queue.
-    pub(super) fn blockers(&self, waiter: &Waiter) -> Vec<Holder> {
+    pub(super) fn blockers(&self, waiter: &Waiter) -> impl Iterator<Item = &Holder> + use<'_> {
         let modes = self.term.modes();
         let excluded_by = |mode: Mode| !modes.together_with(mode);
         let mut excluding = excluded_by(waiter.mode);
@@ -240,7 +240,7 @@ impl Entry {
             let before = self.waiters().take_while(|before| before.number != waiter.number);
             excluding = before.fold(excluding, |all, before| all | excluded_by(before.mode));
         }
-        self.holders().filter(|holder| holder.mode.bit() & excluding != 0).cloned().collect()
+        self.holders().filter(move |holder| holder.mode.bit() & excluding != 0)
     }
 
     pub(super) fn holders(&self) -> impl Iterator<Item = &Holder> {

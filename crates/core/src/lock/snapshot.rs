@@ -121,7 +121,7 @@ fn held(entry: &Entry, now: Tick) -> HeldTerm {
             mode: mode(waiter.mode),
             age: now.since(waiter.since),
             place: waiter.place,
-            blocked_by: entry.blockers(waiter).into_iter().filter_map(|holder| holder.task).collect(),
+            blocked_by: entry.blockers(waiter).filter_map(|holder| holder.task).collect(),
         })
         .collect();
     HeldTerm { term: entry.term.clone(), holders, waiters }

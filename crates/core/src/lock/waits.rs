@@ -6,6 +6,7 @@
 //! twice, so all of them were there at once.
 
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 
 use foldhash::{HashMap, HashMapExt as _};
 
@@ -75,6 +76,9 @@ impl Table {
     pub(super) fn note_wait(&self, task: Task, wait: Wait) -> Option<Cycle> {
         let mut waits = self.waits.lock();
         waits.note(task, wait);
+        if !self.may_close_a_circle(&waits, task, wait) {
+            return None;
+        }
         let circle = self.circle(&waits, task, wait)?;
         if !circle.iter().all(|step| self.still(step)) {
             return None;
@@ -87,6 +91,20 @@ impl Table {
         self.waits.lock().forget(task, wait);
     }
 
+    /// Whether anybody who keeps the task out waits as well: rarely, and only then is it worth a search. Whoever was let
+    /// in here a moment ago may still stand among those who wait, but does not.
+    fn may_close_a_circle(&self, waits: &Waits, task: Task, wait: Wait) -> bool {
+        let mut shard = self.shard(wait.hash);
+        let Some(entry) = shard.entry(wait.hash, wait.entry) else { return false };
+        let Some(waiter) = entry.waiter(wait.seat, wait.number) else { return false };
+        let is_over = |other: Wait| {
+            (other.hash, other.entry) == (wait.hash, wait.entry)
+                && entry.waiter(other.seat, other.number).is_none()
+        };
+        let waits_too = |holder: Task| holder == task || waits.of(holder).any(|other| !is_over(other));
+        entry.blockers(waiter).filter_map(|holder| holder.task).any(waits_too)
+    }
+
     /// The way from a wait back to the task that waits, if there is one.
     fn circle(&self, waits: &Waits, start: Task, wait: Wait) -> Option<Vec<Step>> {
         let mut came_from: HashMap<Task, Step> = HashMap::new();
@@ -97,8 +115,8 @@ impl Table {
                 if holder == start {
                     return Some(way_back(&came_from, start, step));
                 }
-                if !came_from.contains_key(&holder) {
-                    came_from.insert(holder, step);
+                if let Entry::Vacant(new) = came_from.entry(holder) {
+                    new.insert(step);
                     ahead.extend(waits.of(holder).map(|wait| (holder, wait)));
                 }
             }
@@ -112,12 +130,12 @@ impl Table {
         let Some(entry) = shard.entry(wait.hash, wait.entry) else { return Vec::new() };
         let Some(waiter) = entry.waiter(wait.seat, wait.number) else { return Vec::new() };
         let (term, asked) = (&entry.term, waiter.place);
-        let step = |blocker: super::entry::Holder| {
+        let step = |blocker: &super::entry::Holder| {
             let holder = blocker.task?;
             let link = Link { task, term: term.clone(), asked, holder, held: blocker.place };
             Some(Step { wait, held: blocker.number, link })
         };
-        entry.blockers(waiter).into_iter().filter_map(step).collect()
+        entry.blockers(waiter).filter_map(step).collect()
     }
 
     /// Whether what was seen is still so.
