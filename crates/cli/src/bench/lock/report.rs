@@ -160,7 +160,7 @@ fn notes(plan: &Plan) -> Vec<String> {
             "tokio: one mutex, or an array of {} that are there for ever, found by their index",
             rate(f64::from(plan.zipf_keys))
         ),
-        "uncontended: without tokio's cooperative yielding, which would cost its mutex a third more".to_owned(),
+        "uncontended: without the yielding to other tasks that tokio's mutex takes part in and ours does not".to_owned(),
         "bytes are resident memory, guards counted, keys not; what the allocator keeps after a release counts"
             .to_owned(),
     ];
