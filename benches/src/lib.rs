@@ -1,8 +1,10 @@
 //! Micro benchmarks of the pure parts, and the place where comparisons with other libraries go.
 //!
 //! The workloads on stores are in the command line (`tidelock bench store`), so that users can repeat them. What needs
-//! dependencies that no user should pay for goes here, into programs of their own below `benches/`. There is no
-//! framework: [`measure`] repeats a call in rounds and prints the median.
+//! dependencies that no library should bring along goes here: [`lock`] holds other people's locks, under the loads that
+//! `tidelock bench lock` runs. There is no framework: [`measure`] repeats a call in rounds and returns the median.
+
+pub mod lock;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

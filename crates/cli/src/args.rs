@@ -15,6 +15,7 @@ Examples:
   tidelock migrate sql > tidelock.sql        the tables, for whoever may make them
   tidelock bench store --store sqlite        how fast is it here, compared with what the disk can do?
   tidelock bench store --store postgres      the same beside transactions written by hand, on a server of its own
+  tidelock bench lock                        what does a lock cost, compared with other libraries?
   tidelock explain TL0204                    what does this error mean, and what now?
   tidelock completions bash > tidelock.bash
 
@@ -56,6 +57,9 @@ pub(crate) enum Command {
     /// One producing process of `bench store --processes`
     #[command(hide = true)]
     BenchProducer(BenchProducer),
+    /// The process in which `bench lock` weighs locks
+    #[command(hide = true)]
+    BenchHolder(BenchHolder),
 }
 
 /// How data is printed.
@@ -73,6 +77,8 @@ pub(crate) enum Format {
 pub(crate) enum Bench {
     /// Commits and claims of a store, beside what the device and the bare driver can do
     Store(BenchStore),
+    /// Keyed locks, beside a bare mutex of tokio and the crate lockable
+    Lock(BenchLock),
 }
 
 /// Which store is measured.
@@ -113,6 +119,40 @@ pub(crate) struct BenchStore {
     /// How the result is printed
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Format,
+}
+
+/// `tidelock bench lock`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchLock {
+    /// How long each measurement takes, in seconds, over all rounds [default: 2, or 0.2 with --quick]
+    #[arg(long, value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// Shorter measurements and fewer rounds
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
+}
+
+/// Whose locks are weighed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Library {
+    /// Ours
+    Tidelock,
+    /// The crate lockable
+    Lockable,
+}
+
+/// `tidelock bench-holder`, hidden
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchHolder {
+    /// Whose locks
+    #[arg(long, value_enum)]
+    pub(crate) library: Library,
+    /// How many of them
+    #[arg(long)]
+    pub(crate) keys: u32,
 }
 
 /// The store of a child process.

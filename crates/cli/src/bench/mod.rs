@@ -8,6 +8,7 @@ mod claim;
 mod commit;
 mod floor;
 mod flush;
+mod lock;
 mod machine;
 mod measure;
 mod memory;
@@ -21,9 +22,10 @@ mod sqlite;
 
 use anyhow::{Result, bail};
 
-use crate::args::{Backend, BenchStore};
+use crate::args::{Backend, BenchLock, BenchStore};
 use crate::exit::{Exit, WrongUse};
 
+pub(crate) use lock::hold;
 pub(crate) use producer::produce;
 
 /// Measures a store. Interrupted, it still removes its files and schemas.
@@ -39,6 +41,11 @@ pub(crate) async fn run(options: BenchStore) -> Result<Exit> {
         (Backend::Sqlite, 1) => until_stopped(Box::pin(sqlite::run(&options))).await,
         (Backend::Sqlite, _) => until_stopped(Box::pin(processes::run_on_file(&options))).await,
     }
+}
+
+/// Measures locks.
+pub(crate) async fn lock(options: BenchLock) -> Result<Exit> {
+    until_stopped(Box::pin(lock::run(&options))).await
 }
 
 /// Does some work unless the user interrupts it. Interrupted, the work's future is dropped.

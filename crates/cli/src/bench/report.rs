@@ -109,6 +109,56 @@ struct AimReport {
     met: bool,
 }
 
+/// All comparisons of a run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Ratios {
+    ratios: BTreeMap<String, f64>,
+    /// For each ratio, the lowest and the highest of the rounds.
+    spread: BTreeMap<String, [f64; 2]>,
+    aims: BTreeMap<String, AimReport>,
+    #[serde(skip)]
+    compared: Vec<Ratio>,
+}
+
+impl Ratios {
+    /// Puts them together.
+    pub(crate) fn of(compared: Vec<Ratio>) -> Self {
+        let aims = compared.iter().filter_map(|ratio| {
+            let met = ratio.aim.met(ratio.value)?;
+            Some((ratio.name.clone(), AimReport { aim: ratio.aim.to_string(), met }))
+        });
+        Self {
+            ratios: compared.iter().map(|ratio| (ratio.name.clone(), ratio.value)).collect(),
+            spread: compared.iter().map(|ratio| (ratio.name.clone(), ratio.spread)).collect(),
+            aims: aims.collect(),
+            compared,
+        }
+    }
+
+    /// What a reader of any ratios must know.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if cfg!(debug_assertions) {
+            notes.push("this program was built without optimisation: use --release".to_owned());
+        }
+        if self.compared.iter().any(Ratio::is_noisy) {
+            notes.push(
+                "the rounds differ a lot: other programs were busy; repeat on a quiet machine".to_owned(),
+            );
+        }
+        notes
+    }
+
+    /// The table of them, with the aims.
+    pub(crate) fn print(&self) -> Result<()> {
+        let mut ratios = output::table(&["ratio", "value", "rounds", "aim", ""], &[1, 2, 3]);
+        for ratio in &self.compared {
+            ratios.add_row(ratio.cells());
+        }
+        output::say(ratios)
+    }
+}
+
 /// The whole result of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report<M> {
@@ -118,46 +168,20 @@ pub(crate) struct Report<M> {
     machine: Machine,
     results: M,
     rounds: Vec<M>,
-    ratios: BTreeMap<String, f64>,
-    /// For each ratio, the lowest and the highest of the rounds.
-    spread: BTreeMap<String, [f64; 2]>,
-    aims: BTreeMap<String, AimReport>,
+    #[serde(flatten)]
+    ratios: Ratios,
     notes: Vec<String>,
-    #[serde(skip)]
-    compared: Vec<Ratio>,
 }
 
 impl<M: Measured> Report<M> {
     /// Puts the rounds together.
     pub(crate) fn of(store: &'static str, plan: &Plan, machine: Machine, rounds: Vec<M>) -> Self {
         let results = M::median(&rounds);
-        let compared = M::ratios(&rounds, plan);
+        let ratios = Ratios::of(M::ratios(&rounds, plan));
         let mut notes = results.notes();
-        if cfg!(debug_assertions) {
-            notes.push("this program was built without optimisation: use --release".to_owned());
-        }
-        if compared.iter().any(Ratio::is_noisy) {
-            notes.push(
-                "the rounds differ a lot: other programs were busy; repeat on a quiet machine".to_owned(),
-            );
-        }
-        let aims = compared.iter().filter_map(|ratio| {
-            let met = ratio.aim.met(ratio.value)?;
-            Some((ratio.name.clone(), AimReport { aim: ratio.aim.to_string(), met }))
-        });
-        Self {
-            command: command_line(),
-            store,
-            params: plan.clone(),
-            machine,
-            ratios: compared.iter().map(|ratio| (ratio.name.clone(), ratio.value)).collect(),
-            spread: compared.iter().map(|ratio| (ratio.name.clone(), ratio.spread)).collect(),
-            aims: aims.collect(),
-            results,
-            rounds,
-            notes,
-            compared,
-        }
+        notes.extend(ratios.notes());
+        let (command, params) = (command_line(), plan.clone());
+        Self { command, store, params, machine, results, rounds, ratios, notes }
     }
 
     /// Prints it.
@@ -175,11 +199,7 @@ impl<M: Measured> Report<M> {
             phases.add_row(line);
         }
         output::say(phases)?;
-        let mut ratios = output::table(&["ratio", "value", "rounds", "aim", ""], &[1, 2, 3]);
-        for ratio in &self.compared {
-            ratios.add_row(ratio.cells());
-        }
-        output::say(ratios)?;
+        self.ratios.print()?;
         for note in &self.notes {
             output::say(format_args!("· {note}"))?;
         }

@@ -78,3 +78,47 @@ fn two_processes_on_one_file_lose_nothing_and_meet_no_error() {
     assert_eq!(report["acknowledged"], report["log"]["events"]);
     assert_eq!(report["processes"].as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn lock_reports_every_library_and_serves_every_waiter_once() {
+    let report = json(&["bench", "lock", "--quick", "--seconds", "0.1", "-o", "json"]);
+    assert_eq!(report["detection"], cfg!(feature = "lock-detection"));
+    assert_eq!(report["well"], true, "{report:#}");
+    assert_eq!(report["params"]["tasks"], 64);
+    assert_eq!(report["params"]["zipf_keys"], 10_000);
+    assert_eq!(report["rounds"].as_array().unwrap().len(), 3);
+    for library in ["tidelock", "tokio", "lockable_pool", "lockable_map"] {
+        positive(&report, &format!("/results/uncontended/{library}/cpu_ns"));
+    }
+    for library in ["tidelock", "tokio", "lockable"] {
+        for pointer in ["one_key/{}/cpu_ns", "one_key/{}/per_s", "zipf/{}/cpu_ns", "waiters/{}/drain_ms"] {
+            positive(&report, &format!("/results/{}", pointer.replace("{}", library)));
+        }
+        assert_eq!(report["results"]["waiters"][library]["hand_offs"], 4_000, "{library}");
+    }
+    for library in ["tidelock", "tokio"] {
+        positive(&report, &format!("/results/hand_off/{library}/p50_ns"));
+        positive(&report, &format!("/results/hand_off/{library}/p99_ns"));
+    }
+    for name in ["contended_to_tokio", "hand_off_to_tokio", "waiters_to_tokio", "waiters_to_lockable"] {
+        positive(&report, &format!("/ratios/{name}"));
+    }
+    for name in ["uncontended_to_tokio", "uncontended_to_lockable", "zipf_to_lockable"] {
+        positive(&report, &format!("/ratios/{name}"));
+        assert!(report["aims"][name]["met"].is_boolean(), "{name}");
+    }
+}
+
+#[test]
+fn lock_weighs_keys_where_resident_memory_is_known() {
+    let report = json(&["bench", "lock", "--quick", "--seconds", "0.05", "-o", "json"]);
+    for library in ["tidelock", "lockable"] {
+        let weight = &report["results"]["memory"][library];
+        if cfg!(target_os = "linux") {
+            assert!(weight["held_bytes"].as_f64().is_some_and(|bytes| bytes > 16.0), "{weight}");
+            assert!(weight["idle_bytes"].is_number(), "{weight}");
+        } else {
+            assert_eq!(weight["held_bytes"], "unknown");
+        }
+    }
+}

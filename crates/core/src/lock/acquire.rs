@@ -12,7 +12,7 @@ use super::functor::Ask;
 use super::guard::Guard;
 use super::table::{Asker, Hold, Table};
 use super::task::Task;
-use super::ticks::{self, Alarm};
+use super::ticks::{self, Alarm, Tick};
 use super::waits::{Wait, Wanted};
 use crate::telemetry;
 
@@ -34,40 +34,43 @@ enum Look {
 }
 
 impl Table {
-    /// Takes the lock if it is free. If not, the caller is queued with its waker, if it has one.
-    fn attempt(&self, asker: &Asker<'_>, waker: Option<Waker>) -> Result<Attempt, LockError> {
-        let attempt = self.attempt_in_shard(asker, waker)?;
-        if let Attempt::Granted(hold) = attempt {
-            self.order.note(asker.task, asker.term, hold.number, asker.place);
-        }
-        Ok(attempt)
+    /// Whether this may be asked for at all.
+    #[inline]
+    fn check(&self, asker: &Asker<'_>) -> Result<(), LockError> {
+        check_mode(asker)?;
+        self.order.check(asker)
     }
 
-    fn attempt_in_shard(&self, asker: &Asker<'_>, waker: Option<Waker>) -> Result<Attempt, LockError> {
-        let (hash, now, index) = (asker.term.hash(), ticks::now(), asker.term.index());
-        let Asker { mode, task, place, .. } = *asker;
+    /// Takes the lock if nobody holds it.
+    // Apart from all that may happen then, and inlined, so that the hold stays in registers on its way to the guard.
+    #[inline]
+    fn take(&self, asker: &Asker<'_>, now: Tick) -> Option<Hold> {
+        let hold = self.shard(asker.term.hash()).take(asker, now)?;
+        self.order.note(asker.task, asker.term, hold.number, asker.place);
+        Some(hold)
+    }
+
+    /// Somebody holds it, or did just now: joins them, or is queued with its waker, if it has one.
+    fn contend(&self, asker: &Asker<'_>, now: Tick, waker: Option<Waker>) -> Result<Attempt, LockError> {
+        let Asker { term, mode, task, place } = *asker;
+        let (hash, index) = (term.hash(), term.index());
         let mut shard = self.shard(hash);
-        let number = shard.next();
-        let holder = Holder { number, task, place, since: now, mode };
-        let Some(entry) = shard.find(asker.term) else {
-            let hold = shard.insert(asker.term, holder);
-            shard.tally(index, |tally| tally.acquired());
-            return Ok(Attempt::Granted(hold));
-        };
-        if entry.is_over() {
-            entry.begin(holder);
-            let hold = Hold { hash, entry: entry.number, number };
-            shard.taken();
-            shard.tally(index, |tally| tally.acquired());
+        if let Some(hold) = shard.take(asker, now) {
+            drop(shard);
+            self.order.note(task, term, hold.number, place);
             return Ok(Attempt::Granted(hold));
         }
+        let number = shard.next();
+        let Some(entry) = shard.find(term) else { return Ok(Attempt::Busy(NOBODY)) };
         if let Some((task, held)) = task.and_then(|task| Some((task, entry.held_by(task)?))) {
             shard.tally(index, |tally| tally.refused());
-            return Err(LockError::Reentrant { term: asker.term.clone(), task, asked: place, held });
+            return Err(LockError::Reentrant { term: term.clone(), task, asked: place, held });
         }
-        if entry.join(holder).is_ok() {
+        if entry.join(Holder { number, task, place, since: now, mode }).is_ok() {
             let hold = Hold { hash, entry: entry.number, number };
             shard.tally(index, |tally| tally.acquired());
+            drop(shard);
+            self.order.note(task, term, number, place);
             return Ok(Attempt::Granted(hold));
         }
         let waiter = waker.map(|waker| Waiter { number, task, place, since: now, mode, waker, doomed: None });
@@ -78,16 +81,14 @@ impl Table {
         })
     }
 
-    /// Checks what can be checked before looking at the term.
-    fn check(&self, asker: &Asker<'_>) -> Result<(), LockError> {
-        check_mode(asker)?;
-        self.order.check(asker)
-    }
-
     /// Takes the lock if it is free.
     pub(super) fn try_lock(&self, asker: &Asker<'_>) -> Result<Hold, LockError> {
         self.check(asker)?;
-        let state = match self.attempt(asker, None)? {
+        let now = ticks::now();
+        if let Some(hold) = self.take(asker, now) {
+            return Ok(hold);
+        }
+        let state = match self.contend(asker, now, None)? {
             Attempt::Granted(hold) => return Ok(hold),
             Attempt::Busy(state) => state,
             // Without a waker nobody is queued.
@@ -100,11 +101,12 @@ impl Table {
         Err(busy(asker, state))
     }
 
-    /// Takes the lock, or a place in the queue. The waker is only touched when it is needed, and never in a shard.
-    fn lock_or_queue(&self, asker: &Asker<'_>, waker: &Waker) -> Result<Attempt, LockError> {
-        self.check(asker)?;
-        match self.attempt(asker, None)? {
-            Attempt::Busy(_) => self.attempt(asker, Some(waker.clone())),
+    /// Joins those who hold it, or takes a place in the queue. The waker is cloned outside of the shard, and only when
+    /// it is needed.
+    #[cold]
+    fn join_or_queue(&self, asker: &Asker<'_>, now: Tick, waker: &Waker) -> Result<Attempt, LockError> {
+        match self.contend(asker, now, None)? {
+            Attempt::Busy(_) => self.contend(asker, now, Some(waker.clone())),
             attempt => Ok(attempt),
         }
     }
@@ -241,17 +243,27 @@ impl<'l, 't> Lock<'l, 't> {
         Asker { term: self.ask.term, mode: self.ask.mode, task, place: self.place }
     }
 
+    #[inline]
     fn granted(&mut self, hold: Hold) -> Poll<Result<Guard<'l>, LockError>> {
         self.state = State::Done;
         Poll::Ready(Ok(Guard::new(self.table, hold, self.ask.mode)))
     }
 
+    #[inline]
     fn begin(&mut self, context: &Context<'_>) -> Poll<Result<Guard<'l>, LockError>> {
         let task = self.task.or_else(Task::current);
-        match self.table.lock_or_queue(&self.asker(task), context.waker()) {
+        let asker = self.asker(task);
+        if let Err(error) = self.table.check(&asker) {
+            return Poll::Ready(Err(error));
+        }
+        let now = ticks::now();
+        if let Some(hold) = self.table.take(&asker, now) {
+            return self.granted(hold);
+        }
+        match self.table.join_or_queue(&asker, now, context.waker()) {
             Ok(Attempt::Granted(hold)) => self.granted(hold),
             Ok(Attempt::Queued(wait)) => self.queued(wait, task, context),
-            Ok(Attempt::Busy(state)) => Poll::Ready(Err(busy(&self.asker(task), state))),
+            Ok(Attempt::Busy(state)) => Poll::Ready(Err(busy(&asker, state))),
             Err(error) => Poll::Ready(Err(error)),
         }
     }
@@ -343,7 +355,10 @@ impl<'l> Future for Lock<'l, '_> {
     type Output = Result<Guard<'l>, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.look_again(context)
+        match self.state {
+            State::Done => self.begin(context),
+            State::Waiting { .. } => self.look_again(context),
+        }
     }
 }
 
@@ -354,3 +369,6 @@ impl Drop for Lock<'_, '_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

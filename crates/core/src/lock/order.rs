@@ -26,8 +26,15 @@ struct Ranked {
 
 impl Order {
     /// Whether the task may ask for this: its rank must be above all that it holds.
+    #[inline]
     pub(super) fn check(&self, asker: &Asker<'_>) -> Result<(), LockError> {
-        let (Some(rank), Some(task)) = (asker.term.rank(), asker.task) else { return Ok(()) };
+        match (asker.term.rank(), asker.task) {
+            (Some(rank), Some(task)) => self.check_rank(asker, rank, task),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_rank(&self, asker: &Asker<'_>, rank: u32, task: Task) -> Result<(), LockError> {
         let held = self.held.lock();
         let its = held.get(&task).map_or(&[][..], Vec::as_slice);
         // Whoever asks for what it holds is told so, whatever the ranks.
@@ -47,8 +54,14 @@ impl Order {
     }
 
     /// Keeps in mind that the task holds the term.
+    #[inline]
     pub(super) fn note(&self, task: Option<Task>, term: &Term, number: Number, place: Place) {
-        let (Some(rank), Some(task)) = (term.rank(), task) else { return };
+        if let (Some(rank), Some(task)) = (term.rank(), task) {
+            self.note_rank(task, term, rank, number, place);
+        }
+    }
+
+    fn note_rank(&self, task: Task, term: &Term, rank: u32, number: Number, place: Place) {
         let ranked = Ranked { number, term: term.clone(), rank, place };
         self.held.lock().entry(task).or_default().push(ranked);
     }

@@ -72,11 +72,16 @@ pub struct Histogram {
 }
 
 impl Histogram {
+    #[inline]
     fn add(&mut self, time: Duration) {
         if time.is_zero() {
             self.counts.iter_mut().take(1).for_each(|count| *count += 1);
-            return;
+        } else {
+            self.add_some(time);
         }
+    }
+
+    fn add_some(&mut self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let step = ((u64::BITS - micros.leading_zeros()) as usize).min(STEPS - 1);
         if let Some(count) = self.counts.get_mut(step) {

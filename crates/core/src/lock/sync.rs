@@ -11,8 +11,6 @@ pub(super) use self::checked::{Mutex, MutexGuard};
 pub(super) use loom::thread_local as task_local;
 #[cfg(tidelock_shuttle)]
 pub(super) use shuttle::thread_local as task_local;
-#[cfg(not(any(tidelock_loom, tidelock_shuttle)))]
-pub(super) use std::thread_local as task_local;
 
 #[cfg(any(tidelock_loom, tidelock_shuttle))]
 mod checked {

@@ -12,18 +12,18 @@ use super::order::Order;
 use super::stats::Tally;
 use super::sync::{Mutex, MutexGuard};
 use super::task::Task;
-use super::ticks;
+use super::ticks::{self, Tick};
 use super::waits::Waits;
 
 /// How many shards there are: enough that tasks on different terms rarely meet.
-const SHARDS: u64 = if cfg!(any(tidelock_loom, tidelock_shuttle)) { 2 } else { 64 };
+const SHARDS: usize = if cfg!(any(tidelock_loom, tidelock_shuttle)) { 2 } else { 64 };
 /// So many entries of a shard are looked for one by one; the rest is hashed.
 const FEW: usize = 8;
 
 /// What guards and waiters refer to.
 #[derive(Debug)]
 pub(super) struct Table {
-    shards: Vec<Padded>,
+    shards: [Padded; SHARDS],
     /// Stands in where a number of a shard makes no sense; never used.
     spare: Padded,
     pub(super) waits: Mutex<Waits>,
@@ -37,7 +37,7 @@ struct Padded(Mutex<Shard>);
 
 impl Default for Table {
     fn default() -> Self {
-        let shards = (0..SHARDS).map(|_| Padded::default()).collect();
+        let shards = std::array::from_fn(|_| Padded::default());
         Self { shards, spare: Padded::default(), waits: Mutex::default(), order: Order::default() }
     }
 }
@@ -45,7 +45,7 @@ impl Default for Table {
 impl Table {
     /// The shard of a term, locked. Nobody may lock a second one, or anything else but the clock, meanwhile.
     pub(super) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        let at = usize::try_from(hash >> 32 & (SHARDS - 1)).unwrap_or(0);
+        let at = (hash >> 32) as usize % SHARDS;
         self.shards.get(at).unwrap_or(&self.spare).0.lock()
     }
 
@@ -134,21 +134,37 @@ impl Shard {
         }
     }
 
-    /// Makes an entry for a term that nobody holds.
-    pub(super) fn insert(&mut self, term: &Term, holder: Holder) -> Hold {
-        let (entry, number, hash) = (holder.number, holder.number, term.hash());
-        let new = Entry::new(term.clone(), entry, holder);
+    /// Takes a term that nobody holds. `None` when somebody does.
+    #[inline]
+    pub(super) fn take(&mut self, asker: &Asker<'_>, now: Tick) -> Option<Hold> {
+        let Asker { term, mode, task, place } = *asker;
+        let (hash, number) = (term.hash(), self.last + 1);
+        let holder = Holder { number, task, place, since: now, mode };
+        let entry = match self.find(term) {
+            Some(entry) if entry.is_over() => {
+                entry.begin(holder);
+                let entry = entry.number;
+                self.vacant = None;
+                entry
+            }
+            Some(_) => return None,
+            None => self.insert(term, holder),
+        };
+        self.last = number;
+        self.tally(term.index(), Tally::acquired);
+        Some(Hold { hash, entry, number })
+    }
+
+    /// Makes an entry for a term that has none.
+    fn insert(&mut self, term: &Term, holder: Holder) -> Number {
+        let number = holder.number;
+        let new = Entry::new(term.clone(), number, holder);
         if self.few.len() < FEW {
             self.few.push(new);
         } else {
-            self.many.insert_unique(hash, new, |entry| entry.term.hash());
+            self.many.insert_unique(term.hash(), new, |entry| entry.term.hash());
         }
-        Hold { hash, entry, number }
-    }
-
-    /// Takes the entry that nobody was left in.
-    pub(super) fn taken(&mut self) {
-        self.vacant = None;
+        number
     }
 
     /// Changes an entry, and removes it if nobody is left. `None` when there is no such entry.

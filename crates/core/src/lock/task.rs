@@ -10,8 +10,6 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use super::sync::task_local;
-
 /// Whether tasks are told apart at all. Without it nothing is reported as re-entrant, out of order or deadlocked.
 pub(super) const DETECTION: bool = cfg!(feature = "lock-detection");
 
@@ -25,12 +23,15 @@ const TOKIO: u64 = 0;
 const THREAD: u64 = 1;
 const SCOPE: u64 = 2;
 
-task_local! {
-    /// The scope that is polled on this thread; 0 when none is.
+#[cfg(any(tidelock_loom, tidelock_shuttle))]
+super::sync::task_local! {
     static SCOPED: Cell<u64> = Cell::new(0);
 }
 
 thread_local! {
+    /// The scope that is polled on this thread; 0 when none is.
+    #[cfg(not(any(tidelock_loom, tidelock_shuttle)))]
+    static SCOPED: Cell<u64> = const { Cell::new(0) };
     /// The number of this thread.
     static THREAD_NUMBER: u64 = next_number();
 }

@@ -232,11 +232,7 @@ fn a_wait_that_moves_to_another_task_belongs_to_that_one() {
     let (locks, x) = (Locks::new(), thing("moving"));
     let guard = taking(&locks, &x);
     let mut lock = locks.lock(&x);
-    let mut first = Hand::new(async {
-        assert!(once(&mut lock).await.is_none());
-        lock
-    });
-    let Poll::Ready(lock) = first.poll() else { panic!("it was polled once") };
+    assert!(matches!(Hand::new(once(&mut lock)).poll(), Poll::Ready(None)));
     drop(guard);
     let mut second = Hand::new(async {
         let _guard = lock.await?;
@@ -341,7 +337,9 @@ fn a_follower_that_holds_what_the_call_wants_is_told() {
 
 /// A question that uses the calls when it is dropped, and is equal to nothing.
 #[derive(Clone)]
-struct Odd(Arc<Mutex<Option<Arc<SingleFlight<Odd, usize, std::io::Error>>>>>);
+struct Odd(Arc<Mutex<Option<OddCalls>>>);
+
+type OddCalls = Arc<SingleFlight<Odd, usize, std::io::Error>>;
 
 impl PartialEq for Odd {
     fn eq(&self, _: &Self) -> bool {

@@ -1,0 +1,154 @@
+//! Waiting: how soon the next one runs after a release, and how long a long queue takes.
+
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::task::{JoinSet, yield_now};
+
+use super::{Failed, Keyed, Meter, Spent};
+
+/// How long it took from a release until the next one in line ran, in nanoseconds, in order.
+#[derive(Clone, Debug, Default)]
+pub struct HandOffs(Vec<u64>);
+
+impl HandOffs {
+    /// The time within which that share of them was done; 0 when there was none.
+    #[must_use]
+    pub fn percentile(&self, share: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1);
+        let at = (last as f64 * share.clamp(0.0, 1.0)).round() as usize;
+        self.0.get(at).map_or(0.0, |nanoseconds| *nanoseconds as f64)
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// What two players share.
+#[derive(Debug)]
+struct Court {
+    began: Instant,
+    /// When the lock was last released, and in the lowest bit by whom.
+    released: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Court {
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Two tasks hand one lock to and fro.
+///
+/// # Errors
+/// When a lock is refused.
+pub async fn hand_offs<K: Keyed>(length: Duration) -> Result<HandOffs, Failed> {
+    let (locks, keys) = K::with_keys(1)?;
+    let court = Court { began: Instant::now(), released: AtomicU64::new(0), over: AtomicBool::new(false) };
+    let court = Arc::new(court);
+    let mut players = JoinSet::new();
+    for me in 0..2 {
+        let (locks, court) = (locks.clone(), Arc::clone(&court));
+        let key = keys.first().cloned().ok_or("there is no key")?;
+        players.spawn(async move { play(&locks, &key, me, &court).await });
+    }
+    tokio::time::sleep(length).await;
+    court.over.store(true, Ordering::Relaxed);
+    let mut all = Vec::new();
+    while let Some(joined) = players.join_next().await {
+        all.extend(joined??);
+    }
+    all.sort_unstable();
+    Ok(HandOffs(all))
+}
+
+async fn play<K: Keyed>(locks: &K, key: &K::Key, me: u64, court: &Court) -> Result<Vec<u64>, Failed> {
+    let mut took = Vec::new();
+    while !court.over.load(Ordering::Relaxed) {
+        let asked = court.now();
+        let guard = locks.lock(key).await?;
+        let (now, released) = (court.now(), court.released.load(Ordering::Relaxed));
+        // Only a release by the other one, for which this one waited, is a hand-off.
+        if released & 1 != me && released >> 1 >= asked {
+            took.push(now.saturating_sub(released >> 1));
+        }
+        yield_now().await;
+        court.released.store((court.now() << 1) | me, Ordering::Relaxed);
+        drop(guard);
+    }
+    Ok(took)
+}
+
+/// How a queue was served.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Drained {
+    /// How often the lock was handed to somebody who had waited.
+    pub hand_offs: u32,
+    /// What it took, from the first release to the last.
+    pub spent: Spent,
+}
+
+/// What those in a queue share.
+#[derive(Debug, Default)]
+struct Line {
+    queued: AtomicU32,
+    served: AtomicU32,
+    empty: Notify,
+}
+
+/// So many tasks wait for one lock, which is then released: each of them takes it and hands it on.
+///
+/// # Errors
+/// When a lock is refused.
+pub async fn drain<K: Keyed>(waiters: u32) -> Result<Drained, Failed> {
+    let (locks, keys) = K::with_keys(1)?;
+    let key = keys.first().cloned().ok_or("there is no key")?;
+    let guard = locks.lock(&key).await?;
+    let (line, mut tasks) = (Arc::new(Line::default()), JoinSet::new());
+    for _ in 0..waiters {
+        let (locks, key, line) = (locks.clone(), key.clone(), Arc::clone(&line));
+        tasks.spawn(async move { wait_in_line(&locks, &key, &line, waiters).await });
+    }
+    while line.queued.load(Ordering::Acquire) < waiters {
+        if let Some(ended) = tasks.try_join_next() {
+            ended??;
+            return Err("a lock that is held was granted".into());
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let meter = Meter::start();
+    drop(guard);
+    line.empty.notified().await;
+    let hand_offs = line.served.load(Ordering::Acquire);
+    let spent = meter.stop(u64::from(hand_offs));
+    while let Some(joined) = tasks.join_next().await {
+        joined??;
+    }
+    Ok(Drained { hand_offs: line.served.load(Ordering::Acquire), spent })
+}
+
+async fn wait_in_line<K: Keyed>(locks: &K, key: &K::Key, line: &Line, waiters: u32) -> Result<(), Failed> {
+    let (mut lock, mut waits) = (pin!(locks.lock(key)), false);
+    let guard = poll_fn(|context| {
+        let polled = lock.as_mut().poll(context);
+        if polled.is_pending() && !std::mem::replace(&mut waits, true) {
+            line.queued.fetch_add(1, Ordering::AcqRel);
+        }
+        polled
+    });
+    let guard = guard.await;
+    let last = line.served.fetch_add(1, Ordering::AcqRel) + 1 == waiters;
+    drop(guard?);
+    if last {
+        line.empty.notify_one();
+    }
+    Ok(())
+}
