@@ -12,6 +12,7 @@ pub mod clock;
 pub mod error;
 pub mod id;
 pub mod key;
+pub mod lease;
 pub mod model;
 pub mod payload;
 pub mod store;
