@@ -38,6 +38,7 @@ mod line;
 mod names;
 mod registry;
 mod row;
+mod signal;
 mod take;
 mod view;
 

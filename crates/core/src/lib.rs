@@ -5,7 +5,8 @@
 //! [`Store::claim`](store::Store::claim) is the only contended pick-up.
 //!
 //! Modules stand in layers, and each uses only those before it:
-//! [`id`], [`key`], [`payload`], [`clock`], [`error`] → [`model`] (pure decisions) → [`store`] (the contract).
+//! [`id`], [`key`], [`payload`], [`clock`], [`error`] → [`model`] (pure decisions) → [`store`] (the contract) →
+//! [`lease`] (an exclusive hold across processes).
 //! There is no driver and no HTTP in this crate.
 
 pub mod clock;

@@ -12,6 +12,7 @@ page!(GettingStarted, "getting-started.md");
 page!(AppendEvents, "guide/append-events.md");
 page!(KeepState, "guide/keep-state.md");
 page!(HandOutWork, "guide/hand-out-work.md");
+page!(Leases, "guide/leases.md");
 page!(RetrySafely, "guide/retry-safely.md");
 page!(OwnTables, "guide/own-tables.md");
 page!(Durability, "guide/durability.md");

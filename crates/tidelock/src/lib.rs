@@ -26,7 +26,7 @@
 //! ```
 
 pub use tidelock_core::store::Store;
-pub use tidelock_core::{clock, error, id, key, model, payload, store};
+pub use tidelock_core::{clock, error, id, key, lease, model, payload, store};
 
 #[cfg(feature = "postgres")]
 pub use tidelock_postgres as postgres;
@@ -41,6 +41,7 @@ pub mod prelude {
         DocVersion, EventId, EventType, Fence, Lane, OpId, Owner, Position, Priority, StreamVersion,
     };
     pub use tidelock_core::key::{Arg, Key, KeyPrefix};
+    pub use tidelock_core::lease::{Held, LeaseError, LostReason};
     pub use tidelock_core::payload::Payload;
     pub use tidelock_core::store::{
         ApplyError, Batch, Claim, Claimed, Delta, Expect, Grant, Lease, LogQuery, MemoryStore, NewEvent,

@@ -124,8 +124,7 @@ impl Held {
         let Some(batch) = self.end() else {
             return Err(self.lost_because(before.unwrap_or(LostReason::Revoked)));
         };
-        let settled = keeper::done(keeper::settle(Arc::clone(self.kept.store()), batch, self.kept.ttl()));
-        match settled.await? {
+        match keeper::done(self.settled(batch)).await? {
             Ok(()) => Ok(()),
             Err(ApplyError::Refused(refusal)) => Err(match *refusal {
                 Refusal::Fenced { holder, .. } => self.lost_because(LostReason::of(&holder)),
@@ -156,6 +155,11 @@ impl Held {
         })
     }
 
+    fn settled(&self, batch: Batch) -> impl Future<Output = Result<(), ApplyError>> + Send + 'static {
+        let (store, row) = (Arc::clone(self.kept.store()), self.lease().key.clone());
+        keeper::settle(store, row, batch, self.kept.ttl())
+    }
+
     fn lost_because(&self, reason: LostReason) -> LeaseError {
         LeaseError::Lost { key: self.key.clone(), fence: self.fence(), reason }
     }
@@ -165,7 +169,7 @@ impl Drop for Held {
     /// Releases in the background. A process that ends meanwhile leaves the lease to end by itself.
     fn drop(&mut self) {
         if let Some(batch) = self.end() {
-            drop(keeper::spawn(keeper::settle(Arc::clone(self.kept.store()), batch, self.kept.ttl())));
+            drop(keeper::spawn(self.settled(batch)));
         }
     }
 }

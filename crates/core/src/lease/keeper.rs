@@ -17,6 +17,8 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use super::error::{LeaseError, LostReason};
 use super::kept::Kept;
+use super::signal;
+use crate::key::Key;
 use crate::store::{ApplyError, Batch, Refusal, SharedStore};
 
 static KEEPER: Mutex<Option<Handle>> = Mutex::new(None);
@@ -134,8 +136,15 @@ async fn attempt(kept: &Kept) -> Result<(), Failed> {
 
 /// Applies a batch that ends something, again and again while the store fails, until it would have ended by itself.
 /// Answers the first failure at once.
-pub(super) async fn settle(store: SharedStore, batch: Batch, within: Duration) -> Result<(), ApplyError> {
-    match store.apply(batch.clone()).await {
+pub(super) async fn settle(
+    store: SharedStore,
+    row: Key,
+    batch: Batch,
+    within: Duration,
+) -> Result<(), ApplyError> {
+    let answer = store.apply(batch.clone()).await;
+    signal::changed(&row);
+    match answer {
         Ok(_) => Ok(()),
         Err(ApplyError::Refused(refusal)) => Err(ApplyError::Refused(refusal)),
         Err(failed) => {

@@ -5,6 +5,8 @@
 //!
 //! Nothing here decides who owns the lease. Two that stand first by mistake ask the store, and one of them gets it.
 
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +18,7 @@ use super::guard::Held;
 use super::kept::Kept;
 use super::take::{Ask, take};
 use super::view::Waiter;
-use super::{keeper, names};
+use super::{keeper, names, signal};
 use crate::clock::Timestamp;
 use crate::error::{Explain as _, Retry};
 use crate::key::Key;
@@ -148,8 +150,8 @@ impl Place {
             return None;
         }
         self.kept.lose(LostReason::Released);
-        let settled =
-            keeper::settle(Arc::clone(self.kept.store()), removal(&self.kept.lease().key), self.kept.ttl());
+        let (store, row) = (Arc::clone(self.kept.store()), self.kept.lease().key.clone());
+        let settled = keeper::settle(store, row.clone(), removal(&row), self.kept.ttl());
         Some(keeper::spawn(async move { drop(settled.await) }))
     }
 }
@@ -163,34 +165,47 @@ impl Drop for Place {
 /// Stands in line until the lease is granted; `None` when the place was lost.
 async fn stand(ask: &Arc<Ask>, place: &Place) -> Result<Option<Held>, LeaseError> {
     let mut watch = ask.store.watch();
-    let mut ahead = rows(&ask.store, &ask.key).await?;
+    let mut ahead: VecDeque<WorkRow> = rows(&ask.store, &ask.key).await?.into();
     ahead.retain(|row| row.seq < place.seq);
     let mut clock = StoreClock::default();
-    loop {
-        if place.kept.lost().is_some() {
-            return Ok(None);
-        }
+    while place.kept.lost().is_none() {
         let looked = Instant::now();
+        let awaited = ahead.back().map_or(&ask.row, |front| &front.key).clone();
+        let signal = signal::of(&awaited);
+        let mut signal = pin!(signal.notified());
+        // From here on, what changes is heard, even while this looks.
+        signal.as_mut().enable();
         let mut next = looked + POLL;
-        let step = async {
-            if let Some(left) = behind(ask, &mut ahead, &mut clock).await? {
-                return Ok(Err(left));
-            }
-            first(ask, &mut clock).await
-        };
-        match step.await {
+        match look(ask, &mut ahead, &mut clock).await {
             Ok(Ok(held)) => return Ok(Some(held)),
             Ok(Err(left)) => next = next.min(Instant::now() + left),
             Err(error) if error.retry() == Retry::Never => return Err(error),
             Err(error) => tracing::debug!(lease = %ask.key, %error, "waiting on, though the store failed"),
         }
+        if ahead.back().map_or(&ask.row, |front| &front.key) != &awaited {
+            continue;
+        }
         let places = u32::try_from(ahead.len()).unwrap_or(u32::MAX).saturating_add(1);
         let breath = BREATH.saturating_mul(places).min(LONG_BREATH);
         tokio::select! {
-            () = place.kept.token().cancelled() => return Ok(None),
+            () = place.kept.token().cancelled() => {}
+            () = signal => {}
             () = sleep_until(next.into()) => {}
             () = hint(&mut watch, looked + breath) => {}
         }
+    }
+    Ok(None)
+}
+
+/// The lease, if this is the first in line and the lease can be had; otherwise how long that lasts at least.
+async fn look(
+    ask: &Arc<Ask>,
+    ahead: &mut VecDeque<WorkRow>,
+    clock: &mut StoreClock,
+) -> Result<Result<Held, Duration>, LeaseError> {
+    match behind(ask, ahead, clock).await? {
+        Some(left) => Ok(Err(left)),
+        None => first(ask, clock).await,
     }
 }
 
@@ -221,15 +236,21 @@ async fn hint(watch: &mut Watch, not_before: Instant) {
 /// Forgets those in front who are gone. How long the place right in front lasts at least, if there is one.
 async fn behind(
     ask: &Ask,
-    ahead: &mut Vec<WorkRow>,
+    ahead: &mut VecDeque<WorkRow>,
     clock: &mut StoreClock,
 ) -> Result<Option<Duration>, LeaseError> {
-    while let Some(front) = ahead.last() {
+    while let Some(front) = ahead.back() {
         let now = clock.now(&ask.store).await?;
         if let Some(left) = left_of(ask, &front.key, now).await? {
+            // Those far in front only count: they say how often it is worth while to look.
+            while let Some(first) = ahead.front().filter(|_| ahead.len() > 1)
+                && ask.store.work(&first.key).await?.is_none()
+            {
+                ahead.pop_front();
+            }
             return Ok(Some(left));
         }
-        ahead.pop();
+        ahead.pop_back();
     }
     Ok(None)
 }
@@ -237,7 +258,8 @@ async fn behind(
 /// How long a place lasts at least; `None` when it is gone, or has ended and was removed.
 async fn left_of(ask: &Ask, place: &Key, now: Timestamp) -> Result<Option<Duration>, LeaseError> {
     let Some(row) = ask.store.work(place).await? else { return Ok(None) };
-    if let Some(lease) = row.lease.filter(|lease| !lease.until.has_come(now)) {
+    // Its own is a burial that was not finished.
+    if let Some(lease) = row.lease.filter(|lease| lease.owner != ask.owner && !lease.until.has_come(now)) {
         return Ok(Some(lease.until.since(now)));
     }
     // Taking it first makes sure that its owner has not come back in between: only one of both gets it.
