@@ -39,11 +39,11 @@ struct Found {
 pub async fn round(backend: &dyn Backend) {
     let database = backend.fresh(Arc::new(ManualClock::default())).await;
     let address = database.address().expect("a backend with processes has addresses");
+    let conn = Conn(backend.attach(&address, SystemClock::shared()).await);
     let mut process = Process::start(backend, &address, Task::Hold { name: "k8".to_owned() }).await;
     process.go().await;
     let fence: Fence = process.hear().await.expect("the process takes the lease");
     process.signal("STOP").await;
-    let conn = Conn(backend.attach(&address, SystemClock::shared()).await);
     let held = lease::hold(&conn.0, &key("k8")).ttl(TTL * 20).wait().await.expect("the lease ends by itself");
     assert!(held.fence() > fence);
     let view = lease::view(&conn.0, &key("k8")).await.expect("the store answers").expect("it is held");

@@ -1,7 +1,6 @@
 //! What can go wrong with a lease.
 
 use std::fmt;
-use std::panic::Location;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -114,10 +113,10 @@ pub enum LeaseError {
     Reentrant {
         /// Which lease.
         key: Key,
-        /// Where the task took it.
-        held_at: &'static Location<'static>,
+        /// Where in the source the task took it.
+        held_at: String,
         /// Where it asks again.
-        asked_at: &'static Location<'static>,
+        asked_at: String,
     },
     /// The row was blocked by its holder.
     #[error("lease {key}: it is blocked: {reason}; unblock its row when the cause is gone")]

@@ -40,7 +40,8 @@ impl Ask {
     /// Refuses to let a task wait for itself.
     pub(super) fn not_mine(&self, holder: &LeaseRow) -> Result<(), LeaseError> {
         registry::own(&holder.owner, self.task).map_or(Ok(()), |held_at| {
-            Err(LeaseError::Reentrant { key: self.key.clone(), held_at, asked_at: self.place })
+            let (held_at, asked_at) = (held_at.to_string(), self.place.to_string());
+            Err(LeaseError::Reentrant { key: self.key.clone(), held_at, asked_at })
         })
     }
 

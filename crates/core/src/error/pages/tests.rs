@@ -153,20 +153,23 @@ fn failures() -> Examples {
 
 fn leases() -> Examples {
     let key = key(r#"report("nightly")"#);
-    let (since, until) =
-        (Timestamp::from_micros(1_000_000_000_000_000), Timestamp::from_micros(1_000_000_060_000_000));
+    let since = Timestamp::from_micros(1_000_000_000_000_000);
+    let until = Timestamp::from_micros(1_000_000_060_000_000);
     let owner = Owner::new("worker-2/9f86d081884c-7").unwrap();
     let waiter = Waiter { owner: owner.clone(), since };
-    let asked =
-        || LeaseError::NoKeeper { reason: "Resource temporarily unavailable (os error 11)".to_owned() };
     let reason = LostReason::Taken { by: owner.clone(), fence: Fence(9) };
     let all = [
         LeaseError::Held { key: key.clone(), owner, since, until, fence: Fence(9) },
         LeaseError::TimedOut { key: key.clone(), waited: std::time::Duration::from_secs(5) },
         LeaseError::Lost { key: key.clone(), fence: Fence(7), reason },
+        LeaseError::Reentrant {
+            key: key.clone(),
+            held_at: "src/report.rs:12:30".to_owned(),
+            asked_at: "src/mail.rs:40:17".to_owned(),
+        },
         LeaseError::Waited { key: key.clone(), waiters: vec![waiter.clone(), waiter.clone(), waiter] },
         LeaseError::Blocked { key, reason: "the ledger does not add up".to_owned() },
-        asked(),
+        LeaseError::NoKeeper { reason: "Resource temporarily unavailable (os error 11)".to_owned() },
     ];
     all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
 }

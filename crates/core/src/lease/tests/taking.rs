@@ -139,15 +139,17 @@ async fn at_least_that_has_passed_is_a_release() {
 async fn a_task_that_asks_for_what_it_holds_is_told() {
     let (store, lock) = (store(), key("i"));
     let task = tokio::spawn(async move {
-        let held = asked(&store, &lock, "one").now().await.unwrap();
-        for again in [
-            asked(&store, &lock, "two").now().await,
-            in_time("not a hang", asked(&store, &lock, "three").wait()).await,
-            asked(&store, &lock, "four").steal("from myself").await,
+        let (taken, held) = (line!(), crate::lease::hold(&store, &lock).now().await.unwrap());
+        for (line, again) in [
+            (2, crate::lease::hold(&store, &lock).now().await),
+            (3, in_time("not a hang", crate::lease::hold(&store, &lock).wait()).await),
+            (4, crate::lease::hold(&store, &lock).steal("from myself").await),
         ] {
             let LeaseError::Reentrant { key, held_at, asked_at } = again.unwrap_err() else { panic!() };
             assert_eq!(key, lock);
-            assert!(held_at.file().ends_with("taking.rs") && held_at.line() < asked_at.line());
+            let here = |line: u32| format!("{}:{line}:", file!());
+            assert!(held_at.starts_with(&here(taken)), "{held_at}");
+            assert!(asked_at.starts_with(&here(taken + line)), "{asked_at}");
         }
         assert!(!held.is_lost());
         held.release().await.unwrap();
