@@ -86,7 +86,7 @@ struct Faulty {
     broken: AtomicBool,
     /// Writes are never answered.
     silent: AtomicBool,
-    /// Claims of leases wait until they are let through.
+    /// Claims of leases are carried out, and their answers wait until they are let through.
     stopped: AtomicBool,
     let_through: Notify,
     stopped_claims: AtomicUsize,
@@ -127,11 +127,12 @@ impl Store for Faulty {
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
         let lease = matches!(&claim.pick, Pick::Named { key, .. } if names::leased_key(key).is_some());
+        let answer = self.inner.claim(claim).await;
         if lease && self.stopped.load(Ordering::SeqCst) {
             self.stopped_claims.fetch_add(1, Ordering::SeqCst);
             self.let_through.notified().await;
         }
-        self.inner.claim(claim).await
+        answer
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {

@@ -106,7 +106,9 @@ pub async fn k3_a_stolen_lease_fences_its_holder(env: &Env) {
     env.store.refused(Batch::new().guard_lease(old.lease()).put(&lock, Expect::Any, number(1))).await;
     env.other.done(thief.guard(Batch::new().put(&lock, Expect::Any, number(2))).unwrap()).await;
     assert_eq!(env.store.value(&lock).await, Some(json!({ "n": 2 })));
-    let stolen = lease::view(&env.store.0, &lock).await.unwrap().unwrap().stolen.unwrap();
+    let view = lease::view(&env.store.0, &lock).await.unwrap().unwrap();
+    assert_eq!(view.note, None, "a note goes with its holder");
+    let stolen = view.stolen.unwrap();
     assert_eq!((stolen.reason.as_str(), stolen.at), ("it hangs", env.now()));
     assert_eq!((&stolen.by, &stolen.from, stolen.fence), (thief.owner(), old.owner(), old.fence()));
     assert!(old.release().await.is_err());
@@ -133,20 +135,19 @@ pub async fn k4_at_least_is_kept_to_the_instant(env: &Env) {
 pub async fn k4_a_dead_waiter_is_passed_over(env: &Env) {
     let lock = key("hold-dead");
     let first = hold(&env.store, &lock, "first").now().await.unwrap();
-    let dead = in_line(&env.other, &lock, "dead").await;
-    // Its row under another owner and fence is a row that it does not renew: as if it had died.
-    let filter = WorkFilter { lane: Some(lane("tidelock.lease-waits")), ..WorkFilter::default() };
-    let place = env.store.works(&filter, Page::first(9)).await.unwrap().rows.remove(0);
-    env.pass(secs(10));
-    let grant = env.store.take("ghost/1", &place.key).await.unwrap();
-    dead.abort();
-    assert_eq!(waiters(&env.store, &lock).await, ["ghost"]);
+    // A place as a waiter makes it, and nobody who renews it.
+    let place = Key::of("tidelock.lease-wait", &[lock.to_string().into(), EventId::new().0.into()]).unwrap();
+    let claim = Claim::named(&owner("dead/1"), &place, &lane("tidelock.lease-waits"), secs(5));
+    assert_eq!(env.other.claim(claim).await.unwrap().grants.len(), 1);
+    assert_eq!(waiters(&env.store, &lock).await, ["dead"]);
     let alive = in_line(&env.store, &lock, "alive").await;
     first.release().await.unwrap();
-    let until = grant.row.lease.unwrap().until;
-    env.clock.set(until);
+    env.pass(secs(5) - TICK);
+    let hasty = hold(&env.other, &lock, "hasty").now().await;
+    assert!(matches!(hasty, Err(LeaseError::Waited { .. })), "the place has not ended");
+    env.pass(TICK);
     alive.await.unwrap().unwrap().release().await.unwrap();
-    assert_eq!(env.store.find_row(&place.key).await, None);
+    assert_eq!(env.store.find_row(&place).await, None);
 }
 
 /// All leases can be listed, in pages, with who holds them and who waits.

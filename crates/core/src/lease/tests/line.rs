@@ -143,7 +143,11 @@ async fn a_grant_that_comes_after_the_deadline_is_given_back() {
     let deadline = Instant::now() + Duration::from_millis(50);
     let error = in_time("the deadline", asked(&store, &lock, "late").wait_until(deadline)).await.unwrap_err();
     assert!(matches!(error, LeaseError::TimedOut { .. }), "{error}");
-    assert_eq!(faulty.stopped_claims.load(Ordering::SeqCst), 1, "the claim is still under way");
+    assert_eq!(
+        faulty.stopped_claims.load(Ordering::SeqCst),
+        1,
+        "the claim was granted, and nobody has heard of it"
+    );
     faulty.stopped.store(false, Ordering::SeqCst);
     faulty.let_through.notify_one();
     drop(in_time("it was given back", asked(&store, &lock, "next").wait()).await.unwrap());

@@ -84,14 +84,16 @@ async fn a_guarded_batch_keeps_its_id_and_counts_the_guard_first() {
 #[tokio::test]
 async fn a_thief_fences_the_holder_and_leaves_its_reason() {
     let (store, lock) = (store(), key("e"));
-    let held = asked(&store, &lock, "one").now().await.unwrap();
+    let held = asked(&store, &lock, "one").note("busy").now().await.unwrap();
     let behind = in_line(&store, &lock, "waiter").await;
     let thief = tokio::spawn(asked(&store, &lock, "thief").steal("it hangs")).await.unwrap().unwrap();
     let refused = store.apply(Batch::new().guard_lease(held.lease())).await.unwrap_err();
     assert!(matches!(refused.refusal(), Some(Refusal::Fenced { .. })), "{refused}");
     let lost = in_time("the holder is told", held.lost()).await;
     assert_eq!(lost, LostReason::Taken { by: thief.owner().clone(), fence: thief.fence() });
-    let stolen = view_of(&store, &lock).await.unwrap().stolen.unwrap();
+    let view = view_of(&store, &lock).await.unwrap();
+    assert_eq!(view.note, None, "a note goes with its holder");
+    let stolen = view.stolen.unwrap();
     assert_eq!((&stolen.by, &stolen.from), (thief.owner(), held.owner()));
     assert_eq!((stolen.fence, stolen.reason.as_str()), (held.fence(), "it hangs"));
     let error = held.release().await.unwrap_err();
@@ -186,12 +188,15 @@ async fn a_blocked_lease_says_why() {
 }
 
 #[tokio::test]
-async fn a_future_dropped_before_its_grant_holds_nothing() {
+async fn a_future_dropped_before_it_hears_of_its_grant_holds_nothing() {
     let faulty = Faulty::new();
     let (store, lock): (SharedStore, Key) = (faulty.clone(), key("l"));
     faulty.stopped.store(true, Ordering::SeqCst);
     let task = tokio::spawn(asked(&store, &lock, "one").now());
-    until("the claim is under way", async || faulty.stopped_claims.load(Ordering::SeqCst) == 1).await;
+    until("the claim was granted, and nobody has heard of it", async || {
+        faulty.stopped_claims.load(Ordering::SeqCst) == 1
+    })
+    .await;
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
     faulty.stopped.store(false, Ordering::SeqCst);
