@@ -6,7 +6,8 @@
 //!
 //! Modules stand in layers, and each uses only those before it:
 //! [`id`], [`key`], [`payload`], [`clock`], [`error`] → [`lock`] (exclusion inside one process) → [`model`] (pure
-//! decisions) → [`store`] (the contract) → [`authority`] and the other engines.
+//! decisions) → [`store`] (the contract) → [`lease`] (exclusion across
+//! processes), [`authority`] and the other engines.
 //! There is no driver and no HTTP in this crate.
 
 pub mod authority;
@@ -14,6 +15,7 @@ pub mod clock;
 pub mod error;
 pub mod id;
 pub mod key;
+pub mod lease;
 pub mod lock;
 pub mod model;
 pub mod payload;

@@ -20,6 +20,7 @@ mod make;
 pub mod process;
 mod rng;
 mod run;
+pub mod stop;
 
 /// What nearly every case needs.
 pub(crate) mod prelude {

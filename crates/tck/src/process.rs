@@ -38,6 +38,8 @@ pub(crate) enum Task {
     Operation { name: String, id: OpId },
     /// Increments a document by merging and by comparing versions; reports when done.
     Count { name: String, times: u64 },
+    /// Holds a lease; reports its fence. Told to go on, it writes under it and reports what it was told.
+    Hold { name: String },
     /// Writes whole batches until it is killed; reports each that was acknowledged.
     Crash { seed: u64 },
 }
@@ -109,6 +111,13 @@ impl Process {
         self.child.kill().await.expect("the child can be killed");
     }
 
+    /// Sends the child a signal, such as `STOP` or `CONT`.
+    pub(crate) async fn signal(&self, signal: &str) {
+        let id = self.child.id().expect("the child lives").to_string();
+        let sent = Command::new("kill").args(["-s", signal, &id]).status().await;
+        assert!(sent.expect("there is a kill command").success(), "{signal} was not sent");
+    }
+
     /// Everything that the child still says until it ends, which it must do well.
     pub(crate) async fn finish<T: DeserializeOwned>(mut self) -> Vec<T> {
         let mut said = Vec::new();
@@ -121,7 +130,7 @@ impl Process {
     }
 }
 
-fn say(what: &impl Serialize) {
+pub(crate) fn say(what: &impl Serialize) {
     let line = format!("\n{MARK}{}\n", serde_json::to_string(what).expect("what a child says is JSON"));
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).expect("the parent listens");
@@ -149,6 +158,14 @@ async fn child(backend: Box<dyn Backend>, role: Role) {
     }
 }
 
+/// Waits until the parent says something. A parent that is gone wants nothing more.
+pub(crate) async fn listen() {
+    let listening = tokio::task::spawn_blocking(|| std::io::stdin().lock().read_line(&mut String::new()));
+    if !matches!(listening.await, Ok(Ok(1..))) {
+        std::process::exit(0);
+    }
+}
+
 async fn play(conn: Conn, task: Task) {
     match task {
         Task::Append { writer, batches } => append(conn, writer, batches).await,
@@ -168,6 +185,7 @@ async fn play(conn: Conn, task: Task) {
             }
             say(&times);
         }
+        Task::Hold { name } => crate::stop::hold(conn, &name).await,
         Task::Crash { seed } => crate::crash::write_until_killed(conn, seed, |ack| say(&ack)).await,
     }
 }

@@ -14,6 +14,7 @@ page!(KeepState, "guide/keep-state.md");
 page!(HandOutWork, "guide/hand-out-work.md");
 page!(Locks, "guide/locks.md");
 page!(Authority, "guide/authority.md");
+page!(Leases, "guide/leases.md");
 page!(RetrySafely, "guide/retry-safely.md");
 page!(OwnTables, "guide/own-tables.md");
 page!(Durability, "guide/durability.md");

@@ -26,7 +26,7 @@
 //! ```
 
 pub use tidelock_core::store::Store;
-pub use tidelock_core::{authority, clock, error, id, key, lock, model, payload, store};
+pub use tidelock_core::{authority, clock, error, id, key, lease, lock, model, payload, store};
 
 #[cfg(feature = "postgres")]
 pub use tidelock_postgres as postgres;
@@ -41,6 +41,7 @@ pub mod prelude {
         DocVersion, EventId, EventType, Fence, Lane, OpId, Owner, Position, Priority, StreamVersion,
     };
     pub use tidelock_core::key::{Arg, Key, KeyPrefix};
+    pub use tidelock_core::lease::{Held, LeaseError, LostReason};
     pub use tidelock_core::lock::{Functor, Guard, LockError, Locks, Mode, Modes, Term};
     pub use tidelock_core::payload::Payload;
     pub use tidelock_core::store::{

@@ -8,14 +8,14 @@ use super::tree::Tree;
 const FORBIDDEN: &[(&[&str], &[&str])] = &[
     (
         &["id", "key", "payload", "clock", "error"],
-        &["crate::lock", "crate::model", "crate::store", "crate::authority"],
+        &["crate::lock", "crate::model", "crate::store", "crate::lease", "crate::authority"],
     ),
-    (&["lock"], &["crate::model", "crate::store", "crate::authority", "serde"]),
-    (&["model"], &["crate::lock", "crate::store", "crate::authority"]),
-    (&["store"], &["crate::authority"]),
+    (&["lock"], &["crate::model", "crate::store", "crate::lease", "crate::authority", "serde"]),
+    (&["model"], &["crate::lock", "crate::store", "crate::lease", "crate::authority"]),
+    (&["store"], &["crate::lease", "crate::authority"]),
 ];
 
-/// The foundations know nothing of decisions, and decisions know nothing of stores.
+/// The foundations know nothing of decisions, decisions know nothing of stores, and stores know nothing of leases.
 pub(super) fn core_modules(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.below("crates/core/src").filter(|file| file.has_extension("rs") && !file.is_test()) {
@@ -56,6 +56,13 @@ mod tests {
         let both = ["crates/core/src/error.rs:2", "crates/core/src/error.rs:3"];
         check(core_modules, &[("crates/core/src/error.rs", uses)], &both);
         check(core_modules, &[("crates/core/src/error/pages/tests.rs", uses)], &[]);
+        let above = "use crate::lease::Held;\n";
+        check(core_modules, &[("crates/core/src/lease/take.rs", above)], &[]);
+        for below in
+            ["crates/core/src/store/claim.rs", "crates/core/src/model/lease.rs", "crates/core/src/id.rs"]
+        {
+            check(core_modules, &[(below, above)], &[&format!("{below}:1")]);
+        }
         check(core_modules, &[("crates/sqlite/src/error.rs", uses)], &[]);
     }
 }

@@ -5,6 +5,7 @@ use crate::clock::Timestamp;
 use crate::error::{Explain, InvalidInput};
 use crate::id::{DocVersion, Fence, Owner, StreamVersion};
 use crate::key::Key;
+use crate::lease::{LeaseError, LostReason, Waiter};
 use crate::model::batch::Expect;
 use crate::model::pattern::Pattern;
 use crate::model::refusal::{DocumentFound, Holder, Refusal, StreamFound};
@@ -38,7 +39,8 @@ fn a_page_is_found_in_either_case_and_others_are_not() {
 #[test]
 fn each_example_is_the_real_message() {
     let mut checked = Vec::new();
-    for error in invalid().into_iter().chain(refusals()).chain(failures()).chain(locks()) {
+    let errors = invalid().into_iter().chain(refusals()).chain(failures()).chain(locks()).chain(leases());
+    for error in errors {
         let code = error.code().as_str();
         let text = page(code).unwrap_or_else(|| panic!("{code} has no page"));
         let (_, example) = text.split_once("## Example message\n\n```text\n").unwrap();
@@ -203,4 +205,27 @@ fn locks() -> Examples {
     let failed = UpdateError::Failed(std::io::Error::other("no route to host"));
     let locks = all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>);
     locks.chain([Box::new(twice) as Box<dyn Explain>, Box::new(rejected), Box::new(failed)]).collect()
+}
+
+fn leases() -> Examples {
+    let key = key(r#"report("nightly")"#);
+    let since = Timestamp::from_micros(1_000_000_000_000_000);
+    let until = Timestamp::from_micros(1_000_000_060_000_000);
+    let owner = Owner::new("worker-2/9f86d081884c-7").unwrap();
+    let waiter = Waiter { owner: owner.clone(), since };
+    let reason = LostReason::Taken { by: owner.clone(), fence: Fence(9) };
+    let all = [
+        LeaseError::Held { key: key.clone(), owner, since, until, fence: Fence(9) },
+        LeaseError::TimedOut { key: key.clone(), waited: std::time::Duration::from_secs(5) },
+        LeaseError::Lost { key: key.clone(), fence: Fence(7), reason },
+        LeaseError::Reentrant {
+            key: key.clone(),
+            held_at: "src/report.rs:12:30".to_owned(),
+            asked_at: "src/mail.rs:40:17".to_owned(),
+        },
+        LeaseError::Waited { key: key.clone(), waiters: vec![waiter.clone(), waiter.clone(), waiter] },
+        LeaseError::Blocked { key, reason: "the ledger does not add up".to_owned() },
+        LeaseError::NoKeeper { reason: "Resource temporarily unavailable (os error 11)".to_owned() },
+    ];
+    all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
 }

@@ -1,0 +1,52 @@
+//! An exclusive hold across processes: [`hold`] a key, work, [`release`](Held::release) it.
+//!
+//! A lease is a `work` row in a lane of its own. The store's clock alone decides when it ends, and the fence decides
+//! whose writes count. The holder works on its own monotonic clock, which ends a margin earlier: its
+//! [`token`](Held::token) fires before anybody else can own the lease. One thread of the process renews all leases, so
+//! an executor that is blocked loses none.
+//!
+//! Whoever [waits](Hold::wait) stands in a line that is visible in the store, in the order of arrival over all
+//! processes. What a process leaves behind when it dies, a lease or a place in the line, ends by itself.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use tidelock_core::key::Key;
+//! use tidelock_core::lease;
+//! use tidelock_core::payload::Payload;
+//! use tidelock_core::store::{Batch, Expect, MemoryStore, SharedStore};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store: SharedStore = Arc::new(MemoryStore::new());
+//! let nightly = Key::new("report", ["nightly"])?;
+//!
+//! let held = lease::hold(&store, &nightly).ttl(Duration::from_secs(30)).now().await?;
+//! let write = Batch::new().put(&nightly, Expect::Any, Payload::of(&42)?);
+//! store.apply(held.guard(write)?).await?; // refused, if somebody else holds the lease by then
+//! held.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod guard;
+mod hold;
+mod keeper;
+mod kept;
+mod line;
+mod names;
+mod registry;
+mod row;
+mod signal;
+mod take;
+mod view;
+
+pub use error::{LeaseError, LostReason};
+pub use guard::Held;
+pub use hold::{DEFAULT_TTL, Hold, MAX_TTL, MIN_TTL, hold};
+pub use row::Stolen;
+pub use view::{View, Waiter, list, view};
+
+#[cfg(test)]
+mod tests;

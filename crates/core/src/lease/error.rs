@@ -1,0 +1,198 @@
+//! What can go wrong with a lease.
+
+use std::fmt;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::view::Waiter;
+use crate::clock::Timestamp;
+use crate::error::{Code, Explain, Outcome, Retry};
+use crate::id::{Fence, Owner};
+use crate::key::Key;
+use crate::store::{ApplyError, Holder, LeaseRow, StoreError};
+
+/// Why a lease is not its holder's any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LostReason {
+    /// Somebody else has it: it ran out in the store, or was stolen.
+    Taken {
+        /// Who has it.
+        by: Owner,
+        /// With which fence.
+        fence: Fence,
+    },
+    /// The row was reset or removed, or finished under this lease by other means than [`Held`](super::Held).
+    Revoked,
+    /// No renewal succeeded in time, so the holder gave up before anybody else can own it.
+    CouldNotRenew {
+        /// What the last attempt met.
+        error: String,
+    },
+    /// The holder released it.
+    Released,
+}
+
+impl LostReason {
+    /// What a stale fence means.
+    pub(super) fn of(holder: &Holder) -> Self {
+        match holder {
+            Holder::Held(LeaseRow { owner, fence, .. }) => Self::Taken { by: owner.clone(), fence: *fence },
+            Holder::Nobody | Holder::Gone => Self::Revoked,
+        }
+    }
+
+    /// The reason when the time is over and nobody has said why.
+    pub(super) fn too_late() -> Self {
+        Self::CouldNotRenew { error: "this process was stopped, or too busy".to_owned() }
+    }
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken { by, fence } => write!(f, "{by} has it with fence {fence}"),
+            Self::Revoked => f.write_str("it was reset, removed or finished"),
+            Self::CouldNotRenew { error } => write!(f, "it could not be renewed in time: {error}"),
+            Self::Released => f.write_str("it was released"),
+        }
+    }
+}
+
+/// Why a lease was not granted, or does not count any more.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum LeaseError {
+    /// Somebody else holds it.
+    #[error(
+        "lease {key}: {owner} holds it with fence {fence} since {since} until {until}, and may renew; try later, or wait in line with wait()"
+    )]
+    Held {
+        /// Which lease.
+        key: Key,
+        /// Who holds it.
+        owner: Owner,
+        /// Since when.
+        since: Timestamp,
+        /// From when on others may take it, unless it is renewed.
+        until: Timestamp,
+        /// The holder's fence.
+        fence: Fence,
+    },
+    /// Others wait for it already, and nobody overtakes them.
+    #[error("lease {key}: {}; try later, or stand in line with wait()", standing(.waiters))]
+    Waited {
+        /// Which lease.
+        key: Key,
+        /// Who waits, in order.
+        waiters: Vec<Waiter>,
+    },
+    /// The deadline passed before the lease was granted. It will not be granted later.
+    #[error(
+        "lease {key}: not granted within {waited:?}; nothing is held, look at who holds it with lease::view"
+    )]
+    TimedOut {
+        /// Which lease.
+        key: Key,
+        /// How long the wait was.
+        waited: Duration,
+    },
+    /// The lease is not the holder's any more.
+    #[error("lease {key}: fence {fence} is lost, {reason}; stop, somebody else may own it")]
+    Lost {
+        /// Which lease.
+        key: Key,
+        /// The fence that was held.
+        fence: Fence,
+        /// Why.
+        reason: LostReason,
+    },
+    /// The task that asks holds the lease itself and would wait for itself for ever.
+    #[error(
+        "lease {key}: the task that asks at {asked_at} holds it since {held_at}; pass the guard on, or release it first"
+    )]
+    Reentrant {
+        /// Which lease.
+        key: Key,
+        /// Where in the source the task took it.
+        held_at: String,
+        /// Where it asks again.
+        asked_at: String,
+    },
+    /// The row was blocked by its holder.
+    #[error("lease {key}: it is blocked: {reason}; unblock its row when the cause is gone")]
+    Blocked {
+        /// Which lease.
+        key: Key,
+        /// The reason that was given.
+        reason: String,
+    },
+    /// The thread that keeps leases could not be started, or failed.
+    #[error("the thread that keeps leases does not work: {reason}; nothing is held, try again")]
+    NoKeeper {
+        /// What was found.
+        reason: String,
+    },
+    /// The store could not be asked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The store did not take a write of the lease itself: its release, its note, or the end of a place in line. Nothing
+    /// that was committed changes, and what was not ended ends by itself.
+    #[error(transparent)]
+    Write(Box<ApplyError>),
+}
+
+fn standing(waiters: &[Waiter]) -> String {
+    let first = waiters.first().map_or_else(|| "somebody".to_owned(), |waiter| waiter.owner.to_string());
+    match waiters.len() {
+        0 | 1 => format!("{first} waits for it"),
+        more => format!("{first} and {} more wait for it", more - 1),
+    }
+}
+
+impl From<crate::error::InvalidInput> for LeaseError {
+    fn from(input: crate::error::InvalidInput) -> Self {
+        Self::Store(input.into())
+    }
+}
+
+impl LeaseError {
+    pub(super) fn held(key: &Key, holder: LeaseRow) -> Self {
+        let LeaseRow { owner, fence, since, until } = holder;
+        Self::Held { key: key.clone(), owner, since, until, fence }
+    }
+}
+
+impl Explain for LeaseError {
+    fn code(&self) -> Code {
+        Code(match self {
+            Self::Held { .. } => "TL0511",
+            Self::TimedOut { .. } => "TL0512",
+            Self::Lost { .. } => "TL0513",
+            Self::Reentrant { .. } => "TL0514",
+            Self::Waited { .. } => "TL0515",
+            Self::Blocked { .. } => "TL0516",
+            Self::NoKeeper { .. } => "TL0517",
+            Self::Store(error) => return error.code(),
+            Self::Write(error) => return error.code(),
+        })
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Held { .. } | Self::Waited { .. } | Self::NoKeeper { .. } => {
+                Retry::After(Duration::from_secs(1))
+            }
+            Self::TimedOut { .. } => Retry::Now,
+            Self::Lost { .. } | Self::Reentrant { .. } | Self::Blocked { .. } => Retry::Never,
+            Self::Store(error) => error.retry(),
+            Self::Write(error) => error.retry(),
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Write(error) => error.outcome(),
+            _ => Outcome::NotApplied,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A lease that this process keeps, and the holder's own clock: until when it may act, and why it may not any more.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::error::{LeaseError, LostReason};
+use super::keeper;
+use crate::store::{Lease, SharedStore};
+
+/// A lease that is renewed.
+#[derive(Debug)]
+pub(super) struct Kept {
+    store: SharedStore,
+    lease: Lease,
+    ttl: Duration,
+    deadline: Mutex<Instant>,
+    reason: Mutex<Option<LostReason>>,
+    token: CancellationToken,
+}
+
+impl Kept {
+    /// Begins to keep a lease that was asked for at `sent`.
+    pub(super) fn start(
+        store: &SharedStore,
+        lease: Lease,
+        ttl: Duration,
+        sent: Instant,
+    ) -> Result<Arc<Self>, LeaseError> {
+        let kept = Arc::new(Self {
+            store: Arc::clone(store),
+            lease,
+            ttl,
+            deadline: Mutex::new(sent + ttl - margin(ttl)),
+            reason: Mutex::new(None),
+            token: CancellationToken::new(),
+        });
+        keeper::spawn(keeper::keep(Arc::clone(&kept)))?;
+        Ok(kept)
+    }
+
+    pub(super) fn store(&self) -> &SharedStore {
+        &self.store
+    }
+
+    pub(super) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    pub(super) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    pub(super) fn token(&self) -> &CancellationToken {
+        &self.token
+    }
+
+    /// Until when the holder may act.
+    pub(super) fn deadline(&self) -> Instant {
+        *self.deadline.lock()
+    }
+
+    /// A renewal that was sent at `sent` succeeded, and the store said after `asked` how much is left.
+    pub(super) fn renewed(&self, sent: Instant, asked: Instant, left: Duration) {
+        let end = (sent + self.ttl).min(asked + left.min(self.ttl));
+        *self.deadline.lock() = end - margin(self.ttl);
+    }
+
+    /// Whether the holder's time is over. This does not wait for the thread that would say so.
+    pub(super) fn is_over(&self) -> bool {
+        self.token.is_cancelled() || Instant::now() >= self.deadline()
+    }
+
+    /// Why the lease is lost, when it is. Whoever has seen that it is lost never sees it kept again.
+    pub(super) fn lost(&self) -> Option<LostReason> {
+        if self.is_over() {
+            self.lose(LostReason::too_late());
+        }
+        self.reason.lock().clone()
+    }
+
+    /// The lease is lost; the first reason counts.
+    pub(super) fn lose(&self, reason: LostReason) {
+        let first = {
+            let mut known = self.reason.lock();
+            let first = known.is_none();
+            known.get_or_insert(reason);
+            first
+        };
+        if first {
+            self.token.cancel();
+        }
+    }
+}
+
+/// How much earlier than the store the holder ends: a tenth, and enough for a thread to be woken.
+fn margin(ttl: Duration) -> Duration {
+    (ttl / 10).max(Duration::from_millis(10)).min(ttl / 2)
+}

@@ -1,0 +1,84 @@
+//! The names that leases have in the store: keys, lanes and owners.
+//!
+//! The rows have kinds of their own, so that a lease on a key never meets a job of the same key.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uuid::Uuid;
+
+use crate::error::InvalidInput;
+use crate::id::{Lane, MAX_NAME_BYTES, Owner};
+use crate::key::{Arg, Key, KeyPrefix};
+
+/// The kind of the rows that are leases: `tidelock.lease("report", "nightly")` for the lease on `report("nightly")`.
+const LEASE: &str = "tidelock.lease";
+/// The kind of the rows that are places in a line. The key of the lease is one text argument, so that the line of one
+/// lease never begins like that of another.
+const WAIT: &str = "tidelock.lease-wait";
+
+/// The lane of leases. Nobody claims from it: the rows rest.
+pub(super) fn leases() -> Result<Lane, InvalidInput> {
+    Lane::new("tidelock.leases")
+}
+
+/// The lane of places in lines. Nobody claims from it, either.
+pub(super) fn waits() -> Result<Lane, InvalidInput> {
+    Lane::new("tidelock.lease-waits")
+}
+
+/// The row of the lease on a key.
+pub(super) fn lease_row(key: &Key) -> Result<Key, InvalidInput> {
+    let mut args = vec![Arg::Str(key.kind())];
+    args.extend(key.args());
+    Key::of(LEASE, &args)
+}
+
+/// The key that a row is the lease of; `None` when the row is no lease.
+pub(super) fn leased_key(row: &Key) -> Option<Key> {
+    let args = row.args();
+    match args.split_first() {
+        Some((Arg::Str(kind), args)) if row.kind() == LEASE => Key::of(kind, args).ok(),
+        _ => None,
+    }
+}
+
+/// What all rows of leases come after.
+pub(super) fn before_leases() -> Result<Key, InvalidInput> {
+    Key::single(LEASE)
+}
+
+/// What all places in the line of a lease come after, and the range that they are in.
+pub(super) fn line_of(key: &Key) -> Result<(Key, KeyPrefix), InvalidInput> {
+    let args = [Arg::Str(key.to_string())];
+    Ok((Key::of(WAIT, &args)?, KeyPrefix::under(WAIT, &args)))
+}
+
+/// A new place in the line of a lease.
+pub(super) fn place(key: &Key) -> Result<Key, InvalidInput> {
+    Key::of(WAIT, &[Arg::Str(key.to_string()), Arg::Uuid(Uuid::now_v7())])
+}
+
+/// The name of one hold, which no other hold of any process has: a store lets an owner take its own lease again.
+pub(super) fn unique_owner(given: Option<&Owner>) -> Result<Owner, InvalidInput> {
+    static PROCESS: OnceLock<(String, String)> = OnceLock::new();
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    let (process, random) = PROCESS.get_or_init(|| {
+        let random = Uuid::now_v7().simple().to_string();
+        let random = random.get(random.len().saturating_sub(12)..).unwrap_or("0").to_owned();
+        (format!("{}-{}", host(), std::process::id()), random)
+    });
+    let ending = format!("/{random}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+    let name = given.map_or(process.as_str(), Owner::as_str);
+    let room = name.floor_char_boundary(MAX_NAME_BYTES.saturating_sub(ending.len()));
+    Owner::new(format!("{}{ending}", name.get(..room).unwrap_or_default()))
+}
+
+/// The name of this machine, for people.
+fn host() -> String {
+    let named = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let named = named.or_else(|| std::env::var("HOSTNAME").or_else(|_| std::env::var("COMPUTERNAME")).ok());
+    let name: String =
+        named.unwrap_or_default().trim().chars().filter(|c| !c.is_control()).take(60).collect();
+    if name.is_empty() { "process".to_owned() } else { name }
+}

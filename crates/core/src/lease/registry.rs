@@ -1,0 +1,52 @@
+//! Which holds this process has, by the name of their owner: who asks for what it holds itself is told so.
+
+use std::collections::HashMap;
+use std::panic::Location;
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::Mutex;
+
+use super::error::LostReason;
+use super::kept::Kept;
+use crate::id::Owner;
+use crate::lock::Task;
+
+static HOLDS: LazyLock<Mutex<HashMap<Owner, Entry>>> = LazyLock::new(Mutex::default);
+
+#[derive(Debug)]
+struct Entry {
+    task: Option<Task>,
+    place: &'static Location<'static>,
+    kept: Arc<Kept>,
+}
+
+pub(super) fn enter(owner: &Owner, task: Option<Task>, place: &'static Location<'static>, kept: &Arc<Kept>) {
+    let entry = Entry { task, place, kept: Arc::clone(kept) };
+    HOLDS.lock().insert(owner.clone(), entry);
+}
+
+pub(super) fn leave(owner: &Owner) {
+    HOLDS.lock().remove(owner);
+}
+
+/// The hold is that task's from now on.
+pub(super) fn adopt(owner: &Owner, task: Option<Task>) {
+    if let Some(entry) = HOLDS.lock().get_mut(owner) {
+        entry.task = task;
+    }
+}
+
+/// Where the task took the hold, when that owner is a hold of that very task.
+pub(super) fn own(owner: &Owner, task: Option<Task>) -> Option<&'static Location<'static>> {
+    let holds = HOLDS.lock();
+    let entry = holds.get(owner)?;
+    (task.is_some() && entry.task == task).then_some(entry.place)
+}
+
+/// Tells a holder in this process at once what it would find out with its next renewal.
+pub(super) fn lose(owner: &Owner, reason: LostReason) {
+    let kept = HOLDS.lock().get(owner).map(|entry| Arc::clone(&entry.kept));
+    if let Some(kept) = kept {
+        kept.lose(reason);
+    }
+}

@@ -1,0 +1,151 @@
+//! Asking the store for a lease: politely, or by force.
+//!
+//! Every claim runs on the keeper's thread to its end. When nobody waits for the answer any more, the grant is dropped
+//! there, which releases it.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::error::{LeaseError, LostReason};
+use super::guard::Held;
+use super::kept::Kept;
+use super::row::{Said, Stolen, cut};
+use super::{keeper, line, names, registry};
+use crate::id::Owner;
+use crate::key::Key;
+use crate::lock::Task;
+use crate::store::{ApplyError, Batch, Claim, Denied, Grant, Lease, LeaseRow, Refusal, SharedStore, WorkRow};
+
+/// How often a thief tries: somebody in line may be faster between its two steps.
+const STEALS: usize = 16;
+
+/// What somebody asks for.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) store: SharedStore,
+    pub(super) key: Key,
+    pub(super) row: Key,
+    pub(super) owner: Owner,
+    pub(super) ttl: Duration,
+    pub(super) at_least: Duration,
+    pub(super) note: Option<String>,
+    pub(super) place: &'static Location<'static>,
+    pub(super) task: Option<Task>,
+}
+
+/// The lease, or who holds it.
+pub(super) type Taken = Result<Held, LeaseRow>;
+
+impl Ask {
+    /// Refuses to let a task wait for itself.
+    pub(super) fn not_mine(&self, holder: &LeaseRow) -> Result<(), LeaseError> {
+        registry::own(&holder.owner, self.task).map_or(Ok(()), |held_at| {
+            let (held_at, asked_at) = (held_at.to_string(), self.place.to_string());
+            Err(LeaseError::Reentrant { key: self.key.clone(), held_at, asked_at })
+        })
+    }
+
+    /// The row of the lease, if there is one.
+    pub(super) async fn look(&self) -> Result<Option<WorkRow>, LeaseError> {
+        Ok(self.store.work(&self.row).await?)
+    }
+}
+
+/// Takes the lease if nobody holds it.
+pub(super) async fn take(ask: &Arc<Ask>) -> Result<Taken, LeaseError> {
+    keeper::done(claim(Arc::clone(ask))).await?
+}
+
+async fn claim(ask: Arc<Ask>) -> Result<Taken, LeaseError> {
+    let sent = Instant::now();
+    let claimed = ask.store.claim(Claim::named(&ask.owner, &ask.row, &names::leases()?, ask.ttl)).await?;
+    let Some(grant) = claimed.grants.into_iter().next() else {
+        return match claimed.denied {
+            Some(Denied::Held(holder)) => Ok(Err(holder)),
+            Some(Denied::Blocked(reason)) => Err(LeaseError::Blocked { key: ask.key.clone(), reason }),
+            Some(Denied::NotFound) | None => {
+                Err(LeaseError::NoKeeper { reason: "the store neither grants nor denies".to_owned() })
+            }
+        };
+    };
+    let held = granted(&ask, &grant, sent)?;
+    if let Some(note) = &ask.note {
+        let mut said = Said::of(&grant.row);
+        said.set_note(grant.fence, note);
+        let written = held.guard(Batch::new().enqueue(said.written(&ask.row)?))?;
+        ask.store.apply(written).await.map_err(|error| LeaseError::Write(Box::new(error)))?;
+    }
+    Ok(Ok(held))
+}
+
+fn granted(ask: &Ask, grant: &Grant, sent: Instant) -> Result<Held, LeaseError> {
+    let kept = Kept::start(&ask.store, grant.lease(), ask.ttl, sent)?;
+    registry::enter(&ask.owner, ask.task, ask.place, &kept);
+    // A row that tells a story stays; others go with their holder, so that keys used once leave nothing behind.
+    let stays = grant.row.takeovers > 0 || Said::of(&grant.row).stolen.is_some();
+    Ok(Held::new(ask.key.clone(), ask.owner.clone(), kept, ask.at_least, stays))
+}
+
+/// Takes the lease if nobody holds it and nobody waits for it.
+pub(super) async fn now(ask: Arc<Ask>) -> Result<Held, LeaseError> {
+    let waiters = line::alive(&ask.store, &ask.key).await?;
+    if waiters.is_empty() {
+        return match take(&ask).await? {
+            Ok(held) => Ok(held),
+            Err(holder) => {
+                ask.not_mine(&holder)?;
+                Err(LeaseError::held(&ask.key, holder))
+            }
+        };
+    }
+    if let Some(holder) = ask.look().await?.and_then(|row| row.lease) {
+        ask.not_mine(&holder)?;
+    }
+    Err(LeaseError::Waited { key: ask.key.clone(), waiters })
+}
+
+/// Takes the lease from whoever holds it, ahead of everybody who waits.
+pub(super) async fn steal(ask: Arc<Ask>, reason: String) -> Result<Held, LeaseError> {
+    let mut robbed: Option<LeaseRow> = None;
+    for _ in 0..STEALS {
+        match take(&ask).await? {
+            Ok(held) => {
+                if let Some(LeaseRow { owner, .. }) = robbed {
+                    registry::lose(&owner, LostReason::Taken { by: ask.owner.clone(), fence: held.fence() });
+                }
+                return Ok(held);
+            }
+            Err(holder) => {
+                ask.not_mine(&holder)?;
+                if rob(&ask, &holder, &reason).await? {
+                    robbed = Some(holder);
+                }
+            }
+        }
+    }
+    match ask.look().await?.and_then(|row| row.lease) {
+        Some(holder) => Err(LeaseError::held(&ask.key, holder)),
+        None => take(&ask).await?.map_err(|holder| LeaseError::held(&ask.key, holder)),
+    }
+}
+
+/// Ends the lease of a holder and leaves the record of it, in one batch. `false` when it was not the holder any more.
+async fn rob(ask: &Ask, holder: &LeaseRow, reason: &str) -> Result<bool, LeaseError> {
+    let Some(row) = ask.look().await? else { return Ok(false) };
+    let mut said = Said::of(&row);
+    let at = ask.store.now().await?;
+    let (by, from) = (ask.owner.clone(), holder.owner.clone());
+    said.stolen = Some(Stolen { by, from, fence: holder.fence, at, reason: cut(reason) });
+    let stale = Lease { key: ask.row.clone(), fence: holder.fence };
+    let batch = Batch::new().guard_lease(&stale).enqueue(said.written(&ask.row)?).release(&stale);
+    match ask.store.apply(batch).await {
+        Ok(_) => {
+            let (key, thief, from, fence) = (&ask.key, &ask.owner, &holder.owner, holder.fence);
+            tracing::warn!(%key, %thief, %from, %fence, reason, "a lease was stolen");
+            Ok(true)
+        }
+        Err(ApplyError::Refused(refusal)) if matches!(*refusal, Refusal::Fenced { .. }) => Ok(false),
+        Err(error) => Err(LeaseError::Write(Box::new(error))),
+    }
+}

@@ -1,0 +1,193 @@
+//! The promises of leases, on the memory store. Nothing here waits for time to pass where an event can be waited for.
+
+mod line;
+mod loss;
+mod taking;
+mod view;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::{Held, Hold, LeaseError, View, names};
+use crate::clock::Timestamp;
+use crate::id::{OpId, Owner};
+use crate::key::{Key, KeyPrefix};
+use crate::store::*;
+
+/// How long anything may take on a machine that is busy with other tests.
+const LIMIT: Duration = Duration::from_secs(30);
+/// A lease that does not end while a test runs.
+const LONG: Duration = Duration::from_secs(60);
+
+fn store() -> SharedStore {
+    Arc::new(MemoryStore::new())
+}
+
+fn key(name: &str) -> Key {
+    Key::new("test", [name]).unwrap()
+}
+
+fn owner(name: &str) -> Owner {
+    Owner::new(name).unwrap()
+}
+
+/// A hold under a name.
+#[track_caller]
+fn asked(store: &SharedStore, key: &Key, who: &str) -> Hold {
+    crate::lease::hold(store, key).owner(owner(who)).ttl(LONG)
+}
+
+/// Waits for an answer that must come.
+async fn in_time<T>(what: &str, answer: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, answer).await.unwrap_or_else(|_| panic!("not within {LIMIT:?}: {what}"))
+}
+
+/// Asks again and again until the answer is yes.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !holds().await {
+        assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn view_of(store: &SharedStore, key: &Key) -> Option<View> {
+    super::view(store, key).await.unwrap()
+}
+
+/// Who waits, by the names that were given.
+async fn waiting(store: &SharedStore, key: &Key) -> Vec<String> {
+    let waiters = view_of(store, key).await.map(|view| view.waiters).unwrap_or_default();
+    waiters.iter().map(|waiter| given(&waiter.owner)).collect()
+}
+
+/// The part of an owner's name that was given.
+fn given(owner: &Owner) -> String {
+    owner.as_str().split_once('/').unwrap().0.to_owned()
+}
+
+/// Starts to wait in a task of its own, and returns when it stands in line.
+async fn in_line(store: &SharedStore, key: &Key, who: &str) -> JoinHandle<Result<Held, LeaseError>> {
+    let task = tokio::spawn(asked(store, key, who).wait());
+    until("it stands in line", async || waiting(store, key).await.iter().any(|waiter| waiter == who)).await;
+    task
+}
+
+/// A store that can be told to fail.
+#[derive(Debug)]
+struct Faulty {
+    inner: MemoryStore,
+    /// Writes fail.
+    broken: AtomicBool,
+    /// Writes are never answered.
+    silent: AtomicBool,
+    /// Claims of leases are carried out, and their answers wait until they are let through.
+    stopped: AtomicBool,
+    let_through: Notify,
+    stopped_claims: AtomicUsize,
+}
+
+impl Faulty {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            inner: MemoryStore::new(),
+            broken: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            let_through: Notify::new(),
+            stopped_claims: AtomicUsize::new(0),
+        })
+    }
+
+    fn break_writes(&self, broken: bool) {
+        self.broken.store(broken, Ordering::SeqCst);
+    }
+
+    fn error() -> StoreError {
+        StoreError::new(StoreErrorKind::Unreachable, "a test", "the wire is cut")
+    }
+}
+
+#[async_trait]
+impl Store for Faulty {
+    async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(ApplyError::not_applied(Self::error()));
+        }
+        if self.silent.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        self.inner.apply(batch).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
+        let lease = matches!(&claim.pick, Pick::Named { key, .. } if names::leased_key(key).is_some());
+        let answer = self.inner.claim(claim).await;
+        if lease && self.stopped.load(Ordering::SeqCst) {
+            self.stopped_claims.fetch_add(1, Ordering::SeqCst);
+            self.let_through.notified().await;
+        }
+        answer
+    }
+
+    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
+        self.inner.operation(id).await
+    }
+
+    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+        self.inner.document(key).await
+    }
+
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+        self.inner.documents(prefix, page).await
+    }
+
+    async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
+        self.inner.stream(key).await
+    }
+
+    async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
+        self.inner.streams(prefix, page).await
+    }
+
+    async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
+        self.inner.read_stream(query).await
+    }
+
+    async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
+        self.inner.read_log(query).await
+    }
+
+    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
+        self.inner.work(key).await
+    }
+
+    async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
+        self.inner.works(filter, page).await
+    }
+
+    async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
+        self.inner.count_work(filter).await
+    }
+
+    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
+        self.inner.sweep(sweep).await
+    }
+
+    fn watch(&self) -> Watch {
+        self.inner.watch()
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.inner.now().await
+    }
+
+    async fn info(&self) -> Result<StoreInfo, StoreError> {
+        self.inner.info().await
+    }
+}

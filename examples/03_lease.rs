@@ -1,0 +1,73 @@
+//! One at a time, over all processes: the holder is killed, another one takes over, and what the first had still to say
+//! is refused.
+//!
+//! `cargo run -p tidelock-examples --example 03_lease`
+#![expect(clippy::print_stdout, reason = "a program talks to people")]
+
+use std::error::Error;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidelock::lease::{self, Hold};
+use tidelock::prelude::*;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    // The program starts itself again as another worker, on the same file.
+    match std::env::args().nth(1) {
+        Some(file) => hold_until_killed(&file).await,
+        None => take_over().await,
+    }
+}
+
+async fn open(file: &str) -> Result<SharedStore, Box<dyn Error>> {
+    Ok(Arc::new(SqliteStore::open(file, SqliteOptions::default()).await?))
+}
+
+fn ask(store: &SharedStore, who: &str) -> Result<Hold, Box<dyn Error>> {
+    let nightly = Key::new("report", ["nightly"])?;
+    Ok(lease::hold(store, &nightly).owner(who.parse()?).ttl(Duration::from_secs(1)))
+}
+
+/// Takes the lease and keeps it: it is renewed in the background for as long as the process lives.
+async fn hold_until_killed(file: &str) -> Result<(), Box<dyn Error>> {
+    let held = ask(&open(file).await?, "worker-1")?.note("since midnight").now().await?;
+    println!("{}", held.fence());
+    Err(held.lost().await.to_string().into())
+}
+
+async fn take_over() -> Result<(), Box<dyn Error>> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("shop.db").display().to_string();
+    let store = open(&file).await?;
+    let program = std::env::current_exe()?;
+    let mut other = Command::new(program).arg(&file).stdout(Stdio::piped()).spawn()?;
+    let mut said = String::new();
+    BufReader::new(other.stdout.take().ok_or("it talks")?).read_line(&mut said)?;
+    let fence = Fence(said.trim().parse()?);
+
+    // Somebody else holds it: `now` says so at once.
+    if let Err(error) = ask(&store, "worker-2")?.now().await {
+        println!("{error} ({})", error.code());
+    }
+    other.kill()?;
+    other.wait()?;
+
+    // `wait` stands in line. The dead do not renew, so the lease ends by itself.
+    let held = ask(&store, "worker-2")?.wait().await?;
+    println!("{} took over with fence {}", held.owner(), held.fence());
+
+    // Whatever the first one wrote would be refused as a whole, even if it were only stopped and came back.
+    let page =
+        |text: &str| Ok::<_, Box<dyn Error>>(Batch::new().put(held.key(), Expect::Any, Payload::of(text)?));
+    let stale = Lease { key: held.lease().key.clone(), fence };
+    if let Err(refused) = store.apply(Batch::new().guard_lease(&stale).and(page("too late")?)).await {
+        println!("{refused} ({})", refused.code());
+    }
+    store.apply(held.guard(page("page 1")?)?).await?;
+    println!("written: {}", store.document(held.key()).await?.ok_or("it was written")?.value);
+    held.release().await?;
+    Ok(())
+}
