@@ -105,7 +105,8 @@ async fn a_dropped_waiter_leaves_the_line() {
 async fn a_waiter_dropped_after_its_grant_releases() {
     let (store, lock) = (store(), key("late"));
     let held = asked(&store, &lock, "first").now().await.unwrap();
-    let mut leaver = Box::pin(asked(&store, &lock, "leaver").wait());
+    // A task of its own: this one holds the lease.
+    let mut leaver = Box::pin(crate::lock::scope(asked(&store, &lock, "leaver").wait()));
     let begin = tokio::time::timeout(Duration::from_millis(1), leaver.as_mut());
     assert!(begin.await.is_err(), "it waits");
     until("it stands in line", async || waiting(&store, &lock).await == ["leaver"]).await;
