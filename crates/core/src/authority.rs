@@ -145,7 +145,7 @@ where
 }
 
 /// A number in `0..1` that differs from call to call and from process to process.
-fn random() -> f64 {
+pub(crate) fn random() -> f64 {
     use std::hash::BuildHasher as _;
     let bits = foldhash::fast::RandomState::default().hash_one(Instant::now()) >> 11;
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]

@@ -7,7 +7,7 @@
 //! Modules stand in layers, and each uses only those before it:
 //! [`id`], [`key`], [`payload`], [`clock`], [`error`] → [`lock`] (exclusion inside one process) → [`model`] (pure
 //! decisions) → [`store`] (the contract) → [`lease`] (exclusion across
-//! processes), [`authority`] and the other engines.
+//! processes), [`authority`], [`state`] (values that many change) and the other engines.
 //! There is no driver and no HTTP in this crate.
 
 pub mod authority;
@@ -19,5 +19,6 @@ pub mod lease;
 pub mod lock;
 pub mod model;
 pub mod payload;
+pub mod state;
 pub mod store;
 pub mod telemetry;

@@ -11,6 +11,7 @@ macro_rules! page {
 page!(GettingStarted, "getting-started.md");
 page!(AppendEvents, "guide/append-events.md");
 page!(KeepState, "guide/keep-state.md");
+page!(ChangeState, "guide/state.md");
 page!(HandOutWork, "guide/hand-out-work.md");
 page!(Locks, "guide/locks.md");
 page!(Authority, "guide/authority.md");

@@ -26,7 +26,7 @@
 //! ```
 
 pub use tidelock_core::store::Store;
-pub use tidelock_core::{authority, clock, error, id, key, lease, lock, model, payload, store};
+pub use tidelock_core::{authority, clock, error, id, key, lease, lock, model, payload, state, store};
 
 #[cfg(feature = "postgres")]
 pub use tidelock_postgres as postgres;
@@ -44,6 +44,7 @@ pub mod prelude {
     pub use tidelock_core::lease::{Held, LeaseError, LostReason};
     pub use tidelock_core::lock::{Functor, Guard, LockError, Locks, Mode, Modes, Term};
     pub use tidelock_core::payload::Payload;
+    pub use tidelock_core::state::{Container, Scope, StateError, States};
     pub use tidelock_core::store::{
         ApplyError, Batch, Claim, Claimed, Delta, Expect, Grant, Lease, LogQuery, MemoryStore, NewEvent,
         NewWork, Page, Receipt, Refusal, SharedStore, Store, StoreError, StreamQuery,

@@ -8,11 +8,14 @@ use super::tree::Tree;
 const FORBIDDEN: &[(&[&str], &[&str])] = &[
     (
         &["id", "key", "payload", "clock", "error"],
-        &["crate::lock", "crate::model", "crate::store", "crate::lease", "crate::authority"],
+        &["crate::lock", "crate::model", "crate::store", "crate::lease", "crate::authority", "crate::state"],
     ),
-    (&["lock"], &["crate::model", "crate::store", "crate::lease", "crate::authority", "serde"]),
-    (&["model"], &["crate::lock", "crate::store", "crate::lease", "crate::authority"]),
-    (&["store"], &["crate::lease", "crate::authority"]),
+    (
+        &["lock"],
+        &["crate::model", "crate::store", "crate::lease", "crate::authority", "crate::state", "serde"],
+    ),
+    (&["model"], &["crate::lock", "crate::store", "crate::lease", "crate::authority", "crate::state"]),
+    (&["store"], &["crate::lease", "crate::authority", "crate::state"]),
 ];
 
 /// The foundations know nothing of decisions, decisions know nothing of stores, and stores know nothing of leases.

@@ -6,6 +6,7 @@ pub mod expiry;
 pub mod hold;
 pub mod lease;
 pub mod limits;
+pub mod mutations;
 pub mod operators;
 pub mod order;
 pub mod paging;

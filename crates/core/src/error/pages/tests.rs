@@ -39,7 +39,13 @@ fn a_page_is_found_in_either_case_and_others_are_not() {
 #[test]
 fn each_example_is_the_real_message() {
     let mut checked = Vec::new();
-    let errors = invalid().into_iter().chain(refusals()).chain(failures()).chain(locks()).chain(leases());
+    let errors = invalid()
+        .into_iter()
+        .chain(refusals())
+        .chain(failures())
+        .chain(locks())
+        .chain(leases())
+        .chain(states());
     for error in errors {
         let code = error.code().as_str();
         let text = page(code).unwrap_or_else(|| panic!("{code} has no page"));
@@ -226,6 +232,27 @@ fn leases() -> Examples {
         LeaseError::Waited { key: key.clone(), waiters: vec![waiter.clone(), waiter.clone(), waiter] },
         LeaseError::Blocked { key, reason: "the ledger does not add up".to_owned() },
         LeaseError::NoKeeper { reason: "Resource temporarily unavailable (os error 11)".to_owned() },
+    ];
+    all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+}
+
+fn states() -> Examples {
+    use crate::state::{Stage, StateError};
+    let container = || key(r#"session("s-1", "cart")"#).to_string();
+    let limit = std::time::Duration::from_secs(30);
+    let reason = "the payload does not fit: missing field `items` at line 1 column 2".to_owned();
+    let all = [
+        StateError::TimedOut { container: container(), limit, stage: Stage::NotStarted },
+        StateError::ConcurrentModification {
+            container: container(),
+            attempts: 3,
+            current: Some(DocVersion(7)),
+        },
+        StateError::Reentrant { container: container() },
+        StateError::Undecodable { container: container(), version: DocVersion(7), reason },
+        StateError::Invalid { container: container(), reason: "below zero".to_owned() },
+        StateError::NotFound { container: container() },
+        StateError::NoRuntime { container: container() },
     ];
     all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
 }

@@ -1,0 +1,118 @@
+//! State that many tasks and processes change at once, without a lost update.
+//!
+//! A [`Scope`] says whose state it is, a [`Container`] holds one value of a serde type there, in memory or in a store.
+//! Mutations run one after another in the order of arrival. In a store, those that wait together share one write, and the
+//! version of the record keeps foreign writers apart: whoever was slower runs again on the winner's value.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use serde::{Deserialize, Serialize};
+//! use tidelock_core::state::{Scope, States};
+//! use tidelock_core::store::MemoryStore;
+//!
+//! #[derive(Clone, Default, Serialize, Deserialize)]
+//! struct Cart {
+//!     items: Vec<String>,
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let states = States::new(Arc::new(MemoryStore::new()));
+//! let cart = states.container::<Cart>(&Scope::session("s-1"), "cart")?;
+//! let count = cart.mutate(|cart| {
+//!     cart.items.push("apples".to_owned());
+//!     cart.items.len()
+//! });
+//! assert_eq!(count.await?.result, 1);
+//! # Ok(())
+//! # }
+//! ```
+
+mod cell;
+mod container;
+mod error;
+mod memory;
+mod mutator;
+mod observe;
+mod patch;
+mod reentry;
+mod scope;
+mod ticket;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use container::Container;
+pub use error::{MutateError, Stage, StateError};
+pub use observe::{Change, Observer};
+pub use scope::{Scope, States};
+
+use crate::id::DocVersion;
+
+/// What can be kept in a container. A record that does not exist counts as the default.
+pub trait State: Serialize + DeserializeOwned + Clone + Default + Send + Sync + 'static {}
+
+impl<T: Serialize + DeserializeOwned + Clone + Default + Send + Sync + 'static> State for T {}
+
+/// How mutations in a store are carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How long a mutation may take, waiting included: 30 seconds. `None` for no limit.
+    pub limit: Option<Duration>,
+    /// How often a mutation is tried against foreign writers before it gives up: `None`, as often as the limit allows.
+    pub attempts: Option<u32>,
+    /// How many mutations share a write, at most: 1,024.
+    pub most: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { limit: Some(Duration::from_secs(30)), attempts: None, most: 1_024 }
+    }
+}
+
+/// What a mutation did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The value was written as this version.
+    Committed {
+        /// The version.
+        version: DocVersion,
+    },
+    /// The value is the same as before, and the store has confirmed that this version is the newest.
+    Unchanged {
+        /// The version.
+        version: DocVersion,
+    },
+}
+
+impl Outcome {
+    /// The version of the record afterwards.
+    #[must_use]
+    pub fn version(self) -> DocVersion {
+        match self {
+            Self::Committed { version } | Self::Unchanged { version } => version,
+        }
+    }
+}
+
+/// The result of a mutation, with what it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mutated<R> {
+    /// What the mutator gave in the run that was committed.
+    pub result: R,
+    /// What was done.
+    pub outcome: Outcome,
+}
+
+/// A value with its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Versioned<T> {
+    /// The version.
+    pub version: DocVersion,
+    /// The value.
+    pub value: T,
+}

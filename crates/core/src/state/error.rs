@@ -1,0 +1,162 @@
+//! What can go wrong with a mutation, and what is known about its effect.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::error::{Code, Explain, Outcome, Retry};
+use crate::id::{DocVersion, OpId};
+use crate::store::{ApplyError, StoreError};
+
+/// How far a mutation had come when its time was up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It waited for its turn. The mutator never ran, and never will.
+    NotStarted,
+    /// The mutator ran, and its result was thrown away.
+    NotApplied,
+    /// The write was under way. [`Store::operation`](crate::store::Store::operation) tells whether it was applied.
+    Unknown(OpId),
+}
+
+impl std::fmt::Display for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotStarted => f.write_str("the mutator was not started and never will be"),
+            Self::NotApplied => f.write_str("nothing of it was applied"),
+            Self::Unknown(id) => write!(f, "whether it was applied is unknown: ask for operation {id}"),
+        }
+    }
+}
+
+/// Why a mutation has no result.
+#[derive(Clone, Debug, Error)]
+pub enum StateError {
+    /// The time limit was reached; it counts waiting and running.
+    #[error("{container}: not done within {limit:?}; {stage}")]
+    TimedOut {
+        /// Which container.
+        container: String,
+        /// The limit.
+        limit: Duration,
+        /// How far it had come.
+        stage: Stage,
+    },
+    /// Others wrote the record again and again, until the time or the attempts were used up.
+    #[error(
+        "{container}: {attempts} attempts met a newer version, the last one {}; allow more time, or send deltas",
+        version_text(.current)
+    )]
+    ConcurrentModification {
+        /// Which container.
+        container: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// The version that was found last; `None` when the record was gone.
+        current: Option<DocVersion>,
+    },
+    /// A mutator of this container asked for a mutation of the same container, and would wait for itself.
+    #[error(
+        "{container}: a mutator asks for a mutation of its own container; change the draft that it has instead"
+    )]
+    Reentrant {
+        /// Which container.
+        container: String,
+    },
+    /// The record does not read as the type. It stays as it is.
+    #[error(
+        "{container}: version {version} does not read as the expected type: {reason}; it was left as it is"
+    )]
+    Undecodable {
+        /// Which container.
+        container: String,
+        /// The version of the record.
+        version: DocVersion,
+        /// What the decoder said.
+        reason: String,
+    },
+    /// The result of a mutation is not valid. The old value stays.
+    #[error("{container}: the new value is refused: {reason}; the old one stays")]
+    Invalid {
+        /// Which container.
+        container: String,
+        /// What the check said.
+        reason: String,
+    },
+    /// A delta was sent to a record that does not exist. Nothing was created.
+    #[error("{container}: there is no record for the delta; create it with set or mutate first")]
+    NotFound {
+        /// Which container.
+        container: String,
+    },
+    /// The runtime that carried out mutations of this container ended, or there is none.
+    #[error("{container}: no runtime carries out the mutation; call it inside a tokio runtime that goes on")]
+    NoRuntime {
+        /// Which container.
+        container: String,
+    },
+    /// The store refused or failed.
+    #[error(transparent)]
+    Write(Box<ApplyError>),
+    /// The store could not be read.
+    #[error(transparent)]
+    Read(#[from] StoreError),
+}
+
+fn version_text(version: &Option<DocVersion>) -> String {
+    version.map_or_else(|| "a record that is gone".to_owned(), |version| format!("version {version}"))
+}
+
+impl Explain for StateError {
+    fn code(&self) -> Code {
+        match self {
+            Self::TimedOut { .. } => Code("TL0601"),
+            Self::ConcurrentModification { .. } => Code("TL0602"),
+            Self::Reentrant { .. } => Code("TL0603"),
+            Self::Undecodable { .. } => Code("TL0604"),
+            Self::Invalid { .. } => Code("TL0605"),
+            Self::NotFound { .. } => Code("TL0606"),
+            Self::NoRuntime { .. } => Code("TL0607"),
+            Self::Write(error) => error.code(),
+            Self::Read(error) => error.code(),
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::TimedOut { stage: Stage::Unknown(_), .. } => Retry::Never,
+            Self::TimedOut { .. } | Self::ConcurrentModification { .. } => Retry::Now,
+            Self::Write(error) => error.retry(),
+            Self::Read(error) => error.retry(),
+            _ => Retry::Never,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::TimedOut { stage: Stage::Unknown(id), .. } => Outcome::Unknown(Some(*id)),
+            Self::Write(error) => error.outcome(),
+            _ => Outcome::NotApplied,
+        }
+    }
+}
+
+/// Why a mutation that can fail has no result.
+#[derive(Clone, Debug, Error)]
+pub enum MutateError<E> {
+    /// The mutator said no. The old value stays.
+    #[error("{0}")]
+    Refused(E),
+    /// Something else went wrong.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+impl MutateError<std::convert::Infallible> {
+    pub(super) fn state(self) -> StateError {
+        match self {
+            Self::State(error) => error,
+            Self::Refused(never) => match never {},
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! A value in memory: one mutation after another, in the order of arrival. There is nothing to conflict with.
+
+use std::sync::Arc;
+
+use super::mutator::{Mutator, Running};
+use super::ticket::Ticket;
+use super::{Outcome, State, Versioned, reentry};
+use crate::id::{DocVersion, OpId};
+
+/// The value, with a version that counts its changes.
+pub(super) struct Memory<T> {
+    name: String,
+    number: u64,
+    value: tokio::sync::Mutex<Versioned<T>>,
+}
+
+impl<T: State> Memory<T> {
+    pub(super) fn new(name: &str, value: T) -> Self {
+        let value = tokio::sync::Mutex::new(Versioned { version: DocVersion(1), value });
+        Self { name: name.to_owned(), number: reentry::next_number(), value }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Runs a mutator when its turn comes. Dropped in the middle, the old value stays.
+    pub(super) async fn carry_out(&self, mut mutator: Box<dyn Mutator<T>>, ticket: Arc<Ticket>) {
+        let mut value = self.value.lock().await;
+        if !ticket.run() {
+            return;
+        }
+        let changed = match mutator.run(value.value.clone(), self.number) {
+            Running::Now(changed) => changed,
+            Running::Later(running) => running.await,
+        };
+        // Nothing is awaited from here on: it is done, or it is not.
+        let Some(changed) = changed.filter(|_| ticket.write(OpId::new())) else {
+            mutator.end(Err(super::StateError::Reentrant { container: self.name.clone() }));
+            return;
+        };
+        value.value = changed;
+        value.version = DocVersion(value.version.0.saturating_add(1));
+        mutator.end(Ok(Outcome::Committed { version: value.version }));
+    }
+
+    pub(super) async fn read(&self) -> Versioned<T> {
+        self.value.lock().await.clone()
+    }
+}

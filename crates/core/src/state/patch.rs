@@ -1,0 +1,37 @@
+//! Changes of parts of a value, by way of its JSON.
+
+use serde_json::Value;
+
+use super::State;
+use crate::model::delta;
+use crate::store::Delta;
+
+/// Sets the fields of an object that the patch names.
+pub(super) fn patched<T: State>(draft: &mut T, patch: &Value) -> Result<(), String> {
+    let mut json = serde_json::to_value(&*draft).map_err(|error| error.to_string())?;
+    match (&mut json, patch) {
+        (Value::Object(fields), Value::Object(new)) => {
+            fields.extend(new.iter().map(|(name, value)| (name.clone(), value.clone())));
+        }
+        _ => return Err("only an object can be patched, and only by an object".to_owned()),
+    }
+    *draft = serde_json::from_value(json).map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+/// The value after deltas.
+pub(super) fn with_deltas<T: State>(draft: &mut T, deltas: &[Delta]) -> Result<(), String> {
+    let mut json = serde_json::to_value(&*draft).map_err(|error| error.to_string())?;
+    for change in deltas {
+        delta::apply(&mut json, change).map_err(|misfit| {
+            format!("{}: needed {}, found {}", change.path(), misfit.needed, misfit.found)
+        })?;
+    }
+    *draft = serde_json::from_value(json).map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+/// The JSON pointer of a field below another one.
+pub(super) fn below(path: &str, name: &str) -> String {
+    format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"))
+}

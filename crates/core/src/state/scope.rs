@@ -1,0 +1,141 @@
+//! Scopes: whose state it is. A kind and an id, and in it containers by name.
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::cell::{Cell, Check};
+use super::container::Container;
+use super::observe::Observer;
+use super::{Options, State};
+use crate::error::InvalidInput;
+use crate::key::{Arg, Key};
+use crate::store::SharedStore;
+
+/// Whose state it is: a kind, such as a session or a user, and an id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    kind: String,
+    id: Arg,
+}
+
+impl Scope {
+    /// A scope of a kind of your own.
+    #[must_use]
+    pub fn new(kind: &str, id: impl Into<Arg>) -> Self {
+        Self { kind: kind.to_owned(), id: id.into() }
+    }
+
+    /// The state of one request.
+    #[must_use]
+    pub fn request(id: impl Into<Arg>) -> Self {
+        Self::new("request", id)
+    }
+
+    /// The state of one session.
+    #[must_use]
+    pub fn session(id: impl Into<Arg>) -> Self {
+        Self::new("session", id)
+    }
+
+    /// The state of one user.
+    #[must_use]
+    pub fn user(id: impl Into<Arg>) -> Self {
+        Self::new("user", id)
+    }
+
+    /// The state of one organisation.
+    #[must_use]
+    pub fn org(id: impl Into<Arg>) -> Self {
+        Self::new("org", id)
+    }
+
+    /// The key of a record in this scope: `session("s-1", "cart")`.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when the kind is empty or the key is too long.
+    pub fn key(&self, name: &str) -> Result<Key, InvalidInput> {
+        Key::of(&self.kind, &[self.id.clone(), Arg::from(name)])
+    }
+}
+
+/// The state of a program in a store. Clones share it.
+#[derive(Clone)]
+pub struct States {
+    store: SharedStore,
+    options: Options,
+    observer: Option<Arc<dyn Observer>>,
+    /// The records that are in use, so that all containers of one record share its queue.
+    cells: Arc<Mutex<foldhash::HashMap<(Key, TypeId), Weak<dyn Any + Send + Sync>>>>,
+}
+
+impl States {
+    /// State in this store.
+    #[must_use]
+    pub fn new(store: SharedStore) -> Self {
+        Self { store, options: Options::default(), observer: None, cells: Arc::default() }
+    }
+
+    /// The same with other options. To be set before containers are made.
+    #[must_use]
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The same with somebody who hears of every mutation. To be set before containers are made.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// The container of a name in a scope.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when the kind is empty or the key is too long.
+    pub fn container<T: State>(&self, scope: &Scope, name: &str) -> Result<Container<T>, InvalidInput> {
+        Ok(self.at(&scope.key(name)?))
+    }
+
+    /// The container of a record by its key.
+    #[must_use]
+    pub fn at<T: State>(&self, key: &Key) -> Container<T> {
+        Container::stored(self.cell(key, None))
+    }
+
+    /// The container of a record by its key, whose new values are checked. The check of the first container that is made
+    /// counts, as long as one of them is in use.
+    #[must_use]
+    pub fn checked<T: State>(
+        &self,
+        key: &Key,
+        check: impl Fn(&T) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Container<T> {
+        Container::stored(self.cell(key, Some(Arc::new(check))))
+    }
+
+    fn cell<T: State>(&self, key: &Key, check: Option<Check<T>>) -> Arc<Cell<T>> {
+        let mut cells = self.cells.lock();
+        let id = (key.clone(), TypeId::of::<T>());
+        let known = cells.get(&id).and_then(Weak::upgrade).and_then(|cell| cell.downcast::<Cell<T>>().ok());
+        known.unwrap_or_else(|| {
+            let mut cell = Cell::new(Arc::clone(&self.store), key.clone(), self.options.clone(), check);
+            cell.observer.clone_from(&self.observer);
+            let cell = Arc::new(cell);
+            let shared: Arc<dyn Any + Send + Sync> = cell.clone();
+            cells.retain(|_, cell| cell.strong_count() > 0);
+            cells.insert(id, Arc::downgrade(&shared));
+            cell
+        })
+    }
+}
+
+impl fmt::Debug for States {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let States { store, options, .. } = self;
+        f.debug_struct("States").field("store", store).field("options", options).finish_non_exhaustive()
+    }
+}
