@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, yield_now};
+use tokio::time::timeout;
 
 use super::{Failed, Keyed, Meter, Spent};
 
@@ -104,11 +105,12 @@ struct Line {
     empty: Notify,
 }
 
-/// So many tasks wait for one lock, which is then released: each of them takes it and hands it on.
+/// So many tasks wait for one lock, which is then released: each of them takes it and hands it on. Those who were not
+/// served when the patience is at its end are not counted.
 ///
 /// # Errors
 /// When a lock is refused.
-pub async fn drain<K: Keyed>(waiters: u32) -> Result<Drained, Failed> {
+pub async fn drain<K: Keyed>(waiters: u32, patience: Duration) -> Result<Drained, Failed> {
     let (locks, keys) = K::with_keys(1)?;
     let key = keys.first().cloned().ok_or("there is no key")?;
     let guard = locks.lock(&key).await?;
@@ -126,13 +128,14 @@ pub async fn drain<K: Keyed>(waiters: u32) -> Result<Drained, Failed> {
     }
     let meter = Meter::start();
     drop(guard);
-    line.empty.notified().await;
+    let in_time = timeout(patience, line.empty.notified()).await.is_ok();
     let hand_offs = line.served.load(Ordering::Acquire);
     let spent = meter.stop(u64::from(hand_offs));
-    while let Some(joined) = tasks.join_next().await {
+    // Whoever is still in the queue would wait for ever.
+    while let Some(joined) = if in_time { tasks.join_next().await } else { tasks.try_join_next() } {
         joined??;
     }
-    Ok(Drained { hand_offs: line.served.load(Ordering::Acquire), spent })
+    Ok(Drained { hand_offs, spent })
 }
 
 async fn wait_in_line<K: Keyed>(locks: &K, key: &K::Key, line: &Line, waiters: u32) -> Result<(), Failed> {
@@ -144,11 +147,67 @@ async fn wait_in_line<K: Keyed>(locks: &K, key: &K::Key, line: &Line, waiters: u
         }
         polled
     });
-    let guard = guard.await;
+    let guard = guard.await?;
     let last = line.served.fetch_add(1, Ordering::AcqRel) + 1 == waiters;
-    drop(guard?);
+    drop(guard);
     if last {
         line.empty.notify_one();
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Runtime;
+    use tokio::sync::{Semaphore, SemaphorePermit};
+
+    use super::*;
+    use crate::lock::{Mutexes, Ours, Pool};
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A lock that is lost after it was released three times.
+    #[derive(Clone)]
+    struct Forgetful(Arc<(Semaphore, AtomicU32)>);
+
+    struct Lossy<'a>(Option<SemaphorePermit<'a>>, &'a AtomicU32);
+
+    impl Drop for Lossy<'_> {
+        fn drop(&mut self) {
+            if self.1.fetch_add(1, Ordering::AcqRel) >= 3
+                && let Some(permit) = self.0.take()
+            {
+                permit.forget();
+            }
+        }
+    }
+
+    impl Keyed for Forgetful {
+        type Key = ();
+        type Guard<'a> = Lossy<'a>;
+
+        fn with_keys(_: u32) -> Result<(Self, Vec<()>), Failed> {
+            Ok((Self(Arc::new((Semaphore::new(1), AtomicU32::new(0)))), vec![()]))
+        }
+
+        async fn lock<'a>(&'a self, (): &'a ()) -> Result<Lossy<'a>, Failed> {
+            Ok(Lossy(Some(self.0.0.acquire().await?), &self.0.1))
+        }
+    }
+
+    #[test]
+    fn everybody_in_the_queue_is_served() {
+        let runtime = Runtime::new().unwrap();
+        let count = |drained: Result<Drained, Failed>| drained.unwrap().hand_offs;
+        assert_eq!(count(runtime.block_on(drain::<Ours>(100, PATIENCE))), 100);
+        assert_eq!(count(runtime.block_on(drain::<Mutexes>(100, PATIENCE))), 100);
+        assert_eq!(count(runtime.block_on(drain::<Pool>(100, PATIENCE))), 100);
+    }
+
+    #[test]
+    fn those_who_are_forgotten_are_missed_and_nothing_hangs() {
+        let runtime = Runtime::new().unwrap();
+        let drained = runtime.block_on(drain::<Forgetful>(10, Duration::from_millis(200))).unwrap();
+        assert_eq!(drained.hand_offs, 3);
+    }
 }

@@ -57,7 +57,7 @@ fn three_threads_are_never_inside_together() {
 
 #[test]
 fn a_waiter_that_leaves_while_it_is_let_in_passes_the_lock_on() {
-    check(None, || {
+    check(Some(3), || {
         let (locks, x) = (Locks::new(), thing("x"));
         let guard = locks.try_lock(&x).expect("free").into_owned();
         let leaving = {
@@ -81,7 +81,7 @@ fn a_waiter_that_leaves_while_it_is_let_in_passes_the_lock_on() {
 
 #[test]
 fn readers_share_and_a_writer_is_alone() {
-    check(None, || {
+    check(Some(3), || {
         let (locks, x, inside) = (Locks::new(), thing("x"), Arc::new(AtomicUsize::new(0)));
         let reading = {
             let (locks, x, inside) = (locks.clone(), x.clone(), inside.clone());
@@ -102,7 +102,7 @@ fn readers_share_and_a_writer_is_alone() {
 
 #[test]
 fn of_two_that_wait_for_each_other_at_most_one_is_told_and_none_hangs() {
-    check(None, || {
+    check(Some(3), || {
         let (locks, x, y) = (Locks::new(), thing("x"), thing("y"));
         let crossing = |locks: &Locks, first: &Term, second: &Term| {
             block_on(async {

@@ -80,7 +80,7 @@ fn two_processes_on_one_file_lose_nothing_and_meet_no_error() {
 }
 
 #[test]
-fn lock_reports_every_library_and_serves_every_waiter_once() {
+fn lock_reports_every_library_and_serves_every_waiter() {
     let report = json(&["bench", "lock", "--quick", "--seconds", "0.1", "-o", "json"]);
     assert_eq!(report["detection"], cfg!(feature = "lock-detection"));
     assert_eq!(report["well"], true, "{report:#}");

@@ -59,7 +59,9 @@ pub async fn k2_waiters_are_granted_in_order(env: &Env) {
         tasks.push(in_line(conn, &lock, name).await);
     }
     assert_eq!(waiters(&env.store, &lock).await, names);
-    let Err(LeaseError::Waited { waiters: ahead, .. }) = hold(&env.other, &lock, "hasty").now().await else {
+    // As another task: this one holds the lease, and is told so instead.
+    let hasty = tokio::spawn(hold(&env.other, &lock, "hasty").now()).await.unwrap();
+    let Err(LeaseError::Waited { waiters: ahead, .. }) = hasty else {
         panic!("nobody overtakes those who wait")
     };
     assert_eq!(ahead.len(), names.len());

@@ -77,7 +77,7 @@ impl Plan {
     }
 }
 
-/// Measures and prints. It fails when a waiter was forgotten or served twice.
+/// Measures and prints. It fails when a waiter was forgotten.
 pub(crate) async fn run(options: &BenchLock) -> Result<Exit> {
     let plan = Plan::of(options);
     let steps = u64::from(plan.rounds) * round::STEPS + u64::from(plan.weighings) * held::STEPS;

@@ -25,7 +25,7 @@ pub(super) struct Report {
     rounds: Vec<Round>,
     #[serde(flatten)]
     ratios: Ratios,
-    /// Whether every waiter was served once.
+    /// Whether every waiter was served.
     well: bool,
     notes: Vec<String>,
 }
@@ -50,7 +50,7 @@ impl Report {
         Self { command, detection: DETECTION, params, machine, results, rounds, ratios, well, notes }
     }
 
-    /// Whether every waiter was served once.
+    /// Whether every waiter was served.
     pub(super) fn is_well(&self) -> bool {
         self.well
     }

@@ -1,5 +1,7 @@
 //! One round: every load on every library, one after the other, and the medians of all rounds.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use tidelock_benches::lock::{
     Drained, Failed, HandOffs, HashMap, Mutexes, Ours, Pool, Spent, Zipf, alone, crowd, drain, hand_offs,
@@ -11,6 +13,8 @@ use super::Plan;
 
 /// Measurements in one round.
 pub(super) const STEPS: u64 = 15;
+/// After so long, whoever still waits in the long queue was forgotten.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What locking and unlocking cost.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -115,9 +119,9 @@ pub(super) async fn measure(plan: &Plan, progress: &Progress) -> Result<Round, F
     progress.done(2);
     progress.say("a long queue");
     let waiters = Three {
-        tidelock: drain::<Ours>(waiters).await?.into(),
-        tokio: drain::<Mutexes>(waiters).await?.into(),
-        lockable: drain::<Pool>(waiters).await?.into(),
+        tidelock: drain::<Ours>(waiters, PATIENCE).await?.into(),
+        tokio: drain::<Mutexes>(waiters, PATIENCE).await?.into(),
+        lockable: drain::<Pool>(waiters, PATIENCE).await?.into(),
     };
     progress.done(3);
     Ok(Round { uncontended, one_key, zipf, hand_off, waiters })
