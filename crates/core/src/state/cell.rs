@@ -70,6 +70,8 @@ struct Ran<T> {
     since: Instant,
     /// Whether its change is in the draft.
     fine: bool,
+    /// Why its change is not valid.
+    invalid: Option<String>,
 }
 
 /// What became of a write.
@@ -104,7 +106,7 @@ impl<T: State> Cell<T> {
         let mut queue = self.queue.lock();
         queue.waiting.push_back(pending);
         if !std::mem::replace(&mut queue.driven, true) {
-            runtime.spawn(Driver(Arc::clone(self)).run());
+            runtime.spawn(Driver { cell: Arc::clone(self), done: false }.run());
         }
         Ok(())
     }
@@ -134,19 +136,24 @@ impl<T> Work<T> {
 }
 
 /// Carries out what is queued, until nothing is.
-struct Driver<T: State>(Arc<Cell<T>>);
+struct Driver<T: State> {
+    cell: Arc<Cell<T>>,
+    /// Whether it came to its end by itself.
+    done: bool,
+}
 
 impl<T: State> Driver<T> {
-    async fn run(self) {
+    async fn run(mut self) {
         loop {
-            let batch = self.0.take();
-            if batch.is_empty() {
-                return;
-            }
-            if batch.first().is_some_and(|first| first.work.is_delta()) {
-                self.0.merge(batch).await;
-            } else {
-                self.0.mutate(batch).await;
+            let batch = self.cell.take();
+            let deltas = batch.first().map(|first| first.work.is_delta());
+            match deltas {
+                None => {
+                    self.done = true;
+                    return;
+                }
+                Some(true) => self.cell.merge(batch).await,
+                Some(false) => self.cell.mutate(batch).await,
             }
         }
     }
@@ -155,13 +162,14 @@ impl<T: State> Driver<T> {
 /// A driver that is ended by its runtime leaves nobody waiting: callers hear that nobody carries out their mutations.
 impl<T: State> Drop for Driver<T> {
     fn drop(&mut self) {
-        let mut queue = self.0.queue.lock();
-        if queue.driven && std::thread::panicking() | !queue.waiting.is_empty() {
-            let left = std::mem::take(&mut queue.waiting);
-            queue.driven = false;
-            drop(queue);
-            drop(left);
+        if self.done {
+            return;
         }
+        let mut queue = self.cell.queue.lock();
+        queue.driven = false;
+        let left = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        drop(left);
     }
 }
 
@@ -181,21 +189,15 @@ impl<T: State> Cell<T> {
                 Err(error) => return self.fail(waiting, &error),
             };
             let draft = self.run_all(&mut waiting, base.value.clone()).await;
-            let (fine, refused): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|ran| ran.fine);
-            // Those tell their own reason.
-            refused.into_iter().for_each(|ran| ran.mutator.end(Err(self.reentrant())));
-            waiting = fine;
             let id = OpId::new();
-            if !waiting.iter().all(|ran| ran.ticket.write(id)) {
+            if !waiting.iter().all(|ran| !ran.fine || ran.ticket.write(id)) {
                 // Somebody went away after its mutator ran: the draft is made again without it.
                 waiting.iter().for_each(|ran| ran.ticket.again());
                 continue;
             }
-            if waiting.is_empty() {
-                return;
-            }
             attempts += 1;
-            match self.write(&base, &draft, id).await {
+            let changed = waiting.iter().any(|ran| ran.fine);
+            match self.write(&base, &draft, changed, id).await {
                 Wrote::Done(version) => {
                     self.settled(waiting, &base, draft, version, attempts, &mut carried);
                     return;
@@ -253,9 +255,10 @@ impl<T: State> Cell<T> {
                     () = ran.ticket.gone() => None,
                 },
             };
-            ran.fine = false;
-            if let Some(changed) = changed {
-                ran.fine = true;
+            let check = |changed: &T| self.check.as_ref().map_or(Ok(()), |check| check(changed));
+            ran.invalid = changed.as_ref().and_then(|changed| check(changed).err());
+            ran.fine = changed.is_some() && ran.invalid.is_none();
+            if let Some(changed) = changed.filter(|_| ran.fine) {
                 draft = changed;
             }
         }
@@ -263,12 +266,7 @@ impl<T: State> Cell<T> {
     }
 
     /// Writes the draft if it differs, and otherwise makes sure that nobody else wrote.
-    async fn write(&self, base: &Carried<T>, draft: &T, id: OpId) -> Wrote {
-        if let Some(check) = &self.check
-            && let Err(reason) = check(draft)
-        {
-            return Wrote::Failed(StateError::Invalid { container: self.name(), reason });
-        }
+    async fn write(&self, base: &Carried<T>, draft: &T, changed: bool, id: OpId) -> Wrote {
         let value = match Payload::of(draft) {
             Ok(value) => value,
             Err(error) => {
@@ -277,8 +275,11 @@ impl<T: State> Cell<T> {
             }
         };
         let expect = match &base.found {
-            Some((version, known)) if *known == value => return self.confirm(*version).await,
+            Some((version, known)) if !changed || *known == value => {
+                return self.confirm(Some(*version)).await;
+            }
             Some((version, _)) => Expect::Exact(*version),
+            None if !changed => return self.confirm(None).await,
             None => Expect::Absent,
         };
         match self.store.apply(Batch::new().put(&self.key, expect, value).op_id(id)).await {
@@ -292,12 +293,16 @@ impl<T: State> Cell<T> {
     }
 
     /// Nothing changed, if the record is still the one that was seen.
-    async fn confirm(&self, version: DocVersion) -> Wrote {
-        match self.store.document(&self.key).await {
-            Ok(Some(document)) if document.version == version => Wrote::Done(version),
-            Ok(Some(document)) => Wrote::Conflict(DocumentFound::Present(document)),
-            Ok(None) => Wrote::Conflict(DocumentFound::Absent),
-            Err(error) => Wrote::Failed(StateError::Read(error)),
+    async fn confirm(&self, version: Option<DocVersion>) -> Wrote {
+        let found = match self.store.document(&self.key).await {
+            Ok(found) => found,
+            Err(error) => return Wrote::Failed(StateError::Read(error)),
+        };
+        match (found, version) {
+            (None, None) => Wrote::Done(DocVersion(0)),
+            (Some(document), Some(version)) if document.version == version => Wrote::Done(version),
+            (Some(document), _) => Wrote::Conflict(DocumentFound::Present(document)),
+            (None, Some(_)) => Wrote::Conflict(DocumentFound::Absent),
         }
     }
 
@@ -311,27 +316,32 @@ impl<T: State> Cell<T> {
         carried: &mut Option<Carried<T>>,
     ) {
         let before = base.found.as_ref();
-        let unchanged = before.is_some_and(|(known, _)| *known == version);
+        let changed = waiting.iter().filter(|ran| ran.fine).count();
+        let unchanged = changed == 0 || before.is_some_and(|(known, _)| *known == version);
         let outcome = if unchanged { Outcome::Unchanged { version } } else { Outcome::Committed { version } };
-        let value = match before {
-            Some((_, value)) if unchanged => Some(value.clone()),
-            _ => Payload::of(&draft).ok(),
-        };
-        if let Some(observer) = &self.observer {
+        let value = if unchanged { before.map(|(_, value)| value.clone()) } else { Payload::of(&draft).ok() };
+        if let Some(observer) = self.observer.as_ref().filter(|_| changed > 0) {
             let longest = waiting.iter().map(|ran| ran.since.elapsed()).max().unwrap_or_default();
-            let change = Change {
+            observer.mutated(&Change {
                 key: &self.key,
                 old: before.map(|(_, value)| value),
                 new: value.as_ref(),
                 outcome,
                 attempts,
-                mutations: waiting.len(),
+                mutations: changed,
                 waited: longest,
-            };
-            observer.mutated(&change);
+            });
         }
         *carried = value.map(|value| Carried { found: Some((version, value)), value: draft });
-        waiting.into_iter().for_each(|ran| ran.mutator.end(Ok(outcome)));
+        for ran in waiting {
+            let end = match ran.invalid {
+                Some(reason) => Err(StateError::Invalid { container: self.name(), reason }),
+                // Those that refused tell their own reason.
+                None if !ran.fine => Err(self.reentrant()),
+                None => Ok(outcome),
+            };
+            ran.mutator.end(end);
+        }
     }
 
     fn reentrant(&self) -> StateError {
@@ -368,7 +378,7 @@ impl<T: State> Cell<T> {
         for Pending { work, ticket, since } in batch {
             if let (Work::Deltas(its, mutator), true) = (work, ticket.run()) {
                 deltas.push(its);
-                waiting.push(Ran { mutator, ticket, since, fine: true });
+                waiting.push(Ran { mutator, ticket, since, fine: true, invalid: None });
             }
         }
         let id = OpId::new();
@@ -430,9 +440,13 @@ impl<T: State> Cell<T> {
 impl<T> Ran<T> {
     fn of(pending: Pending<T>) -> Option<Self> {
         match pending.work {
-            Work::Mutate(mutator) => {
-                Some(Self { mutator, ticket: pending.ticket, since: pending.since, fine: false })
-            }
+            Work::Mutate(mutator) => Some(Self {
+                mutator,
+                ticket: pending.ticket,
+                since: pending.since,
+                fine: false,
+                invalid: None,
+            }),
             Work::Deltas(..) => None,
         }
     }

@@ -61,6 +61,8 @@ impl Scope {
     }
 }
 
+type Cells = foldhash::HashMap<(Key, TypeId), Weak<dyn Any + Send + Sync>>;
+
 /// The state of a program in a store. Clones share it.
 #[derive(Clone)]
 pub struct States {
@@ -68,7 +70,7 @@ pub struct States {
     options: Options,
     observer: Option<Arc<dyn Observer>>,
     /// The records that are in use, so that all containers of one record share its queue.
-    cells: Arc<Mutex<foldhash::HashMap<(Key, TypeId), Weak<dyn Any + Send + Sync>>>>,
+    cells: Arc<Mutex<Cells>>,
 }
 
 impl States {

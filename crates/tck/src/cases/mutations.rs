@@ -309,6 +309,25 @@ pub async fn s14_one_that_fails_fails_alone(env: &Env) {
     assert_eq!(record.get().await.unwrap().count, 3);
 }
 
+/// A mutator that says no on a value that is not the newest any more is asked again on the newest.
+pub async fn s5_no_is_only_said_to_the_newest_value(env: &Env) {
+    let record = counter(&env.store, "s5-no");
+    record.set(Counter::default()).await.unwrap();
+    let restocked = payload(json!({"count": 1, "names": []}));
+    env.other.done(Batch::new().put(&key("s5-no"), Expect::Any, restocked)).await;
+    let take = |counter: &mut Counter| {
+        if counter.count == 0 {
+            return Err("sold out");
+        }
+        counter.count -= 1;
+        Ok(())
+    };
+    record.try_mutate(take).await.unwrap();
+    assert!(matches!(record.try_mutate(take).await, Err(MutateError::Refused("sold out"))));
+    assert!(matches!(counter(&env.store, "s5-none").try_mutate(take).await, Err(MutateError::Refused(_))));
+    assert!(env.store.doc(&key("s5-none")).await.is_none(), "a mutator that says no creates nothing");
+}
+
 /// A caller that goes away while its mutation waits: the mutator does not run.
 pub async fn s15_a_caller_that_goes_away(env: &Env) {
     for record in [counter(&env.store, "s15-state"), Container::memory("s15", Counter::default())] {
