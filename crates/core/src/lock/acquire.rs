@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::entry::{Holder, Waiter, Woken};
 use super::error::{Busy, Cycle, LockError, Place};
@@ -51,6 +51,7 @@ impl Table {
     }
 
     /// Somebody holds it, or did just now: joins them, or is queued with its waker, if it has one.
+    #[cold]
     fn contend(&self, asker: &Asker<'_>, now: Tick, waker: Option<Waker>) -> Result<Attempt, LockError> {
         let Asker { term, mode, task, place } = *asker;
         let (hash, index) = (term.hash(), term.index());
@@ -101,16 +102,6 @@ impl Table {
         Err(busy(asker, state))
     }
 
-    /// Joins those who hold it, or takes a place in the queue. The waker is cloned outside of the shard, and only when
-    /// it is needed.
-    #[cold]
-    fn join_or_queue(&self, asker: &Asker<'_>, now: Tick, waker: &Waker) -> Result<Attempt, LockError> {
-        match self.contend(asker, now, None)? {
-            Attempt::Busy(_) => self.contend(asker, now, Some(waker.clone())),
-            attempt => Ok(attempt),
-        }
-    }
-
     /// Ends a wait: leaves the queue, or passes on what was granted in the meantime.
     fn cancel(&self, wait: Wait) {
         let (mut woken, now) = (Woken::default(), ticks::now());
@@ -140,10 +131,15 @@ impl Table {
     }
 
     /// What became of a waiter. A waker that is given takes the place of the one that is there, which comes back.
-    fn look(&self, wait: Wait, known: &Waker, new: &mut Option<Waker>) -> Look {
+    fn look(&self, wait: Wait, since: Instant, known: &Waker, new: &mut Option<Waker>) -> Look {
         let mut shard = self.shard(wait.hash);
         let Some(entry) = shard.entry(wait.hash, wait.entry) else { return Look::Waiting };
-        let Some(waiter) = entry.waiter_mut(wait.seat, wait.number) else { return Look::Granted };
+        let index = entry.term.index();
+        let Some(waiter) = entry.waiter_mut(wait.seat, wait.number) else {
+            let time = since.elapsed();
+            shard.tally(index, |tally| tally.waited(time));
+            return Look::Granted;
+        };
         if let Some(cycle) = waiter.doomed.take() {
             return Look::Doomed(cycle);
         }
@@ -152,11 +148,6 @@ impl Table {
             return Look::Waiting;
         }
         if waiter.waker.will_wake(known) { Look::Waiting } else { Look::Stale }
-    }
-
-    /// Counts a wait that ended well.
-    fn waited(&self, asker: &Asker<'_>, time: Duration) {
-        self.shard(asker.term.hash()).tally(asker.term.index(), |tally| tally.waited(time));
     }
 
     /// Somebody else polls: the wait, or the hold that came of it, is that task's from now on.
@@ -239,6 +230,7 @@ impl<'l, 't> Lock<'l, 't> {
         self
     }
 
+    #[inline]
     fn asker(&self, task: Option<Task>) -> Asker<'t> {
         Asker { term: self.ask.term, mode: self.ask.mode, task, place: self.place }
     }
@@ -260,7 +252,8 @@ impl<'l, 't> Lock<'l, 't> {
         if let Some(hold) = self.table.take(&asker, now) {
             return self.granted(hold);
         }
-        match self.table.join_or_queue(&asker, now, context.waker()) {
+        // The waker is cloned outside of the shard: it is other people's code.
+        match self.table.contend(&asker, now, Some(context.waker().clone())) {
             Ok(Attempt::Granted(hold)) => self.granted(hold),
             Ok(Attempt::Queued(wait)) => self.queued(wait, task, context),
             Ok(Attempt::Busy(state)) => Poll::Ready(Err(busy(&asker, state))),
@@ -297,6 +290,7 @@ impl<'l, 't> Lock<'l, 't> {
         Poll::Ready(Err(error))
     }
 
+    #[cold]
     fn look_again(&mut self, context: &Context<'_>) -> Poll<Result<Guard<'l>, LockError>> {
         let State::Waiting { wait, task, since, alarm, .. } = &self.state else { return self.begin(context) };
         let (wait, before, since) = (*wait, *task, *since);
@@ -313,11 +307,11 @@ impl<'l, 't> Lock<'l, 't> {
                 return self.refused(error);
             }
         }
-        let mut look = self.table.look(wait, context.waker(), &mut None);
+        let mut look = self.table.look(wait, since, context.waker(), &mut None);
         if matches!(look, Look::Stale) {
             // What comes back is dropped here, outside of the shard.
             let mut waker = Some(context.waker().clone());
-            look = self.table.look(wait, context.waker(), &mut waker);
+            look = self.table.look(wait, since, context.waker(), &mut waker);
         }
         match look {
             Look::Waiting | Look::Stale => Poll::Pending,
@@ -325,7 +319,6 @@ impl<'l, 't> Lock<'l, 't> {
             Look::Granted => {
                 task.into_iter().for_each(|task| self.table.forget_wait(task, &Wanted::Lock(wait)));
                 let Wait { hash, entry, number, .. } = wait;
-                self.table.waited(&self.asker(task), since.elapsed());
                 self.table.order.note(task, self.ask.term, number, self.place);
                 self.granted(Hold { hash, entry, number })
             }
@@ -354,6 +347,7 @@ impl<'l, 't> Lock<'l, 't> {
 impl<'l> Future for Lock<'l, '_> {
     type Output = Result<Guard<'l>, LockError>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.state {
             State::Done => self.begin(context),

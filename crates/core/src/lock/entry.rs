@@ -188,6 +188,15 @@ impl Entry {
         }
     }
 
+    /// Ends the hold, if nobody else holds it or waits.
+    #[inline]
+    pub(super) fn release_alone(&mut self, number: Number) -> Option<Holder> {
+        if self.crowd.is_some() {
+            return None;
+        }
+        self.first.take_if(|holder| holder.number == number)
+    }
+
     /// Takes an entry that nobody was left in.
     pub(super) fn begin(&mut self, holder: Holder) {
         self.first = Some(holder);

@@ -2,6 +2,7 @@
 //! that stays in its place until another one is left: most terms are taken again soon.
 
 use std::panic::Location;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 
@@ -27,6 +28,8 @@ pub(super) struct Table {
     /// Stands in where a number of a shard makes no sense; never used.
     spare: Padded,
     pub(super) waits: Mutex<Waits>,
+    /// How many tasks wait at several places.
+    pub(super) several: AtomicUsize,
     pub(super) order: Order,
 }
 
@@ -38,7 +41,13 @@ struct Padded(Mutex<Shard>);
 impl Default for Table {
     fn default() -> Self {
         let shards = std::array::from_fn(|_| Padded::default());
-        Self { shards, spare: Padded::default(), waits: Mutex::default(), order: Order::default() }
+        Self {
+            shards,
+            spare: Padded::default(),
+            waits: Mutex::default(),
+            several: AtomicUsize::new(0),
+            order: Order::default(),
+        }
     }
 }
 
@@ -58,13 +67,31 @@ impl Table {
         if woken.is_empty() {
             return;
         }
-        woken.tasks().for_each(|task| self.look_for_circles_of(task));
+        // Whoever notes a second wait looks at the shards afterwards, and sees this hand-off there, or is seen here.
+        if self.several.load(Ordering::SeqCst) > 0 {
+            woken.tasks().for_each(|task| self.look_for_circles_of(task));
+        }
         woken.wake();
     }
 
     /// Ends a hold.
+    #[inline]
     pub(super) fn release(&self, hold: &Hold) {
         let now = ticks::now();
+        let mut shard = self.shard(hold.hash);
+        let Some((rank, task)) = shard.release_alone(hold, now) else {
+            drop(shard);
+            return self.hand_off(hold, now);
+        };
+        drop(shard);
+        if let (Some(_), Some(task)) = (rank, task) {
+            self.order.forget(task, hold);
+        }
+    }
+
+    /// Ends a hold of something that others hold, too, or wait for.
+    #[cold]
+    fn hand_off(&self, hold: &Hold, now: Tick) {
         let mut woken = Woken::default();
         let mut shard = self.shard(hold.hash);
         let ended = shard.change(hold.hash, hold.entry, |entry| {
@@ -191,6 +218,18 @@ impl Shard {
             }
         }
         Some(result)
+    }
+
+    /// Ends a hold that is one of the few, if nobody else holds its term or waits for it. Gives its rank and task.
+    #[inline]
+    fn release_alone(&mut self, hold: &Hold, now: Tick) -> Option<(Option<u32>, Option<Task>)> {
+        let at = self.few.iter().position(|entry| entry.number == hold.entry)?;
+        let entry = self.few.get_mut(at)?;
+        let holder = entry.release_alone(hold.number)?;
+        let (index, rank) = (entry.term.index(), entry.term.rank());
+        self.vacate(at, hold.entry);
+        self.tally(index, |tally| tally.held(now.since(holder.since)));
+        Some((rank, holder.task))
     }
 
     /// Nobody is left in one of the few. The one that was vacant before goes.

@@ -49,6 +49,7 @@ impl Task {
     /// The task that runs this code, where that can be told: in a [`scope`], in a task of tokio, or at the root of a tokio
     /// runtime.
     #[must_use]
+    #[inline]
     pub fn current() -> Option<Self> {
         if !DETECTION {
             return None;

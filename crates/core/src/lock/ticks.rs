@@ -35,6 +35,7 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 static CLOCKWORK: LazyLock<Clockwork> = LazyLock::new(Clockwork::default);
 
 /// The present tick.
+#[inline]
 pub(super) fn now() -> Tick {
     if !TICKING.load(Ordering::Relaxed) {
         CLOCKWORK.start();

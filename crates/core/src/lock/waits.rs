@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use foldhash::{HashMap, HashMapExt as _};
@@ -125,17 +126,21 @@ impl Table {
 
     fn note_in(&self, waits: &mut Waits, task: Task, wanted: Wanted) -> Result<(), LockError> {
         waits.note(task, wanted.clone());
+        self.several.store(waits.others.len(), Ordering::SeqCst);
         match self.circle(waits, task, &wanted) {
             None => Ok(()),
             Some(cycle) => {
                 waits.forget(task, &wanted);
+                self.several.store(waits.others.len(), Ordering::SeqCst);
                 Err(LockError::Deadlock { cycle })
             }
         }
     }
 
     pub(super) fn forget_wait(&self, task: Task, wanted: &Wanted) {
-        self.waits.lock().forget(task, wanted);
+        let mut waits = self.waits.lock();
+        waits.forget(task, wanted);
+        self.several.store(waits.others.len(), Ordering::SeqCst);
     }
 
     /// Looks whether what a task holds by now closes a circle with something that it waits for; then the wait ends.
