@@ -18,6 +18,7 @@ use thiserror::Error;
 use crate::error::{Code, Explain, Outcome, Retry};
 use crate::lock::{Ask, LockError, Locks, Place, Term};
 use crate::model::retry::{AfterFailure, RetryPolicy};
+use crate::random::fraction;
 
 /// What an authority says to a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,7 +135,7 @@ where
                 Push::Accepted => return Ok(result),
                 Push::Rejected(reason) => reason,
             };
-            match options.retry.after_failure(attempts, random()) {
+            match options.retry.after_failure(attempts, fraction()) {
                 AfterFailure::Again(wait) => crate::lock::sleep_until(Instant::now() + wait).await,
                 AfterFailure::Block => {
                     return Err(UpdateError::Rejected { term: term.clone(), asked, attempts, reason });
@@ -142,15 +143,6 @@ where
             }
         }
     }
-}
-
-/// A number in `0..1` that differs from call to call and from process to process.
-pub(crate) fn random() -> f64 {
-    use std::hash::BuildHasher as _;
-    let bits = foldhash::fast::RandomState::default().hash_one(Instant::now()) >> 11;
-    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
-    let number = bits as f64 / (1_u64 << 53) as f64;
-    number
 }
 
 impl fmt::Display for Push {

@@ -19,6 +19,7 @@ pub mod lease;
 pub mod lock;
 pub mod model;
 pub mod payload;
+pub mod random;
 pub mod state;
 pub mod store;
 pub mod telemetry;

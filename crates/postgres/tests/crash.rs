@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use child::{Process, Rng, say, setting};
+use child::{Process, say, setting};
 use load::{Tally, check_streams, surely, whole_log};
 use poll::{LIMIT, in_time, until};
 use serde_json::{Value, json};
@@ -37,6 +37,7 @@ use tidelock_core::store::{
 use tidelock_pgserver::Server;
 use tidelock_postgres::{Options, PostgresStore, tokio_postgres};
 use tidelock_tck::Backend as _;
+use tidelock_tck::rng::Rng;
 use tokio::sync::mpsc;
 
 tidelock_tck::child!(crate::common::Postgres::default());
@@ -173,7 +174,7 @@ impl Worker {
     /// Claims jobs and does them, each in one batch with its effect. At the end, until there are none.
     async fn do_jobs(&self, doer: u64) {
         let owner = Owner::new(format!("{}-{}-{doer}", self.slot, self.life)).unwrap();
-        let mut rng = Rng(self.slot << 32 | self.life << 8 | doer);
+        let mut rng = Rng::new(self.slot << 32 | self.life << 8 | doer);
         let filter = WorkFilter { lane: Some(lane()), ..WorkFilter::default() };
         loop {
             let mut watch = self.store.watch();
@@ -373,7 +374,7 @@ async fn killed_workers_and_server_lose_nothing() {
     });
     let mut workers = Workers::start(&server.url(), heard);
     let begun = Instant::now();
-    let (workers_killed, server_killed) = rage(&server, &mut workers, &mut Rng(seed), time).await;
+    let (workers_killed, server_killed) = rage(&server, &mut workers, &mut Rng::new(seed), time).await;
     // What the workers still do goes undisturbed: all jobs are done when they end.
     let raged = begun.elapsed();
     workers.end().await;

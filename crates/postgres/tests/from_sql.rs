@@ -19,6 +19,7 @@ use tidelock_core::store::{
 use tidelock_postgres::PostgresStore;
 use tidelock_postgres::tokio_postgres::types::ToSql;
 use tidelock_postgres::tokio_postgres::{self, Client, Row};
+use tidelock_tck::rng::Rng;
 use uuid::Uuid;
 
 /// How long a test waits for something that must happen.
@@ -95,28 +96,6 @@ fn sales() -> Key {
     Key::single("sales").unwrap()
 }
 
-/// A small seeded generator: the same seed gives the same sequence.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
-        let index = usize::try_from(self.below(choices.len() as u64)).unwrap();
-        choices.get(index).unwrap().clone()
-    }
-}
-
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: Result<T, tokio_postgres::Error>, code: &str, parts: &[&str]) {
     let error = result.unwrap_err();
@@ -178,12 +157,14 @@ fn awkward_texts() -> Vec<String> {
     ];
     let mut texts: Vec<String> = given.iter().map(|text| (*text).to_owned()).collect();
     texts.extend((1..=0x100).filter_map(char::from_u32).map(|c| format!("a{c}b")));
-    let mut rng = Rng(7);
+    let mut rng = Rng::new(7);
     for _ in 0..200 {
         let length = rng.below(12);
         let wide = |n: u64| char::from_u32(u32::try_from(n).unwrap()).filter(|c| *c != '\0');
         texts.push(
-            (0..length).filter_map(|i| wide(rng.below(if i % 2 == 0 { 0x80 } else { 0x11_0000 }))).collect(),
+            (0..length)
+                .filter_map(|i| wide(rng.within(0..if i % 2 == 0 { 0x80 } else { 0x11_0000 })))
+                .collect(),
         );
     }
     texts.sort();
@@ -214,9 +195,9 @@ async fn keys_of_numbers_and_uuids_are_the_stores_keys() {
     let sql = Sql::open().await;
     let mut numbers = vec![0, 1, -1, 9, 10, -9, -10, 42, -42, 99, 100, i64::MAX, i64::MIN, i64::MAX - 1];
     numbers.extend((0..63).flat_map(|bit| [1_i64 << bit, -(1_i64 << bit), (1_i64 << bit) - 1]));
-    let mut rng = Rng(11);
+    let mut rng = Rng::new(11);
     for bits in 0..64 {
-        numbers.extend((0..10).map(|_| rng.next().cast_signed() >> bits));
+        numbers.extend((0..10).map(|_| rng.draw().cast_signed() >> bits));
     }
     let made = "SELECT array_agg({s}.key('n') || {s}.arg(v) ORDER BY n)
         FROM unnest($1::bigint[]) WITH ORDINALITY u (v, n)";
@@ -226,7 +207,7 @@ async fn keys_of_numbers_and_uuids_are_the_stores_keys() {
         assert_eq!(key, Key::new("n", [*number]).unwrap().canonical(), "{number}");
     }
     let mut uuids = vec![Uuid::nil(), Uuid::max()];
-    uuids.extend((0..50).map(|_| Uuid::from_u64_pair(rng.next(), rng.next())));
+    uuids.extend((0..50).map(|_| Uuid::from_u64_pair(rng.draw(), rng.draw())));
     for uuid in uuids {
         let key = sql.text("SELECT {s}.key('u') || {s}.arg($1::uuid)", &[&uuid]).await;
         assert_eq!(key, Key::new("u", [uuid]).unwrap().canonical());
@@ -659,8 +640,8 @@ fn random_due(rng: &mut Rng) -> Due {
         Due::At(Timestamp::from_micros(978_307_200_000_000).after(DAY * u32::try_from(days).unwrap()))
     };
     match rng.below(5) {
-        0 => far(rng.below(4)),
-        1 => past(rng.below(4)),
+        0 => far(rng.within(0..4)),
+        1 => past(rng.within(0..4)),
         _ => Due::Now,
     }
 }
@@ -674,7 +655,7 @@ fn random_work(rng: &mut Rng, index: usize) -> NewWork {
         lifetime: rng.pick(&[Lifetime::Once, Lifetime::Standing]),
         payload: half(rng).then(|| Payload::of(&rng.below(100)).unwrap()),
         follow: half(rng).then(|| Key::new("s", [i64::try_from(rng.below(3)).unwrap()]).unwrap()),
-        position: half(rng).then(|| Position(rng.below(100))),
+        position: half(rng).then(|| Position(rng.within(0..100))),
         ..new
     }
 }
@@ -694,11 +675,11 @@ fn random_step(rng: &mut Rng, index: usize) -> Step {
 }
 
 async fn live_alike(seed: u64, steps: u32) {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let (mut sql, mut model) = (Side::open(true).await, Side::open(false).await);
     let mut history = Vec::new();
     for _ in 0..steps {
-        let index = usize::try_from(rng.below(NAMES.len() as u64)).unwrap();
+        let index = rng.below(NAMES.len());
         let step = random_step(&mut rng, index);
         history.push((NAMES.get(index).copied().unwrap(), step.clone()));
         let before = (sql.row(index).await, model.row(index).await);
@@ -749,7 +730,7 @@ async fn an_enqueue_meets_a_row_in_every_state() {
     for (state, steps) in states {
         for due in [Due::Now, far] {
             let (mut sql, mut model) = (Side::open(true).await, Side::open(false).await);
-            let wake = NewWork { due, ..random_work(&mut Rng(3), 0) };
+            let wake = NewWork { due, ..random_work(&mut Rng::new(3), 0) };
             for step in steps.iter().chain([&Step::Enqueue(Box::new(wake))]) {
                 assert!(sql.step(0, step).await && model.step(0, step).await, "{state}: {step:?}");
             }

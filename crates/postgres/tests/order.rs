@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use child::{Process, Rng, say, setting};
+use child::{Process, say, setting};
 use load::{append, check_streams, event, key, sayings, whole_log};
 use poll::{in_time, until};
 use serde_json::{Value, json};
@@ -38,6 +38,7 @@ use tidelock_core::store::{
 use tidelock_pgserver::Server;
 use tidelock_postgres::tokio_postgres::{Client, NoTls};
 use tidelock_postgres::{PostgresStore, tokio_postgres};
+use tidelock_tck::rng::Rng;
 use tokio::sync::mpsc;
 
 fn server() -> &'static Server {
@@ -71,7 +72,7 @@ async fn a_writer_in_a_process_of_its_own() {
     let mut tasks = Vec::new();
     for task in 0..7 {
         let (store, ending, url) = (store.clone(), Arc::clone(&ending), url.clone());
-        let rng = Rng(writer << 8 | task);
+        let rng = Rng::new(writer << 8 | task);
         tasks.push(tokio::spawn(async move {
             match task {
                 0..4 => write(&store, &ending, writer, rng).await,

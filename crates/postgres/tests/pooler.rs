@@ -17,7 +17,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -285,12 +285,6 @@ async fn behind_pgbouncer_a_store_that_was_not_told_leaves_no_settings_behind() 
 /// The kit's view of a store behind PgBouncer.
 struct Behind(&'static Bouncer, Postgres);
 
-struct Schema {
-    address: String,
-    clock: Arc<ManualClock>,
-    opened: Mutex<Vec<PostgresStore>>,
-}
-
 #[async_trait]
 impl Backend for Behind {
     fn name(&self) -> &'static str {
@@ -299,7 +293,7 @@ impl Backend for Behind {
 
     async fn fresh(&self, clock: Arc<ManualClock>) -> Box<dyn Database> {
         let address = self.0.address(&self.1.schema(), "&pooler=transaction");
-        Box::new(Schema { address, clock, opened: Mutex::default() })
+        Box::new(common::Schema::at(address, clock))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -308,27 +302,6 @@ impl Backend for Behind {
 
     async fn attach(&self, address: &str, _clock: Arc<dyn Clock>) -> Arc<dyn Store> {
         Arc::new(common::open(address, None).await)
-    }
-}
-
-#[async_trait]
-impl Database for Schema {
-    async fn connect(&self) -> Arc<dyn Store> {
-        let store = common::open(&self.address, Some(Arc::<ManualClock>::clone(&self.clock))).await;
-        self.opened.lock().unwrap().push(store.clone());
-        Arc::new(store)
-    }
-
-    async fn restart(&mut self) -> Arc<dyn Store> {
-        let opened: Vec<PostgresStore> = self.opened.lock().unwrap().drain(..).collect();
-        for store in opened {
-            store.close().await;
-        }
-        self.connect().await
-    }
-
-    fn address(&self) -> Option<String> {
-        Some(self.address.clone())
     }
 }
 

@@ -18,7 +18,7 @@ mod env;
 mod expect;
 mod make;
 pub mod process;
-mod rng;
+pub mod rng;
 mod run;
 pub mod stop;
 

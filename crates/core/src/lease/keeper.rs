@@ -6,7 +6,6 @@
 //!
 //! If the process dies, the thread dies with it, and what it kept ends in the store by itself.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use super::error::{LeaseError, LostReason};
 use super::kept::Kept;
 use super::signal;
 use crate::key::Key;
+use crate::random::spread;
 use crate::store::{ApplyError, Batch, Refusal, SharedStore};
 
 static KEEPER: Mutex<Option<Handle>> = Mutex::new(None);
@@ -168,6 +168,5 @@ async fn settle_later(store: SharedStore, batch: Batch, until: Instant) {
 
 /// A duration that differs by up to a tenth, so that leases taken together are not renewed together.
 fn jittered(duration: Duration) -> Duration {
-    let random = RandomState::new().build_hasher().finish() % 200;
-    duration * (900 + u32::try_from(random).unwrap_or(0)) / 1000
+    spread(duration, 0.9..1.1)
 }

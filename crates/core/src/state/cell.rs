@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::error::StateError;
-use super::mutator::{Mutator, Running};
+use super::mutator::{End, Mutator, Running};
 use super::observe::{Change, Observer};
 use super::ticket::Ticket;
 use super::{Options, Outcome, State, reentry};
 use crate::id::{DocVersion, OpId};
 use crate::key::Key;
+use crate::lock::sleep_until;
 use crate::payload::Payload;
+use crate::random::spread;
 use crate::store::{
     ApplyError, Batch, Delta, Document, DocumentFound, Expect, Receipt, Refusal, SharedStore,
 };
@@ -335,21 +337,17 @@ impl<T: State> Cell<T> {
         *carried = value.map(|value| Carried { found: Some((version, value)), value: draft });
         for ran in waiting {
             let end = match ran.invalid {
-                Some(reason) => Err(StateError::Invalid { container: self.name(), reason }),
+                Some(reason) => End::Failed(StateError::Invalid { container: self.name(), reason }),
                 // Those that refused tell their own reason.
-                None if !ran.fine => Err(self.reentrant()),
-                None => Ok(outcome),
+                None if !ran.fine => End::ItsOwn,
+                None => End::Did(outcome),
             };
             ran.mutator.end(end);
         }
     }
 
-    fn reentrant(&self) -> StateError {
-        StateError::Reentrant { container: self.name() }
-    }
-
     fn fail(&self, waiting: Vec<Ran<T>>, error: &StateError) {
-        waiting.into_iter().for_each(|ran| ran.mutator.end(Err(error.clone())));
+        waiting.into_iter().for_each(|ran| ran.mutator.end(End::Failed(error.clone())));
     }
 
     /// Those whose attempts are used up hear of it; the others stay.
@@ -366,7 +364,7 @@ impl<T: State> Cell<T> {
     async fn breathe(&self, attempts: u32) {
         if attempts > 1 {
             let longest = Duration::from_millis(1) * (1 << attempts.min(7));
-            tokio::time::sleep(longest.mul_f64(crate::authority::random())).await;
+            sleep_until(Instant::now() + spread(longest, 0.0..1.0)).await;
         }
     }
 
@@ -452,14 +450,8 @@ impl<T> Ran<T> {
     }
 
     /// Answers a mutation that had nothing to run.
-    fn answer(mut self, outcome: Result<Outcome, StateError>)
-    where
-        T: Default,
-    {
-        if outcome.is_ok() {
-            drop(self.mutator.run(T::default(), 0));
-        }
-        self.mutator.end(outcome);
+    fn answer(self, outcome: Result<Outcome, StateError>) {
+        self.mutator.end(outcome.map_or_else(End::Failed, End::Did));
     }
 }
 

@@ -15,6 +15,7 @@ use super::memory::Memory;
 use super::mutator::{Answer, Asked, AtOnce, InTime, Mutator};
 use super::ticket::Ticket;
 use super::{Mutated, Outcome, State, Versioned, reentry};
+use crate::lock::sleep_until;
 use crate::store::{Batch, Delta, Expect};
 
 /// A value that many tasks change. Clones share it.
@@ -171,9 +172,15 @@ impl<T: State> Container<T> {
         mut caller: Caller,
         answered: impl Future<Output = Result<Answer<R, E>, oneshot::error::RecvError>>,
     ) -> Result<Mutated<R>, MutateError<E>> {
-        let answer = match self.limit {
+        // A limit beyond all times is none. The clock is our own: a container in memory needs no runtime.
+        let until = self.limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
+        let answer = match until {
             None => Ok(answered.await),
-            Some(limit) => tokio::time::timeout(limit, answered).await.map_err(|_| limit),
+            Some((limit, at)) => tokio::select! {
+                biased;
+                answer = answered => Ok(answer),
+                () = sleep_until(at) => Err(limit),
+            },
         };
         match answer {
             Ok(Ok(Ok(answer))) => {
@@ -280,7 +287,7 @@ impl<T: State> Container<T> {
             return Err(StateError::Reentrant { container: self.name() });
         }
         let caller = Caller { ticket: Arc::default(), answered: false };
-        let (asked, answered) = Asked::new(|_: &mut T| Ok::<(), Infallible>(()));
+        let (asked, answered) = Asked::done(|_: &mut T| Ok::<(), Infallible>(()), ());
         let work = Work::Deltas(deltas, Box::new(AtOnce(asked)));
         cell.push(Pending { work, ticket: Arc::clone(&caller.ticket), since: Instant::now() })?;
         let answer = self.answer(caller, answered).await;

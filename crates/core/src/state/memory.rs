@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::mutator::{Mutator, Running};
+use super::mutator::{End, Mutator, Running};
 use super::ticket::Ticket;
 use super::{Outcome, State, Versioned, reentry};
 use crate::id::{DocVersion, OpId};
@@ -40,12 +40,11 @@ impl<T: State> Memory<T> {
         };
         // Nothing is awaited from here on: it is done, or it is not.
         let Some(changed) = changed.filter(|_| ticket.write(OpId::new())) else {
-            mutator.end(Err(super::StateError::Reentrant { container: self.name.clone() }));
-            return;
+            return mutator.end(End::ItsOwn);
         };
         value.value = changed;
         value.version = DocVersion(value.version.0.saturating_add(1));
-        mutator.end(Ok(Outcome::Committed { version: value.version }));
+        mutator.end(End::Did(Outcome::Committed { version: value.version }));
     }
 
     pub(super) async fn read(&self) -> Versioned<T> {

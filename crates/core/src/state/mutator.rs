@@ -29,7 +29,17 @@ pub(super) trait Mutator<T>: Send {
     /// Runs on a draft. May be called again on another one.
     fn run(&mut self, draft: T, container: u64) -> Running<T>;
     /// Tells the caller how it ended. A mutator that refused or panicked on its last run tells that instead.
-    fn end(self: Box<Self>, end: Result<Outcome, StateError>);
+    fn end(self: Box<Self>, end: End);
+}
+
+/// How a mutation ended.
+pub(super) enum End {
+    /// Its change is in the value.
+    Did(Outcome),
+    /// Nothing of it is, for this reason.
+    Failed(StateError),
+    /// Nothing of it is, and the mutator said why; or nobody wanted it any more.
+    ItsOwn,
 }
 
 /// What the last run gave.
@@ -53,14 +63,21 @@ impl<F, R, E> Asked<F, R, E> {
         (Self { call, slot: Arc::default(), answer }, answered)
     }
 
-    fn tell(self, end: Result<Outcome, StateError>) {
+    /// A mutation that has nothing to run, with its result.
+    pub(super) fn done(call: F, result: R) -> (Self, oneshot::Receiver<Answer<R, E>>) {
+        let (asked, answered) = Self::new(call);
+        *asked.slot.lock() = Some(Ok(result));
+        (asked, answered)
+    }
+
+    fn tell(self, end: End) {
         let answer = match (self.slot.lock().take(), end) {
             (Some(Err(Fault::Panicked(panic))), _) => Err(panic),
             (Some(Err(Fault::Refused(error))), _) => Ok(Err(MutateError::Refused(error))),
-            (Some(Ok(result)), Ok(outcome)) => Ok(Ok(Mutated { result, outcome })),
-            (_, Err(error)) => Ok(Err(error.into())),
-            // A mutation that was committed has run.
-            (None, Ok(_)) => return,
+            (Some(Ok(result)), End::Did(outcome)) => Ok(Ok(Mutated { result, outcome })),
+            (_, End::Failed(error)) => Ok(Err(error.into())),
+            // Nobody wanted it any more, so nobody listens.
+            (_, End::ItsOwn) | (None, End::Did(_)) => return,
         };
         // A caller that went away hears nothing.
         drop(self.answer.send(answer));
@@ -89,7 +106,7 @@ where
         Running::Now(fine.then_some(draft))
     }
 
-    fn end(self: Box<Self>, end: Result<Outcome, StateError>) {
+    fn end(self: Box<Self>, end: End) {
         self.0.tell(end);
     }
 }
@@ -128,7 +145,7 @@ where
         }))
     }
 
-    fn end(self: Box<Self>, end: Result<Outcome, StateError>) {
+    fn end(self: Box<Self>, end: End) {
         self.0.tell(end);
     }
 }

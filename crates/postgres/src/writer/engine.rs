@@ -159,8 +159,7 @@ fn is_final(failure: &Failure) -> bool {
 
 /// Between half the pause and all of it, so that those who were cut off together do not come back together.
 pub(crate) fn jittered(pause: Duration) -> Duration {
-    let random = uuid::Uuid::now_v7().as_u128() as u32;
-    pause / 2 + pause.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0)
+    tidelock_core::random::spread(pause, 0.5..1.0)
 }
 
 /// A moment before the next attempt, longer after each.

@@ -96,30 +96,6 @@ pub(crate) fn ending() -> Arc<AtomicBool> {
     ending
 }
 
-/// A small seeded generator (SplitMix64).
-#[derive(Clone, Debug)]
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number of the range.
-    pub(crate) fn within(&mut self, range: std::ops::Range<u64>) -> u64 {
-        range.start + self.next() % (range.end - range.start)
-    }
-
-    /// True once in so many times.
-    pub(crate) fn one_in(&mut self, times: u64) -> bool {
-        self.within(0..times) == 0
-    }
-}
-
 /// A number from the environment, or the default.
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())

@@ -124,9 +124,7 @@ impl Backend for Postgres {
     }
 
     async fn fresh(&self, clock: Arc<ManualClock>) -> Box<dyn Database> {
-        let schema = fresh_schema();
-        self.schemas.lock().unwrap().push(schema.clone());
-        Box::new(Schema { address: address(&schema), clock, opened: Mutex::default() })
+        Box::new(Schema::at(address(&self.schema()), clock))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -145,10 +143,17 @@ impl Backend for Postgres {
     }
 }
 
-struct Schema {
+/// One database of the kit, by its address.
+pub(crate) struct Schema {
     address: String,
     clock: Arc<ManualClock>,
     opened: Mutex<Vec<PostgresStore>>,
+}
+
+impl Schema {
+    pub(crate) fn at(address: String, clock: Arc<ManualClock>) -> Self {
+        Self { address, clock, opened: Mutex::default() }
+    }
 }
 
 #[async_trait]

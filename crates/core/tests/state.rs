@@ -1,0 +1,150 @@
+//! S1, S11 and what needs no backend: containers in memory, and a store that keeps its callers waiting.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tidelock_core::clock::Timestamp;
+use tidelock_core::error::{Explain as _, Outcome};
+use tidelock_core::id::OpId;
+use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::state::{Container, Stage, StateError, States};
+use tidelock_core::store::*;
+use tokio::sync::Notify;
+
+/// A memory store whose writes arrive, and are answered only when somebody opens the gate.
+#[derive(Debug, Default)]
+struct Slow {
+    inner: MemoryStore,
+    gate: Notify,
+}
+
+#[async_trait]
+impl Store for Slow {
+    async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        let receipt = self.inner.apply(batch).await;
+        self.gate.notified().await;
+        receipt
+    }
+    async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
+        self.inner.claim(claim).await
+    }
+    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
+        self.inner.operation(id).await
+    }
+    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+        self.inner.document(key).await
+    }
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+        self.inner.documents(prefix, page).await
+    }
+    async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
+        self.inner.stream(key).await
+    }
+    async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
+        self.inner.streams(prefix, page).await
+    }
+    async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
+        self.inner.read_stream(query).await
+    }
+    async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
+        self.inner.read_log(query).await
+    }
+    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
+        self.inner.work(key).await
+    }
+    async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
+        self.inner.works(filter, page).await
+    }
+    async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
+        self.inner.count_work(filter).await
+    }
+    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
+        self.inner.sweep(sweep).await
+    }
+    fn watch(&self) -> Watch {
+        self.inner.watch()
+    }
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.inner.now().await
+    }
+    async fn info(&self) -> Result<StoreInfo, StoreError> {
+        self.inner.info().await
+    }
+}
+
+#[tokio::test]
+async fn s1_two_increments_in_memory_both_land_and_each_mutator_runs_once() {
+    let record = Container::memory("s1", 0_u64);
+    let before = record.read().await.unwrap().unwrap().version;
+    let runs = Arc::new(AtomicU32::new(0));
+    let add = || {
+        let (record, runs) = (record.clone(), Arc::clone(&runs));
+        async move {
+            let add = move |count: &mut u64| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                *count += 1;
+            };
+            record.mutate(add).await.unwrap()
+        }
+    };
+    tokio::join!(add(), add());
+    let after = record.read().await.unwrap().unwrap();
+    assert_eq!((after.value, after.version.0, runs.load(Ordering::SeqCst)), (2, before.0 + 2, 2));
+}
+
+#[tokio::test]
+async fn s11_time_that_is_up_while_the_write_is_under_way_is_unknown_and_the_id_tells() {
+    let slow = Arc::new(Slow::default());
+    let key = Key::single("s11").unwrap();
+    let record: Container<u64> = States::new(slow.clone()).at(&key);
+    let hurried = record.clone().limit(Some(Duration::from_millis(20)));
+    let error = hurried.mutate(|count| *count += 1).await.unwrap_err();
+    let StateError::TimedOut { stage: Stage::Unknown(id), .. } = &error else { panic!("{error}") };
+    assert_eq!(error.outcome(), Outcome::Unknown(Some(*id)));
+    assert!(slow.operation(*id).await.unwrap().is_some(), "the id tells that it was applied");
+    slow.gate.notify_one();
+    assert_eq!(record.get().await.unwrap(), 1);
+}
+
+#[test]
+fn a_container_in_memory_needs_no_runtime() {
+    let record = Container::memory("plain", 1_u64);
+    let mut mutation = pin!(record.mutate(|count| {
+        *count += 1;
+        *count
+    }));
+    let polled = mutation.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Ok(mutated)) if mutated.result == 2));
+}
+
+#[test]
+fn a_container_in_a_store_needs_a_runtime_but_no_clock_of_it() {
+    let states = States::new(Arc::new(MemoryStore::new()));
+    let record: Container<u64> = states.at(&Key::single("plain").unwrap());
+    let mut mutation = pin!(record.mutate(|count| *count += 1));
+    let polled = mutation.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Err(StateError::NoRuntime { .. }))));
+
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(record.mutate(|count| *count += 1)).unwrap();
+    // A runtime that ends while a mutation runs leaves nobody waiting, and the next one carries on.
+    let endless = record.mutate_async(|count| async move {
+        std::future::pending::<()>().await;
+        Ok::<_, ()>((count, ()))
+    });
+    let mut endless = Box::pin(endless);
+    let first =
+        runtime.block_on(async { std::future::poll_fn(|cx| Poll::Ready(endless.as_mut().poll(cx))).await });
+    assert!(first.is_pending());
+    drop(runtime);
+    assert!(endless.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(record.mutate(|count| *count += 1)).unwrap();
+    assert_eq!(runtime.block_on(record.get()).unwrap(), 2);
+}
