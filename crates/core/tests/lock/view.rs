@@ -73,36 +73,3 @@ async fn tasks_have_names_that_people_can_read() {
     let std::task::Poll::Ready(Some(name)) = scoped.poll() else { panic!("it is done at once") };
     assert!(name.starts_with("scope "));
 }
-
-/// Hears which spans begin.
-#[derive(Default)]
-struct Spans(std::sync::Arc<std::sync::Mutex<Vec<&'static str>>>);
-
-impl tracing::Subscriber for Spans {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == tidelock_core::telemetry::LOCK
-    }
-    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        self.0.lock().unwrap().push(span.metadata().name());
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, _: &tracing::Event<'_>) {}
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
-#[test]
-fn a_wait_is_a_span_and_so_is_a_hold() {
-    let (locks, x, spans) = (Locks::new(), thing("spans"), Spans::default());
-    let names = std::sync::Arc::clone(&spans.0);
-    tracing::subscriber::with_default(spans, || {
-        let guard = taking(&locks, &x);
-        let mut waiting = Hand::new(locks.with(&x, async {}));
-        assert!(waiting.poll().is_pending());
-        drop(guard);
-        assert!(waiting.poll().is_ready());
-    });
-    assert_eq!(*names.lock().unwrap(), ["lock.wait", "lock.hold"], "a free lock is no span");
-}

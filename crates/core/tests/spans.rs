@@ -1,0 +1,47 @@
+//! Spans of waiting and holding. Alone in its program: a place in the code that another thread passes for the first
+//! time while a subscriber is being set stays deaf to that subscriber, so no other test may run beside this one.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use tidelock_core::lock::{Functor, Locks, scope};
+
+/// Hears which spans begin.
+#[derive(Default)]
+struct Spans(Arc<Mutex<Vec<&'static str>>>);
+
+impl tracing::Subscriber for Spans {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == tidelock_core::telemetry::LOCK
+    }
+    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        self.0.lock().unwrap().push(span.metadata().name());
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_wait_is_a_span_and_so_is_a_hold() {
+    static THING: Functor = Functor::new("thing");
+    let (locks, spans) = (Locks::new(), Spans::default());
+    let (names, term) = (Arc::clone(&spans.0), THING.term(["spans"]).expect("declared once"));
+    let mut context = Context::from_waker(Waker::noop());
+    tracing::subscriber::with_default(spans, || {
+        let Poll::Ready(Ok(guard)) = pin!(scope(locks.lock(&term))).poll(&mut context) else {
+            panic!("the lock is free")
+        };
+        let mut waiting = pin!(scope(locks.with(&term, async {})));
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        drop(guard);
+        assert!(waiting.as_mut().poll(&mut context).is_ready());
+    });
+    assert_eq!(*names.lock().unwrap(), ["lock.wait", "lock.hold"], "a free lock is no span");
+}
