@@ -75,3 +75,80 @@ fn carry_out(disk: &Disk, changes: &[Change]) -> Result<(), StoreError> {
     // Were the removal lost in a power cut, the journal would come back and undo what is written from now on.
     disk.sync(Folder::Root)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Change, Disk, Folder, JOURNAL, carry_out, commit, is_pending, names, recover};
+    use crate::disk::create_directory;
+
+    fn disk(root: &std::path::Path) -> Disk {
+        let disk = Disk::new(root.to_owned());
+        create_directory(&disk.folder(Folder::Documents)).unwrap();
+        create_directory(&disk.folder(Folder::Operations)).unwrap();
+        disk
+    }
+
+    fn change(folder: Folder, name: &str, content: Option<&str>) -> Change {
+        Change { folder, name: name.to_owned(), content: content.map(str::to_owned) }
+    }
+
+    fn changes() -> Vec<Change> {
+        vec![
+            change(Folder::Documents, "a.json", Some("new a")),
+            change(Folder::Documents, "b.json", None),
+            change(Folder::Operations, "o.json", Some("new o")),
+            change(Folder::Root, "tidelock.json", Some("new marker")),
+        ]
+    }
+
+    fn check(disk: &Disk) {
+        for change in changes() {
+            assert_eq!(disk.read(change.folder, &change.name).unwrap(), change.content, "{}", change.name);
+        }
+        assert!(!is_pending(disk));
+    }
+
+    #[test]
+    fn a_batch_that_was_left_after_any_file_is_finished() {
+        for done in 0..=changes().len() {
+            let root = tempfile::tempdir().unwrap();
+            let disk = disk(root.path());
+            let old = ["a.json", "b.json"].map(|name| change(Folder::Documents, name, Some("old")));
+            commit(&disk, &old).unwrap();
+            let body = serde_json::to_string(&changes()).unwrap();
+            let text = format!("{}\n{body}", names::digest(&body));
+            disk.put(&change(Folder::Root, JOURNAL, Some(&text))).unwrap();
+            for change in changes().iter().take(done) {
+                disk.put(change).unwrap();
+            }
+            assert!(is_pending(&disk));
+            recover(&disk).unwrap();
+            check(&disk);
+            carry_out(&disk, &changes()).unwrap();
+            check(&disk);
+        }
+    }
+
+    #[test]
+    fn a_batch_that_was_not_committed_is_forgotten() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = disk(root.path());
+        disk.prepare(Folder::Root, "half a jour").unwrap();
+        recover(&disk).unwrap();
+        assert_eq!(disk.read(Folder::Documents, "a.json").unwrap(), None);
+        commit(&disk, &changes()).unwrap();
+        check(&disk);
+    }
+
+    #[test]
+    fn a_journal_never_writes_elsewhere() {
+        for name in ["../x", ".lock", "a/b"] {
+            let root = tempfile::tempdir().unwrap();
+            let disk = disk(root.path());
+            let body = serde_json::to_string(&[change(Folder::Root, name, Some("x"))]).unwrap();
+            let text = format!("{}\n{body}", names::digest(&body));
+            disk.put(&change(Folder::Root, JOURNAL, Some(&text))).unwrap();
+            assert!(recover(&disk).is_err(), "{name}");
+        }
+    }
+}
