@@ -28,8 +28,8 @@ const PLACE: &str = "TIDELOCK_FILES_PLACE";
 const MARK: &str = "@files ";
 /// How many times the test command kills a process.
 const ROUNDS: u64 = 60;
-/// How many documents change together: so many that most kills meet them halfway.
-const DOCUMENTS: usize = 40;
+/// How many documents change together: so many that kills meet them halfway.
+const DOCUMENTS: usize = 12;
 
 fn key(name: &str) -> Key {
     Key::new("crash", [name]).unwrap()
@@ -90,7 +90,7 @@ fn write_and_kill(place: &Path, round: u64) -> u64 {
         last = heard().unwrap_or_else(|| panic!("the writer lives until it is killed"));
     }
     // Not a wait for anything: it moves the kill to another place between two acknowledgements.
-    std::thread::sleep(Duration::from_micros(round * 997 % 30_000));
+    std::thread::sleep(Duration::from_micros(round * 7_919 % 40_000));
     child.kill().unwrap();
     child.wait().unwrap();
     while let Some(n) = heard() {
