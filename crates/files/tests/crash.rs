@@ -102,7 +102,7 @@ fn write_and_kill(place: &Path, round: u64) -> u64 {
 async fn number(store: &FilesStore, name: &str) -> (u64, u64) {
     let document = store.document(&key(name)).await.unwrap().unwrap();
     let value: Value = document.value.parse().unwrap();
-    (value["n"].as_u64().unwrap(), document.version.0)
+    (value.get("n").and_then(Value::as_u64).unwrap(), document.version.0)
 }
 
 async fn check(store: &FilesStore, acknowledged: u64, round: u64) -> u64 {
