@@ -14,6 +14,7 @@ struct Case {
     name: String,
     section: String,
     doc: String,
+    documents_only: bool,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -58,7 +59,8 @@ fn scan(text: &str, section: &str, cases: &mut Vec<Case>) -> Result<(), Box<dyn 
                 return Err(format!("{section}: {name} does not say what it promises").into());
             }
             let (name, doc) = (name.to_owned(), doc.join(" "));
-            cases.push(Case { number, name, section: section.to_owned(), doc });
+            let documents_only = doc.ends_with(DOCUMENTS_ONLY);
+            cases.push(Case { number, name, section: section.to_owned(), doc, documents_only });
         } else if !line.starts_with("#[") {
             doc.clear();
         }
@@ -82,11 +84,11 @@ fn number(name: &str) -> Option<String> {
 fn generate(cases: &[Case]) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
     writeln!(out, "/// Every case of the kit, in the order of the numbers.\npub const CASES: &[Case] = &[")?;
-    for Case { number, name, section, doc } in cases {
+    for Case { number, name, section, doc, documents_only } in cases {
         writeln!(
             out,
             "    Case {{ number: {number:?}, name: {name:?}, section: {section:?}, doc: {doc:?}, \
-             run: |env| Box::pin(crate::cases::{section}::{name}(env)) }},"
+             documents_only: {documents_only}, run: |env| Box::pin(crate::cases::{section}::{name}(env)) }},"
         )?;
     }
     writeln!(out, "];\n")?;
@@ -101,6 +103,9 @@ fn generate(cases: &[Case]) -> Result<String, std::fmt::Error> {
     writeln!(out, "    }};\n}}")?;
     Ok(out)
 }
+
+/// How the comment of a case ends that every store of documents can run.
+const DOCUMENTS_ONLY: &str = "Documents only.";
 
 const MACRO_HEAD: &str = r#"/// Runs the whole kit on a backend: one `#[test]` for each case, named with its number.
 ///

@@ -297,7 +297,7 @@ impl Backend for Behind {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: false, durable: true }
+        Capabilities { processes: false, durable: true, documents_only: false }
     }
 
     async fn attach(&self, address: &str, _clock: Arc<dyn Clock>) -> Arc<dyn Store> {

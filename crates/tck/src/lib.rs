@@ -79,6 +79,9 @@ pub struct Capabilities {
     pub processes: bool,
     /// What was acknowledged survives [`Database::restart`].
     pub durable: bool,
+    /// The backend keeps documents and operation ids, and refuses everything else as unsupported. Cases that need
+    /// more are passed over, and say so.
+    pub documents_only: bool,
 }
 
 /// One database of a backend.
@@ -108,6 +111,8 @@ pub struct Case {
     pub section: &'static str,
     /// What it promises.
     pub doc: &'static str,
+    /// Whether it needs nothing but documents: its comment ends with `Documents only.`
+    pub documents_only: bool,
     run: for<'a> fn(&'a Env) -> Running<'a>,
 }
 

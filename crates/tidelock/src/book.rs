@@ -17,6 +17,8 @@ page!(Locks, "guide/locks.md");
 page!(Authority, "guide/authority.md");
 page!(Leases, "guide/leases.md");
 page!(RetrySafely, "guide/retry-safely.md");
+#[cfg(feature = "files")]
+page!(Files, "guide/files.md");
 page!(OwnTables, "guide/own-tables.md");
 page!(Durability, "guide/durability.md");
 page!(Operations, "guide/operations.md");

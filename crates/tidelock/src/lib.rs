@@ -28,6 +28,8 @@
 pub use tidelock_core::store::Store;
 pub use tidelock_core::{authority, clock, error, id, key, lease, lock, model, payload, state, store};
 
+#[cfg(feature = "files")]
+pub use tidelock_files as files;
 #[cfg(feature = "postgres")]
 pub use tidelock_postgres as postgres;
 #[cfg(feature = "sqlite")]
@@ -50,6 +52,8 @@ pub mod prelude {
         NewWork, Page, Receipt, Refusal, SharedStore, Store, StoreError, StreamQuery,
     };
 
+    #[cfg(feature = "files")]
+    pub use tidelock_files::{FilesStore, Options as FilesOptions};
     #[cfg(feature = "postgres")]
     pub use tidelock_postgres::{Options as PostgresOptions, PostgresStore};
     #[cfg(feature = "sqlite")]

@@ -8,11 +8,12 @@ use super::tree::{File, Tree};
 /// Each library crate with the crates of this workspace that it may depend on. Programs may depend on all of them.
 const ARROWS: &[(&str, &[&str])] = &[
     ("tidelock-core", &[]),
+    ("tidelock-files", &["tidelock-core"]),
     ("tidelock-pgserver", &[]),
     ("tidelock-sqlite", &["tidelock-core"]),
     ("tidelock-postgres", &["tidelock-core"]),
     ("tidelock-tck", &["tidelock-core"]),
-    ("tidelock", &["tidelock-core", "tidelock-sqlite", "tidelock-postgres"]),
+    ("tidelock", &["tidelock-core", "tidelock-files", "tidelock-sqlite", "tidelock-postgres"]),
     ("tidelock-server", &["tidelock", "tidelock-core"]),
 ];
 

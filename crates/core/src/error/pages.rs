@@ -12,9 +12,9 @@ macro_rules! pages {
 const PAGES: &[(&str, &str)] = pages![
     "TL0101", "TL0102", "TL0103", "TL0104", "TL0105", "TL0201", "TL0202", "TL0203", "TL0204", "TL0205",
     "TL0206", "TL0207", "TL0208", "TL0301", "TL0302", "TL0303", "TL0304", "TL0305", "TL0306", "TL0307",
-    "TL0308", "TL0401", "TL0402", "TL0403", "TL0404", "TL0405", "TL0501", "TL0502", "TL0503", "TL0504",
-    "TL0505", "TL0506", "TL0507", "TL0511", "TL0512", "TL0513", "TL0514", "TL0515", "TL0516", "TL0517",
-    "TL0521", "TL0522", "TL0601", "TL0602", "TL0603", "TL0604", "TL0605", "TL0606", "TL0607",
+    "TL0308", "TL0309", "TL0401", "TL0402", "TL0403", "TL0404", "TL0405", "TL0501", "TL0502", "TL0503",
+    "TL0504", "TL0505", "TL0506", "TL0507", "TL0511", "TL0512", "TL0513", "TL0514", "TL0515", "TL0516",
+    "TL0517", "TL0521", "TL0522", "TL0601", "TL0602", "TL0603", "TL0604", "TL0605", "TL0606", "TL0607",
 ];
 
 /// The page of a code, in Markdown; `None` when there is no such code. Lower case is fine.

@@ -113,6 +113,8 @@ pub enum StoreErrorKind {
     Closed,
     /// The server cannot be reached, or the connection to it was lost.
     Unreachable,
+    /// The store does not keep what was asked for; another backend does.
+    Unsupported,
     /// The path does not exist or may not be opened.
     CannotOpen,
     /// The schema was made by a newer program.
@@ -164,6 +166,7 @@ impl StoreErrorKind {
             Self::Io => ("TL0305", "check the device and the system log"),
             Self::Closed => ("TL0306", "open the store again"),
             Self::Unreachable => ("TL0308", "check that the server runs; the store connects again by itself"),
+            Self::Unsupported => ("TL0309", "use the memory, SQLite or PostgreSQL store for it"),
             Self::Bug => ("TL0307", "please report this with the message"),
             Self::CannotOpen => ("TL0401", "check the path or the address, and the permissions"),
             Self::SchemaTooNew => ("TL0402", "upgrade this program; the database was left alone"),

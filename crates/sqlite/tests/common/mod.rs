@@ -48,7 +48,7 @@ impl Backend for Sqlite {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: true, durable: true }
+        Capabilities { processes: true, durable: true, documents_only: false }
     }
 
     async fn attach(&self, address: &str, clock: Arc<dyn Clock>) -> Arc<dyn Store> {

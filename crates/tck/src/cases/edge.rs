@@ -19,7 +19,7 @@ fn end(k: &Key, version: DocVersion, request: &str) -> Batch {
     batch.put_until(k, Expect::Exact(version), record, Due::After(LASTS))
 }
 
-/// Requests with one key at once: one runs, the others hear that it is in flight.
+/// Requests with one key at once: one runs, the others hear that it is in flight. Documents only.
 pub async fn i1_one_request_runs(env: &Env) {
     for connections in ONE_AND_TWO {
         let k = key(&format!("i1-{connections}"));
@@ -36,6 +36,7 @@ pub async fn i1_one_request_runs(env: &Env) {
 }
 
 /// Finished: the stored answer comes back with the refusal, also after a restart and from another instance.
+/// Documents only.
 pub async fn i2_the_stored_answer_comes_again(env: &Env) {
     let k = key("i2");
     env.store.done(begin(&k, "a")).await;
@@ -52,6 +53,7 @@ pub async fn i2_the_stored_answer_comes_again(env: &Env) {
 }
 
 /// The same key with another payload: the loser can compare, because the record came with the refusal.
+/// Documents only.
 pub async fn i3_another_payload_is_noticed(env: &Env) {
     let k = key("i3");
     env.store.done(begin(&k, "a")).await;
@@ -59,7 +61,7 @@ pub async fn i3_another_payload_is_noticed(env: &Env) {
     assert_eq!(value["request"], json!("a"));
 }
 
-/// The handler failed before any effect, or the process died: the key is usable again.
+/// The handler failed before any effect, or the process died: the key is usable again. Documents only.
 pub async fn i4_a_failed_request_frees_its_key(env: &Env) {
     let k = key("i4");
     env.store.done(begin(&k, "a")).await;
@@ -75,7 +77,7 @@ pub async fn i4_a_failed_request_frees_its_key(env: &Env) {
     assert_eq!(env.other.value(&key("orders")).await, Some(json!({ "n": 1 })));
 }
 
-/// The time to live has passed: the request runs again.
+/// The time to live has passed: the request runs again. Documents only.
 pub async fn i5_after_its_time_a_key_runs_again(env: &Env) {
     let k = key("i5");
     env.store.done(begin(&k, "a")).await;

@@ -12,6 +12,7 @@ fn tombstones(before: Timestamp) -> Sweep {
 }
 
 /// An expired document is absent for every reader and every precondition from that instant on.
+/// Documents only.
 pub async fn t11_expired_documents_are_absent_for_everyone(env: &Env) {
     let k = key("t11");
     env.store.done(until(&k, Expect::Absent, 1, 10)).await;
@@ -37,7 +38,7 @@ pub async fn t11_expired_documents_are_absent_for_everyone(env: &Env) {
     assert!(env.store.doc(&k).await.is_some(), "a new write without an end has none");
 }
 
-/// A merge keeps the end that the document has; a put replaces it.
+/// A merge keeps the end that the document has; a put replaces it. Documents only.
 pub async fn t11_a_merge_keeps_the_end(env: &Env) {
     let k = key("t11-merge");
     env.store.done(until(&k, Expect::Absent, 1, 10)).await;
@@ -52,6 +53,7 @@ pub async fn t11_a_merge_keeps_the_end(env: &Env) {
 }
 
 /// A document that was expired when it was created anew by a merge starts from the initial value.
+/// Documents only.
 pub async fn t11_a_merge_does_not_revive_what_expired(env: &Env) {
     let k = key("t11-revive");
     env.store.done(until(&k, Expect::Absent, 100, 10)).await;
@@ -62,7 +64,7 @@ pub async fn t11_a_merge_does_not_revive_what_expired(env: &Env) {
     assert_eq!((document.value, document.expires_at), (number(1), None));
 }
 
-/// A document that ends at once is never seen, not even by later effects of its own batch.
+/// A document that ends at once is never seen, not even by later effects of its own batch. Documents only.
 pub async fn t11_a_document_may_end_at_once(env: &Env) {
     let k = key("t11-once");
     let batch = Batch::new().put_until(&k, Expect::Absent, number(1), Due::Now);
@@ -73,7 +75,7 @@ pub async fn t11_a_document_may_end_at_once(env: &Env) {
     assert_eq!(env.store.doc(&k).await, None);
 }
 
-/// A sweep removes what expired, counts it, and leaves everything else alone.
+/// A sweep removes what expired, counts it, and leaves everything else alone. Documents only.
 pub async fn t11_a_sweep_removes_what_expired(env: &Env) {
     let names: Vec<Key> = (0..6).map(|i| key(&format!("t11-{i}"))).collect();
     let lasts = |i: usize| if i < 4 { 10 } else { 20 };
@@ -94,7 +96,7 @@ pub async fn t11_a_sweep_removes_what_expired(env: &Env) {
     assert_eq!(document_conflict(refusal), DocumentFound::Gone(DocVersion(1)), "the version is remembered");
 }
 
-/// Tombstones that are swept are forgotten, but no version is ever given out again.
+/// Tombstones that are swept are forgotten, but no version is ever given out again. Documents only.
 pub async fn t11_versions_never_restart_after_a_sweep(env: &Env) {
     let (k, other) = (key("t11-floor"), key("t11-new"));
     for n in 0..5 {
@@ -117,7 +119,7 @@ pub async fn t11_versions_never_restart_after_a_sweep(env: &Env) {
     );
 }
 
-/// The memory of swept versions survives a restart.
+/// The memory of swept versions survives a restart. Documents only.
 pub async fn t11_the_floor_survives_a_restart(env: &Env) {
     if !env.capabilities().durable {
         return;
@@ -132,7 +134,7 @@ pub async fn t11_the_floor_survives_a_restart(env: &Env) {
     assert_eq!(receipt.documents[0].version, DocVersion(4));
 }
 
-/// A connection that was there before the sweep gives out no forgotten version either.
+/// A connection that was there before the sweep gives out no forgotten version either. Documents only.
 pub async fn t11_every_connection_knows_the_floor(env: &Env) {
     let k = key("t11-two");
     // Both connections have seen the key, and may remember it.
@@ -147,7 +149,7 @@ pub async fn t11_every_connection_knows_the_floor(env: &Env) {
     assert_eq!(receipt.documents[0].version, DocVersion(4));
 }
 
-/// Operation records are swept by age; a forgotten id can be used again.
+/// Operation records are swept by age; a forgotten id can be used again. Documents only.
 pub async fn t11_operation_records_are_swept_by_age(env: &Env) {
     let (old, young) = (OpId::new(), OpId::new());
     let batch = |id| Batch::new().merge_or_create(&key("t11-op"), number(0), [Delta::inc("/n", 1)]).op_id(id);

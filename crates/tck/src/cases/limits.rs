@@ -43,7 +43,7 @@ pub async fn t12_large_and_small_payloads_round_trip(env: &Env) {
     }
 }
 
-/// Every Unicode scalar works in a key, and keys that differ stay different.
+/// Every Unicode scalar works in a key, and keys that differ stay different. Documents only.
 pub async fn t12_every_unicode_scalar_works_in_keys(env: &Env) {
     let all: Vec<char> = (0..=0x10_ffff_u32).filter_map(char::from_u32).collect();
     // Every character of the first page alone, and all others in keys of a hundred.
@@ -136,7 +136,7 @@ pub async fn t12_limits_are_typed_refusals(env: &Env) {
     assert_eq!(env.other.doc(&k).await, None);
 }
 
-/// A merge may not grow a document beyond the limit.
+/// A merge may not grow a document beyond the limit. Documents only.
 pub async fn t12_a_merge_may_not_outgrow_the_limit(env: &Env) {
     let k = key("t12-grow");
     let half = "x".repeat(contract::PAYLOAD_BYTES / 2);
@@ -179,6 +179,7 @@ pub async fn t12_a_payload_may_not_go_too_deep(env: &Env) {
 }
 
 /// Deltas that go too deep are refused, by their path, by their value and by what they would leave behind.
+/// Documents only.
 pub async fn t12_a_merge_may_not_go_too_deep(env: &Env) {
     let k = key("t12-deep");
     let nested = |depth| (0..depth).fold(json!(1), |inner, _| json!([inner]));
@@ -199,6 +200,7 @@ pub async fn t12_a_merge_may_not_go_too_deep(env: &Env) {
 }
 
 /// A merge leaves the numbers that it does not touch as they are: where it cannot, it is refused.
+/// Documents only.
 pub async fn t12_a_merge_rounds_no_number(env: &Env) {
     let (k, text) = (key("t12-wide"), r#"{"id":123456789012345678901,"n":1}"#);
     env.store.done(Batch::new().put(&k, Expect::Absent, Payload::from_json(text).unwrap())).await;
@@ -277,7 +279,7 @@ pub async fn t12_long_errors_are_cut(env: &Env) {
     assert!(reason.len() <= contract::ERROR_BYTES && long.starts_with(&reason));
 }
 
-/// Connections that are opened at the same time all work, and see one database.
+/// Connections that are opened at the same time all work, and see one database. Documents only.
 pub async fn t13_connections_opened_at_once_share_one_database(env: &Env) {
     let (a, b, c) = tokio::join!(env.connect(), env.connect(), env.connect());
     for (i, conn) in [&a, &b, &c, &env.store].into_iter().enumerate() {

@@ -14,7 +14,7 @@ fn text(text: &str) -> Arg {
     Arg::Str(text.to_owned())
 }
 
-/// Prefix scans take `%`, `_`, `\` and every other character literally.
+/// Prefix scans take `%`, `_`, `\` and every other character literally. Documents only.
 pub async fn t5_prefix_takes_wildcards_literally(env: &Env) {
     let starts =
         ["a%", "a_", "a\\", "a*", "a?", "a[", "a'", "a\"", "ab", "a", "A%", "a b", "a\u{10ffff}", "b"];
@@ -61,7 +61,7 @@ pub async fn t5_prefix_of_arguments_is_structural(env: &Env) {
     assert_eq!((&streams[0].key, streams[0].head), (&keys[1], Some(StreamVersion(0))));
 }
 
-/// Pages neither repeat nor skip rows that stay, while others come and go between them.
+/// Pages neither repeat nor skip rows that stay, while others come and go between them. Documents only.
 pub async fn t5_pages_neither_repeat_nor_skip(env: &Env) {
     let stays: Vec<Key> = (0..50).map(|i| Key::new("t5p", [i * 2]).unwrap()).collect();
     env.store.done(stays.iter().fold(Batch::new(), |b, k| b.put(k, Expect::Any, number(1)))).await;
@@ -280,7 +280,7 @@ pub async fn t5_filtered_pages_go_on_where_they_looked(env: &Env) {
     assert_eq!(seen, (0..60).step_by(7).collect::<Vec<_>>());
 }
 
-/// A reader in the middle of a scan neither blocks nor is blocked by writers.
+/// A reader in the middle of a scan neither blocks nor is blocked by writers. Documents only.
 pub async fn t14_a_scan_and_writers_do_not_wait_for_each_other(env: &Env) {
     let prefix = all_keys();
     let stays: Vec<Key> = (0..200).map(|i| key(&format!("t14-{i:04}"))).collect();
@@ -304,6 +304,7 @@ pub async fn t14_a_scan_and_writers_do_not_wait_for_each_other(env: &Env) {
 }
 
 /// Readers that run beside writers see whole batches: two documents that always change together agree.
+/// Documents only.
 pub async fn t14_readers_see_whole_batches(env: &Env) {
     let (a, b) = (key("t14-a"), key("t14-b"));
     let both = |n: i64| Batch::new().put(&a, Expect::Any, number(n)).put(&b, Expect::Any, number(n));

@@ -91,7 +91,7 @@ pub async fn k1_processes_have_one_winner(env: &Env) {
     assert_eq!(env.store.row(&key("k1-processes")).await.attempts, 1);
 }
 
-/// Create-if-absent from four processes: one winner.
+/// Create-if-absent from four processes: one winner. Documents only.
 pub async fn t1_processes_have_one_winner(env: &Env) {
     let Some(address) = shared(env).await else { return };
     let task = |value| Task::Create { name: "t1-processes".to_owned(), value };
@@ -104,6 +104,7 @@ pub async fn t1_processes_have_one_winner(env: &Env) {
 }
 
 /// Increments from several processes, by merging and by comparing versions: the sum, each version once.
+/// Documents only.
 pub async fn s7_increments_from_processes_make_the_sum(env: &Env) {
     let Some(address) = shared(env).await else { return };
     env.store.done(Batch::new().put(&key("s7-processes"), Expect::Absent, number(0))).await;

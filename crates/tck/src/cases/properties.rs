@@ -53,6 +53,7 @@ struct Step {
 }
 
 /// Concurrent compare-and-sets and merges on one document have one order: each version once, each value one more.
+/// Documents only.
 pub async fn s7_a_counter_is_linearizable(env: &Env) {
     const TASKS: usize = 8;
     const STEPS: usize = 10;

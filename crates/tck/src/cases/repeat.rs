@@ -25,7 +25,7 @@ pub async fn t9_same_op_id_returns_the_first_receipt(env: &Env) {
     assert_eq!(env.store.history(&stream).await.len(), 2);
 }
 
-/// The id decides, not the content: another batch under the same id is not applied.
+/// The id decides, not the content: another batch under the same id is not applied. Documents only.
 pub async fn t9_the_id_decides_not_the_content(env: &Env) {
     let id = OpId::new();
     let first = env.store.done(Batch::new().put(&key("t9-a"), Expect::Absent, number(1)).op_id(id)).await;
@@ -34,7 +34,7 @@ pub async fn t9_the_id_decides_not_the_content(env: &Env) {
     assert_eq!(env.store.doc(&key("t9-b")).await, None);
 }
 
-/// Many at once under one operation id: applied once, and everybody gets the first receipt.
+/// Many at once under one operation id: applied once, and everybody gets the first receipt. Documents only.
 pub async fn t9_racing_repetitions_have_one_effect(env: &Env) {
     for connections in ONE_AND_TWO {
         let (k, id) = (key(&format!("t9-race-{connections}")), OpId::new());
@@ -49,7 +49,7 @@ pub async fn t9_racing_repetitions_have_one_effect(env: &Env) {
     }
 }
 
-/// A refused batch is not remembered: under the same id it may succeed later.
+/// A refused batch is not remembered: under the same id it may succeed later. Documents only.
 pub async fn t9_a_refused_batch_leaves_its_id_free(env: &Env) {
     let (k, id) = (key("t9-refused"), OpId::new());
     let batch = || Batch::new().put(&k, Expect::Exists, number(2)).op_id(id);
@@ -60,7 +60,7 @@ pub async fn t9_a_refused_batch_leaves_its_id_free(env: &Env) {
     assert!(env.store.done(batch()).await.repeated);
 }
 
-/// Operation ids survive a restart.
+/// Operation ids survive a restart. Documents only.
 pub async fn t9_op_ids_survive_a_restart(env: &Env) {
     if !env.capabilities().durable {
         return;
@@ -74,7 +74,7 @@ pub async fn t9_op_ids_survive_a_restart(env: &Env) {
     assert_eq!(store.value(&k).await, Some(json!({ "n": 1 })));
 }
 
-/// The same operation id from several processes at once: one effect.
+/// The same operation id from several processes at once: one effect. Documents only.
 pub async fn t9_processes_share_operation_ids(env: &Env) {
     let (true, Some(address)) = (env.capabilities().processes, env.address().await) else { return };
     let id = OpId::new();

@@ -26,7 +26,7 @@ pub(crate) async fn compare_and_increment(conn: &Conn, key: &Key) -> DocVersion 
     }
 }
 
-/// 64 writers of one record at once: all land.
+/// 64 writers of one record at once: all land. Documents only.
 pub async fn s2_sixty_four_writers_all_land(env: &Env) {
     for connections in ONE_AND_TWO {
         let k = key(&format!("s2-{connections}"));
@@ -42,6 +42,7 @@ pub async fn s2_sixty_four_writers_all_land(env: &Env) {
 }
 
 /// A foreign writer gets between: the loser goes on from the winner's state that came with the conflict.
+/// Documents only.
 pub async fn s3_the_loser_goes_on_from_the_winners_state(env: &Env) {
     let k = key("s3");
     env.store.done(Batch::new().put(&k, Expect::Absent, payload(json!({ "mine": 0, "theirs": 0 })))).await;
@@ -54,6 +55,7 @@ pub async fn s3_the_loser_goes_on_from_the_winners_state(env: &Env) {
 }
 
 /// A write that equals what a stale reader knows is a write like any other: it conflicts, or it counts.
+/// Documents only.
 pub async fn s5_an_equal_write_is_not_suppressed(env: &Env) {
     let k = key("s5");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
@@ -64,7 +66,7 @@ pub async fn s5_an_equal_write_is_not_suppressed(env: &Env) {
     assert_eq!(env.other.value(&k).await, Some(json!({ "n": 1 })));
 }
 
-/// A guard confirms a value without writing: same version, no event, nothing changed.
+/// A guard confirms a value without writing: same version, no event, nothing changed. Documents only.
 pub async fn s6_a_confirmed_value_needs_no_write(env: &Env) {
     let k = key("s6");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
@@ -75,6 +77,7 @@ pub async fn s6_a_confirmed_value_needs_no_write(env: &Env) {
 }
 
 /// Increments from two connections at once: the sum, whatever comes between, and each version once.
+/// Documents only.
 pub async fn s7_increments_make_the_sum(env: &Env) {
     for connections in ONE_AND_TWO {
         let k = key(&format!("s7-{connections}"));
@@ -101,7 +104,7 @@ pub async fn s7_increments_make_the_sum(env: &Env) {
     }
 }
 
-/// What each delta does to a value.
+/// What each delta does to a value. Documents only.
 pub async fn s7_deltas_change_parts_of_a_value(env: &Env) {
     let cases = [
         (json!({}), Delta::inc("/a/b", 5), json!({ "a": { "b": 5 } })),
@@ -130,7 +133,7 @@ pub async fn s7_deltas_change_parts_of_a_value(env: &Env) {
     }
 }
 
-/// A delta that does not fit is refused with its path, and nothing of the merge is applied.
+/// A delta that does not fit is refused with its path, and nothing of the merge is applied. Documents only.
 pub async fn s7_a_delta_that_does_not_fit_is_refused(env: &Env) {
     let cases = [
         (json!({ "a": "text" }), Delta::inc("/a", 1), "/a"),
@@ -153,7 +156,7 @@ pub async fn s7_a_delta_that_does_not_fit_is_refused(env: &Env) {
     }
 }
 
-/// Deltas on a deleted record, or on one that never was: `NotFound`, and nothing is created.
+/// Deltas on a deleted record, or on one that never was: `NotFound`, and nothing is created. Documents only.
 pub async fn s8_deltas_on_nothing_create_nothing(env: &Env) {
     let (never, deleted) = (key("s8-never"), key("s8-deleted"));
     env.store.done(Batch::new().put(&deleted, Expect::Absent, number(5))).await;
@@ -179,6 +182,7 @@ pub async fn s8_deltas_on_nothing_create_nothing(env: &Env) {
 }
 
 /// Deletes race with deltas: every acknowledged delta met a document, and no delta revives one.
+/// Documents only.
 pub async fn s8_deltas_and_a_delete_race(env: &Env) {
     for connections in ONE_AND_TWO {
         let k = key(&format!("s8-race-{connections}"));
@@ -206,7 +210,7 @@ pub async fn s8_deltas_and_a_delete_race(env: &Env) {
     }
 }
 
-/// A caller that went away in the middle of a write learns the truth by its operation id.
+/// A caller that went away in the middle of a write learns the truth by its operation id. Documents only.
 pub async fn s11_an_operation_id_tells_the_truth(env: &Env) {
     let k = key("s11");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(0))).await;

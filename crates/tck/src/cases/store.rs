@@ -4,6 +4,7 @@ use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 
 /// Create-if-absent, many at once: one winner, and each loser receives the winner's value and version.
+/// Documents only.
 pub async fn t1_create_if_absent_has_one_winner(env: &Env) {
     for connections in ONE_AND_TWO {
         let target = key(&format!("t1-{connections}"));
@@ -36,7 +37,7 @@ pub async fn t1_enqueue_only_new_has_one_winner(env: &Env) {
     }
 }
 
-/// A stale version: conflict with the current value and version; the row is intact.
+/// A stale version: conflict with the current value and version; the row is intact. Documents only.
 pub async fn t2_stale_version_conflicts(env: &Env) {
     let k = key("t2");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
@@ -50,6 +51,7 @@ pub async fn t2_stale_version_conflicts(env: &Env) {
 }
 
 /// A version from the future is as wrong as one from the past, and so is any version of what never was.
+/// Documents only.
 pub async fn t2_versions_that_never_were_conflict(env: &Env) {
     let k = key("t2-future");
     let refusal = env.store.refused(Batch::new().put(&k, doc_at(1), number(1))).await;
@@ -62,7 +64,7 @@ pub async fn t2_versions_that_never_were_conflict(env: &Env) {
     assert_eq!(env.store.doc(&k).await.unwrap().version, DocVersion(2));
 }
 
-/// Of many writers that saw the same version, one lands; nobody's write is lost unnoticed.
+/// Of many writers that saw the same version, one lands; nobody's write is lost unnoticed. Documents only.
 pub async fn t2_concurrent_writers_of_one_version_have_one_winner(env: &Env) {
     for connections in ONE_AND_TWO {
         let k = key(&format!("t2-race-{connections}"));
@@ -101,6 +103,7 @@ pub async fn t2_refusals_explain_themselves(env: &Env) {
 }
 
 /// A delete keeps the version, a new creation continues it, and whoever looked before the delete conflicts.
+/// Documents only.
 pub async fn t3_delete_keeps_the_version(env: &Env) {
     let k = key("t3");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
@@ -119,7 +122,7 @@ pub async fn t3_delete_keeps_the_version(env: &Env) {
     assert_eq!(present(looked_before).version, DocVersion(4));
 }
 
-/// Deleting what is not there changes nothing, and deleting twice takes no second version.
+/// Deleting what is not there changes nothing, and deleting twice takes no second version. Documents only.
 pub async fn t3_delete_of_nothing_changes_nothing(env: &Env) {
     let k = key("t3-nothing");
     let receipt = env.store.done(Batch::new().delete(&k, Expect::Any)).await;
@@ -133,7 +136,7 @@ pub async fn t3_delete_of_nothing_changes_nothing(env: &Env) {
     assert_eq!(document_conflict(refusal), DocumentFound::Gone(DocVersion(2)));
 }
 
-/// A stale delete conflicts; the row is intact.
+/// A stale delete conflicts; the row is intact. Documents only.
 pub async fn t4_stale_delete_conflicts(env: &Env) {
     let k = key("t4");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
@@ -143,7 +146,7 @@ pub async fn t4_stale_delete_conflicts(env: &Env) {
     assert_eq!(env.store.value(&k).await, Some(json!({ "n": 2 })));
 }
 
-/// A delete and a write that both saw version 1: one of them lands.
+/// A delete and a write that both saw version 1: one of them lands. Documents only.
 pub async fn t4_delete_and_write_race_has_one_winner(env: &Env) {
     for connections in ONE_AND_TWO {
         let k = key(&format!("t4-race-{connections}"));

@@ -143,6 +143,7 @@ fn failures() -> Examples {
         (Kind::Closed, "using the SQLite database shop.db", "the store was closed"),
         (Kind::Bug, "deciding a batch", "2 event ids were not loaded"),
         (Kind::Unreachable, "connecting to postgres://app@db.example.com:5432/shop", "connection refused"),
+        (Kind::Unsupported, "appending events to order(\"o-1\")", "the files store keeps documents only"),
         (Kind::CannotOpen, "opening the SQLite database data/shop.db", "the directory data does not exist"),
         (
             Kind::SchemaTooNew,

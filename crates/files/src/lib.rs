@@ -1,0 +1,70 @@
+//! The Tidelock store of documents in a directory: one readable JSON file for each, for state that people want to see,
+//! compare and now and then edit.
+//!
+//! It keeps documents and operation ids, and refuses everything else as `Unsupported` (TL0309). Several processes may
+//! share a directory. A batch is all or nothing, for readers as well, and flushed before it is acknowledged.
+//!
+//! ```
+//! use tidelock_core::store::{Batch, Expect, Store};
+//! use tidelock_core::{key::Key, payload::Payload};
+//! use tidelock_files::{FilesStore, Options};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("settings");
+//! let store = FilesStore::open(&path, Options::default()).await?;
+//! let limits = Key::new("limits", ["mail"])?;
+//! store.apply(Batch::new().put(&limits, Expect::Absent, Payload::from_json(r#"{"per_hour": 100}"#)?)).await?;
+//! assert!(path.join("documents").join("limits=mail.json").exists());
+//! # Ok(())
+//! # }
+//! ```
+
+mod disk;
+mod envelope;
+mod error;
+mod instant;
+mod journal;
+mod lock;
+pub mod names;
+mod open;
+mod queue;
+mod read;
+mod refuse;
+mod session;
+mod store;
+mod sweep;
+mod text;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidelock_core::clock::{Clock, SystemClock};
+
+pub use store::FilesStore;
+
+/// How a store is opened. Every field has a default that is safe.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the store takes its time from. Default: the machine's clock.
+    pub clock: Arc<dyn Clock>,
+    /// How long a call waits for other processes before it fails as busy. Default: 30 s.
+    pub busy_timeout: Duration,
+    /// How many calls may wait for a thread of the store; further callers wait outside. Default: 4,096.
+    pub queue: usize,
+    /// Whether a directory that does not exist or is empty becomes a store. Default: yes.
+    pub create: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            clock: SystemClock::shared(),
+            busy_timeout: Duration::from_secs(30),
+            queue: 4096,
+            create: true,
+        }
+    }
+}

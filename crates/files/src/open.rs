@@ -1,0 +1,109 @@
+//! Opening a directory: plain mistakes first, then the marker, under the lock.
+//!
+//! Whoever dies here leaves a directory that the next one goes on with.
+
+use std::path::{Path, PathBuf};
+
+use tidelock_core::store::{StoreError, StoreErrorKind};
+
+use crate::disk::{self, Disk, Folder};
+use crate::lock::{self, Mode};
+use crate::session::{MARKER, Marker, SCHEMA};
+use crate::{Options, error, journal};
+
+const WHAT: &str = "opening the directory";
+
+/// Opens the directory, creates what is missing, and carries out what a dead process left.
+pub(crate) fn directory(path: &Path, options: &Options) -> Result<Disk, StoreError> {
+    check_path(path, options.create)?;
+    if !path.exists() {
+        create(path)?;
+    }
+    check_writable(path)?;
+    let disk = Disk::new(path.to_owned());
+    if !disk.path(Folder::Root, MARKER).exists() {
+        check_own(&disk)?;
+        if !options.create {
+            return Err(cannot(path, "it holds no store, and Options::create is off"));
+        }
+    }
+    let held = lock::take(path, Mode::Exclusive, options.busy_timeout)?;
+    let marker = match Marker::read(&disk)? {
+        Some(marker) => marker,
+        None => initialise(&disk)?,
+    };
+    if marker.schema > SCHEMA {
+        let detail = format!("its layout is version {}, and this program knows {SCHEMA}", marker.schema);
+        return Err(StoreError::new(StoreErrorKind::SchemaTooNew, what(path), detail));
+    }
+    journal::recover(&disk)?;
+    drop(held);
+    Ok(disk)
+}
+
+fn check_path(path: &Path, create: bool) -> Result<(), StoreError> {
+    if path.exists() {
+        return if path.is_dir() { Ok(()) } else { Err(cannot(path, "it is a file, not a directory")) };
+    }
+    let parent = parent(path);
+    if !parent.is_dir() {
+        return Err(cannot(path, format!("the directory {} does not exist", parent.display())));
+    }
+    if !create {
+        return Err(cannot(path, "it does not exist, and Options::create is off"));
+    }
+    check_writable(&parent).map_err(|e| StoreError::new(e.kind, what(path), e.detail))
+}
+
+fn create(path: &Path) -> Result<(), StoreError> {
+    let made = disk::create_directory(path).and_then(|()| disk::sync_directory(&parent(path)));
+    made.map_err(|e| error::map(WHAT, path, &e))
+}
+
+/// The superuser may write anywhere; what is marked as read-only is left alone all the same.
+fn check_writable(path: &Path) -> Result<(), StoreError> {
+    let found = std::fs::metadata(path).map_err(|e| error::map(WHAT, path, &e))?;
+    if found.permissions().readonly() {
+        let detail = "the directory may not be written by this user";
+        return Err(StoreError::new(StoreErrorKind::ReadOnly, what(path), detail));
+    }
+    Ok(())
+}
+
+/// A directory without a marker is taken over only if nothing of anybody else is in it.
+fn check_own(disk: &Disk) -> Result<(), StoreError> {
+    let path = disk.root();
+    let failed = |e: std::io::Error| error::map(WHAT, path, &e);
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let own = [lock::LOCK, lock::DOOR, disk::NEW, "documents", "operations", MARKER];
+        if !own.iter().any(|own| name == *own) {
+            let detail = format!("it has no {MARKER} and holds other things: {}", name.to_string_lossy());
+            return Err(StoreError::new(StoreErrorKind::ForeignDatabase, what(path), detail));
+        }
+    }
+    Ok(())
+}
+
+fn initialise(disk: &Disk) -> Result<Marker, StoreError> {
+    for folder in [Folder::Documents, Folder::Operations] {
+        let path = disk.folder(folder);
+        disk::create_directory(&path).map_err(|e| error::map(WHAT, &path, &e))?;
+    }
+    let marker = Marker { schema: SCHEMA, document_floor: 0 };
+    journal::commit(disk, &[marker.change()])?;
+    Ok(marker)
+}
+
+fn parent(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    parent.map_or_else(|| PathBuf::from("."), Path::to_owned)
+}
+
+fn what(path: &Path) -> String {
+    format!("{WHAT} {}", path.display())
+}
+
+fn cannot(path: &Path, detail: impl Into<String>) -> StoreError {
+    StoreError::new(StoreErrorKind::CannotOpen, what(path), detail)
+}

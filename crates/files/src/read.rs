@@ -1,0 +1,77 @@
+//! Lists of documents: names are sorted by the keys that they stand for, and only the files of one page are read.
+
+use std::collections::BTreeMap;
+
+use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::store::{Document, Page, PageOf, limits};
+
+use crate::disk::Folder;
+use crate::error::{self, Failure};
+use crate::names::{self, Named};
+use crate::session::Session;
+
+impl Session<'_> {
+    /// A document that readers see.
+    pub(crate) fn document(&self, key: &Key) -> Result<Option<Document>, Failure> {
+        let row = self.load(&names::encode(key))?;
+        Ok(row.and_then(|(key, row)| row.visible(&key, self.now)))
+    }
+
+    /// A page of documents that readers see.
+    pub(crate) fn documents(
+        &self,
+        prefix: &KeyPrefix,
+        page: &Page,
+        limit: usize,
+    ) -> Result<PageOf<Document>, Failure> {
+        let wanted = |key: &Key| prefix.contains(key) && page.after.as_ref().is_none_or(|after| key > after);
+        let mut rows: Vec<Document> = Vec::new();
+        let mut bytes = 0_usize;
+        for (key, name) in self.keys(wanted)? {
+            if rows.len() > limit {
+                break;
+            }
+            if bytes >= limits::PAGE_BYTES {
+                // There may be nothing visible behind this page: an empty one then says so.
+                let next = rows.last().map(|row| row.key.clone());
+                return Ok(PageOf { rows, next });
+            }
+            let Some((_, row)) = self.load(&name)? else { continue };
+            if let Some(document) = row.visible(&key, self.now) {
+                bytes = bytes.saturating_add(document.value.len());
+                rows.push(document);
+            }
+        }
+        Ok(PageOf::of(rows, limit, |row| row.key.clone()))
+    }
+
+    fn long_key(&self, name: &str) -> Result<Option<Key>, Failure> {
+        if let Some(key) = self.long_keys.get(name) {
+            return Ok(Some(key));
+        }
+        let key = self.load(name)?.map(|(key, _)| key);
+        if let Some(key) = &key {
+            self.long_keys.remember(name, key);
+        }
+        Ok(key)
+    }
+
+    /// The keys of all files that are wanted, in their order, each with its file.
+    pub(crate) fn keys(&self, wanted: impl Fn(&Key) -> bool) -> Result<BTreeMap<Key, String>, Failure> {
+        let mut keys = BTreeMap::new();
+        for name in self.disk.names(Folder::Documents)? {
+            let key = match names::decode(&name) {
+                Some(Named::Key(key)) => Some(key),
+                Some(Named::Inside) => self.long_key(&name)?,
+                None => {
+                    let detail = "its name is not that of any key: rename or move the file";
+                    return Err(error::corrupt(&self.disk.path(Folder::Documents, &name), detail).into());
+                }
+            };
+            if let Some(key) = key.filter(|key| wanted(key)) {
+                keys.insert(key, name);
+            }
+        }
+        Ok(keys)
+    }
+}

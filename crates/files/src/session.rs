@@ -1,0 +1,204 @@
+//! What is done with the lock held: rows are loaded from files, the model decides, changes are written.
+//!
+//! No rule of the contract is here. Dropped or killed in the middle, a session leaves whole files and at most one
+//! journal.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tidelock_core::clock::Timestamp;
+use tidelock_core::id::{DocVersion, OpId};
+use tidelock_core::key::Key;
+use tidelock_core::model::commit::{self, Stop};
+use tidelock_core::model::facts::{Counters, Facts, Footprint};
+use tidelock_core::model::rows::DocumentRow;
+use tidelock_core::store::{ApplyError, Batch, Receipt, StoreError, StoreErrorKind};
+
+use crate::disk::{Change, Disk, Folder};
+use crate::envelope::{self, Found};
+use crate::error::{self, Failure, WriteFailure};
+use crate::lock::{Held, Mode};
+use crate::{journal, names, text};
+
+/// The name of the file that makes a directory a store.
+pub(crate) const MARKER: &str = "tidelock.json";
+/// The layout that this program knows.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// What the marker says.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Marker {
+    /// The version of the layout.
+    pub(crate) schema: u32,
+    /// No document begins at or below this version.
+    pub(crate) document_floor: u64,
+}
+
+impl Marker {
+    /// The change that writes it.
+    pub(crate) fn change(self) -> Change {
+        let Self { schema, document_floor } = self;
+        let content = format!("{{\n  \"schema\": {schema},\n  \"document_floor\": {document_floor}\n}}\n");
+        Change { folder: Folder::Root, name: MARKER.to_owned(), content: Some(content) }
+    }
+
+    pub(crate) fn read(disk: &Disk) -> Result<Option<Self>, StoreError> {
+        let Some(text) = disk.read(Folder::Root, MARKER)? else { return Ok(None) };
+        let parsed = serde_json::from_str(&text);
+        parsed.map(Some).map_err(|e| error::corrupt(&disk.path(Folder::Root, MARKER), e.to_string()))
+    }
+}
+
+/// The keys of files whose names hold only a hash, as this process met them. A name never comes to mean another key.
+#[derive(Debug, Default)]
+pub(crate) struct LongKeys(Mutex<HashMap<String, Key>>);
+
+/// So many long keys are remembered: about 100 MB at worst.
+const REMEMBERED: usize = 65_536;
+
+impl LongKeys {
+    pub(crate) fn get(&self, name: &str) -> Option<Key> {
+        self.0.lock().get(name).cloned()
+    }
+
+    pub(crate) fn remember(&self, name: &str, key: &Key) {
+        let mut keys = self.0.lock();
+        if keys.len() >= REMEMBERED {
+            keys.clear();
+        }
+        keys.insert(name.to_owned(), key.clone());
+    }
+}
+
+/// The store while the lock is held.
+#[derive(Debug)]
+pub(crate) struct Session<'a> {
+    pub(crate) disk: &'a Disk,
+    pub(crate) held: &'a Held,
+    pub(crate) now: Timestamp,
+    pub(crate) long_keys: &'a LongKeys,
+}
+
+impl Session<'_> {
+    pub(crate) fn marker(&self) -> Result<Marker, StoreError> {
+        let gone = || error::corrupt(&self.disk.path(Folder::Root, MARKER), "it is gone");
+        Marker::read(self.disk)?.ok_or_else(gone)
+    }
+
+    /// The document in a file, deleted ones as well. What a hand changed is a new version from now on.
+    pub(crate) fn load(&self, name: &str) -> Result<Option<(Key, DocumentRow)>, Failure> {
+        let Some(content) = self.disk.read(Folder::Documents, name)? else { return Ok(None) };
+        let found = envelope::parse(&self.disk.path(Folder::Documents, name), name, &content)?;
+        Ok(Some(if found.edited { self.adopt(name, found)? } else { (found.key, found.row) }))
+    }
+
+    /// Writes the version of an edit down before anybody hears of it: a further edit must not get the same one.
+    fn adopt(&self, name: &str, found: Found) -> Result<(Key, DocumentRow), Failure> {
+        if self.held.mode != Mode::Exclusive {
+            return Err(Failure::NeedsExclusive);
+        }
+        let Found { key, mut row, .. } = found;
+        if row.version == DocVersion(0) {
+            row.version = DocVersion(self.marker()?.document_floor);
+        }
+        row.version = row.version.next();
+        row.updated_at = self.now;
+        journal::commit(self.disk, &[document(name.to_owned(), &key, &row)])?;
+        Ok((key, row))
+    }
+
+    /// The receipt that was recorded under an id.
+    pub(crate) fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
+        let name = operation_name(id);
+        let Some(content) = self.disk.read(Folder::Operations, &name)? else { return Ok(None) };
+        self.receipt(&name, &content).map(|receipt| Some(Receipt { repeated: true, ..receipt }))
+    }
+
+    pub(crate) fn receipt(&self, name: &str, content: &str) -> Result<Receipt, StoreError> {
+        let broken = |e: serde_json::Error| {
+            error::corrupt(&self.disk.path(Folder::Operations, name), format!("it is no receipt: {e}"))
+        };
+        let mut receipt: Receipt = serde_json::from_str(content).map_err(broken)?;
+        for written in &mut receipt.documents {
+            if let Some(value) = &mut written.value {
+                *value = tidelock_core::payload::Payload::trusted(text::compact(value.as_str()));
+            }
+        }
+        Ok(receipt)
+    }
+
+    /// Applies a batch of documents.
+    pub(crate) fn apply(&self, batch: &Batch) -> Result<Receipt, ApplyError> {
+        let not_applied = ApplyError::not_applied;
+        if let Some(id) = batch.id()
+            && let Some(first) = self.operation(id).map_err(not_applied)?
+        {
+            return Ok(first);
+        }
+        let mut facts = self.facts(batch).map_err(not_applied)?;
+        let receipt = match commit::decide(&mut facts, batch, &[], self.now) {
+            Ok(receipt) => receipt,
+            Err(Stop::Refused(refusal)) => return Err(ApplyError::Refused(refusal)),
+            Err(Stop::NeedEventIds(_)) => return Err(not_applied(bug("a batch of documents has event ids"))),
+        };
+        let changes = self.changes(batch, &mut facts, &receipt).map_err(not_applied)?;
+        journal::commit(self.disk, &changes).map_err(|WriteFailure { error, may_have_happened }| {
+            if may_have_happened { ApplyError::unknown(error, batch.id()) } else { not_applied(error) }
+        })?;
+        Ok(receipt)
+    }
+
+    fn facts(&self, batch: &Batch) -> Result<Facts, StoreError> {
+        let document_floor = DocVersion(self.marker()?.document_floor);
+        let mut facts = Facts::new(Counters { document_floor, ..Counters::default() });
+        for key in Footprint::of(batch).documents {
+            if !facts.knows_document(&key) {
+                let row = self.load(&names::encode(&key)).map_err(exclusive)?;
+                facts.load_document(key, row.map(|(_, row)| row));
+            }
+        }
+        Ok(facts)
+    }
+
+    fn changes(
+        &self,
+        batch: &Batch,
+        facts: &mut Facts,
+        receipt: &Receipt,
+    ) -> Result<Vec<Change>, StoreError> {
+        let mut changes = Vec::new();
+        for key in facts.take_changes().documents {
+            if let Some(row) = facts.document(&key) {
+                changes.push(document(names::encode(&key), &key, row));
+            }
+        }
+        if let Some(id) = batch.id() {
+            let json = serde_json::to_string(receipt).map_err(|e| bug(&e.to_string()))?;
+            let content = Some(text::pretty(&text::compact(&json), 0) + "\n");
+            changes.push(Change { folder: Folder::Operations, name: operation_name(id), content });
+        }
+        Ok(changes)
+    }
+}
+
+/// The change that writes a document.
+pub(crate) fn document(name: String, key: &Key, row: &DocumentRow) -> Change {
+    Change { folder: Folder::Documents, name, content: Some(envelope::write(key, row)) }
+}
+
+/// The error of a session that holds the lock alone.
+pub(crate) fn exclusive(failure: Failure) -> StoreError {
+    match failure {
+        Failure::Store(error) => error,
+        Failure::NeedsExclusive => bug("the exclusive lock is held and was asked for"),
+    }
+}
+
+fn operation_name(id: OpId) -> String {
+    format!("{}{}", id.0, names::EXTENSION)
+}
+
+fn bug(detail: &str) -> StoreError {
+    StoreError::new(StoreErrorKind::Bug, "using the directory", detail)
+}

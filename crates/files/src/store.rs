@@ -1,0 +1,241 @@
+//! The public type: hands every call to a thread that takes the lock, and waits for the answer.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tidelock_core::clock::{Clock, Timestamp};
+use tidelock_core::id::OpId;
+use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::store::{
+    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, LogQuery, Page, PageOf, Receipt,
+    Store, StoreError, StoreErrorKind, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher,
+    WorkFilter, WorkRow,
+};
+
+use crate::disk::{Disk, Folder};
+use crate::error::Failure;
+use crate::lock::{self, Held, Mode};
+use crate::queue::Queue;
+use crate::refuse::unsupported;
+use crate::session::{self, LongKeys, Session};
+use crate::{Options, journal, open, refuse, watch};
+
+/// A store of documents in a directory. Cloning gives another handle; its threads end with the last one.
+///
+/// # Cancel safety
+/// As the contract says: a call that is dropped after its first poll may still be carried out.
+///
+/// # Crash safety
+/// A process that dies leaves whole documents. A batch of several documents that it had committed and not yet put in
+/// place is carried out by whoever opens, reads or writes next, before anything else.
+#[derive(Clone, Debug)]
+pub struct FilesStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    directory: Arc<Directory>,
+    writes: Queue,
+    reads: Queue,
+    watcher: Arc<Watcher>,
+}
+
+/// What both threads work on.
+#[derive(Debug)]
+struct Directory {
+    disk: Disk,
+    clock: Arc<dyn Clock>,
+    patience: Duration,
+    long_keys: LongKeys,
+}
+
+impl Directory {
+    fn session<'a>(&'a self, held: &'a Held) -> Session<'a> {
+        Session { disk: &self.disk, held, now: self.clock.now(), long_keys: &self.long_keys }
+    }
+
+    /// Runs something with the lock held alone, and nothing left to recover.
+    fn exclusively<T, E: From<StoreError>>(
+        &self,
+        work: impl FnOnce(&Session<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let held = lock::take(self.disk.root(), Mode::Exclusive, self.patience)?;
+        journal::recover(&self.disk)?;
+        work(&self.session(&held))
+    }
+
+    /// Runs something with the lock shared; alone, if there is something to write before it can be read.
+    fn reading<T>(&self, work: impl Fn(&Session<'_>) -> Result<T, Failure>) -> Result<T, StoreError> {
+        let held = lock::take(self.disk.root(), Mode::Shared, self.patience)?;
+        if !journal::is_pending(&self.disk) {
+            match work(&self.session(&held)) {
+                Ok(found) => return Ok(found),
+                Err(Failure::Store(error)) => return Err(error),
+                Err(Failure::NeedsExclusive) => {}
+            }
+        }
+        drop(held);
+        self.exclusively(|session| work(session).map_err(session::exclusive))
+    }
+}
+
+impl FilesStore {
+    /// Opens a directory, and makes it a store where needed. The parent must exist.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the directory cannot be opened or written, holds something else, was made by a newer
+    /// program, or is damaged.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may leave an empty store behind.
+    pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
+        let path: PathBuf = path.as_ref().to_owned();
+        let no_thread = |e: std::io::Error| {
+            StoreError::new(StoreErrorKind::CannotOpen, "starting a thread of the files store", e.to_string())
+        };
+        let writes = Queue::start("tidelock-write", options.queue).map_err(no_thread)?;
+        let reads = Queue::start("tidelock-read", options.queue).map_err(no_thread)?;
+        let (clock, patience) = (Arc::clone(&options.clock), options.busy_timeout);
+        let opening = path.clone();
+        let opened = writes.run(move || open::directory(&opening, &options)).await;
+        let disk = opened.unwrap_or_else(|| Err(closed(&path)))?;
+        let watcher = Arc::new(Watcher::default());
+        watch::start(disk.folder(Folder::Documents), &watcher).map_err(no_thread)?;
+        let directory = Arc::new(Directory { disk, clock, patience, long_keys: LongKeys::default() });
+        Ok(Self { shared: Arc::new(Shared { directory, writes, reads, watcher }) })
+    }
+
+    /// Finishes what is queued. Calls that come later fail as closed.
+    pub async fn close(&self) {
+        for queue in [&self.shared.writes, &self.shared.reads] {
+            queue.run(|| ()).await;
+            queue.close();
+        }
+    }
+
+    /// Where the directory is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.shared.directory.disk.root()
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl Fn(&Session<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let directory = Arc::clone(&self.shared.directory);
+        let answer = self.shared.reads.run(move || directory.reading(work)).await;
+        answer.unwrap_or_else(|| Err(closed(self.path())))
+    }
+}
+
+fn closed(path: &Path) -> StoreError {
+    let what = format!("using the directory {}", path.display());
+    StoreError::new(StoreErrorKind::Closed, what, "the store was closed")
+}
+
+/// `ApplyError` with the one conversion that a write needs.
+struct Unapplied(ApplyError);
+
+impl From<StoreError> for Unapplied {
+    fn from(error: StoreError) -> Self {
+        Self(ApplyError::not_applied(error))
+    }
+}
+
+#[async_trait]
+impl Store for FilesStore {
+    async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        batch.validate()?;
+        refuse::check(&batch).map_err(ApplyError::not_applied)?;
+        let directory = Arc::clone(&self.shared.directory);
+        let watcher = Arc::clone(&self.shared.watcher);
+        let work = move || {
+            let done = directory.exclusively(|session| session.apply(&batch).map_err(Unapplied));
+            watcher.hint();
+            done.map_err(|Unapplied(error)| error)
+        };
+        let answer = self.shared.writes.run(work).await;
+        answer.unwrap_or_else(|| Err(ApplyError::not_applied(closed(self.path()))))
+    }
+
+    async fn claim(&self, _: Claim) -> Result<Claimed, StoreError> {
+        Err(unsupported("claiming work"))
+    }
+
+    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
+        self.read(move |session| Ok(session.operation(id)?)).await
+    }
+
+    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+        let key = key.clone();
+        self.read(move |session| session.document(&key)).await
+    }
+
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+        let (prefix, limit) = (prefix.clone(), page.rows()?);
+        self.read(move |session| session.documents(&prefix, &page, limit)).await
+    }
+
+    async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
+        Err(unsupported(format!("reading the stream {key}")))
+    }
+
+    async fn streams(&self, _: &KeyPrefix, _: Page) -> Result<PageOf<StreamInfo>, StoreError> {
+        Err(unsupported("listing streams"))
+    }
+
+    async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
+        Err(unsupported(format!("reading events of {}", query.stream)))
+    }
+
+    async fn read_log(&self, _: LogQuery) -> Result<EventPage, StoreError> {
+        Err(unsupported("reading the log of events"))
+    }
+
+    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
+        Err(unsupported(format!("reading the work row {key}")))
+    }
+
+    async fn works(&self, _: &WorkFilter, _: Page) -> Result<PageOf<WorkRow>, StoreError> {
+        Err(unsupported("listing work rows"))
+    }
+
+    async fn count_work(&self, _: &WorkFilter) -> Result<u64, StoreError> {
+        Err(unsupported("counting work rows"))
+    }
+
+    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
+        let directory = Arc::clone(&self.shared.directory);
+        let watcher = Arc::clone(&self.shared.watcher);
+        let work = move || {
+            let swept = directory.exclusively(|session| session.sweep(&sweep));
+            watcher.hint();
+            swept
+        };
+        let answer = self.shared.writes.run(work).await;
+        answer.unwrap_or_else(|| Err(closed(self.path())))
+    }
+
+    fn watch(&self) -> Watch {
+        self.shared.watcher.listen()
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.shared.directory.clock.now())
+    }
+
+    async fn info(&self) -> Result<StoreInfo, StoreError> {
+        let marker = self.read(|session| Ok(session.marker()?)).await?;
+        Ok(StoreInfo {
+            backend: "files".to_owned(),
+            location: self.path().display().to_string(),
+            durability: Durability::Full,
+            schema: marker.schema,
+            engine: format!("tidelock-files {}", env!("CARGO_PKG_VERSION")),
+        })
+    }
+}

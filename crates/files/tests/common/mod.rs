@@ -1,0 +1,76 @@
+//! The files backend as the conformance kit sees it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    reason = "tests fail by panicking; each uses a part"
+)]
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use tempfile::TempDir;
+use tidelock_core::clock::{Clock, ManualClock};
+use tidelock_core::store::Store;
+use tidelock_files::{FilesStore, Options};
+use tidelock_tck::{Backend, Capabilities, Database};
+
+/// Makes stores in temporary directories, which live as long as the backend.
+#[derive(Default)]
+pub(crate) struct Files {
+    directories: Mutex<Vec<TempDir>>,
+}
+
+pub(crate) async fn open(path: &Path, clock: Arc<dyn Clock>) -> FilesStore {
+    FilesStore::open(path, Options { clock, ..Options::default() }).await.unwrap()
+}
+
+#[async_trait]
+impl Backend for Files {
+    fn name(&self) -> &'static str {
+        "files"
+    }
+
+    async fn fresh(&self, clock: Arc<ManualClock>) -> Box<dyn Database> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kit");
+        self.directories.lock().unwrap().push(directory);
+        Box::new(Directory { path, clock, opened: Mutex::default() })
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { processes: true, durable: true, documents_only: true }
+    }
+
+    async fn attach(&self, address: &str, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        Arc::new(open(Path::new(address), clock).await)
+    }
+}
+
+struct Directory {
+    path: PathBuf,
+    clock: Arc<ManualClock>,
+    opened: Mutex<Vec<FilesStore>>,
+}
+
+#[async_trait]
+impl Database for Directory {
+    async fn connect(&self) -> Arc<dyn Store> {
+        let store = open(&self.path, Arc::<ManualClock>::clone(&self.clock)).await;
+        self.opened.lock().unwrap().push(store.clone());
+        Arc::new(store)
+    }
+
+    async fn restart(&mut self) -> Arc<dyn Store> {
+        let opened: Vec<FilesStore> = self.opened.lock().unwrap().drain(..).collect();
+        for store in opened {
+            store.close().await;
+        }
+        self.connect().await
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.path.display().to_string())
+    }
+}

@@ -1,0 +1,5 @@
+//! The conformance kit on files: the cases that need nothing but documents.
+
+mod common;
+
+tidelock_tck::conformance!(crate::common::Files::default());
