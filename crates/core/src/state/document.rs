@@ -157,7 +157,6 @@ impl<T: Record> Document<T> {
     }
 
     /// The versions of the document from now on.
-    #[must_use]
     pub fn watch(&self) -> Versions<Arc<T>> {
         let cell = Arc::clone(&self.cell);
         Versions::stored(&self.cell, move |document| {
