@@ -12,6 +12,7 @@ page!(GettingStarted, "getting-started.md");
 page!(AppendEvents, "guide/append-events.md");
 page!(KeepState, "guide/keep-state.md");
 page!(ChangeState, "guide/state.md");
+page!(Aggregates, "guide/events.md");
 page!(HandOutWork, "guide/hand-out-work.md");
 page!(Locks, "guide/locks.md");
 page!(Authority, "guide/authority.md");

@@ -26,7 +26,9 @@
 //! ```
 
 pub use tidelock_core::store::Store;
-pub use tidelock_core::{authority, clock, error, id, key, lease, lock, model, payload, state, store};
+pub use tidelock_core::{
+    authority, clock, error, events, id, key, lease, lock, model, payload, state, store,
+};
 
 #[cfg(feature = "files")]
 pub use tidelock_files as files;
@@ -39,6 +41,7 @@ pub use tidelock_sqlite as sqlite;
 pub mod prelude {
     pub use tidelock_core::clock::{Clock, Due, ManualClock, SystemClock, Timestamp};
     pub use tidelock_core::error::{Explain, Outcome, Retry};
+    pub use tidelock_core::events::{Aggregate, Events};
     pub use tidelock_core::id::{
         DocVersion, EventId, EventType, Fence, Lane, OpId, Owner, Position, Priority, StreamVersion,
     };

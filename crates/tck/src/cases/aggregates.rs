@@ -139,6 +139,16 @@ pub async fn e2_one_creation_wins(env: &Env) {
     }
 }
 
+/// Whoever believes that a stream is new does not create it a second time.
+pub async fn e2_a_stale_memory_creates_nothing(env: &Env) {
+    let (here, there) = (events(&env.store), events(&env.other));
+    assert_eq!(here.load::<Stock>("e2-stale").await.unwrap().version, None);
+    there.execute("e2-stale", |stock: &Stock| stock.begin(5)).await.unwrap();
+    let second = here.execute("e2-stale", |stock: &Stock| stock.begin(7)).await;
+    assert_eq!(second.unwrap_err().to_string(), "it is there");
+    assert_eq!(there.load::<Stock>("e2-stale").await.unwrap().state.left, 5);
+}
+
 /// A no, or nothing to do, is only said of the newest state, whatever is kept in memory.
 pub async fn e3_a_stale_memory_says_neither_no_nor_nothing(env: &Env) {
     let (here, there) = (events(&env.store), events(&env.other));
@@ -187,6 +197,31 @@ pub async fn e4_streams_change_together_or_not_at_all(env: &Env) {
     });
     assert_eq!(refused.await.unwrap_err().outcome(), Outcome::NotApplied);
     assert_eq!(left("a").await, 1, "nothing of it was appended");
+}
+
+/// What a unit only read must still be so when it is committed, for a yes and for a no.
+pub async fn e4_what_was_only_read_is_guarded(env: &Env) {
+    let (here, there) = (events(&env.store), events(&env.other));
+    receive(&here, "read", 1).await;
+    for no in [false, true] {
+        let runs = AtomicU32::new(0);
+        let (runs, between) = (&runs, &there);
+        let decided = here.together(|unit| async move {
+            let seen = unit.load::<Stock>("read").await?.left;
+            if runs.fetch_add(1, Ordering::SeqCst) == 0 {
+                receive(between, "read", 1).await;
+            }
+            if no {
+                return Err(EventsError::Name(InvalidInput::Payload { reason: seen.to_string() }));
+            }
+            unit.emit::<Stock>("written", [Received { count: seen }])?;
+            Ok(seen)
+        });
+        let seen = decided.await.map_err(|error| error.to_string());
+        let newest = if no { Err("the payload does not fit: 3".to_owned()) } else { Ok(2) };
+        assert_eq!((seen, runs.load(Ordering::SeqCst)), (newest, 2));
+    }
+    assert_eq!(there.load::<Stock>("written").await.unwrap().state.left, 2);
 }
 
 /// Money moves between accounts while many move it at once; the sum stays, and no account goes below zero.
