@@ -68,6 +68,36 @@ impl Events {
         self.carry_out(&stream, Some(version), decide).await
     }
 
+    /// Lets a command decide on the newest state, and gives the batch that appends what it decided at the version that it saw,
+    /// instead of sending it: for a commit with something else, such as the progress of a reaction. If somebody else is
+    /// faster, that commit is refused.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Refused`] with the command's error; [`EventsError`] when the store fails or an event does not read.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: nothing is written.
+    pub async fn decide<A, E, I, F>(&self, id: impl Into<Arg>, decide: F) -> Result<Batch, ExecuteError<A, E>>
+    where
+        A: Aggregate,
+        F: FnOnce(&A) -> Result<I, E>,
+        I: IntoIterator<Item = A::Event>,
+    {
+        let id = id.into();
+        let stream = A::stream(id.clone())?;
+        let Loaded { state, version, .. } = self.load::<A>(id).await?;
+        let events = match decide(&state) {
+            Ok(events) => events.into_iter().collect::<Vec<_>>(),
+            Err(error) => return Err(ExecuteError::Refused { error, state, version }),
+        };
+        let expect = version.map_or(Expect::Absent, Expect::Exact);
+        // A decision to do nothing is one, too: it must still be right at the commit.
+        if events.is_empty() {
+            return Ok(Batch::new().guard_stream(&stream, expect));
+        }
+        Ok(Batch::new().append(&stream, expect, self.written::<A>(&stream, &events)?))
+    }
+
     /// Appends what happened, whatever the state: for facts that nobody decides on.
     ///
     /// # Errors

@@ -97,12 +97,6 @@ impl Snapshots {
         (kept.read)(&taken.state).map(Arc::new)
     }
 
-    /// The event with which a stream begins anew.
-    pub(super) fn anew<A: Aggregate>(&self, state: &A) -> Option<Result<Payload, InvalidInput>> {
-        let kept = self.of::<A>()?;
-        Some((kept.write)(state).and_then(|state| Payload::of(&Anew { fold: A::FOLD, state })))
-    }
-
     /// Writes a snapshot when enough events came since the version before. Nobody waits for it, and nothing is wrong when it
     /// fails.
     pub(super) fn write_behind<A: Aggregate>(

@@ -149,6 +149,25 @@ pub async fn e2_a_stale_memory_creates_nothing(env: &Env) {
     assert_eq!(there.load::<Stock>("e2-stale").await.unwrap().state.left, 5);
 }
 
+/// What was decided is a batch that somebody else sends: refused, if the stream changed meanwhile, also when nothing was
+/// decided.
+pub async fn e3_what_was_decided_is_refused_when_it_is_late(env: &Env) {
+    let (here, there) = (events(&env.store), events(&env.other));
+    receive(&here, "e3-late", 1).await;
+    let reserve = |stock: &Stock| stock.reserve("late", 1);
+    let batch = here.decide("e3-late", reserve).await.unwrap();
+    let nothing = here.decide("e3-late", |_: &Stock| Ok::<_, String>([])).await.unwrap();
+    there.execute("e3-late", |stock: &Stock| stock.reserve("early", 1)).await.unwrap();
+    for late in [batch, nothing] {
+        let error = env.store.apply(late).await.unwrap_err();
+        assert!(matches!(error.refusal(), Some(Refusal::Stream { .. })), "{error}");
+    }
+    assert_eq!(here.decide("e3-late", reserve).await.unwrap_err().to_string(), "0 left");
+    receive(&there, "e3-late", 1).await;
+    env.store.done(here.decide("e3-late", reserve).await.unwrap()).await;
+    assert_eq!(there.load::<Stock>("e3-late").await.unwrap().state.orders, ["early", "late"]);
+}
+
 /// A no, or nothing to do, is only said of the newest state, whatever is kept in memory.
 pub async fn e3_a_stale_memory_says_neither_no_nor_nothing(env: &Env) {
     let (here, there) = (events(&env.store), events(&env.other));
