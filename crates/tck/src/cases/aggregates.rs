@@ -441,7 +441,7 @@ pub async fn e2_a_tag_is_taken_once(env: &Env) {
                 }
                 unit.emit_tagged::<Stock>(
                     format!("tag-{i}").as_str(),
-                    &[tag.clone()],
+                    std::slice::from_ref(tag),
                     [Received { count: 1 }],
                 )?;
                 Ok::<_, EventsError>(true)
