@@ -16,6 +16,7 @@ Examples:
   tidelock bench store --store sqlite        how fast is it here, compared with what the disk can do?
   tidelock bench store --store postgres      the same beside transactions written by hand, on a server of its own
   tidelock bench lock                        what does a lock cost, compared with other libraries?
+  tidelock bench state --store sqlite        many writers of one record, compared with retries written by hand
   tidelock explain TL0204                    what does this error mean, and what now?
   tidelock completions bash > tidelock.bash
 
@@ -79,12 +80,14 @@ pub(crate) enum Bench {
     Store(BenchStore),
     /// Keyed locks, beside a bare mutex of tokio and the crate lockable
     Lock(BenchLock),
+    /// Writers that change the same records, beside reading, writing and retrying by hand
+    State(BenchState),
 }
 
 /// Which store is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backend {
-    /// The reference store in memory, beside a bare map behind a mutex
+    /// The reference store in memory
     Memory,
     /// One SQLite file
     Sqlite,
@@ -128,6 +131,29 @@ pub(crate) struct BenchLock {
     #[arg(long, value_parser = seconds)]
     pub(crate) seconds: Option<Duration>,
     /// Shorter measurements and fewer rounds
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
+}
+
+/// `tidelock bench state`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchState {
+    /// Which store
+    #[arg(long, value_enum, default_value = "sqlite")]
+    pub(crate) store: Backend,
+    /// The directory to work in; the measured files are removed afterwards [default: the directory for temporary files]
+    #[arg(long, value_name = "DIR_OR_FILE")]
+    pub(crate) path: Option<PathBuf>,
+    /// The PostgreSQL database to measure, in a schema that is dropped afterwards [default: a private server]
+    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
+    pub(crate) url: Option<String>,
+    /// How long each phase takes, in seconds, over all rounds [default: 9, or 0.6 with --quick]
+    #[arg(long, value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// Shorter phases and fewer rounds
     #[arg(long)]
     pub(crate) quick: bool,
     /// How the result is printed

@@ -90,6 +90,8 @@ async fn map(producers: u32, length: Duration) -> Result<f64> {
 }
 
 impl Measured for Round {
+    type Plan = Plan;
+
     fn median(rounds: &[Self]) -> Self {
         let commits =
             |pick: fn(&Self) -> Commits| Commits::median(&rounds.iter().map(pick).collect::<Vec<_>>());

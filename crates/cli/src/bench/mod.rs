@@ -19,10 +19,11 @@ mod producer;
 mod progress;
 mod report;
 mod sqlite;
+mod state;
 
 use anyhow::{Result, bail};
 
-use crate::args::{Backend, BenchLock, BenchStore};
+use crate::args::{Backend, BenchLock, BenchState, BenchStore};
 use crate::exit::{Exit, WrongUse};
 
 pub(crate) use lock::hold;
@@ -46,6 +47,11 @@ pub(crate) async fn run(options: BenchStore) -> Result<Exit> {
 /// Measures locks.
 pub(crate) async fn lock(options: BenchLock) -> Result<Exit> {
     until_stopped(Box::pin(lock::run(&options))).await
+}
+
+/// Measures state that many writers change. Interrupted, it still removes its files and schemas.
+pub(crate) async fn state(options: BenchState) -> Result<Exit> {
+    Box::pin(state::run(&options)).await
 }
 
 /// Does some work unless the user interrupts it. Interrupted, the work's future is dropped.

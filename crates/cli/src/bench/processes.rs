@@ -38,7 +38,7 @@ pub(crate) async fn run_on_file(options: &BenchStore) -> Result<Exit> {
 /// Measures processes on one schema of a PostgreSQL server, and drops it. Fails as on a file.
 pub(crate) async fn run_on_server(options: &BenchStore) -> Result<Exit> {
     let plan = Plan::of(options);
-    let mut site = Site::choose(options).await?;
+    let mut site = Site::choose(options.url.as_deref(), options.path.as_deref()).await?;
     let schema = site.schema("bench_tidelock");
     let address = Address::Schema { url: site.url().clone(), schema };
     site.announce();

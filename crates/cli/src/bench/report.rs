@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use super::machine::{Machine, command_line};
 use super::measure::median;
-use super::plan::Plan;
 use crate::args::Format;
 use crate::output::{self, Tone};
 
@@ -17,12 +16,15 @@ const NOISY: f64 = 3.0;
 
 /// What one round measured.
 pub(crate) trait Measured: Serialize + Sized {
+    /// The parameters of a run.
+    type Plan: Clone + Serialize;
+
     /// The median of each number over all rounds.
     fn median(rounds: &[Self]) -> Self;
     /// The ratios of one kind: name, aim and value.
-    fn ratios(rounds: &[Self], plan: &Plan) -> Vec<Ratio>;
+    fn ratios(rounds: &[Self], plan: &Self::Plan) -> Vec<Ratio>;
     /// The lines of the table: phase, rate, median latency, 99th percentile.
-    fn lines(&self, plan: &Plan) -> Vec<[String; 4]>;
+    fn lines(&self, plan: &Self::Plan) -> Vec<[String; 4]>;
     /// What a reader of the numbers must know.
     fn notes(&self) -> Vec<String>;
 }
@@ -161,10 +163,10 @@ impl Ratios {
 
 /// The whole result of a run.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report<M> {
+pub(crate) struct Report<M: Measured> {
     command: String,
     store: &'static str,
-    params: Plan,
+    params: M::Plan,
     machine: Machine,
     results: M,
     rounds: Vec<M>,
@@ -175,7 +177,7 @@ pub(crate) struct Report<M> {
 
 impl<M: Measured> Report<M> {
     /// Puts the rounds together.
-    pub(crate) fn of(store: &'static str, plan: &Plan, machine: Machine, rounds: Vec<M>) -> Self {
+    pub(crate) fn of(store: &'static str, plan: &M::Plan, machine: Machine, rounds: Vec<M>) -> Self {
         let results = M::median(&rounds);
         let ratios = Ratios::of(M::ratios(&rounds, plan));
         let mut notes = results.notes();

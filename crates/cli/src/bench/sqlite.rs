@@ -218,6 +218,8 @@ impl Filled {
 }
 
 impl Measured for Round {
+    type Plan = Plan;
+
     fn median(rounds: &[Self]) -> Self {
         let commits =
             |pick: fn(&Self) -> Commits| Commits::median(&rounds.iter().map(pick).collect::<Vec<_>>());

@@ -122,3 +122,57 @@ fn lock_weighs_keys_where_resident_memory_is_known() {
         }
     }
 }
+
+/// Writers that count in records, by hand and with containers.
+fn state(store: &str, more: &[&str]) -> Value {
+    let args = ["bench", "state", "--store", store, "--quick", "--seconds", "0.2", "-o", "json"];
+    let report = json(&[&args, more].concat());
+    let is = |pointer: &str, wanted: Value| assert_eq!(report.pointer(pointer), Some(&wanted), "{pointer}");
+    is("/store", store.into());
+    is("/params/writers", 64.into());
+    is("/params/records", 10_000.into());
+    is("/params/rounds", 3.into());
+    for (load, way) in ["hot", "spread"].iter().flat_map(|load| STATE_WAYS.iter().map(move |way| (load, way)))
+    {
+        for name in ["per_s", "p99_us", "per_write"] {
+            positive(&report, &format!("/results/{load}/{way}/{name}"));
+        }
+    }
+    for pointer in ["hot/naive", "hot/jitter", "spread/naive", "spread/jitter"] {
+        let mean = report.pointer(&format!("/results/{pointer}/mean_attempts")).and_then(Value::as_f64);
+        assert!(mean.is_some_and(|mean| mean >= 1.0), "{pointer}: {mean:?}");
+    }
+    for name in STATE_RATIOS {
+        positive(&report, &format!("/ratios/{name}"));
+    }
+    report
+}
+
+const STATE_WAYS: [&str; 4] = ["naive", "jitter", "closures", "deltas"];
+const STATE_RATIOS: [&str; 6] = [
+    "hot_to_naive",
+    "hot_p99_to_naive_p99",
+    "spread_to_naive",
+    "hot_to_jitter",
+    "hot_deltas_to_naive",
+    "spread_deltas_to_naive",
+];
+
+#[test]
+fn state_in_memory_reports_every_way_and_has_no_aims() {
+    let report = state("memory", &[]);
+    assert_eq!(report["aims"], serde_json::json!({}), "nothing is won in memory by sharing writes");
+}
+
+#[test]
+fn state_on_sqlite_reports_every_way_and_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = state("sqlite", &["--path", directory.path().to_str().unwrap()]);
+    for name in ["hot_to_naive", "hot_p99_to_naive_p99", "spread_to_naive"] {
+        assert!(report["aims"][name]["met"].is_boolean(), "{name}");
+    }
+    let per_write = |way: &str| report["results"]["hot"][way]["per_write"].as_f64().unwrap();
+    assert!((per_write("naive") - 1.0).abs() < 1e-9, "by hand every increment is a write of its own");
+    assert!(per_write("closures") > 1.0, "those that wait together share a write: {report:#}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left behind");
+}

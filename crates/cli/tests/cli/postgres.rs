@@ -198,6 +198,30 @@ fn the_bench_reports_yardsticks_and_ratios_and_leaves_nothing_behind() {
     assert_eq!(remaining(listed), 0, "{listed}");
 }
 
+#[test]
+fn the_bench_of_state_loses_no_update_and_leaves_nothing_behind() {
+    let args = ["bench", "state", "--store", "postgres", "--quick", "--seconds", "0.2", "-o", "json"];
+    let output = tidelock_with(&args, &[("DATABASE_URL", &url())]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_no_password(&output);
+    let report = json(&output);
+    assert_eq!(report["store"], "postgres");
+    for name in [
+        "hot_to_naive",
+        "hot_p99_to_naive_p99",
+        "spread_to_naive",
+        "hot_to_jitter",
+        "hot_deltas_to_naive",
+        "spread_deltas_to_naive",
+    ] {
+        assert!(report["ratios"][name].as_f64().is_some_and(|ratio| ratio > 0.0), "{name}: {report:#}");
+    }
+    let listed = stderr(&output);
+    let listed = listed.split("dropped afterwards: ").nth(1).unwrap().trim();
+    assert_eq!(listed.split(", ").count(), 1, "{listed}");
+    assert_eq!(remaining(listed), 0, "{listed}");
+}
+
 /// How many of the listed schemas are there, with the one that the address named.
 fn remaining(listed: &str) -> i64 {
     let names: Vec<String> = listed.split(", ").chain(["not_mine"]).map(str::to_owned).collect();

@@ -22,7 +22,7 @@ fn the_version_is_the_package_version() {
 
 #[test]
 fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
-    let calls: [&[&str]; 14] = [
+    let calls: [&[&str]; 17] = [
         &[],
         &["nonsense"],
         &["bench", "store", "--seconds", "never"],
@@ -30,6 +30,9 @@ fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
         &["bench", "store", "--store", "postgres", "--url", "mysql://localhost/db"],
         &["bench", "store", "--store", "postgres", "--path", "no/such/directory"],
         &["bench", "store", "--store", "postgres", "--url", "postgres://localhost/db", "--path", "."],
+        &["bench", "state", "--store", "files"],
+        &["bench", "state", "--store", "memory", "--path", "."],
+        &["bench", "state", "--store", "postgres", "--url", "postgres://localhost/db", "--path", "."],
         &["doctor", "--store", "mysql://localhost/db"],
         &["migrate"],
         &["migrate", "status"],

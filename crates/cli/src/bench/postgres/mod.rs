@@ -38,7 +38,7 @@ const HINTS: u32 = 200;
 /// Measures, prints, and leaves nothing behind, not even when it is interrupted.
 pub(crate) async fn run(options: &BenchStore) -> Result<Exit> {
     let plan = Plan::of(options);
-    let mut site = Site::choose(options).await?;
+    let mut site = Site::choose(options.url.as_deref(), options.path.as_deref()).await?;
     let names = Names::choose(&mut site);
     site.announce();
     let rounds = until_stopped(Box::pin(measure(&plan, &site, &names))).await;

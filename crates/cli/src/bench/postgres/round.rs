@@ -68,6 +68,8 @@ impl Round {
 }
 
 impl Measured for Round {
+    type Plan = Plan;
+
     fn median(rounds: &[Self]) -> Self {
         let commits =
             |pick: fn(&Self) -> Commits| Commits::median(&rounds.iter().map(pick).collect::<Vec<_>>());

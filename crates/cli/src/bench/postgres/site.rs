@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use tokio_postgres::Client;
 
-use crate::args::BenchStore;
 use crate::bench::machine::{Machine, Server};
 use crate::exit::WrongUse;
 use crate::schemas::Schemas;
@@ -32,8 +31,8 @@ pub(crate) struct Site {
 
 impl Site {
     /// Connects to the server that was named, or starts one.
-    pub(crate) async fn choose(options: &BenchStore) -> Result<Self> {
-        let (url, private) = match (&options.url, &options.path) {
+    pub(crate) async fn choose(url: Option<&str>, path: Option<&Path>) -> Result<Self> {
+        let (url, private) = match (url, path) {
             (Some(_), Some(_)) => {
                 let message = "--path is where a private server keeps its data, and a server was named as well; \
                                leave out --path, or leave out --url and unset DATABASE_URL";
@@ -42,7 +41,7 @@ impl Site {
             // The schema that the address may name is not for measurements.
             (Some(url), None) => (ServerUrl::parse(url)?.split_schema().0, None),
             (None, path) => {
-                let (url, running) = start(path.clone()).await?;
+                let (url, running) = start(path.map(Path::to_owned)).await?;
                 (url, Some(running))
             }
         };

@@ -1,0 +1,198 @@
+//! `tidelock bench state`: writers that count in the same records, by hand and with containers, in the same run.
+//!
+//! Every way has its own records in the same store, which is opened once. The ways take turns in rounds. After each
+//! slice the counters are added up: a sum that is not the number of acknowledged increments is an error of the run.
+
+mod crowd;
+mod record;
+mod round;
+mod way;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+use tidelock::prelude::*;
+use tidelock_benches::lock::Zipf;
+
+use self::crowd::Crowd;
+use self::record::{Record, Records};
+use self::round::Round;
+use self::way::{Hand, Load, Way, phases};
+use super::machine::Machine;
+use super::plan::Place;
+use super::postgres::Site;
+use super::progress::Progress;
+use super::report::{Aim, Report};
+use super::until_stopped;
+use crate::address::Address;
+use crate::args::{Backend, BenchState};
+use crate::exit::{Exit, WrongUse};
+use crate::target;
+
+/// The ways take turns this often, so that a noisy moment hits all of them or is outvoted. A slice is long beside what
+/// an increment takes that starves, so there are fewer of them than elsewhere.
+const ROUNDS: u32 = 9;
+/// The same for a shortened run.
+const QUICK_ROUNDS: u32 = 3;
+/// Tasks that write side by side.
+const WRITERS: u32 = 64;
+/// Records of the writers that do not all want the same one.
+const RECORDS: u32 = 10_000;
+/// Between two phases, for work in the background to end.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The parameters of a run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Plan {
+    /// How long each phase takes over all rounds.
+    seconds: f64,
+    /// How often the phases take turns.
+    rounds: u32,
+    /// Tasks that write at the same time.
+    writers: u32,
+    /// Records of the spread load.
+    records: u32,
+    /// The length of a record.
+    record_bytes: usize,
+    /// Whether this is a shortened run.
+    quick: bool,
+    /// Whether a write waits for a disk. Otherwise there is nothing to be won by sharing writes, and no aim.
+    flushes: bool,
+}
+
+impl Plan {
+    fn of(options: &BenchState) -> Result<Self> {
+        let usual = Duration::from_millis(if options.quick { 600 } else { 9_000 });
+        Ok(Self {
+            seconds: options.seconds.unwrap_or(usual).as_secs_f64(),
+            rounds: if options.quick { QUICK_ROUNDS } else { ROUNDS },
+            writers: WRITERS,
+            records: RECORDS,
+            record_bytes: Payload::of(&Record::new())?.len(),
+            quick: options.quick,
+            flushes: options.store != Backend::Memory,
+        })
+    }
+
+    /// How long one phase takes in one round.
+    fn slice(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds / f64::from(self.rounds.max(1)))
+    }
+
+    fn aim(&self, aim: Aim) -> Aim {
+        if self.flushes { aim } else { Aim::None }
+    }
+
+    /// How many records a way has under a load.
+    fn records(&self, load: Load) -> u32 {
+        match load {
+            Load::Hot => 1,
+            Load::Spread => self.records,
+        }
+    }
+}
+
+/// Measures, prints, and leaves nothing behind, not even when it is interrupted.
+pub(super) async fn run(options: &BenchState) -> Result<Exit> {
+    let plan = Plan::of(options)?;
+    let (store, machine, rounds) = match options.store {
+        Backend::Memory => {
+            let rounds = until_stopped(Box::pin(in_memory(options, &plan))).await?;
+            ("memory", Machine::here(Path::new(".")), rounds)
+        }
+        Backend::Sqlite => {
+            let place = Place::choose(options.path.as_deref())?;
+            place.warn_about_memory();
+            let address = Address::File(place.store().to_owned());
+            let rounds = until_stopped(Box::pin(at(&address, &plan, None))).await?;
+            ("sqlite", Machine::here(place.directory()), rounds)
+        }
+        Backend::Postgres => {
+            let mut site = Site::choose(options.url.as_deref(), options.path.as_deref()).await?;
+            let schema = site.schema("bench_tidelock");
+            let address = Address::Schema { url: site.url().clone(), schema };
+            site.announce();
+            let rounds = until_stopped(Box::pin(at(&address, &plan, Some(&site)))).await;
+            let machine = site.machine();
+            site.leave().await;
+            ("postgres", machine, rounds?)
+        }
+    };
+    Report::of(store, &plan, machine, rounds).print(options.output)?;
+    Ok(Exit::Well)
+}
+
+async fn in_memory(options: &BenchState, plan: &Plan) -> Result<Vec<Round>> {
+    if options.path.is_some() {
+        return Err(WrongUse("the memory store has no file; leave out --path".to_owned()).into());
+    }
+    let mut rig = Rig::set_up(plan, Arc::new(MemoryStore::new())).await?;
+    rig.rounds(plan).await
+}
+
+async fn at(address: &Address, plan: &Plan, site: Option<&Site>) -> Result<Vec<Round>> {
+    let store = address.open().await?;
+    let mut rig = Rig::set_up(plan, store.shared()).await?;
+    if let Some(site) = site {
+        site.schemas().settle().await?;
+    }
+    let rounds = rig.rounds(plan).await;
+    store.close().await;
+    rounds
+}
+
+/// Everything that is measured, ready to go on.
+struct Rig {
+    crowds: Vec<(Load, Way, Crowd)>,
+    progress: Progress,
+}
+
+impl Rig {
+    /// How many steps of the bar a slice is worth.
+    const WEIGHT: u64 = 20_000;
+
+    /// Creates all records.
+    async fn set_up(plan: &Plan, store: SharedStore) -> Result<Self> {
+        let rows: u64 = phases().map(|(load, _)| u64::from(plan.records(load))).sum();
+        let slices = u64::from(plan.rounds) * phases().count() as u64;
+        let progress = Progress::new(rows + slices * Self::WEIGHT);
+        progress.say("creating records");
+        let states = States::new(Arc::clone(&store));
+        let mut crowds = Vec::new();
+        for (load, way) in phases() {
+            let count = plan.records(load);
+            let records = Records::create(&*store, (load, way), count, &progress).await?;
+            let hand = Hand::new(way, &store, &states);
+            crowds.push((load, way, Crowd::new(&hand, records, plan.writers, &Zipf::new(count))));
+        }
+        Ok(Self { crowds, progress })
+    }
+
+    async fn rounds(&mut self, plan: &Plan) -> Result<Vec<Round>> {
+        let mut rounds = Vec::new();
+        for _ in 0..plan.rounds {
+            rounds.push(self.round(plan).await?);
+            // Every other round goes backwards, so that no way always pays for what the same other one left behind.
+            self.crowds.reverse();
+        }
+        Ok(rounds)
+    }
+
+    /// Every way under every load once, each on a settled machine.
+    async fn round(&mut self, plan: &Plan) -> Result<Round> {
+        let mut round = Round::default();
+        for (load, way, crowd) in &mut self.crowds {
+            self.progress.say(format!("{} records, {}", load.name(), way.name()));
+            if plan.flushes {
+                tokio::time::sleep(PAUSE).await;
+                tokio::task::block_in_place(target::settle);
+            }
+            *round.at_mut(*load, *way) = crowd.slice(plan.slice()).await?;
+            self.progress.done(Self::WEIGHT);
+        }
+        Ok(round)
+    }
+}
