@@ -150,10 +150,15 @@ pub(crate) fn styled(text: &str, tone: Tone) -> String {
     if colour() { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
+/// Whether a person looks at standard output.
+pub(crate) fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
 /// Whether standard output is a terminal whose user wants emphasis.
 fn colour() -> bool {
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    wanted && std::env::var_os("TERM").is_none_or(|term| term != "dumb") && std::io::stdout().is_terminal()
+    wanted && std::env::var_os("TERM").is_none_or(|term| term != "dumb") && is_terminal()
 }
 
 /// A whole number with its thousands set apart.

@@ -3,7 +3,8 @@
 use anyhow::Result;
 use tidelock::prelude::*;
 
-use super::{not_found, open};
+use super::envelope::Envelope;
+use super::{heading, not_found, open};
 use crate::args::{Format, StateGet};
 use crate::exit::Exit;
 use crate::output;
@@ -16,8 +17,14 @@ pub(super) async fn run(options: &StateGet) -> Result<Exit> {
     opened.close().await;
     let Some(document) = found else { return Ok(not_found(&key)) };
     match options.place.output {
-        Format::Json => output::json(&document)?,
-        Format::Table => output::say(output::pretty(&document.value))?,
+        Format::Json => output::json(&Envelope::of(&document))?,
+        Format::Table => {
+            // In a file or a pipe, the value stands alone.
+            if output::is_terminal() {
+                eprintln!("{}", heading(&document));
+            }
+            output::say(output::pretty(&document.value))?;
+        }
     }
     Ok(Exit::Well)
 }

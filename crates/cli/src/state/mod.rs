@@ -2,6 +2,7 @@
 //!
 //! It opens a store that exists and creates none. A change is one batch, so a process that is killed has made it or not.
 
+mod envelope;
 mod get;
 mod history;
 mod input;
@@ -11,6 +12,7 @@ mod write;
 
 use anyhow::Result;
 use tidelock::prelude::*;
+use tidelock::store::Document;
 
 use crate::address::{Address, Opened};
 use crate::args::{State, StatePlace};
@@ -32,6 +34,13 @@ pub(crate) async fn run(verb: State) -> Result<Exit> {
 /// Opens the store that is named.
 async fn open(place: &StatePlace) -> Result<Opened> {
     Ok(Address::parse(&place.store, place.schema.as_deref())?.open_existing().await?)
+}
+
+/// What stands around a value, for people.
+fn heading(document: &Document) -> String {
+    let expires = document.expires_at.map(|at| format!(", expires {}", output::instant(at)));
+    let (version, written) = (document.version, output::instant(document.updated_at));
+    format!("version {version}, {written}{}", expires.unwrap_or_default())
 }
 
 /// A key for people, which can be typed as it stands.

@@ -1,26 +1,16 @@
 //! `tidelock state watch`: a record's versions as they come, until Ctrl-C or until nobody reads them any more.
 
 use anyhow::Result;
-use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::state::versions;
 use tidelock::store::Document;
 
-use super::{open, shown};
+use super::envelope::Envelope;
+use super::{heading, open, shown};
 use crate::args::{Format, StateWatch};
 use crate::exit::Exit;
 use crate::output::{self, Tone};
 use crate::reader;
-
-/// A version on a line, for programs. Without a version, there is no record.
-#[derive(Debug, Serialize)]
-struct Line<'a> {
-    key: &'a Key,
-    version: Option<DocVersion>,
-    updated_at: Option<Timestamp>,
-    expires_at: Option<Timestamp>,
-    value: Option<&'a Payload>,
-}
 
 /// Watches until it is asked to stop.
 pub(super) async fn run(options: &StateWatch) -> Result<Exit> {
@@ -61,18 +51,11 @@ async fn follow(store: &SharedStore, key: &Key, format: Format) -> Result<()> {
 
 fn print(key: &Key, found: Option<&Document>, format: Format) -> Result<()> {
     if format == Format::Json {
-        return output::json_line(&Line {
-            key,
-            version: found.map(|document| document.version),
-            updated_at: found.map(|document| document.updated_at),
-            expires_at: found.and_then(|document| document.expires_at),
-            value: found.map(|document| &document.value),
-        });
+        return output::json_line(&found.map_or_else(|| Envelope::none(key), Envelope::of));
     }
-    let Some(Document { version, value, updated_at, expires_at, .. }) = found else {
+    let Some(document) = found else {
         return output::say(output::styled(&format!("there is no record {}", shown(key)), Tone::Bold));
     };
-    let expires = expires_at.map(|at| format!(", expires {}", output::instant(at))).unwrap_or_default();
-    let head = format!("version {version}, {}{expires}", output::instant(*updated_at));
-    output::say(format!("{}\n{}", output::styled(&head, Tone::Bold), output::pretty(value)))
+    let head = output::styled(&heading(document), Tone::Bold);
+    output::say(format!("{head}\n{}", output::pretty(&document.value)))
 }

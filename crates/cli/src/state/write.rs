@@ -7,6 +7,7 @@ use tidelock::prelude::*;
 use tidelock::state::{PastChange, history_batch, history_key};
 use tidelock::store::{Document, DocumentFound, StoreErrorKind};
 
+use super::envelope::Envelope;
 use super::{input, not_found, open, shown};
 use crate::args::{Condition, Format, StateDelete, StatePlace, StateSet};
 use crate::exit::Exit;
@@ -89,7 +90,7 @@ struct Report<'a> {
     /// The number of the write in the record's history, if it has one.
     history: Option<StreamVersion>,
     /// The record as it was.
-    before: Option<&'a Document>,
+    before: Option<Envelope<'a>>,
 }
 
 impl Write {
@@ -154,7 +155,7 @@ impl Write {
             Ended::Same(version) => (version, false, None),
             Ended::Conflict(found) => return Ok(self.conflict(&found)),
         };
-        let before = self.before.as_ref();
+        let before = self.before.as_ref().map(Envelope::of);
         match place.output {
             Format::Json => output::json(&Report { key: &self.key, version, changed, history, before })?,
             Format::Table => output::say(self.sentence(version, changed, history))?,
@@ -178,9 +179,15 @@ impl Write {
 
     fn conflict(&self, found: &DocumentFound) -> Exit {
         let key = shown(&self.key);
-        let found = match found {
-            DocumentFound::Present(document) => format!("is at version {}", document.version),
-            DocumentFound::Gone(_) | DocumentFound::Absent => "does not exist".to_owned(),
+        let (found, next) = match found {
+            DocumentFound::Present(document) => (
+                format!("is at version {}", document.version),
+                format!("look at it with `tidelock state get {}` and decide again", output::quoted(&key)),
+            ),
+            DocumentFound::Gone(_) | DocumentFound::Absent => (
+                "does not exist".to_owned(),
+                "somebody else has deleted it, or the key is another".to_owned(),
+            ),
         };
         let expected = match self.expect {
             Expect::Absent => "none was expected".to_owned(),
@@ -188,8 +195,7 @@ impl Write {
             Expect::Exists | Expect::Any => "it was there just now".to_owned(),
         };
         eprintln!("error[TL0202]: {key} {found}, and {expected}; nothing was written");
-        let key = output::quoted(&key);
-        eprintln!("hint: look at it with `tidelock state get {key}` and decide again; --force does not look");
+        eprintln!("hint: {next}");
         Exit::Conflict
     }
 }
@@ -200,5 +206,65 @@ fn ended(receipt: &Receipt) -> Ended {
         Some(written) => Ended::Written(written.version, told),
         // A forced deletion of what somebody else has just deleted.
         None => Ended::Conflict(DocumentFound::Absent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(n: i32) -> Payload {
+        Payload::of(&n).unwrap()
+    }
+
+    /// A write that is about to be made against what is there now.
+    async fn about_to(store: &MemoryStore, force: bool, change: PastChange) -> Write {
+        let key = Key::single("k").unwrap();
+        let before = store.document(&key).await.unwrap();
+        let condition = Condition { if_version: None, force };
+        let forced = if change == PastChange::Delete { Expect::Exists } else { Expect::Any };
+        let expect = expectation(&condition, before.as_ref(), forced);
+        Write { key, expect, before, change }
+    }
+
+    async fn put(store: &MemoryStore, n: i32) {
+        let key = Key::single("k").unwrap();
+        store.apply(Batch::new().put(&key, Expect::Any, payload(n))).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_writer_in_the_same_moment_is_not_overwritten() {
+        let store = MemoryStore::new();
+        for change in [PastChange::Put(payload(9)), PastChange::Delete] {
+            put(&store, 1).await;
+            let write = about_to(&store, false, change).await;
+            put(&store, 2).await;
+            let Ended::Conflict(DocumentFound::Present(found)) = write.run(&store, false).await.unwrap()
+            else {
+                panic!("it was overwritten")
+            };
+            assert_eq!(found.value, payload(2));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_record_that_appears_in_the_same_moment_is_not_overwritten() {
+        let store = MemoryStore::new();
+        let write = about_to(&store, false, PastChange::Put(payload(9))).await;
+        put(&store, 1).await;
+        assert!(matches!(write.run(&store, false).await.unwrap(), Ended::Conflict(_)));
+    }
+
+    #[tokio::test]
+    async fn force_writes_whatever_is_there_by_then() {
+        let store = MemoryStore::new();
+        put(&store, 1).await;
+        let write = about_to(&store, true, PastChange::Put(payload(9))).await;
+        put(&store, 2).await;
+        assert!(matches!(write.run(&store, false).await.unwrap(), Ended::Written(DocVersion(3), None)));
+        let delete = about_to(&store, true, PastChange::Delete).await;
+        put(&store, 3).await;
+        assert!(matches!(delete.run(&store, false).await.unwrap(), Ended::Written(..)));
+        assert!(matches!(delete.run(&store, false).await.unwrap(), Ended::Conflict(_)), "it is gone");
     }
 }
