@@ -1,9 +1,15 @@
 //! What the user may type: verbs, flags, defaults and the texts of `--help`.
 
+mod state;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use state::{
+    Condition, State, StateDelete, StateGet, StateHistory, StateList, StatePlace, StateSet, StateWatch,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -11,6 +17,8 @@ Examples:
   tidelock doctor                            is this machine fit for a store?
   tidelock doctor --store app.db             is this store well?
   tidelock doctor --store postgres://me@db/app
+  tidelock state list session --store app.db
+  tidelock state get 'session(\"s-1\", \"cart\")' --store app.db
   tidelock migrate status --store postgres://me@db/app
   tidelock migrate sql > tidelock.sql        the tables, for whoever may make them
   tidelock bench store --store sqlite        how fast is it here, compared with what the disk can do?
@@ -39,6 +47,9 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Checks a store, or this machine when no store is named
     Doctor(Doctor),
+    /// Shows and changes records, for operators: their values, versions and histories
+    #[command(subcommand)]
+    State(State),
     /// Prints the page of an error code, or lists all codes
     Explain(Explain),
     /// Shows, applies or prints the migrations of a PostgreSQL store

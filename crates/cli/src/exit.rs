@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use tidelock::error::{Code, Explain, InvalidInput};
+use tidelock::state::StateError;
 use tidelock::store::{ApplyError, Refusal, StoreError, StoreErrorKind};
 
 use crate::output;
@@ -64,7 +65,8 @@ fn code(error: &anyhow::Error) -> Option<Code> {
         let store = cause.downcast_ref::<StoreError>().map(Explain::code);
         let apply = || cause.downcast_ref::<ApplyError>().map(Explain::code);
         let input = || cause.downcast_ref::<InvalidInput>().map(Explain::code);
-        store.or_else(apply).or_else(input)
+        let state = || cause.downcast_ref::<StateError>().map(Explain::code);
+        store.or_else(apply).or_else(input).or_else(state)
     })
 }
 
@@ -77,14 +79,41 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
         return Some(Exit::Usage);
     }
     if let Some(store) = cause.downcast_ref::<StoreError>() {
-        let missing = matches!(store.kind, StoreErrorKind::CannotOpen | StoreErrorKind::Unreachable);
-        return Some(if missing { Exit::NotFound } else { Exit::Failed });
+        return Some(exit_of_store(store));
     }
-    match cause.downcast_ref::<ApplyError>()?.refusal() {
-        None => Some(Exit::Failed),
-        Some(Refusal::NotFound { .. }) => Some(Exit::NotFound),
-        Some(Refusal::Invalid(_) | Refusal::Delta { .. }) => Some(Exit::Usage),
-        Some(_) => Some(Exit::Conflict),
+    if let Some(state) = cause.downcast_ref::<StateError>() {
+        return Some(exit_of_state(state));
+    }
+    cause.downcast_ref::<ApplyError>().map(exit_of_apply)
+}
+
+fn exit_of_store(error: &StoreError) -> Exit {
+    match error.kind {
+        StoreErrorKind::CannotOpen | StoreErrorKind::Unreachable => Exit::NotFound,
+        StoreErrorKind::Invalid => Exit::Usage,
+        _ => Exit::Failed,
+    }
+}
+
+fn exit_of_apply(error: &ApplyError) -> Exit {
+    match error {
+        ApplyError::Store { .. } => Exit::Failed,
+        ApplyError::Refused(refusal) => match **refusal {
+            Refusal::NotFound { .. } => Exit::NotFound,
+            Refusal::Invalid(_) | Refusal::Delta { .. } => Exit::Usage,
+            _ => Exit::Conflict,
+        },
+    }
+}
+
+fn exit_of_state(error: &StateError) -> Exit {
+    match error {
+        StateError::Write(error) => exit_of_apply(error),
+        StateError::Read(error) => exit_of_store(error),
+        StateError::NotFound { .. } => Exit::NotFound,
+        StateError::ConcurrentModification { .. } => Exit::Conflict,
+        StateError::Invalid { .. } => Exit::Usage,
+        _ => Exit::Failed,
     }
 }
 

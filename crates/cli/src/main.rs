@@ -16,8 +16,10 @@ mod lifeline;
 mod migrate;
 mod output;
 mod random;
+mod reader;
 mod schemas;
 mod server_url;
+mod state;
 mod target;
 
 use std::process::ExitCode;
@@ -55,6 +57,7 @@ async fn run(command: Command) -> Result<Exit> {
         Command::Migrate(verb) => Box::pin(migrate::run(verb)).await,
         Command::Demo(options) => Box::pin(demo::run(options)).await,
         Command::DemoWorker(options) => Box::pin(demo::work(options)).await,
+        Command::State(verb) => Box::pin(state::run(verb)).await,
         Command::Explain(options) => explain::run(&options),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -6,6 +6,8 @@ use std::io::{IsTerminal as _, Write as _};
 use anyhow::Result;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, LineStyle, Table, TableStyle};
 use serde::Serialize;
+use tidelock::payload::text;
+use tidelock::prelude::*;
 
 /// Text with control and direction characters made visible, so that a name cannot move the cursor, hide itself or
 /// read backwards. Line breaks stay.
@@ -14,6 +16,20 @@ pub(crate) fn escaped(text: &str) -> String {
     for c in text.chars() {
         if c != '\n' && (c.is_control() || turns_direction(c)) {
             shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// The text of JSON or of a key with the same characters made visible in another way: the text still means the same.
+pub(crate) fn harmless(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c != '\n' && (c.is_control() || turns_direction(c)) {
+            // Outside of quotes there is none of these. All of them are below U+10000.
+            shown.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
             shown.push(c);
         }
@@ -36,7 +52,41 @@ pub(crate) fn say(data: impl Display) -> Result<()> {
 
 /// Prints a value as JSON on standard output.
 pub(crate) fn json<T: Serialize>(value: &T) -> Result<()> {
-    say(serde_json::to_string_pretty(value)?)
+    say(harmless(&serde_json::to_string_pretty(value)?))
+}
+
+/// Prints a value as JSON on one line of standard output.
+pub(crate) fn json_line<T: Serialize>(value: &T) -> Result<()> {
+    say(harmless(&text::compact(&serde_json::to_string(value)?)))
+}
+
+/// A value over several lines, with all its digits.
+pub(crate) fn pretty(value: &Payload) -> String {
+    harmless(&text::pretty(&text::compact(value.as_str()), 0))
+}
+
+/// An instant to the second, in UTC.
+pub(crate) fn instant(at: Timestamp) -> String {
+    let text = at.to_string();
+    let seconds = text.split_once('.').map_or(text.as_str(), |(seconds, _)| seconds);
+    format!("{}Z", seconds.replace('T', " "))
+}
+
+/// The beginning of a text that is too long.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", text.split_at(end).0),
+        None => text.to_owned(),
+    }
+}
+
+/// Text as a shell takes it for one word.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':');
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Terminals with fewer columns than this get tables that do not fit.
@@ -100,10 +150,15 @@ pub(crate) fn styled(text: &str, tone: Tone) -> String {
     if colour() { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
+/// Whether a person looks at standard output.
+pub(crate) fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
 /// Whether standard output is a terminal whose user wants emphasis.
 fn colour() -> bool {
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    wanted && std::env::var_os("TERM").is_none_or(|term| term != "dumb") && std::io::stdout().is_terminal()
+    wanted && std::env::var_os("TERM").is_none_or(|term| term != "dumb") && is_terminal()
 }
 
 /// A whole number with its thousands set apart.
@@ -140,6 +195,36 @@ mod tests {
     fn names_cannot_play_tricks() {
         assert_eq!(escaped("a\u{1b}[31mb\u{202e}c\nd"), "a\\u{1b}[31mb\\u{202e}c\nd");
         assert_eq!(escaped("äöü 漢字"), "äöü 漢字");
+    }
+
+    #[test]
+    fn harmless_json_means_the_same() {
+        let text = "{\"a\u{202e}\":[\"\u{7f}\u{9b}é\"]}";
+        let shown = harmless(text);
+        assert!(!shown.contains(['\u{202e}', '\u{7f}', '\u{9b}']), "{shown}");
+        let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(read(&shown), read(text));
+        let key = Key::new("k", ["a\u{202e}b"]).unwrap();
+        assert_eq!(harmless(&key.to_string()).parse::<Key>().unwrap(), key);
+    }
+
+    #[test]
+    fn words_for_the_shell_are_quoted_where_they_must() {
+        for (text, word) in
+            [("session", "session"), ("", "''"), ("a(\"b\")", "'a(\"b\")'"), ("it's", r"'it'\''s'")]
+        {
+            assert_eq!(quoted(text), word);
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_and_instants_read_well() {
+        assert_eq!((cut("größe", 3), cut("größe", 5)), ("grö…".to_owned(), "größe".to_owned()));
+        assert_eq!(instant(Timestamp::from_micros(1_000_000_000_000_000)), "2001-09-09 01:46:40Z");
+        assert_eq!(
+            pretty(&Payload::from_json("{\"a\": 123456789012345678901}").unwrap()),
+            "{\n  \"a\": 123456789012345678901\n}"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! [`encoding`]), which every backend stores as it is: equal keys have equal text, and text order is key order.
 
 pub mod encoding;
+mod readable;
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -182,7 +183,7 @@ impl Borrow<str> for Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match encoding::decode(&self.0) {
-            Ok((kind, args)) => encoding::write_readable(f, &kind, &args),
+            Ok((kind, args)) => readable::write(f, &kind, &args),
             Err(_) => write!(f, "{:?}", self.0),
         }
     }
@@ -199,7 +200,7 @@ impl FromStr for Key {
     type Err = InvalidInput;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (kind, args) = encoding::parse_readable(text)?;
+        let (kind, args) = readable::key(text)?;
         Self::of(&kind, &args)
     }
 }
@@ -272,6 +273,16 @@ impl KeyPrefix {
     pub fn contains(&self, key: &Key) -> bool {
         let text = key.canonical();
         text >= self.from.as_str() && self.below.as_deref().is_none_or(|below| text < below)
+    }
+}
+
+/// Reads what a person types to mean many keys: a kind (`session`), or a key with its first arguments (`session("s-1")`), which
+/// may break off inside of a text: `session("s-` means every session whose id begins with `s-`.
+impl FromStr for KeyPrefix {
+    type Err = InvalidInput;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        readable::prefix(text)
     }
 }
 

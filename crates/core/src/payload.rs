@@ -14,6 +14,7 @@ use crate::error::InvalidInput;
 pub(crate) mod numbers;
 #[cfg(test)]
 mod tests;
+pub mod text;
 
 /// One JSON value as text. Cloning shares the text.
 #[derive(Clone, Debug)]

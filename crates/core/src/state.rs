@@ -56,12 +56,12 @@ use serde::de::DeserializeOwned;
 pub use container::Container;
 pub use document::{Document, Record, Transaction};
 pub use error::{MutateError, Stage, StateError};
-pub use history::{Past, PastChange, history, history_key};
+pub use history::{Past, PastChange, history, history_batch, history_key};
 pub use items::{BadItem, Items};
 pub use observe::{Change, Observer};
 pub use schema::Schema;
 pub use scope::{Scope, States};
-pub use watch::Versions;
+pub use watch::{Versions, versions};
 
 use crate::id::DocVersion;
 

@@ -14,7 +14,9 @@ use tidelock_core::error::{Explain as _, Outcome};
 use tidelock_core::id::OpId;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
-use tidelock_core::state::{Change, Container, Observer, Stage, StateError, States};
+use tidelock_core::state::{
+    Change, Container, Observer, PastChange, Stage, StateError, States, history_batch, versions,
+};
 use tidelock_core::store::*;
 use tokio::sync::Notify;
 
@@ -221,4 +223,24 @@ async fn a_container_in_memory_is_watched_too() {
     tokio::task::yield_now().await;
     record.set(4).await.unwrap();
     assert_eq!(waiting.await.unwrap().unwrap().unwrap().value, 4);
+}
+
+#[tokio::test]
+async fn a_write_without_a_container_is_seen_and_told_like_any_other() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let states = States::new(Arc::clone(&store)).with_history();
+    let key = Key::new("count", ["visits"]).unwrap();
+    let record: Container<u64> = states.at(&key);
+    record.set(1).await.unwrap();
+    let mut seen = versions(&store, &key);
+    assert_eq!(seen.next().await.unwrap().unwrap().value.value, Payload::of(&1).unwrap());
+
+    let value = Payload::of(&5).unwrap();
+    let told = history_batch(&key, PastChange::Put(value.clone()), 1).unwrap();
+    store.apply(Batch::new().put(&key, Expect::Exists, value.clone()).and(told)).await.unwrap();
+    let document = seen.next().await.unwrap().unwrap().value;
+    assert_eq!(Some(document), store.document(&key).await.unwrap());
+    let past = record.history(None, 10).await.unwrap();
+    assert_eq!(past[0].change, PastChange::Put(value));
+    assert_eq!(past.iter().map(|past| past.mutations).collect::<Vec<_>>(), [1, 1]);
 }

@@ -8,10 +8,10 @@ use tidelock_core::clock::Timestamp;
 use tidelock_core::id::DocVersion;
 use tidelock_core::key::Key;
 use tidelock_core::model::rows::DocumentRow;
-use tidelock_core::payload::Payload;
+use tidelock_core::payload::{Payload, text};
 use tidelock_core::store::{Batch, Expect, StoreError};
 
-use crate::{error, instant, names, text};
+use crate::{error, instant, names};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -35,7 +35,6 @@ mod refuse;
 mod session;
 mod store;
 mod sweep;
-mod text;
 mod watch;
 
 use std::sync::Arc;

@@ -61,7 +61,7 @@ fn create(path: &Path) -> Result<(), StoreError> {
 }
 
 /// The superuser may write anywhere; what is marked as read-only is left alone all the same.
-fn check_writable(path: &Path) -> Result<(), StoreError> {
+pub(crate) fn check_writable(path: &Path) -> Result<(), StoreError> {
     let found = std::fs::metadata(path).map_err(|e| error::map(WHAT, path, &e))?;
     if found.permissions().readonly() {
         let detail = "the directory may not be written by this user";

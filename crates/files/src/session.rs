@@ -13,13 +13,14 @@ use tidelock_core::key::Key;
 use tidelock_core::model::commit::{self, Stop};
 use tidelock_core::model::facts::{Counters, Facts, Footprint};
 use tidelock_core::model::rows::DocumentRow;
+use tidelock_core::payload::{Payload, text};
 use tidelock_core::store::{ApplyError, Batch, Receipt, StoreError, StoreErrorKind};
 
 use crate::disk::{Change, Disk, Folder};
 use crate::envelope::{self, Found};
 use crate::error::{self, Failure, WriteFailure};
 use crate::lock::{Held, Mode};
-use crate::{journal, names, text};
+use crate::{journal, names};
 
 /// The name of the file that makes a directory a store.
 pub(crate) const MARKER: &str = "tidelock.json";
@@ -122,7 +123,7 @@ impl Session<'_> {
         let mut receipt: Receipt = serde_json::from_str(content).map_err(broken)?;
         for written in &mut receipt.documents {
             if let Some(value) = &mut written.value {
-                *value = tidelock_core::payload::Payload::trusted(text::compact(value.as_str()));
+                *value = Payload::trusted(text::compact(value.as_str()));
             }
         }
         Ok(receipt)

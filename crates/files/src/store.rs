@@ -229,7 +229,14 @@ impl Store for FilesStore {
     }
 
     async fn info(&self) -> Result<StoreInfo, StoreError> {
-        let marker = self.read(|session| Ok(session.marker()?)).await?;
+        let marker = self
+            .read(|session| {
+                for folder in [Folder::Root, Folder::Documents] {
+                    open::check_writable(&session.disk.folder(folder))?;
+                }
+                Ok(session.marker()?)
+            })
+            .await?;
         Ok(StoreInfo {
             backend: "files".to_owned(),
             location: self.path().display().to_string(),

@@ -27,6 +27,7 @@ mod company;
 mod ending;
 mod error;
 mod flush;
+mod identity;
 mod merge;
 mod migrate;
 mod open;

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::checkpoint::{Checkpointer, Gate};
 use crate::ending::{Closer, Ending};
+use crate::identity::Identity;
 use crate::merge::Merger;
 use crate::queue::Queue;
 use crate::readers::Readers;
@@ -34,6 +35,7 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
+    identity: Identity,
     queue: Arc<Queue<Job>>,
     readers: Readers,
     tail: Arc<Tail>,
@@ -166,6 +168,7 @@ fn start(path: &Path, options: &Options) -> Result<(Shared, Writer, Ending), Sto
     let closer = ending.closer();
     let gate = Gate::default();
     let (mut connection, schema) = open::writer(path, options)?;
+    let identity = Identity::of(path);
     let checkpointer = Checkpointer::start(path, &mut connection, options.busy_timeout, Arc::clone(&gate))?;
     let readers = Readers::start(path, options.readers, options.busy_timeout, &gate, &ending)?;
     let watcher = Arc::new(Watcher::default());
@@ -176,6 +179,7 @@ fn start(path: &Path, options: &Options) -> Result<(Shared, Writer, Ending), Sto
     let session = Session::open(&connection, Arc::clone(&tail)).map_err(StoreError::from)?;
     let shared = Shared {
         path: path.to_owned(),
+        identity,
         queue: Arc::clone(&queue),
         readers,
         tail,
@@ -287,10 +291,14 @@ impl Store for SqliteStore {
     }
 
     async fn info(&self) -> Result<StoreInfo, StoreError> {
+        let identity = self.shared.identity.clone();
         let engine: String = self
             .shared
             .readers
-            .read(|db| Ok(db.query_row("SELECT sqlite_version()", [], |row| row.get(0))?))
+            .read(move |db| {
+                identity.check()?;
+                Ok(db.query_row("SELECT sqlite_version()", [], |row| row.get(0))?)
+            })
             .await?;
         Ok(StoreInfo {
             backend: "sqlite".to_owned(),

@@ -1,7 +1,9 @@
 //! A full database, a damaged file, a read-only directory: typed errors, nothing lost, usable again where it can be.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use tidelock_core::error::{Explain as _, Outcome, Retry};
@@ -9,7 +11,7 @@ use tidelock_core::id::EventType;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
-    ApplyError, Batch, Expect, NewEvent, Page, Store as _, StoreErrorKind, StreamQuery, Sweep,
+    ApplyError, Batch, Expect, NewEvent, Page, Store as _, StoreError, StoreErrorKind, StreamQuery, Sweep,
 };
 use tidelock_sqlite::{Options, SqliteStore};
 
@@ -185,37 +187,70 @@ async fn a_damaged_file_is_reported_as_damaged() {
     assert_eq!(kind, StoreErrorKind::Corrupt);
 }
 
-/// Runs as another user when the test is root, because root may write anywhere.
+/// A directory and, in another one, a file that may be read and not written.
 #[test]
-fn x8_a_read_only_directory_is_named_as_such() {
+fn x8_what_may_not_be_written_is_read_only() {
     const CHILD: &str = "TIDELOCK_READ_ONLY_CHILD";
+    const TEST: &str = "x8_what_may_not_be_written_is_read_only";
     if let Ok(path) = std::env::var(CHILD) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let error = runtime.block_on(SqliteStore::open(path, Options::default())).unwrap_err();
+        let error = refused(Path::new(&path));
         assert_eq!(error.kind, StoreErrorKind::ReadOnly, "{error}");
         assert!(error.to_string().contains("writable"), "{error}");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
-    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    mode(directory.path(), 0o555);
+    as_somebody_else(TEST, CHILD, &path);
+    mode(directory.path(), 0o755);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async { SqliteStore::open(&path, Options::default()).await.unwrap().close().await });
+    mode(&path, 0o444);
+    mode(directory.path(), 0o777);
+    as_somebody_else(TEST, CHILD, &path);
+}
+
+fn refused(path: &Path) -> StoreError {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(SqliteStore::open(path, Options::default())).unwrap_err()
+}
+
+/// Runs a test of this program in a child that is told a path; as another user when this one is root, because root may write
+/// anywhere.
+fn as_somebody_else(test: &str, variable: &str, path: &Path) {
     let exe = std::env::current_exe().unwrap();
-    let arguments = ["--exact", "x8_a_read_only_directory_is_named_as_such"];
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout == b"0\n");
+    let copy = tempfile::Builder::new().prefix("tidelock-test-program").tempdir().unwrap();
     let mut command = if is_root {
         // Another user must be able to run the program, so it is copied to where everybody may read.
-        let copy = directory.path().with_extension("test-program");
-        std::fs::copy(&exe, &copy).unwrap();
-        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let program = copy.path().join("program");
+        std::fs::copy(&exe, &program).unwrap();
+        for path in [copy.path(), &program] {
+            std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+        }
         let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy);
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
         command
     } else {
         Command::new(exe)
     };
-    let output = command.args(arguments).env(CHILD, &path).output().unwrap();
+    let output = command.args(["--exact", test]).env(variable, path).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    drop(std::fs::remove_file(directory.path().with_extension("test-program")));
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// A file says in its header which versions may write it.
+#[tokio::test]
+async fn x8_a_file_that_only_a_newer_sqlite_may_write_is_read_only() {
+    const WRITE_VERSION: usize = 18;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    SqliteStore::open(&path, Options::default()).await.unwrap().close().await;
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[WRITE_VERSION] = 3;
+    std::fs::write(&path, &bytes).unwrap();
+    let error = SqliteStore::open(&path, Options::default()).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::ReadOnly, "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), bytes, "it is left as it is");
 }

@@ -6,5 +6,7 @@ mod demo;
 mod doctor;
 #[cfg(unix)]
 mod postgres;
+#[cfg(unix)]
+mod state;
 mod support;
 mod surface;

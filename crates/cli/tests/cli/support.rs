@@ -9,13 +9,14 @@ pub(crate) fn tidelock(args: &[&str]) -> Output {
 
 /// Runs `tidelock` with the given settings and without any others.
 pub(crate) fn tidelock_with(args: &[&str], settings: &[(&str, &str)]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidelock"))
-        .args(args)
-        .env_remove("DATABASE_URL")
-        .env_remove("TIDELOCK_STORE")
-        .envs(settings.iter().copied())
-        .output()
-        .expect("the binary runs")
+    command(args).envs(settings.iter().copied()).output().expect("the binary runs")
+}
+
+/// `tidelock` with the given arguments and without the caller's settings, not yet run.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
+    command.args(args).env_remove("DATABASE_URL").env_remove("TIDELOCK_STORE");
+    command
 }
 
 /// What was printed as data.

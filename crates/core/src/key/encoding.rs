@@ -15,8 +15,6 @@
 //! Numbers carry their length first: `42` is `#B42` (B = two digits), `-42` is `#-X57` (the length counted down from
 //! Z, the digits as nine's complement), so that byte order is numeric order.
 
-use std::fmt::{self, Write as _};
-
 use uuid::Uuid;
 
 use super::Arg;
@@ -164,96 +162,4 @@ fn take_int(rest: &mut &str, whole: &str) -> Result<i64, InvalidInput> {
         digits.to_owned()
     };
     text.parse().map_err(|_| broken())
-}
-
-/// Writes the form for people: `cart("user-17", 42)`.
-pub(super) fn write_readable(f: &mut fmt::Formatter<'_>, kind: &str, args: &[Arg]) -> fmt::Result {
-    if plain_kind(kind) {
-        f.write_str(kind)?;
-    } else {
-        write!(f, "{}", serde_json::Value::from(kind))?;
-    }
-    if args.is_empty() {
-        return Ok(());
-    }
-    f.write_char('(')?;
-    for (i, arg) in args.iter().enumerate() {
-        if i > 0 {
-            f.write_str(", ")?;
-        }
-        match arg {
-            Arg::Str(text) => write!(f, "{}", serde_json::Value::from(text.as_str()))?,
-            Arg::Uuid(id) => write!(f, "{id}")?,
-            Arg::Int(number) => write!(f, "{number}")?,
-        }
-    }
-    f.write_char(')')
-}
-
-/// Whether a kind can be written without quotes.
-fn plain_kind(kind: &str) -> bool {
-    !kind.is_empty() && kind.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/'))
-}
-
-/// Reads the form for people.
-pub(super) fn parse_readable(text: &str) -> Result<(String, Vec<Arg>), InvalidInput> {
-    let trimmed = text.trim();
-    let (kind, rest) = if trimmed.starts_with('"') {
-        take_quoted(trimmed, text)?
-    } else {
-        let end = trimmed.find('(').unwrap_or(trimmed.len());
-        let (kind, rest) = trimmed.split_at(end);
-        if !plain_kind(kind) {
-            return Err(malformed(text, "the kind needs quotes: it is empty or has unusual characters"));
-        }
-        (kind.to_owned(), rest)
-    };
-    let rest = rest.trim();
-    if rest.is_empty() {
-        return Ok((kind, Vec::new()));
-    }
-    let inner = rest.strip_prefix('(').and_then(|r| r.strip_suffix(')'));
-    let inner = inner.ok_or_else(|| malformed(text, "the arguments are not enclosed in ( )"))?;
-    Ok((kind, parse_args(inner, text)?))
-}
-
-fn parse_args(inner: &str, text: &str) -> Result<Vec<Arg>, InvalidInput> {
-    let mut args = Vec::new();
-    let mut rest = inner.trim();
-    while !rest.is_empty() {
-        let after = if rest.starts_with('"') {
-            let (arg, after) = take_quoted(rest, text)?;
-            args.push(Arg::Str(arg));
-            after
-        } else {
-            let (word, after) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
-            args.push(parse_bare(word.trim(), text)?);
-            after
-        };
-        let after = after.trim_start();
-        rest = match after.strip_prefix(',') {
-            Some(more) if !more.trim().is_empty() => more.trim_start(),
-            None if after.is_empty() => after,
-            _ => return Err(malformed(text, "arguments are separated by one comma each")),
-        };
-    }
-    Ok(args)
-}
-
-fn parse_bare(word: &str, text: &str) -> Result<Arg, InvalidInput> {
-    if let Ok(number) = word.parse() {
-        return Ok(Arg::Int(number));
-    }
-    Uuid::parse_str(word)
-        .map(Arg::Uuid)
-        .map_err(|_| malformed(text, &format!("{word:?} is no number and no UUID; quote text arguments")))
-}
-
-/// Takes a JSON string off the front and returns it with what follows.
-fn take_quoted<'a>(from: &'a str, text: &str) -> Result<(String, &'a str), InvalidInput> {
-    let mut values = serde_json::Deserializer::from_str(from).into_iter::<String>();
-    match values.next() {
-        Some(Ok(value)) => Ok((value, from.split_at(values.byte_offset()).1)),
-        _ => Err(malformed(text, "a quoted part is not closed")),
-    }
 }

@@ -68,6 +68,26 @@ proptest! {
     }
 
     #[test]
+    fn what_a_key_begins_with_means_it(kind in "[a-z ]{1,3}", args in proptest::collection::vec(".{0,4}", 1..4), cut in 0.0..1.0) {
+        let key = Key::new(&kind, args).unwrap();
+        let text: Vec<char> = key.to_string().chars().collect();
+        let first = text.iter().position(|c| *c == '(').unwrap() + 1;
+        let length = first + ((text.len() - first) as f64 * cut) as usize;
+        let begun: String = text[..length].iter().collect();
+        match begun.parse::<KeyPrefix>() {
+            Ok(prefix) => prop_assert!(prefix.contains(&key), "{}", begun),
+            Err(error) => prop_assert!(error.to_string().contains("breaks off"), "{}", error),
+        }
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_of_keys_panic(text in "[a(\", \\\\1)é-]{0,12}") {
+        if let Ok(key) = text.parse::<Key>() {
+            prop_assert!(text.parse::<KeyPrefix>().unwrap().contains(&key));
+        }
+    }
+
+    #[test]
     fn any_text_is_refused_or_canonical(text in ".{0,12}") {
         if let Ok(key) = Key::from_canonical(text.as_str()) {
             prop_assert_eq!(key.canonical(), text);
@@ -103,18 +123,46 @@ fn canonical_text_is_readable_in_a_database_shell() {
 }
 
 #[test]
-fn bad_keys_say_what_is_wrong() {
+fn bad_keys_say_what_is_wrong_and_where() {
     let check = |text: &str, part: &str| {
         let message = text.parse::<Key>().unwrap_err().to_string();
         assert!(message.contains(part), "{text}: {message}");
     };
-    check("", "the kind needs quotes");
-    check("a b", "the kind needs quotes");
-    check("cart(user)", "quote text arguments");
-    check("cart(\"user)", "not closed");
-    check("cart(1", "enclosed in ( )");
-    check("cart(1,,2)", "");
+    check("", "at its end, the kind is missing");
+    check("(1)", "at character 1, the kind is missing");
+    check("a b", "at character 3, a kind with 'b' needs quotes");
+    check("a*(1)", "at character 2, a kind with '*' needs quotes");
+    check("\"a b", "at character 1, a quoted part is not closed");
+    check("cart(user)", "at character 6, \"user\" is no number and no UUID; quote text arguments");
+    check("größe(1, user)", "at character 10, \"user\"");
+    check("cart(1, \"user)", "at character 9, a quoted part is not closed");
+    check("cart(\"user\\", "at character 6, a quoted part breaks off");
+    check("cart(\"\\x\")", "at character 6, a quoted part is not written as in JSON");
+    check("cart(1", "at its end, the closing ) is missing");
+    check("cart(1,", "at its end, the closing ) is missing");
+    check("cart(1,,2)", "at character 8, an argument is missing");
     check("cart(1,)", "one comma each");
+    check("cart(1 2)", "at character 8, arguments are separated by one comma each");
+    check("cart(1)2)", "at character 8, nothing may follow");
+    check("\"a\"1", "at character 4, arguments must begin with (");
     let long = Key::new("k", ["x".repeat(2000)]).unwrap_err().to_string();
     assert!(long.contains("at most 1024"), "{long}");
+}
+
+#[test]
+fn a_prefix_is_a_kind_or_a_key_that_breaks_off() {
+    let check = |text: &str, expected: KeyPrefix| {
+        assert_eq!(text.parse::<KeyPrefix>().unwrap(), expected, "{text}");
+    };
+    check("session", KeyPrefix::kind("session"));
+    check(" session ( ", KeyPrefix::kind("session"));
+    check("\"a b\"", KeyPrefix::kind("a b"));
+    for text in ["s(\"a\", 4)", "s(\"a\", 4", "s(\"a\",4,"] {
+        check(text, KeyPrefix::under("s", &[Arg::from("a"), Arg::from(4)]));
+    }
+    check("s(4, \"a\\\"", KeyPrefix::starting("s", &[Arg::from(4)], "a\""));
+    check("s(\"", KeyPrefix::starting("s", &[], ""));
+    for text in ["", "a*", "\"a", "s(a", "s(1,,", "s(\"\\u00", "s(1)2"] {
+        assert!(text.parse::<KeyPrefix>().is_err(), "{text}");
+    }
 }

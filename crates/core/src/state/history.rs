@@ -68,10 +68,22 @@ impl History {
     }
 
     fn tell(&self, change: PastChange, mutations: usize) -> Result<Batch, ApplyError> {
-        let stream = self.stream.clone()?;
-        let event = NewEvent::new(EventType::new(WRITTEN)?, Payload::of(&Told { mutations, change })?);
-        Ok(Batch::new().append(&stream, Expect::Any, [event]))
+        Ok(told(&self.stream.clone()?, change, mutations)?)
     }
+}
+
+/// What a container with a history adds to the batch of each write: the event in the stream of the history. For programs that
+/// write a record without a container, and add it with [`Batch::and`], so that their writes are told as well.
+///
+/// # Errors
+/// [`InvalidInput`] when the key is too long for a history.
+pub fn history_batch(record: &Key, change: PastChange, mutations: usize) -> Result<Batch, InvalidInput> {
+    told(&history_key(record)?, change, mutations)
+}
+
+fn told(stream: &Key, change: PastChange, mutations: usize) -> Result<Batch, InvalidInput> {
+    let event = NewEvent::new(EventType::new(WRITTEN)?, Payload::of(&Told { mutations, change })?);
+    Ok(Batch::new().append(stream, Expect::Any, [event]))
 }
 
 /// The stream in which the history of a record is kept: `history("user", "u-1", "cart")` for `user("u-1", "cart")`.
@@ -85,7 +97,7 @@ pub fn history_key(record: &Key) -> Result<Key, InvalidInput> {
 /// The last writes to a record, the newest first; those before `before`, when it is given. Empty when no history was kept.
 ///
 /// # Errors
-/// [`StateError::Read`] when the store fails, [`StateError::Undecodable`] when an event in the stream is none of ours.
+/// [`StateError::Read`] when the store fails, [`StateError::History`] when an event in the stream is none of ours.
 pub async fn history(
     store: &dyn Store,
     record: &Key,

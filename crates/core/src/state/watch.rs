@@ -32,6 +32,11 @@ enum Source<T> {
     Store { store: SharedStore, key: Key, hints: Watch, read: Reads<T> },
 }
 
+/// The versions of a record whatever its type, from now on, beginning with the present one.
+pub fn versions(store: &SharedStore, record: &Key) -> Versions<Document> {
+    Versions::of(Arc::clone(store), record.clone(), Box::new(|document| Ok(document.clone())))
+}
+
 impl<T: Clone + Send + Sync + 'static> Versions<T> {
     pub(super) fn in_memory(memory: &Arc<Memory<T>>) -> Self {
         let source = Source::Memory { memory: Arc::clone(memory), changed: memory.changes() };
@@ -42,9 +47,12 @@ impl<T: Clone + Send + Sync + 'static> Versions<T> {
         cell: &Cell<D>,
         read: impl Fn(&Document) -> Result<T, StateError> + Send + Sync + 'static,
     ) -> Self {
-        let (store, key) = (Arc::clone(&cell.store), cell.key.clone());
+        Self::of(Arc::clone(&cell.store), cell.key.clone(), Box::new(read))
+    }
+
+    fn of(store: SharedStore, key: Key, read: Reads<T>) -> Self {
         let hints = store.watch();
-        Self { source: Source::Store { store, key, hints, read: Box::new(read) }, seen: None }
+        Self { source: Source::Store { store, key, hints, read }, seen: None }
     }
 
     /// The next version; `None` when there is no record, or no longer.

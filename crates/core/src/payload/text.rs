@@ -4,7 +4,8 @@
 const DEEPEST: usize = 12;
 
 /// JSON text without the blanks between its parts.
-pub(crate) fn compact(json: &str) -> String {
+#[must_use]
+pub fn compact(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut strings = Strings::default();
     out.extend(json.chars().filter(|c| strings.next(*c) || !c.is_ascii_whitespace()));
@@ -12,7 +13,8 @@ pub(crate) fn compact(json: &str) -> String {
 }
 
 /// Compact JSON text over several lines, which continue a text that is indented by `level` steps.
-pub(crate) fn pretty(compact: &str, level: usize) -> String {
+#[must_use]
+pub fn pretty(compact: &str, level: usize) -> String {
     let mut out = String::with_capacity(compact.len() * 2);
     let mut strings = Strings::default();
     let mut depth = level;

@@ -1,0 +1,195 @@
+//! What the user may type after `tidelock state`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use tidelock::store::limits;
+
+use super::Format;
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum State {
+    /// Lists records in the order of their keys: version, size, when they were written and when they expire
+    #[command(after_help = LIST)]
+    List(StateList),
+    /// Prints a record; ends with 3 when there is none
+    #[command(after_help = GET)]
+    Get(StateGet),
+    /// Writes a record against the version that is there; ends with 4 when somebody else was faster
+    #[command(after_help = SET)]
+    Set(StateSet),
+    /// Deletes a record against the version that is there; ends with 4 when somebody else was faster
+    #[command(after_help = DELETE)]
+    Delete(StateDelete),
+    /// Prints the last writes to a record, the newest first, if its program keeps a history
+    #[command(after_help = HISTORY)]
+    History(StateHistory),
+    /// Prints each version of a record as it comes, until Ctrl-C
+    #[command(after_help = WATCH)]
+    Watch(StateWatch),
+}
+
+/// Where the records are, and how they are printed.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StatePlace {
+    /// The store, which must exist: a path, sqlite://PATH or postgres://…
+    #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE", hide_env_values = true)]
+    pub(crate) store: String,
+    /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) schema: Option<String>,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
+}
+
+const LIST: &str = "\
+Examples:
+  tidelock state list --store app.db                    all records
+  tidelock state list session --store app.db            those of a kind
+  tidelock state list 'session(\"s-1\")' --store app.db   those of one session
+  tidelock state list 'session(\"s-' --store app.db       those of sessions whose id begins with s-";
+
+/// `tidelock state list`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StateList {
+    /// What the keys begin with: a kind, or a key with its first arguments [default: all keys]
+    pub(crate) prefix: Option<String>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value = "100", value_parser = rows)]
+    pub(crate) limit: usize,
+    /// Only keys that come after this one
+    #[arg(long, value_name = "KEY")]
+    pub(crate) after: Option<String>,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: StatePlace,
+}
+
+const GET: &str = "\
+Examples:
+  tidelock state get 'session(\"s-1\", \"cart\")' --store app.db
+  tidelock state get 'session(\"s-1\", \"cart\")' --store app.db -o json | jq .version
+
+Single quotes keep the shell away from the key. With -o json, times are microseconds since 1970, UTC.";
+
+/// `tidelock state get`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StateGet {
+    /// The key, such as 'session("s-1", "cart")'
+    pub(crate) key: String,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: StatePlace,
+}
+
+/// What must be true of a record for it to be changed.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Condition {
+    /// Only if the record is at this version
+    #[arg(long, value_name = "N", conflicts_with = "force")]
+    pub(crate) if_version: Option<u64>,
+    /// Whatever is there, even if somebody writes it in the same moment
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+const SET: &str = "\
+Examples:
+  tidelock state set 'limits(\"mail\")' '{\"per_hour\": 100}' --store app.db
+  tidelock state set 'limits(\"mail\")' --file limits.json --if-version 7 --store app.db
+  tidelock state get 'limits(\"mail\")' --store app.db | jq '.per_hour += 1' |
+      tidelock state set 'limits(\"mail\")' - --if-version 7 --store app.db
+
+Without a condition, the version that is there is read first and written against, so a writer in the same moment ends
+this one with 4 instead of being overwritten. The same value is not written again. When the record expires, it still does.
+If the record has a history, the write is told in it. With -o json, the record as it was before is printed, too.";
+
+/// `tidelock state set`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StateSet {
+    /// The key, such as 'session("s-1", "cart")'
+    pub(crate) key: String,
+    /// The value as JSON; - reads it from standard input
+    #[arg(required_unless_present = "file", conflicts_with = "file", allow_negative_numbers = true)]
+    pub(crate) value: Option<String>,
+    /// A file that holds the value as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// What must hold
+    #[command(flatten)]
+    pub(crate) condition: Condition,
+    /// Only if there is no such record
+    #[arg(long, conflicts_with_all = ["force", "if_version"])]
+    pub(crate) if_absent: bool,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: StatePlace,
+}
+
+const DELETE: &str = "\
+Examples:
+  tidelock state delete 'session(\"s-1\", \"cart\")' --store app.db
+  tidelock state delete 'session(\"s-1\", \"cart\")' --if-version 7 --store app.db -o json > before.json
+
+With -o json, the record as it was before is printed. If the record has a history, the deletion is told in it.";
+
+/// `tidelock state delete`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StateDelete {
+    /// The key, such as 'session("s-1", "cart")'
+    pub(crate) key: String,
+    /// What must hold
+    #[command(flatten)]
+    pub(crate) condition: Condition,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: StatePlace,
+}
+
+const HISTORY: &str = "\
+Examples:
+  tidelock state history 'session(\"s-1\", \"cart\")' --store app.db
+  tidelock state history 'session(\"s-1\", \"cart\")' --limit 5 --before 40 --store app.db -o json";
+
+/// `tidelock state history`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StateHistory {
+    /// The key, such as 'session("s-1", "cart")'
+    pub(crate) key: String,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value = "20", value_parser = rows)]
+    pub(crate) limit: usize,
+    /// Only writes before the one of this number
+    #[arg(long, value_name = "N")]
+    pub(crate) before: Option<u64>,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: StatePlace,
+}
+
+const WATCH: &str = "\
+Examples:
+  tidelock state watch 'session(\"s-1\", \"cart\")' --store app.db
+  tidelock state watch 'session(\"s-1\", \"cart\")' --store app.db -o json | jq -c .value
+
+The version that is there comes first. Versions that follow each other quickly may be passed over; the newest never is.
+With -o json, each is an object on a line of its own; one without a version says that there is no record.";
+
+/// `tidelock state watch`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StateWatch {
+    /// The key, such as 'session("s-1", "cart")'
+    pub(crate) key: String,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: StatePlace,
+}
+
+/// Reads a number of rows.
+fn rows(text: &str) -> Result<usize, String> {
+    let most = limits::PAGE_ROWS;
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("write a number from 1 to {most}"))
+}

@@ -1,0 +1,56 @@
+//! `tidelock state`: records as operators see and change them.
+//!
+//! It opens a store that exists and creates none. A change is one batch, so a process that is killed has made it or not.
+
+mod envelope;
+mod get;
+mod history;
+mod input;
+mod list;
+mod watch;
+mod write;
+
+use anyhow::Result;
+use tidelock::prelude::*;
+use tidelock::store::Document;
+
+use crate::address::{Address, Opened};
+use crate::args::{State, StatePlace};
+use crate::exit::Exit;
+use crate::output;
+
+/// Carries out a verb.
+pub(crate) async fn run(verb: State) -> Result<Exit> {
+    match verb {
+        State::List(options) => list::run(&options).await,
+        State::Get(options) => get::run(&options).await,
+        State::Set(options) => Box::pin(write::set(&options)).await,
+        State::Delete(options) => Box::pin(write::delete(&options)).await,
+        State::History(options) => history::run(&options).await,
+        State::Watch(options) => watch::run(&options).await,
+    }
+}
+
+/// Opens the store that is named.
+async fn open(place: &StatePlace) -> Result<Opened> {
+    Ok(Address::parse(&place.store, place.schema.as_deref())?.open_existing().await?)
+}
+
+/// What stands around a value, for people.
+fn heading(document: &Document) -> String {
+    let expires = document.expires_at.map(|at| format!(", expires {}", output::instant(at)));
+    let (version, written) = (document.version, output::instant(document.updated_at));
+    format!("version {version}, {written}{}", expires.unwrap_or_default())
+}
+
+/// A key for people, which can be typed as it stands.
+fn shown(key: &Key) -> String {
+    output::harmless(&key.to_string())
+}
+
+/// Says that there is no such record, and where to look.
+fn not_found(key: &Key) -> Exit {
+    eprintln!("error: there is no record {}", shown(key));
+    eprintln!("hint: `tidelock state list {}` shows what there is", output::quoted(&key.kind()));
+    Exit::NotFound
+}

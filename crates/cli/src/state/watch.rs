@@ -1,0 +1,61 @@
+//! `tidelock state watch`: a record's versions as they come, until Ctrl-C or until nobody reads them any more.
+
+use anyhow::Result;
+use tidelock::prelude::*;
+use tidelock::state::versions;
+use tidelock::store::Document;
+
+use super::envelope::Envelope;
+use super::{heading, open, shown};
+use crate::args::{Format, StateWatch};
+use crate::exit::Exit;
+use crate::output::{self, Tone};
+use crate::reader;
+
+/// Watches until it is asked to stop.
+pub(super) async fn run(options: &StateWatch) -> Result<Exit> {
+    let key: Key = options.key.parse()?;
+    let opened = open(&options.place).await?;
+    let store = opened.shared();
+    let ended = tokio::select! {
+        ended = follow(&store, &key, options.place.output) => ended,
+        asked_to_stop = tokio::signal::ctrl_c() => asked_to_stop.map_err(Into::into),
+        () = reader::gone() => Ok(()),
+    };
+    opened.close().await;
+    ended.map(|()| Exit::Well)
+}
+
+async fn follow(store: &SharedStore, key: &Key, format: Format) -> Result<()> {
+    let mut versions = versions(store, key);
+    let mut told = None;
+    loop {
+        match versions.next().await {
+            Ok(found) => {
+                told = None;
+                print(key, found.map(|found| found.value).as_ref(), format)?;
+            }
+            Err(error) => {
+                // A server that is away may come back. Its absence is told once.
+                let Retry::After(pause) = error.retry() else { return Err(error.into()) };
+                let message = output::escaped(&format!("warning[{}]: {error}", error.code()));
+                if told.as_ref() != Some(&message) {
+                    eprintln!("{message}");
+                    told = Some(message);
+                }
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}
+
+fn print(key: &Key, found: Option<&Document>, format: Format) -> Result<()> {
+    if format == Format::Json {
+        return output::json_line(&found.map_or_else(|| Envelope::none(key), Envelope::of));
+    }
+    let Some(document) = found else {
+        return output::say(output::styled(&format!("there is no record {}", shown(key)), Tone::Bold));
+    };
+    let head = output::styled(&heading(document), Tone::Bold);
+    output::say(format!("{head}\n{}", output::pretty(&document.value)))
+}

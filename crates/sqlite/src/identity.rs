@@ -1,0 +1,61 @@
+//! Which file a store has open, to find out whether it is still the one at its path.
+//!
+//! SQLite goes on with a file that was removed or replaced, and whatever is written then is lost with the last process that
+//! has it open. Only here: a server looks after its files, and the files store opens them anew for each call.
+
+use std::path::{Path, PathBuf};
+
+use tidelock_core::store::StoreErrorKind;
+
+use crate::error::Failure;
+
+/// The file that was opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    /// Absolute, so that it stays right when the process goes to another directory.
+    path: PathBuf,
+    opened: Option<Mark>,
+}
+
+impl Identity {
+    /// The file that is at the path now, where the store has just opened it.
+    pub(crate) fn of(path: &Path) -> Self {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let opened = mark(&path).ok();
+        Self { path, opened }
+    }
+
+    /// Whether the file at the path is still the one that was opened.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let detail = match mark(&self.path) {
+            Ok(found) if self.opened.is_none_or(|opened| opened == found) => return Ok(()),
+            Ok(_) => {
+                "another file was put in its place while the store was open; open the store again".to_owned()
+            }
+            Err(e) => {
+                format!("the file that the store has open is not there any more ({e}); stop and put it back")
+            }
+        };
+        let what = format!("looking for the SQLite database {}", self.path.display());
+        Err(Failure::new(StoreErrorKind::CannotOpen, &what, detail))
+    }
+}
+
+/// What tells files apart: the device and the number of the file.
+#[cfg(unix)]
+type Mark = (u64, u64);
+
+#[cfg(unix)]
+fn mark(path: &Path) -> std::io::Result<Mark> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+/// Elsewhere it is only known whether there is one.
+#[cfg(not(unix))]
+type Mark = ();
+
+#[cfg(not(unix))]
+fn mark(path: &Path) -> std::io::Result<Mark> {
+    std::fs::metadata(path).map(|_| ())
+}
