@@ -25,7 +25,7 @@ static KEEPER: Mutex<Option<Handle>> = Mutex::new(None);
 
 /// Runs something on the keeper's thread, starting it where needed. The work goes on when the handle is dropped; its
 /// output is then dropped as well.
-pub(super) fn spawn<F>(work: F) -> Result<JoinHandle<F::Output>, LeaseError>
+pub(crate) fn spawn<F>(work: F) -> Result<JoinHandle<F::Output>, LeaseError>
 where
     F: Future<Output: Send> + Send + 'static,
 {
@@ -136,7 +136,7 @@ async fn attempt(kept: &Kept) -> Result<(), Failed> {
 
 /// Applies a batch that ends something, again and again while the store fails, until it would have ended by itself.
 /// Answers the first failure at once.
-pub(super) async fn settle(
+pub(crate) async fn settle(
     store: SharedStore,
     row: Key,
     batch: Batch,
