@@ -161,6 +161,16 @@ impl Key {
     pub fn args(&self) -> Vec<Arg> {
         encoding::decode(&self.0).map_or_else(|_| Vec::new(), |(_, args)| args)
     }
+
+    /// The key of what stands beside this one: `snapshot("stock", "apples")` for `stock("apples")`.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when that would be too long.
+    pub fn beside(&self, kind: &str) -> Result<Self, InvalidInput> {
+        let mut args = vec![Arg::from(self.kind())];
+        args.extend(self.args());
+        Self::of(kind, &args)
+    }
 }
 
 impl Borrow<str> for Key {

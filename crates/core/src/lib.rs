@@ -13,6 +13,7 @@
 pub mod authority;
 pub mod clock;
 pub mod error;
+pub mod events;
 pub mod id;
 pub mod key;
 pub mod lease;

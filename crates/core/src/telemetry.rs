@@ -8,3 +8,5 @@ pub const LOCK_WAIT: &str = "lock.wait";
 pub const LOCK_HOLD: &str = "lock.hold";
 /// The target of everything that state reports.
 pub const STATE: &str = "tidelock::state";
+/// The target of everything that aggregates report.
+pub const EVENTS: &str = "tidelock::events";

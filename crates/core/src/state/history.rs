@@ -6,7 +6,7 @@ use super::error::StateError;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::{EventType, StreamVersion};
-use crate::key::{Arg, Key};
+use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::{ApplyError, Batch, Delta, Event, EventPage, Expect, NewEvent, Store, StreamQuery};
 
@@ -79,9 +79,7 @@ impl History {
 /// # Errors
 /// [`InvalidInput`] when the key is too long for that.
 pub fn history_key(record: &Key) -> Result<Key, InvalidInput> {
-    let mut args = vec![Arg::from(record.kind())];
-    args.extend(record.args());
-    Key::of("history", &args)
+    record.beside("history")
 }
 
 /// The last writes to a record, the newest first; those before `before`, when it is given. Empty when no history was kept.

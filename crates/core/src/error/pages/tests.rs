@@ -45,7 +45,8 @@ fn each_example_is_the_real_message() {
         .chain(failures())
         .chain(locks())
         .chain(leases())
-        .chain(states());
+        .chain(states())
+        .chain(events());
     for error in errors {
         let code = error.code().as_str();
         let text = page(code).unwrap_or_else(|| panic!("{code} has no page"));
@@ -257,6 +258,31 @@ fn states() -> Examples {
         StateError::NoRuntime { container: container() },
         StateError::NewerSchema { container: container(), version: DocVersion(7), found: 3, known: 2 },
         StateError::History { container: container(), event: StreamVersion(4), reason: lost },
+    ];
+    all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+}
+
+fn events() -> Examples {
+    use crate::events::EventsError;
+    use crate::id::EventType;
+    let stream = || key(r#"stock("apples")"#);
+    let lost = "the payload does not fit: unknown variant `Lost`".to_owned();
+    let nameless = InvalidInput::Payload { reason: "an event has no name".to_owned() };
+    let all = [
+        EventsError::Concurrency {
+            stream: stream(),
+            expected: Expect::Exact(StreamVersion(3)),
+            actual: StreamFound::At(StreamVersion(5)),
+            attempts: 1,
+        },
+        EventsError::Closed { stream: stream(), head: Some(StreamVersion(5)) },
+        EventsError::Undecodable {
+            stream: stream(),
+            version: StreamVersion(4),
+            event_type: EventType::new("Lost").unwrap(),
+            reason: lost,
+        },
+        EventsError::Unwritable { stream: stream(), reason: nameless },
     ];
     all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
 }

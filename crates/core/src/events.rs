@@ -1,0 +1,151 @@
+//! Aggregates: state that is the fold of its events, and changes only by commands whose rules hold when they are committed.
+//!
+//! [`Events::execute`] loads an aggregate, lets a command decide on it, and appends what it decided at the version that it was
+//! decided on, also when the stream is new. If somebody else was faster, the command decides again on the newer state.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use serde::{Deserialize, Serialize};
+//! use tidelock_core::events::{Aggregate, Events};
+//! use tidelock_core::store::MemoryStore;
+//!
+//! #[derive(Clone, Default)]
+//! struct Stock {
+//!     left: u32,
+//! }
+//!
+//! #[derive(Serialize, Deserialize)]
+//! enum StockEvent {
+//!     Received { count: u32 },
+//!     Reserved { order: String, count: u32 },
+//! }
+//!
+//! impl Aggregate for Stock {
+//!     const KIND: &'static str = "stock";
+//!     type Event = StockEvent;
+//!
+//!     fn apply(&mut self, event: &StockEvent) {
+//!         match event {
+//!             StockEvent::Received { count } => self.left += count,
+//!             StockEvent::Reserved { count, .. } => self.left -= count,
+//!         }
+//!     }
+//! }
+//!
+//! impl Stock {
+//!     fn reserve(&self, order: &str, count: u32) -> Result<Vec<StockEvent>, String> {
+//!         if count > self.left {
+//!             return Err(format!("only {} left", self.left));
+//!         }
+//!         Ok(vec![StockEvent::Reserved { order: order.to_owned(), count }])
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let events = Events::new(Arc::new(MemoryStore::new()));
+//! events.append::<Stock>("apples", [StockEvent::Received { count: 3 }]).await?;
+//! let done = events.execute("apples", |stock: &Stock| stock.reserve("o-1", 2)).await?;
+//! assert_eq!(done.state.left, 1);
+//! let refused = events.execute("apples", |stock: &Stock| stock.reserve("o-2", 2)).await;
+//! assert_eq!(refused.err().map(|e| e.to_string()).as_deref(), Some("only 1 left"));
+//! # Ok(())
+//! # }
+//! ```
+
+mod aggregate;
+mod cache;
+mod codec;
+mod context;
+mod error;
+mod execute;
+pub mod fixture;
+mod load;
+mod schema;
+mod snapshot;
+mod subscribe;
+mod tags;
+mod travel;
+mod unit;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use aggregate::{Aggregate, Executed, Loaded};
+pub use codec::{decode, encode, types_of};
+pub use context::Context;
+pub use error::{EventsError, ExecuteError};
+pub use schema::{EventSchema, Unknown};
+pub use subscribe::{Start, Subscription, What};
+pub use tags::{Tag, TaggedEvent};
+pub use travel::AsOf;
+pub use unit::Unit;
+
+use crate::store::SharedStore;
+
+/// How commands are carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How often a command decides again because others were faster, at most: 100.
+    pub attempts: u32,
+    /// How long it may go on deciding: 30 seconds.
+    pub limit: Duration,
+    /// How many aggregates are kept in memory, about: 4,096. None with 0.
+    pub cached: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { attempts: 100, limit: Duration::from_secs(30), cached: 4_096 }
+    }
+}
+
+/// The aggregates of a program in a store. Clones share their cache.
+#[derive(Clone)]
+pub struct Events {
+    store: SharedStore,
+    options: Options,
+    context: Context,
+    cache: Arc<cache::Cache>,
+    snapshots: snapshot::Snapshots,
+}
+
+impl Events {
+    /// Aggregates in this store.
+    #[must_use]
+    pub fn new(store: SharedStore) -> Self {
+        Self::with_options(store, Options::default())
+    }
+
+    /// Aggregates in this store, with options.
+    #[must_use]
+    pub fn with_options(store: SharedStore, options: Options) -> Self {
+        let cache = Arc::new(cache::Cache::new(options.cached));
+        Self { store, options, context: Context::default(), cache, snapshots: snapshot::Snapshots::default() }
+    }
+
+    /// The same aggregates; what is appended belongs to this conversation, has this cause and these notes.
+    #[must_use]
+    pub fn within(&self, context: Context) -> Self {
+        Self { context, ..self.clone() }
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &SharedStore {
+        &self.store
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { store, options, context, .. } = self;
+        f.debug_struct("Events")
+            .field("store", store)
+            .field("options", options)
+            .field("context", context)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,100 @@
+//! A variant of a serde enum as an event: its name is the type, what it holds is the payload.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::error::InvalidInput;
+use crate::id::EventType;
+use crate::payload::Payload;
+
+/// The type and the payload of an event.
+///
+/// # Errors
+/// [`InvalidInput`] when it cannot be written as JSON, or is no variant of an externally tagged enum: serde's way of writing
+/// enums unless an attribute says otherwise.
+pub fn encode<E: Serialize>(event: &E) -> Result<(EventType, Payload), InvalidInput> {
+    let refused = |reason: String| InvalidInput::Payload { reason };
+    let text = serde_json::to_string(event).map_err(|error| refused(error.to_string()))?;
+    let mut reader = serde_json::Deserializer::from_str(&text);
+    let (name, held) = reader.deserialize_any(Variant).map_err(|error| refused(error.to_string()))?;
+    let payload = held.map_or_else(Payload::null, |held| Payload::trusted(held.get()));
+    Ok((EventType::new(name.into_owned())?, payload))
+}
+
+/// The event that a type and a payload stand for.
+///
+/// # Errors
+/// [`InvalidInput`] when the enum has no such variant, or the payload does not fit it.
+pub fn decode<E: DeserializeOwned>(event_type: &EventType, payload: &Payload) -> Result<E, InvalidInput> {
+    let refused = |error: serde_json::Error| InvalidInput::Payload { reason: error.to_string() };
+    let name = serde_json::to_string(event_type.as_str()).map_err(refused)?;
+    serde_json::from_str(&format!("{{{name}:{payload}}}")).map_err(refused)
+}
+
+/// The types of the events of an enum: the names of its variants, as serde writes them.
+#[must_use]
+pub fn types_of<E: DeserializeOwned>() -> &'static [&'static str] {
+    let mut names: &'static [&'static str] = &[];
+    // The enum is only asked for its variants, and told that there is nothing to read.
+    drop(E::deserialize(Names(&mut names)));
+    names
+}
+
+/// Notes which variants an enum has.
+struct Names<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Names<'_> {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(serde::de::Error::custom("there is nothing to read"))
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        *self.0 = variants;
+        self.deserialize_any(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+/// Takes a written variant apart: `"Name"` or `{"Name": …}`.
+struct Variant;
+
+impl<'de> Visitor<'de> for Variant {
+    type Value = (Cow<'de, str>, Option<&'de RawValue>);
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a variant of an enum, written with its name as the only field")
+    }
+
+    fn visit_borrowed_str<E: serde::de::Error>(self, name: &'de str) -> Result<Self::Value, E> {
+        Ok((Cow::Borrowed(name), None))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
+        Ok((Cow::Owned(name.to_owned()), None))
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut fields: M) -> Result<Self::Value, M::Error> {
+        let missing = || serde::de::Error::custom("an event has no name");
+        let (name, held): (Cow<'de, str>, &'de RawValue) = fields.next_entry()?.ok_or_else(missing)?;
+        if fields.next_key::<Cow<'de, str>>()?.is_some() {
+            let reason = "an event must be an enum that serde writes with the variant's name as its only field; take \
+                          attributes like `tag` and `untagged` away";
+            return Err(serde::de::Error::custom(reason));
+        }
+        Ok((name, Some(held)))
+    }
+}

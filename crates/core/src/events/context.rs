@@ -1,0 +1,113 @@
+//! What stands beside events: the conversation they belong to, what caused them, and notes.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::error::InvalidInput;
+use crate::id::EventId;
+use crate::payload::Payload;
+use crate::store::{Event, NewEvent};
+
+/// The conversation that events belong to, what caused them, the trace of the request, and notes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    correlation: Option<String>,
+    causation: Option<EventId>,
+    trace: Option<String>,
+    notes: Map<String, Value>,
+}
+
+/// How a context is kept in the `meta` of an event.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Meta {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    causation: Option<EventId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trace: Option<String>,
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub(super) schema: Option<u32>,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    notes: Map<String, Value>,
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
+fn is_first(schema: &Option<u32>) -> bool {
+    schema.is_none_or(|schema| schema <= 1)
+}
+
+impl Context {
+    /// A conversation.
+    #[must_use]
+    pub fn correlated(id: impl Into<String>) -> Self {
+        Self { correlation: Some(id.into()), ..Self::default() }
+    }
+
+    /// What follows from an event: it belongs to the same conversation, begun by the event if there is none, and is caused by
+    /// it. The trace goes on.
+    #[must_use]
+    pub fn caused_by(event: &Event) -> Self {
+        let meta: Meta = event.meta.parse().unwrap_or_default();
+        Self {
+            correlation: event.correlation.clone().or_else(|| Some(event.id.to_string())),
+            causation: Some(event.id),
+            trace: meta.trace,
+            notes: Map::new(),
+        }
+    }
+
+    /// The same with the trace of a request: the text of a W3C `traceparent` header.
+    #[must_use]
+    pub fn trace(mut self, traceparent: impl Into<String>) -> Self {
+        self.trace = Some(traceparent.into());
+        self
+    }
+
+    /// The same with a note.
+    #[must_use]
+    pub fn note(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.notes.insert(name.into(), value.into());
+        self
+    }
+
+    /// The conversation, cause, trace and notes of an event; notes that are none of ours are left out.
+    #[must_use]
+    pub fn of(event: &Event) -> Self {
+        let Meta { causation, trace, notes, .. } = event.meta.parse().unwrap_or_default();
+        Self { correlation: event.correlation.clone(), causation, trace, notes }
+    }
+
+    /// The id of the conversation.
+    #[must_use]
+    pub fn correlation(&self) -> Option<&str> {
+        self.correlation.as_deref()
+    }
+
+    /// The event that caused it.
+    #[must_use]
+    pub fn causation(&self) -> Option<EventId> {
+        self.causation
+    }
+
+    /// The trace of the request.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<&str> {
+        self.trace.as_deref()
+    }
+
+    /// The notes.
+    #[must_use]
+    pub fn notes(&self) -> &Map<String, Value> {
+        &self.notes
+    }
+
+    /// Stamps an event that is written in a shape of this version.
+    pub(crate) fn stamp(&self, mut event: NewEvent, schema: u32) -> Result<NewEvent, InvalidInput> {
+        event.correlation.clone_from(&self.correlation);
+        let bare = self.causation.is_none() && self.trace.is_none() && self.notes.is_empty();
+        if !bare || schema > 1 {
+            let Self { causation, trace, notes, .. } = self.clone();
+            event.meta = Payload::of(&Meta { causation, trace, schema: Some(schema), notes })?;
+        }
+        Ok(event)
+    }
+}

@@ -1,0 +1,174 @@
+//! What can go wrong with an aggregate.
+
+use std::fmt;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::id::{EventType, StreamVersion};
+use crate::key::Key;
+use crate::store::{ApplyError, Expect, StoreError, StreamFound};
+
+/// Why an aggregate was not loaded, or a command not carried out.
+#[derive(Clone, Debug, Error)]
+pub enum EventsError {
+    /// Others appended to the stream, again and again or once too often for a pinned version.
+    #[error("{stream}: decided on {}, but {actual} after {attempts} attempts; load it and decide again", expectation(.expected))]
+    Concurrency {
+        /// Which stream.
+        stream: Key,
+        /// The version that the command was decided on.
+        expected: Expect<StreamVersion>,
+        /// What was found.
+        actual: StreamFound,
+        /// How often it decided.
+        attempts: u32,
+    },
+    /// The stream is closed.
+    #[error("{stream}: the stream is closed at version {}; begin another one", .head.map_or_else(|| "none".to_owned(), |head| head.to_string()))]
+    Closed {
+        /// Which stream.
+        stream: Key,
+        /// Its last version.
+        head: Option<StreamVersion>,
+    },
+    /// An event does not read.
+    #[error(
+        "{stream}: event {version} ({event_type}) does not read: {reason}; give the aggregate's schema a step for its shape"
+    )]
+    Undecodable {
+        /// Which stream.
+        stream: Key,
+        /// The event's version.
+        version: StreamVersion,
+        /// Its type.
+        event_type: EventType,
+        /// What the decoder said.
+        reason: String,
+    },
+    /// An event cannot be written.
+    #[error("{stream}: an event cannot be written: {reason}")]
+    Unwritable {
+        /// Which stream.
+        stream: Key,
+        /// Why.
+        reason: InvalidInput,
+    },
+    /// A name cannot be a key.
+    #[error(transparent)]
+    Name(#[from] InvalidInput),
+    /// The store refused or failed.
+    #[error(transparent)]
+    Write(Box<ApplyError>),
+    /// The store could not be read.
+    #[error(transparent)]
+    Read(#[from] StoreError),
+}
+
+fn expectation(expected: &Expect<StreamVersion>) -> String {
+    match expected {
+        Expect::Exact(version) => format!("version {version}"),
+        Expect::Absent => "a stream without events".to_owned(),
+        Expect::Any | Expect::Exists => "any version".to_owned(),
+    }
+}
+
+impl Explain for EventsError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Concurrency { .. } => Code("TL0801"),
+            Self::Closed { .. } => Code("TL0802"),
+            Self::Undecodable { .. } => Code("TL0803"),
+            Self::Unwritable { .. } => Code("TL0804"),
+            Self::Name(error) => error.code(),
+            Self::Write(error) => error.code(),
+            Self::Read(error) => error.code(),
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Concurrency { .. } => Retry::Now,
+            Self::Write(error) => error.retry(),
+            Self::Read(error) => error.retry(),
+            _ => Retry::Never,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Write(error) => error.outcome(),
+            _ => Outcome::NotApplied,
+        }
+    }
+}
+
+impl From<ApplyError> for EventsError {
+    fn from(error: ApplyError) -> Self {
+        Self::Write(Box::new(error))
+    }
+}
+
+/// Why a command was not carried out.
+pub enum ExecuteError<A, E> {
+    /// A rule said no. Nothing was written.
+    Refused {
+        /// What the rule said.
+        error: E,
+        /// The state that it saw: the newest one.
+        state: Arc<A>,
+        /// The version of that state.
+        version: Option<StreamVersion>,
+    },
+    /// Something else went wrong.
+    Events(EventsError),
+}
+
+impl<A, E> ExecuteError<A, E> {
+    /// What the rule said, if one did.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&E> {
+        match self {
+            Self::Refused { error, .. } => Some(error),
+            Self::Events(_) => None,
+        }
+    }
+}
+
+impl<A, E, T: Into<EventsError>> From<T> for ExecuteError<A, E> {
+    fn from(error: T) -> Self {
+        Self::Events(error.into())
+    }
+}
+
+impl<A, E: fmt::Debug> fmt::Debug for ExecuteError<A, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { error, version, .. } => f
+                .debug_struct("Refused")
+                .field("error", error)
+                .field("version", version)
+                .finish_non_exhaustive(),
+            Self::Events(error) => f.debug_tuple("Events").field(error).finish(),
+        }
+    }
+}
+
+impl<A, E: fmt::Display> fmt::Display for ExecuteError<A, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { error, .. } => error.fmt(f),
+            Self::Events(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<A, E: fmt::Debug + fmt::Display> std::error::Error for ExecuteError<A, E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Refused { .. } => None,
+            Self::Events(error) => Some(error),
+        }
+    }
+}

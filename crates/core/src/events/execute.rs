@@ -1,0 +1,279 @@
+//! Commands: load, decide, append at the version that was decided on; again, if somebody was faster.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Events;
+use super::aggregate::{Aggregate, Executed, Loaded};
+use super::codec::encode;
+use super::error::{EventsError, ExecuteError};
+use super::schema::EventSchema;
+use crate::error::Outcome;
+use crate::id::StreamVersion;
+use crate::key::{Arg, Key};
+use crate::lock::sleep_until;
+use crate::random::spread;
+use crate::store::{Appended, ApplyError, Batch, Expect, NewEvent, Receipt, Refusal, StreamFound};
+
+/// How often a batch is sent again whose fate is unknown: its ids make sure that it is applied once.
+const ASK_AGAIN: u32 = 3;
+
+impl Events {
+    /// Carries out a command: it sees the state, and gives events or says why not. What it gives is appended at the version
+    /// that it saw; if others were faster, it decides again on the newer state. It changes nothing else: it may run often.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Refused`] with the command's error and the state that it saw, which is the newest.
+    /// [`EventsError::Concurrency`] when others were faster until the attempts or the time were used up.
+    ///
+    /// # Cancel safety
+    /// Dropped while it writes, its events may still be appended.
+    ///
+    /// # Crash safety
+    /// All events of a command are appended, or none.
+    pub async fn execute<A, E, I, F>(
+        &self,
+        id: impl Into<Arg>,
+        decide: F,
+    ) -> Result<Executed<A>, ExecuteError<A, E>>
+    where
+        A: Aggregate,
+        F: FnMut(&A) -> Result<I, E>,
+        I: IntoIterator<Item = A::Event>,
+    {
+        let stream = A::stream(id)?;
+        self.carry_out(&stream, None, decide).await
+    }
+
+    /// Carries out a command that was thought out on this version, `None` for a new stream: if the stream is at another, it
+    /// is refused and not tried again.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    ///
+    /// # Cancel safety
+    /// As [`execute`](Self::execute).
+    pub async fn execute_at<A, E, I, F>(
+        &self,
+        id: impl Into<Arg>,
+        version: Option<StreamVersion>,
+        decide: F,
+    ) -> Result<Executed<A>, ExecuteError<A, E>>
+    where
+        A: Aggregate,
+        F: FnMut(&A) -> Result<I, E>,
+        I: IntoIterator<Item = A::Event>,
+    {
+        let stream = A::stream(id)?;
+        self.carry_out(&stream, Some(version), decide).await
+    }
+
+    /// Appends what happened, whatever the state: for facts that nobody decides on.
+    ///
+    /// # Errors
+    /// [`EventsError`]; nothing was appended, unless its outcome says that nobody knows.
+    ///
+    /// # Cancel safety
+    /// Dropped while it writes, the events may still be appended.
+    pub async fn append<A: Aggregate>(
+        &self,
+        id: impl Into<Arg>,
+        events: impl IntoIterator<Item = A::Event>,
+    ) -> Result<Option<Appended>, EventsError> {
+        let stream = A::stream(id)?;
+        let new = self.written::<A>(&stream, &events.into_iter().collect::<Vec<_>>())?;
+        if new.is_empty() {
+            return Ok(None);
+        }
+        let batch = Batch::new().append(&stream, Expect::Any, new);
+        let receipt = self.send(&batch).await.map_err(|error| refused(error, 1))?;
+        Ok(receipt.appended.into_iter().next())
+    }
+
+    /// Events as they are written, with the context beside them.
+    pub(super) fn written<A: Aggregate>(
+        &self,
+        stream: &Key,
+        events: &[A::Event],
+    ) -> Result<Vec<NewEvent>, EventsError> {
+        let schema: EventSchema = A::schema();
+        let written = events.iter().map(|event| {
+            let (event_type, payload) = encode(event)?;
+            let shape = schema.version(event_type.as_str());
+            self.context.stamp(NewEvent::new(event_type, payload), shape)
+        });
+        written
+            .collect::<Result<_, _>>()
+            .map_err(|reason| EventsError::Unwritable { stream: stream.clone(), reason })
+    }
+
+    async fn carry_out<A, E, I, F>(
+        &self,
+        stream: &Key,
+        pinned: Option<Option<StreamVersion>>,
+        mut decide: F,
+    ) -> Result<Executed<A>, ExecuteError<A, E>>
+    where
+        A: Aggregate,
+        F: FnMut(&A) -> Result<I, E>,
+        I: IntoIterator<Item = A::Event>,
+    {
+        let place = self.cache.place::<A>(stream);
+        let mut place = place.lock().await;
+        let until = Instant::now() + self.options.limit;
+        // Whether what is known was read from the store by this call, so that a no can be trusted.
+        let (mut attempts, mut fresh) = (0, false);
+        loop {
+            let known = match place.clone().filter(|_| fresh || pinned.is_none()) {
+                Some(known) => known,
+                None => {
+                    fresh = true;
+                    self.refresh(stream, &mut place).await?
+                }
+            };
+            check_pinned(stream, pinned, &known)?;
+            attempts += 1;
+            let decided = decide(&known.state).map(|events| events.into_iter().collect::<Vec<_>>());
+            let events = match decided {
+                Ok(events) if !events.is_empty() => events,
+                said => {
+                    // A no, or nothing to do: only the newest state may say so.
+                    let newest = if fresh { known.clone() } else { self.refresh(stream, &mut place).await? };
+                    fresh = true;
+                    if newest.version == known.version {
+                        return nothing_done(said, newest, attempts);
+                    }
+                    continue;
+                }
+            };
+            let expect = known.version.map_or(Expect::Absent, Expect::Exact);
+            let batch = Batch::new().append(stream, expect, self.written::<A>(stream, &events)?);
+            match self.send(&batch).await {
+                Ok(receipt) => {
+                    return Ok(self.committed(stream, &mut place, known, (events, receipt), attempts));
+                }
+                Err(error) => {
+                    let over =
+                        pinned.is_some() || attempts >= self.options.attempts || Instant::now() >= until;
+                    let found = conflict(&error).filter(|_| !over);
+                    let Some(found) = found else {
+                        *place = None;
+                        return Err(refused(error, attempts).into());
+                    };
+                    self.refresh(stream, &mut place).await?;
+                    catch_up(&mut place, found);
+                    fresh = true;
+                    breathe(attempts, until).await;
+                }
+            }
+        }
+    }
+
+    /// Sends a batch; when its fate is unknown, sends it again: its ids make sure that it is applied once.
+    pub(super) async fn send(&self, batch: &Batch) -> Result<Receipt, ApplyError> {
+        let mut asked = 0;
+        loop {
+            let error = match self.store.apply(batch.clone()).await {
+                Ok(receipt) => return Ok(receipt),
+                Err(error) => error,
+            };
+            let unknown = matches!(error, ApplyError::Store { outcome: Outcome::Unknown(_), .. });
+            if !unknown || asked >= ASK_AGAIN {
+                return Err(error);
+            }
+            asked += 1;
+        }
+    }
+
+    /// What is known after a commit.
+    fn committed<A: Aggregate>(
+        &self,
+        stream: &Key,
+        place: &mut Option<Loaded<A>>,
+        known: Loaded<A>,
+        (events, receipt): (Vec<A::Event>, Receipt),
+        attempts: u32,
+    ) -> Executed<A> {
+        let (before, mut loaded) = (known.version, known);
+        // The copy that is kept would make every change a copy.
+        *place = None;
+        let state = Arc::make_mut(&mut loaded.state);
+        events.iter().for_each(|event| state.apply(event));
+        if let Some(appended) = receipt.appended.first() {
+            loaded.version = Some(appended.last_version);
+            loaded.position = Some(appended.last_position);
+            loaded.at = Some(receipt.at);
+        }
+        self.snapshots.write_behind(&self.store, stream, before, &loaded);
+        *place = Some(loaded.clone());
+        Executed {
+            state: loaded.state,
+            version: loaded.version,
+            appended: events.len(),
+            position: loaded.position,
+            attempts,
+        }
+    }
+}
+
+/// A command that did nothing.
+fn nothing_done<A, E, V>(
+    said: Result<V, E>,
+    newest: Loaded<A>,
+    attempts: u32,
+) -> Result<Executed<A>, ExecuteError<A, E>> {
+    let Loaded { state, version, .. } = newest;
+    match said {
+        Ok(_) => Ok(Executed { state, version, appended: 0, position: None, attempts }),
+        Err(error) => Err(ExecuteError::Refused { error, state, version }),
+    }
+}
+
+fn check_pinned<A>(
+    stream: &Key,
+    pinned: Option<Option<StreamVersion>>,
+    known: &Loaded<A>,
+) -> Result<(), EventsError> {
+    let Some(pinned) = pinned.filter(|pinned| *pinned != known.version) else { return Ok(()) };
+    Err(EventsError::Concurrency {
+        stream: stream.clone(),
+        expected: pinned.map_or(Expect::Absent, Expect::Exact),
+        actual: known.version.map_or(StreamFound::Absent, StreamFound::At),
+        attempts: 1,
+    })
+}
+
+/// A stream whose events are all gone still has a version.
+fn catch_up<A>(place: &mut Option<Loaded<A>>, found: StreamFound) {
+    if let (Some(known), StreamFound::At(version)) = (place, found) {
+        known.version = known.version.max(Some(version));
+    }
+}
+
+/// What was found instead, when a stream was not as expected.
+pub(super) fn conflict(error: &ApplyError) -> Option<StreamFound> {
+    match error.refusal()? {
+        Refusal::Stream { found, .. } => Some(*found),
+        _ => None,
+    }
+}
+
+pub(super) fn refused(error: ApplyError, attempts: u32) -> EventsError {
+    match error.refusal() {
+        Some(Refusal::Stream { stream, expected, found, .. }) => {
+            EventsError::Concurrency { stream: stream.clone(), expected: *expected, actual: *found, attempts }
+        }
+        Some(Refusal::StreamClosed { stream, head, .. }) => {
+            EventsError::Closed { stream: stream.clone(), head: *head }
+        }
+        _ => error.into(),
+    }
+}
+
+/// Once more at once, and then after a random while that grows.
+pub(super) async fn breathe(attempts: u32, until: Instant) {
+    if attempts > 1 {
+        let longest = Duration::from_millis(1) * (1 << attempts.min(6));
+        sleep_until((Instant::now() + spread(longest, 0.0..1.0)).min(until)).await;
+    }
+}

@@ -1,0 +1,112 @@
+//! Tests of rules without a store: given these events, when this command, then those events or that error.
+//!
+//! ```
+//! # use serde::{Deserialize, Serialize};
+//! # use tidelock_core::events::{Aggregate, fixture::given};
+//! # #[derive(Clone, Default)]
+//! # struct Door { open: bool }
+//! # #[derive(Debug, PartialEq, Serialize, Deserialize)]
+//! # enum DoorEvent { Opened, Closed }
+//! # impl Aggregate for Door {
+//! #     const KIND: &'static str = "door";
+//! #     type Event = DoorEvent;
+//! #     fn apply(&mut self, event: &DoorEvent) { self.open = *event == DoorEvent::Opened; }
+//! # }
+//! # impl Door {
+//! #     fn close(&self) -> Result<Vec<DoorEvent>, String> {
+//! #         if self.open { Ok(vec![DoorEvent::Closed]) } else { Err("it is closed".to_owned()) }
+//! #     }
+//! # }
+//! given::<Door>([DoorEvent::Opened]).when(Door::close).then([DoorEvent::Closed]);
+//! given::<Door>([DoorEvent::Opened, DoorEvent::Closed]).when(Door::close).then_error("it is closed");
+//! ```
+
+use std::fmt::{Debug, Display};
+
+use super::aggregate::Aggregate;
+use super::codec::{decode, encode};
+
+/// An aggregate to which this happened.
+///
+/// # Panics
+/// When an event does not survive being written and read: in a store it would be lost.
+#[must_use]
+#[expect(clippy::panic, reason = "a fixture fails its test by panicking")]
+pub fn given<A: Aggregate>(events: impl IntoIterator<Item = A::Event>) -> Given<A> {
+    let mut state = A::default();
+    for event in events {
+        let again =
+            encode(&event).and_then(|(event_type, payload)| decode::<A::Event>(&event_type, &payload));
+        match again {
+            Ok(again) => state.apply(&again),
+            Err(error) => panic!("an event of {} cannot be written and read: {error}", A::KIND),
+        }
+    }
+    Given(state)
+}
+
+/// An aggregate to which something happened.
+#[derive(Clone, Debug)]
+pub struct Given<A>(A);
+
+impl<A: Aggregate> Given<A> {
+    /// The state.
+    pub fn state(&self) -> &A {
+        &self.0
+    }
+
+    /// Lets a command decide.
+    #[must_use]
+    pub fn when<E, I>(self, decide: impl FnOnce(&A) -> Result<I, E>) -> When<A, E>
+    where
+        I: IntoIterator<Item = A::Event>,
+    {
+        let said = decide(&self.0).map(|events| events.into_iter().collect());
+        When { state: self.0, said }
+    }
+}
+
+/// What a command decided.
+#[derive(Debug)]
+pub struct When<A: Aggregate, E> {
+    state: A,
+    said: Result<Vec<A::Event>, E>,
+}
+
+#[expect(clippy::panic, reason = "a fixture fails its test by panicking")]
+impl<A: Aggregate, E: Display> When<A, E> {
+    /// It gave exactly these events; gives the state after them.
+    ///
+    /// # Panics
+    /// When it did not.
+    #[track_caller]
+    pub fn then(mut self, expected: impl IntoIterator<Item = A::Event>) -> A
+    where
+        A::Event: Debug + PartialEq,
+    {
+        let expected: Vec<_> = expected.into_iter().collect();
+        match self.said {
+            Ok(events) => {
+                assert_eq!(events, expected, "the command gave other events");
+                events.iter().for_each(|event| self.state.apply(event));
+                self.state
+            }
+            Err(error) => panic!("the command said no: {error}"),
+        }
+    }
+
+    /// It said no, in exactly these words.
+    ///
+    /// # Panics
+    /// When it did not.
+    #[track_caller]
+    pub fn then_error(self, expected: &str)
+    where
+        A::Event: Debug,
+    {
+        match self.said {
+            Ok(events) => panic!("the command gave {events:?}, and should say no: {expected}"),
+            Err(error) => assert_eq!(error.to_string(), expected, "the command said no for another reason"),
+        }
+    }
+}

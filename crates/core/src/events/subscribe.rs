@@ -1,0 +1,208 @@
+//! Subscriptions: what happened, then what happens, without a gap and without anything twice.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use futures_util::Stream;
+
+use super::Events;
+use super::error::EventsError;
+use super::load::next;
+use crate::id::{EventType, Position, StreamVersion};
+use crate::key::{Key, KeyPrefix};
+use crate::lock::sleep_until;
+use crate::store::{Direction, Event, EventFilter, LogQuery, SharedStore, StreamQuery, Watch};
+
+/// How many events are read at once.
+const PAGE: usize = 500;
+/// How long an event may go unnoticed when the store's hint of it was missed.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+
+/// Where a subscription begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With the first event.
+    Beginning,
+    /// After the event at this position: where an earlier subscription ended.
+    After(Position),
+    /// With what happens from now on.
+    Now,
+}
+
+/// Which events a subscription is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct What {
+    types: Vec<EventType>,
+    streams: Option<KeyPrefix>,
+    stream: Option<Key>,
+    internal: bool,
+}
+
+impl What {
+    /// All events, except those that Tidelock keeps for itself: their types begin with `tidelock.`.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// The events of one stream.
+    #[must_use]
+    pub fn stream(stream: &Key) -> Self {
+        Self { stream: Some(stream.clone()), ..Self::default() }
+    }
+
+    /// The events of the streams in this range.
+    #[must_use]
+    pub fn streams(range: KeyPrefix) -> Self {
+        Self { streams: Some(range), ..Self::default() }
+    }
+
+    /// Only events of these types; this may be said several times.
+    #[must_use]
+    pub fn types(mut self, types: impl IntoIterator<Item = EventType>) -> Self {
+        self.types.extend(types);
+        self
+    }
+
+    /// Also what Tidelock keeps for itself.
+    #[must_use]
+    pub fn with_internal(mut self) -> Self {
+        self.internal = true;
+        self
+    }
+
+    fn includes(&self, event: &Event) -> bool {
+        self.internal || !self.types.is_empty() || !event.event_type.as_str().starts_with("tidelock.")
+    }
+
+    fn filter(&self) -> EventFilter {
+        EventFilter { types: self.types.clone(), streams: self.streams.clone(), ..EventFilter::default() }
+    }
+}
+
+impl Events {
+    /// What happened, then what happens: every event that is meant, once, in the order of the log.
+    ///
+    /// # Errors
+    /// [`EventsError::Read`] when the store fails.
+    pub async fn subscribe(&self, what: What, start: Start) -> Result<Subscription, EventsError> {
+        let hints = self.store.watch();
+        let after = match start {
+            Start::Beginning => None,
+            Start::After(position) => Some(position),
+            Start::Now => self.head().await?,
+        };
+        let store = SharedStore::clone(&self.store);
+        Ok(Subscription {
+            store,
+            what,
+            hints,
+            after,
+            scanned: after,
+            next: StreamVersion(0),
+            ready: VecDeque::new(),
+            caught_up: false,
+        })
+    }
+
+    /// The position of the last event in the log.
+    async fn head(&self) -> Result<Option<Position>, EventsError> {
+        let last = LogQuery { direction: Direction::Backward, ..LogQuery::all(1) };
+        Ok(self.store.read_log(last).await?.events.first().map(|event| event.position))
+    }
+}
+
+/// Events as they happen.
+#[must_use = "it does nothing unless it is asked for the next event"]
+#[derive(Debug)]
+pub struct Subscription {
+    store: SharedStore,
+    what: What,
+    hints: Watch,
+    /// Everything up to here was returned, or is not meant.
+    after: Option<Position>,
+    /// Everything up to here was read.
+    scanned: Option<Position>,
+    /// The version to be read next, when this is about one stream.
+    next: StreamVersion,
+    ready: VecDeque<Event>,
+    caught_up: bool,
+}
+
+impl Subscription {
+    /// The next event; waits until there is one.
+    ///
+    /// # Errors
+    /// [`EventsError::Read`] when the store fails; the next call goes on where this one stopped.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: what was not returned comes with the next call.
+    pub async fn next(&mut self) -> Result<Event, EventsError> {
+        loop {
+            if let Some(event) = self.now().await? {
+                return Ok(event);
+            }
+            tokio::select! {
+                _ = self.hints.changed() => {}
+                () = sleep_until(Instant::now() + LOOK_AFTER) => {}
+            }
+        }
+    }
+
+    /// The next event that is there already; `None` when everything has been seen.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    ///
+    /// # Cancel safety
+    /// As [`next`](Self::next).
+    pub async fn now(&mut self) -> Result<Option<Event>, EventsError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                self.after = Some(event.position);
+                return Ok(Some(event));
+            }
+            self.after = self.after.max(self.scanned);
+            if std::mem::take(&mut self.caught_up) {
+                return Ok(None);
+            }
+            self.read().await?;
+        }
+    }
+
+    /// Everything up to here was returned, or is not meant: where a later subscription goes on, with [`Start::After`].
+    #[must_use]
+    pub fn position(&self) -> Option<Position> {
+        self.after
+    }
+
+    /// The same as a stream of events. It ends never; an error does not end it.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Event, EventsError>> + Send {
+        futures_util::stream::unfold(self, async |mut subscription| {
+            let next = subscription.next().await;
+            Some((next, subscription))
+        })
+    }
+
+    async fn read(&mut self) -> Result<(), EventsError> {
+        let filter = self.what.filter();
+        let page = match &self.what.stream {
+            Some(stream) => {
+                let page = self.store.read_stream(StreamQuery::forward(stream, PAGE).from(self.next)).await?;
+                self.next = page.events.last().map_or(self.next, |last| next(last.version));
+                page
+            }
+            None => {
+                let query = LogQuery { after: self.scanned, filter: filter.clone(), ..LogQuery::all(PAGE) };
+                self.store.read_log(query).await?
+            }
+        };
+        let (what, after) = (&self.what, self.after);
+        let meant =
+            |event: &Event| what.includes(event) && filter.matches(event) && Some(event.position) > after;
+        self.ready.extend(page.events.into_iter().filter(meant));
+        self.scanned = self.scanned.max(page.scanned_to);
+        self.caught_up = page.end;
+        Ok(())
+    }
+}

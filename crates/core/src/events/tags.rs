@@ -1,0 +1,114 @@
+//! Tags: events of many streams that belong together, for rules that span streams.
+//!
+//! A tag is a stream of its own, with a copy of each tagged event. Its version is the condition: whoever read it and appends
+//! to it, or only guards it, does so at the version that it read. So "no such event with this tag after what I read" holds at
+//! the commit, on every store.
+
+use serde::{Deserialize, Serialize};
+
+use super::codec::decode;
+use super::error::EventsError;
+use super::load::next;
+use crate::clock::Timestamp;
+use crate::error::InvalidInput;
+use crate::id::{EventId, EventType, Position, StreamVersion};
+use crate::key::Key;
+use crate::payload::Payload;
+use crate::store::{NewEvent, Store, StreamQuery};
+
+/// The type of the copies.
+const TAGGED: &str = "tidelock.tagged";
+/// How many copies are read at once.
+const PAGE: usize = 1_000;
+
+/// A name by which events of many streams are found: `username:alice`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tag(String);
+
+impl Tag {
+    /// A tag of this name.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(name.into())
+    }
+
+    /// The stream of the copies: `tagged("username:alice")`.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when the name is too long.
+    pub fn stream(&self) -> Result<Key, InvalidInput> {
+        Key::new("tagged", [self.0.as_str()])
+    }
+}
+
+/// An event as its tag knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaggedEvent {
+    /// Which one of the tag's events it is, from 0.
+    pub number: StreamVersion,
+    /// Where the copy stands in the log, right after the event.
+    pub position: Position,
+    /// When it was committed.
+    pub at: Timestamp,
+    /// The stream of the event.
+    pub stream: Key,
+    /// The event's id.
+    pub id: EventId,
+    /// Its type.
+    pub event_type: EventType,
+    /// What it says.
+    pub payload: Payload,
+}
+
+impl TaggedEvent {
+    /// The event of an enum.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when the enum has no such variant.
+    pub fn decode<E: serde::de::DeserializeOwned>(&self) -> Result<E, InvalidInput> {
+        decode(&self.event_type, &self.payload)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Copied {
+    stream: Key,
+    id: EventId,
+    #[serde(rename = "type")]
+    event_type: EventType,
+    payload: Payload,
+}
+
+/// The copy of an event for its tags.
+pub(super) fn link(stream: &Key, event: &NewEvent) -> Result<NewEvent, InvalidInput> {
+    let copied = Copied {
+        stream: stream.clone(),
+        id: event.id,
+        event_type: event.event_type.clone(),
+        payload: event.payload.clone(),
+    };
+    Ok(NewEvent::new(EventType::new(TAGGED)?, Payload::of(&copied)?))
+}
+
+/// All events of a tag, oldest first.
+pub(super) async fn read(store: &dyn Store, tag: &Tag) -> Result<Vec<TaggedEvent>, EventsError> {
+    let (stream, mut found) = (tag.stream()?, Vec::<TaggedEvent>::new());
+    loop {
+        let from = found.last().map_or(StreamVersion(0), |last| next(last.number));
+        let page = store.read_stream(StreamQuery::forward(&stream, PAGE).from(from)).await?;
+        for event in page.events {
+            let undecodable = |error: InvalidInput| EventsError::Undecodable {
+                stream: stream.clone(),
+                version: event.version,
+                event_type: event.event_type.clone(),
+                reason: error.to_string(),
+            };
+            let Copied { stream, id, event_type, payload } = event.payload.parse().map_err(undecodable)?;
+            let (number, position, at) = (event.version, event.position, event.at);
+            found.push(TaggedEvent { number, position, at, stream, id, event_type, payload });
+        }
+        if page.end {
+            return Ok(found);
+        }
+    }
+}
