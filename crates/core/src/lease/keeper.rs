@@ -25,7 +25,7 @@ static KEEPER: Mutex<Option<Handle>> = Mutex::new(None);
 
 /// Runs something on the keeper's thread, starting it where needed. The work goes on when the handle is dropped; its
 /// output is then dropped as well.
-pub(crate) fn spawn<F>(work: F) -> Result<JoinHandle<F::Output>, LeaseError>
+pub(super) fn spawn<F>(work: F) -> Result<JoinHandle<F::Output>, LeaseError>
 where
     F: Future<Output: Send> + Send + 'static,
 {
