@@ -271,10 +271,13 @@ impl Writer {
         self.meter.groups.fetch_add(1, Ordering::Relaxed);
         self.session.committed(&mut self.merger);
         self.session.trim();
+        let changed = done.iter().any(Done::changed);
         for job in done {
             job.answer();
         }
-        self.watcher.hint();
+        if changed {
+            self.watcher.hint();
+        }
     }
 
     fn commit(&mut self) -> rusqlite::Result<()> {
@@ -333,6 +336,15 @@ fn pair(job: Job, answer: Answer) -> Option<Done> {
 }
 
 impl Done {
+    /// Whether others may want to look. A claim that found nothing must not wake others who find nothing, for ever.
+    fn changed(&self) -> bool {
+        match self {
+            Self::Apply(_, result) => result.is_ok(),
+            Self::Claim(_, claimed) => !claimed.grants.is_empty(),
+            Self::Sweep(..) => true,
+        }
+    }
+
     /// A caller that went away does not hear its answer; what was written stays written.
     fn answer(self) {
         match self {
