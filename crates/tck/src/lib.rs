@@ -16,6 +16,7 @@ pub mod differential;
 mod dump;
 mod env;
 mod expect;
+pub mod history;
 mod make;
 pub mod process;
 pub mod rng;
