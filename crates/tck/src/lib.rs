@@ -12,12 +12,14 @@
 pub mod cases;
 mod conn;
 pub mod crash;
+mod detour;
 pub mod differential;
 mod dump;
 mod env;
 mod expect;
 pub mod history;
 mod make;
+mod play;
 pub mod process;
 pub mod rng;
 mod run;

@@ -3,6 +3,7 @@
 pub mod edge;
 pub mod events;
 pub mod expiry;
+pub mod histories;
 pub mod hold;
 pub mod lease;
 pub mod limits;

@@ -129,13 +129,12 @@ fn tell<Q: Debug, A: Debug, S: Debug>(
     let title = format!("The longest order has {} operations; its last are:", placed.len());
     list(&title, placed[left..].to_vec());
     list(&format!("Then the key is {state:?}, and none of these can come next:"), stuck.clone());
-    let about = |n: usize| history[n].call < end && !placed.contains(&n);
+    let about = |n: usize| history[n].call < end && history[n].end > begun && !placed.contains(&n);
     let all = 0..history.len();
     let unknown: Vec<usize> =
         all.clone().filter(|n| about(*n) && matches!(history[*n].outcome, Outcome::Unknown)).collect();
-    let failed: Vec<usize> = all
-        .filter(|n| about(*n) && matches!(history[*n].outcome, Outcome::Failed) && history[*n].end > begun)
-        .collect();
+    let failed: Vec<usize> =
+        all.filter(|n| about(*n) && matches!(history[*n].outcome, Outcome::Failed)).collect();
     let latest = |which: Vec<usize>| which[which.len().saturating_sub(SHOWN)..].to_vec();
     if !unknown.is_empty() {
         list(&format!("Nobody knows whether {} others happened:", unknown.len()), latest(unknown));
@@ -154,6 +153,7 @@ fn line<Q: Debug, A: Debug>(operation: &Operation<Q, A>, until: u64) -> String {
         Outcome::Ok(answer) if *end <= until => format!("{} {answer:?}", head(end.to_string())),
         Outcome::Ok(_) => format!("{} not answered yet", head(String::new())),
         Outcome::Failed => format!("{} failed", head(end.to_string())),
-        Outcome::Unknown => format!("{} unknown", head(String::new())),
+        Outcome::Unknown if *end == u64::MAX => format!("{} unknown", head(String::new())),
+        Outcome::Unknown => format!("{} unknown", head(end.to_string())),
     }
 }

@@ -3,7 +3,8 @@
 //! A history is a list of operations, each with the instants of its call and of its answer on one counter that all
 //! clients share. It is linearizable when its operations can be put in one order, each at an instant between its call
 //! and its answer, so that a sequential [`Model`] gives every answer that was given. An operation that failed for certain
-//! is not in the order. One whose outcome nobody knows may stand anywhere after its call, or nowhere.
+//! is not in the order. One whose outcome nobody knows may stand anywhere after its call, or nowhere; if it is known to be
+//! over at some instant, not behind that.
 //!
 //! Keys are independent, so each is searched on its own. The search is that of Wing and Gong with Lowe's memory of what
 //! was tried: which operations are placed, and which state they lead to. It ends after a number of steps that the caller
@@ -36,7 +37,7 @@ use std::collections::BTreeMap;
 
 pub use explain::{Broken, Trouble};
 pub use model::Model;
-pub use recorder::Recorder;
+pub use recorder::{Begun, Recorder};
 
 /// Steps after which the search gives up, if the caller has no better number: a few seconds of a test build.
 pub const MOST_STEPS: u64 = 1_000_000;
@@ -48,7 +49,7 @@ pub enum Outcome<A> {
     Ok(A),
     /// It did not happen, and never will.
     Failed,
-    /// It may have happened at any time after its call, or never.
+    /// It may have happened at any time after its call, up to its end if it has one, or never.
     Unknown,
 }
 
@@ -63,7 +64,8 @@ pub struct Operation<Q, A> {
     pub asked: Q,
     /// The instant of the call.
     pub call: u64,
-    /// The instant of the answer. Without a meaning for an outcome that nobody knows.
+    /// The instant of the answer. Of an operation whose outcome nobody knows: the last instant at which it may happen,
+    /// `u64::MAX` for none.
     pub end: u64,
     /// How it ended.
     pub outcome: Outcome<A>,

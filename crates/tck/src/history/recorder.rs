@@ -12,9 +12,9 @@ pub struct Recorder<Q, A> {
     operations: Mutex<Vec<Operation<Q, A>>>,
 }
 
-/// An operation that was begun.
+/// An operation that was begun: its number in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Begun(usize);
+pub struct Begun(pub usize);
 
 impl<Q, A> Recorder<Q, A> {
     /// An empty history.
@@ -27,7 +27,7 @@ impl<Q, A> Recorder<Q, A> {
     /// that is dropped in the middle has nothing to do.
     pub fn call(&self, client: usize, key: &str, asked: Q) -> Begun {
         let mut operations = self.operations();
-        let call = self.clock.fetch_add(1, Ordering::SeqCst);
+        let call = self.now();
         let key = key.to_owned();
         operations.push(Operation { client, key, asked, call, end: u64::MAX, outcome: Outcome::Unknown });
         Begun(operations.len() - 1)
@@ -35,11 +35,16 @@ impl<Q, A> Recorder<Q, A> {
 
     /// To be called just after an operation, or when its outcome becomes known later.
     pub fn end(&self, begun: Begun, outcome: Outcome<A>) {
-        let end = self.clock.fetch_add(1, Ordering::SeqCst);
+        let end = self.now();
         if let Some(operation) = self.operations().get_mut(begun.0) {
-            operation.end = end;
+            operation.end = if matches!(outcome, Outcome::Unknown) { u64::MAX } else { end };
             operation.outcome = outcome;
         }
+    }
+
+    /// An instant: after all that was recorded before, before all that comes.
+    pub fn now(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
     /// What was recorded, in the order of the calls.

@@ -48,6 +48,8 @@ struct Known {
 struct Maybe {
     index: usize,
     call: u64,
+    /// Nothing that was called later stands before it.
+    end: u64,
 }
 
 /// One place in the order that is being built.
@@ -59,6 +61,10 @@ struct Frame<S> {
     choices: Vec<(Place, S)>,
     /// The first answer among those that have no place.
     first_end: u64,
+    /// The last call among those that have one.
+    last_call: u64,
+    /// The same, of those that must have one.
+    last_known: u64,
     /// Whether the choices contain what nobody knows about.
     with_maybes: bool,
 }
@@ -83,7 +89,8 @@ impl<'a, M: Model> Search<'a, M> {
             match operation.outcome {
                 Outcome::Failed => {}
                 Outcome::Ok(_) if end <= until => known.push(Known { index, call, end }),
-                Outcome::Ok(_) | Outcome::Unknown => maybe.push(Maybe { index, call }),
+                Outcome::Ok(_) => maybe.push(Maybe { index, call, end: u64::MAX }),
+                Outcome::Unknown => maybe.push(Maybe { index, call, end }),
             }
         }
         known.sort_by_key(|known| known.call);
@@ -97,14 +104,17 @@ impl<'a, M: Model> Search<'a, M> {
         if self.known.is_empty() {
             return Found::Order { placed: 0, steps: 0 };
         }
-        let mut path = vec![self.frame(None, self.model.start())];
+        let mut path = vec![self.frame(None, self.model.start(), (0, 0))];
         while let Some(frame) = path.last_mut() {
             if let Some((place, state)) = frame.choices.pop() {
                 self.taken.put(place);
                 if self.taken.count() == self.known.len() {
                     return Found::Order { placed: path.len(), steps: self.steps };
                 }
-                if !self.seen.is_new(&self.taken, &state) {
+                let calls = self.calls(frame, place);
+                let over = self.maybe.iter().enumerate().filter(|(_, maybe)| maybe.end < calls.1);
+                let maybes = self.taken.maybes(over.map(|(n, _)| n));
+                if !self.seen.is_new(&self.taken, maybes, &state) {
                     self.taken.remove(place);
                     continue;
                 }
@@ -112,10 +122,10 @@ impl<'a, M: Model> Search<'a, M> {
                     return Found::TooLong { placed: self.deepest.0.max(self.taken.count()) };
                 }
                 self.steps += 1;
-                path.push(self.frame(Some(place), state));
+                path.push(self.frame(Some(place), state, calls));
             } else if !frame.with_maybes {
                 frame.with_maybes = true;
-                frame.choices = self.maybes(&frame.state, frame.first_end);
+                frame.choices = self.maybes(frame);
             } else {
                 self.remember(&path);
                 if let Some(place) = path.pop().and_then(|frame| frame.took) {
@@ -142,9 +152,21 @@ impl<'a, M: Model> Search<'a, M> {
         (window, first_end)
     }
 
-    fn frame(&self, took: Option<Place>, state: M::State) -> Frame<M::State> {
+    /// The last calls when this comes after a frame.
+    fn calls(&self, frame: &Frame<M::State>, place: Place) -> (u64, u64) {
+        match place {
+            Place::Maybe(n) => (frame.last_call.max(self.maybe[n].call), frame.last_known),
+            Place::Known(n) => {
+                let call = self.known[n].call;
+                (frame.last_call.max(call), frame.last_known.max(call))
+            }
+        }
+    }
+
+    fn frame(&self, took: Option<Place>, state: M::State, calls: (u64, u64)) -> Frame<M::State> {
         let (mut window, first_end) = self.window();
-        let mut frame = Frame { took, state, choices: Vec::new(), first_end, with_maybes: false };
+        let ((last_call, last_known), choices) = (calls, Vec::new());
+        let mut frame = Frame { took, state, choices, first_end, last_call, last_known, with_maybes: false };
         let answered = |n: &usize| {
             let operation = self.history[self.known[*n].index];
             let Outcome::Ok(answer) = &operation.outcome else { return None };
@@ -162,7 +184,8 @@ impl<'a, M: Model> Search<'a, M> {
         for n in window {
             if let Some((operation, answer)) = answered(&n) {
                 self.model.step(&frame.state, operation, Some(answer), &mut next);
-                if next.contains(&frame.state) && self.model.only_looks(operation, answer) {
+                let looks = next.contains(&frame.state) && self.model.only_looks(operation, answer);
+                if looks && !self.ends_one(&frame, operation.call) {
                     // Whatever order there is, this one can as well stand here: nothing else need be tried.
                     frame.choices = vec![(Place::Known(n), frame.state.clone())];
                     frame.with_maybes = true;
@@ -174,14 +197,21 @@ impl<'a, M: Model> Search<'a, M> {
         frame
     }
 
+    /// Whether one that nobody knows about, and that may come next, could not come any more after such a call.
+    fn ends_one(&self, frame: &Frame<M::State>, call: u64) -> bool {
+        let ended = |maybe: &Maybe| frame.last_call < maybe.end && maybe.end < call;
+        self.maybe.iter().enumerate().any(|(n, maybe)| ended(maybe) && !self.taken.has(Place::Maybe(n)))
+    }
+
     /// What nobody knows about and may come next. What changes nothing need not come.
-    fn maybes(&self, state: &M::State, first_end: u64) -> Vec<(Place, M::State)> {
+    fn maybes(&self, frame: &Frame<M::State>) -> Vec<(Place, M::State)> {
         let (mut choices, mut next) = (Vec::new(), Vec::new());
         for (n, maybe) in self.maybe.iter().enumerate().rev() {
             let place = Place::Maybe(n);
-            if maybe.call < first_end && !self.taken.has(place) {
-                self.model.step(state, self.history[maybe.index], None, &mut next);
-                let changed = next.drain(..).filter(|next| next != state);
+            let in_time = maybe.call < frame.first_end && frame.last_call < maybe.end;
+            if in_time && !self.taken.has(place) {
+                self.model.step(&frame.state, self.history[maybe.index], None, &mut next);
+                let changed = next.drain(..).filter(|next| *next != frame.state);
                 choices.extend(changed.map(|next| (place, next)));
             }
         }

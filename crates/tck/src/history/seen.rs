@@ -10,7 +10,7 @@ use std::hash::Hash;
 use super::taken::Taken;
 
 /// A set of operations, as bits.
-type Set = Box<[u64]>;
+pub(super) type Set = Box<[u64]>;
 
 /// What was tried.
 pub(super) struct Seen<S>(HashMap<(Set, S), Vec<Set>>);
@@ -20,9 +20,9 @@ impl<S: Clone + Eq + Hash> Seen<S> {
         Self(HashMap::new())
     }
 
-    /// Whether it is new, and nothing better was tried. From now on it was.
-    pub(super) fn is_new(&mut self, taken: &Taken, state: &S) -> bool {
-        let maybes = taken.maybes();
+    /// Whether it is new, and nothing better was tried. From now on it was. `maybes` are those of the others that were
+    /// placed, and could be placed still.
+    pub(super) fn is_new(&mut self, taken: &Taken, maybes: Set, state: &S) -> bool {
         match self.0.entry((taken.known(), state.clone())) {
             Entry::Vacant(vacant) => {
                 vacant.insert(vec![maybes]);

@@ -65,9 +65,13 @@ impl Taken {
         self.count
     }
 
-    /// Those that may be placed and are.
-    pub(super) fn maybes(&self) -> Box<[u64]> {
-        self.maybe.0.clone().into_boxed_slice()
+    /// Those that may be placed and are, but for some.
+    pub(super) fn maybes(&self, but: impl Iterator<Item = usize>) -> Box<[u64]> {
+        let mut maybes = self.maybe.clone();
+        for n in but.filter(|n| self.maybe.has(*n)) {
+            maybes.flip(n);
+        }
+        maybes.0.into_boxed_slice()
     }
 
     /// Those that must be placed and are, in few words: all before the first hole is left out, and so is all behind the

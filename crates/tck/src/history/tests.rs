@@ -171,6 +171,23 @@ fn an_unknown_write_happens_once_or_never_and_not_before_its_call() {
 }
 
 #[test]
+fn an_unknown_write_that_is_over_does_not_happen_later() {
+    let history = |end| {
+        let mut lost = unknown(1, 5, set(7, 7));
+        lost.end = end;
+        [
+            told(0, (1, 2), set(1, 1), written(1)),
+            lost,
+            told(2, (20, 21), What::Read, found(1, 1, 1)),
+            told(2, (30, 31), What::Read, found(2, 7, 7)),
+        ]
+    };
+    has_an_order(&history(u64::MAX));
+    has_an_order(&history(25));
+    assert_eq!(breaks_at(&history(15)), 3);
+}
+
+#[test]
 fn a_failed_write_never_happened() {
     let mut history = vec![
         told(0, (1, 2), set(1, 1), written(1)),

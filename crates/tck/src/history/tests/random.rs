@@ -50,12 +50,15 @@ fn simulated(seed: u64, shape: Shape) -> Vec<Line> {
                 // Whoever comes now is not a part of a write that was answered.
                 standing.open = None;
                 let line = &mut history[busy.line];
-                line.end = now;
                 line.outcome = match busy.answer {
                     Some(answer) if busy.heard => Outcome::Ok(answer),
                     None if busy.heard => Outcome::Failed,
                     _ => Outcome::Unknown,
                 };
+                // Of some that have no answer it is known at least that they are over.
+                if busy.heard || rng.one_in(2) {
+                    line.end = now;
+                }
             }
         }
     }
@@ -130,7 +133,9 @@ fn brute(history: &[Line], placed: u32, standing: Standing) -> bool {
     let must = |n: usize| matches!(history[n].outcome, Outcome::Ok(_)) && !is_placed(n);
     let all = 0..history.len();
     let Some(first_end) = all.clone().filter(|n| must(*n)).map(|n| history[n].end).min() else { return true };
-    all.filter(|n| !is_placed(*n) && history[*n].call < first_end).any(|n| {
+    let last_call = all.clone().filter(|n| is_placed(*n)).map(|n| history[n].call).max().unwrap_or(0);
+    let in_time = |n: usize| history[n].call < first_end && last_call < history[n].end;
+    all.filter(|n| !is_placed(*n) && in_time(*n)).any(|n| {
         let answer = match &history[n].outcome {
             Outcome::Ok(answer) => Some(answer),
             Outcome::Unknown => None,
@@ -161,7 +166,7 @@ fn what_truly_happened_has_an_order() {
 #[test]
 fn the_quick_search_agrees_with_trying_everything() {
     let (mut sound, mut broken) = (0, 0);
-    for seed in 1..=6_000 {
+    for seed in 1..=3_000 {
         let mut rng = Rng::new(!seed);
         let mut history = simulated(seed, Shape { clients: 4, operations: 2 + rng.below(7), lost: 4 });
         for _ in 0..rng.below(3) {
@@ -180,15 +185,15 @@ fn the_quick_search_agrees_with_trying_everything() {
             );
         }
     }
-    assert!(sound > 1_000 && broken > 1_000, "{sound} with an order, {broken} without");
+    assert!(sound > 500 && broken > 500, "{sound} with an order, {broken} without");
 }
 
 /// The history up to an instant.
 fn until(history: &[Line], end: u64) -> Vec<Line> {
     let mut beginning: Vec<Line> = history.iter().filter(|line| line.call <= end).cloned().collect();
     for line in beginning.iter_mut().filter(|line| line.end > end) {
-        if line.outcome != Outcome::Failed {
-            line.outcome = Outcome::Unknown;
+        if matches!(line.outcome, Outcome::Ok(_)) {
+            (line.outcome, line.end) = (Outcome::Unknown, u64::MAX);
         }
     }
     beginning
