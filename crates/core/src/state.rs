@@ -29,16 +29,24 @@
 //! # }
 //! ```
 
+mod calm;
 mod cell;
+mod codec;
 mod container;
+mod document;
 mod error;
+mod history;
+mod items;
 mod memory;
 mod mutator;
 mod observe;
 mod patch;
 mod reentry;
+mod schema;
 mod scope;
 mod ticket;
+mod turns;
+mod watch;
 
 use std::time::Duration;
 
@@ -46,9 +54,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use container::Container;
+pub use document::{Document, Record, Transaction};
 pub use error::{MutateError, Stage, StateError};
+pub use history::{Past, PastChange, history, history_key};
+pub use items::{BadItem, Items};
 pub use observe::{Change, Observer};
+pub use schema::Schema;
 pub use scope::{Scope, States};
+pub use watch::Versions;
 
 use crate::id::DocVersion;
 

@@ -6,3 +6,5 @@ pub const LOCK: &str = "tidelock::lock";
 pub const LOCK_WAIT: &str = "lock.wait";
 /// The span of a future that runs under a lock by [`Locks::with`](crate::lock::Locks::with): fields `term` and `place`.
 pub const LOCK_HOLD: &str = "lock.hold";
+/// The target of everything that state reports.
+pub const STATE: &str = "tidelock::state";

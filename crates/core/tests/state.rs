@@ -13,7 +13,8 @@ use tidelock_core::clock::Timestamp;
 use tidelock_core::error::{Explain as _, Outcome};
 use tidelock_core::id::OpId;
 use tidelock_core::key::{Key, KeyPrefix};
-use tidelock_core::state::{Container, Stage, StateError, States};
+use tidelock_core::payload::Payload;
+use tidelock_core::state::{Change, Container, Observer, Stage, StateError, States};
 use tidelock_core::store::*;
 use tokio::sync::Notify;
 
@@ -147,4 +148,77 @@ fn a_container_in_a_store_needs_a_runtime_but_no_clock_of_it() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(record.mutate(|count| *count += 1)).unwrap();
     assert_eq!(runtime.block_on(record.get()).unwrap(), 2);
+}
+
+#[tokio::test]
+async fn s11_what_was_given_up_while_it_was_written_is_never_written_under_another_id() {
+    let slow = Arc::new(Slow::default());
+    let key = Key::single("s11-conflict").unwrap();
+    let record: Container<u64> = States::new(slow.clone()).at(&key);
+    let warm = tokio::spawn({
+        let record = record.clone();
+        async move { record.set(1).await }
+    });
+    slow.gate.notify_one();
+    warm.await.unwrap().unwrap();
+    // Somebody else writes, so that the next write of ours, which believes in version 1, is refused.
+    slow.inner.apply(Batch::new().put(&key, Expect::Any, Payload::of(&5).unwrap())).await.unwrap();
+    let hurried = record.clone().limit(Some(Duration::from_millis(20)));
+    let error = hurried.mutate(|count| *count += 1).await.unwrap_err();
+    let StateError::TimedOut { stage: Stage::Unknown(id), .. } = &error else { panic!("{error}") };
+    // The refusal arrives. Whoever asked for the id hears that it was not applied, and that stays true.
+    slow.gate.notify_one();
+    assert!(slow.operation(*id).await.unwrap().is_none());
+    slow.gate.notify_one();
+    record.mutate(|count| *count += 10).await.unwrap();
+    assert_eq!(record.get().await.unwrap(), 15, "what was given up did not come after all");
+}
+
+#[derive(Default)]
+struct Told(std::sync::Mutex<Vec<(Vec<u32>, u32, u32)>>);
+
+impl Observer for Told {
+    fn mutated(&self, change: &Change<'_>) {
+        let lines = change.callers.iter().map(|place| place.line()).collect();
+        self.0.lock().unwrap().push((lines, change.attempts, change.conflicts));
+        assert!(change.new.is_some_and(|new| new.as_str() != "3"), "the observer does not like 3");
+    }
+}
+
+#[tokio::test]
+async fn an_observer_hears_who_asked_and_its_panic_changes_nothing() {
+    let told = Arc::new(Told::default());
+    let states = States::new(Arc::new(MemoryStore::new())).observer(told.clone());
+    let record: Container<u64> = states.at(&Key::single("observed").unwrap());
+    let (line, _) = (line!(), record.mutate(|count| *count += 1).await.unwrap());
+    record.inc("", 1).await.unwrap();
+    record.set(3).await.unwrap();
+    assert_eq!(record.get().await.unwrap(), 3);
+    let told = told.0.lock().unwrap();
+    assert_eq!(*told, [(vec![line], 1, 0), (vec![line + 1], 1, 0), (vec![line + 2], 1, 0)]);
+}
+
+#[tokio::test]
+async fn a_check_that_panics_refuses() {
+    let states = States::new(Arc::new(MemoryStore::new()));
+    let check = |count: &u64| if *count < 2 { Ok(()) } else { panic!("too many") };
+    let record: Container<u64> = states.checked(&Key::single("checked").unwrap(), check);
+    record.set(1).await.unwrap();
+    let error = record.set(2).await.unwrap_err();
+    assert!(matches!(&error, StateError::Invalid { reason, .. } if reason.contains("too many")), "{error}");
+    assert_eq!(record.get().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_container_in_memory_is_watched_too() {
+    let record = Container::memory("watched", 1_u64);
+    let mut versions = record.watch();
+    assert_eq!(versions.next().await.unwrap().unwrap().value, 1);
+    record.set(2).await.unwrap();
+    record.set(3).await.unwrap();
+    assert_eq!(versions.next().await.unwrap().unwrap().value, 3);
+    let waiting = tokio::spawn(async move { versions.next().await });
+    tokio::task::yield_now().await;
+    record.set(4).await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap().unwrap().value, 4);
 }

@@ -3,19 +3,21 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::oneshot;
 
-use super::cell::{Cell, Pending, Work};
-use super::error::{MutateError, Stage, StateError};
+use super::cell::{Cell, Work};
+use super::error::{MutateError, StateError};
+use super::history::Past;
 use super::memory::Memory;
-use super::mutator::{Answer, Asked, AtOnce, InTime, Mutator};
-use super::ticket::Ticket;
-use super::{Mutated, Outcome, State, Versioned, reentry};
-use crate::lock::sleep_until;
+use super::mutator::{Asked, AtOnce};
+use super::turns::{Backing, Turns};
+use super::watch::Versions;
+use super::{Mutated, Outcome, State, Versioned};
+use crate::id::StreamVersion;
 use crate::store::{Batch, Delta, Expect};
 
 /// A value that many tasks change. Clones share it.
@@ -23,23 +25,11 @@ use crate::store::{Batch, Delta, Expect};
 /// Mutations run one after another, in the order in which they were asked for. In a store, those that wait together run on
 /// one draft and share one write; foreign writers are met by the version of the record, and the mutators then run again on
 /// the winner's value. So a mutator may run more than once: it changes its draft and nothing else.
-pub struct Container<T: State> {
-    backing: Backing<T>,
-    limit: Option<Duration>,
-}
-
-enum Backing<T: State> {
-    Memory(Arc<Memory<T>>),
-    Store(Arc<Cell<T>>),
-}
+pub struct Container<T: State>(Turns<T>);
 
 impl<T: State> Clone for Container<T> {
     fn clone(&self) -> Self {
-        let backing = match &self.backing {
-            Backing::Memory(memory) => Backing::Memory(Arc::clone(memory)),
-            Backing::Store(cell) => Backing::Store(Arc::clone(cell)),
-        };
-        Self { backing, limit: self.limit }
+        Self(self.0.clone())
     }
 }
 
@@ -48,33 +38,18 @@ impl<T: State> Container<T> {
     #[must_use]
     pub fn memory(name: &str, value: T) -> Self {
         let limit = super::Options::default().limit;
-        Self { backing: Backing::Memory(Arc::new(Memory::new(name, value))), limit }
+        Self(Turns { backing: Backing::Memory(Arc::new(Memory::new(name, value))), limit })
     }
 
     pub(super) fn stored(cell: Arc<Cell<T>>) -> Self {
-        let limit = cell.options.limit;
-        Self { backing: Backing::Store(cell), limit }
+        Self(Turns::stored(cell))
     }
 
     /// The same container, whose mutations take at most so long, waiting included; `None` for no limit.
     #[must_use]
     pub fn limit(mut self, limit: Option<Duration>) -> Self {
-        self.limit = limit;
+        self.0.limit = limit;
         self
-    }
-
-    fn name(&self) -> String {
-        match &self.backing {
-            Backing::Memory(memory) => memory.name().to_owned(),
-            Backing::Store(cell) => cell.name(),
-        }
-    }
-
-    fn number(&self) -> u64 {
-        match &self.backing {
-            Backing::Memory(memory) => memory.number(),
-            Backing::Store(cell) => cell.number,
-        }
     }
 
     /// Changes the value. The result is that of the run that was committed.
@@ -90,13 +65,15 @@ impl<T: State> Container<T> {
     ///
     /// # Crash safety
     /// An acknowledged change is as durable as the store.
-    pub async fn mutate<R, F>(&self, mut mutator: F) -> Result<Mutated<R>, StateError>
+    #[track_caller]
+    pub fn mutate<R, F>(&self, mut mutator: F) -> impl Future<Output = Result<Mutated<R>, StateError>> + Send
     where
         F: FnMut(&mut T) -> R + Send + 'static,
         R: Send + 'static,
     {
         let infallible = move |draft: &mut T| Ok::<R, Infallible>(mutator(draft));
-        self.try_mutate(infallible).await.map_err(MutateError::state)
+        let mutated = self.try_mutate(infallible);
+        async { mutated.await.map_err(MutateError::state) }
     }
 
     /// Changes the value, unless the mutator says no: then the old value stays, for its neighbours, too.
@@ -109,14 +86,17 @@ impl<T: State> Container<T> {
     ///
     /// # Cancel safety
     /// As [`mutate`](Self::mutate).
-    pub async fn try_mutate<R, E, F>(&self, mutator: F) -> Result<Mutated<R>, MutateError<E>>
+    #[track_caller]
+    pub fn try_mutate<R, E, F>(
+        &self,
+        mutator: F,
+    ) -> impl Future<Output = Result<Mutated<R>, MutateError<E>>> + Send
     where
         F: FnMut(&mut T) -> Result<R, E> + Send + 'static,
         R: Send + 'static,
         E: Send + 'static,
     {
-        let (asked, answered) = Asked::new(mutator);
-        self.carry_out(Box::new(AtOnce(asked)), answered).await
+        self.0.at_once(Location::caller(), mutator)
     }
 
     /// Changes the value by a future: it gets the draft and gives it back with a result. Others wait meanwhile.
@@ -129,89 +109,28 @@ impl<T: State> Container<T> {
     ///
     /// # Cancel safety
     /// As [`mutate`](Self::mutate).
-    pub async fn mutate_async<R, E, F, Fut>(&self, mutator: F) -> Result<Mutated<R>, MutateError<E>>
+    #[track_caller]
+    pub fn mutate_async<R, E, F, Fut>(
+        &self,
+        mutator: F,
+    ) -> impl Future<Output = Result<Mutated<R>, MutateError<E>>> + Send
     where
         F: FnMut(T) -> Fut + Send + 'static,
         Fut: Future<Output = Result<(T, R), E>> + Send + 'static,
         R: Send + 'static,
         E: Send + 'static,
     {
-        let (asked, answered) = Asked::new(mutator);
-        self.carry_out(Box::new(InTime(asked)), answered).await
-    }
-
-    async fn carry_out<R, E>(
-        &self,
-        mutator: Box<dyn Mutator<T>>,
-        answered: oneshot::Receiver<Answer<R, E>>,
-    ) -> Result<Mutated<R>, MutateError<E>> {
-        if reentry::runs(self.number()) {
-            return Err(StateError::Reentrant { container: self.name() }.into());
-        }
-        let caller = Caller { ticket: Arc::default(), answered: false };
-        match &self.backing {
-            Backing::Memory(memory) => {
-                let carried = memory.carry_out(mutator, Arc::clone(&caller.ticket));
-                let answer = async {
-                    carried.await;
-                    answered.await
-                };
-                self.answer(caller, answer).await
-            }
-            Backing::Store(cell) => {
-                let ticket = Arc::clone(&caller.ticket);
-                cell.push(Pending { work: Work::Mutate(mutator), ticket, since: Instant::now() })?;
-                self.answer(caller, answered).await
-            }
-        }
-    }
-
-    /// Waits for the answer, as long as the limit allows.
-    async fn answer<R, E>(
-        &self,
-        mut caller: Caller,
-        answered: impl Future<Output = Result<Answer<R, E>, oneshot::error::RecvError>>,
-    ) -> Result<Mutated<R>, MutateError<E>> {
-        // A limit beyond all times is none. The clock is our own: a container in memory needs no runtime.
-        let until = self.limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
-        let answer = match until {
-            None => Ok(answered.await),
-            Some((limit, at)) => tokio::select! {
-                biased;
-                answer = answered => Ok(answer),
-                () = sleep_until(at) => Err(limit),
-            },
-        };
-        match answer {
-            Ok(Ok(Ok(answer))) => {
-                caller.answered = true;
-                answer
-            }
-            Ok(Ok(Err(panic))) => std::panic::resume_unwind(panic),
-            Ok(Err(_)) => Err(StateError::NoRuntime { container: self.name() }.into()),
-            Err(limit) => Err(self.timed_out(&caller.ticket, limit).into()),
-        }
-    }
-
-    fn timed_out(&self, ticket: &Ticket, limit: Duration) -> StateError {
-        let given_up = ticket.give_up();
-        let container = self.name();
-        match given_up.stage {
-            Stage::NotApplied if given_up.conflicts > 0 => StateError::ConcurrentModification {
-                container,
-                attempts: given_up.conflicts,
-                current: given_up.current,
-            },
-            stage => StateError::TimedOut { container, limit, stage },
-        }
+        self.0.in_time(Location::caller(), mutator)
     }
 
     /// Replaces the value.
     ///
     /// # Errors
     /// As [`mutate`](Self::mutate).
-    pub async fn set(&self, value: T) -> Result<Outcome, StateError> {
-        Ok(self.mutate(move |draft| *draft = value.clone()).await?.outcome)
+    #[track_caller]
+    pub fn set(&self, value: T) -> impl Future<Output = Result<Outcome, StateError>> + Send {
+        let set = self.mutate(move |draft| *draft = value.clone());
+        async { Ok(set.await?.outcome) }
     }
 
     /// Sets the fields that the JSON object names, and leaves the others.
@@ -219,12 +138,22 @@ impl<T: State> Container<T> {
     /// # Errors
     /// [`StateError::Invalid`] when the result does not fit the type; the old value stays. Otherwise as
     /// [`mutate`](Self::mutate).
-    pub async fn patch(&self, patch: Value) -> Result<Outcome, StateError> {
-        let name = self.name();
-        let patched = self.try_mutate(move |draft: &mut T| super::patch::patched(draft, &patch)).await;
-        match patched {
+    #[track_caller]
+    pub fn patch(&self, patch: Value) -> impl Future<Output = Result<Outcome, StateError>> + Send {
+        let patched = self.try_mutate(move |draft: &mut T| super::patch::patched(draft, &patch));
+        self.fitting(patched)
+    }
+
+    /// A mutation whose mutator refuses when the result does not fit the type.
+    async fn fitting(
+        &self,
+        mutated: impl Future<Output = Result<Mutated<()>, MutateError<String>>> + Send,
+    ) -> Result<Outcome, StateError> {
+        match mutated.await {
             Ok(Mutated { outcome, .. }) => Ok(outcome),
-            Err(MutateError::Refused(reason)) => Err(StateError::Invalid { container: name, reason }),
+            Err(MutateError::Refused(reason)) => {
+                Err(StateError::Invalid { container: self.0.name(), reason })
+            }
             Err(MutateError::State(error)) => Err(error),
         }
     }
@@ -234,29 +163,40 @@ impl<T: State> Container<T> {
     ///
     /// # Errors
     /// [`StateError::NotFound`] when there is no record; [`StateError::Write`] when there is no number there.
-    pub async fn inc(&self, path: &str, by: i64) -> Result<Outcome, StateError> {
-        self.deltas(vec![Delta::inc(path, by)]).await
+    #[track_caller]
+    pub fn inc(
+        &self,
+        path: &str,
+        by: i64,
+    ) -> impl Future<Output = Result<Outcome, StateError>> + Send + use<'_, T> {
+        self.deltas(vec![Delta::inc(path, by)])
     }
 
     /// Adds an element to the list at a JSON pointer. In a store this is a delta.
     ///
     /// # Errors
     /// As [`inc`](Self::inc).
-    pub async fn push(&self, path: &str, value: impl Into<Value>) -> Result<Outcome, StateError> {
-        self.deltas(vec![Delta::push(path, value)]).await
+    #[track_caller]
+    pub fn push<V: Into<Value>>(
+        &self,
+        path: &str,
+        value: V,
+    ) -> impl Future<Output = Result<Outcome, StateError>> + Send + use<'_, T, V> {
+        self.deltas(vec![Delta::push(path, value)])
     }
 
     /// Sets one entry of the map at a JSON pointer. In a store this is a delta.
     ///
     /// # Errors
     /// As [`inc`](Self::inc).
-    pub async fn set_record(
+    #[track_caller]
+    pub fn set_record<V: Into<Value>>(
         &self,
         path: &str,
         name: &str,
-        value: impl Into<Value>,
-    ) -> Result<Outcome, StateError> {
-        self.deltas(vec![Delta::set(super::patch::below(path, name), value)]).await
+        value: V,
+    ) -> impl Future<Output = Result<Outcome, StateError>> + Send + use<'_, T, V> {
+        self.deltas(vec![Delta::set(super::patch::below(path, name), value)])
     }
 
     /// Removes one entry of the map at a JSON pointer; one that is not there is as good as removed. In a store this is a
@@ -264,34 +204,36 @@ impl<T: State> Container<T> {
     ///
     /// # Errors
     /// As [`inc`](Self::inc).
-    pub async fn delete_record(&self, path: &str, name: &str) -> Result<Outcome, StateError> {
-        self.deltas(vec![Delta::remove(super::patch::below(path, name))]).await
+    #[track_caller]
+    pub fn delete_record(
+        &self,
+        path: &str,
+        name: &str,
+    ) -> impl Future<Output = Result<Outcome, StateError>> + Send + use<'_, T> {
+        self.deltas(vec![Delta::remove(super::patch::below(path, name))])
     }
 
-    /// Sends deltas, all or none.
+    /// Sends deltas, all or none. In a store they are merged with whatever is there: no check sees the result, and nothing
+    /// but the next reader finds out that it does not fit the type.
     ///
     /// # Errors
     /// As [`inc`](Self::inc).
-    pub async fn deltas(&self, deltas: Vec<Delta>) -> Result<Outcome, StateError> {
-        let Backing::Store(cell) = &self.backing else {
-            let name = self.name();
-            let applied =
-                self.try_mutate(move |draft: &mut T| super::patch::with_deltas(draft, &deltas)).await;
-            return match applied {
-                Ok(Mutated { outcome, .. }) => Ok(outcome),
-                Err(MutateError::Refused(reason)) => Err(StateError::Invalid { container: name, reason }),
-                Err(MutateError::State(error)) => Err(error),
-            };
-        };
-        if reentry::runs(cell.number) {
-            return Err(StateError::Reentrant { container: self.name() });
+    #[track_caller]
+    pub fn deltas(
+        &self,
+        deltas: Vec<Delta>,
+    ) -> impl Future<Output = Result<Outcome, StateError>> + Send + use<'_, T> {
+        let place = Location::caller();
+        async move {
+            if let Backing::Memory(_) = &self.0.backing {
+                let merge = move |draft: &mut T| super::patch::with_deltas(draft, &deltas);
+                return self.fitting(self.0.at_once(place, merge)).await;
+            }
+            let (asked, answered) = Asked::done(|_: &mut T| Ok::<(), Infallible>(()), ());
+            let work = Work::Deltas(deltas, Box::new(AtOnce(asked)));
+            let answer = self.0.carry_out(place, work, answered).await;
+            answer.map(|mutated| mutated.outcome).map_err(MutateError::state)
         }
-        let caller = Caller { ticket: Arc::default(), answered: false };
-        let (asked, answered) = Asked::done(|_: &mut T| Ok::<(), Infallible>(()), ());
-        let work = Work::Deltas(deltas, Box::new(AtOnce(asked)));
-        cell.push(Pending { work, ticket: Arc::clone(&caller.ticket), since: Instant::now() })?;
-        let answer = self.answer(caller, answered).await;
-        answer.map(|mutated| mutated.outcome).map_err(MutateError::state)
     }
 
     /// Deletes the record; the value is the default again. In memory, the value becomes the default.
@@ -299,10 +241,12 @@ impl<T: State> Container<T> {
     /// # Errors
     /// [`StateError::Write`] when the store fails.
     pub async fn delete(&self) -> Result<(), StateError> {
-        match &self.backing {
+        match &self.0.backing {
             Backing::Memory(_) => self.set(T::default()).await.map(|_| ()),
             Backing::Store(cell) => {
+                let past = cell.history.as_ref().map(|history| history.delete(1)).transpose()?;
                 let batch = Batch::new().delete(&cell.key, Expect::Any);
+                let batch = past.into_iter().fold(batch, Batch::and);
                 cell.store.apply(batch).await.map_err(|error| StateError::Write(Box::new(error)))?;
                 Ok(())
             }
@@ -322,39 +266,48 @@ impl<T: State> Container<T> {
     /// # Errors
     /// As [`get`](Self::get).
     pub async fn read(&self) -> Result<Option<Versioned<T>>, StateError> {
-        let cell = match &self.backing {
+        let cell = match &self.0.backing {
             Backing::Memory(memory) => return Ok(Some(memory.read().await)),
             Backing::Store(cell) => cell,
         };
         let Some(document) = cell.store.document(&cell.key).await? else { return Ok(None) };
-        let value = document.value.parse().map_err(|error| StateError::Undecodable {
-            container: cell.name(),
-            version: document.version,
-            reason: error.to_string(),
-        })?;
+        let value = cell.read(&document)?;
         Ok(Some(Versioned { version: document.version, value }))
+    }
+
+    /// The versions of the value from now on, beginning with the present one.
+    pub fn watch(&self) -> Versions<T> {
+        match &self.0.backing {
+            Backing::Memory(memory) => Versions::in_memory(memory),
+            Backing::Store(cell) => {
+                let reader = Arc::clone(cell);
+                Versions::stored(cell, move |document| reader.read(document))
+            }
+        }
+    }
+
+    /// The last writes to the record, the newest first; those before `before`, when it is given. Empty when no history is
+    /// kept: [`States::with_history`](super::States::with_history) begins one. A container in memory keeps none.
+    ///
+    /// # Errors
+    /// As [`history`](super::history()).
+    pub async fn history(
+        &self,
+        before: Option<StreamVersion>,
+        limit: usize,
+    ) -> Result<Vec<Past>, StateError> {
+        match &self.0.backing {
+            Backing::Memory(_) => Ok(Vec::new()),
+            Backing::Store(cell) => super::history::history(&*cell.store, &cell.key, before, limit).await,
+        }
     }
 }
 
 impl<T: State> fmt::Debug for Container<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Container")
-            .field("name", &self.name())
-            .field("limit", &self.limit)
+            .field("name", &self.0.name())
+            .field("limit", &self.0.limit)
             .finish_non_exhaustive()
-    }
-}
-
-/// A caller: when it goes away before the answer, what has not begun does not begin.
-struct Caller {
-    ticket: Arc<Ticket>,
-    answered: bool,
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.ticket.give_up();
-        }
     }
 }

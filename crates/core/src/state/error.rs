@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::error::{Code, Explain, Outcome, Retry};
-use crate::id::{DocVersion, OpId};
+use crate::id::{DocVersion, OpId, StreamVersion};
 use crate::store::{ApplyError, StoreError};
 
 /// How far a mutation had come when its time was up.
@@ -75,6 +75,33 @@ pub enum StateError {
         /// What the decoder said.
         reason: String,
     },
+    /// The document was written under a newer schema than this program knows. It stays as it is.
+    #[error(
+        "{container}: version {version} has schema {found}, and this program knows {known}; run a newer program. It was left \
+         as it is"
+    )]
+    NewerSchema {
+        /// Which container.
+        container: String,
+        /// The version of the record.
+        version: DocVersion,
+        /// Its schema.
+        found: u64,
+        /// The newest schema that this program knows.
+        known: u64,
+    },
+    /// An event in the stream of a record's history is none that a history writes.
+    #[error(
+        "{container}: event {event} of its history does not read: {reason}; something else appends to that stream"
+    )]
+    History {
+        /// Which container.
+        container: String,
+        /// The event's version in the stream.
+        event: StreamVersion,
+        /// What the decoder said.
+        reason: String,
+    },
     /// The result of a mutation is not valid. The old value stays.
     #[error("{container}: the new value is refused: {reason}; the old one stays")]
     Invalid {
@@ -103,6 +130,12 @@ pub enum StateError {
     Read(#[from] StoreError),
 }
 
+impl From<ApplyError> for StateError {
+    fn from(error: ApplyError) -> Self {
+        Self::Write(Box::new(error))
+    }
+}
+
 fn version_text(version: &Option<DocVersion>) -> String {
     version.map_or_else(|| "a record that is gone".to_owned(), |version| format!("version {version}"))
 }
@@ -117,6 +150,8 @@ impl Explain for StateError {
             Self::Invalid { .. } => Code("TL0605"),
             Self::NotFound { .. } => Code("TL0606"),
             Self::NoRuntime { .. } => Code("TL0607"),
+            Self::NewerSchema { .. } => Code("TL0608"),
+            Self::History { .. } => Code("TL0609"),
             Self::Write(error) => error.code(),
             Self::Read(error) => error.code(),
         }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::codec::Value;
 use super::mutator::{End, Mutator, Running};
 use super::ticket::Ticket;
-use super::{Outcome, State, Versioned, reentry};
+use super::{Outcome, Versioned, reentry};
 use crate::id::{DocVersion, OpId};
 
 /// The value, with a version that counts its changes.
@@ -12,12 +13,18 @@ pub(super) struct Memory<T> {
     name: String,
     number: u64,
     value: tokio::sync::Mutex<Versioned<T>>,
+    changed: tokio::sync::watch::Sender<DocVersion>,
 }
 
-impl<T: State> Memory<T> {
+impl<T: Value> Memory<T> {
     pub(super) fn new(name: &str, value: T) -> Self {
-        let value = tokio::sync::Mutex::new(Versioned { version: DocVersion(1), value });
-        Self { name: name.to_owned(), number: reentry::next_number(), value }
+        let version = DocVersion(1);
+        Self {
+            name: name.to_owned(),
+            number: reentry::next_number(),
+            value: tokio::sync::Mutex::new(Versioned { version, value }),
+            changed: tokio::sync::watch::Sender::new(version),
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -44,7 +51,13 @@ impl<T: State> Memory<T> {
         };
         value.value = changed;
         value.version = DocVersion(value.version.0.saturating_add(1));
+        self.changed.send_replace(value.version);
         mutator.end(End::Did(Outcome::Committed { version: value.version }));
+    }
+
+    /// Hears of every new version.
+    pub(super) fn changes(&self) -> tokio::sync::watch::Receiver<DocVersion> {
+        self.changed.subscribe()
     }
 
     pub(super) async fn read(&self) -> Versioned<T> {

@@ -7,8 +7,12 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::cell::{Cell, Check};
+use super::codec::{Codec, Plain, Value};
 use super::container::Container;
+use super::document::{Document, Record, WithSchema};
+use super::history::History;
 use super::observe::Observer;
+use super::schema::Schema;
 use super::{Options, State};
 use crate::error::InvalidInput;
 use crate::key::{Arg, Key};
@@ -69,6 +73,7 @@ pub struct States {
     store: SharedStore,
     options: Options,
     observer: Option<Arc<dyn Observer>>,
+    history: bool,
     /// The records that are in use, so that all containers of one record share its queue.
     cells: Arc<Mutex<Cells>>,
 }
@@ -77,7 +82,7 @@ impl States {
     /// State in this store.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
-        Self { store, options: Options::default(), observer: None, cells: Arc::default() }
+        Self { store, options: Options::default(), observer: None, history: false, cells: Arc::default() }
     }
 
     /// The same with other options. To be set before containers are made.
@@ -94,6 +99,14 @@ impl States {
         self
     }
 
+    /// The same with a history: every write also appends an event, in the same commit, to the stream that
+    /// [`history_key`](super::history_key) names. To be set before containers are made. It needs a store with streams.
+    #[must_use]
+    pub fn with_history(mut self) -> Self {
+        self.history = true;
+        self
+    }
+
     /// The container of a name in a scope.
     ///
     /// # Errors
@@ -105,7 +118,7 @@ impl States {
     /// The container of a record by its key.
     #[must_use]
     pub fn at<T: State>(&self, key: &Key) -> Container<T> {
-        Container::stored(self.cell(key, None))
+        Container::stored(self.cell(key, None, || Arc::new(Plain::new())))
     }
 
     /// The container of a record by its key, whose new values are checked. The check of the first container that is made
@@ -116,16 +129,29 @@ impl States {
         key: &Key,
         check: impl Fn(&T) -> Result<(), String> + Send + Sync + 'static,
     ) -> Container<T> {
-        Container::stored(self.cell(key, Some(Arc::new(check))))
+        Container::stored(self.cell(key, Some(Arc::new(check)), || Arc::new(Plain::new())))
     }
 
-    fn cell<T: State>(&self, key: &Key, check: Option<Check<T>>) -> Arc<Cell<T>> {
+    /// The document of a key. The schema of the first one that is made counts, as long as one of them is in use.
+    #[must_use]
+    pub fn document<T: Record>(&self, key: &Key, schema: Schema) -> Document<T> {
+        Document::stored(self.cell(key, None, || Arc::new(WithSchema::new(schema))))
+    }
+
+    fn cell<T: Value>(
+        &self,
+        key: &Key,
+        check: Option<Check<T>>,
+        codec: impl FnOnce() -> Arc<dyn Codec<T>>,
+    ) -> Arc<Cell<T>> {
         let mut cells = self.cells.lock();
         let id = (key.clone(), TypeId::of::<T>());
         let known = cells.get(&id).and_then(Weak::upgrade).and_then(|cell| cell.downcast::<Cell<T>>().ok());
         known.unwrap_or_else(|| {
-            let mut cell = Cell::new(Arc::clone(&self.store), key.clone(), self.options.clone(), check);
+            let mut cell = Cell::new(Arc::clone(&self.store), key.clone(), self.options.clone(), codec());
+            cell.check = check;
             cell.observer.clone_from(&self.observer);
+            cell.history = self.history.then(|| History::of(key));
             let cell = Arc::new(cell);
             let shared: Arc<dyn Any + Send + Sync> = cell.clone();
             cells.retain(|_, cell| cell.strong_count() > 0);

@@ -17,6 +17,8 @@ pub(super) struct Ticket {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     phase: Phase,
+    /// The caller went away while its effect was being written.
+    left: bool,
     conflicts: u32,
     current: Option<DocVersion>,
 }
@@ -36,6 +38,13 @@ pub(super) struct GivenUp {
     pub(super) stage: Stage,
     pub(super) conflicts: u32,
     pub(super) current: Option<DocVersion>,
+}
+
+impl State {
+    /// Its effect was not written. A caller that left meanwhile was told an id, and nothing may be written under another.
+    fn back(&mut self) {
+        self.phase = if self.left || self.phase == Phase::GivenUp { Phase::GivenUp } else { Phase::Running };
+    }
 }
 
 impl Ticket {
@@ -67,24 +76,22 @@ impl Ticket {
     /// The write was refused, because somebody else wrote this version, or nothing was written at all.
     pub(super) fn conflict(&self, current: Option<DocVersion>) {
         let mut state = self.state.lock();
-        state.phase = Phase::Running;
+        state.back();
         state.conflicts += 1;
         state.current = current;
     }
 
     /// It was not written after all, and nobody else was in the way.
     pub(super) fn again(&self) {
-        let mut state = self.state.lock();
-        if state.phase != Phase::GivenUp {
-            state.phase = Phase::Running;
-        }
+        self.state.lock().back();
     }
 
     pub(super) fn conflicts(&self) -> u32 {
         self.state.lock().conflicts
     }
 
-    /// The caller goes away. From here on its mutator does not run, and its effect is not written, unless it is on its way.
+    /// The caller goes away. From here on its mutator does not run, and its effect is not written, unless it is on its
+    /// way; if that write is refused, it is not tried again.
     pub(super) fn give_up(&self) -> GivenUp {
         let mut state = self.state.lock();
         let stage = match state.phase {
@@ -92,7 +99,9 @@ impl Ticket {
             Phase::Running | Phase::GivenUp => Stage::NotApplied,
             Phase::Writing(id) => Stage::Unknown(id),
         };
-        if !matches!(state.phase, Phase::Writing(_)) {
+        if matches!(state.phase, Phase::Writing(_)) {
+            state.left = true;
+        } else {
             state.phase = Phase::GivenUp;
             self.gone.notify_one();
         }

@@ -29,7 +29,7 @@ struct Seen(Mutex<Vec<(usize, u32, bool)>>);
 impl Observer for Seen {
     fn mutated(&self, change: &Change<'_>) {
         let committed = matches!(change.outcome, Did::Committed { .. });
-        self.0.lock().unwrap().push((change.mutations, change.attempts, committed));
+        self.0.lock().unwrap().push((change.callers.len(), change.attempts, committed));
     }
 }
 

@@ -242,6 +242,7 @@ fn states() -> Examples {
     let container = || key(r#"session("s-1", "cart")"#).to_string();
     let limit = std::time::Duration::from_secs(30);
     let reason = "the payload does not fit: missing field `items` at line 1 column 2".to_owned();
+    let lost = "the payload does not fit: missing field `change` at line 1 column 2".to_owned();
     let all = [
         StateError::TimedOut { container: container(), limit, stage: Stage::NotStarted },
         StateError::ConcurrentModification {
@@ -254,6 +255,8 @@ fn states() -> Examples {
         StateError::Invalid { container: container(), reason: "below zero".to_owned() },
         StateError::NotFound { container: container() },
         StateError::NoRuntime { container: container() },
+        StateError::NewerSchema { container: container(), version: DocVersion(7), found: 3, known: 2 },
+        StateError::History { container: container(), event: StreamVersion(4), reason: lost },
     ];
     all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
 }

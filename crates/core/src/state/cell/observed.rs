@@ -1,0 +1,47 @@
+//! Telling the observer.
+
+use std::time::Instant;
+
+use super::{Cell, Ran};
+use crate::payload::Payload;
+use crate::state::Outcome;
+use crate::state::calm::calm;
+use crate::state::observe::Change;
+use crate::telemetry;
+
+/// A write that is about to be told.
+pub(super) struct Told<'a> {
+    pub(super) old: Option<&'a Payload>,
+    pub(super) new: Option<&'a Payload>,
+    pub(super) outcome: Outcome,
+    pub(super) attempts: u32,
+    pub(super) begun: Instant,
+}
+
+impl<T> Cell<T> {
+    /// Tells the observer, if there is one and anybody's change is part of the write.
+    pub(super) fn observed<'a>(&self, ran: impl Iterator<Item = &'a Ran<T>>, told: Told<'_>)
+    where
+        T: 'a,
+    {
+        let Some(observer) = &self.observer else { return };
+        let fine: Vec<&Ran<T>> = ran.filter(|ran| ran.fine).collect();
+        let Some(first) = fine.iter().map(|ran| ran.since).min() else { return };
+        let Told { old, new, outcome, attempts, begun } = told;
+        let callers: Vec<_> = fine.iter().map(|ran| ran.place).collect();
+        let change = Change {
+            key: &self.key,
+            old,
+            new,
+            outcome,
+            attempts,
+            conflicts: attempts.saturating_sub(1),
+            callers: &callers,
+            queued: begun.saturating_duration_since(first),
+            took: begun.elapsed(),
+        };
+        if let Err(panic) = calm("the observer", || observer.mutated(&change)) {
+            tracing::error!(target: telemetry::STATE, key = %self.key, "{panic}; the mutation is not affected");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The record in the store: what is known of it, and what is sent.
+
+use super::{Carried, Cell};
+use crate::id::{DocVersion, OpId};
+use crate::payload::Payload;
+use crate::state::calm::calm;
+use crate::state::codec::{Content, Misread, Value};
+use crate::state::error::StateError;
+use crate::store::{ApplyError, Batch, Document, DocumentFound, Expect, Receipt, Refusal};
+
+/// What is to be sent.
+pub(super) enum Plan {
+    /// Nothing, if the record is still this version, or still absent.
+    Confirm(Option<DocVersion>),
+    /// A value.
+    Put(Expect<DocVersion>, Payload),
+    /// The end of the record.
+    Delete(DocVersion),
+}
+
+/// What became of a write.
+pub(super) enum Wrote {
+    Done(DocVersion),
+    Conflict(DocumentFound),
+    Failed(StateError),
+}
+
+impl<T: Value> Cell<T> {
+    /// What is known of the record: what was carried, or what the store says.
+    pub(super) async fn base(&self, carried: &mut Option<Carried<T>>) -> Result<Carried<T>, StateError> {
+        if let Some(base) = carried {
+            return Ok(base.clone());
+        }
+        let found = self.store.document(&self.key).await?;
+        let base = self.adopt(found.map_or(DocumentFound::Absent, DocumentFound::Present))?;
+        *carried = Some(base.clone());
+        Ok(base)
+    }
+
+    pub(super) fn adopt(&self, found: DocumentFound) -> Result<Carried<T>, StateError> {
+        match found {
+            DocumentFound::Present(document) => {
+                let value = self.read(&document)?;
+                Ok(Carried { found: Some((document.version, document.value)), value })
+            }
+            DocumentFound::Absent | DocumentFound::Gone(_) => {
+                Ok(Carried { found: None, value: self.codec.absent() })
+            }
+        }
+    }
+
+    /// What a document says.
+    pub(in crate::state) fn read(&self, document: &Document) -> Result<T, StateError> {
+        let (container, version) = (self.name(), document.version);
+        let read = calm("the decoder", || self.codec.read(&document.value));
+        read.map_err(Misread::Misfit).flatten().map_err(|misread| match misread {
+            Misread::Misfit(reason) => StateError::Undecodable { container, version, reason },
+            Misread::Newer { found, known } => StateError::NewerSchema { container, version, found, known },
+        })
+    }
+
+    /// What a draft means for the record.
+    pub(super) fn content(&self, draft: &T) -> Result<Content, String> {
+        calm("the encoder", || self.codec.write(draft)).flatten()
+    }
+
+    /// What a draft asks for: nothing when the content is the same, whatever its text.
+    pub(super) fn plan(&self, base: &Carried<T>, draft: &T, changed: bool) -> Result<Plan, String> {
+        let known = base.found.as_ref().map(|(version, _)| *version);
+        if !changed {
+            return Ok(Plan::Confirm(known));
+        }
+        Ok(match (self.content(draft)?, &base.found) {
+            (Content::AsFound, _) | (Content::Gone, None) => Plan::Confirm(known),
+            (Content::Is(value), Some((version, old))) if *old == value => Plan::Confirm(Some(*version)),
+            (Content::Is(value), Some((version, _))) => Plan::Put(Expect::Exact(*version), value),
+            (Content::Is(value), None) => Plan::Put(Expect::Absent, value),
+            (Content::Gone, Some((version, _))) => Plan::Delete(*version),
+        })
+    }
+
+    pub(super) async fn send(&self, plan: &Plan, mutations: usize, id: OpId) -> Wrote {
+        let (batch, past) = match plan {
+            Plan::Confirm(version) => return self.confirm(*version).await,
+            Plan::Put(expect, value) => (
+                Batch::new().put(&self.key, *expect, value.clone()),
+                self.history.as_ref().map(|history| history.put(value, mutations)),
+            ),
+            Plan::Delete(version) => (
+                Batch::new().delete(&self.key, Expect::Exact(*version)),
+                self.history.as_ref().map(|history| history.delete(mutations)),
+            ),
+        };
+        let batch = match past.transpose() {
+            Ok(past) => past.into_iter().fold(batch, Batch::and),
+            Err(error) => return Wrote::Failed(error),
+        };
+        match self.store.apply(batch.op_id(id)).await {
+            Ok(receipt) => written(&receipt),
+            Err(ApplyError::Refused(refusal)) => match *refusal {
+                Refusal::Document { found, .. } => Wrote::Conflict(*found),
+                other => Wrote::Failed(StateError::Write(Box::new(other.into()))),
+            },
+            Err(error) => Wrote::Failed(StateError::Write(Box::new(error))),
+        }
+    }
+
+    /// Nothing changed, if the record is still the one that was seen.
+    async fn confirm(&self, version: Option<DocVersion>) -> Wrote {
+        let found = match self.store.document(&self.key).await {
+            Ok(found) => found,
+            Err(error) => return Wrote::Failed(StateError::Read(error)),
+        };
+        match (found, version) {
+            (None, None) => Wrote::Done(DocVersion(0)),
+            (Some(document), Some(version)) if document.version == version => Wrote::Done(version),
+            (Some(document), _) => Wrote::Conflict(DocumentFound::Present(document)),
+            (None, Some(_)) => Wrote::Conflict(DocumentFound::Absent),
+        }
+    }
+}
+
+fn written(receipt: &Receipt) -> Wrote {
+    match receipt.documents.first() {
+        Some(written) => Wrote::Done(written.version),
+        None => Wrote::Conflict(DocumentFound::Absent),
+    }
+}
+
+pub(super) fn version_of(found: &DocumentFound) -> Option<DocVersion> {
+    match found {
+        DocumentFound::Absent => None,
+        DocumentFound::Gone(version) => Some(*version),
+        DocumentFound::Present(document) => Some(document.version),
+    }
+}

@@ -1,0 +1,115 @@
+//! What a record was before: an event for every write, in the same commit.
+
+use serde::{Deserialize, Serialize};
+
+use super::error::StateError;
+use crate::clock::Timestamp;
+use crate::error::InvalidInput;
+use crate::id::{EventType, StreamVersion};
+use crate::key::{Arg, Key};
+use crate::payload::Payload;
+use crate::store::{ApplyError, Batch, Delta, Event, EventPage, Expect, NewEvent, Store, StreamQuery};
+
+/// The name of the event of each write.
+const WRITTEN: &str = "tidelock.state";
+
+/// What one write did to a record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PastChange {
+    /// It had this value from here on.
+    Put(Payload),
+    /// These deltas were merged into it.
+    Merge(Vec<Delta>),
+    /// It was deleted.
+    Delete,
+}
+
+/// One write to a record, as its history tells it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Past {
+    /// Which write it was, counted from 0 since the history was begun.
+    pub number: StreamVersion,
+    /// When it was committed, by the store's clock.
+    pub at: Timestamp,
+    /// How many mutations shared it.
+    pub mutations: usize,
+    /// What it did.
+    pub change: PastChange,
+}
+
+/// The event of a write.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    mutations: usize,
+    change: PastChange,
+}
+
+/// Writes the history of one record.
+pub(super) struct History {
+    stream: Result<Key, InvalidInput>,
+}
+
+impl History {
+    pub(super) fn of(record: &Key) -> Self {
+        Self { stream: history_key(record) }
+    }
+
+    pub(super) fn put(&self, value: &Payload, mutations: usize) -> Result<Batch, StateError> {
+        Ok(self.tell(PastChange::Put(value.clone()), mutations)?)
+    }
+
+    pub(super) fn delete(&self, mutations: usize) -> Result<Batch, StateError> {
+        Ok(self.tell(PastChange::Delete, mutations)?)
+    }
+
+    pub(super) fn merge(&self, deltas: &[Delta], mutations: usize) -> Result<Batch, ApplyError> {
+        self.tell(PastChange::Merge(deltas.to_vec()), mutations)
+    }
+
+    fn tell(&self, change: PastChange, mutations: usize) -> Result<Batch, ApplyError> {
+        let stream = self.stream.clone()?;
+        let event = NewEvent::new(EventType::new(WRITTEN)?, Payload::of(&Told { mutations, change })?);
+        Ok(Batch::new().append(&stream, Expect::Any, [event]))
+    }
+}
+
+/// The stream in which the history of a record is kept: `history("user", "u-1", "cart")` for `user("u-1", "cart")`.
+///
+/// # Errors
+/// [`InvalidInput`] when the key is too long for that.
+pub fn history_key(record: &Key) -> Result<Key, InvalidInput> {
+    let mut args = vec![Arg::from(record.kind())];
+    args.extend(record.args());
+    Key::of("history", &args)
+}
+
+/// The last writes to a record, the newest first; those before `before`, when it is given. Empty when no history was kept.
+///
+/// # Errors
+/// [`StateError::Read`] when the store fails, [`StateError::Undecodable`] when an event in the stream is none of ours.
+pub async fn history(
+    store: &dyn Store,
+    record: &Key,
+    before: Option<StreamVersion>,
+    limit: usize,
+) -> Result<Vec<Past>, StateError> {
+    let stream = history_key(record).map_err(ApplyError::from)?;
+    let mut query = StreamQuery::backward(&stream, limit);
+    if let Some(before) = before {
+        let Some(last) = before.0.checked_sub(1) else { return Ok(Vec::new()) };
+        query = query.from(StreamVersion(last));
+    }
+    let EventPage { events, .. } = store.read_stream(query).await?;
+    events.iter().map(|event| past(record, event)).collect()
+}
+
+fn past(record: &Key, event: &Event) -> Result<Past, StateError> {
+    let told: Told = event.payload.parse().map_err(|error| StateError::History {
+        container: record.to_string(),
+        event: event.version,
+        reason: error.to_string(),
+    })?;
+    let Told { mutations, change } = told;
+    Ok(Past { number: event.version, at: event.at, mutations, change })
+}

@@ -1,0 +1,116 @@
+//! A list whose bad items are set aside and kept, so that one of them costs neither the others nor itself.
+
+use std::ops::{Deref, DerefMut};
+
+use serde::de::DeserializeOwned;
+use serde::ser::{Error as _, SerializeSeq as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+/// A list of items. An item that does not read as the type is set aside as it is, and written back at its place.
+///
+/// ```
+/// use tidelock_core::state::Items;
+///
+/// let mut numbers: Items<u32> = serde_json::from_str(r#"[1, "two", 3]"#)?;
+/// assert_eq!(*numbers, [1, 3]);
+/// assert_eq!(numbers.quarantine()[0].json, "two");
+/// numbers.push(4);
+/// assert_eq!(serde_json::to_string(&numbers)?, r#"[1,"two",3,4]"#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Items<T> {
+    good: Vec<T>,
+    bad: Vec<BadItem>,
+}
+
+/// An item that does not read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BadItem {
+    /// Its place in the list, good and bad items counted from 0.
+    pub place: usize,
+    /// What it says.
+    pub json: Value,
+    /// What the decoder said.
+    pub reason: String,
+}
+
+impl<T> Items<T> {
+    /// The items that were set aside, in the order of their places.
+    #[must_use]
+    pub fn quarantine(&self) -> &[BadItem] {
+        &self.bad
+    }
+
+    /// Takes out the items that were set aside: mended, they can be pushed; or they are gone with the next write.
+    pub fn take_quarantine(&mut self) -> Vec<BadItem> {
+        std::mem::take(&mut self.bad)
+    }
+}
+
+impl<T> Default for Items<T> {
+    fn default() -> Self {
+        Vec::new().into()
+    }
+}
+
+impl<T> From<Vec<T>> for Items<T> {
+    fn from(good: Vec<T>) -> Self {
+        Self { good, bad: Vec::new() }
+    }
+}
+
+impl<T> Deref for Items<T> {
+    type Target = Vec<T>;
+
+    fn deref(&self) -> &Vec<T> {
+        &self.good
+    }
+}
+
+impl<T> DerefMut for Items<T> {
+    fn deref_mut(&mut self) -> &mut Vec<T> {
+        &mut self.good
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Items<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.good.iter()
+    }
+}
+
+impl<T: Serialize> Serialize for Items<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let length =
+            self.good.len().checked_add(self.bad.len()).ok_or_else(|| S::Error::custom("too long"))?;
+        let mut list = serializer.serialize_seq(Some(length))?;
+        let (mut good, mut bad) = (self.good.iter(), self.bad.iter().peekable());
+        for place in 0..length {
+            let set_aside = bad.next_if(|bad| bad.place <= place);
+            match (set_aside, good.len()) {
+                (Some(bad), _) => list.serialize_element(&bad.json)?,
+                (None, 0) => bad.next().into_iter().try_for_each(|bad| list.serialize_element(&bad.json))?,
+                (None, _) => good.next().into_iter().try_for_each(|good| list.serialize_element(good))?,
+            }
+        }
+        list.end()
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Items<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut items = Self::default();
+        for (place, json) in Vec::<Value>::deserialize(deserializer)?.into_iter().enumerate() {
+            match T::deserialize(&json) {
+                Ok(item) => items.good.push(item),
+                Err(error) => items.bad.push(BadItem { place, json, reason: error.to_string() }),
+            }
+        }
+        Ok(items)
+    }
+}

@@ -1,0 +1,174 @@
+//! A caller's side of a mutation: it asks for its turn, waits as long as its limit allows, and hears how it ended.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::cell::{Cell, Pending, Place, Work};
+use super::codec::Value;
+use super::error::{MutateError, Stage, StateError};
+use super::memory::Memory;
+use super::mutator::{Answer, Asked, AtOnce, InTime, Mutator};
+use super::ticket::Ticket;
+use super::{Mutated, reentry};
+use crate::lock::sleep_until;
+
+/// A value that takes one mutation after another.
+pub(super) struct Turns<T: Value> {
+    pub(super) backing: Backing<T>,
+    pub(super) limit: Option<Duration>,
+}
+
+pub(super) enum Backing<T: Value> {
+    Memory(Arc<Memory<T>>),
+    Store(Arc<Cell<T>>),
+}
+
+impl<T: Value> Clone for Turns<T> {
+    fn clone(&self) -> Self {
+        let backing = match &self.backing {
+            Backing::Memory(memory) => Backing::Memory(Arc::clone(memory)),
+            Backing::Store(cell) => Backing::Store(Arc::clone(cell)),
+        };
+        Self { backing, limit: self.limit }
+    }
+}
+
+impl<T: Value> Turns<T> {
+    pub(super) fn stored(cell: Arc<Cell<T>>) -> Self {
+        let limit = cell.options.limit;
+        Self { backing: Backing::Store(cell), limit }
+    }
+
+    pub(super) fn name(&self) -> String {
+        match &self.backing {
+            Backing::Memory(memory) => memory.name().to_owned(),
+            Backing::Store(cell) => cell.name(),
+        }
+    }
+
+    fn number(&self) -> u64 {
+        match &self.backing {
+            Backing::Memory(memory) => memory.number(),
+            Backing::Store(cell) => cell.number,
+        }
+    }
+
+    pub(super) async fn at_once<R, E, F>(
+        &self,
+        place: Place,
+        mutator: F,
+    ) -> Result<Mutated<R>, MutateError<E>>
+    where
+        F: FnMut(&mut T) -> Result<R, E> + Send + 'static,
+        R: Send + 'static,
+        E: Send + 'static,
+    {
+        let (asked, answered) = Asked::new(mutator);
+        self.carry_out(place, Work::Mutate(Box::new(AtOnce(asked))), answered).await
+    }
+
+    pub(super) async fn in_time<R, E, F, Fut>(
+        &self,
+        place: Place,
+        mutator: F,
+    ) -> Result<Mutated<R>, MutateError<E>>
+    where
+        F: FnMut(T) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(T, R), E>> + Send + 'static,
+        R: Send + 'static,
+        E: Send + 'static,
+    {
+        let (asked, answered) = Asked::new(mutator);
+        self.carry_out(place, Work::Mutate(Box::new(InTime(asked))), answered).await
+    }
+
+    pub(super) async fn carry_out<R, E>(
+        &self,
+        place: Place,
+        work: Work<T>,
+        answered: oneshot::Receiver<Answer<R, E>>,
+    ) -> Result<Mutated<R>, MutateError<E>> {
+        if reentry::runs(self.number()) {
+            return Err(StateError::Reentrant { container: self.name() }.into());
+        }
+        let caller = Caller { ticket: Arc::default(), answered: false };
+        let ticket = Arc::clone(&caller.ticket);
+        match (&self.backing, work) {
+            (Backing::Memory(memory), Work::Mutate(mutator) | Work::Deltas(_, mutator)) => {
+                let answer = turn(memory, mutator, ticket, answered);
+                self.answer(caller, answer).await
+            }
+            (Backing::Store(cell), work) => {
+                cell.push(Pending { work, ticket, since: Instant::now(), place })?;
+                self.answer(caller, answered).await
+            }
+        }
+    }
+
+    /// Waits for the answer, as long as the limit allows.
+    async fn answer<R, E>(
+        &self,
+        mut caller: Caller,
+        answered: impl Future<Output = Result<Answer<R, E>, oneshot::error::RecvError>>,
+    ) -> Result<Mutated<R>, MutateError<E>> {
+        // A limit beyond all times is none. The clock is our own: a container in memory needs no runtime.
+        let until = self.limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
+        let answer = match until {
+            None => Ok(answered.await),
+            Some((limit, at)) => tokio::select! {
+                biased;
+                answer = answered => Ok(answer),
+                () = sleep_until(at) => Err(limit),
+            },
+        };
+        match answer {
+            Ok(Ok(Ok(answer))) => {
+                caller.answered = true;
+                answer
+            }
+            Ok(Ok(Err(panic))) => std::panic::resume_unwind(panic),
+            Ok(Err(_)) => Err(StateError::NoRuntime { container: self.name() }.into()),
+            Err(limit) => Err(self.timed_out(&caller.ticket, limit).into()),
+        }
+    }
+
+    fn timed_out(&self, ticket: &Ticket, limit: Duration) -> StateError {
+        let given_up = ticket.give_up();
+        let container = self.name();
+        match given_up.stage {
+            Stage::NotApplied if given_up.conflicts > 0 => StateError::ConcurrentModification {
+                container,
+                attempts: given_up.conflicts,
+                current: given_up.current,
+            },
+            stage => StateError::TimedOut { container, limit, stage },
+        }
+    }
+}
+
+async fn turn<T: Value, A>(
+    memory: &Memory<T>,
+    mutator: Box<dyn Mutator<T>>,
+    ticket: Arc<Ticket>,
+    answered: oneshot::Receiver<A>,
+) -> Result<A, oneshot::error::RecvError> {
+    memory.carry_out(mutator, ticket).await;
+    answered.await
+}
+
+/// A caller: when it goes away before the answer, what has not begun does not begin.
+struct Caller {
+    ticket: Arc<Ticket>,
+    answered: bool,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.ticket.give_up();
+        }
+    }
+}
