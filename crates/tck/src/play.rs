@@ -70,8 +70,8 @@ struct Seen {
 
 impl Observer for Seen {
     fn mutated(&self, change: &Change<'_>) {
-        self.shared.fetch_add(usize::from(change.mutations > 1), Ordering::Relaxed);
-        self.again.fetch_add(usize::from(change.attempts > 1), Ordering::Relaxed);
+        self.shared.fetch_add(usize::from(change.callers.len() > 1), Ordering::Relaxed);
+        self.again.fetch_add(usize::from(change.conflicts > 0), Ordering::Relaxed);
     }
 }
 
