@@ -3,10 +3,11 @@
 //! The seed decides what each client asks, when it is in a hurry and when it goes away. The order in which the clients
 //! come is the machine's: the same seed asks the same, and may be told otherwise.
 
+use std::ops::AddAssign;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidelock_core::error::{Explain as _, Outcome as Did};
 use tidelock_core::id::OpId;
@@ -28,8 +29,9 @@ pub(crate) struct Plan {
     /// Half of them on each connection.
     pub(crate) clients: usize,
     pub(crate) keys: usize,
-    /// How many operations each client asks for.
+    /// How many operations each client asks for, unless the time is up before.
     pub(crate) steps: usize,
+    pub(crate) time: Duration,
     /// Whether clients are in a hurry or go away now and then.
     pub(crate) faults: bool,
 }
@@ -59,6 +61,19 @@ pub(crate) struct Tally {
     pub(crate) shared: usize,
     /// Writes that met a foreign one and were tried again.
     pub(crate) again: usize,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.answered += other.answered;
+        self.left += other.left;
+        self.failed += other.failed;
+        self.unknown += other.unknown;
+        self.had_happened += other.had_happened;
+        self.had_not += other.had_not;
+        self.shared += other.shared;
+        self.again += other.again;
+    }
 }
 
 /// Counts what containers do.
@@ -156,11 +171,16 @@ fn over(history: &mut [Operation<Ask, Told>], doubts: &[Doubt]) {
     }
 }
 
-fn name(key: usize) -> String {
-    format!("play-{key}")
+fn name(plan: Plan, record: usize) -> String {
+    format!("play-{}-{record}", plan.seed)
 }
 
 impl Stage {
+    /// The name of a record. Each plan has its own.
+    fn name(&self, record: usize) -> String {
+        name(self.plan, record)
+    }
+
     fn new(conns: [&Conn; 2], plan: Plan) -> Self {
         let seen = Arc::new(Seen::default());
         let sides = conns.into_iter().zip(0..).map(|(conn, side)| {
@@ -168,7 +188,7 @@ impl Stage {
             let most = if plan.faults { 60 } else { 4 };
             let store: Arc<dyn Store> = Detour::over(Dawdle::new(plan.seed ^ side, most), &conn.0);
             let states = States::new(Arc::clone(&store)).observer(seen.clone());
-            let records = (0..plan.keys).map(|k| states.at(&key(&name(k)))).collect();
+            let records = (0..plan.keys).map(|k| states.at(&key(&name(plan, k)))).collect();
             Side { conn: Conn(store), records }
         });
         Self { plan, sides: sides.collect(), recorder: Recorder::new(), seen: Arc::clone(&seen) }
@@ -179,13 +199,14 @@ impl Stage {
         let mut rng = Rng::new(self.plan.seed.wrapping_add(1 + client as u64));
         let side = client % self.sides.len();
         let mut doubts = Vec::new();
-        for n in 0..self.plan.steps {
+        let begun = Instant::now();
+        for n in (0..self.plan.steps).take_while(|_| begun.elapsed() < self.plan.time) {
             let record = rng.below(self.plan.keys);
             let tag = (client * self.plan.steps + n + 1) as u64;
             let what = draw(&mut rng, tag);
             let manner = if self.plan.faults { self.manner(&mut rng) } else { Manner::Patiently };
             let container = self.sides[side].records[record].clone();
-            let begun = self.recorder.call(client, &name(record), Ask { side, what });
+            let begun = self.recorder.call(client, &self.name(record), Ask { side, what });
             let heard = match manner {
                 Manner::Patiently => ask(container, what).await,
                 Manner::InAHurry(limit) => ask(container.limit(Some(limit)), what).await,
@@ -224,10 +245,12 @@ impl Stage {
     }
 
     async fn ask_and_hear(&self, side: usize, k: usize, record: &Container<Record>, what: What) {
-        let begun = self.recorder.call(self.plan.clients + side, &name(k), Ask { side, what });
+        let begun = self.recorder.call(self.plan.clients + side, &self.name(k), Ask { side, what });
         match ask(record.clone().limit(None), what).await {
             Heard::Told(told) => self.recorder.end(begun, Outcome::Ok(told)),
-            Heard::Failed | Heard::Unknown(_) => panic!("{what:?} of {} has no answer at the end", name(k)),
+            Heard::Failed | Heard::Unknown(_) => {
+                panic!("{what:?} of {} has no answer at the end", self.name(k))
+            }
         }
     }
 
