@@ -116,9 +116,9 @@ pub async fn round(backend: &dyn Backend, way: Way, time: Duration) -> Report {
     let witness = record(&Conn(backend.attach(&address, SystemClock::shared()).await));
     witness.set(Count::default()).await.expect("the record is created");
     let mut band = Band { backend, address: &address, way, lives: Vec::new(), told: Arc::default() };
-    let mut places = Vec::new();
+    let mut living = Vec::new();
     for _ in 0..PROCESSES {
-        places.push(band.start().await);
+        living.push(band.start().await);
     }
     let (every, begun) = ((time / 20).clamp(FASTEST, SLOWEST), tokio::time::Instant::now());
     for n in 1.. {
@@ -130,12 +130,11 @@ pub async fn round(backend: &dyn Backend, way: Way, time: Duration) -> Report {
         if begun.elapsed() >= time {
             break;
         }
-        let place = n as usize % places.len();
-        let started = band.start().await;
-        let life = std::mem::replace(&mut places[place], started);
-        band.ends(life, Fate::Killed).await;
+        // The oldest is killed: each of them in its turn.
+        band.ends(living.remove(0), Fate::Killed).await;
+        living.push(band.start().await);
     }
-    for life in places {
+    for life in living {
         band.ends(life, Fate::Finished).await;
     }
     let survivor = record(&Conn(backend.attach(&address, SystemClock::shared()).await));

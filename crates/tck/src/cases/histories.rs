@@ -17,8 +17,8 @@ const CLIENTS: usize = 8;
 const KEYS: usize = 3;
 /// Operations of each client. `TIDELOCK_OPERATIONS` changes it.
 const OPERATIONS: u64 = 150;
-/// A store that takes longer for them than this does fewer.
-const TIME: Duration = Duration::from_secs(2);
+/// A store that takes longer than this for an operation of each client does fewer.
+const EACH: Duration = Duration::from_millis(14);
 /// How many histories are recorded, at most, until all that matters has happened.
 const ROUNDS: u64 = 6;
 
@@ -26,9 +26,10 @@ const ROUNDS: u64 = 6;
 async fn explained(env: &Env, faults: bool, enough: fn(&Tally) -> bool) -> Tally {
     let (first, name) = (run::seed(), env.backend.name());
     let steps = run::setting("TIDELOCK_OPERATIONS", OPERATIONS) as usize;
+    let time = EACH * u32::try_from(steps).unwrap_or(u32::MAX);
     let mut tally = Tally::default();
     for seed in (0..ROUNDS).map(|n| first.wrapping_add(n)) {
-        let plan = Plan { seed, clients: CLIENTS, keys: KEYS, steps, time: TIME, faults };
+        let plan = Plan { seed, clients: CLIENTS, keys: KEYS, steps, time, faults };
         let played = play(env, plan).await;
         match check(&RecordModel, &played.history, MOST_STEPS) {
             Ok(Explained { placed, steps, .. }) => run::say(&format!(
