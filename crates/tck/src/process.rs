@@ -42,6 +42,8 @@ pub(crate) enum Task {
     Hold { name: String },
     /// Writes whole batches until it is killed; reports each that was acknowledged.
     Crash { seed: u64 },
+    /// Adds to a record until it is killed or told to come to an end; reports before and after each addition.
+    Add { life: usize, way: crate::kill::Way },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -187,6 +189,7 @@ async fn play(conn: Conn, task: Task) {
         }
         Task::Hold { name } => crate::stop::hold(conn, &name).await,
         Task::Crash { seed } => crate::crash::write_until_killed(conn, seed, |ack| say(&ack)).await,
+        Task::Add { life, way } => crate::kill::add(conn, life, way).await,
     }
 }
 

@@ -5,6 +5,7 @@ pub mod documents;
 pub mod edge;
 pub mod events;
 pub mod expiry;
+pub mod histories;
 pub mod hold;
 pub mod lease;
 pub mod limits;
