@@ -166,3 +166,6 @@ const BACKWARD: &str = "FROM tidelock_stream_index i CROSS JOIN tidelock_events 
 
 const AT: &str =
     "FROM tidelock_events e CROSS JOIN tidelock_streams s ON s.no = e.stream WHERE e.position = ?1";
+
+#[cfg(test)]
+mod tests;
