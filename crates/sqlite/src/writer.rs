@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tidelock_core::clock::Clock;
+use tidelock_core::model::limits::TRUNCATE_EVENTS;
 use tidelock_core::store::{
     ApplyError, Batch, Claim, Claimed, Receipt, StoreError, StoreErrorKind, Sweep, Swept, Watcher,
 };
@@ -27,6 +28,8 @@ use crate::store::not_decided;
 const GROUP_JOBS: usize = 512;
 /// The most payload bytes that share a flush.
 const GROUP_BYTES: usize = 8 * 1024 * 1024;
+/// What an event that may be removed weighs: a group removes about as many as a batch may.
+const REMOVED_BYTES: u64 = GROUP_BYTES as u64 / TRUNCATE_EVENTS;
 /// How long the writer sleeps between two tries when another process holds the database: about one flush.
 const BUSY_PAUSE: Duration = Duration::from_micros(100);
 
@@ -392,7 +395,8 @@ fn split(jobs: Vec<Job>) -> Vec<Vec<Job>> {
     let mut bytes = 0;
     for job in jobs {
         if let Job::Apply(batch, _) = &job {
-            bytes += batch.bytes();
+            bytes += batch.bytes()
+                + usize::try_from(batch.removes_at_most() * REMOVED_BYTES).unwrap_or(GROUP_BYTES);
         }
         group.push(job);
         if bytes >= GROUP_BYTES {

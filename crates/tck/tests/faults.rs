@@ -211,3 +211,23 @@ fn a_forgotten_write_leaves_no_order() {
 fn a_delta_that_counts_twice_leaves_no_order() {
     without_an_order(Fault::MergesTwice);
 }
+
+#[test]
+fn truncates_that_remove_too_much_are_caught() {
+    caught(
+        Fault::TruncatesTooMuch,
+        &[
+            "e7_a_truncate_removes_the_beginning_and_nothing_else",
+            "e7_readers_begin_with_what_is_left",
+            "e7_grants_bring_what_is_left",
+        ],
+    );
+}
+
+#[test]
+fn heads_that_go_with_the_last_event_are_caught() {
+    caught(
+        Fault::ForgetsHeads,
+        &["e7_appends_go_on_after_everything_was_removed", "e7_a_closed_stream_can_be_truncated"],
+    );
+}

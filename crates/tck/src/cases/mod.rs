@@ -21,4 +21,5 @@ pub mod runtime_state;
 pub mod schedules;
 pub mod state;
 pub mod store;
+pub mod truncation;
 pub mod workflow;

@@ -36,6 +36,8 @@ pub(crate) enum Fault {
     ForgetsWrites,
     /// Now and then merges twice.
     MergesTwice,
+    TruncatesTooMuch,
+    ForgetsHeads,
 }
 
 pub(crate) struct Faulty(pub(crate) Fault);
@@ -121,6 +123,7 @@ impl FaultyStore {
             }
             Effect::Put { expires, .. } if self.has(Fault::ForgetsExpiry) => *expires = None,
             Effect::Append { expect, .. } if self.has(Fault::IgnoresStreamVersions) => *expect = Expect::Any,
+            Effect::Truncate { before, .. } if self.has(Fault::TruncatesTooMuch) => *before = before.next(),
             Effect::Append { events, .. } if self.has(Fault::ForgetsEventIds) => {
                 events.iter_mut().for_each(|event| event.id = EventId::new());
             }
@@ -170,6 +173,14 @@ impl FaultyStore {
 
     async fn holder(&self, key: &Key) -> Option<LeaseRow> {
         self.sound.work(key).await.ok().flatten()?.lease
+    }
+
+    /// A stream as the faulty store tells of it: its head may be that of its last event, whether one is left or not.
+    fn seen(&self, mut info: StreamInfo) -> StreamInfo {
+        if self.has(Fault::ForgetsHeads) && info.first.is_none() {
+            info.head = None;
+        }
+        info
     }
 
     async fn loses(&self, effect: &Effect) -> bool {
@@ -249,11 +260,12 @@ impl Store for FaultyStore {
     }
 
     async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
-        self.sound.stream(key).await
+        Ok(self.sound.stream(key).await?.map(|info| self.seen(info)))
     }
 
     async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
-        self.sound.streams(prefix, page).await
+        let PageOf { rows, next } = self.sound.streams(prefix, page).await?;
+        Ok(PageOf { rows: rows.into_iter().map(|info| self.seen(info)).collect(), next })
     }
 
     async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {

@@ -10,7 +10,6 @@ mod produce;
 mod round;
 mod tail;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;

@@ -125,9 +125,22 @@ fn refusals() -> Examples {
         Refusal::EventIdReused {
             index: 0,
             id: "019a8f3e-7c1d-7000-8000-000000000001".parse().unwrap(),
-            stream: order,
+            stream: order.clone(),
             version: StreamVersion(0),
             reason: "it has another type, payload or note",
+        },
+        Refusal::TruncateBeyond {
+            index: 0,
+            stream: order.clone(),
+            before: StreamVersion(9),
+            head: StreamVersion(4),
+        },
+        Refusal::TruncateTooMuch {
+            index: 0,
+            stream: order,
+            before: StreamVersion(25_000),
+            found: 25_000,
+            step_to: StreamVersion(10_000),
         },
     ];
     all.into_iter().map(|refusal| Box::new(refusal) as Box<dyn Explain>).collect()
