@@ -12,12 +12,14 @@
 pub mod cases;
 mod conn;
 pub mod crash;
+mod cut;
 pub mod differential;
 mod dump;
 mod env;
 mod expect;
 mod make;
 pub mod process;
+mod reacting;
 pub mod rng;
 mod run;
 pub mod stop;

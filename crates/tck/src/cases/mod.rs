@@ -14,6 +14,7 @@ pub mod order;
 pub mod paging;
 pub mod processes;
 pub mod properties;
+pub mod reacting;
 pub mod reactions;
 pub mod repeat;
 pub mod runtime_state;
