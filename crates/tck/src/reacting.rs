@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tidelock_core::key::Key;
+use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::model::retry::RetryPolicy;
-use tidelock_core::reactions::{Reaction, Reactions, Running};
+use tidelock_core::reactions::{Reaction, Reactions, Running, Settled};
 use tidelock_core::store::{Batch, Delta, Event, SharedStore};
 use tokio::sync::Semaphore;
 
@@ -42,6 +42,21 @@ pub(crate) fn over(store: &SharedStore) -> Reactions {
 /// Starts one reaction.
 pub(crate) async fn start(conn: &Conn, reaction: Reaction) -> Running {
     reactions(conn).with(reaction).start().await.expect("reactions start")
+}
+
+/// Settles while the clock goes on: somebody waits for a moment by it.
+pub(crate) async fn settle_in_time(env: &crate::Env, running: &Running) -> Settled {
+    let settling = running.settle();
+    tokio::pin!(settling);
+    let start = Instant::now();
+    loop {
+        tokio::select! {
+            biased;
+            settled = &mut settling => return settled.expect("the store answers"),
+            () = tokio::time::sleep(Duration::from_millis(2)) => env.pass(Duration::from_millis(5)),
+        }
+        assert!(start.elapsed() < LIMIT, "not settled within {LIMIT:?}");
+    }
 }
 
 /// A reaction with long leases.
@@ -143,4 +158,31 @@ impl Gate {
     pub(crate) async fn reached_by(&self, count: usize) {
         until("a handler reaches the gate", async || self.came() >= count).await;
     }
+}
+
+/// The reaction of [`shop`] that notes the events of each stream.
+pub(crate) const PROJECT: &str = "project";
+/// The reaction of [`shop`] that notes events of all streams under a few keys.
+pub(crate) const GATHER: &str = "gather";
+
+/// The key that an event is gathered under.
+pub(crate) fn gather_key(event: &Event) -> Key {
+    Key::new("gathered", [n(event) % 3]).expect("a short key")
+}
+
+/// Two reactions that note everything: one by stream, one by chosen key. They never give up.
+pub(crate) fn shop(store: &SharedStore, ttl: Duration) -> Reactions {
+    let streams = || KeyPrefix::kind("shop");
+    let patient = |name| noting(name).ttl(ttl).retry(at_once(u32::MAX)).streams(streams());
+    over(store)
+        .with(patient(PROJECT).events_per_grant(3))
+        .with(patient(GATHER).to(|event| Some(gather_key(event))))
+}
+
+/// What a process does that is to be killed.
+pub(crate) async fn react(conn: Conn) {
+    let running = shop(&conn.0, Duration::from_secs(1)).start().await.expect("reactions start");
+    crate::process::say(&"running");
+    crate::process::listen().await;
+    drop(running);
 }
