@@ -84,7 +84,7 @@ impl Job {
         let last = events.last().map(|event| event.position);
         let queue = wanted(&definition, events);
         let attempts = grant.row.attempts;
-        let (conflicts, doubt, handled) = (0, false, Vec::new());
+        let (pace, conflicts, handled) = (decide::pace(attempts), 0, Vec::new());
         Self {
             shared,
             definition,
@@ -93,7 +93,7 @@ impl Job {
             holding,
             attempts,
             conflicts,
-            doubt,
+            pace,
             queue,
             handled,
             last,

@@ -156,8 +156,10 @@ pub async fn r12_another_router_takes_over(env: &Env) {
     assert_eq!(second.settle().await.unwrap(), Settled::default());
     all_handled(&env.store, 2).await;
     all_routed(&env.store, 2).await;
-    let now = env.store.row(&router).await.lease.unwrap();
-    assert!(&now.owner == second.owner() && now.fence > held.fence);
+    let taken = async || {
+        env.store.row(&router).await.lease.is_some_and(|l| l.owner == *second.owner() && l.fence > held.fence)
+    };
+    until("the second one routes", taken).await;
     second.shutdown().await;
     assert_eq!(env.store.row(&router).await.lease, None, "the polite way hands it back");
 }
