@@ -3,6 +3,7 @@
 //!
 //! `cargo run -p tidelock-examples --example 05_runtime_state`
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
+#![expect(clippy::indexing_slicing, reason = "an index into JSON is a field that may be missing")]
 
 use std::error::Error;
 use std::sync::Arc;

@@ -57,7 +57,7 @@
 //! - It is dropped when its lease may soon be somebody else's ([`Turn::cancelled`]), and nothing of it is written then.
 //!
 //! # Operators
-//! Everything is a row or a document that can be read.
+//! Everything is a row or a document that can be read, and put back to work: see [`Operator`].
 
 mod call;
 mod decide;
@@ -67,6 +67,8 @@ mod error;
 mod holding;
 mod job;
 mod names;
+mod notes;
+mod operator;
 mod parked;
 mod reaction;
 mod replay;
@@ -77,14 +79,19 @@ mod settle;
 mod shared;
 mod stats;
 mod turn;
+mod view;
+mod which;
 mod worker;
 
 pub use effects::{Effects, ReactionError};
 pub use error::ReactionsError;
+pub use operator::Operator;
 pub use reaction::{Reaction, WhenExhausted};
 pub use running::{Reactions, Running};
 pub use settle::Settled;
 pub use stats::{ReactionStats, Stats};
 pub use turn::Turn;
+pub use view::{KeyView, Lag, Parked, ReactionView};
+pub use which::Which;
 
 pub use crate::events::Start;

@@ -12,6 +12,7 @@
 pub mod cases;
 mod conn;
 pub mod crash;
+mod cut;
 mod detour;
 pub mod differential;
 mod dump;
@@ -22,6 +23,7 @@ pub mod kill;
 mod make;
 mod play;
 pub mod process;
+mod reacting;
 pub mod rng;
 mod run;
 pub mod stop;

@@ -40,6 +40,8 @@ pub(crate) enum Task {
     Count { name: String, times: u64 },
     /// Holds a lease; reports its fence. Told to go on, it writes under it and reports what it was told.
     Hold { name: String },
+    /// Runs reactions until it is killed; reports when they run.
+    React,
     /// Writes whole batches until it is killed; reports each that was acknowledged.
     Crash { seed: u64 },
     /// Adds to a record until it is killed or told to come to an end; reports before and after each addition.
@@ -188,6 +190,7 @@ async fn play(conn: Conn, task: Task) {
             say(&times);
         }
         Task::Hold { name } => crate::stop::hold(conn, &name).await,
+        Task::React => crate::reacting::react(conn).await,
         Task::Crash { seed } => crate::crash::write_until_killed(conn, seed, |ack| say(&ack)).await,
         Task::Add { life, way } => crate::kill::add(conn, life, way).await,
     }

@@ -104,15 +104,30 @@ impl Rules {
     }
 }
 
-/// How many of the events that are left a handler gets at once. After a failure they come one by one, so that it is known
-/// which of them fails.
-pub(super) fn bite(several: bool, attempts: u32, left: usize) -> usize {
-    if several && attempts <= 1 { left } else { left.min(1) }
+/// How the events of a grant are gone through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// As the reaction wants it.
+    Free,
+    /// One by one, each with a commit of its own, because something went wrong: so it is known which of them it is.
+    Careful,
 }
 
-/// Whether what was handled is committed now. After a failure each event is, for the same reason.
-pub(super) fn commits(handled: usize, together: usize, attempts: u32, left: usize) -> bool {
-    left == 0 || handled >= together || attempts > 1
+/// The pace of a grant: careful after an attempt that failed, or did not end.
+pub(super) fn pace(attempts: u32) -> Pace {
+    if attempts <= 1 { Pace::Free } else { Pace::Careful }
+}
+
+impl Pace {
+    /// How many of the events that are left a handler gets at once.
+    pub(super) fn bite(self, several: bool, left: usize) -> usize {
+        if several && self == Self::Free { left } else { left.min(1) }
+    }
+
+    /// Whether what was handled is committed now.
+    pub(super) fn commits(self, handled: usize, together: usize, left: usize) -> bool {
+        left == 0 || handled >= together || self == Self::Careful
+    }
 }
 
 /// What becomes of a row whose grant was handled to its end.

@@ -6,20 +6,19 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 use super::call::{Call, Called};
-use super::decide::{self, End, Failure, Verdict};
+use super::decide::{self, End, Failure, Pace, Verdict};
 use super::definition::Definition;
 use super::holding::{Committed, Holding};
+use super::notes::RowNote;
 use super::shared::Shared;
 use super::{parked, routed};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, Retry};
 use crate::id::Position;
 use crate::key::Key;
-use crate::payload::Payload;
 use crate::random::fraction;
 use crate::store::{Batch, Event, Grant, Lease, NewWork, Refusal};
 use crate::telemetry::REACTIONS;
@@ -50,13 +49,6 @@ enum Flow {
     Over,
 }
 
-/// A note on a row that put itself off.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct PutOff {
-    put_off_until: Timestamp,
-    position: Option<Position>,
-}
-
 /// A grant that is worked on.
 pub(super) struct Job {
     shared: Arc<Shared>,
@@ -67,8 +59,7 @@ pub(super) struct Job {
     /// Attempts since the last progress, the present one included.
     attempts: u32,
     conflicts: u32,
-    /// Something went wrong with several events at once: now they go one by one, to find out with which.
-    doubt: bool,
+    pace: Pace,
     /// What is left to be handled.
     queue: VecDeque<Item>,
     /// What was handled and is not committed.
@@ -93,34 +84,24 @@ impl Job {
         let last = events.last().map(|event| event.position);
         let queue = wanted(&definition, events);
         let attempts = grant.row.attempts;
-        let (conflicts, doubt, handled) = (0, false, Vec::new());
-        Self {
-            shared,
-            definition,
-            key,
-            grant,
-            holding,
-            attempts,
-            conflicts,
-            doubt,
-            queue,
-            handled,
-            last,
-            end,
-        }
+        let (pace, conflicts, handled) = (decide::pace(attempts), 0, Vec::new());
+        Self { shared, definition, key, grant, holding, attempts, conflicts, pace, queue, handled, last, end }
     }
 
     pub(super) async fn run(mut self) {
         self.definition.counters.grants.add(1);
-        if let Some(until) = self.put_off() {
+        let note = RowNote::of(&self.grant.row);
+        if let Some(RowNote::PutOff { until, .. }) = note
+            && self.granted_at().is_some_and(|now| !until.has_come(now))
+        {
+            // Events that arrive meanwhile wake the row, but what it waits for has not come.
             return drop(self.commit(Batch::new().defer(self.lease(), Due::At(until))).await);
         }
         let Some(first) = self.queue.front() else {
             return drop(self.commit(self.ended(Batch::new())).await);
         };
         self.note_lag(first.event.at);
-        let last_error = self.grant.row.last_error.clone();
-        let mut flow = match self.definition.rules.before(self.attempts, last_error.as_deref()) {
+        let mut flow = match self.sentenced(note) {
             Some(verdict) => self.sentence(verdict).await,
             None => Flow::On,
         };
@@ -138,18 +119,21 @@ impl Job {
         self.holding.lease()
     }
 
-    /// Until when the row put itself off, if that is still to come. Events that arrive meanwhile wake the row, but what it
-    /// waits for has not come.
-    fn put_off(&self) -> Option<Timestamp> {
-        let row = &self.grant.row;
-        let PutOff { put_off_until, position } = row.payload.parse().ok()?;
-        let now = row.lease.as_ref()?.since;
-        (position == row.position && !put_off_until.has_come(now)).then_some(put_off_until)
+    fn granted_at(&self) -> Option<Timestamp> {
+        self.grant.row.lease.as_ref().map(|lease| lease.since)
+    }
+
+    /// What was decided before the handler runs: by an operator, or because the attempts are used up.
+    fn sentenced(&self, note: Option<RowNote>) -> Option<Verdict> {
+        if let Some(RowNote::Park { error, .. }) = note {
+            return Some(Verdict::Park { error });
+        }
+        self.definition.rules.before(self.attempts, self.grant.row.last_error.as_deref())
     }
 
     fn note_lag(&self, at: Timestamp) {
-        let since = self.grant.row.lease.as_ref().map_or(at, |lease| lease.since);
-        let micros = u64::try_from(since.since(at).as_micros()).unwrap_or(u64::MAX);
+        let waited = self.granted_at().map_or(Duration::ZERO, |granted| granted.since(at));
+        let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
         self.definition.counters.lag_micros.store(micros, Ordering::Relaxed);
     }
 
@@ -158,8 +142,7 @@ impl Job {
         if self.shared.stopping.is_cancelled() {
             return self.stop().await;
         }
-        let pace = if self.doubt { self.attempts.max(2) } else { self.attempts };
-        let bite = decide::bite(self.definition.several(), pace, self.queue.len());
+        let bite = self.pace.bite(self.definition.several(), self.queue.len());
         let items: Vec<Item> = self.queue.drain(..bite).collect();
         if let Some(reason) = items.iter().find_map(|item| item.broken.clone()) {
             return self.failed(items, Failure::Never(reason)).await;
@@ -175,7 +158,7 @@ impl Job {
             Called::Did(effects) => {
                 self.handled.push(Step { items, effects: effects.0 });
                 let handled = self.handled.iter().map(|step| step.items.len()).sum();
-                if decide::commits(handled, self.definition.together, pace, self.queue.len()) {
+                if self.pace.commits(handled, self.definition.together, self.queue.len()) {
                     return self.progress().await;
                 }
                 Flow::On
@@ -215,7 +198,7 @@ impl Job {
         self.put_back(steps);
         if steps_refused > 1 {
             // The handler may have missed what the event before did. One by one, it sees it.
-            self.doubt = true;
+            self.pace = Pace::Careful;
             return Flow::On;
         }
         if refusal.retry() == Retry::Now && self.conflicts < CONFLICTS {
@@ -223,7 +206,7 @@ impl Job {
             return Flow::On;
         }
         if events > 1 {
-            self.doubt = true;
+            self.pace = Pace::Careful;
             return Flow::On;
         }
         let failure = match refusal {
@@ -242,7 +225,7 @@ impl Job {
         let last_chance = !self.definition.rules.retry.allows(self.attempts.saturating_add(1));
         if several && (last_chance || matches!(failure, Failure::Never(_))) {
             // One event must not be given up for another.
-            self.doubt = true;
+            self.pace = Pace::Careful;
             return Flow::On;
         }
         self.judge(failure).await
@@ -280,7 +263,7 @@ impl Job {
             Committed::Gone => Flow::Over,
             Committed::Refused(_) if !steps.is_empty() => {
                 self.put_back(steps);
-                self.doubt = true;
+                self.pace = Pace::Careful;
                 Flow::On
             }
             Committed::Refused(refusal) => match verdict {
@@ -327,10 +310,10 @@ impl Job {
         let now = self.shared.store.now().await.ok()?;
         let row = &self.grant.row;
         let position = last_item(steps).map(|item| item.to).or(row.position);
-        let put_off_until = due.resolve(now);
-        let note = Payload::of(&PutOff { put_off_until, position }).ok()?;
+        let until = due.resolve(now);
+        let note = RowNote::PutOff { until, position }.payload().ok()?;
         let work = NewWork::standing(row.key.clone(), self.definition.lane.clone()).priority(row.priority);
-        let due = Due::At(put_off_until);
+        let due = Due::At(until);
         Some(batch.defer(self.lease(), due).enqueue(work.due(due).payload(note)))
     }
 

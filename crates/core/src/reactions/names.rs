@@ -71,6 +71,19 @@ pub(super) fn all_parked(name: &str) -> KeyPrefix {
     KeyPrefix::under(PARKED, &[Arg::Str(name.to_owned())])
 }
 
+/// All parked events.
+pub(super) fn every_parked() -> KeyPrefix {
+    KeyPrefix::kind(PARKED)
+}
+
+/// The reaction that a row or a document belongs to.
+pub(super) fn reaction_of(key: &Key) -> Option<String> {
+    match key.args().into_iter().next() {
+        Some(Arg::Str(name)) => Some(name),
+        _ => None,
+    }
+}
+
 /// All documents that say what a reaction is.
 pub(super) fn all_definitions() -> KeyPrefix {
     KeyPrefix::kind(REACTION)

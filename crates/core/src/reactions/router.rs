@@ -18,7 +18,7 @@ use super::shared::{Shared, heard};
 use crate::clock::Timestamp;
 use crate::id::Position;
 use crate::lock::sleep_until;
-use crate::model::lease::held_against;
+use crate::model::lease::{self, held_against};
 use crate::store::{Batch, Claim, Event, EventPage, Expect, LogQuery, NewWork, Watch};
 use crate::telemetry::REACTIONS;
 
@@ -114,7 +114,7 @@ impl Router {
     async fn route(&mut self, mut reading: Reading) {
         loop {
             if self.shared.stopping.is_cancelled() {
-                self.note(&mut reading).await;
+                let _ = self.note(&mut reading).await;
                 return reading.holding.release().await;
             }
             let looked = Instant::now();
@@ -136,8 +136,10 @@ impl Router {
                 tokio::task::yield_now().await;
                 continue;
             }
-            if looked.duration_since(reading.noted_at) >= self.shared.options.look_again {
-                self.note(&mut reading).await;
+            if looked.duration_since(reading.noted_at) >= self.shared.options.look_again
+                && self.note(&mut reading).await == Flow::Over
+            {
+                return;
             }
             tokio::select! {
                 biased;
@@ -243,13 +245,19 @@ impl Router {
         Flow::Over
     }
 
-    /// Writes down how far the log was looked at, for those who look on.
-    async fn note(&self, reading: &mut Reading) {
+    /// Writes down how far the log was looked at, for those who look on. If there is nothing to write, looks whether the row
+    /// is still ours: whoever resets the reaction takes it away, and does not want to wait for the next event.
+    async fn note(&self, reading: &mut Reading) -> Flow {
         reading.noted_at = Instant::now();
+        let lease = reading.holding.lease();
         if reading.position > reading.noted {
-            let batch = Batch::new().advance(reading.holding.lease(), reading.position);
-            drop(reading.holding.commit(batch).await);
             reading.noted = reading.position;
+            let noted = reading.holding.commit(Batch::new().advance(lease, reading.position)).await;
+            return if matches!(noted, Committed::Gone) { Flow::Over } else { Flow::On };
+        }
+        match self.shared.store.work(&lease.key).await {
+            Ok(row) if lease::check(row.as_ref(), lease).is_err() => Flow::Over,
+            _ => Flow::On,
         }
     }
 }

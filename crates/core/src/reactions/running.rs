@@ -122,7 +122,8 @@ impl Running {
     fn over(shared: Arc<Shared>) -> Self {
         let mut tasks =
             vec![tokio::spawn(supervised(Arc::clone(&shared), |shared| Worker::new(shared).run()))];
-        for definition in shared.definitions.values().cloned() {
+        for definition in shared.definitions.values() {
+            let definition = Arc::clone(definition);
             let router = move |shared| Router::new(shared, Arc::clone(&definition)).run();
             tasks.push(tokio::spawn(supervised(Arc::clone(&shared), router)));
         }

@@ -250,7 +250,7 @@ pub async fn e7_grants_bring_what_is_left(env: &Env) {
         let row = key(&format!("e7-row-{i}"));
         let follow = NewWork { follow: Some(stream.clone()), position, ..standing(&format!("e7-row-{i}")) };
         env.other.done(enqueue(follow)).await;
-        let conn = if i % 2 == 0 { &env.store } else { &env.other };
+        let conn = if i.is_multiple_of(2) { &env.store } else { &env.other };
         let claim = Claim::existing(&owner("worker"), &row, TTL).with_events(10);
         let granted = conn.claim(claim).await.unwrap().grants.remove(0).events;
         let wanted: Vec<u64> = (4.max(i as u64)..6).collect();
@@ -331,7 +331,7 @@ pub async fn e7_a_reader_pages_while_the_beginning_goes(env: &Env) {
                 let mut seen = BTreeSet::new();
                 loop {
                     let last = done.load(Ordering::SeqCst);
-                    if i % 2 == 0 {
+                    if i.is_multiple_of(2) {
                         page_stream(&conn, &stream).await
                     } else {
                         seen = page_log(&conn, start, i).await

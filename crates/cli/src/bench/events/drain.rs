@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use tidelock::events::Start;
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, Reactions};
@@ -13,6 +13,12 @@ use super::super::measure::per_second;
 
 /// Keys that are worked on at the same time.
 const CONCURRENCY: usize = 64;
+
+/// How many events of a stream were handled.
+#[derive(Serialize, Deserialize)]
+struct Counted {
+    count: u64,
+}
 
 /// A reaction that is known to the store, and is let loose later.
 pub(super) struct Drain {
@@ -42,7 +48,7 @@ impl Drain {
             async |turn, events| {
                 let counted = turn.key().beside("counted")?;
                 let more = Delta::inc("/count", i64::try_from(events.len())?);
-                Ok(Batch::new().merge_or_create(&counted, Payload::of(&json!({"count": 0}))?, [more]))
+                Ok(Batch::new().merge_or_create(&counted, Payload::of(&Counted { count: 0 })?, [more]))
             },
         ))
     }
@@ -66,7 +72,7 @@ impl Drain {
         loop {
             let page = self.store.documents(&prefix, Page { after, limit: 1_000 }).await?;
             for document in &page.rows {
-                sum += document.value.parse::<Value>()?["count"].as_u64().unwrap_or_default();
+                sum += document.value.parse::<Counted>()?.count;
             }
             after = page.next;
             if after.is_none() {

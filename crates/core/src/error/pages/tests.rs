@@ -46,6 +46,7 @@ fn each_example_is_the_real_message() {
         .chain(locks())
         .chain(leases())
         .chain(states())
+        .chain(reactions())
         .chain(events());
     for error in errors {
         let code = error.code().as_str();
@@ -296,6 +297,21 @@ fn events() -> Examples {
             reason: lost,
         },
         EventsError::Unwritable { stream: stream(), reason: nameless },
+    ];
+    all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+}
+
+fn reactions() -> Examples {
+    use crate::reactions::ReactionsError;
+    let name = || "reserve-stock".to_owned();
+    let known = vec![name(), "send-mail".to_owned()];
+    let all = [
+        ReactionsError::Twice { name: name() },
+        ReactionsError::Name { name: String::new(), reason: "it is empty".to_owned() },
+        ReactionsError::NoHandler { name: name() },
+        ReactionsError::NoRuntime,
+        ReactionsError::Changed { name: name(), was: "the stream of each event", is: "a key of its own" },
+        ReactionsError::Unknown { name: "reserve".to_owned(), known },
     ];
     all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
 }

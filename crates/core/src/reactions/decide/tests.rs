@@ -71,10 +71,15 @@ fn a_row_whose_workers_died_is_stopped_before_the_next_one_runs() {
 
 #[test]
 fn after_a_failure_events_come_one_by_one() {
-    assert_eq!([bite(true, 1, 7), bite(true, 2, 7), bite(false, 1, 7), bite(true, 1, 0)], [7, 1, 1, 0]);
-    assert!(commits(1, 1, 1, 5) && !commits(1, 3, 1, 5) && commits(3, 3, 1, 5));
-    assert!(commits(1, 3, 2, 5), "after a failure each event is committed");
-    assert!(commits(1, 3, 1, 0), "the last one is, too");
+    assert_eq!([pace(0), pace(1), pace(2)], [Pace::Free, Pace::Free, Pace::Careful]);
+    let (free, careful) = (Pace::Free, Pace::Careful);
+    assert_eq!(
+        [free.bite(true, 7), careful.bite(true, 7), free.bite(false, 7), free.bite(true, 0)],
+        [7, 1, 1, 0]
+    );
+    assert!(free.commits(1, 1, 5) && !free.commits(1, 3, 5) && free.commits(3, 3, 5));
+    assert!(careful.commits(1, 3, 5), "after a failure each event is committed");
+    assert!(free.commits(1, 3, 0), "the last one is, too");
 }
 
 #[test]
