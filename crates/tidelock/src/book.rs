@@ -13,6 +13,7 @@ page!(AppendEvents, "guide/append-events.md");
 page!(KeepState, "guide/keep-state.md");
 page!(ChangeState, "guide/state.md");
 page!(Aggregates, "guide/events.md");
+page!(React, "guide/reactions.md");
 page!(HandOutWork, "guide/hand-out-work.md");
 page!(Locks, "guide/locks.md");
 page!(Authority, "guide/authority.md");
