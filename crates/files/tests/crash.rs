@@ -21,10 +21,7 @@ use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{ApplyError, Batch, DocumentFound, Expect, Refusal, Store as _};
 use tidelock_files::FilesStore;
-use tidelock_tck::Backend as _;
 use uuid::Uuid;
-
-tidelock_tck::child!(crate::common::Files::default());
 
 const ROLE: &str = "TIDELOCK_FILES_ROLE";
 const PLACE: &str = "TIDELOCK_FILES_PLACE";
@@ -179,12 +176,4 @@ async fn two_processes_that_compare_and_swap_make_the_sum() {
     let store = common::open(&place, SystemClock::shared()).await;
     let counter = store.document(&key("counter")).await.unwrap().unwrap();
     assert_eq!((counter.version, counter.value.parse::<u64>().unwrap()), (DocVersion(300), 300));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_while_two_processes_add_to_one_record() {
-    let backend = common::Files::default();
-    for report in tidelock_tck::kill::rounds(&backend).await {
-        eprintln!("{report} on {}", backend.name());
-    }
 }
