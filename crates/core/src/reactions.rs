@@ -95,3 +95,6 @@ pub use view::{KeyView, Lag, Parked, ReactionView};
 pub use which::Which;
 
 pub use crate::events::Start;
+
+#[cfg(test)]
+mod tests;

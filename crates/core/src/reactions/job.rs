@@ -19,6 +19,7 @@ use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, Retry};
 use crate::id::Position;
 use crate::key::Key;
+use crate::lease::LostReason;
 use crate::random::fraction;
 use crate::store::{Batch, Event, Grant, Lease, NewWork, Refusal};
 use crate::telemetry::REACTIONS;
@@ -353,7 +354,7 @@ impl Job {
 
     fn lost(&self) -> Flow {
         self.definition.counters.lost.add(1);
-        if let Some(reason) = self.holding.lost() {
+        if let Some(reason) = self.holding.lost().filter(|reason| *reason != LostReason::Released) {
             let (reaction, key) = (&self.definition.name, &self.key);
             tracing::warn!(target: REACTIONS, %reaction, %key, %reason, "a handler was broken off: its lease is lost");
         }

@@ -104,7 +104,12 @@ impl Router {
         let holding = Holding::start(store, grant, ttl, sent)?;
         // Read under the lease: whoever begins another life of the reaction takes the row away in the same batch.
         let noted = store.document(&names::definition(name)?).await?;
-        let generation = noted.as_ref().map(Noted::read).transpose()?.map_or(0, |noted| noted.generation);
+        let noted = noted.as_ref().map(Noted::read).transpose()?;
+        let generation = noted.as_ref().map_or(0, |noted| noted.generation);
+        if noted.is_none_or(|noted| noted.keyed.is_none()) {
+            // It was reset, and nobody has said since what it is.
+            self.definition.subscribe(store).await?;
+        }
         let position = grant.row.position.unwrap_or(Position(0));
         let reading = Reading { holding, generation, position, noted: position, noted_at: Instant::now() };
         Ok(Taken::Mine(Box::new(reading)))

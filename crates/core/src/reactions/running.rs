@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 
 use super::definition::Definition;
@@ -18,6 +20,7 @@ use super::worker::Worker;
 use crate::id::Owner;
 use crate::lease::unique_owner;
 use crate::lock::sleep_until;
+use crate::state::calm::text;
 use crate::store::SharedStore;
 use crate::telemetry::REACTIONS;
 
@@ -175,28 +178,29 @@ impl Running {
     /// Dropped, everything stops at once, as when [`Running`] is dropped.
     pub async fn shutdown(mut self) -> Stats {
         self.shared.stopping.cancel();
-        for task in std::mem::take(&mut self.tasks) {
-            let mut task = Ends(task);
+        for task in &mut self.tasks {
             // It ends well, or was ended together with its runtime.
-            drop((&mut task.0).await);
+            drop(task.await);
         }
         self.stats()
+    }
+
+    /// Stops at once, as a crash would: handlers are broken off, and leases end by themselves. When this returns, nothing is
+    /// claimed or routed any more. For tests of what happens then.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: everything stops all the same.
+    pub async fn abort(mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        for task in &mut self.tasks {
+            drop(task.await);
+        }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.shared.stopping.cancel();
         self.tasks.iter().for_each(JoinHandle::abort);
-    }
-}
-
-/// A task that ends when it goes out of scope.
-struct Ends(JoinHandle<()>);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -204,16 +208,11 @@ impl Drop for Ends {
 async fn supervised<F, Fut>(shared: Arc<Shared>, make: F)
 where
     F: Fn(Arc<Shared>) -> Fut,
-    Fut: Future<Output = ()> + Send + 'static,
+    Fut: Future<Output = ()> + Send,
 {
-    loop {
-        let mut task = Ends(tokio::spawn(make(Arc::clone(&shared))));
-        match (&mut task.0).await {
-            Err(ended) if ended.is_panic() => {
-                tracing::error!(target: REACTIONS, error = %ended, "a part of the reactions failed; it is started again");
-                shared.pause(shared.options.look_again).await;
-            }
-            _ => return,
-        }
+    while let Err(panic) = AssertUnwindSafe(make(Arc::clone(&shared))).catch_unwind().await {
+        let error = text(&*panic);
+        tracing::error!(target: REACTIONS, error, "a part of the reactions failed; it is started again");
+        shared.pause(shared.options.look_again).await;
     }
 }

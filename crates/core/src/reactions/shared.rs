@@ -76,12 +76,13 @@ impl Shared {
         self.pause(crate::random::spread(wait, 0.5..1.5)).await;
     }
 
-    /// How long it is until an instant of the store, and no longer than until the next look.
+    /// How long it is until an instant of the store, and no longer than until the next look. Never nothing: what should
+    /// be there and is not is just being taken by others.
     pub(super) async fn until(&self, at: Option<Timestamp>) -> Duration {
         let longest = self.options.look_again;
         match at {
             None => longest,
-            Some(at) => self.store.now().await.map_or(longest, |now| at.since(now).min(longest)),
+            Some(at) => self.store.now().await.map_or(longest, |now| at.since(now).max(HUSH).min(longest)),
         }
     }
 }

@@ -77,7 +77,7 @@ pub async fn r7_dropped_anywhere_everything_is_done_once(env: &Env) {
         })
         .await;
         // As a process that dies: its tasks are gone, and its leases stay until they end.
-        drop(running);
+        running.abort().await;
         env.pass(LEASE);
     }
     let running = shop(&env.store.0, LEASE).start().await.unwrap();
@@ -144,7 +144,7 @@ pub async fn r12_another_router_takes_over(env: &Env) {
     let router = Key::new("tidelock.router", [PROJECT]).unwrap();
     let held = env.store.row(&router).await.lease.unwrap();
     assert_eq!(&held.owner, first.owner(), "one of them routes");
-    drop(first);
+    first.abort().await;
     append(&env.store, 1).await;
     env.pass(LEASE - TICK);
     assert_eq!(

@@ -330,7 +330,7 @@ pub async fn r4_the_event_that_kills_its_worker_is_parked(env: &Env) {
         );
         let running = start(&env.store, deadly).await;
         until("it kills its worker", async || reached.load(Ordering::SeqCst) == attempt).await;
-        drop(running);
+        running.abort().await;
         env.pass(LEASE);
     }
     // The first time it was one of four, so the two before it were handled after that.

@@ -258,7 +258,7 @@ pub async fn r4_workers_that_die_use_up_the_attempts(env: &Env) {
         gate.reached_by(1).await;
         assert_eq!(env.store.row(&row_of("r4", &stream)).await.attempts, attempt);
         // As a process that dies: its tasks are gone, and its leases stay until they end.
-        drop(running);
+        running.abort().await;
         env.pass(LEASE);
     }
     let running = start(&env.store, noting("r4").retry(at_once(3))).await;
@@ -368,7 +368,7 @@ pub async fn r8_a_handler_that_is_cut_off_is_broken_off(env: &Env) {
     wire.mend();
     assert_eq!(noted(&env.other, "r8-cut", &stream).await, numbers(1), "once, by whoever took it over");
     assert_eq!(running.stats().reactions["r8-cut"].handled, 0);
-    drop(running);
+    running.abort().await;
     other.shutdown().await;
 }
 
@@ -421,7 +421,7 @@ pub async fn r10_bad_and_slow_keys_hold_up_nobody(env: &Env) {
     for i in 0..10 {
         assert_eq!(noted(&env.other, "r10", &key(&format!("r10-good-{i}"))).await, [0]);
     }
-    drop(running);
+    running.abort().await;
 }
 
 /// Settled is said only when nothing is pending: neither what follows from what was handled, nor what waits for its time.

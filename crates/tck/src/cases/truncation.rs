@@ -330,6 +330,8 @@ pub async fn e7_a_reader_pages_while_the_beginning_goes(env: &Env) {
                 }
                 let mut seen = BTreeSet::new();
                 loop {
+                    // A store in memory answers at once: without this, readers would keep the writer from its turn.
+                    tokio::task::yield_now().await;
                     let last = done.load(Ordering::SeqCst);
                     if i.is_multiple_of(2) {
                         page_stream(&conn, &stream).await
