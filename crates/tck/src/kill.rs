@@ -55,14 +55,17 @@ pub struct Report {
     pub attempted: u64,
     /// The version of the record: how many writes all this took.
     pub writes: u64,
+    /// The fewest additions that a life was told of: how much of a turn everybody had.
+    pub fewest: u64,
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { way, kills, acknowledged, found, attempted, writes } = self;
+        let Self { way, kills, acknowledged, found, attempted, writes, fewest } = self;
         write!(
             f,
-            "{way:?}, {kills} kills: {acknowledged} acknowledged, {found} found in {writes} writes, {attempted} attempted"
+            "{way:?}, {kills} kills: {acknowledged} acknowledged, {found} found in {writes} writes, {attempted} \
+             attempted; the least of a life is {fewest}"
         )
     }
 }
@@ -121,21 +124,20 @@ pub async fn round(backend: &dyn Backend, way: Way, time: Duration) -> Report {
         living.push(band.start().await);
     }
     let (every, begun) = ((time / 20).clamp(FASTEST, SLOWEST), tokio::time::Instant::now());
-    for n in 1.. {
+    for n in (1..).take_while(|n| every * *n <= time) {
         // Not a wait for anything: it says when the next one is killed.
         tokio::time::sleep_until(begun + every * n).await;
         let told = band.told.load(Ordering::SeqCst);
         let found = witness.get().await.expect("the record can be read").count;
         assert!(found >= told, "{way:?}, before kill {n}: {told} were acknowledged, {found} are there");
-        if begun.elapsed() >= time {
-            break;
-        }
         // The oldest is killed: each of them in its turn.
-        band.ends(living.remove(0), Fate::Killed).await;
+        band.ends(living.remove(0).meets(Fate::Killed)).await;
         living.push(band.start().await);
     }
-    for life in living {
-        band.ends(life, Fate::Finished).await;
+    // All are told before any is waited for: one that goes on would be in the way of the others.
+    let ending: Vec<Ending> = living.into_iter().map(|life| life.meets(Fate::Finished)).collect();
+    for ending in ending {
+        band.ends(ending).await;
     }
     let survivor = record(&Conn(backend.attach(&address, SystemClock::shared()).await));
     band.check(&survivor).await
@@ -151,9 +153,21 @@ fn record(conn: &Conn) -> Container<Count> {
 
 /// A process that lives.
 struct Life {
-    number: usize,
     fate: oneshot::Sender<Fate>,
+    ending: Ending,
+}
+
+/// A process that will end, and what it says until then.
+struct Ending {
+    number: usize,
     hearing: JoinHandle<Heard>,
+}
+
+impl Life {
+    fn meets(self, fate: Fate) -> Ending {
+        drop(self.fate.send(fate));
+        self.ending
+    }
 }
 
 /// All lives of all processes.
@@ -176,12 +190,11 @@ impl Band<'_> {
         process.go().await;
         let (fate, awaited) = oneshot::channel();
         let hearing = tokio::spawn(hear(process, awaited, Arc::clone(&self.told)));
-        Life { number, fate, hearing }
+        Life { fate, ending: Ending { number, hearing } }
     }
 
-    async fn ends(&mut self, life: Life, fate: Fate) {
-        drop(life.fate.send(fate));
-        self.lives[life.number] = life.hearing.await.expect("the process lives until it is told otherwise");
+    async fn ends(&mut self, Ending { number, hearing }: Ending) {
+        self.lives[number] = hearing.await.expect("a process lives until it is told otherwise");
     }
 
     /// Compares what was said with what is there.
@@ -210,7 +223,8 @@ impl Band<'_> {
             kills > 0 && acknowledged > 0,
             "{way:?}: nothing happened: {kills} kills, {acknowledged} told"
         );
-        Report { way, kills, acknowledged, found: value.count, attempted, writes: found.version.0 }
+        let fewest = self.lives.iter().map(|life| life.told).min().unwrap_or_default();
+        Report { way, kills, acknowledged, found: value.count, attempted, writes: found.version.0, fewest }
     }
 }
 
