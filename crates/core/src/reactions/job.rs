@@ -17,11 +17,11 @@ use super::shared::Shared;
 use super::{parked, routed};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, Retry};
-use crate::id::Position;
+use crate::id::{Position, StreamVersion};
 use crate::key::Key;
 use crate::lease::LostReason;
 use crate::random::fraction;
-use crate::store::{Batch, Event, Grant, Lease, NewWork, Refusal};
+use crate::store::{Batch, Effect, Event, Grant, Lease, NewWork, Refusal};
 use crate::telemetry::REACTIONS;
 
 /// How often a handler runs again at once because others wrote what its effects depend on, before that counts as a failure.
@@ -68,6 +68,8 @@ pub(super) struct Job {
     /// How far the grant goes, and what becomes of the row then.
     last: Option<Position>,
     end: End,
+    /// The inbox of the key, and the version below which it is not needed when the grant has come to its end.
+    inbox: Option<(Key, StreamVersion)>,
 }
 
 impl Job {
@@ -83,10 +85,26 @@ impl Job {
         events.truncate(definition.events);
         let end = decide::end(events.len(), definition.events);
         let last = events.last().map(|event| event.position);
+        let copied = events.last().filter(|_| definition.to.is_some());
+        let inbox = copied.map(|copy| (copy.stream.clone(), copy.version.next()));
         let queue = wanted(&definition, events);
         let attempts = grant.row.attempts;
         let (pace, conflicts, handled) = (decide::pace(attempts), 0, Vec::new());
-        Self { shared, definition, key, grant, holding, attempts, conflicts, pace, queue, handled, last, end }
+        Self {
+            shared,
+            definition,
+            key,
+            grant,
+            holding,
+            attempts,
+            conflicts,
+            pace,
+            queue,
+            handled,
+            last,
+            end,
+            inbox,
+        }
     }
 
     pub(super) async fn run(mut self) {
@@ -377,13 +395,18 @@ impl Job {
     }
 
     fn advanced(&self, batch: Batch, to: Position) -> Batch {
-        emptied(batch.advance(self.lease(), to), self.grant.row.follow.as_ref(), to)
+        batch.advance(self.lease(), to)
     }
 
-    /// The batch with the end of the grant: everything that it brought is handled, or not wanted.
+    /// The batch with the end of the grant: everything that it brought is handled, or not wanted. What was copied for it is
+    /// not needed any more.
     fn ended(&self, batch: Batch) -> Batch {
         let batch = match self.last {
             Some(last) => self.advanced(batch, last),
+            None => batch,
+        };
+        let batch = match &self.inbox {
+            Some((inbox, below)) => batch.truncate(inbox, *below),
             None => batch,
         };
         match self.end {
@@ -393,7 +416,12 @@ impl Job {
     }
 
     async fn commit(&self, batch: Batch) -> Committed {
-        let committed = self.holding.commit(batch).await;
+        let mut committed = self.holding.commit(batch.clone()).await;
+        if let Some((inbox, step_to)) = self.too_much(&committed) {
+            // Much was left in the inbox. It goes in steps, and nobody waits for that.
+            committed = self.holding.commit(without_truncate(batch, &inbox)).await;
+            drop(self.shared.store.apply(Batch::new().truncate(&inbox, step_to)).await);
+        }
         match &committed {
             Committed::Done => self.definition.counters.batches.add(1),
             Committed::Gone => drop(self.lost()),
@@ -401,6 +429,20 @@ impl Job {
         }
         committed
     }
+
+    /// How far the inbox can be emptied, if a batch was refused because it holds too much.
+    fn too_much(&self, committed: &Committed) -> Option<(Key, StreamVersion)> {
+        let Committed::Refused(refusal) = committed else { return None };
+        let Refusal::TruncateTooMuch { stream, step_to, .. } = &**refusal else { return None };
+        let (inbox, _) = self.inbox.as_ref().filter(|(inbox, _)| inbox == stream)?;
+        Some((inbox.clone(), *step_to))
+    }
+}
+
+/// The batch without what empties a stream.
+fn without_truncate(batch: Batch, of: &Key) -> Batch {
+    let kept = |effect: &&Effect| !matches!(effect, Effect::Truncate { stream, .. } if stream == of);
+    batch.effects().iter().filter(kept).cloned().fold(Batch::new(), Batch::with)
 }
 
 /// The events of a grant that the reaction wants.
@@ -427,10 +469,4 @@ fn effects_of(steps: &[Step]) -> Batch {
 
 fn last_item(steps: &[Step]) -> Option<&Item> {
     steps.last().and_then(|step| step.items.last())
-}
-
-/// The place where an inbox is emptied of what was handled: `to` is the last position that is not needed any more. Streams of
-/// others are never touched. Until streams can be cut off at their beginning, inboxes only grow.
-fn emptied(batch: Batch, _follow: Option<&Key>, _to: Position) -> Batch {
-    batch
 }

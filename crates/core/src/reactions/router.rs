@@ -117,7 +117,7 @@ impl Router {
 
     /// Routes until the row is lost, blocked, or to be handed back.
     async fn route(&mut self, mut reading: Reading) {
-        loop {
+        while reading.holding.lost().is_none() {
             if self.shared.stopping.is_cancelled() {
                 let _ = self.note(&mut reading).await;
                 return reading.holding.release().await;
@@ -134,7 +134,7 @@ impl Router {
                     continue;
                 }
             };
-            if self.route_page(&mut reading, &page).await == Flow::Over || reading.holding.lost().is_some() {
+            if self.route_page(&mut reading, &page).await == Flow::Over {
                 return;
             }
             if !page.end {

@@ -11,7 +11,7 @@ use crate::id::EventId;
 use crate::key::Key;
 use crate::store::{Event, NewEvent, SharedStore};
 
-/// One turn of a handler: for which reaction and key it runs, for the how manieth time, and when it must stop.
+/// One turn of a handler: for which reaction and key it runs, which attempt it is, and when it must stop.
 #[derive(Clone)]
 pub struct Turn {
     pub(super) reaction: Arc<str>,
