@@ -45,6 +45,8 @@ impl Vault {
     /// Dropped while it writes, the key may be destroyed or not: call it again.
     pub async fn forget(&self, subject: &str) -> Result<Timestamp, SealedError> {
         let key = key_of(subject)?;
+        // Here as well as below: if the write fails, nobody may rely on what was kept before it.
+        self.cache.forget(subject);
         let mark = self.keys.now().await?;
         let mut found = self.keys.document(&key).await?;
         for _ in 0..ATTEMPTS {

@@ -17,6 +17,9 @@ use crate::master::MasterKey;
 use crate::place::Place;
 use crate::value::{Opened, Sealed, VERSION};
 
+/// No padding is longer, in bytes.
+const MOST_PADDING: usize = 65_536;
+
 /// How a vault works.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -25,7 +28,8 @@ pub struct Options {
     pub cache_for: Duration,
     /// How many keys are kept in memory for that time, about: 4,096.
     pub cached: usize,
-    /// Values are padded to a multiple of so many bytes, so that their length tells less: 64. Not at all with 0 or 1.
+    /// Values are padded to a multiple of so many bytes, so that their length tells less: 64. Not at all with 0 or 1,
+    /// and to 65,536 at most.
     pub pad_to: usize,
     /// What the time of the cache is measured with. Default: the machine's clock.
     pub clock: Arc<dyn Clock>,
@@ -91,7 +95,7 @@ impl Vault {
             given: type_name::<T>(),
         })?;
         // JSON does not mind blanks at its end, so nobody needs to know whether there are any.
-        let padded = text.len().next_multiple_of(self.options.pad_to.max(1));
+        let padded = text.len().next_multiple_of(self.options.pad_to.clamp(1, MOST_PADDING));
         text.resize(padded, b' ');
         let secret = self.key_to_seal(subject).await?;
         Ok(Sealed::new(subject, secret.encrypt(&place.context(subject), text)?))

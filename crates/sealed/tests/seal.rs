@@ -194,7 +194,7 @@ async fn lengths_are_rounded_up() {
     for (chars, padded) in [(0, 64), (1, 64), (62, 64), (63, 128), (126, 128), (127, 192)] {
         assert_eq!(length(&vault, &"x".repeat(chars)).await, padded, "{chars}");
     }
-    for (pad_to, padded) in [(0, 5), (1, 5), (7, 7), (4, 8)] {
+    for (pad_to, padded) in [(0, 5), (1, 5), (7, 7), (4, 8), (usize::MAX, 65_536)] {
         let vault = home.with(Options { pad_to, ..home.options() });
         assert_eq!(length(&vault, "abc").await, padded, "{pad_to}");
     }
