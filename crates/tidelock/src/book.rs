@@ -21,6 +21,8 @@ page!(Leases, "guide/leases.md");
 page!(RetrySafely, "guide/retry-safely.md");
 #[cfg(feature = "files")]
 page!(Files, "guide/files.md");
+#[cfg(feature = "sealed")]
+page!(SensitiveData, "guide/sensitive-data.md");
 page!(OwnTables, "guide/own-tables.md");
 page!(Durability, "guide/durability.md");
 page!(Operations, "guide/operations.md");

@@ -34,6 +34,8 @@ pub use tidelock_core::{
 pub use tidelock_files as files;
 #[cfg(feature = "postgres")]
 pub use tidelock_postgres as postgres;
+#[cfg(feature = "sealed")]
+pub use tidelock_sealed as sealed;
 #[cfg(feature = "sqlite")]
 pub use tidelock_sqlite as sqlite;
 

@@ -16,7 +16,8 @@ const PAGES: &[(&str, &str)] = pages![
     "TL0502", "TL0503", "TL0504", "TL0505", "TL0506", "TL0507", "TL0511", "TL0512", "TL0513", "TL0514",
     "TL0515", "TL0516", "TL0517", "TL0521", "TL0522", "TL0601", "TL0602", "TL0603", "TL0604", "TL0605",
     "TL0606", "TL0607", "TL0608", "TL0609", "TL0701", "TL0702", "TL0703", "TL0704", "TL0705", "TL0706",
-    "TL0801", "TL0802", "TL0803", "TL0804",
+    "TL0801", "TL0802", "TL0803", "TL0804", "TL0901", "TL0902", "TL0903", "TL0904", "TL0905", "TL0906",
+    "TL0907", "TL0908", "TL0909", "TL0910", "TL0911", "TL0912",
 ];
 
 /// The page of a code, in Markdown; `None` when there is no such code. Lower case is fine.

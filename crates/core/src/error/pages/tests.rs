@@ -56,7 +56,9 @@ fn each_example_is_the_real_message() {
         checked.push(code);
     }
     checked.sort_unstable();
-    let codes: Vec<&str> = all().iter().map(|(code, _)| *code).collect();
+    // The crate `tidelock-sealed` looks at its own pages.
+    let codes: Vec<&str> =
+        all().iter().map(|(code, _)| *code).filter(|code| !code.starts_with("TL09")).collect();
     assert_eq!(checked, codes);
 }
 
