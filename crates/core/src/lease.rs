@@ -32,13 +32,14 @@
 mod error;
 mod guard;
 mod hold;
+pub(crate) mod holding;
 mod keeper;
 mod kept;
 mod line;
 mod names;
 mod registry;
 mod row;
-mod signal;
+pub(crate) mod signal;
 mod take;
 mod view;
 
@@ -49,8 +50,7 @@ pub use row::Stolen;
 pub use view::{View, Waiter, list, view};
 
 // The keeper is for every engine that holds rows, not for leases alone.
-pub(crate) use keeper::settle;
-pub(crate) use kept::Kept;
+pub(crate) use holding::{Committed, Holding};
 pub(crate) use names::unique_owner;
 pub(crate) use row::NEVER;
 

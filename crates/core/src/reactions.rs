@@ -64,7 +64,6 @@ mod decide;
 mod definition;
 mod effects;
 mod error;
-mod holding;
 mod job;
 mod names;
 mod notes;

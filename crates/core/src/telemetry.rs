@@ -6,6 +6,8 @@ pub const LOCK: &str = "tidelock::lock";
 pub const LOCK_WAIT: &str = "lock.wait";
 /// The span of a future that runs under a lock by [`Locks::with`](crate::lock::Locks::with): fields `term` and `place`.
 pub const LOCK_HOLD: &str = "lock.hold";
+/// The target of what is reported of rows that a process holds.
+pub const LEASE: &str = "tidelock::lease";
 /// The target of everything that state reports.
 pub const STATE: &str = "tidelock::state";
 /// The target of everything that aggregates report.
@@ -14,3 +16,7 @@ pub const EVENTS: &str = "tidelock::events";
 pub const REACTIONS: &str = "tidelock::reactions";
 /// The span of one run of a handler: fields `reaction`, `key`, `attempt` and `events`.
 pub const REACTION_RUN: &str = "reaction.run";
+/// The target of everything that workflows report.
+pub const WORKFLOW: &str = "tidelock::workflow";
+/// The span of one activation of a run: fields `run` and `workflow`.
+pub const WORKFLOW_RUN: &str = "workflow.run";

@@ -26,6 +26,7 @@ pub mod process;
 mod reacting;
 pub mod rng;
 mod run;
+mod running;
 pub mod stop;
 
 /// What nearly every case needs.

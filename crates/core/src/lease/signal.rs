@@ -13,19 +13,19 @@ use crate::key::Key;
 static SIGNALS: LazyLock<Mutex<HashMap<Key, Arc<Notify>>>> = LazyLock::new(Mutex::default);
 
 /// Somebody's interest in a row. What nobody is interested in leaves no trace.
-pub(super) struct Signal {
+pub(crate) struct Signal {
     row: Key,
     notify: Arc<Notify>,
 }
 
 /// Listens to what this process does to a row.
-pub(super) fn of(row: &Key) -> Signal {
+pub(crate) fn of(row: &Key) -> Signal {
     let notify = Arc::clone(SIGNALS.lock().entry(row.clone()).or_default());
     Signal { row: row.clone(), notify }
 }
 
 /// The row has changed.
-pub(super) fn changed(row: &Key) {
+pub(crate) fn changed(row: &Key) {
     if let Some(notify) = SIGNALS.lock().get(row) {
         notify.notify_waiters();
     }

@@ -11,7 +11,6 @@ use std::time::Duration;
 use super::call::{Call, Called};
 use super::decide::{self, End, Failure, Pace, Verdict};
 use super::definition::Definition;
-use super::holding::{Committed, Holding};
 use super::notes::RowNote;
 use super::shared::Shared;
 use super::{parked, routed};
@@ -20,6 +19,7 @@ use crate::error::{Explain as _, Retry};
 use crate::id::{Position, StreamVersion};
 use crate::key::Key;
 use crate::lease::LostReason;
+use crate::lease::{Committed, Holding};
 use crate::random::fraction;
 use crate::store::{Batch, Effect, Event, Grant, Lease, NewWork, Refusal};
 use crate::telemetry::REACTIONS;
@@ -194,7 +194,7 @@ impl Job {
         let last = self.queue.is_empty();
         let batch = if last { self.ended(effects_of(&steps)) } else { self.done(&steps) };
         match self.commit(batch).await {
-            Committed::Done => {
+            Committed::Done(_) => {
                 self.progressed(&steps);
                 if last { Flow::Over } else { Flow::On }
             }
@@ -275,7 +275,7 @@ impl Job {
         };
         let Some(batch) = batch else { return self.stop().await };
         match self.commit(batch).await {
-            Committed::Done => {
+            Committed::Done(_) => {
                 self.progressed(&steps);
                 self.pronounced(&verdict)
             }
@@ -351,7 +351,7 @@ impl Job {
         let reason = format!("{error}; and the event cannot be parked: {reason}");
         let steps = std::mem::take(&mut self.handled);
         let batch = self.done(&steps).block(self.lease(), reason.as_str());
-        if matches!(self.commit(batch).await, Committed::Done) {
+        if matches!(self.commit(batch).await, Committed::Done(_)) {
             self.progressed(&steps);
             self.pronounced(&Verdict::Block { reason });
         }
@@ -363,7 +363,7 @@ impl Job {
         let steps = std::mem::take(&mut self.handled);
         let batch = self.done(&steps).release(self.lease());
         match self.commit(batch).await {
-            Committed::Done => self.progressed(&steps),
+            Committed::Done(_) => self.progressed(&steps),
             Committed::Gone => {}
             Committed::Refused(_) => self.holding.release().await,
         }
@@ -423,7 +423,7 @@ impl Job {
             drop(self.shared.store.apply(Batch::new().truncate(&inbox, step_to)).await);
         }
         match &committed {
-            Committed::Done => self.definition.counters.batches.add(1),
+            Committed::Done(_) => self.definition.counters.batches.add(1),
             Committed::Gone => drop(self.lost()),
             Committed::Refused(_) => {}
         }

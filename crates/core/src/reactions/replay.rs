@@ -10,7 +10,6 @@ use super::call::{Call, Called};
 use super::decide::Failure;
 use super::definition::Definition;
 use super::effects::Effects;
-use super::holding::{Committed, Holding};
 use super::names;
 use super::parked::Note;
 use super::shared::Shared;
@@ -18,6 +17,7 @@ use crate::clock::Due;
 use crate::id::Position;
 use crate::key::Key;
 use crate::lease::unique_owner;
+use crate::lease::{Committed, Holding};
 use crate::payload::Payload;
 use crate::store::{Batch, Claim, Denied, Document, Expect, Grant};
 
@@ -141,7 +141,7 @@ impl Replay {
             None => None,
         };
         match committed {
-            Some(Committed::Done) => {
+            Some(Committed::Done(_)) => {
                 if effects {
                     self.definition.counters.handled.add(1);
                 }

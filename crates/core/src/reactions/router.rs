@@ -10,13 +10,13 @@ use std::time::Instant;
 use super::decide::Plan;
 use super::definition::{Definition, Noted};
 use super::error::ReactionsError;
-use super::holding::{Committed, Holding};
 use super::names;
 use super::parked::Note;
 use super::reaction::WhenExhausted;
 use super::shared::{Shared, heard};
 use crate::clock::Timestamp;
 use crate::id::Position;
+use crate::lease::{Committed, Holding};
 use crate::lock::sleep_until;
 use crate::model::lease::{self, held_against};
 use crate::store::{Batch, Claim, Event, EventPage, Expect, LogQuery, NewWork, Watch};
@@ -196,7 +196,7 @@ impl Router {
         let (rows, events) = (plan.wakes.len(), plan.events);
         let batch = self.batch(plan).advance(reading.holding.lease(), to);
         match reading.holding.commit(batch).await {
-            Committed::Done => {
+            Committed::Done(_) => {
                 (reading.noted, reading.noted_at) = (to, Instant::now());
                 self.definition.counters.routed.add(events);
                 self.shared.work.notify_one();
@@ -229,7 +229,7 @@ impl Router {
             && let Ok(now) = self.shared.store.now().await
             && let Ok(batch) =
                 Note::new(event, &reason, 0, now).written(Batch::new(), &self.definition.name, &event.stream)
-            && let Committed::Done =
+            && let Committed::Done(_) =
                 reading.holding.commit(batch.advance(reading.holding.lease(), event.position)).await
         {
             reading.position = event.position;
@@ -243,7 +243,7 @@ impl Router {
 
     async fn block(&self, reading: &Reading, reason: &str) -> Flow {
         let batch = Batch::new().block(reading.holding.lease(), reason);
-        if let Committed::Done = reading.holding.commit(batch).await {
+        if let Committed::Done(_) = reading.holding.commit(batch).await {
             self.definition.counters.blocked.add(1);
             tracing::error!(target: REACTIONS, reaction = %self.definition.name, reason, "a router is blocked");
         }

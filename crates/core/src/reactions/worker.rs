@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use super::holding::Holding;
 use super::job::Job;
 use super::names::Row;
 use super::replay::Replay;
 use super::shared::{Shared, heard};
 use crate::clock::{Due, Timestamp};
 use crate::id::Lane;
+use crate::lease::Holding;
 use crate::lock::sleep_until;
 use crate::store::limits::{CLAIM_EVENTS, CLAIM_ROWS};
 use crate::store::{Batch, Claim, Grant, StoreError, Watch};

@@ -20,6 +20,7 @@ pub mod properties;
 pub mod reacting;
 pub mod reactions;
 pub mod repeat;
+pub mod runs;
 pub mod runtime_state;
 pub mod schedules;
 pub mod state;

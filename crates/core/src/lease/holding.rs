@@ -5,23 +5,25 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use super::keeper;
+use super::kept::Kept;
+use super::{LeaseError, LostReason};
 use crate::error::{Explain as _, Outcome, Retry};
-use crate::lease::{self, Kept, LeaseError, LostReason};
 use crate::lock::sleep_until;
-use crate::store::{ApplyError, Batch, Grant, Lease, Refusal, SharedStore};
+use crate::store::{ApplyError, Batch, Grant, Lease, Receipt, Refusal, SharedStore};
 
 /// A row that is held. Dropped, it is renewed no more, and ends by itself.
 #[derive(Debug)]
-pub(super) struct Holding {
+pub(crate) struct Holding {
     store: SharedStore,
     kept: Arc<Kept>,
 }
 
 /// What became of a batch under a lease.
 #[derive(Debug)]
-pub(super) enum Committed {
+pub(crate) enum Committed {
     /// It was applied.
-    Done,
+    Done(Box<Receipt>),
     /// The row is not ours any more, or it is not known whose it is. Whoever gets it next sees what is true.
     Gone,
     /// It was refused, for a reason other than the lease.
@@ -30,7 +32,7 @@ pub(super) enum Committed {
 
 impl Holding {
     /// Keeps a row that was asked for at `sent`.
-    pub(super) fn start(
+    pub(crate) fn start(
         store: &SharedStore,
         grant: &Grant,
         ttl: Duration,
@@ -40,17 +42,17 @@ impl Holding {
         Ok(Self { store: Arc::clone(store), kept })
     }
 
-    pub(super) fn lease(&self) -> &Lease {
+    pub(crate) fn lease(&self) -> &Lease {
         self.kept.lease()
     }
 
     /// Fires when the row may soon be somebody else's.
-    pub(super) fn token(&self) -> &CancellationToken {
+    pub(crate) fn token(&self) -> &CancellationToken {
         self.kept.token()
     }
 
     /// Why the row is lost, when it is.
-    pub(super) fn lost(&self) -> Option<LostReason> {
+    pub(crate) fn lost(&self) -> Option<LostReason> {
         self.kept.lost()
     }
 
@@ -58,14 +60,14 @@ impl Holding {
     ///
     /// A store that fails for a while is asked again for as long as the lease lasts. When it is not known whether the batch
     /// was applied, the row is handed back: from then on it cannot be applied any more, and the row says whether it was.
-    pub(super) async fn commit(&self, batch: Batch) -> Committed {
+    pub(crate) async fn commit(&self, batch: Batch) -> Committed {
         let guarded = Batch::new().guard_lease(self.lease()).and(batch);
         loop {
             if self.lost().is_some() {
                 return Committed::Gone;
             }
             let error = match self.store.apply(guarded.clone()).await {
-                Ok(_) => return Committed::Done,
+                Ok(receipt) => return Committed::Done(Box::new(receipt)),
                 Err(ApplyError::Refused(refusal)) => {
                     return match *refusal {
                         Refusal::Fenced { ref key, .. } if *key == self.lease().key => Committed::Gone,
@@ -77,14 +79,14 @@ impl Holding {
             let row = &self.lease().key;
             match (error.outcome(), error.retry()) {
                 (Outcome::NotApplied, Retry::After(wait)) => {
-                    tracing::debug!(target: crate::telemetry::REACTIONS, %row, %error, "a commit is tried again");
+                    tracing::debug!(target: crate::telemetry::LEASE, %row, %error, "a commit is tried again");
                     tokio::select! {
                         () = self.token().cancelled() => {}
                         () = sleep_until(Instant::now() + wait) => {}
                     }
                 }
                 _ => {
-                    tracing::warn!(target: crate::telemetry::REACTIONS, %row, %error, "a commit failed; the row is handed back");
+                    tracing::warn!(target: crate::telemetry::LEASE, %row, %error, "a commit failed; the row is handed back");
                     self.release().await;
                     return Committed::Gone;
                 }
@@ -93,12 +95,12 @@ impl Holding {
     }
 
     /// Hands the row back untouched. If the store fails, that is tried again for as long as the lease lasts.
-    pub(super) async fn release(&self) {
+    pub(crate) async fn release(&self) {
         self.kept.lose(LostReason::Released);
         let (lease, store) = (self.lease(), Arc::clone(&self.store));
         let batch = Batch::new().release(lease);
         // Whoever has the row by now need not be told that we have not.
-        drop(lease::settle(store, lease.key.clone(), batch, self.kept.ttl()).await);
+        drop(keeper::settle(store, lease.key.clone(), batch, self.kept.ttl()).await);
     }
 }
 

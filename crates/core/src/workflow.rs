@@ -1,0 +1,72 @@
+//! Durable workflows: async functions whose steps run once, whatever dies in between.
+//!
+//! A [`Workflow`] is a name with types; its code is an async function that is [registered](Worker::register) with a worker. What
+//! it asks its [`Ctx`] for is recorded in the run's journal when it ends, before the next thing begins. A process that dies
+//! loses nothing: another one replays the journal and goes on.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use tidelock_core::store::{MemoryStore, SharedStore};
+//! use tidelock_core::workflow::{Client, Ctx, Failure, Signal, Worker, Workflow};
+//!
+//! const APPROVED: Signal<bool> = Signal::new("approved");
+//! const ORDER: Workflow<u32, String> = Workflow::new("order").hears(APPROVED);
+//!
+//! async fn order(cx: &Ctx, amount: u32) -> Result<String, Failure> {
+//!     let receipt = cx.step("charge", async |step| charge(amount, &step.key()).await).await?;
+//!     match cx.signal_within(APPROVED, Duration::from_secs(86_400)).await? {
+//!         Some(true) => Ok(receipt),
+//!         _ => Err(Failure::new("nobody approved it")),
+//!     }
+//! }
+//!
+//! async fn charge(amount: u32, idempotency_key: &str) -> Result<String, Failure> {
+//!     Ok(format!("{amount} charged as {idempotency_key}"))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store: SharedStore = Arc::new(MemoryStore::new());
+//! let worker = Worker::new(store.clone()).register(ORDER, order).start().await?;
+//!
+//! let run = Client::new(store).start(ORDER, &42).id("order-17").await?;
+//! run.signal(APPROVED, &true).await?;
+//! assert_eq!(run.result().await?, "42 charged as order-17:charge");
+//! worker.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod broken;
+mod cell;
+mod child;
+mod client;
+mod ctx;
+mod definition;
+mod drive;
+mod end;
+mod entry;
+mod error;
+mod failure;
+mod names;
+mod new_run;
+mod place;
+mod random;
+mod record;
+mod shared;
+mod step;
+mod worker;
+
+pub use client::{Client, Handle, Start};
+pub use ctx::Ctx;
+pub use definition::{Signal, Workflow};
+pub use entry::Attributes;
+pub use error::WorkflowError;
+pub use failure::{Failure, StepError};
+pub use record::Status;
+pub use step::Step;
+pub use worker::{Driving, Worker, WorkerStats, WorkflowFn};
+
+#[cfg(test)]
+mod tests;

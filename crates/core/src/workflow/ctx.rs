@@ -1,0 +1,455 @@
+//! What a workflow asks its run for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use super::broken::Broken;
+use super::cell::{Answer, Ask, Asked, Cell, Turn};
+use super::definition::{Signal, Workflow};
+use super::entry::{ChildStarted, Entry, Kind, Parent, TimerSet, When};
+use super::failure::{Failure, StepError};
+use super::new_run::NewRun;
+use super::step::{self, Step};
+use super::{names, random};
+use crate::clock::Timestamp;
+use crate::error::InvalidInput;
+use crate::lease::Holding;
+use crate::model::retry::RetryPolicy;
+use crate::payload::Payload;
+use crate::store::{Batch, Delta, SharedStore};
+
+/// What all contexts of one activation share.
+pub(super) struct Life {
+    pub(super) run: Arc<str>,
+    pub(super) queue: String,
+    pub(super) cell: Arc<Cell>,
+    pub(super) hold: Option<(SharedStore, Arc<Holding>)>,
+    /// Fires when steps should stop.
+    pub(super) token: CancellationToken,
+    /// The activation before this one did not come to its end.
+    pub(super) again: bool,
+}
+
+/// What a workflow has of its run: steps, timers, signals, children. Everything that is asked for has a name in the run, and
+/// is found by it when the run is replayed.
+///
+/// Waiting is no error: code that catches errors cannot catch it by mistake. Everything that is waited for may be waited for
+/// together, with `tokio::join!`, `tokio::select!` or any combinator of futures; a replay answers in the same order.
+///
+/// A context with other settings is a context of its own: `cx.retry(policy).limit(minute).step("charge", …)`.
+#[derive(Clone)]
+pub struct Ctx {
+    pub(super) life: Arc<Life>,
+    pub(super) prefix: Arc<str>,
+    pub(super) policy: RetryPolicy,
+    pub(super) limit: Option<Duration>,
+    pub(super) sheltered: bool,
+    pub(super) input: Option<String>,
+}
+
+impl Ctx {
+    pub(super) fn new(life: Life) -> Self {
+        Self {
+            life: Arc::new(life),
+            prefix: Arc::from(""),
+            policy: RetryPolicy::default(),
+            limit: None,
+            sheltered: false,
+            input: None,
+        }
+    }
+
+    /// The id of the run.
+    #[must_use]
+    pub fn run(&self) -> &str {
+        &self.life.run
+    }
+
+    /// Names below a name and an index, for loops: `cx.scope("item", 3).step("charge", …)` is the step `item[3]/charge`.
+    #[must_use]
+    pub fn scope(&self, name: &str, index: impl fmt::Display) -> Self {
+        Self { prefix: Arc::from(format!("{}{name}[{index}]/", self.prefix)), ..self.clone() }
+    }
+
+    /// The same with another way to try steps again. By default five attempts within a few seconds.
+    #[must_use]
+    pub fn retry(&self, policy: RetryPolicy) -> Self {
+        Self { policy, ..self.clone() }
+    }
+
+    /// The same with a time limit for each attempt of a step. By default there is none.
+    #[must_use]
+    pub fn limit(&self, limit: Duration) -> Self {
+        Self { limit: Some(limit), ..self.clone() }
+    }
+
+    /// The same for one step that depends on a value: a replay with another value is found and reported.
+    #[must_use]
+    pub fn given<T: Serialize + ?Sized>(&self, input: &T) -> Self {
+        let input = match Payload::of(input) {
+            Ok(payload) => Some(random::short(payload.as_str())),
+            Err(error) => self.invalid(&error),
+        };
+        Self { input, ..self.clone() }
+    }
+
+    /// The same for what cleans up: it goes on when the run is cancelled.
+    #[must_use]
+    pub fn clean_up(&self) -> Self {
+        Self { sheltered: true, ..self.clone() }
+    }
+
+    /// Whether the run was cancelled, as far as the workflow has come.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.life.cell.cancelled().is_some()
+    }
+
+    /// Does something once in this run, and keeps what it brought. The code may run more than once, when it fails or its process
+    /// dies; it never runs again once its end is written, and the next step does not begin before that.
+    ///
+    /// # Errors
+    /// [`StepError`] when the attempts are used up, or the run was cancelled before the step began.
+    ///
+    /// # Crash safety
+    /// At most the one step that was under way is run again.
+    pub fn step<T, F>(&self, name: &str, f: F) -> impl Future<Output = Result<T, StepError>> + use<'_, T, F>
+    where
+        T: Serialize + DeserializeOwned,
+        F: AsyncFnOnce(Step) -> Result<T, Failure> + Clone,
+    {
+        let asked = self.ask(Kind::Step, self.named(name), None);
+        let name: Arc<str> = self.named(name).into();
+        async move {
+            loop {
+                match asked.turn().await {
+                    Turn::Answer(answer) => return self.value(&asked, &name, answer).await,
+                    Turn::Run(attempt) => {
+                        let ended = step::call((f.clone())(self.attempt(&name, attempt)), self.limit).await;
+                        let ended = ended.and_then(|value| Ok(Payload::of(&value)?));
+                        asked.ended(ended, &self.policy, Batch::new());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Like [`step`](Self::step), with effects in the store: they and the end of the step are one commit. A batch that is refused
+    /// counts as a failed attempt.
+    ///
+    /// # Errors
+    /// [`StepError`] when the attempts are used up, or the run was cancelled before the step began.
+    ///
+    /// # Crash safety
+    /// The effects are there exactly once, wherever the process dies.
+    pub fn step_in<T, F>(
+        &self,
+        name: &str,
+        f: F,
+    ) -> impl Future<Output = Result<T, StepError>> + use<'_, T, F>
+    where
+        T: Serialize + DeserializeOwned,
+        F: AsyncFnOnce(Step) -> Result<(Batch, T), Failure> + Clone,
+    {
+        let asked = self.ask(Kind::Step, self.named(name), None);
+        let name: Arc<str> = self.named(name).into();
+        async move {
+            loop {
+                match asked.turn().await {
+                    Turn::Answer(answer) => return self.value(&asked, &name, answer).await,
+                    Turn::Run(attempt) => {
+                        let ended = step::call((f.clone())(self.attempt(&name, attempt)), self.limit).await;
+                        let (ended, effects) = match ended {
+                            Ok((effects, value)) => (Payload::of(&value).map_err(Failure::from), effects),
+                            Err(failure) => (Err(failure), Batch::new()),
+                        };
+                        asked.ended(ended, &self.policy, effects);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for a while, however long: a run that waits holds nothing but its place in the store.
+    ///
+    /// # Errors
+    /// [`StepError::Cancelled`] when the run is cancelled.
+    pub fn sleep(&self, wait: Duration) -> impl Future<Output = Result<(), StepError>> + use<'_> {
+        self.timer(When::After(wait))
+    }
+
+    /// Waits until an instant of the store's clock.
+    ///
+    /// # Errors
+    /// [`StepError::Cancelled`] when the run is cancelled.
+    pub fn sleep_until(&self, at: Timestamp) -> impl Future<Output = Result<(), StepError>> + use<'_> {
+        self.timer(When::At(at))
+    }
+
+    fn timer(&self, when: When) -> impl Future<Output = Result<(), StepError>> + use<'_> {
+        let name = self.numbered("sleep");
+        let asked = self.ask(Kind::Timer, name, None);
+        asked.begin(|op| (Entry::TimerSet(TimerSet { op, when }), Batch::new()));
+        async move {
+            match answer(&asked).await {
+                Answer::Error(error) => Err(error),
+                Answer::Value(_) | Answer::Nothing => Ok(()),
+            }
+        }
+    }
+
+    /// Waits for a signal. One that came before it was waited for is there at once; each is heard once.
+    ///
+    /// # Errors
+    /// [`StepError`] when the run is cancelled, or what was sent does not fit.
+    pub fn signal<T: DeserializeOwned>(
+        &self,
+        signal: Signal<T>,
+    ) -> impl Future<Output = Result<T, StepError>> + use<'_, T> {
+        let asked = self.wait_for(signal.name());
+        async move { heard(signal.name(), answer(&asked).await) }
+    }
+
+    /// Waits for a signal, and not longer than a while; `None` when that is over first.
+    ///
+    /// # Errors
+    /// [`StepError`] when the run is cancelled, or what was sent does not fit.
+    pub fn signal_within<T: DeserializeOwned>(
+        &self,
+        signal: Signal<T>,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Option<T>, StepError>> + use<'_, T> {
+        let asked = self.wait_for(signal.name());
+        let over = self.sleep(limit);
+        async move {
+            tokio::select! {
+                biased;
+                answer = answer(&asked) => heard(signal.name(), answer).map(Some),
+                over = over => over.map(|()| None),
+            }
+        }
+    }
+
+    fn wait_for(&self, signal: &str) -> Asked {
+        self.ask(Kind::Wait, self.numbered(&format!("signal {signal}")), Some(signal.to_owned()))
+    }
+
+    /// Starts a run of its own and waits for its end. Its id is that of this run with the name added, so that it is started once.
+    ///
+    /// # Errors
+    /// [`StepError`] when the child fails or is cancelled, or this run is. Then the child is cancelled, too.
+    pub fn child<I, O>(
+        &self,
+        name: &str,
+        workflow: Workflow<I, O>,
+        input: &I,
+    ) -> impl Future<Output = Result<O, StepError>> + use<'_, I, O>
+    where
+        I: Serialize,
+        O: DeserializeOwned,
+    {
+        let name = self.named(name);
+        let asked = self.ask(Kind::Child, name.clone(), None);
+        let run = format!("{}/{name}", self.life.run);
+        match self.new_child(&run, &name, workflow, input) {
+            Ok(start) => {
+                let run = run.clone();
+                asked.begin(|op| (Entry::ChildStarted(ChildStarted { op, run }), start));
+            }
+            Err(error) => {
+                let _: Option<()> = self.invalid(&error);
+            }
+        }
+        async move {
+            match answer(&asked).await {
+                Answer::Error(error) => Err(error),
+                Answer::Nothing => self.fitting(&asked, &Payload::null()).await,
+                Answer::Value(value) => value
+                    .parse()
+                    .map_err(|error| StepError::Value { what: name.clone(), reason: error.to_string() }),
+            }
+        }
+    }
+
+    fn new_child<I: Serialize, O>(
+        &self,
+        run: &str,
+        name: &str,
+        workflow: Workflow<I, O>,
+        input: &I,
+    ) -> Result<Batch, InvalidInput> {
+        let mut new = NewRun::of(&workflow, Payload::of(input)?);
+        new.id = run.to_owned();
+        new.queue.clone_from(&self.life.queue);
+        new.parent = Some(Parent { run: self.life.run.to_string(), name: name.to_owned() });
+        new.batch()
+    }
+
+    /// The time, by the store's clock, as it was when the run came here first.
+    ///
+    /// # Errors
+    /// [`StepError`] when the store cannot be asked, or the run is cancelled.
+    pub async fn now(&self) -> Result<Timestamp, StepError> {
+        let store = self.life.hold.as_ref().map(|(store, _)| Arc::clone(store));
+        let name = self.unprefixed(&self.numbered("now"));
+        self.step(&name, async |_| match &store {
+            Some(store) => Ok(store.now().await?),
+            None => Ok(Timestamp::EPOCH),
+        })
+        .await
+    }
+
+    /// A random number that is the same whenever the run comes here. Not for secrets.
+    #[must_use]
+    pub fn random(&self) -> u64 {
+        let count = self.life.cell.count("random");
+        random::number(&self.life.run, count)
+    }
+
+    /// Which way to take where the code was changed on purpose: `newest` for runs that come here from now on, `least` for those
+    /// that were here before there was a choice, and always the same for one run.
+    #[must_use]
+    pub fn version(&self, name: &str, least: u32, newest: u32) -> u32 {
+        self.life.cell.version(&self.named(name), least, newest)
+    }
+
+    /// Makes a value visible to others while the run goes on: [`Client::value`](super::Client::value) reads it.
+    pub fn publish<T: Serialize + ?Sized>(&self, name: &str, value: &T) {
+        let made = serde_json::to_value(value).map_err(|e| InvalidInput::Payload { reason: e.to_string() });
+        let batch = made.and_then(|value| {
+            let empty = Payload::trusted("{}");
+            Ok(Batch::new().merge_or_create(
+                &names::values(&self.life.run)?,
+                empty,
+                [Delta::set(format!("/{}", escaped(name)), value)],
+            ))
+        });
+        self.write(batch);
+    }
+
+    /// Sets a word by which the run is found: see [`Client::list`](super::Client::list).
+    pub fn attribute(&self, name: &str, value: &str) {
+        let batch = names::run(&self.life.run).map(|run| {
+            Batch::new().merge(&run, [Delta::set(format!("/attributes/{}", escaped(name)), value)])
+        });
+        self.write(batch);
+    }
+
+    fn write(&self, batch: Result<Batch, InvalidInput>) {
+        match batch {
+            Ok(batch) => self.life.cell.write(batch),
+            Err(error) => {
+                let _: Option<()> = self.invalid(&error);
+            }
+        }
+    }
+
+    /// Ends this run's history and begins anew under the same id with another input, for loops without an end. Signals that were
+    /// not heard yet are kept. Does not return.
+    ///
+    /// # Errors
+    /// None; the type is that of the workflow, so that this can be its last expression.
+    pub async fn continue_as_new<I: Serialize + Sync, O>(&self, input: &I) -> Result<O, Failure> {
+        match Payload::of(input) {
+            Ok(input) => self.life.cell.begin_anew(input),
+            Err(error) => {
+                let _: Option<()> = self.invalid(&error);
+            }
+        }
+        std::future::pending().await
+    }
+
+    fn ask(&self, kind: Kind, name: String, signal: Option<String>) -> Asked {
+        if let Err(error) = names::check("the name of a step", &name, names::MAX_NAME_BYTES) {
+            let _: Option<()> = self.invalid(&error);
+        }
+        let (input, sheltered) = (self.input.clone(), self.sheltered);
+        self.life.cell.ask(Ask { kind, name, input, sheltered, signal })
+    }
+
+    fn named(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    fn unprefixed(&self, name: &str) -> String {
+        name.strip_prefix(&*self.prefix).unwrap_or(name).to_owned()
+    }
+
+    /// A name for what has none of its own.
+    fn numbered(&self, what: &str) -> String {
+        let name = self.named(what);
+        let count = self.life.cell.count(&name);
+        format!("{name} {count}")
+    }
+
+    fn attempt(&self, name: &Arc<str>, attempt: u32) -> Step {
+        let Life { run, hold, token, again, .. } = &*self.life;
+        let (run, name, token, hold) = (Arc::clone(run), Arc::clone(name), token.clone(), hold.clone());
+        Step { run, name, attempt, again: *again && self.life.cell.is_first_round(), token, hold }
+    }
+
+    fn invalid<T>(&self, error: &InvalidInput) -> Option<T> {
+        self.life.cell.break_with(Broken::Invalid { what: error.to_string() });
+        None
+    }
+
+    async fn value<T: DeserializeOwned>(
+        &self,
+        asked: &Asked,
+        _: &str,
+        answer: Answer,
+    ) -> Result<T, StepError> {
+        match answer {
+            Answer::Error(error) => Err(error),
+            Answer::Value(value) => self.fitting(asked, &value).await,
+            Answer::Nothing => self.fitting(asked, &Payload::null()).await,
+        }
+    }
+
+    /// The value of a step. One that does not fit is a matter for whoever changed the code, not for the workflow.
+    async fn fitting<T: DeserializeOwned, E>(&self, asked: &Asked, value: &Payload) -> Result<T, E> {
+        match value.parse() {
+            Ok(value) => Ok(value),
+            Err(error) => {
+                asked.does_not_fit(error.to_string());
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Ctx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ctx")
+            .field("run", &self.life.run)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn answer(asked: &Asked) -> Answer {
+    loop {
+        if let Turn::Answer(answer) = asked.turn().await {
+            return answer;
+        }
+    }
+}
+
+fn heard<T: DeserializeOwned>(signal: &str, answer: Answer) -> Result<T, StepError> {
+    let value = match answer {
+        Answer::Error(error) => return Err(error),
+        Answer::Value(value) => value,
+        Answer::Nothing => Payload::null(),
+    };
+    value.parse().map_err(|error| StepError::Value { what: signal.to_owned(), reason: error.to_string() })
+}
+
+/// A name as one step of a JSON pointer.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}

@@ -1,0 +1,584 @@
+//! One activation of a run: replay what is recorded, go on, and write every end before the next beginning.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use super::broken::Broken;
+use super::cell::{Cell, Idle, Outgoing};
+use super::ctx::{Ctx, Life};
+use super::entry::{Ending, Entry, Placed, Started, counting};
+use super::shared::{Counters, Output, RunFuture, Shared};
+use super::{end, names, place};
+use crate::clock::{Due, Timestamp};
+use crate::error::{Explain as _, InvalidInput};
+use crate::id::{Position, StreamVersion};
+use crate::key::Key;
+use crate::lease::{Committed, Holding, NEVER};
+use crate::lock::sleep_until;
+use crate::state::calm::text;
+use crate::store::limits::PAGE_ROWS;
+use crate::store::{Batch, Event, Grant, Receipt, StoreError, StreamQuery, Watch};
+use crate::telemetry::WORKFLOW;
+
+/// How many entries of its journal come with the grant of a run.
+pub(super) const ENTRIES: usize = 64;
+/// How often a run that is busy looks for what others tell it, when there may be something.
+const LOOK: Duration = Duration::from_millis(100);
+/// So many activations without any progress and without any word are a reason to wait.
+const SILENT_DEATHS: u32 = 5;
+
+/// How an activation ended.
+#[derive(Debug)]
+pub(super) enum Left {
+    /// The run is over, or has begun anew.
+    Ended,
+    /// It waits.
+    Rests,
+    /// It cannot go on with the code that is here.
+    Parked(String),
+    /// It is not ours any more.
+    Lost,
+    /// It is handed back, because this process ends.
+    HandedBack,
+}
+
+/// What follows a look or a write.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    On,
+    /// Others said something before what the workflow was told already: begin again.
+    Rewind,
+    Gone,
+}
+
+/// An activation.
+pub(super) struct Drive {
+    pub(super) shared: Arc<Shared>,
+    pub(super) holding: Arc<Holding>,
+    pub(super) grant: Grant,
+    pub(super) started: Started,
+    pub(super) journal: Key,
+    /// The version of the next entry, as far as is known.
+    next: StreamVersion,
+    /// What is to be told to the workflow, in order.
+    queue: VecDeque<Placed>,
+    pub(super) cell: Arc<Cell>,
+    future: RunFuture,
+    token: tokio_util::sync::CancellationToken,
+    hints: Option<Watch>,
+    /// Claims without progress must be forgotten with the next write.
+    stumbled: bool,
+}
+
+/// Drives a run that was granted, as far as it goes.
+pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holding) -> Left {
+    let holding = Arc::new(holding);
+    let events = std::mem::take(&mut grant.events);
+    let died = grant.row.attempts > SILENT_DEATHS && grant.row.last_error.is_none();
+    let left = match load(&shared, &grant, events).await {
+        _ if died => {
+            Left::Parked(format!("it was begun {} times and never said how it went", grant.row.attempts))
+        }
+        Err(Unready::Store(error)) => {
+            shared.recover("a journal could not be read", &error).await;
+            holding.release().await;
+            Left::Lost
+        }
+        Err(Unready::Never(reason)) => Left::Parked(reason),
+        Ok(Loaded::Over) => {
+            drop(holding.commit(Batch::new().ack(holding.lease())).await);
+            Left::Ended
+        }
+        Ok(Loaded::Run(started, history, next)) => {
+            match Drive::new(&shared, &holding, &grant, *started, history, next) {
+                Ok(mut drive) => drive.go().await,
+                Err(reason) => Left::Parked(reason),
+            }
+        }
+    };
+    if let Left::Parked(reason) = &left {
+        park(&shared, &holding, &grant, reason).await;
+    }
+    left
+}
+
+/// Puts a run off that cannot go on. It stays as it was, with the reason and the time of the next try.
+async fn park(shared: &Shared, holding: &Holding, grant: &Grant, reason: &str) {
+    let run = &grant.row.key;
+    tracing::warn!(target: WORKFLOW, %run, reason, "a run is put off");
+    Counters::add(&shared.counters.parked, 1);
+    let wait =
+        Duration::from_secs(1).saturating_mul(1 << grant.row.attempts.min(9)).min(Duration::from_secs(300));
+    drop(holding.commit(Batch::new().fail(holding.lease(), reason, Due::After(wait))).await);
+}
+
+enum Loaded {
+    Run(Box<Started>, Vec<Placed>, StreamVersion),
+    Over,
+}
+
+enum Unready {
+    Store(StoreError),
+    Never(String),
+}
+
+impl From<StoreError> for Unready {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<InvalidInput> for Unready {
+    fn from(error: InvalidInput) -> Self {
+        Self::Never(format!("its journal cannot be read: {error}"))
+    }
+}
+
+/// Reads a journal, of which the grant may have brought the beginning.
+async fn load(shared: &Shared, grant: &Grant, events: Vec<Event>) -> Result<Loaded, Unready> {
+    let journal = grant.row.follow.clone().ok_or_else(|| Unready::Never("it has no journal".to_owned()))?;
+    let complete = events.len() < ENTRIES;
+    let mut entries = events.iter().map(Placed::of).collect::<Result<Vec<_>, _>>()?;
+    if !complete || entries.is_empty() {
+        let from = entries.last().map(|last| last.version.next());
+        entries.extend(read(shared, &journal, from).await?);
+    }
+    let next = entries.last().map_or(StreamVersion(0), |last| last.version.next());
+    match entries.split_first() {
+        Some((Placed { entry: Entry::Started(started), .. }, history)) => {
+            let history = counting(history.to_vec());
+            if history.iter().any(|placed| matches!(placed.entry, Entry::Ended(_))) {
+                return Ok(Loaded::Over);
+            }
+            Ok(Loaded::Run(started.clone(), history, next))
+        }
+        _ => Err(Unready::Never("its journal does not begin with its start".to_owned())),
+    }
+}
+
+/// The entries of a journal from a version on.
+async fn read(shared: &Shared, journal: &Key, from: Option<StreamVersion>) -> Result<Vec<Placed>, Unready> {
+    let mut entries = Vec::new();
+    let mut from = from;
+    loop {
+        let query = StreamQuery::forward(journal, PAGE_ROWS.min(1_000));
+        let query = match from {
+            Some(version) => query.from(version),
+            None => query,
+        };
+        let page = shared.store.read_stream(query).await?;
+        for event in &page.events {
+            entries.push(Placed::of(event)?);
+        }
+        from = page.events.last().map(|event| event.version.next());
+        if page.end || from.is_none() {
+            return Ok(entries);
+        }
+    }
+}
+
+impl Drive {
+    fn new(
+        shared: &Arc<Shared>,
+        holding: &Arc<Holding>,
+        grant: &Grant,
+        started: Started,
+        history: Vec<Placed>,
+        next: StreamVersion,
+    ) -> Result<Self, String> {
+        let definition = shared.definitions.get(&started.workflow).cloned().ok_or_else(|| {
+            let known: Vec<&str> = shared.definitions.keys().map(String::as_str).collect();
+            format!("no worker here knows workflow {:?}; it knows: {}", started.workflow, known.join(", "))
+        })?;
+        let journal = names::journal(&started.run, started.generation).map_err(|error| error.to_string())?;
+        let token = holding.token().child_token();
+        let cell = Cell::over(&history);
+        let again = grant.row.attempts > 1 || grant.row.takeovers > 0;
+        let life = Life {
+            run: started.run.as_str().into(),
+            queue: started.queue.clone(),
+            cell: Arc::clone(&cell),
+            hold: Some((Arc::clone(&shared.store), Arc::clone(holding))),
+            token: token.clone(),
+            again,
+        };
+        let begun = place::in_workflow(&cell, || (definition.begin)(Ctx::new(life), &started.input));
+        let future = begun
+            .map_err(|error| format!("its input does not fit workflow {:?}: {error}", definition.name))?;
+        Counters::add(&shared.counters.replayed, history.len() as u64);
+        Ok(Self {
+            shared: Arc::clone(shared),
+            holding: Arc::clone(holding),
+            grant: grant.clone(),
+            started,
+            journal,
+            next,
+            queue: history.into(),
+            cell,
+            future,
+            token,
+            hints: None,
+            stumbled: grant.row.attempts > 1,
+        })
+    }
+
+    /// Begins again with all that is recorded by now.
+    async fn rewind(&mut self) -> Result<(), Left> {
+        let store = &self.shared.store;
+        let loaded = load(&self.shared, &self.grant, Vec::new()).await;
+        match loaded {
+            Ok(Loaded::Run(started, history, next)) => {
+                let (stumbled, hints) = (self.stumbled, self.hints.take());
+                let (shared, holding) = (&self.shared, &self.holding);
+                *self =
+                    Self::new(shared, holding, &self.grant, *started, history, next).map_err(Left::Parked)?;
+                (self.stumbled, self.hints) = (stumbled, hints);
+                Ok(())
+            }
+            Ok(Loaded::Over) => Err(Left::Ended),
+            Err(Unready::Never(reason)) => Err(Left::Parked(reason)),
+            Err(Unready::Store(error)) => {
+                tracing::warn!(target: WORKFLOW, %error, store = ?store, "a journal could not be read again");
+                self.holding.release().await;
+                Err(Left::Lost)
+            }
+        }
+    }
+
+    /// Goes on until the run ends, rests, or is not ours any more.
+    pub(super) async fn go(&mut self) -> Left {
+        loop {
+            if let Poll::Ready(output) = std::future::poll_fn(|cx| Poll::Ready(self.poll(cx))).await {
+                return self.output(output).await;
+            }
+            if let Some(broken) = self.cell.broken() {
+                return Left::Parked(format!("{}: {broken}", broken.code()));
+            }
+            match self.advance().await {
+                Ok(()) => {}
+                Err(left) => return left,
+            }
+        }
+    }
+
+    /// Does one thing after which the workflow may go on.
+    async fn advance(&mut self) -> Result<(), Left> {
+        if let Some(placed) = self.queue.pop_front() {
+            if self.queue.is_empty() {
+                self.cell.live();
+            }
+            self.deliver(&placed).await;
+            return Ok(());
+        }
+        self.cell.live();
+        if let Some(input) = self.cell.again() {
+            return Err(self.end(Ending::Continued(input)).await);
+        }
+        if let Some(due) = self.rest_due() {
+            return self.rest(due).await;
+        }
+        if self.cell.has_outgoing() {
+            let flow = self.flush().await;
+            return self.follow(flow).await;
+        }
+        if self.shared.stopping.is_cancelled() && !matches!(self.cell.idle(), Idle::Busy(_)) {
+            self.holding.release().await;
+            return Err(Left::HandedBack);
+        }
+        if self.cell.permit() {
+            return Ok(());
+        }
+        self.wait().await
+    }
+
+    async fn follow(&mut self, flow: Flow) -> Result<(), Left> {
+        match flow {
+            Flow::On => Ok(()),
+            Flow::Rewind => self.rewind().await,
+            Flow::Gone => Err(Left::Lost),
+        }
+    }
+
+    /// Polls the workflow once. A panic makes the run unfit to go on.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Output> {
+        let (cell, future) = (&self.cell, &mut self.future);
+        let polled =
+            place::in_workflow(cell, || catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))));
+        polled.unwrap_or_else(|panic| {
+            cell.break_with(Broken::Panicked { reason: text(&*panic).to_owned() });
+            Poll::Pending
+        })
+    }
+
+    /// When to go on, if the run can rest now, and it is worth it.
+    fn rest_due(&self) -> Option<Due> {
+        let due = self.cell.rests_until()?;
+        match due {
+            Due::After(wait) if wait <= self.shared.options.linger => None,
+            // Whether it has come must be looked up first.
+            Due::At(at) if at != NEVER => None,
+            _ => Some(due),
+        }
+    }
+
+    /// Writes what is left and lets the run wait in the store.
+    async fn rest(&mut self, due: Due) -> Result<(), Left> {
+        let outgoing = self.cell.take_outgoing();
+        let batch = self.batch(&outgoing).map_err(Left::Parked)?;
+        match self.holding.commit(batch.defer(self.holding.lease(), due)).await {
+            Committed::Done(_) => Err(Left::Rests),
+            Committed::Gone => Err(Left::Lost),
+            Committed::Refused(refusal) => Err(Left::Parked(refusal.to_string())),
+        }
+    }
+
+    /// Writes what is to be written. What others wrote before is told to the workflow first.
+    async fn flush(&mut self) -> Flow {
+        let hasty = self.cell.is_hasty();
+        let mut group = Vec::new();
+        let mut flow = Flow::On;
+        for outgoing in self.cell.take_outgoing() {
+            let alone = outgoing.may_be_refused();
+            group.push(outgoing);
+            if alone && flow != Flow::Gone {
+                flow = worse(flow, self.write(std::mem::take(&mut group), hasty).await);
+            }
+        }
+        if !group.is_empty() && flow != Flow::Gone {
+            flow = worse(flow, self.write(group, hasty).await);
+        }
+        flow
+    }
+
+    async fn write(&mut self, mut group: Vec<Outgoing>, hasty: bool) -> Flow {
+        loop {
+            let batch = match self.batch(&group) {
+                Ok(batch) => batch,
+                Err(what) => {
+                    self.cell.break_with(Broken::Invalid { what });
+                    return Flow::On;
+                }
+            };
+            match self.holding.commit(batch).await {
+                Committed::Done(receipt) => return self.written(group, &receipt, hasty).await,
+                Committed::Gone => return Flow::Gone,
+                Committed::Refused(refusal) => {
+                    let Some(last) = group.pop().filter(Outgoing::may_be_refused) else {
+                        self.cell.break_with(Broken::Invalid { what: refusal.to_string() });
+                        return Flow::On;
+                    };
+                    self.cell.refused(&last, &refusal.to_string());
+                    if group.is_empty() {
+                        return Flow::On;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The batch of a group: what was done, what is recorded of it.
+    pub(super) fn batch(&self, group: &[Outgoing]) -> Result<Batch, String> {
+        let mut batch = Batch::new();
+        let mut events = Vec::new();
+        for outgoing in group {
+            batch = batch.and(outgoing.effects.clone());
+            if let Some(entry) = &outgoing.entry {
+                events.push(entry.event().map_err(|error| error.to_string())?);
+            }
+        }
+        if !events.is_empty() {
+            batch = batch.append(&self.journal, crate::store::Expect::Any, events);
+        }
+        if self.stumbled {
+            // Progress: the claims before it do not count any more.
+            batch = batch.advance(self.holding.lease(), Position(0));
+        }
+        Ok(batch)
+    }
+
+    async fn written(&mut self, group: Vec<Outgoing>, receipt: &Receipt, hasty: bool) -> Flow {
+        self.stumbled = false;
+        let Some(appended) = receipt.appended.iter().rev().find(|appended| appended.stream == self.journal)
+        else {
+            return Flow::On;
+        };
+        let first = appended.first_version;
+        let mut flow = Flow::On;
+        if first > self.next {
+            match self.hear(Some(first)).await {
+                Ok(heard) if heard && hasty => flow = Flow::Rewind,
+                Ok(_) => {}
+                Err(flow) => return flow,
+            }
+        }
+        let mut version = first;
+        for outgoing in group {
+            let Some(entry) = outgoing.entry else { continue };
+            if matches!(entry, Entry::Done(_) | Entry::GaveUp(_)) {
+                Counters::add(&self.shared.counters.steps, 1);
+            }
+            if !outgoing.delivered {
+                self.queue.push_back(Placed { version, at: receipt.at, entry });
+            }
+            version = version.next();
+        }
+        self.next = version;
+        flow
+    }
+
+    /// Takes up what others wrote into the journal, up to a version. Answers whether there was anything.
+    async fn hear(&mut self, before: Option<StreamVersion>) -> Result<bool, Flow> {
+        let read = match read(&self.shared, &self.journal, Some(self.next)).await {
+            Ok(read) => read,
+            Err(Unready::Store(error)) => {
+                // Nobody knows what was said: whoever drives the run next reads it again.
+                tracing::warn!(target: WORKFLOW, %error, "a journal could not be read; the run is handed back");
+                self.holding.release().await;
+                return Err(Flow::Gone);
+            }
+            Err(Unready::Never(reason)) => {
+                self.cell.break_with(Broken::Invalid { what: reason });
+                return Ok(false);
+            }
+        };
+        let mut any = false;
+        for placed in read {
+            if before.is_some_and(|before| placed.version >= before) {
+                break;
+            }
+            self.next = placed.version.next();
+            if placed.entry.is_foreign() {
+                any = true;
+                self.queue.push_back(placed);
+            }
+        }
+        Ok(any)
+    }
+
+    /// Waits until something goes on: in memory while a step runs or the wait is short, else in the store.
+    async fn wait(&mut self) -> Result<(), Left> {
+        let (busy, next) = match self.cell.idle() {
+            Idle::Busy(next) => (true, next),
+            Idle::Waits(next) => (false, next),
+        };
+        let mut until = None;
+        if let Some(at) = next {
+            let now = self.now().await?;
+            if self.cell.tick(now) {
+                return Ok(());
+            }
+            let left = at.since(now);
+            if !busy && left > self.shared.options.linger {
+                return self.rest(Due::At(at)).await;
+            }
+            until = Some(Instant::now() + left);
+        } else if !busy {
+            return self.rest(Due::At(NEVER)).await;
+        }
+        let look = Instant::now() + LOOK;
+        let until = until.map_or(look, |until| until.min(look));
+        let lost = self.holding.token().clone();
+        let cut = self.shared.cut.clone();
+        let cell = Arc::clone(&self.cell);
+        let ended = tokio::select! {
+            biased;
+            () = lost.cancelled() => return Err(Left::Lost),
+            () = cut.cancelled() => {
+                self.holding.release().await;
+                return Err(Left::HandedBack);
+            }
+            ended = std::future::poll_fn(|cx| match self.poll(cx) {
+                Poll::Ready(output) => Poll::Ready(Some(output)),
+                Poll::Pending if cell.take_changed() => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            }) => Some(ended),
+            () = sleep_until(until) => None,
+        };
+        match ended {
+            Some(Some(output)) => Err(self.output(output).await),
+            Some(None) => Ok(()),
+            None => self.look().await,
+        }
+    }
+
+    async fn now(&mut self) -> Result<Timestamp, Left> {
+        match self.shared.store.now().await {
+            Ok(now) => Ok(now),
+            Err(error) => {
+                tracing::warn!(target: WORKFLOW, %error, "the store's clock could not be read; the run is handed back");
+                self.holding.release().await;
+                Err(Left::Lost)
+            }
+        }
+    }
+
+    /// Hears what others told the run while a step runs, when there may be something.
+    async fn look(&mut self) -> Result<(), Left> {
+        let heard = match &mut self.hints {
+            Some(hints) if !hints.has_changed() => false,
+            Some(hints) => hints.changed().await,
+            None => {
+                self.hints = Some(self.shared.store.watch());
+                true
+            }
+        };
+        if heard && self.hear(None).await.is_err() {
+            return Err(Left::Lost);
+        }
+        Ok(())
+    }
+
+    /// Tells the workflow of an entry. A run that is cancelled stops its steps, and its children.
+    async fn deliver(&mut self, placed: &Placed) {
+        let Entry::Cancel(reason) = &placed.entry else { return self.cell.deliver(placed) };
+        let children = self.cell.open_children();
+        self.cell.deliver(placed);
+        self.token.cancel();
+        for child in children {
+            if let Err(error) = end::cancel(&self.shared.store, &child, &reason.reason).await {
+                tracing::debug!(target: WORKFLOW, child, %error, "a child was not cancelled");
+            }
+        }
+    }
+
+    /// The workflow has come to its end.
+    async fn output(&mut self, output: Output) -> Left {
+        if let Some(left) = self.queue.iter().find_map(|placed| placed.entry.op()) {
+            let what =
+                format!("{} {:?} is recorded, and the code ends before it", left.1.word(), left.0.name);
+            let broken = self.cell.differs(what);
+            return Left::Parked(format!("{}: {broken}", broken.code()));
+        }
+        if let Some(broken) = self.cell.broken() {
+            return Left::Parked(format!("{}: {broken}", broken.code()));
+        }
+        let ending = match output {
+            Ok(output) => Ending::Completed(output),
+            Err(failure) if failure.cancelled && self.cell.cancelled().is_some() => {
+                Ending::Cancelled(failure)
+            }
+            Err(failure) => Ending::Failed(failure),
+        };
+        self.end(ending).await
+    }
+
+    async fn end(&mut self, ending: Ending) -> Left {
+        end::end(self, ending).await
+    }
+
+    /// What was asked to be written and is not yet.
+    pub(super) fn left_to_write(&self) -> Vec<Outgoing> {
+        self.cell.take_outgoing()
+    }
+}
+
+fn worse(a: Flow, b: Flow) -> Flow {
+    match (&a, &b) {
+        (Flow::Gone, _) | (_, Flow::On) => a,
+        (Flow::Rewind, Flow::Rewind) => a,
+        _ => b,
+    }
+}

@@ -1,0 +1,302 @@
+//! The entries of a journal: what a run did and heard, in the order in which it counts.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::failure::{Failure, StepError};
+use crate::clock::Timestamp;
+use crate::error::InvalidInput;
+use crate::id::{EventType, StreamVersion};
+use crate::payload::Payload;
+use crate::store::{Event, NewEvent};
+
+/// How a run began.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Started {
+    pub(super) run: String,
+    pub(super) workflow: String,
+    pub(super) queue: String,
+    pub(super) priority: u8,
+    pub(super) generation: u32,
+    pub(super) input: Payload,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) parent: Option<Parent>,
+}
+
+/// Who waits for a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Parent {
+    pub(super) run: String,
+    /// The name under which the parent waits.
+    pub(super) name: String,
+}
+
+/// What something that the workflow asked for is called, and the how manieth it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct OpId {
+    pub(super) name: String,
+    pub(super) seq: u32,
+    /// What the step was given, in short, where it was given something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) input: Option<String>,
+}
+
+/// How a run or a child ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Ending {
+    Completed(Payload),
+    Failed(Failure),
+    Cancelled(Failure),
+    Continued(Payload),
+}
+
+/// When a timer fires: so long after it was recorded, or at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum When {
+    After(Duration),
+    At(Timestamp),
+}
+
+impl When {
+    pub(super) fn since(self, recorded: Timestamp) -> Timestamp {
+        match self {
+            Self::After(wait) => recorded.after(wait),
+            Self::At(at) => at,
+        }
+    }
+}
+
+/// One entry.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Entry {
+    Started(Box<Started>),
+    /// A step ended well.
+    Done(Done),
+    /// A step failed for good.
+    GaveUp(GaveUp),
+    /// A step failed and is tried again.
+    Tried(Tried),
+    TimerSet(TimerSet),
+    TimerFired(Named),
+    ChildStarted(ChildStarted),
+    ChildEnded(ChildEnded),
+    Version(Version),
+    Heard(Heard),
+    Cancel(Reason),
+    /// An operator wants failed steps to be tried again.
+    Resumed(Reason),
+    Ended(Ending),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Done {
+    pub(super) op: OpId,
+    pub(super) value: Payload,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct GaveUp {
+    pub(super) op: OpId,
+    pub(super) error: StepError,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Tried {
+    pub(super) op: OpId,
+    pub(super) attempt: u32,
+    pub(super) error: String,
+    /// How long it waits until the next attempt.
+    pub(super) wait: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct TimerSet {
+    pub(super) op: OpId,
+    pub(super) when: When,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Named {
+    pub(super) name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct ChildStarted {
+    pub(super) op: OpId,
+    pub(super) run: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct ChildEnded {
+    pub(super) name: String,
+    pub(super) run: String,
+    pub(super) ending: Ending,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Version {
+    pub(super) name: String,
+    pub(super) value: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Heard {
+    pub(super) signal: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<String>,
+    pub(super) value: Payload,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Reason {
+    pub(super) reason: String,
+}
+
+/// What kinds of things a workflow asks for, for comparing what it did with what it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Step,
+    Timer,
+    Child,
+    Wait,
+}
+
+impl Kind {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Timer => "timer",
+            Self::Child => "child",
+            Self::Wait => "wait",
+        }
+    }
+}
+
+impl Entry {
+    /// The entry as an event.
+    pub(super) fn event(&self) -> Result<NewEvent, InvalidInput> {
+        let (name, payload) = match self {
+            Self::Started(it) => ("started", Payload::of(it)),
+            Self::Done(it) => ("done", Payload::of(it)),
+            Self::GaveUp(it) => ("gave-up", Payload::of(it)),
+            Self::Tried(it) => ("tried", Payload::of(it)),
+            Self::TimerSet(it) => ("timer-set", Payload::of(it)),
+            Self::TimerFired(it) => ("timer-fired", Payload::of(it)),
+            Self::ChildStarted(it) => ("child-started", Payload::of(it)),
+            Self::ChildEnded(it) => ("child-ended", Payload::of(it)),
+            Self::Version(it) => ("version", Payload::of(it)),
+            Self::Heard(it) => ("heard", Payload::of(it)),
+            Self::Cancel(it) => ("cancel", Payload::of(it)),
+            Self::Resumed(it) => ("resumed", Payload::of(it)),
+            Self::Ended(it) => ("ended", Payload::of(it)),
+        };
+        Ok(NewEvent::new(EventType::new(format!("{PREFIX}{name}"))?, payload?))
+    }
+
+    /// The entry that an event of a journal is.
+    pub(super) fn of(event: &Event) -> Result<Self, InvalidInput> {
+        let event_type = event.event_type.as_str();
+        Ok(match event_type.strip_prefix(PREFIX).unwrap_or(event_type) {
+            "started" => Self::Started(Box::new(read(event)?)),
+            "done" => Self::Done(read(event)?),
+            "gave-up" => Self::GaveUp(read(event)?),
+            "tried" => Self::Tried(read(event)?),
+            "timer-set" => Self::TimerSet(read(event)?),
+            "timer-fired" => Self::TimerFired(read(event)?),
+            "child-started" => Self::ChildStarted(read(event)?),
+            "child-ended" => Self::ChildEnded(read(event)?),
+            "version" => Self::Version(read(event)?),
+            "heard" => Self::Heard(read(event)?),
+            "cancel" => Self::Cancel(read(event)?),
+            "resumed" => Self::Resumed(read(event)?),
+            "ended" => Self::Ended(read(event)?),
+            other => {
+                let reason =
+                    format!("{other:?} is no entry of a journal; a newer version may have written it");
+                return Err(InvalidInput::Payload { reason });
+            }
+        })
+    }
+
+    /// What the entry says that the workflow asked for.
+    pub(super) fn op(&self) -> Option<(&OpId, Kind)> {
+        match self {
+            Self::Done(Done { op, .. }) | Self::GaveUp(GaveUp { op, .. }) | Self::Tried(Tried { op, .. }) => {
+                Some((op, Kind::Step))
+            }
+            Self::TimerSet(TimerSet { op, .. }) => Some((op, Kind::Timer)),
+            Self::ChildStarted(ChildStarted { op, .. }) => Some((op, Kind::Child)),
+            _ => None,
+        }
+    }
+
+    /// Whether it was written by somebody else than the run's driver.
+    pub(super) fn is_foreign(&self) -> bool {
+        matches!(self, Self::Heard(_) | Self::Cancel(_) | Self::ChildEnded(_) | Self::Resumed(_))
+    }
+}
+
+const PREFIX: &str = "tidelock.run.";
+
+fn read<T: DeserializeOwned>(event: &Event) -> Result<T, InvalidInput> {
+    event.payload.parse()
+}
+
+/// An entry with its place.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Placed {
+    pub(super) version: StreamVersion,
+    pub(super) at: Timestamp,
+    pub(super) entry: Entry,
+}
+
+impl Placed {
+    pub(super) fn of(event: &Event) -> Result<Self, InvalidInput> {
+        Ok(Self { version: event.version, at: event.at, entry: Entry::of(event)? })
+    }
+}
+
+/// What a run did, as far as its present code must do the same: steps that failed and were resumed by hand do not count, nor
+/// does what followed them, unless somebody else said it.
+pub(super) fn counting(entries: Vec<Placed>) -> Vec<Placed> {
+    let mut kept: Vec<Placed> = Vec::with_capacity(entries.len());
+    for placed in entries {
+        match placed.entry {
+            Entry::Resumed(_) => forget_failure(&mut kept),
+            _ => kept.push(placed),
+        }
+    }
+    kept
+}
+
+/// Takes a failure back, with the attempts that led to it and all that the run did afterwards.
+fn forget_failure(entries: &mut Vec<Placed>) {
+    let failed = entries.iter().enumerate().find_map(|(at, placed)| match &placed.entry {
+        Entry::GaveUp(GaveUp { op, .. }) => Some((at, op.name.clone())),
+        Entry::Ended(_) => Some((at, String::new())),
+        _ => None,
+    });
+    let Some((at, name)) = failed else { return };
+    let mut index = 0;
+    entries.retain(|placed| {
+        let before = index < at;
+        index += 1;
+        let attempt = matches!(&placed.entry, Entry::Tried(tried) if tried.op.name == name);
+        (before && !attempt) || placed.entry.is_foreign()
+    });
+}
+
+/// What a worker wrote down about a workflow, for those who start runs by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Known {
+    pub(super) queue: String,
+    #[serde(default)]
+    pub(super) signals: Vec<String>,
+}
+
+/// Words of a user's own, by which runs are found.
+pub type Attributes = BTreeMap<String, String>;

@@ -1,0 +1,172 @@
+//! What can go wrong with runs, seen from outside of them.
+
+use thiserror::Error;
+
+use super::failure::Failure;
+use super::record::Status;
+use crate::clock::Timestamp;
+use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::id::Owner;
+use crate::lease::LeaseError;
+use crate::store::{ApplyError, StoreError};
+
+/// Why something that was asked of runs was not done.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum WorkflowError {
+    /// There is no such run.
+    #[error("there is no run {run:?} on this store; it was never started, or its time of retention is over")]
+    UnknownRun {
+        /// The id that was asked for.
+        run: String,
+    },
+    /// The id belongs to a run of another workflow or with another input.
+    #[error(
+        "run {run:?} exists already as a run of {workflow:?} with {}; take another id, or start it with the same input",
+        if *.same_workflow { "another input" } else { "its own input" }
+    )]
+    Taken {
+        /// The id.
+        run: String,
+        /// The workflow of the run that has it.
+        workflow: String,
+        /// Whether it is the workflow that was to be started.
+        same_workflow: bool,
+    },
+    /// The run has ended, so that it cannot hear anything.
+    #[error("run {run:?} is {status} and can not be {asked}")]
+    Over {
+        /// The id.
+        run: String,
+        /// How it ended.
+        status: Status,
+        /// What was asked.
+        asked: &'static str,
+    },
+    /// The run does not hear signals of this name.
+    #[error("run {run:?} does not hear a signal {signal:?}; it hears: {}", if .hears.is_empty() { "none".to_owned() } else { .hears.join(", ") })]
+    UnknownSignal {
+        /// The id.
+        run: String,
+        /// The name that was sent.
+        signal: String,
+        /// Those that it hears.
+        hears: Vec<String>,
+    },
+    /// No worker has ever known a workflow of this name on this store.
+    #[error("there is no workflow {workflow:?} on this store; workers have known: {}", if .known.is_empty() { "none".to_owned() } else { .known.join(", ") })]
+    UnknownWorkflow {
+        /// The name.
+        workflow: String,
+        /// Those that workers have registered.
+        known: Vec<String>,
+    },
+    /// Two workflows were registered under one name.
+    #[error(
+        "workflow {workflow:?} was registered twice; its runs are found by its name, so give one of them another"
+    )]
+    Twice {
+        /// The name.
+        workflow: String,
+    },
+    /// The run failed.
+    #[error("run {run:?} failed: {failure}")]
+    Failed {
+        /// The id.
+        run: String,
+        /// Why.
+        failure: Failure,
+    },
+    /// The run was cancelled.
+    #[error("run {run:?} was cancelled: {failure}")]
+    Cancelled {
+        /// The id.
+        run: String,
+        /// Why.
+        failure: Failure,
+    },
+    /// Another process drives the run at the moment.
+    #[error("run {run:?} is driven by {by} until {until} at least; nothing was done")]
+    Leased {
+        /// The id.
+        run: String,
+        /// Who drives it.
+        by: Owner,
+        /// Until when, unless the lease is renewed.
+        until: Timestamp,
+    },
+    /// What was asked cannot be done to the run as it stands.
+    #[error("run {run:?} can not be {asked}: {reason}")]
+    Refused {
+        /// The id.
+        run: String,
+        /// What was asked.
+        asked: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// There is no runtime that could drive runs.
+    #[error("a worker was started outside of a tokio runtime; start it inside of one that goes on")]
+    NoRuntime,
+    /// A value or a name can never be accepted.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// The store could not be asked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The store did not take a write.
+    #[error(transparent)]
+    Write(Box<ApplyError>),
+    /// A lease could not be kept.
+    #[error(transparent)]
+    Lease(Box<LeaseError>),
+}
+
+impl From<ApplyError> for WorkflowError {
+    fn from(error: ApplyError) -> Self {
+        Self::Write(Box::new(error))
+    }
+}
+
+impl From<LeaseError> for WorkflowError {
+    fn from(error: LeaseError) -> Self {
+        Self::Lease(Box::new(error))
+    }
+}
+
+impl Explain for WorkflowError {
+    fn code(&self) -> Code {
+        Code(match self {
+            Self::UnknownRun { .. } => "TL1001",
+            Self::Taken { .. } => "TL1002",
+            Self::Over { .. } => "TL1003",
+            Self::UnknownSignal { .. } => "TL1004",
+            Self::UnknownWorkflow { .. } => "TL1005",
+            Self::Twice { .. } => "TL1006",
+            Self::Failed { .. } => "TL1007",
+            Self::Cancelled { .. } => "TL1008",
+            Self::Leased { .. } => "TL1012",
+            Self::Refused { .. } => "TL1013",
+            Self::NoRuntime => "TL1015",
+            Self::Invalid(error) => return error.code(),
+            Self::Store(error) => return error.code(),
+            Self::Write(error) => return error.code(),
+            Self::Lease(error) => return error.code(),
+        })
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Store(error) => error.retry(),
+            Self::Write(error) => error.retry(),
+            Self::Lease(error) => error.retry(),
+            _ => Retry::Never,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Write(error) => error.outcome(),
+            _ => Outcome::NotApplied,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The names that runs have in the store: keys and lanes.
+
+use crate::error::InvalidInput;
+use crate::id::Lane;
+use crate::key::{Arg, Key, KeyPrefix};
+
+/// The kind of a run's document and work row: `tidelock.run("order-17")`.
+const RUN: &str = "tidelock.run";
+/// The kind of a run's journal: `tidelock.journal("order-17", 0)`.
+const JOURNAL: &str = "tidelock.journal";
+/// The kind of the documents in which long steps keep how far they are.
+const PROGRESS: &str = "tidelock.progress";
+/// The kind of the documents with what runs publish.
+const VALUES: &str = "tidelock.values";
+/// The kind of the documents that say which workflows there are.
+const WORKFLOW: &str = "tidelock.workflow";
+/// The longest id of a run, in bytes. It leaves room for what is added to it.
+pub(super) const MAX_ID_BYTES: usize = 256;
+/// The longest name of a workflow, a queue or a step, in bytes.
+pub(super) const MAX_NAME_BYTES: usize = 128;
+/// The queue of workflows that name none.
+pub(super) const DEFAULT_QUEUE: &str = "default";
+
+/// The document and the work row of a run.
+pub(super) fn run(id: &str) -> Result<Key, InvalidInput> {
+    Key::new(RUN, [id])
+}
+
+/// All runs.
+pub(super) fn all_runs() -> KeyPrefix {
+    KeyPrefix::kind(RUN)
+}
+
+/// The run that a key names.
+pub(super) fn run_of(key: &Key) -> Option<String> {
+    match key.args().into_iter().next() {
+        Some(Arg::Str(id)) if key.kind() == RUN => Some(id),
+        _ => None,
+    }
+}
+
+/// What a run did, in order. A run that continues as new has a new one.
+pub(super) fn journal(id: &str, generation: u32) -> Result<Key, InvalidInput> {
+    Key::of(JOURNAL, &[Arg::Str(id.to_owned()), Arg::Int(generation.into())])
+}
+
+/// How far a step is.
+pub(super) fn progress(id: &str, step: &str) -> Result<Key, InvalidInput> {
+    Key::new(PROGRESS, [id, step])
+}
+
+/// How far all steps of a run are.
+pub(super) fn all_progress(id: &str) -> KeyPrefix {
+    KeyPrefix::under(PROGRESS, &[Arg::Str(id.to_owned())])
+}
+
+/// What a run has published.
+pub(super) fn values(id: &str) -> Result<Key, InvalidInput> {
+    Key::new(VALUES, [id])
+}
+
+/// What is known of a workflow.
+pub(super) fn workflow(name: &str) -> Result<Key, InvalidInput> {
+    Key::new(WORKFLOW, [name])
+}
+
+/// All workflows that a worker has ever known.
+pub(super) fn all_workflows() -> KeyPrefix {
+    KeyPrefix::kind(WORKFLOW)
+}
+
+/// The lane of a queue.
+pub(super) fn lane(queue: &str) -> Result<Lane, InvalidInput> {
+    Lane::new(format!("run.{queue}"))
+}
+
+/// Checks a name that a user gives.
+pub(super) fn check(what: &'static str, text: &str, longest: usize) -> Result<(), InvalidInput> {
+    if text.is_empty() {
+        return Err(InvalidInput::name(what, text, "it is empty"));
+    }
+    if text.len() > longest {
+        let reason = format!("it has {} bytes, at most {longest} are allowed", text.len());
+        return Err(InvalidInput::name(what, text, reason));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(InvalidInput::name(what, text, "it contains control characters"));
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! A run that is about to be started: its document, the beginning of its journal and its work row, in one batch.
+
+use super::definition::Workflow;
+use super::entry::{Attributes, Entry, Parent, Started};
+use super::names;
+use super::record::{Record, Status};
+use crate::clock::Due;
+use crate::error::InvalidInput;
+use crate::id::{Position, Priority};
+use crate::payload::Payload;
+use crate::store::{Batch, Expect, NewEvent, NewWork};
+
+/// What a run is started with.
+#[derive(Clone, Debug)]
+pub(super) struct NewRun {
+    pub(super) id: String,
+    pub(super) workflow: String,
+    pub(super) queue: String,
+    pub(super) priority: Priority,
+    pub(super) due: Due,
+    pub(super) input: Payload,
+    pub(super) signals: Vec<String>,
+    pub(super) attributes: Attributes,
+    pub(super) parent: Option<Parent>,
+}
+
+impl NewRun {
+    pub(super) fn of<I, O>(workflow: &Workflow<I, O>, input: Payload) -> Self {
+        Self::named(workflow.name(), workflow.signals(), input)
+    }
+
+    pub(super) fn named(workflow: &str, signals: Vec<String>, input: Payload) -> Self {
+        Self {
+            id: String::new(),
+            workflow: workflow.to_owned(),
+            queue: names::DEFAULT_QUEUE.to_owned(),
+            priority: Priority::default(),
+            due: Due::Now,
+            input,
+            signals,
+            attributes: Attributes::new(),
+            parent: None,
+        }
+    }
+
+    /// Everything that makes the run, refused when there is one of that id.
+    pub(super) fn batch(&self) -> Result<Batch, InvalidInput> {
+        self.batch_with(Vec::new())
+    }
+
+    /// The same, with a history.
+    pub(super) fn batch_with(&self, history: Vec<NewEvent>) -> Result<Batch, InvalidInput> {
+        names::check("the id of a run", &self.id, names::MAX_ID_BYTES)?;
+        names::check("the name of a workflow", &self.workflow, names::MAX_NAME_BYTES)?;
+        names::check("the name of a queue", &self.queue, names::MAX_NAME_BYTES)?;
+        let key = names::run(&self.id)?;
+        let journal = names::journal(&self.id, 0)?;
+        let record = Record {
+            workflow: self.workflow.clone(),
+            status: Status::Running,
+            queue: self.queue.clone(),
+            priority: self.priority.level(),
+            generation: 0,
+            input: self.input.clone(),
+            output: None,
+            failure: None,
+            parent: self.parent.clone(),
+            signals: self.signals.clone(),
+            attributes: self.attributes.clone(),
+        };
+        let mut events = vec![Entry::Started(Box::new(self.started(0))).event()?];
+        events.extend(history);
+        Ok(Batch::new()
+            .put(&key, Expect::Absent, Payload::of(&record)?)
+            .append(&journal, Expect::Any, events)
+            .enqueue(row(&self.id, &self.queue, self.priority, 0)?.due(self.due)))
+    }
+
+    fn started(&self, generation: u32) -> Started {
+        Started {
+            run: self.id.clone(),
+            workflow: self.workflow.clone(),
+            queue: self.queue.clone(),
+            priority: self.priority.level(),
+            generation,
+            input: self.input.clone(),
+            parent: self.parent.clone(),
+        }
+    }
+}
+
+/// The work row of a run. A grant brings the beginning of the journal along.
+pub(super) fn row(
+    id: &str,
+    queue: &str,
+    priority: Priority,
+    generation: u32,
+) -> Result<NewWork, InvalidInput> {
+    let mut row = NewWork::once(names::run(id)?, names::lane(queue)?).priority(priority);
+    row.follow = Some(names::journal(id, generation)?);
+    row.position = Some(Position(0));
+    Ok(row)
+}
+
+/// What wakes a run that waits, or makes it look again when it does not.
+pub(super) fn wake(id: &str, record: &Record) -> Result<NewWork, InvalidInput> {
+    let priority = Priority::new(record.priority)?;
+    row(id, &record.queue, priority, record.generation)
+}

@@ -1,0 +1,82 @@
+//! The document of a run: what it is, what it was given, and how it ended.
+
+use serde::{Deserialize, Serialize};
+
+use super::entry::{Attributes, Ending, Parent};
+use super::failure::Failure;
+use crate::error::InvalidInput;
+use crate::payload::Payload;
+use crate::store::Delta;
+
+/// How a run stands, as its document says. What it does at the moment is said by its work row: see [`Doing`](super::Doing).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It has not ended.
+    Running,
+    /// It ended well.
+    Completed,
+    /// It failed. It can be resumed by hand.
+    Failed,
+    /// It was cancelled, and has cleaned up.
+    Cancelled,
+}
+
+impl Status {
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        self != Self::Running
+    }
+
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// The document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) workflow: String,
+    pub(super) status: Status,
+    pub(super) queue: String,
+    pub(super) priority: u8,
+    #[serde(default)]
+    pub(super) generation: u32,
+    pub(super) input: Payload,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) output: Option<Payload>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) failure: Option<Failure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) parent: Option<Parent>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) signals: Vec<String>,
+    #[serde(default)]
+    pub(super) attributes: Attributes,
+}
+
+/// How the document changes when a run ends.
+pub(super) fn ended(ending: &Ending) -> Result<Vec<Delta>, InvalidInput> {
+    let (status, field, value) = match ending {
+        Ending::Completed(output) => (Status::Completed, "/output", output.clone()),
+        Ending::Failed(failure) => (Status::Failed, "/failure", Payload::of(failure)?),
+        Ending::Cancelled(failure) => (Status::Cancelled, "/failure", Payload::of(failure)?),
+        Ending::Continued(input) => (Status::Running, "/input", input.clone()),
+    };
+    let value: serde_json::Value = value.parse()?;
+    Ok(vec![Delta::set("/status", status.word()), Delta::set(field, value)])
+}

@@ -1,0 +1,116 @@
+//! What the tasks of a worker share.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use super::ctx::Ctx;
+use super::failure::Failure;
+use crate::clock::ManualClock;
+use crate::error::{Explain as _, InvalidInput, Retry};
+use crate::id::Owner;
+use crate::lock::sleep_until;
+use crate::payload::Payload;
+use crate::store::{SharedStore, StoreError};
+
+/// What a workflow's future brings.
+pub(super) type Output = Result<Payload, Failure>;
+/// The future of a workflow.
+pub(super) type RunFuture = Pin<Box<dyn Future<Output = Output> + Send>>;
+/// How a workflow is begun.
+pub(super) type Begin = dyn Fn(Ctx, &Payload) -> Result<RunFuture, InvalidInput> + Send + Sync;
+
+/// A workflow that a worker knows.
+pub(super) struct Definition {
+    pub(super) name: String,
+    pub(super) signals: Vec<String>,
+    pub(super) begin: Box<Begin>,
+}
+
+impl fmt::Debug for Definition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Definition").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// How a worker works.
+#[derive(Clone, Debug)]
+pub(super) struct Options {
+    pub(super) owner: Option<Owner>,
+    pub(super) queues: Vec<String>,
+    pub(super) concurrency: usize,
+    pub(super) ttl: Duration,
+    pub(super) grace: Duration,
+    pub(super) look_again: Duration,
+    /// Waits that are shorter are sat out in memory.
+    pub(super) linger: Duration,
+    pub(super) skip: Option<Arc<ManualClock>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            owner: None,
+            queues: vec![super::names::DEFAULT_QUEUE.to_owned()],
+            concurrency: 64,
+            ttl: Duration::from_secs(30),
+            grace: Duration::from_secs(10),
+            look_again: Duration::from_secs(1),
+            linger: Duration::from_millis(50),
+            skip: None,
+        }
+    }
+}
+
+/// What was done so far, in one process.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) activations: AtomicU64,
+    pub(super) steps: AtomicU64,
+    pub(super) replayed: AtomicU64,
+    pub(super) ended: AtomicU64,
+    pub(super) parked: AtomicU64,
+    pub(super) lost: AtomicU64,
+    pub(super) active: AtomicUsize,
+}
+
+impl Counters {
+    pub(super) fn add(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) store: SharedStore,
+    pub(super) owner: Owner,
+    pub(super) options: Options,
+    pub(super) definitions: BTreeMap<String, Arc<Definition>>,
+    /// Nothing new is begun, and runs are handed back between steps.
+    pub(super) stopping: CancellationToken,
+    /// Steps are broken off.
+    pub(super) cut: CancellationToken,
+    pub(super) counters: Counters,
+}
+
+impl Shared {
+    /// Waits after a failure of the store.
+    pub(super) async fn recover(&self, what: &str, error: &StoreError) {
+        tracing::warn!(target: crate::telemetry::WORKFLOW, %error, "{what}; it is tried again");
+        let wait = match error.retry() {
+            Retry::After(wait) => wait,
+            Retry::Now => Duration::from_millis(10),
+            Retry::Never => self.options.look_again.max(Duration::from_secs(1)),
+        };
+        tokio::select! {
+            () = self.stopping.cancelled() => {}
+            () = sleep_until(Instant::now() + crate::random::spread(wait, 0.5..1.5)) => {}
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! A step while it runs: what the user's code is given.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use super::failure::Failure;
+use super::names;
+use super::place::InStep;
+use crate::lease::{Committed, Holding};
+use crate::lock::sleep_until;
+use crate::payload::Payload;
+use crate::state::calm::text;
+use crate::store::{Batch, Expect, SharedStore};
+
+/// One attempt of a step.
+///
+/// A step whose process died is tried again by another one: then [`may_have_run`](Self::may_have_run) says so. Give
+/// [`key`](Self::key) to whoever does the effect; it is the same for all attempts.
+#[derive(Clone)]
+pub struct Step {
+    pub(super) run: Arc<str>,
+    pub(super) name: Arc<str>,
+    pub(super) attempt: u32,
+    pub(super) again: bool,
+    pub(super) token: CancellationToken,
+    pub(super) hold: Option<(SharedStore, Arc<Holding>)>,
+}
+
+impl Step {
+    /// The id of the run.
+    #[must_use]
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// The name of the step, with its scopes.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What names the effect of this step, the same for all attempts: `run:step`. Made to be an idempotency key.
+    #[must_use]
+    pub fn key(&self) -> String {
+        format!("{}:{}", self.run, self.name)
+    }
+
+    /// The how manieth attempt this is, as far as attempts came to an end. The first is 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Whether an earlier attempt may have done the effect, or a part of it: it failed, or its process died.
+    #[must_use]
+    pub fn may_have_run(&self) -> bool {
+        self.again || self.attempt > 1
+    }
+
+    /// Fires when the step should stop: the run is cancelled, or may soon be driven by somebody else.
+    #[must_use]
+    pub fn token(&self) -> &CancellationToken {
+        &self.token
+    }
+
+    /// Keeps how far a long step is. A later attempt reads it with [`saved`](Self::saved).
+    ///
+    /// # Errors
+    /// When the value cannot be written, or the run is not this process's any more.
+    ///
+    /// # Crash safety
+    /// When this has returned, the value is as durable as a step.
+    pub async fn save<T: Serialize + Sync + ?Sized>(&self, progress: &T) -> Result<(), Failure> {
+        let Some((_, holding)) = &self.hold else { return Ok(()) };
+        let key = names::progress(&self.run, &self.name)?;
+        let batch = Batch::new().put(&key, Expect::Any, Payload::of(progress)?);
+        match holding.commit(batch).await {
+            Committed::Done(_) => Ok(()),
+            Committed::Gone => Err(Failure::new("the run is not this process's any more")),
+            Committed::Refused(refusal) => Err(Failure::from(*refusal)),
+        }
+    }
+
+    /// What an earlier attempt kept.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or the value has another type.
+    pub async fn saved<T: DeserializeOwned>(&self) -> Result<Option<T>, Failure> {
+        let Some((store, _)) = &self.hold else { return Ok(None) };
+        let document = store.document(&names::progress(&self.run, &self.name)?).await?;
+        Ok(document.map(|document| document.value.parse()).transpose()?)
+    }
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Step")
+            .field("key", &self.key())
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs the user's code within its time limit. A panic is a failure like others.
+pub(super) async fn call<T, Fut>(step: Fut, limit: Option<Duration>) -> Result<T, Failure>
+where
+    Fut: Future<Output = Result<T, Failure>>,
+{
+    let guarded = AssertUnwindSafe(InStep(Box::pin(step))).catch_unwind();
+    let ended = match limit {
+        None => guarded.await,
+        Some(limit) => tokio::select! {
+            biased;
+            ended = guarded => ended,
+            () = sleep_until(Instant::now() + limit) => {
+                return Err(Failure::new(format!("the step did not end within {limit:?}")));
+            }
+        },
+    };
+    ended.unwrap_or_else(|panic| Err(Failure::new(format!("the step panicked: {}", text(&*panic)))))
+}

@@ -1,0 +1,426 @@
+//! The worker: claims runs while it has room, and gives each a task of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::Instrument as _;
+
+use super::ctx::Ctx;
+use super::definition::Workflow;
+use super::drive::{ENTRIES, Left, drive};
+use super::entry::Known;
+use super::error::WorkflowError;
+use super::failure::Failure;
+use super::names;
+use super::shared::{Counters, Definition, Options, Output, RunFuture, Shared};
+use crate::clock::{ManualClock, Timestamp};
+use crate::id::{Lane, Owner};
+use crate::lease::{Holding, unique_owner};
+use crate::lock::sleep_until;
+use crate::payload::Payload;
+use crate::store::limits::CLAIM_EVENTS;
+use crate::store::{Batch, Claim, Denied, Expect, Grant, SharedStore, StoreError, Watch};
+use crate::telemetry::{WORKFLOW, WORKFLOW_RUN};
+
+/// An async function or closure that can be a workflow: `async fn(&Ctx, I) -> Result<O, Failure>` whose future is `Send`. Written
+/// by nobody; all such functions are. A closure is cloned for each activation, so what it captures should be cheap to clone.
+pub trait WorkflowFn<'a, I, O>: Clone + Send + Sync {
+    /// Its future.
+    type Future: Future<Output = Result<O, Failure>> + Send + 'a;
+
+    /// Begins it.
+    fn begin(self, cx: &'a Ctx, input: I) -> Self::Future;
+}
+
+impl<'a, I, O, F, Fut> WorkflowFn<'a, I, O> for F
+where
+    F: FnOnce(&'a Ctx, I) -> Fut + Clone + Send + Sync,
+    Fut: Future<Output = Result<O, Failure>> + Send + 'a,
+{
+    type Future = Fut;
+
+    fn begin(self, cx: &'a Ctx, input: I) -> Fut {
+        self(cx, input)
+    }
+}
+
+/// A worker that is about to run.
+#[must_use = "nothing runs before start() is awaited"]
+#[derive(Debug)]
+pub struct Worker {
+    store: SharedStore,
+    definitions: Vec<Definition>,
+    options: Options,
+}
+
+impl Worker {
+    /// A worker on this store.
+    pub fn new(store: SharedStore) -> Self {
+        Self { store, definitions: Vec::new(), options: Options::default() }
+    }
+
+    /// Registers the code of a workflow.
+    pub fn register<I, O, F>(mut self, workflow: Workflow<I, O>, code: F) -> Self
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + 'static,
+        F: for<'a> WorkflowFn<'a, I, O> + 'static,
+    {
+        let begin = move |cx: Ctx, input: &Payload| {
+            let input: I = input.parse()?;
+            let code = code.clone();
+            let future: RunFuture = Box::pin(async move {
+                let output = code.begin(&cx, input).await?;
+                let output: Output = Payload::of(&output).map_err(Failure::from);
+                output
+            });
+            Ok(future)
+        };
+        let (name, signals) = (workflow.name().to_owned(), workflow.signals());
+        self.definitions.push(Definition { name, signals, begin: Box::new(begin) });
+        self
+    }
+
+    /// Which queues are worked on: `default` alone, unless others are named.
+    pub fn queues<'a>(mut self, queues: impl IntoIterator<Item = &'a str>) -> Self {
+        self.options.queues = queues.into_iter().map(str::to_owned).collect();
+        self
+    }
+
+    /// How many runs are driven at the same time, at most: 64. Runs that wait do not count.
+    pub fn concurrency(mut self, runs: usize) -> Self {
+        self.options.concurrency = runs.max(1);
+        self
+    }
+
+    /// Who drives, as others are to see it: by default the machine and the process. What makes it unique is added.
+    pub fn owner(mut self, owner: Owner) -> Self {
+        self.options.owner = Some(owner);
+        self
+    }
+
+    /// How long others wait for a run whose process died: 30 seconds. A process that lives renews in time.
+    pub fn lease(mut self, ttl: Duration) -> Self {
+        self.options.ttl = ttl.clamp(crate::lease::MIN_TTL, crate::lease::MAX_TTL);
+        self
+    }
+
+    /// How long steps may go on after [`Driving::shutdown`]: 10 seconds.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.options.grace = grace;
+        self
+    }
+
+    /// How long something may go unnoticed when the store's hint of it was missed: 1 second.
+    pub fn look_again(mut self, interval: Duration) -> Self {
+        self.options.look_again = interval.max(Duration::from_millis(1));
+        self
+    }
+
+    /// For tests on a store that goes by this clock: when everything waits, the clock is set to the next thing that is due, so
+    /// that a workflow of a month ends in milliseconds.
+    pub fn skip_time(mut self, clock: Arc<ManualClock>) -> Self {
+        self.options.skip = Some(clock);
+        self.options.linger = Duration::ZERO;
+        self
+    }
+
+    /// Starts the worker. When this returns, others can see which workflows it knows.
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when two workflows have one name, a name is not valid, there is no runtime, or the store fails.
+    pub async fn start(self) -> Result<Driving, WorkflowError> {
+        let Self { store, definitions, options } = self;
+        tokio::runtime::Handle::try_current().map_err(|_| WorkflowError::NoRuntime)?;
+        let mut known = BTreeMap::new();
+        let mut notes = Batch::new();
+        for definition in definitions {
+            let name = definition.name.clone();
+            names::check("the name of a workflow", &name, names::MAX_NAME_BYTES)?;
+            let queue = options.queues.first().cloned().unwrap_or_default();
+            let note = Known { queue, signals: definition.signals.clone() };
+            notes = notes.put(&names::workflow(&name)?, Expect::Any, Payload::of(&note)?);
+            if known.insert(name.clone(), Arc::new(definition)).is_some() {
+                return Err(WorkflowError::Twice { workflow: name });
+            }
+        }
+        let lanes = options.queues.iter().map(|queue| names::lane(queue)).collect::<Result<Vec<_>, _>>()?;
+        if !known.is_empty() {
+            store.apply(notes).await?;
+        }
+        let owner = unique_owner(options.owner.as_ref())?;
+        let (stopping, cut, counters) = Default::default();
+        let shared = Arc::new(Shared { store, owner, options, definitions: known, stopping, cut, counters });
+        let task = tokio::spawn(Claiming::new(Arc::clone(&shared), lanes).run());
+        Ok(Driving { shared, task })
+    }
+}
+
+/// What a worker did so far, in this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerStats {
+    /// Runs that were taken up.
+    pub activations: u64,
+    /// Steps that came to an end and were written.
+    pub steps: u64,
+    /// Entries of journals that were replayed.
+    pub replayed: u64,
+    /// Runs that ended.
+    pub ended: u64,
+    /// Runs that were put off because they could not go on.
+    pub parked: u64,
+    /// Runs that were lost to others, or handed back because the store failed.
+    pub lost: u64,
+    /// Runs that are in memory.
+    pub active: usize,
+}
+
+/// A worker that runs, until it is shut down or this is dropped.
+///
+/// Dropped, everything stops at once: steps are broken off, and leases end by themselves. [`shutdown`](Self::shutdown) is the
+/// polite way.
+#[must_use = "dropping it stops the worker"]
+#[derive(Debug)]
+pub struct Driving {
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+impl Driving {
+    /// Who drives.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        &self.shared.owner
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> WorkerStats {
+        let counters = &self.shared.counters;
+        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        WorkerStats {
+            activations: get(&counters.activations),
+            steps: get(&counters.steps),
+            replayed: get(&counters.replayed),
+            ended: get(&counters.ended),
+            parked: get(&counters.parked),
+            lost: get(&counters.lost),
+            active: counters.active.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Drives one run now, whether it is due or not, and waits until it ends, rests or is put off.
+    ///
+    /// # Errors
+    /// [`WorkflowError::Leased`] when another process drives it; [`WorkflowError::UnknownRun`] when there is nothing to drive.
+    pub async fn drive(&self, run: &str) -> Result<(), WorkflowError> {
+        let key = names::run(run)?;
+        let ttl = self.shared.options.ttl;
+        let sent = Instant::now();
+        let claim = Claim::existing(&self.shared.owner, &key, ttl).with_events(ENTRIES);
+        let claimed = self.shared.store.claim(claim).await?;
+        match (claimed.grants.into_iter().next(), claimed.denied) {
+            (Some(grant), _) => {
+                let holding = Holding::start(&self.shared.store, &grant, ttl, sent)?;
+                let _active = Active::new(&self.shared);
+                activate(Arc::clone(&self.shared), grant, holding).await;
+                Ok(())
+            }
+            (None, Some(Denied::Held(lease))) => {
+                Err(WorkflowError::Leased { run: run.to_owned(), by: lease.owner, until: lease.until })
+            }
+            (None, Some(Denied::Blocked(reason))) => {
+                Err(WorkflowError::Refused { run: run.to_owned(), asked: "driven", reason })
+            }
+            (None, _) => Err(WorkflowError::UnknownRun { run: run.to_owned() }),
+        }
+    }
+
+    /// Stops politely: nothing new is claimed, runs are handed back at their next step, and steps may end within the grace
+    /// period.
+    ///
+    /// # Cancel safety
+    /// Dropped, everything stops at once, as when [`Driving`] is dropped.
+    pub async fn shutdown(mut self) -> WorkerStats {
+        self.shared.stopping.cancel();
+        drop((&mut self.task).await);
+        self.stats()
+    }
+
+    /// Stops at once, as a crash would. For tests of what happens then.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: everything stops all the same.
+    pub async fn abort(mut self) {
+        self.task.abort();
+        drop((&mut self.task).await);
+    }
+}
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The loop that claims.
+struct Claiming {
+    shared: Arc<Shared>,
+    lanes: Vec<Lane>,
+    slots: Arc<Semaphore>,
+    jobs: JoinSet<()>,
+    hints: Watch,
+}
+
+impl Claiming {
+    fn new(shared: Arc<Shared>, lanes: Vec<Lane>) -> Self {
+        let slots = Arc::new(Semaphore::new(shared.options.concurrency.min(Semaphore::MAX_PERMITS)));
+        let hints = shared.store.watch();
+        Self { shared, lanes, slots, jobs: JoinSet::new(), hints }
+    }
+
+    async fn run(mut self) {
+        while let Some(slots) = self.free_slots().await {
+            while self.jobs.try_join_next().is_some() {}
+            match self.claim(slots).await {
+                Ok((0, next_at)) => self.idle(next_at).await,
+                Ok(_) => {}
+                Err(error) => self.shared.recover("runs could not be claimed", &error).await,
+            }
+        }
+        self.wind_down().await;
+    }
+
+    /// Free slots, at least one; `None` when nothing new is to be begun.
+    async fn free_slots(&self) -> Option<Vec<OwnedSemaphorePermit>> {
+        let first = tokio::select! {
+            biased;
+            () = self.shared.stopping.cancelled() => return None,
+            first = Arc::clone(&self.slots).acquire_owned() => first.ok()?,
+        };
+        let mut slots = vec![first];
+        while slots.len() < CLAIM_EVENTS / ENTRIES
+            && let Ok(another) = Arc::clone(&self.slots).try_acquire_owned()
+        {
+            slots.push(another);
+        }
+        Some(slots)
+    }
+
+    async fn claim(
+        &mut self,
+        mut slots: Vec<OwnedSemaphorePermit>,
+    ) -> Result<(usize, Option<Timestamp>), StoreError> {
+        let (owner, ttl) = (&self.shared.owner, self.shared.options.ttl);
+        let claim = Claim::lanes(owner, self.lanes.clone(), slots.len(), ttl).with_events(ENTRIES);
+        let sent = Instant::now();
+        // What comes from now on may be missed by this claim.
+        let _ = self.hints.has_changed();
+        let claimed = self.shared.store.claim(claim).await?;
+        let count = claimed.grants.len();
+        for grant in claimed.grants {
+            self.begin(grant, sent, slots.pop());
+        }
+        Ok((count, claimed.next_at))
+    }
+
+    fn begin(&mut self, grant: Grant, sent: Instant, slot: Option<OwnedSemaphorePermit>) {
+        let shared = Arc::clone(&self.shared);
+        // It counts from now on, not from when its task begins: a clock that skips would end its lease before.
+        let active = Active::new(&shared);
+        self.jobs.spawn(async move {
+            let (_slot, _active) = (slot, active);
+            match Holding::start(&shared.store, &grant, shared.options.ttl, sent) {
+                Ok(holding) => activate(shared, grant, holding).await,
+                // Nobody renews it, so it ends by itself.
+                Err(error) => {
+                    tracing::error!(target: WORKFLOW, row = %grant.row.key, %error, "a run is not kept")
+                }
+            }
+        });
+    }
+
+    /// Waits until there may be something, and never for long.
+    async fn idle(&mut self, next_at: Option<Timestamp>) {
+        let longest = self.shared.options.look_again;
+        let wait = match (next_at, self.shared.store.now().await) {
+            (Some(at), Ok(now)) => {
+                if self.skip_to(at, now) {
+                    return;
+                }
+                at.since(now).max(HUSH).min(longest)
+            }
+            _ => longest,
+        };
+        let looked = Instant::now();
+        tokio::select! {
+            biased;
+            () = self.shared.stopping.cancelled() => {}
+            () = heard(&mut self.hints, looked) => {}
+            () = sleep_until(looked + wait) => {}
+        }
+    }
+
+    /// Sets the clock of a test to what is due next, when nothing is under way.
+    fn skip_to(&self, at: Timestamp, now: Timestamp) -> bool {
+        let Some(clock) = &self.shared.options.skip else { return false };
+        let idle = self.shared.counters.active.load(Ordering::Acquire) == 0;
+        if idle && at > now {
+            clock.advance(at.since(now));
+        }
+        idle
+    }
+
+    /// Lets what has begun come to its end within the grace period, and then breaks it off.
+    async fn wind_down(mut self) {
+        let end = Instant::now() + self.shared.options.grace;
+        loop {
+            tokio::select! {
+                ended = self.jobs.join_next() => if ended.is_none() { return },
+                () = sleep_until(end), if !self.shared.cut.is_cancelled() => self.shared.cut.cancel(),
+            }
+        }
+    }
+}
+
+/// Hints that come close together are one.
+const HUSH: Duration = Duration::from_millis(1);
+
+async fn heard(hints: &mut Watch, looked: Instant) {
+    if !hints.changed().await {
+        std::future::pending::<()>().await;
+    }
+    sleep_until(looked + HUSH).await;
+}
+
+/// Counts a run that is in memory.
+struct Active(Arc<Shared>);
+
+impl Active {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.counters.active.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.counters.active.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+async fn activate(shared: Arc<Shared>, grant: Grant, holding: Holding) {
+    let counters = &shared.counters;
+    Counters::add(&counters.activations, 1);
+    let run = names::run_of(&grant.row.key).unwrap_or_default();
+    let span = tracing::debug_span!(target: WORKFLOW, WORKFLOW_RUN, run);
+    if let Left::Lost = drive(Arc::clone(&shared), grant, holding).instrument(span).await {
+        Counters::add(&counters.lost, 1);
+    }
+}

@@ -1,0 +1,553 @@
+//! W1–W18 through `tidelock_core::workflow`: steps that run once, waits, signals, cancels, and code that changes.
+
+use tidelock_core::workflow::{Ctx, Failure, Signal, Status, StepError, Workflow, WorkflowError};
+
+use crate::prelude::*;
+use crate::reacting::{LEASE, until};
+use crate::running::*;
+
+const DAY: Duration = Duration::from_hours(24);
+const JOB: Workflow<u32, u32> = Workflow::new("job");
+const GO: Signal<String> = Signal::new("go");
+const STOP: Signal<String> = Signal::new("stop");
+const ASK: Workflow<u32, String> = Workflow::new("ask").hears(GO).hears(STOP);
+
+/// A step runs once over a sleep of a month and the activation that follows it.
+pub async fn w1_a_step_runs_once_over_sleep_and_resume(env: &Env) {
+    let tally = Tally::default();
+    let counted = tally.clone();
+    let code = async move |cx: &Ctx, input: u32| {
+        let before = cx
+            .step("before", async |_| {
+                counted.add("before");
+                Ok(input + 1)
+            })
+            .await?;
+        cx.sleep(30 * DAY).await?;
+        let after = cx
+            .step("after", async |_| {
+                counted.add("after");
+                Ok(before * 10)
+            })
+            .await?;
+        Ok(after)
+    };
+    let begun = env.now();
+    let driving = skipping(env, &env.store).register(JOB, code).start().await.unwrap();
+    let run = client(&env.other).start(JOB, &4).id("month").await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 50);
+    assert!(env.now().since(begun) >= 30 * DAY);
+    assert_eq!(tally.all(), [("after".to_owned(), 1), ("before".to_owned(), 1)]);
+    assert!(driving.stats().activations >= 2, "it did not hold its place in memory: {:?}", driving.stats());
+    driving.shutdown().await;
+}
+
+/// A worker that dies inside the third step: the first two do not run again, the third does, under the same key and warned.
+pub async fn w2_killed_inside_a_step_only_that_step_runs_again(env: &Env) {
+    let (tally, gate) = (Tally::default(), Gate::closed());
+    let code = |tally: Tally, gate: Gate| {
+        async move |cx: &Ctx, _: u32| {
+            cx.step("one", async |_| {
+                tally.add("one");
+                Ok(())
+            })
+            .await?;
+            cx.step("two", async |_| {
+                tally.add("two");
+                Ok(())
+            })
+            .await?;
+            let warned = cx.step("three", async |step| {
+                tally.add(&format!(
+                    "three as {} attempt {} warned {}",
+                    step.key(),
+                    step.attempt(),
+                    step.may_have_run()
+                ));
+                gate.pass().await;
+                Ok(step.may_have_run())
+            });
+            Ok(u32::from(warned.await?))
+        }
+    };
+    let dying = worker(&env.store).register(JOB, code(tally.clone(), gate.clone())).start().await.unwrap();
+    let run = client(&env.store).start(JOB, &0).id("r").await.unwrap();
+    until("the third step began", async || tally.of("three as r:three attempt 1 warned false") == 1).await;
+    dying.abort().await;
+    env.pass(LEASE);
+    gate.open(1);
+    let driving = worker(&env.other).register(JOB, code(tally.clone(), gate)).start().await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 1);
+    let expected =
+        ["one", "three as r:three attempt 1 warned false", "three as r:three attempt 1 warned true", "two"];
+    assert_eq!(tally.all(), expected.map(|name| (name.to_owned(), 1)));
+    driving.shutdown().await;
+}
+
+/// A run that was started is there for whoever comes, with nobody alive in between.
+pub async fn w3_a_run_that_was_started_is_picked_up(env: &Env) {
+    client(&env.store).start(JOB, &20).id("r").await.unwrap();
+    let driving = worker(&env.other).register(JOB, async |_: &Ctx, n: u32| Ok(n + 1)).start().await.unwrap();
+    assert_eq!(client(&env.other).handle(JOB, "r").result().await.unwrap(), 21);
+    driving.shutdown().await;
+}
+
+/// The same id and input is the same run, before and after its end; another input or workflow is an error.
+pub async fn w4_the_same_id_and_input_is_the_same_run(env: &Env) {
+    let tally = Tally::default();
+    let counted = tally.clone();
+    let code = async move |cx: &Ctx, n: u32| {
+        Ok(cx
+            .step("once", async |_| {
+                counted.add("once");
+                Ok(n)
+            })
+            .await?)
+    };
+    let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
+    let (here, there) = (client(&env.store), client(&env.other));
+    let first = here.start(JOB, &7).id("same").await.unwrap();
+    let again = there.start(JOB, &7).id("same").await.unwrap();
+    assert_eq!((first.result().await.unwrap(), again.result().await.unwrap()), (7, 7));
+    assert_eq!(there.start(JOB, &7).id("same").await.unwrap().result().await.unwrap(), 7);
+    assert_eq!(tally.of("once"), 1);
+    let taken = there.start(JOB, &8).id("same").await.unwrap_err();
+    assert!(
+        matches!(&taken, WorkflowError::Taken { run, same_workflow: true, .. } if run == "same"),
+        "{taken}"
+    );
+    let taken = there.start(ASK, &7).id("same").await.unwrap_err();
+    assert!(matches!(&taken, WorkflowError::Taken { same_workflow: false, .. }), "{taken}");
+    driving.shutdown().await;
+}
+
+/// Code that swallows every error still waits.
+pub async fn w5_code_that_swallows_errors_still_waits(env: &Env) {
+    let code = async |cx: &Ctx, _: u32| {
+        let slept = cx.sleep(DAY).await;
+        Ok(cx.step("after", async |_| Ok(u32::from(slept.is_ok()))).await.unwrap_or(99))
+    };
+    let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
+    let run = client(&env.store).start(JOB, &0).id("r").await.unwrap();
+    until("it rests", async || driving.stats().activations == 1 && driving.stats().active == 0).await;
+    assert_eq!(run.status().await.unwrap(), Status::Running);
+    env.pass(DAY - secs(1));
+    driving.drive("r").await.unwrap();
+    assert_eq!(run.status().await.unwrap(), Status::Running, "a look before its time changes nothing");
+    env.pass(secs(1));
+    assert_eq!(run.result().await.unwrap(), 1);
+    driving.shutdown().await;
+}
+
+/// A step beside a sleep keeps its record when the run is put away.
+pub async fn w6_a_step_beside_a_sleep_keeps_its_record(env: &Env) {
+    let tally = Tally::default();
+    let counted = tally.clone();
+    let code = async move |cx: &Ctx, _: u32| {
+        let step = cx.step("beside", async |_| {
+            counted.add("beside");
+            Ok(5u32)
+        });
+        let (slept, five) = tokio::join!(cx.sleep(DAY), step);
+        slept?;
+        Ok(five?)
+    };
+    let driving = skipping(env, &env.store).register(JOB, code).start().await.unwrap();
+    let run = client(&env.store).start(JOB, &0).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 5);
+    assert_eq!(tally.of("beside"), 1);
+    driving.shutdown().await;
+}
+
+async fn either(cx: &Ctx, _: u32) -> Result<String, Failure> {
+    let first = tokio::select! {
+        word = cx.signal(GO) => format!("go {}", word?),
+        word = cx.signal(STOP) => format!("stop {}", word?),
+    };
+    let second = cx.signal(GO).await?;
+    Ok(format!("{first}, then {second}"))
+}
+
+/// A race of two waits: either signal wins, and the other wait is gone with it.
+pub async fn w7_in_a_race_of_two_waits_either_wins(env: &Env) {
+    let driving = worker(&env.store).register(ASK, either).start().await.unwrap();
+    let there = client(&env.other);
+    for (n, (first, expected)) in [(STOP, "stop a, then b"), (GO, "go a, then b")].into_iter().enumerate() {
+        let run = there.start(ASK, &0).id(format!("r{n}")).await.unwrap();
+        until("it waits", async || driving.stats().activations > 0 && driving.stats().active == 0).await;
+        run.signal(first, &"a".to_owned()).await.unwrap();
+        until("it goes on", async || {
+            env.store.find_row(&run_key(run.run())).await.is_some_and(|row| row.lease.is_none())
+        })
+        .await;
+        run.signal(GO, &"b".to_owned()).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), expected);
+    }
+    driving.shutdown().await;
+}
+
+fn run_key(run: &str) -> Key {
+    Key::new("tidelock.run", [run]).unwrap()
+}
+
+/// Signals that come before they are waited for wait, in order; one that is sent twice under an id counts once.
+pub async fn w8_early_signals_wait_and_an_id_counts_once(env: &Env) {
+    let there = client(&env.other);
+    let run = there.start(ASK, &0).id("r").await.unwrap();
+    for word in ["one", "two"] {
+        for _ in 0..2 {
+            there.signal_once("r", GO, word, &word.to_owned()).await.unwrap();
+        }
+    }
+    let code = async |cx: &Ctx, _: u32| {
+        let (a, b) = (cx.signal(GO).await?, cx.signal(GO).await?);
+        let c = cx.signal_within(GO, DAY).await?;
+        Ok(format!("{a} {b} {c:?}"))
+    };
+    let driving = skipping(env, &env.store).register(ASK, code).start().await.unwrap();
+    assert_eq!(run.result().await.unwrap(), "one two None");
+    driving.shutdown().await;
+}
+
+/// A signal of a name that the workflow does not hear, to a run that is over, or to none: each a refusal that says so.
+pub async fn w9_signals_that_cannot_be_heard_are_refused(env: &Env) {
+    let there = client(&env.other);
+    let unknown = there.signal("none", GO, &String::new()).await.unwrap_err();
+    assert!(matches!(unknown, WorkflowError::UnknownRun { .. }), "{unknown}");
+    let run = there.start(ASK, &0).id("r").await.unwrap();
+    let deaf = there.signal("r", Signal::<u32>::new("gone"), &1).await.unwrap_err();
+    let hears = vec!["go".to_owned(), "stop".to_owned()];
+    let signal = "gone".to_owned();
+    assert_eq!(deaf, WorkflowError::UnknownSignal { run: "r".to_owned(), signal, hears });
+    let driving =
+        worker(&env.store).register(ASK, async |_: &Ctx, _: u32| Ok(String::new())).start().await.unwrap();
+    run.result().await.unwrap();
+    let over = run.signal(GO, &String::new()).await.unwrap_err();
+    assert!(matches!(&over, WorkflowError::Over { status: Status::Completed, .. }), "{over}");
+    assert_eq!(over.code().to_string(), "TL1003");
+    driving.shutdown().await;
+}
+
+/// A time limit and a signal at the same instant: one of them wins, and a replay says the same.
+pub async fn w10_of_a_limit_and_a_signal_exactly_one_wins(env: &Env) {
+    let code = async |cx: &Ctx, _: u32| {
+        let heard = cx.signal_within(GO, secs(60)).await?;
+        // The replay must come to the same end.
+        cx.sleep(DAY).await?;
+        Ok(format!("{heard:?}"))
+    };
+    for n in 0..12 {
+        let driving = worker(&env.store).register(ASK, code).start().await.unwrap();
+        let run = client(&env.other).start(ASK, &0).id(format!("r{n}")).await.unwrap();
+        until("it waits", async || driving.stats().activations > 0 && driving.stats().active == 0).await;
+        let sent = tokio::spawn({
+            let there = client(&env.other);
+            async move { there.signal(&format!("r{n}"), GO, &"now".to_owned()).await }
+        });
+        env.pass(secs(60));
+        sent.await.unwrap().unwrap();
+        until("it waits again", async || {
+            let row = env.store.row(&run_key(run.run())).await;
+            row.lease.is_none() && row.due.is_some_and(|due| due > env.now())
+        })
+        .await;
+        let before = env
+            .store
+            .history(&Key::of("tidelock.journal", &[Arg::Str(format!("r{n}")), Arg::Int(0)]).unwrap())
+            .await;
+        let kinds: Vec<&str> = before.iter().map(|event| event.event_type.as_str()).collect();
+        let fired = kinds.iter().position(|kind| *kind == "tidelock.run.timer-fired");
+        let heard = kinds.iter().position(|kind| *kind == "tidelock.run.heard").unwrap();
+        let expected = if fired.is_some_and(|fired| fired < heard) { "None" } else { "Some(\"now\")" };
+        env.pass(DAY);
+        assert_eq!(run.result().await.unwrap(), expected, "{kinds:?}");
+        driving.shutdown().await;
+    }
+}
+
+/// A run that one process drives is not driven by another, which hears by whom and until when.
+pub async fn w11_one_drives_and_the_other_hears_so(env: &Env) {
+    let (gate, tally) = (Gate::closed(), Tally::default());
+    let (waits, counted) = (gate.clone(), tally.clone());
+    let code = async move |cx: &Ctx, _: u32| {
+        cx.step("slow", async |_| {
+            counted.add("slow");
+            waits.pass().await;
+            Ok(())
+        })
+        .await?;
+        Ok(1)
+    };
+    let one = worker(&env.store).register(JOB, code.clone()).start().await.unwrap();
+    let other = worker(&env.other).queues(["another"]).register(JOB, code).start().await.unwrap();
+    let run = client(&env.store).start(JOB, &0).id("r").await.unwrap();
+    until("the step runs", async || tally.of("slow") == 1).await;
+    let leased = other.drive("r").await.unwrap_err();
+    let WorkflowError::Leased { by, until, .. } = &leased else { panic!("{leased}") };
+    assert_eq!((by, *until > env.now()), (one.owner(), true));
+    gate.open(1);
+    assert_eq!(run.result().await.unwrap(), 1);
+    assert_eq!(tally.of("slow"), 1);
+    one.shutdown().await;
+    other.shutdown().await;
+}
+
+/// Runs that nobody here knows, or whose code panics, are put off with a reason and a next try; the others go on.
+pub async fn w12_runs_that_cannot_go_on_hold_nobody_up(env: &Env) {
+    const LOST: Workflow<u32, u32> = Workflow::new("lost");
+    const SICK: Workflow<u32, u32> = Workflow::new("sick");
+    let here = client(&env.store);
+    for n in 0..20 {
+        here.start(LOST, &n).id(format!("lost{n}")).await.unwrap();
+        here.start(SICK, &n).id(format!("sick{n}")).await.unwrap();
+    }
+    let good = here.start(JOB, &1).await.unwrap();
+    let sick = async |_: &Ctx, _: u32| -> Result<u32, Failure> { panic!("of all things") };
+    let driving =
+        worker(&env.store).concurrency(2).register(JOB, async |_: &Ctx, n: u32| Ok(n)).register(SICK, sick);
+    let driving = driving.start().await.unwrap();
+    assert_eq!(good.result().await.unwrap(), 1);
+    until("all are put off", async || driving.stats().parked >= 40).await;
+    for (run, reason) in [("lost3", "knows workflow \"lost\""), ("sick3", "of all things")] {
+        let row = env.store.row(&run_key(run)).await;
+        let error = row.last_error.unwrap_or_default();
+        assert!(error.contains(reason) && row.due.is_some_and(|due| due > env.now()), "{run}: {error}");
+        assert_eq!(here.handle(JOB, run).status().await.unwrap(), Status::Running, "put off, not failed");
+    }
+    driving.shutdown().await;
+    // With the code at hand, the next try succeeds.
+    let driving =
+        worker(&env.store).register(LOST, async |_: &Ctx, n: u32| Ok(n + 100)).start().await.unwrap();
+    env.pass(secs(600));
+    assert_eq!(here.handle(LOST, "lost3").result().await.unwrap(), 103);
+    driving.shutdown().await;
+}
+
+/// Code that changed under a run: found, reported with both lists, and put off; the old code goes on with it.
+pub async fn w13_changed_code_is_found_and_the_run_put_off(env: &Env) {
+    let old = async |cx: &Ctx, _: u32| {
+        cx.step("reserve", async |_| Ok(1)).await?;
+        cx.given(&5).step("charge", async |_| Ok(2)).await?;
+        cx.sleep(DAY).await?;
+        Ok(cx.step("ship", async |_| Ok(3)).await?)
+    };
+    let here = client(&env.store);
+    let driving = worker(&env.store).register(JOB, old).start().await.unwrap();
+    let run = here.start(JOB, &0).id("r").await.unwrap();
+    until("it sleeps", async || driving.stats().steps == 2 && driving.stats().active == 0).await;
+    driving.shutdown().await;
+    env.pass(DAY);
+    let parked = async |what: &str| {
+        until(what, async || env.store.row(&run_key("r")).await.last_error.is_some_and(|e| e.contains(what)))
+            .await;
+        let error = env.store.row(&run_key("r")).await.last_error.unwrap();
+        assert!(
+            error.contains("TL1016") && error.contains("recorded") && error.contains("step reserve"),
+            "{error}"
+        );
+        env.pass(secs(600));
+    };
+    let missing = async |cx: &Ctx, _: u32| {
+        cx.step("reserve", async |_| Ok(1)).await?;
+        cx.sleep(DAY).await?;
+        Ok(0)
+    };
+    let driving = worker(&env.store).register(JOB, missing).start().await.unwrap();
+    parked("\"charge\" is recorded, and the code does not ask for it there").await;
+    driving.shutdown().await;
+    let kind = async |cx: &Ctx, _: u32| {
+        cx.child("reserve", JOB, &1).await?;
+        Ok(0)
+    };
+    let driving = worker(&env.store).register(JOB, kind).start().await.unwrap();
+    parked("\"reserve\" was a step and is a child now").await;
+    driving.shutdown().await;
+    let input = async |cx: &Ctx, _: u32| {
+        cx.step("reserve", async |_| Ok(1)).await?;
+        Ok(cx.given(&6).step("charge", async |_| Ok(2)).await?)
+    };
+    let driving = worker(&env.store).register(JOB, input).start().await.unwrap();
+    parked("\"charge\" is given something else").await;
+    driving.shutdown().await;
+    let short = async |cx: &Ctx, _: u32| Ok(cx.step("reserve", async |_| Ok(1)).await?);
+    let driving = worker(&env.store).register(JOB, short).start().await.unwrap();
+    parked("the code ends before it").await;
+    driving.shutdown().await;
+    let driving = worker(&env.store).register(JOB, old).start().await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 3);
+    driving.shutdown().await;
+}
+
+/// What a step brings is the same value on the first pass and on replay, also where JSON does not keep all of it.
+pub async fn w14_results_are_the_same_on_replay(env: &Env) {
+    #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    struct Lossy {
+        kept: u32,
+        #[serde(skip)]
+        dropped: u32,
+    }
+    let tally = Tally::default();
+    let seen = tally.clone();
+    let code = async move |cx: &Ctx, _: u32| {
+        let value = cx.step("lossy", async |_| Ok(Lossy { kept: 1, dropped: 2 })).await?;
+        let failed = cx
+            .retry(once())
+            .step("fails", async |_| -> Result<u32, Failure> { Err(Failure::new("no")) })
+            .await;
+        seen.add(&format!("{value:?} {failed:?} {} {}", cx.random(), cx.now().await?));
+        cx.sleep(DAY).await?;
+        Ok(value.dropped)
+    };
+    let driving = skipping(env, &env.store).register(JOB, code).start().await.unwrap();
+    assert_eq!(client(&env.store).start(JOB, &0).await.unwrap().result().await.unwrap(), 0);
+    let seen = tally.all();
+    assert_eq!((seen.len(), seen[0].1), (1, 2), "seen twice, the same: {seen:?}");
+    driving.shutdown().await;
+}
+
+fn once() -> tidelock_core::model::retry::RetryPolicy {
+    tidelock_core::model::retry::RetryPolicy { max_attempts: 1, ..Default::default() }
+}
+
+/// A name that is used twice is an error; with an index it is not.
+pub async fn w15_a_name_counts_once_and_an_index_makes_many(env: &Env) {
+    let twice = async |cx: &Ctx, _: u32| {
+        cx.step("a", async |_| Ok(1)).await?;
+        Ok(cx.step("a", async |_| Ok(2)).await?)
+    };
+    let driving = worker(&env.store).register(JOB, twice).start().await.unwrap();
+    client(&env.store).start(JOB, &0).id("r").await.unwrap();
+    until("it is put off", async || driving.stats().parked == 1).await;
+    let error = env.store.row(&run_key("r")).await.last_error.unwrap();
+    assert!(error.contains("TL1017") && error.contains("step \"a\""), "{error}");
+    driving.shutdown().await;
+    let indexed = async |cx: &Ctx, n: u32| {
+        let mut sum = 0;
+        for i in 0..n {
+            sum += cx.scope("item", i).step("a", async |_| Ok(i)).await?;
+        }
+        Ok(sum)
+    };
+    let driving = worker(&env.store).register(JOB, indexed).start().await.unwrap();
+    assert_eq!(client(&env.store).start(JOB, &100).await.unwrap().result().await.unwrap(), 4950);
+    driving.shutdown().await;
+}
+
+/// A step whose attempts are used up fails the run, with what happened in its journal.
+pub async fn w16_a_spent_budget_fails_the_run_with_its_history(env: &Env) {
+    let tally = Tally::default();
+    let counted = tally.clone();
+    let code = async move |cx: &Ctx, _: u32| {
+        let charged = cx.step("charge", async |step| -> Result<u32, Failure> {
+            counted.add("charge");
+            Err(Failure::new(format!("no money at attempt {}", step.attempt())))
+        });
+        Ok(charged.await?)
+    };
+    let driving = skipping(env, &env.store).register(JOB, code).start().await.unwrap();
+    let run = client(&env.store).start(JOB, &0).id("r").await.unwrap();
+    let failed = run.result().await.unwrap_err();
+    let WorkflowError::Failed { failure, .. } = &failed else { panic!("{failed}") };
+    assert!(failure.message().contains("no money at attempt 5"), "{failure}");
+    assert_eq!(tally.of("charge"), 5);
+    let journal = Key::of("tidelock.journal", &[Arg::Str("r".to_owned()), Arg::Int(0)]).unwrap();
+    let tried = env.store.history(&journal).await;
+    assert_eq!(tried.iter().filter(|event| event.event_type.as_str() == "tidelock.run.tried").count(), 4);
+    driving.shutdown().await;
+}
+
+/// A cancelled run gives up what it waits for, lets a step end that has begun, and cleans up once.
+pub async fn w17_a_cancelled_run_cleans_up_once(env: &Env) {
+    let (tally, gate) = (Tally::default(), Gate::closed());
+    let (counted, waits) = (tally.clone(), gate.clone());
+    let code = async move |cx: &Ctx, kind: u32| {
+        let result: Result<(), StepError> = match kind {
+            0 => cx.sleep(DAY).await,
+            1 => cx.signal(GO).await.map(drop),
+            2 => {
+                cx.step("slow", async |_| {
+                    counted.add("slow");
+                    waits.pass().await;
+                    Ok(())
+                })
+                .await
+            }
+            _ => cx.child("kid", JOB, &0).await.map(drop),
+        };
+        let next = cx
+            .step("next", async |_| {
+                counted.add("next");
+                Ok(())
+            })
+            .await;
+        assert!(matches!(next, Err(StepError::Cancelled { .. })), "nothing new begins");
+        cx.clean_up()
+            .step("tidy", async |_| {
+                counted.add("tidy");
+                Ok(())
+            })
+            .await?;
+        result?;
+        next?;
+        Ok(String::new())
+    };
+    let kid = async |cx: &Ctx, n: u32| {
+        cx.sleep(DAY).await?;
+        Ok(n)
+    };
+    let driving = worker(&env.store).register(ASK, code).register(JOB, kid).start().await.unwrap();
+    let there = client(&env.other);
+    for kind in 0..4 {
+        let before = driving.stats().activations;
+        let run = there.start(ASK, &kind).id(format!("r{kind}")).await.unwrap();
+        until("it waits", async || {
+            driving.stats().activations > before && (driving.stats().active == 0 || tally.of("slow") == 1)
+        })
+        .await;
+        run.cancel("changed my mind").await.unwrap();
+        gate.open(usize::from(kind == 2));
+        let cancelled = run.result().await.unwrap_err();
+        let WorkflowError::Cancelled { failure, .. } = &cancelled else { panic!("{kind}: {cancelled}") };
+        assert!(failure.message().contains("changed my mind"), "{failure}");
+        assert_eq!((tally.of("tidy"), tally.of("next")), (kind as usize + 1, 0));
+        let over = run.cancel("again").await.unwrap_err();
+        assert!(matches!(over, WorkflowError::Over { status: Status::Cancelled, .. }), "{over}");
+    }
+    let kid = there.handle(JOB, "r3/kid").result().await.unwrap_err();
+    assert!(matches!(kid, WorkflowError::Cancelled { .. }), "{kid}");
+    driving.shutdown().await;
+}
+
+/// Effects in the same commit as the step: wherever a worker dies, there are as many effects as records.
+pub async fn w18_effects_in_the_batch_are_there_exactly_once(env: &Env) {
+    let account = key("account");
+    env.store.done(Batch::new().put(&account, Expect::Absent, payload(json!({ "debits": 0 })))).await;
+    let debited = account.clone();
+    let code = async move |cx: &Ctx, n: u32| {
+        for i in 0..n {
+            let debit = async |_| Ok((Batch::new().merge(&debited, [Delta::inc("/debits", 1)]), ()));
+            cx.scope("debit", i).step_in("debit", debit).await?;
+        }
+        Ok(n)
+    };
+    let run = client(&env.store).start(JOB, &40).id("r").await.unwrap();
+    for round in 0.. {
+        let conn = if round % 2 == 0 { &env.store } else { &env.other };
+        let driving = worker(conn).register(JOB, code.clone()).start().await.unwrap();
+        until("it comes a bit further", async || driving.stats().steps > 2 || driving.stats().ended > 0)
+            .await;
+        let over = run.status().await.unwrap().is_over();
+        driving.abort().await;
+        let debits = env.store.value(&account).await.unwrap()["debits"].as_u64().unwrap();
+        let journal = Key::of("tidelock.journal", &[Arg::Str("r".to_owned()), Arg::Int(0)]).unwrap();
+        let records = env.store.history(&journal).await;
+        let done =
+            records.iter().filter(|event| event.event_type.as_str() == "tidelock.run.done").count() as u64;
+        assert_eq!(debits, done, "in round {round}");
+        if over {
+            assert_eq!(debits, 40);
+            break;
+        }
+        env.pass(LEASE);
+    }
+}

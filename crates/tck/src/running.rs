@@ -1,0 +1,62 @@
+//! What cases about runs share: workers that look often, counters of what steps did, and gates.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidelock_core::workflow::{Client, Worker};
+use tokio::sync::Semaphore;
+
+use crate::Env;
+use crate::conn::Conn;
+use crate::reacting::LEASE;
+
+/// A worker as cases run it: it looks often, because the clock of the store gives no hints.
+pub(crate) fn worker(conn: &Conn) -> Worker {
+    Worker::new(Arc::clone(&conn.0)).look_again(Duration::from_millis(5)).lease(LEASE)
+}
+
+/// A worker for which time flies while nothing happens.
+pub(crate) fn skipping(env: &Env, conn: &Conn) -> Worker {
+    worker(conn).skip_time(Arc::clone(&env.clock))
+}
+
+pub(crate) fn client(conn: &Conn) -> Client {
+    Client::new(Arc::clone(&conn.0))
+}
+
+/// Counts what was done, by name.
+#[derive(Clone, Default)]
+pub(crate) struct Tally(Arc<Mutex<BTreeMap<String, usize>>>);
+
+impl Tally {
+    pub(crate) fn add(&self, name: &str) {
+        *self.0.lock().unwrap().entry(name.to_owned()).or_default() += 1;
+    }
+
+    pub(crate) fn of(&self, name: &str) -> usize {
+        self.0.lock().unwrap().get(name).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn all(&self) -> Vec<(String, usize)> {
+        self.0.lock().unwrap().iter().map(|(name, count)| (name.clone(), *count)).collect()
+    }
+}
+
+/// Lets through as many as it was opened for.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<Semaphore>);
+
+impl Gate {
+    pub(crate) fn closed() -> Self {
+        Self(Arc::new(Semaphore::new(0)))
+    }
+
+    pub(crate) async fn pass(&self) {
+        self.0.acquire().await.unwrap().forget();
+    }
+
+    pub(crate) fn open(&self, times: usize) {
+        self.0.add_permits(times);
+    }
+}
