@@ -11,11 +11,18 @@ const FORBIDDEN: &[(&[&str], &[&str])] = &[
     (&["model"], &["crate::lock", "crate::store"]),
     (&["id", "key", "payload", "clock", "error", "lock", "model", "store"], ENGINES),
     (&["events"], &["crate::reactions"]),
+    (&["lease", "authority", "state", "events", "reactions"], &["crate::workflow"]),
 ];
 
 /// What stands on the store.
-const ENGINES: &[&str] =
-    &["crate::lease", "crate::authority", "crate::state", "crate::events", "crate::reactions"];
+const ENGINES: &[&str] = &[
+    "crate::lease",
+    "crate::authority",
+    "crate::state",
+    "crate::events",
+    "crate::reactions",
+    "crate::workflow",
+];
 
 /// The foundations know nothing of decisions, decisions know nothing of stores, and stores know nothing of leases.
 pub(super) fn core_modules(tree: &Tree) -> Vec<Finding> {
