@@ -7,25 +7,23 @@ use std::process::{Command, Stdio};
 
 const NAME: &str = "07_workflow_crash";
 
-/// Cargo builds the examples with all tests of a package. With this test alone it does not.
+/// Cargo does not build examples as programs for every selection of tests, so that this asks for it.
 fn example() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(Path::parent).unwrap();
-    let program = profile.join("examples").join(format!("{NAME}{}", std::env::consts::EXE_SUFFIX));
-    if !program.exists() {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--locked", "-p", env!("CARGO_PKG_NAME"), "--example", NAME]);
-        if !cfg!(debug_assertions) {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success(), "the example does not build");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--locked", "-p", env!("CARGO_PKG_NAME"), "--example", NAME]);
+    build.arg("--target-dir").arg(profile.parent().unwrap());
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
     }
-    program
+    assert!(build.status().unwrap().success(), "the example does not build");
+    profile.join("examples").join(format!("{NAME}{}", std::env::consts::EXE_SUFFIX))
 }
 
 /// What it prints, to its end or until a line begins so; then it is killed.
-fn run(file: &Path, kill_at: Option<&str>) -> Vec<String> {
-    let mut child = Command::new(example()).arg(file).stdout(Stdio::piped()).spawn().unwrap();
+fn run(program: &Path, file: &Path, kill_at: Option<&str>) -> Vec<String> {
+    let mut child = Command::new(program).arg(file).stdout(Stdio::piped()).spawn().unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
     let mut lines = Vec::new();
     for line in output.lines() {
@@ -47,16 +45,17 @@ fn steps(lines: &[String]) -> Vec<&str> {
 
 #[test]
 fn killed_in_the_third_step_it_goes_on_with_the_third_step() {
+    let program = example();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("order.db");
     // The third step begins when the end of the second is written, and not before.
-    let killed = run(&file, Some("step 3"));
+    let killed = run(&program, &file, Some("step 3"));
     assert_eq!(steps(&killed), ["step 1", "step 2", "step 3"]);
 
-    let resumed = run(&file, None);
+    let resumed = run(&program, &file, None);
     assert_eq!(resumed[0], "resumed run order-17: steps 1–2 replayed, continuing at step 3");
     assert_eq!(steps(&resumed), ["resumed run order-17", "step 3", "run order-17"]);
 
-    let again = run(&file, None);
+    let again = run(&program, &file, None);
     assert_eq!(again, ["run order-17: 3 apples are on their way"], "a run that is over is not run again");
 }
