@@ -14,6 +14,7 @@ page!(KeepState, "guide/keep-state.md");
 page!(ChangeState, "guide/state.md");
 page!(Aggregates, "guide/events.md");
 page!(React, "guide/reactions.md");
+page!(Workflows, "guide/workflows.md");
 page!(HandOutWork, "guide/hand-out-work.md");
 page!(Locks, "guide/locks.md");
 page!(Authority, "guide/authority.md");
