@@ -70,6 +70,8 @@ pub mod prelude {
 
 #[cfg(all(doctest, feature = "sqlite"))]
 mod book;
+#[cfg(doctest)]
+mod mistakes;
 
 /// The example of the README, compiled and run as a documentation test.
 #[cfg(all(doctest, feature = "sqlite"))]

@@ -1,0 +1,142 @@
+//! The likely mistakes with workflows, as documentation tests that must not compile. Each stands beside the right way, which
+//! differs in what matters only, so that it cannot fail for another reason. What the compiler says is in the guide.
+
+/// A value that is not `Send`, held over an await.
+///
+/// ```
+/// # use std::rc::Rc;
+/// # use std::sync::Arc;
+/// # use tidelock::prelude::*;
+/// # use tidelock::workflow::{Ctx, Failure, Worker, Workflow};
+/// const COUNT: Workflow<u32, u32> = Workflow::new("count");
+/// async fn count(cx: &Ctx, n: u32) -> Result<u32, Failure> {
+///     let seen = Arc::new(n);
+///     cx.step("one", async |_| Ok(())).await?;
+///     Ok(*seen)
+/// }
+/// # fn worker(store: SharedStore) -> Worker {
+/// Worker::new(store).register(COUNT, count)
+/// # }
+/// ```
+///
+/// The mistake:
+///
+/// ```compile_fail
+/// # use std::rc::Rc;
+/// # use std::sync::Arc;
+/// # use tidelock::prelude::*;
+/// # use tidelock::workflow::{Ctx, Failure, Worker, Workflow};
+/// const COUNT: Workflow<u32, u32> = Workflow::new("count");
+/// async fn count(cx: &Ctx, n: u32) -> Result<u32, Failure> {
+///     let seen = Rc::new(n);
+///     cx.step("one", async |_| Ok(())).await?;
+///     Ok(*seen)
+/// }
+/// # fn worker(store: SharedStore) -> Worker {
+/// Worker::new(store).register(COUNT, count)
+/// # }
+/// ```
+struct NotSend;
+
+/// A step that changes a variable of its workflow: a replay would miss the change.
+///
+/// ```
+/// # use std::rc::Rc;
+/// # use std::sync::Arc;
+/// # use tidelock::prelude::*;
+/// # use tidelock::workflow::{Ctx, Failure, Worker, Workflow};
+/// const COUNT: Workflow<u32, u32> = Workflow::new("count");
+/// async fn count(cx: &Ctx, n: u32) -> Result<u32, Failure> {
+///     let mut sum = n;
+///     sum += cx.step("one", async |_| Ok(1)).await?;
+///     Ok(sum)
+/// }
+/// # fn worker(store: SharedStore) -> Worker {
+/// Worker::new(store).register(COUNT, count)
+/// # }
+/// ```
+///
+/// The mistake:
+///
+/// ```compile_fail,E0277
+/// # use std::rc::Rc;
+/// # use std::sync::Arc;
+/// # use tidelock::prelude::*;
+/// # use tidelock::workflow::{Ctx, Failure, Worker, Workflow};
+/// const COUNT: Workflow<u32, u32> = Workflow::new("count");
+/// async fn count(cx: &Ctx, n: u32) -> Result<u32, Failure> {
+///     let mut sum = n;
+///     cx.step("one", async |_| { sum += 1; Ok(()) }).await?;
+///     Ok(sum)
+/// }
+/// # fn worker(store: SharedStore) -> Worker {
+/// Worker::new(store).register(COUNT, count)
+/// # }
+/// ```
+struct ChangesVariable;
+
+/// Code with another output than its workflow.
+///
+/// ```
+/// # use std::rc::Rc;
+/// # use std::sync::Arc;
+/// # use tidelock::prelude::*;
+/// # use tidelock::workflow::{Ctx, Failure, Worker, Workflow};
+/// const COUNT: Workflow<u32, u32> = Workflow::new("count");
+/// async fn count(_: &Ctx, n: u32) -> Result<u32, Failure> {
+///     Ok(n)
+/// }
+/// # fn worker(store: SharedStore) -> Worker {
+/// Worker::new(store).register(COUNT, count)
+/// # }
+/// ```
+///
+/// The mistake:
+///
+/// ```compile_fail,E0271
+/// # use std::rc::Rc;
+/// # use std::sync::Arc;
+/// # use tidelock::prelude::*;
+/// # use tidelock::workflow::{Ctx, Failure, Worker, Workflow};
+/// const COUNT: Workflow<u32, u32> = Workflow::new("count");
+/// async fn count(_: &Ctx, n: u32) -> Result<String, Failure> {
+///     Ok(n.to_string())
+/// }
+/// # fn worker(store: SharedStore) -> Worker {
+/// Worker::new(store).register(COUNT, count)
+/// # }
+/// ```
+struct OtherOutput;
+
+/// Code with another input than its workflow.
+///
+/// ```
+/// # use std::rc::Rc;
+/// # use std::sync::Arc;
+/// # use tidelock::prelude::*;
+/// # use tidelock::workflow::{Ctx, Failure, Worker, Workflow};
+/// const COUNT: Workflow<u32, u32> = Workflow::new("count");
+/// async fn count(_: &Ctx, n: u32) -> Result<u32, Failure> {
+///     Ok(n)
+/// }
+/// # fn worker(store: SharedStore) -> Worker {
+/// Worker::new(store).register(COUNT, count)
+/// # }
+/// ```
+///
+/// The mistake:
+///
+/// ```compile_fail,E0631
+/// # use std::rc::Rc;
+/// # use std::sync::Arc;
+/// # use tidelock::prelude::*;
+/// # use tidelock::workflow::{Ctx, Failure, Worker, Workflow};
+/// const COUNT: Workflow<u32, u32> = Workflow::new("count");
+/// async fn count(_: &Ctx, n: String) -> Result<u32, Failure> {
+///     Ok(n.len() as u32)
+/// }
+/// # fn worker(store: SharedStore) -> Worker {
+/// Worker::new(store).register(COUNT, count)
+/// # }
+/// ```
+struct OtherInput;
