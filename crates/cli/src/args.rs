@@ -96,6 +96,8 @@ pub(crate) enum Bench {
     State(BenchEngine),
     /// Commands on aggregates, and reactions, beside bare appends
     Events(BenchEngine),
+    /// Runs of ten steps, beside bare appends; runs that sleep, and replay
+    Workflow(BenchEngine),
 }
 
 /// Which store is measured.
@@ -152,7 +154,7 @@ pub(crate) struct BenchLock {
     pub(crate) output: Format,
 }
 
-/// `tidelock bench state` and `tidelock bench events`
+/// `tidelock bench state`, `tidelock bench events` and `tidelock bench workflow`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchEngine {
     /// Which store
