@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use tidelock::error::{Code, Explain, InvalidInput};
+use tidelock::events::EventsError;
 use tidelock::state::StateError;
 use tidelock::store::{ApplyError, Refusal, StoreError, StoreErrorKind};
 
@@ -66,7 +67,8 @@ fn code(error: &anyhow::Error) -> Option<Code> {
         let apply = || cause.downcast_ref::<ApplyError>().map(Explain::code);
         let input = || cause.downcast_ref::<InvalidInput>().map(Explain::code);
         let state = || cause.downcast_ref::<StateError>().map(Explain::code);
-        store.or_else(apply).or_else(input).or_else(state)
+        let events = || cause.downcast_ref::<EventsError>().map(Explain::code);
+        store.or_else(apply).or_else(input).or_else(state).or_else(events)
     })
 }
 
@@ -83,6 +85,9 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     }
     if let Some(state) = cause.downcast_ref::<StateError>() {
         return Some(exit_of_state(state));
+    }
+    if let Some(events) = cause.downcast_ref::<EventsError>() {
+        return Some(exit_of_events(events));
     }
     cause.downcast_ref::<ApplyError>().map(exit_of_apply)
 }
@@ -114,6 +119,16 @@ fn exit_of_state(error: &StateError) -> Exit {
         StateError::ConcurrentModification { .. } => Exit::Conflict,
         StateError::Invalid { .. } => Exit::Usage,
         _ => Exit::Failed,
+    }
+}
+
+fn exit_of_events(error: &EventsError) -> Exit {
+    match error {
+        EventsError::Write(error) => exit_of_apply(error),
+        EventsError::Read(error) => exit_of_store(error),
+        EventsError::Concurrency { .. } | EventsError::Closed { .. } => Exit::Conflict,
+        EventsError::Name(_) | EventsError::Unwritable { .. } => Exit::Usage,
+        EventsError::Undecodable { .. } => Exit::Failed,
     }
 }
 

@@ -4,7 +4,9 @@ use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Result;
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle,
+};
 use serde::Serialize;
 use tidelock::payload::text;
 use tidelock::prelude::*;
@@ -35,6 +37,11 @@ pub(crate) fn harmless(text: &str) -> String {
         }
     }
     shown
+}
+
+/// A key for people, which can be typed as it stands.
+pub(crate) fn key(key: &Key) -> String {
+    harmless(&key.to_string())
 }
 
 /// Characters that change the direction of text, or take no room at all.
@@ -110,6 +117,24 @@ pub(crate) fn table(header: &[&str], right: &[usize]) -> Table {
         }
     }
     table
+}
+
+/// The same table with rows of one line each: on a terminal, the last column has the room that the others leave and is cut.
+pub(crate) fn one_line(table: &mut Table) {
+    let last = table.column_count().saturating_sub(1);
+    for column in table.column_iter_mut().take(last) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    if table.width().is_some() {
+        table.row_iter_mut().for_each(|row| {
+            row.max_height(1);
+        });
+    }
+}
+
+/// The columns of the terminal that standard output is; `None` when it is none.
+pub(crate) fn columns() -> Option<usize> {
+    Table::new().width().filter(|columns| *columns >= NARROWEST).map(usize::from)
 }
 
 /// How a piece of text stands out.

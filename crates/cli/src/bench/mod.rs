@@ -16,7 +16,6 @@ mod plan;
 mod postgres;
 mod processes;
 mod producer;
-mod progress;
 mod report;
 mod sqlite;
 mod state;

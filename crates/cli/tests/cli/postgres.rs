@@ -143,6 +143,46 @@ async fn the_doctor_sees_blocked_work_and_settings() {
     schema.drop().await;
 }
 
+#[tokio::test]
+async fn streams_are_appended_shown_copied_and_their_work_unblocked() {
+    let (from, to) = (Schema::new(), Schema::new());
+    from.with_blocked_work().await;
+    let done = |schema: &Schema, args: &[&str], code: i32| {
+        let output = schema.run(&[&["streams"], args].concat());
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {} {}", stdout(&output), stderr(&output));
+        assert_no_password(&output);
+        output
+    };
+    for n in ["1", "2"] {
+        done(&from, &["append", "order(\"o-1\")", "Placed", n, "--correlation", "c"], 0);
+    }
+    done(&from, &["append", "order(\"o-1\")", "Placed", "3", "--if-version", "0"], 4);
+    done(&from, &["close", "order(\"o-1\")", "--yes"], 0);
+    let list = json(&done(&from, &["list", "-o", "json"], 0));
+    assert_eq!(
+        (&list["streams"][0]["head"], &list["streams"][0]["last_type"]),
+        (&1.into(), &"Placed".into())
+    );
+    let newest =
+        json(&done(&from, &["show", "order(\"o-1\")", "--backward", "--limit", "1", "-o", "json"], 0));
+    assert_eq!((&newest["payload"], &newest["correlation"]), (&2.into(), &"c".into()));
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("all.jsonl");
+    let file = file.to_str().unwrap();
+    assert_eq!(json(&done(&from, &["export", "--file", file, "-o", "json"], 0))["events"], 2);
+    assert_eq!(to.run(&["migrate", "up"]).status.code(), Some(0));
+    assert_eq!(json(&done(&to, &["import", "--file", file, "-o", "json"], 0))["imported"], 2);
+    assert_eq!(json(&done(&to, &["import", "--file", file, "-o", "json"], 0))["there"], 2);
+    done(&to, &["append", "order(\"o-1\")", "Placed", "3"], 4);
+
+    assert_eq!(json(&done(&from, &["blocked", "--like", "^job", "-o", "json"], 5))["blocked"], 1);
+    assert_eq!(json(&done(&from, &["unblock", "--lane", "jobs", "-o", "json"], 0))["changed"], 1);
+    done(&from, &["blocked"], 0);
+    from.drop().await;
+    to.drop().await;
+}
+
 #[test]
 fn a_server_that_is_not_there_ends_with_3_and_shows_no_password() {
     for verb in [&["doctor"][..], &["migrate", "status"], &["migrate", "up"]] {

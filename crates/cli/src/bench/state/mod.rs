@@ -24,12 +24,12 @@ use self::way::{Hand, Load, Way, phases};
 use super::machine::Machine;
 use super::plan::Place;
 use super::postgres::Site;
-use super::progress::Progress;
 use super::report::{Aim, Report};
 use super::until_stopped;
 use crate::address::Address;
 use crate::args::{Backend, BenchState};
 use crate::exit::{Exit, WrongUse};
+use crate::progress::Progress;
 use crate::target;
 
 /// The ways take turns this often, so that a noisy moment hits all of them or is outvoted. A slice is long beside what
