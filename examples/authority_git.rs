@@ -52,8 +52,12 @@ async fn main() -> Result<(), Fault> {
 }
 
 async fn add_lines(remote: &Path, name: &str) -> Result<(), Fault> {
-    let retry =
-        RetryPolicy { max_attempts: 30, base: Duration::from_millis(20), cap: Duration::from_millis(200) };
+    let retry = RetryPolicy {
+        max_attempts: 30,
+        base: Duration::from_millis(20),
+        cap: Duration::from_millis(200),
+        ..RetryPolicy::default()
+    };
     let options = Options { retry, ..Options::default() };
     let repository = REPOSITORY.term([remote.to_string_lossy().into_owned()])?;
     for i in 0..CHANGES {

@@ -1,7 +1,10 @@
 //! `cargo xtask soak`: the long variants of the tests, steered by environment variables that the tests read.
 //!
 //! - Ignored tests with `soak` in their names run for `TIDELOCK_SOAK_MINUTES`.
-//! - Tests that kill processes (`killed` in their names) do so `TIDELOCK_ROUNDS` times, from `TIDELOCK_SEED` on.
+//! - Tests that kill processes (`killed` in their names) do so `TIDELOCK_ROUNDS` times, from `TIDELOCK_SEED` on, or again
+//!   and again for `TIDELOCK_KILL_SECONDS`.
+//! - Clients whose histories are recorded (`are_linearizable` in the names of their cases) ask `TIDELOCK_OPERATIONS` times
+//!   each.
 //! - The differential runner plays `TIDELOCK_SEQUENCES` sequences from `TIDELOCK_SEED` on.
 //! - shuttle tries `TIDELOCK_SCHEDULES` schedules of the locks.
 //!
@@ -51,6 +54,10 @@ impl Options {
 const SEQUENCES: u64 = 2_000;
 /// How many processes are killed for each minute that was asked for.
 const KILLS_PER_MINUTE: u64 = 100;
+/// How long each test works that kills again and again.
+const KILL_SECONDS: u64 = 20;
+/// How many operations each client asks for whose history is recorded.
+const OPERATIONS: u64 = 1_000;
 
 /// How many schedules shuttle tries in each test, for each minute that was asked for.
 const SCHEDULES_PER_MINUTE: u64 = 500_000;
@@ -66,11 +73,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let first = fresh_seed();
     let kills = minutes.saturating_mul(KILLS_PER_MINUTE);
     run::step(&format!("{kills} kills from seed {first}"), || {
-        seeded(&database, "killed", first, ("TIDELOCK_ROUNDS", kills))
+        let amounts = [("TIDELOCK_ROUNDS", kills), ("TIDELOCK_KILL_SECONDS", KILL_SECONDS)];
+        seeded(&database, "killed", first, &amounts)
     })?;
     for seed in (0..options.seeds).map(|i| first.wrapping_add(i)) {
         run::step(&format!("differential, seed {seed}"), || {
-            seeded(&database, "differential", seed, ("TIDELOCK_SEQUENCES", SEQUENCES))
+            seeded(&database, "differential", seed, &[("TIDELOCK_SEQUENCES", SEQUENCES)])
+        })?;
+        run::step(&format!("histories, seed {seed}"), || {
+            seeded(&database, "are_linearizable", seed, &[("TIDELOCK_OPERATIONS", OPERATIONS)])
         })?;
     }
     let schedules = minutes.saturating_mul(SCHEDULES_PER_MINUTE);
@@ -84,15 +95,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests whose names contain `filter` with a seed and an amount.
-fn seeded(database: &Database, filter: &str, seed: u64, (name, amount): (&str, u64)) -> Result<()> {
+/// Runs the tests whose names contain `filter` with a seed and amounts.
+fn seeded(database: &Database, filter: &str, seed: u64, amounts: &[(&str, u64)]) -> Result<()> {
     let mut tests = run::cargo(&["test", "--release", "--workspace", filter]);
-    tests.env("TIDELOCK_SEED", seed.to_string()).env(name, amount.to_string());
+    tests.env("TIDELOCK_SEED", seed.to_string());
+    let mut replay = format!("TIDELOCK_SEED={seed}");
+    for (name, amount) in amounts {
+        tests.env(name, amount.to_string());
+        replay += &format!(" {name}={amount}");
+    }
     run::run(database.offer(&mut tests)).with_context(|| {
-        format!(
-            "seed {seed} failed; replay it with TIDELOCK_SEED={seed} {name}={amount} \
-             cargo test --release --workspace {filter}"
-        )
+        format!("seed {seed} failed; replay it with {replay} cargo test --release --workspace {filter}")
     })
 }
 

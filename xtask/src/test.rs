@@ -100,8 +100,15 @@ fn names_package(cargo_args: &[String]) -> bool {
 }
 
 /// Packages whose tests need no PostgreSQL, or start their own. All others are offered one.
-const WITHOUT_DATABASE: &[&str] =
-    &["tidelock-core", "tidelock-files", "tidelock-pgserver", "tidelock-sqlite", "tidelock-tck", "xtask"];
+const WITHOUT_DATABASE: &[&str] = &[
+    "tidelock-core",
+    "tidelock-files",
+    "tidelock-pgserver",
+    "tidelock-sealed",
+    "tidelock-sqlite",
+    "tidelock-tck",
+    "xtask",
+];
 
 fn needs_database(cargo_args: &[String]) -> bool {
     let packages = packages(cargo_args);

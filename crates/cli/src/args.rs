@@ -37,6 +37,7 @@ Examples:
   tidelock bench store --store postgres      the same beside transactions written by hand, on a server of its own
   tidelock bench lock                        what does a lock cost, compared with other libraries?
   tidelock bench state --store sqlite        many writers of one record, compared with retries written by hand
+  tidelock bench events                      what do commands and reactions cost, compared with bare appends?
   tidelock explain TL0204                    what does this error mean, and what now?
   tidelock completions bash > tidelock.bash
 
@@ -107,7 +108,9 @@ pub(crate) enum Bench {
     /// Keyed locks, beside a bare mutex of tokio and the crate lockable
     Lock(BenchLock),
     /// Writers that change the same records, beside reading, writing and retrying by hand
-    State(BenchState),
+    State(BenchEngine),
+    /// Commands on aggregates, and reactions, beside bare appends
+    Events(BenchEngine),
 }
 
 /// Which store is measured.
@@ -164,9 +167,9 @@ pub(crate) struct BenchLock {
     pub(crate) output: Format,
 }
 
-/// `tidelock bench state`
+/// `tidelock bench state` and `tidelock bench events`
 #[derive(Clone, Debug, Args)]
-pub(crate) struct BenchState {
+pub(crate) struct BenchEngine {
     /// Which store
     #[arg(long, value_enum, default_value = "sqlite")]
     pub(crate) store: Backend,

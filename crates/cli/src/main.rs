@@ -54,6 +54,7 @@ async fn run(command: Command) -> Result<Exit> {
     match command {
         Command::Bench(Bench::Store(options)) => Box::pin(bench::run(options)).await,
         Command::Bench(Bench::Lock(options)) => Box::pin(bench::lock(options)).await,
+        Command::Bench(Bench::Events(options)) => Box::pin(bench::events(options)).await,
         Command::Bench(Bench::State(options)) => Box::pin(bench::state(options)).await,
         Command::BenchHolder(options) => Box::pin(bench::hold(options)).await,
         Command::BenchProducer(options) => Box::pin(bench::produce(options)).await,

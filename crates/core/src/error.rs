@@ -17,6 +17,12 @@ use crate::id::OpId;
 pub struct Code(pub(crate) &'static str);
 
 impl Code {
+    /// A code of a crate that stands on this one. Its page is among the others, which `cargo xtask tidy` checks.
+    #[must_use]
+    pub const fn of(text: &'static str) -> Self {
+        Self(text)
+    }
+
     /// The code as text, for example `TL0202`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

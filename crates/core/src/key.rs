@@ -219,7 +219,7 @@ impl<'de> Deserialize<'de> for Key {
 }
 
 /// A contiguous range of keys that begin alike. Every character is literal: there are no wildcards.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyPrefix {
     from: String,
     below: Option<String>,

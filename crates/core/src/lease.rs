@@ -48,5 +48,11 @@ pub use hold::{DEFAULT_TTL, Hold, MAX_TTL, MIN_TTL, hold};
 pub use row::Stolen;
 pub use view::{View, Waiter, list, view};
 
+// The keeper is for every engine that holds rows, not for leases alone.
+pub(crate) use keeper::settle;
+pub(crate) use kept::Kept;
+pub(crate) use names::unique_owner;
+pub(crate) use row::NEVER;
+
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ pub mod lock;
 pub mod model;
 pub mod payload;
 pub mod random;
+pub mod reactions;
 pub mod state;
 pub mod store;
 pub mod telemetry;

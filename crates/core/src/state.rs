@@ -29,7 +29,7 @@
 //! # }
 //! ```
 
-mod calm;
+pub(crate) mod calm;
 mod cell;
 mod codec;
 mod container;

@@ -10,3 +10,7 @@ pub const LOCK_HOLD: &str = "lock.hold";
 pub const STATE: &str = "tidelock::state";
 /// The target of everything that aggregates report.
 pub const EVENTS: &str = "tidelock::events";
+/// The target of everything that reactions report.
+pub const REACTIONS: &str = "tidelock::reactions";
+/// The span of one run of a handler: fields `reaction`, `key`, `attempt` and `events`.
+pub const REACTION_RUN: &str = "reaction.run";

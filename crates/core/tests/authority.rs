@@ -42,6 +42,7 @@ fn options(attempts: u32) -> Options {
         max_attempts: attempts,
         base: Duration::from_micros(100),
         cap: Duration::from_millis(2),
+        ..RetryPolicy::default()
     };
     Options { locks: Locks::new(), retry }
 }

@@ -23,6 +23,7 @@ fn asked(effect: &Effect) -> Option<String> {
         }
         Effect::Append { stream, .. } => on("appending events to", stream),
         Effect::Close { stream, .. } => on("closing the stream", stream),
+        Effect::Truncate { stream, .. } => on("truncating the stream", stream),
         Effect::GuardStream { stream, .. } => on("guarding the stream", stream),
         Effect::Enqueue(work) => on("enqueuing the work", &work.key),
         Effect::Ack { lease } => on("acknowledging the work", &lease.key),

@@ -96,7 +96,9 @@ impl Engine {
             }
             pause(attempts).await;
         };
-        if answers.is_ok() {
+        // A claim that found nothing must not wake others who find nothing, for ever.
+        let granted = |answer: &Answer| answer.as_ref().is_ok_and(|claimed| !claimed.grants.is_empty());
+        if answers.as_ref().is_ok_and(|answers| answers.iter().any(granted)) {
             self.hints.changed();
         }
         answer(jobs, answers);

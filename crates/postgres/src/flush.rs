@@ -72,12 +72,13 @@ impl Flush {
         parts.extend((!beliefs.documents.is_empty()).then_some(Part::Documents));
         parts.extend((!beliefs.work.is_empty()).then_some(Part::Work));
         parts.extend((!session.operations.is_empty()).then_some(Part::Operations));
+        parts.extend((!self.changes.truncated.is_empty()).then_some(Part::Truncations));
         if parts.is_empty() {
             return Ok(None);
         }
         let mut call = Call::new(sql.write(&parts));
         for part in parts {
-            if part != Part::Operations {
+            if !matches!(part, Part::Operations | Part::Truncations) {
                 call = call.with(self.check, Type::INT8).with(self.setting, Type::TEXT);
             }
             call = match part {
@@ -92,6 +93,7 @@ impl Flush {
                 }
                 Part::Work => Work::of(session, &self.changes.work).add_to(call),
                 Part::Operations => operations(call, &session.operations)?,
+                Part::Truncations => columns::truncations(call, &self.changes.truncated),
             };
         }
         Ok(Some(call))

@@ -14,6 +14,7 @@ use crate::{error, open, sql};
 const MIGRATIONS: &[(u32, &str, &str)] = &[
     (1, "foundation", include_str!("../migrations/0001_foundation.sql")),
     (2, "from_sql", include_str!("../migrations/0002_from_sql.sql")),
+    (3, "truncation", include_str!("../migrations/0003_truncation.sql")),
 ];
 
 const WHAT: &str = "migrating the PostgreSQL schema";

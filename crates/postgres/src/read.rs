@@ -223,7 +223,7 @@ impl Reader<'_> {
 
 fn stream_info(row: &Row) -> Result<StreamInfo, Failure> {
     let (key, row) = rows::stream(row)?;
-    Ok(StreamInfo { key, head: row.head, closed_at: row.closed_at })
+    Ok(StreamInfo::of(key, &row))
 }
 
 /// One look at events in a range of versions or positions, which nothing is added to below its end.
@@ -235,12 +235,63 @@ struct Scan<'a> {
     stream: Option<&'a Key>,
 }
 
+/// How far a filter looked.
+struct Edge {
+    position: Option<Position>,
+    /// The same as a version or a position, whichever the range is made of.
+    place: Option<i64>,
+    /// Whether nothing lies beyond.
+    end: bool,
+}
+
 impl Scan<'_> {
     async fn page(&self, reader: &Reader<'_>, (from, to): (i64, i64)) -> Result<EventPage, Failure> {
-        let found = self.matching(reader, from, to).await?;
+        let page = self.fill(&self.matching(reader, from, to).await?)?;
+        if !page.end || *self.filter == EventFilter::default() {
+            return Ok(page);
+        }
+        let edge = self.edge(reader, from, to).await?;
+        // If events were removed in between, the edge lies beyond what was looked at. So all before it is looked at now.
+        let page = match edge.place.filter(|_| self.may_leave_out(from, to)) {
+            Some(place) => {
+                let (from, to) = self.up_to(place, from, to);
+                self.fill(&self.matching(reader, from, to).await?)?
+            }
+            None => page,
+        };
+        if !page.end {
+            return Ok(page);
+        }
+        let scanned_to = match self.direction {
+            Direction::Forward => page.scanned_to.max(edge.position),
+            Direction::Backward => page.scanned_to.into_iter().chain(edge.position).min(),
+        };
+        Ok(EventPage { scanned_to, end: edge.end, ..page })
+    }
+
+    /// Whether there may be more in a range than is looked at.
+    fn may_leave_out(&self, from: i64, to: i64) -> bool {
+        !self.is_indexed() && to.saturating_sub(from) >= SCAN_EVENTS
+    }
+
+    /// The part of a range that lies before a place, in the direction of reading.
+    fn up_to(&self, place: i64, from: i64, to: i64) -> (i64, i64) {
+        match self.direction {
+            Direction::Forward => (from, place),
+            Direction::Backward => (place, to),
+        }
+    }
+
+    /// Whether the filter has an index of its own, which looks at nothing else: that of a conversation.
+    fn is_indexed(&self) -> bool {
+        self.filter.correlation.is_some() && self.stream.is_none()
+    }
+
+    /// A page of the events that were found. It does not end when there are more of them.
+    fn fill(&self, found: &[Row]) -> Result<EventPage, Failure> {
         let mut page = EventPage { events: Vec::new(), scanned_to: None, end: true };
         let mut bytes = 0;
-        for row in &found {
+        for row in found {
             let event = rows::event(row)?;
             if page.events.len() == self.limit || bytes >= PAGE_BYTES {
                 page.end = false;
@@ -249,11 +300,6 @@ impl Scan<'_> {
             page.scanned_to = Some(event.position);
             bytes += event.payload.len() + event.meta.len();
             page.events.push(event);
-        }
-        if *self.filter != EventFilter::default() {
-            let (edge, end) = self.edge(reader, from, to).await?;
-            page.scanned_to = edge.or(page.scanned_to);
-            page.end = end;
         }
         Ok(page)
     }
@@ -268,16 +314,10 @@ impl Scan<'_> {
     /// The events that are looked at, whether they match or not: so many, and no more.
     fn looked_at(&self, reader: &Reader<'_>, columns: &str) -> String {
         let (s, column, order) = (&reader.sql.schema, self.column, self.order());
-        // A conversation has an index of its own: nothing else needs to be looked at.
-        let limit = match (&self.filter.correlation, self.stream) {
-            (Some(_), None) => String::new(),
-            _ => format!("LIMIT {SCAN_EVENTS}"),
-        };
+        let limit = if self.is_indexed() { String::new() } else { format!("LIMIT {SCAN_EVENTS}") };
         let of_stream = if self.stream.is_some() { "AND e.stream = $3" } else { "AND $3::text IS NULL" };
-        let correlated = match (&self.filter.correlation, self.stream) {
-            (Some(_), None) => "AND e.correlation = $4",
-            _ => "AND ($4::text IS NULL OR true)",
-        };
+        let correlated =
+            if self.is_indexed() { "AND e.correlation = $4" } else { "AND ($4::text IS NULL OR true)" };
         format!(
             "SELECT {columns} FROM {s}.events e WHERE e.{column} >= $1 AND e.{column} <= $2 {of_stream} {correlated}
              ORDER BY e.{column} {order} {limit}"
@@ -321,39 +361,32 @@ impl Scan<'_> {
         reader.db.query(call).await
     }
 
-    /// How far a filter looked, and whether that was to the end. Events in the range never change, so this is as if it
-    /// had been asked together with the page.
-    async fn edge(
-        &self,
-        reader: &Reader<'_>,
-        from: i64,
-        to: i64,
-    ) -> Result<(Option<Position>, bool), Failure> {
+    /// How far a filter looked, and whether that was to the end. Nothing is added to the range, so this is as if it had been
+    /// asked together with the page, unless something was removed.
+    async fn edge(&self, reader: &Reader<'_>, from: i64, to: i64) -> Result<Edge, Failure> {
         // With an index of its own, a conversation has been looked through to the end of the range.
         let bare = EventFilter::default();
         let whole = Scan { filter: &bare, limit: self.limit, ..*self };
-        let indexed = self.filter.correlation.is_some() && self.stream.is_none();
-        let scan = if indexed { &whole } else { self };
-        let edge = if indexed {
-            let s = &reader.sql.schema;
-            let (pick, column) = match self.direction {
-                Direction::Forward => ("max", self.column),
-                Direction::Backward => ("min", self.column),
-            };
+        let scan = if self.is_indexed() { &whole } else { self };
+        let pick = match self.direction {
+            Direction::Forward => "max",
+            Direction::Backward => "min",
+        };
+        let (s, column) = (&reader.sql.schema, self.column);
+        let edge = if self.is_indexed() {
             format!(
-                "SELECT {pick}(e.position), 0::bigint FROM {s}.events e WHERE e.{column} >= $1 AND e.{column} <= $2
-                 AND $3::text IS NULL AND ($4::text IS NULL OR true)"
+                "SELECT {pick}(e.position), NULL::bigint, 0::bigint FROM {s}.events e
+                 WHERE e.{column} >= $1 AND e.{column} <= $2 AND $3::text IS NULL AND ($4::text IS NULL OR true)"
             )
         } else {
-            let pick = match self.direction {
-                Direction::Forward => "max",
-                Direction::Backward => "min",
-            };
-            format!("SELECT {pick}(position), count(*) FROM ({}) e", scan.looked_at(reader, "e.position"))
+            // The log is looked at by its index alone.
+            let columns = if column == "position" { "e.position" } else { "e.position, e.version" };
+            let looked_at = scan.looked_at(reader, columns);
+            format!("SELECT {pick}(position), {pick}({column}), count(*) FROM ({looked_at}) e")
         };
         let found = reader.db.query(scan.call(&edge, from, to)).await?;
-        let Some(row) = found.first() else { return Ok((None, true)) };
-        let edge = get::<Option<i64>>(row, 0)?.map(|position| Position(uint(position)));
-        Ok((edge, get::<i64>(row, 1)? < SCAN_EVENTS))
+        let Some(row) = found.first() else { return Ok(Edge { position: None, place: None, end: true }) };
+        let position = get::<Option<i64>>(row, 0)?.map(|position| Position(uint(position)));
+        Ok(Edge { position, place: get(row, 1)?, end: get::<i64>(row, 2)? < SCAN_EVENTS })
     }
 }

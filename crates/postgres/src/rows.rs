@@ -20,7 +20,7 @@ pub(crate) const EVENT_COLUMNS: &str =
     "e.position, e.stream, e.version, e.id, e.type, e.at, e.payload::text, e.meta::text, e.correlation";
 
 /// The columns of a stream in the order that [`stream`] reads.
-pub(crate) const STREAM_COLUMNS: &str = "key, head, closed_at";
+pub(crate) const STREAM_COLUMNS: &str = "key, head, closed_at, first_version";
 
 /// The columns of a document in the order that [`document`] reads.
 pub(crate) const DOCUMENT_COLUMNS: &str = "key, version, value::text, updated_at, expires_at";
@@ -111,7 +111,8 @@ pub(crate) fn event(row: &Row) -> Result<Event, Failure> {
 
 pub(crate) fn stream(row: &Row) -> Result<(Key, StreamRow), Failure> {
     let head = get::<Option<i64>>(row, 1)?.map(|version| StreamVersion(uint(version)));
-    Ok((key(row, 0)?, StreamRow { head, closed_at: instant(get(row, 2)?) }))
+    let first = StreamVersion(uint(get(row, 3)?));
+    Ok((key(row, 0)?, StreamRow { head, first, closed_at: instant(get(row, 2)?) }))
 }
 
 pub(crate) fn document(row: &Row) -> Result<(Key, DocumentRow), Failure> {

@@ -95,7 +95,8 @@ impl Session {
                 | Effect::GuardDocument { key, expect } => self.foresee_document(rows, key, *expect),
                 Effect::Merge { key, .. } => self.foresee_document(rows, key, Expect::Any),
                 Effect::Enqueue(work) => self.foresee_work(rows, &work.key, true),
-                Effect::Operate { .. } => false,
+                // How much is left of a stream is not remembered: it is looked at with the row held.
+                Effect::Operate { .. } | Effect::Truncate { .. } => false,
                 Effect::Ack { lease }
                 | Effect::Advance { lease, .. }
                 | Effect::Defer { lease, .. }
@@ -120,7 +121,7 @@ impl Session {
             (Some(row), _) => row.clone(),
             _ if rows.is_contended(Noun::Stream, key) => return false,
             (None, Expect::Absent) => None,
-            (None, Expect::Exact(version)) => Some(StreamRow { head: Some(version), closed_at: None }),
+            (None, Expect::Exact(version)) => Some(guessed(version)),
             (None, Expect::Any | Expect::Exists) => return false,
         };
         self.load_stream(key.clone(), row);
@@ -257,6 +258,11 @@ impl Session {
         };
         self.beliefs.work.retain(|key, _| granted(key));
     }
+}
+
+/// An open stream at a version. Where it begins is anybody's guess, and nothing that is guessed depends on it.
+fn guessed(head: StreamVersion) -> StreamRow {
+    StreamRow { head: Some(head), first: StreamVersion(0), closed_at: None }
 }
 
 /// Puts drawn positions into a receipt whose positions are places among them, from 1 on.

@@ -41,7 +41,7 @@ impl Sql {
         let (work, events) = (rows::WORK_COLUMNS, rows::EVENT_COLUMNS);
         Self {
             schema: s.to_owned(),
-            writes: (0..16).map(|parts| write(s, parts)).collect(),
+            writes: (0..32).map(|parts| write(s, parts)).collect(),
             append_one: append_one(s),
             lock_streams: format!("SELECT {streams} FROM {s}.lock_streams($1)"),
             lock_documents: format!("SELECT {documents} FROM {s}.lock_documents($1)"),
@@ -81,14 +81,16 @@ pub(crate) enum Part {
     Documents = 2,
     Work = 4,
     Operations = 8,
+    Truncations = 16,
 }
 
 /// Each part with its function, how many parameters follow the first, and what it gives back to the next.
-const WRITES: [(Part, &str, usize, &str); 4] = [
+const WRITES: [(Part, &str, usize, &str); 5] = [
     (Part::Streams, "write_streams", 22, "server_now"),
     (Part::Documents, "write_documents", 20, "server_now"),
     (Part::Work, "write_work", 36, "server_now"),
     (Part::Operations, "write_operations", 5, "kept"),
+    (Part::Truncations, "truncate_streams", 3, "removed"),
 ];
 
 /// One statement that calls the functions of the parts, each with the answer of the one before, so that they run in order

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use tidelock_core::error::Outcome;
 use tidelock_core::id::{Fence, OpId};
 use tidelock_core::model::facts::Footprint;
+use tidelock_core::model::limits::TRUNCATE_EVENTS;
 use tidelock_core::store::{
     ApplyError, Batch, Claim, Claimed, Effect, Pick, Receipt, Selection, StoreError, Sweep, Swept,
 };
@@ -34,6 +35,8 @@ use crate::warm::Noun;
 const GROUP: Most = Most { jobs: 256, weight: 4 * 1024 * 1024 };
 /// What an effect weighs beside its payload.
 const EFFECT_WEIGHT: usize = 64;
+/// What an event weighs that may be removed.
+const REMOVED_WEIGHT: usize = GROUP.weight / TRUNCATE_EVENTS as usize;
 /// What a group takes on a server that flushes fast, at most, and what each of its batches adds.
 const FIXED: Duration = Duration::from_micros(1_500);
 const PER_BATCH: Duration = Duration::from_micros(25);
@@ -91,12 +94,18 @@ impl queue::Job for Job {
 
     fn weight(&self) -> usize {
         match self {
-            Self::Apply(applying) => applying.batch.bytes() + applying.batch.effects().len() * EFFECT_WEIGHT,
+            Self::Apply(applying) => weight(&applying.batch),
             // A thousand rows are the most that claims of one transaction take.
             Self::Claim(claiming) => asked_for(&claiming.claim) * (GROUP.weight / 1_000),
             Self::Sweep(..) => 0,
         }
     }
+}
+
+/// What a batch weighs in a group. A group removes about as many events as a batch may, and no more.
+fn weight(batch: &Batch) -> usize {
+    let removed = usize::try_from(batch.removes_at_most()).unwrap_or(usize::MAX);
+    batch.bytes() + batch.effects().len() * EFFECT_WEIGHT + removed.saturating_mul(REMOVED_WEIGHT)
 }
 
 /// How many rows a claim asks for.

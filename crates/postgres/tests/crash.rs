@@ -59,6 +59,14 @@ async fn killed_in_the_middle_of_group_commits() {
     assert!(acknowledged > 0, "nothing was acknowledged in any round: the test proves nothing");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_while_two_processes_add_to_one_record() {
+    let backend = common::Postgres::default();
+    for report in tidelock_tck::kill::rounds(&backend).await {
+        eprintln!("{report} on {}", backend.name());
+    }
+}
+
 /// Processes that work at the same time, and tasks in each that write and that do jobs.
 const WORKERS: u64 = 4;
 const WRITERS: u64 = 3;

@@ -323,6 +323,12 @@ async fn write(watched: &mut Watched, base: i64) {
             .with("writing rows of old", FEW, store.apply(old.delete(&document, Expect::Exists)))
             .await
             .unwrap();
+        let old = key("stream", n % STREAMS);
+        let head = store.stream(&old).await.unwrap().unwrap().head.unwrap();
+        let cut = Batch::new()
+            .truncate(&old, StreamVersion(head.0.div_ceil(2)))
+            .truncate(&stream, StreamVersion(2));
+        watched.with("writing removals", 2.0 * FEW, store.apply(cut)).await.unwrap();
     }
 }
 
@@ -562,6 +568,7 @@ fn the_plans_are_those_of_every_statement() {
         "write_streams",
         "write_documents",
         "write_work",
+        "truncate_streams",
         "lock_streams",
         "lock_documents",
         "lock_work",

@@ -14,7 +14,7 @@ use tidelock_core::model::rows::{Event, WorkRow};
 use tidelock_core::store::{Claim, Claimed, Direction, Grant, Pick};
 
 use crate::error::Failure;
-use crate::places;
+use crate::places::Stream;
 use crate::rows::{self, int, uint};
 use crate::session::Session;
 
@@ -98,8 +98,8 @@ impl Session {
         position: Option<Position>,
         limit: usize,
     ) -> Result<Vec<Event>, Failure> {
-        let Some(no) = places::number(db, stream)? else { return Ok(Vec::new()) };
-        let places = self.places(db, no)?;
+        let Some(stream) = Stream::find(db, stream)? else { return Ok(Vec::new()) };
+        let places = self.places(db, stream)?;
         let seen = match position {
             None => None,
             Some(position) => places.version_at(db, int(position.0))?,

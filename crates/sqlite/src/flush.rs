@@ -40,6 +40,7 @@ impl Session {
             self.write_stream(db, key)?;
         }
         self.insert_events(db, &changes.events)?;
+        self.truncate(db, &changes.truncated)?;
         for key in &changes.documents {
             self.write_document(db, key)?;
         }
@@ -53,7 +54,7 @@ impl Session {
     fn write_stream(&mut self, db: &Connection, key: &Key) -> Result<(), Failure> {
         let closed_at = self.facts.stream(key).and_then(|row| row.closed_at).map(Timestamp::as_micros);
         if let Some(no) = self.streams.get(key) {
-            // The head is the last event; only a tombstone changes the row.
+            // The head is the last event; only a tombstone changes the row, and a removal, which is written later.
             if closed_at.is_some() {
                 db.prepare_cached("UPDATE tidelock_streams SET closed_at = ?2 WHERE no = ?1")?
                     .execute((no, closed_at))?;

@@ -41,6 +41,7 @@ mod store;
 mod sweep;
 mod tail;
 mod transaction;
+mod truncate;
 mod watch;
 mod writer;
 

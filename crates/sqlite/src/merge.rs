@@ -7,6 +7,7 @@
 use rusqlite::Connection;
 
 use crate::error::Failure;
+use crate::places::View;
 use crate::tail::{Place, Tail};
 
 /// The smallest slice. Larger groups write larger ones, so that a merge always ends before the next is due.
@@ -21,6 +22,10 @@ const PAUSE: u32 = 1_000;
 /// Nothing changes when the place is there already; a place is never another one.
 const INSERT: &str = "INSERT INTO tidelock_stream_index (stream, version, position) VALUES (?1, ?2, ?3) \
     ON CONFLICT (stream, version) DO NOTHING";
+
+/// The same where events were removed: what is gone by now gets no place.
+const INSERT_WHAT_IS_LEFT: &str = "INSERT INTO tidelock_stream_index (stream, version, position) SELECT ?1, ?2, ?3 \
+    WHERE ?2 >= (SELECT first_version FROM tidelock_streams WHERE no = ?1) ON CONFLICT (stream, version) DO NOTHING";
 
 /// A merge under way.
 #[derive(Debug)]
@@ -59,16 +64,16 @@ impl Merger {
         self.pause = PAUSE;
     }
 
-    /// Writes the next slice. `committed` is the newest position that was committed before this transaction,
-    /// `events` how many events groups add lately. Answers how far the index is complete now.
+    /// Writes the next slice. `view` is what was committed before this transaction, `events` how many events groups
+    /// add lately. Answers how far the index is complete now.
     pub(crate) fn work(
         &mut self,
         db: &Connection,
         tail: &Tail,
-        indexed: i64,
-        committed: i64,
+        view: View,
         events: usize,
     ) -> Result<i64, Failure> {
+        let View { indexed, newest: committed, truncations } = view;
         if self.pause > 0 {
             self.pause -= 1;
             return Ok(indexed);
@@ -80,12 +85,13 @@ impl Merger {
         // Another process may have been faster.
         self.running = self.running.take().filter(|running| running.upto > indexed);
         if self.running.is_none() && committed - indexed >= self.threshold {
-            let places = tail.all(db, indexed, committed)?;
+            let places = tail.all(db, view)?;
             self.running = Some(Running { upto: committed, places, next: 0 });
         }
         let Some(running) = &mut self.running else { return Ok(indexed) };
         let slice = running.places.iter().skip(running.next).take(SLICE + 2 * events);
-        let mut statement = db.prepare_cached(INSERT)?;
+        let insert = if truncations > 0 { INSERT_WHAT_IS_LEFT } else { INSERT };
+        let mut statement = db.prepare_cached(insert)?;
         let mut written = 0;
         for (stream, place) in slice {
             statement.execute((stream, place.version, place.position))?;

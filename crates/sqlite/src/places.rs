@@ -8,48 +8,78 @@ use crate::error::Failure;
 use crate::rows;
 use crate::tail::{Place, Tail};
 
-/// How far the index of streams is complete.
-pub(crate) fn indexed(db: &Connection) -> rusqlite::Result<i64> {
-    db.prepare_cached("SELECT value FROM tidelock_counters WHERE name = 'indexed'")?
-        .query_row([], |row| row.get(0))
+/// How much of the log a connection sees, and where the index of streams ends in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    /// How far the index of streams is complete.
+    pub(crate) indexed: i64,
+    /// The newest position.
+    pub(crate) newest: i64,
+    /// How often events were removed.
+    pub(crate) truncations: i64,
 }
 
-/// The newest position that the connection sees.
-pub(crate) fn newest(db: &Connection) -> rusqlite::Result<i64> {
-    db.prepare_cached("SELECT coalesce(max(position), 0) FROM tidelock_events")?
-        .query_row([], |row| row.get(0))
+impl View {
+    /// What the connection's snapshot shows.
+    pub(crate) fn of(db: &Connection) -> rusqlite::Result<Self> {
+        let mut statement = db.prepare_cached(
+            "SELECT (SELECT value FROM tidelock_counters WHERE name = 'indexed'),
+                    (SELECT coalesce(max(position), 0) FROM tidelock_events),
+                    (SELECT value FROM tidelock_counters WHERE name = 'truncations')",
+        )?;
+        statement.query_row([], |row| {
+            Ok(Self { indexed: row.get(0)?, newest: row.get(1)?, truncations: row.get(2)? })
+        })
+    }
 }
 
-/// The number of a stream.
-pub(crate) fn number(db: &Connection, stream: &Key) -> rusqlite::Result<Option<i64>> {
-    db.prepare_cached("SELECT no FROM tidelock_streams WHERE key = ?1")?
-        .query_row([stream.canonical()], |row| row.get(0))
-        .optional()
+/// A stream as its row knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stream {
+    pub(crate) no: i64,
+    /// No event is left below this version.
+    pub(crate) first: i64,
 }
 
-/// The places of one stream: up to `indexed` in the index, the rest listed.
+impl Stream {
+    /// The stream of a key.
+    pub(crate) fn find(db: &Connection, key: &Key) -> rusqlite::Result<Option<Self>> {
+        db.prepare_cached("SELECT no, first_version FROM tidelock_streams WHERE key = ?1")?
+            .query_row([key.canonical()], |row| Ok(Self { no: row.get(0)?, first: row.get(1)? }))
+            .optional()
+    }
+}
+
+/// The places of one stream: up to `indexed` in the index, the rest listed. What was removed is in neither.
 #[derive(Debug)]
 pub(crate) struct Places {
-    pub(crate) stream: i64,
-    pub(crate) indexed: i64,
+    stream: Stream,
+    indexed: i64,
     pub(crate) tail: Vec<Place>,
 }
 
 impl Places {
-    /// What a reader's snapshot shows.
-    pub(crate) fn snapshot(db: &Connection, tail: &Tail, stream: i64) -> Result<Self, Failure> {
-        let indexed = indexed(db)?;
-        let tail = tail.of(db, stream, indexed, newest(db)?)?;
-        Ok(Self { stream, indexed, tail })
+    /// The places of a stream whose tail may still list what was removed.
+    pub(crate) fn new(stream: Stream, indexed: i64, mut tail: Vec<Place>) -> Self {
+        let removed = tail.partition_point(|place| place.version < stream.first);
+        tail.drain(..removed);
+        Self { stream, indexed, tail }
     }
 
-    /// The version of the last event.
+    /// What a reader's snapshot shows.
+    pub(crate) fn snapshot(db: &Connection, tail: &Tail, stream: Stream) -> Result<Self, Failure> {
+        let view = View::of(db)?;
+        Ok(Self::new(stream, view.indexed, tail.of(db, stream.no, view)?))
+    }
+
+    /// The version of the last event, removed or not.
     pub(crate) fn head(&self, db: &Connection) -> Result<Option<i64>, Failure> {
         if let Some(last) = self.tail.last() {
             return Ok(Some(last.version));
         }
-        let mut statement = db.prepare_cached(HEAD)?;
-        Ok(statement.query_row([self.stream], |row| row.get(0))?)
+        let indexed: Option<i64> = db.prepare_cached(HEAD)?.query_row([self.stream.no], |row| row.get(0))?;
+        let removed = (self.stream.first > 0).then(|| self.stream.first - 1);
+        Ok(indexed.max(removed))
     }
 
     /// The version of the last event at or before a position.
@@ -58,7 +88,7 @@ impl Places {
             return Ok(Some(place.version));
         }
         let upto = position.min(self.indexed);
-        Ok(db.prepare_cached(VERSION_AT)?.query_row((self.stream, upto), |row| row.get(0)).optional()?)
+        Ok(db.prepare_cached(VERSION_AT)?.query_row((self.stream.no, upto), |row| row.get(0)).optional()?)
     }
 
     /// Shows events from a version on, one by one, until the visitor has enough.
@@ -71,6 +101,7 @@ impl Places {
     ) -> Result<(), Failure> {
         match direction {
             Direction::Forward => {
+                let from = from.max(self.stream.first);
                 if self.visit_index(db, FORWARD, from, &mut visitor)? {
                     self.visit_tail(db, self.tail.iter().filter(|p| p.version >= from), &mut visitor)?;
                 }
@@ -92,7 +123,7 @@ impl Places {
         visitor: &mut impl FnMut(Event) -> bool,
     ) -> Result<bool, Failure> {
         let mut statement = db.prepare_cached(&format!("SELECT {} {order}", rows::EVENT_COLUMNS))?;
-        let mut found = statement.query((self.stream, from, self.indexed))?;
+        let mut found = statement.query((self.stream.no, from, self.indexed))?;
         while let Some(row) = found.next()? {
             if !visitor(rows::event(row)?) {
                 return Ok(false);
@@ -135,3 +166,6 @@ const BACKWARD: &str = "FROM tidelock_stream_index i CROSS JOIN tidelock_events 
 
 const AT: &str =
     "FROM tidelock_events e CROSS JOIN tidelock_streams s ON s.no = e.stream WHERE e.position = ?1";
+
+#[cfg(test)]
+mod tests;

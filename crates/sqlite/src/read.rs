@@ -2,7 +2,6 @@
 
 use rusqlite::{Connection, OptionalExtension as _};
 use tidelock_core::clock::Timestamp;
-use tidelock_core::id::StreamVersion;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::model::limits::PAGE_BYTES;
 use tidelock_core::payload::Payload;
@@ -12,7 +11,7 @@ use tidelock_core::store::{
 };
 
 use crate::error::Failure;
-use crate::places::{self, Places};
+use crate::places::{Places, Stream};
 use crate::rows::{self, int, uint};
 use crate::session;
 use crate::tail::Tail;
@@ -59,17 +58,13 @@ pub(crate) fn documents(
     Ok(PageOf::of(documents, limit, |document| document.key.clone()))
 }
 
-const STREAM: &str = "SELECT no, key, closed_at FROM tidelock_streams";
+const STREAM: &str = "SELECT no, first_version, key, closed_at FROM tidelock_streams";
 
 /// A row of [`STREAM`], with its head.
 fn stream_info(db: &Connection, tail: &Tail, row: &rusqlite::Row<'_>) -> Result<StreamInfo, Failure> {
-    let closed_at: Option<i64> = row.get(2)?;
-    let head = Places::snapshot(db, tail, row.get(0)?)?.head(db)?;
-    Ok(StreamInfo {
-        key: rows::key(row, 1)?,
-        head: head.map(|version| StreamVersion(uint(version))),
-        closed_at: closed_at.map(Timestamp::from_micros),
-    })
+    let (stream, closed_at) = (Stream { no: row.get(0)?, first: row.get(1)? }, row.get(3)?);
+    let head = Places::snapshot(db, tail, stream)?.head(db)?;
+    Ok(StreamInfo::of(rows::key(row, 2)?, &rows::stream(stream, head, closed_at)))
 }
 
 pub(crate) fn stream(db: &Connection, tail: &Tail, key: &Key) -> Result<Option<StreamInfo>, Failure> {
@@ -100,13 +95,13 @@ pub(crate) fn streams(
 pub(crate) fn read_stream(db: &Connection, tail: &Tail, query: &StreamQuery) -> Result<EventPage, Failure> {
     let limit = Page::first(query.limit).rows()?;
     let mut scan = Scan::new(&query.filter, limit);
-    if let Some(no) = places::number(db, &query.stream)? {
+    if let Some(stream) = Stream::find(db, &query.stream)? {
         let default = match query.direction {
             Direction::Forward => 0,
             Direction::Backward => i64::MAX,
         };
         let from = query.from.map_or(default, |version| int(version.0));
-        Places::snapshot(db, tail, no)?.visit(db, from, query.direction, |event| scan.look(event))?;
+        Places::snapshot(db, tail, stream)?.visit(db, from, query.direction, |event| scan.look(event))?;
     }
     Ok(scan.page)
 }

@@ -7,9 +7,11 @@ use tidelock_core::id::{
     DocVersion, EventId, EventType, Fence, Lane, Owner, Position, Priority, StreamVersion,
 };
 use tidelock_core::key::Key;
-use tidelock_core::model::rows::{Blocked, DocumentRow, Event, LeaseRow, Lifetime, WorkRow};
+use tidelock_core::model::rows::{Blocked, DocumentRow, Event, LeaseRow, Lifetime, StreamRow, WorkRow};
 use tidelock_core::payload::Payload;
 use uuid::Uuid;
+
+use crate::places::Stream;
 
 /// The columns of an event, joined with the key of its stream, in the order that [`event`] reads.
 pub(crate) const EVENT_COLUMNS: &str =
@@ -50,6 +52,14 @@ where
 
 pub(crate) fn key(row: &Row<'_>, column: usize) -> rusqlite::Result<Key> {
     Ok(Key::trusted(row.get_ref(column)?.as_str()?))
+}
+
+pub(crate) fn stream(stream: Stream, head: Option<i64>, closed_at: Option<i64>) -> StreamRow {
+    StreamRow {
+        head: head.map(|version| StreamVersion(uint(version))),
+        first: StreamVersion(uint(stream.first)),
+        closed_at: instant(closed_at),
+    }
 }
 
 pub(crate) fn event(row: &Row<'_>) -> rusqlite::Result<Event> {

@@ -9,19 +9,18 @@ use foldhash::{HashMap, HashMapExt as _};
 use rusqlite::{Connection, OptionalExtension as _};
 use tidelock_core::clock::Timestamp;
 use tidelock_core::error::InvalidInput;
-use tidelock_core::id::{DocVersion, EventId, Fence, OpId, Position, StreamVersion};
+use tidelock_core::id::{DocVersion, EventId, Fence, OpId, Position};
 use tidelock_core::key::Key;
 use tidelock_core::model::commit::{self, Stop};
 use tidelock_core::model::facts::{Counters, Facts, Footprint};
 use tidelock_core::model::limits;
-use tidelock_core::model::rows::StreamRow;
 use tidelock_core::store::{
     ApplyError, Batch, Effect, Receipt, Refusal, Selection, StoreErrorKind, WorkFilter,
 };
 
 use crate::error::Failure;
 use crate::merge::Merger;
-use crate::places::{self, Places};
+use crate::places::{Places, Stream, View};
 use crate::read;
 use crate::rows::{self, int, uint};
 use crate::tail::{Place, Tail};
@@ -50,6 +49,8 @@ pub(crate) struct Session {
     committed: i64,
     /// How far the index of streams is complete.
     indexed: i64,
+    /// How often events were removed, the open transaction included.
+    pub(crate) truncations: i64,
     /// The places of events that were written in the open transaction.
     fresh: Vec<(i64, Place)>,
 }
@@ -77,7 +78,9 @@ impl Session {
         counters.work_seq = counters.work_seq.max(before.work_seq);
         self.facts.counters = counters;
         self.stored = counters;
-        self.indexed = places::indexed(db)?;
+        let view = View::of(db)?;
+        self.indexed = view.indexed;
+        self.truncations = view.truncations;
         Ok(())
     }
 
@@ -95,8 +98,7 @@ impl Session {
         merger: &mut Merger,
         events: usize,
     ) -> Result<(), Failure> {
-        let (indexed, committed) = (self.indexed, self.committed);
-        self.indexed = merger.work(db, &self.tail, indexed, committed, events)?;
+        self.indexed = merger.work(db, &self.tail, self.view(), events)?;
         Ok(())
     }
 
@@ -106,11 +108,16 @@ impl Session {
         merger.committed(&self.tail, self.indexed);
     }
 
+    /// What was committed when the transaction began.
+    fn view(&self) -> View {
+        View { indexed: self.indexed, newest: self.committed, truncations: self.truncations }
+    }
+
     /// Where the events of a stream stand, those of the open transaction included.
-    pub(crate) fn places(&self, db: &Connection, stream: i64) -> Result<Places, Failure> {
-        let mut tail = self.tail.of(db, stream, self.indexed, self.committed)?;
-        tail.extend(self.fresh.iter().filter(|(of, _)| *of == stream).map(|(_, place)| *place));
-        Ok(Places { stream, indexed: self.indexed, tail })
+    pub(crate) fn places(&self, db: &Connection, stream: Stream) -> Result<Places, Failure> {
+        let mut tail = self.tail.of(db, stream.no, self.view())?;
+        tail.extend(self.fresh.iter().filter(|(of, _)| *of == stream.no).map(|(_, place)| *place));
+        Ok(Places::new(stream, self.indexed, tail))
     }
 
     /// How many events were written in the open transaction.
@@ -250,15 +257,17 @@ impl Session {
         if self.facts.knows_stream(key) {
             return Ok(());
         }
-        let mut statement = db.prepare_cached("SELECT no, closed_at FROM tidelock_streams WHERE key = ?1")?;
-        let found: Option<(i64, Option<i64>)> =
-            statement.query_row([key.canonical()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-        let row = match found {
+        let mut statement =
+            db.prepare_cached("SELECT no, first_version, closed_at FROM tidelock_streams WHERE key = ?1")?;
+        let found = statement.query_row([key.canonical()], |row| {
+            Ok((Stream { no: row.get(0)?, first: row.get(1)? }, row.get(2)?))
+        });
+        let row = match found.optional()? {
             None => None,
-            Some((no, closed_at)) => {
-                self.streams.insert(key.clone(), no);
-                let head = self.places(db, no)?.head(db)?.map(|version| StreamVersion(uint(version)));
-                Some(StreamRow { head, closed_at: closed_at.map(Timestamp::from_micros) })
+            Some((stream, closed_at)) => {
+                self.streams.insert(key.clone(), stream.no);
+                let head = self.places(db, stream)?.head(db)?;
+                Some(rows::stream(stream, head, closed_at))
             }
         };
         self.facts.load_stream(key.clone(), row);
@@ -289,7 +298,8 @@ impl Session {
 
 fn load_counters(db: &Connection) -> Result<Counters, Failure> {
     let mut statement = db.prepare_cached(
-        "SELECT coalesce((SELECT max(position) FROM tidelock_events), 0),
+        "SELECT max(coalesce((SELECT max(position) FROM tidelock_events), 0),
+                    coalesce((SELECT value FROM tidelock_counters WHERE name = 'position'), 0)),
                 coalesce((SELECT value FROM tidelock_counters WHERE name = 'fence'), 0),
                 coalesce((SELECT max(seq) FROM tidelock_work), 0),
                 coalesce((SELECT value FROM tidelock_counters WHERE name = 'document_floor'), 0)",

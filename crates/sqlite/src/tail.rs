@@ -5,14 +5,16 @@
 //! page. Until then a process finds a stream's newest events here: a map from streams to places, filled by reading
 //! each new event's stream and version once.
 //!
-//! The map holds committed events only, without gaps, from the position it was pruned to up to the newest it has seen.
-//! It is a cache: after a restart it is empty, and is filled again from the log.
+//! The map holds committed events only, from the position it was pruned to up to the newest it has seen: all that were
+//! there when it was read. Places of events that were removed since stay in it until it is pruned; who asks leaves them
+//! out. It is a cache: after a restart it is empty, and is filled again from the log.
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 
 use crate::error::Failure;
+use crate::places::View;
 
 /// How many places that the index has already are kept for readers whose view is a little older.
 const LAG: i64 = 8192;
@@ -36,12 +38,15 @@ struct Known {
     after: i64,
     /// … up to this one.
     upto: i64,
+    /// How often events had been removed when the last of it was read. What was removed by then may be missing.
+    truncations: i64,
     streams: HashMap<i64, Vec<Place>>,
 }
 
 impl Known {
     /// Reads the places of the events that were committed since.
-    fn extend(&mut self, db: &Connection, upto: i64) -> Result<(), Failure> {
+    fn extend(&mut self, db: &Connection, view: View) -> Result<(), Failure> {
+        let upto = view.newest;
         if upto <= self.upto {
             return Ok(());
         }
@@ -58,6 +63,7 @@ impl Known {
             self.streams.entry(stream).or_default().push(place);
         }
         self.upto = upto;
+        self.truncations = self.truncations.max(view.truncations);
         Ok(())
     }
 
@@ -81,30 +87,25 @@ impl Known {
 }
 
 impl Tail {
-    /// The places of a stream's events with positions in `(after, upto]`, in order. Both bounds must be committed in
-    /// what the connection sees.
-    pub(crate) fn of(
-        &self,
-        db: &Connection,
-        stream: i64,
-        after: i64,
-        upto: i64,
-    ) -> Result<Vec<Place>, Failure> {
+    /// The places of a stream's events that the index does not have, in order. The view must be committed in what the
+    /// connection sees.
+    pub(crate) fn of(&self, db: &Connection, stream: i64, view: View) -> Result<Vec<Place>, Failure> {
+        let View { indexed: after, newest: upto, truncations } = view;
         if upto <= after {
             return Ok(Vec::new());
         }
         let mut known = self.known.lock();
-        if after < known.after {
-            // An old snapshot looks at what was pruned: it reads the log for itself.
+        if after < known.after || truncations < known.truncations {
+            // An old snapshot looks at what was pruned or removed: it reads the log for itself.
             drop(known);
             let mut own = Known { after, upto: after, ..Known::default() };
-            own.extend(db, upto)?;
+            own.extend(db, view)?;
             return Ok(own.of(stream, after, upto));
         }
         if known.upto < after {
             *known = Known { after, upto: after, ..Known::default() };
         }
-        known.extend(db, upto)?;
+        known.extend(db, view)?;
         // A process that only reads has no merges of its own to prune after.
         if after - known.after > 2 * LAG {
             known.prune(after - LAG);
@@ -112,10 +113,11 @@ impl Tail {
         Ok(known.of(stream, after, upto))
     }
 
-    /// All places with positions in `(after, upto]`, in the order of the index.
-    pub(crate) fn all(&self, db: &Connection, after: i64, upto: i64) -> Result<Vec<(i64, Place)>, Failure> {
+    /// All places that the index does not have, in its order.
+    pub(crate) fn all(&self, db: &Connection, view: View) -> Result<Vec<(i64, Place)>, Failure> {
         // Brings the map up to date; no stream has number 0.
-        self.of(db, 0, after, upto)?;
+        self.of(db, 0, view)?;
+        let View { indexed: after, newest: upto, .. } = view;
         let known = self.known.lock();
         let places = known.streams.iter().flat_map(|(stream, places)| places.iter().map(|p| (*stream, *p)));
         let mut all: Vec<_> = places.filter(|(_, p)| p.position > after && p.position <= upto).collect();

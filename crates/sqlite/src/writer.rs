@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tidelock_core::clock::Clock;
+use tidelock_core::model::limits::TRUNCATE_EVENTS;
 use tidelock_core::store::{
     ApplyError, Batch, Claim, Claimed, Receipt, StoreError, StoreErrorKind, Sweep, Swept, Watcher,
 };
@@ -27,6 +28,8 @@ use crate::store::not_decided;
 const GROUP_JOBS: usize = 512;
 /// The most payload bytes that share a flush.
 const GROUP_BYTES: usize = 8 * 1024 * 1024;
+/// What an event that may be removed weighs: a group removes about as many as a batch may.
+const REMOVED_BYTES: u64 = GROUP_BYTES as u64 / TRUNCATE_EVENTS;
 /// How long the writer sleeps between two tries when another process holds the database: about one flush.
 const BUSY_PAUSE: Duration = Duration::from_micros(100);
 
@@ -271,10 +274,13 @@ impl Writer {
         self.meter.groups.fetch_add(1, Ordering::Relaxed);
         self.session.committed(&mut self.merger);
         self.session.trim();
+        let changed = done.iter().any(Done::changed);
         for job in done {
             job.answer();
         }
-        self.watcher.hint();
+        if changed {
+            self.watcher.hint();
+        }
     }
 
     fn commit(&mut self) -> rusqlite::Result<()> {
@@ -333,6 +339,15 @@ fn pair(job: Job, answer: Answer) -> Option<Done> {
 }
 
 impl Done {
+    /// Whether others may want to look. A claim that found nothing must not wake others who find nothing, for ever.
+    fn changed(&self) -> bool {
+        match self {
+            Self::Apply(_, result) => result.is_ok(),
+            Self::Claim(_, claimed) => !claimed.grants.is_empty(),
+            Self::Sweep(..) => true,
+        }
+    }
+
     /// A caller that went away does not hear its answer; what was written stays written.
     fn answer(self) {
         match self {
@@ -380,7 +395,8 @@ fn split(jobs: Vec<Job>) -> Vec<Vec<Job>> {
     let mut bytes = 0;
     for job in jobs {
         if let Job::Apply(batch, _) = &job {
-            bytes += batch.bytes();
+            bytes += batch.bytes()
+                + usize::try_from(batch.removes_at_most() * REMOVED_BYTES).unwrap_or(GROUP_BYTES);
         }
         group.push(job);
         if bytes >= GROUP_BYTES {

@@ -38,3 +38,13 @@ async fn killed_in_the_middle_of_group_commits() {
     eprintln!("{rounds} kills on {name}: {acknowledged} acknowledged, {found} found, lost 0");
     assert!(acknowledged > 0, "nothing was acknowledged in any round: the test proves nothing");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_while_two_processes_add_to_one_record() {
+    let backend = common::Sqlite::default();
+    for report in tidelock_tck::kill::rounds(&backend).await {
+        eprintln!("{report} on {}", backend.name());
+        let store = common::open(&backend.last_path(), SystemClock::shared()).await;
+        assert_eq!(store.integrity_check().await.unwrap(), Vec::<String>::new());
+    }
+}

@@ -117,3 +117,36 @@ async fn the_tail_stays_short_without_a_writer() {
         .unwrap();
     assert!(waiting < 30_000, "{waiting} events wait for their place in the index");
 }
+
+/// Removals are the caller's to commit, and positions that are gone are not given again.
+#[tokio::test]
+async fn removals_commit_with_the_transaction_or_not_at_all() {
+    let mut shop = Shop::open().await;
+    let sales = Key::single("sales").unwrap();
+    for n in 0..4 {
+        shop.store.apply(append(n)).await.unwrap();
+    }
+    let truncate = |before| Batch::new().truncate(&sales, StreamVersion(before));
+    for (commit, left) in [(false, 4), (true, 0)] {
+        let tx = shop.begin();
+        apply(&tx, &truncate(2)).unwrap();
+        apply(&tx, &truncate(4)).unwrap();
+        assert_eq!(apply(&tx, &truncate(5)), Err("TL0209".to_owned()));
+        if commit {
+            tx.commit().unwrap();
+        } else {
+            tx.rollback().unwrap();
+        }
+        let events = shop.store.read_stream(StreamQuery::forward(&sales, 10)).await.unwrap().events;
+        assert_eq!(events.len(), left, "committed: {commit}");
+    }
+    let head = shop.store.stream(&sales).await.unwrap().unwrap().head;
+    assert_eq!(head, Some(StreamVersion(3)));
+    let tx = shop.begin();
+    apply(&tx, &append(4)).unwrap();
+    apply(&tx, &append(5).truncate(&sales, StreamVersion(5))).unwrap();
+    tx.commit().unwrap();
+    let events = shop.store.read_stream(StreamQuery::forward(&sales, 10)).await.unwrap().events;
+    let places: Vec<(u64, u64)> = events.iter().map(|e| (e.version.0, e.position.0)).collect();
+    assert_eq!(places, [(5, 6)]);
+}

@@ -12,19 +12,24 @@ fn plan(db: &Connection, sql: &str) -> String {
 }
 
 #[tokio::test]
-async fn claims_and_heads_seek_and_never_scan_or_sort() {
+async fn claims_heads_and_removals_seek_and_never_scan_or_sort() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
     let _store = SqliteStore::open(&path, Options::default()).await.unwrap();
     let db = Connection::open(&path).unwrap();
-    let source = [include_str!("../src/claim.rs"), include_str!("../src/places.rs")].concat();
+    let source = [
+        include_str!("../src/claim.rs"),
+        include_str!("../src/places.rs"),
+        include_str!("../src/truncate.rs"),
+    ]
+    .concat();
     let source = source.replace("\\\n    ", "");
     for name in ["NEXT_LEVEL", "OLDEST", "FIRST_AT"] {
         let plan = plan(&db, statement(&source, name));
         assert!(plan.contains("SEARCH") && plan.contains("INDEX tidelock_"), "{name}: {plan}");
         assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{name}: {plan}");
     }
-    for name in ["HEAD", "VERSION_AT", "FORWARD", "BACKWARD"] {
+    for name in ["HEAD", "VERSION_AT", "FORWARD", "BACKWARD", "REMOVE_INDEXED", "REMOVE_PLACES"] {
         let sql = statement(&source, name);
         let sql =
             if sql.starts_with("FROM") { format!("SELECT e.payload, s.key {sql}") } else { sql.to_owned() };

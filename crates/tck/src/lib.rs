@@ -12,12 +12,18 @@
 pub mod cases;
 mod conn;
 pub mod crash;
+mod cut;
+mod detour;
 pub mod differential;
 mod dump;
 mod env;
 mod expect;
+pub mod history;
+pub mod kill;
 mod make;
+mod play;
 pub mod process;
+mod reacting;
 pub mod rng;
 mod run;
 pub mod stop;
@@ -125,7 +131,7 @@ impl fmt::Debug for Case {
 include!(concat!(env!("OUT_DIR"), "/cases.rs"));
 
 /// The test that the kit starts in processes of its own. [`conformance!`] contains it; a test program that calls
-/// [`crash::round`] without the rest of the kit needs this line.
+/// [`crash::round`] or [`kill::rounds`] without the rest of the kit needs this line.
 #[macro_export]
 macro_rules! child {
     ($backend:expr) => {

@@ -40,8 +40,12 @@ pub(crate) enum Task {
     Count { name: String, times: u64 },
     /// Holds a lease; reports its fence. Told to go on, it writes under it and reports what it was told.
     Hold { name: String },
+    /// Runs reactions until it is killed; reports when they run.
+    React,
     /// Writes whole batches until it is killed; reports each that was acknowledged.
     Crash { seed: u64 },
+    /// Adds to a record until it is killed or told to come to an end; reports before and after each addition.
+    Add { life: usize, way: crate::kill::Way },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -186,7 +190,9 @@ async fn play(conn: Conn, task: Task) {
             say(&times);
         }
         Task::Hold { name } => crate::stop::hold(conn, &name).await,
+        Task::React => crate::reacting::react(conn).await,
         Task::Crash { seed } => crate::crash::write_until_killed(conn, seed, |ack| say(&ack)).await,
+        Task::Add { life, way } => crate::kill::add(conn, life, way).await,
     }
 }
 

@@ -39,9 +39,24 @@ fn caught(fault: Fault, cases: &[&str]) {
     assert!(seed.is_some(), "{HISTORIES} histories agree with the reference on a store with {fault:?}");
 }
 
+/// The cases that record histories notice the fault, whatever the seed is.
+#[track_caller]
+fn without_an_order(fault: Fault) {
+    for case in ["s2_recorded_histories_are_linearizable", "s3_histories_with_faults_are_linearizable"] {
+        for _ in 0..5 {
+            assert!(notices(case, fault), "{case} passes on a store with {fault:?}");
+        }
+    }
+}
+
 #[test]
 fn a_sound_store_passes() {
-    for case in ["t1_create_if_absent_has_one_winner", "k3_a_stale_holder_writes_nothing"] {
+    for case in [
+        "t1_create_if_absent_has_one_winner",
+        "k3_a_stale_holder_writes_nothing",
+        "s2_recorded_histories_are_linearizable",
+        "s3_histories_with_faults_are_linearizable",
+    ] {
         assert!(!notices(case, Fault::None), "{case}");
     }
     assert_eq!(differs(Fault::None), None);
@@ -57,6 +72,7 @@ fn ignored_document_versions_are_caught() {
             "t3_delete_keeps_the_version",
             "t4_stale_delete_conflicts",
             "s2_sixty_four_writers_all_land",
+            "s2_recorded_histories_are_linearizable",
             "w10_a_time_limit_and_a_signal_race",
             "i1_one_request_runs",
         ],
@@ -108,6 +124,7 @@ fn forgotten_operation_ids_are_caught() {
         &[
             "t9_same_op_id_returns_the_first_receipt",
             "t9_racing_repetitions_have_one_effect",
+            "s3_histories_with_faults_are_linearizable",
             "s11_an_operation_id_tells_the_truth",
             "w8_early_and_double_signals",
         ],
@@ -172,5 +189,45 @@ fn lost_wakes_are_caught() {
     caught(
         Fault::LosesWakes,
         &["r6_a_row_woken_while_held_runs_again", "r9_commits_do_not_wait_for_reactions"],
+    );
+}
+
+#[test]
+fn a_version_that_is_not_compared_leaves_no_order() {
+    without_an_order(Fault::IgnoresExactVersions);
+}
+
+#[test]
+fn a_stale_read_leaves_no_order() {
+    without_an_order(Fault::ReadsStale);
+}
+
+#[test]
+fn a_forgotten_write_leaves_no_order() {
+    without_an_order(Fault::ForgetsWrites);
+}
+
+#[test]
+fn a_delta_that_counts_twice_leaves_no_order() {
+    without_an_order(Fault::MergesTwice);
+}
+
+#[test]
+fn truncates_that_remove_too_much_are_caught() {
+    caught(
+        Fault::TruncatesTooMuch,
+        &[
+            "e7_a_truncate_removes_the_beginning_and_nothing_else",
+            "e7_readers_begin_with_what_is_left",
+            "e7_grants_bring_what_is_left",
+        ],
+    );
+}
+
+#[test]
+fn heads_that_go_with_the_last_event_are_caught() {
+    caught(
+        Fault::ForgetsHeads,
+        &["e7_appends_go_on_after_everything_was_removed", "e7_a_closed_stream_can_be_truncated"],
     );
 }

@@ -13,6 +13,7 @@ page!(AppendEvents, "guide/append-events.md");
 page!(KeepState, "guide/keep-state.md");
 page!(ChangeState, "guide/state.md");
 page!(Aggregates, "guide/events.md");
+page!(React, "guide/reactions.md");
 page!(HandOutWork, "guide/hand-out-work.md");
 page!(Locks, "guide/locks.md");
 page!(Authority, "guide/authority.md");
@@ -20,6 +21,8 @@ page!(Leases, "guide/leases.md");
 page!(RetrySafely, "guide/retry-safely.md");
 #[cfg(feature = "files")]
 page!(Files, "guide/files.md");
+#[cfg(feature = "sealed")]
+page!(SensitiveData, "guide/sensitive-data.md");
 page!(OwnTables, "guide/own-tables.md");
 page!(Durability, "guide/durability.md");
 page!(Operations, "guide/operations.md");

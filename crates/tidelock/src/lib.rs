@@ -27,13 +27,15 @@
 
 pub use tidelock_core::store::Store;
 pub use tidelock_core::{
-    authority, clock, error, events, id, key, lease, lock, model, payload, state, store,
+    authority, clock, error, events, id, key, lease, lock, model, payload, reactions, state, store,
 };
 
 #[cfg(feature = "files")]
 pub use tidelock_files as files;
 #[cfg(feature = "postgres")]
 pub use tidelock_postgres as postgres;
+#[cfg(feature = "sealed")]
+pub use tidelock_sealed as sealed;
 #[cfg(feature = "sqlite")]
 pub use tidelock_sqlite as sqlite;
 

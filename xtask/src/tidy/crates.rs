@@ -10,10 +10,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidelock-core", &[]),
     ("tidelock-files", &["tidelock-core"]),
     ("tidelock-pgserver", &[]),
+    ("tidelock-sealed", &["tidelock-core"]),
     ("tidelock-sqlite", &["tidelock-core"]),
     ("tidelock-postgres", &["tidelock-core"]),
     ("tidelock-tck", &["tidelock-core"]),
-    ("tidelock", &["tidelock-core", "tidelock-files", "tidelock-sqlite", "tidelock-postgres"]),
+    (
+        "tidelock",
+        &["tidelock-core", "tidelock-files", "tidelock-sealed", "tidelock-sqlite", "tidelock-postgres"],
+    ),
     ("tidelock-server", &["tidelock", "tidelock-core"]),
 ];
 

@@ -6,6 +6,7 @@
 
 mod claim;
 mod commit;
+mod events;
 mod floor;
 mod flush;
 mod lock;
@@ -18,11 +19,12 @@ mod processes;
 mod producer;
 mod report;
 mod sqlite;
+mod stand;
 mod state;
 
 use anyhow::{Result, bail};
 
-use crate::args::{Backend, BenchLock, BenchState, BenchStore};
+use crate::args::{Backend, BenchEngine, BenchLock, BenchStore};
 use crate::exit::{Exit, WrongUse};
 
 pub(crate) use lock::hold;
@@ -49,8 +51,13 @@ pub(crate) async fn lock(options: BenchLock) -> Result<Exit> {
 }
 
 /// Measures state that many writers change. Interrupted, it still removes its files and schemas.
-pub(crate) async fn state(options: BenchState) -> Result<Exit> {
+pub(crate) async fn state(options: BenchEngine) -> Result<Exit> {
     Box::pin(state::run(&options)).await
+}
+
+/// Measures aggregates and reactions. Interrupted, it still removes its files and schemas.
+pub(crate) async fn events(options: BenchEngine) -> Result<Exit> {
+    Box::pin(events::run(&options)).await
 }
 
 /// Does some work unless the user interrupts it. Interrupted, the work's future is dropped.

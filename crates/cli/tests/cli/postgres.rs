@@ -303,3 +303,21 @@ fn the_proof_holds_on_a_server() {
     assert!(proof["kills"].as_u64().unwrap() > 0, "{proof:#}");
     assert_no_password(&output);
 }
+
+#[tokio::test]
+async fn records_are_read_and_written_and_no_schema_is_made() {
+    let schema = Schema::new();
+    let missing = schema.run(&["state", "list"]);
+    assert_ne!(missing.status.code(), Some(0));
+    assert!(stderr(&missing).contains("error[TL0"), "{}", stderr(&missing));
+    schema.with_blocked_work().await;
+    let set = schema.run(&["state", "set", "limits(\"mail\")", "{\"n\": 1}", "-o", "json"]);
+    assert_eq!(json(&set)["version"], 1);
+    let refused = schema.run(&["state", "set", "limits(\"mail\")", "2", "--if-absent"]);
+    assert_eq!(refused.status.code(), Some(4), "{}", stderr(&refused));
+    assert_eq!(json(&schema.run(&["state", "get", "limits(\"mail\")", "-o", "json"]))["value"]["n"], 1);
+    assert_eq!(json(&schema.run(&["state", "list", "limits", "-o", "json"]))["records"][0]["version"], 1);
+    assert_eq!(schema.run(&["state", "delete", "limits(\"mail\")"]).status.code(), Some(0));
+    assert_eq!(schema.run(&["state", "get", "limits(\"mail\")"]).status.code(), Some(3));
+    schema.drop().await;
+}

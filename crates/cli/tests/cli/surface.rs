@@ -74,7 +74,7 @@ fn explain_without_a_code_lists_all_of_them() {
 
 #[test]
 fn explain_of_an_unknown_code_ends_with_3_and_names_near_ones() {
-    let unknown = tidelock(&["explain", "TL0209"]);
+    let unknown = tidelock(&["explain", "TL0294"]);
     assert_eq!(unknown.status.code(), Some(3));
     assert!(stdout(&unknown).is_empty());
     assert!(stderr(&unknown).contains("TL0204"), "{}", stderr(&unknown));

@@ -16,7 +16,7 @@ use crate::error::InvalidInput;
 use crate::id::{Position, StreamVersion};
 use crate::key::Key;
 use crate::payload::Payload;
-use crate::store::{Batch, Event, Expect, SharedStore, Store};
+use crate::store::{ApplyError, Batch, Event, Expect, Refusal, SharedStore, Store};
 use crate::telemetry;
 
 /// The type of the event with which a stream begins anew: it holds the state, and what came before is gone.
@@ -132,8 +132,20 @@ struct Anew {
     state: Payload,
 }
 
+/// Writes a snapshot, unless there is one as new already: snapshots of one aggregate are written at the same time.
 async fn put(store: &dyn Store, stream: &Key, taken: Result<Taken, InvalidInput>) -> Result<(), EventsError> {
-    let batch = Batch::new().put(&stream.beside("snapshot")?, Expect::Any, Payload::of(&taken?)?);
-    store.apply(batch).await?;
-    Ok(())
+    let (key, taken) = (stream.beside("snapshot")?, taken?);
+    let value = Payload::of(&taken)?;
+    loop {
+        let found = store.document(&key).await?;
+        let known = found.as_ref().and_then(|document| document.value.parse::<Taken>().ok());
+        if known.is_some_and(|known| known.fold == taken.fold && known.version >= taken.version) {
+            return Ok(());
+        }
+        let expect = found.map_or(Expect::Absent, |document| Expect::Exact(document.version));
+        match store.apply(Batch::new().put(&key, expect, value.clone())).await {
+            Err(ApplyError::Refused(refusal)) if matches!(*refusal, Refusal::Document { .. }) => {}
+            other => return other.map(|_| ()).map_err(EventsError::from),
+        }
+    }
 }

@@ -136,7 +136,7 @@ async fn attempt(kept: &Kept) -> Result<(), Failed> {
 
 /// Applies a batch that ends something, again and again while the store fails, until it would have ended by itself.
 /// Answers the first failure at once.
-pub(super) async fn settle(
+pub(crate) async fn settle(
     store: SharedStore,
     row: Key,
     batch: Batch,

@@ -12,7 +12,7 @@ use crate::store::{Lease, SharedStore};
 
 /// A lease that is renewed.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     store: SharedStore,
     lease: Lease,
     ttl: Duration,
@@ -23,7 +23,7 @@ pub(super) struct Kept {
 
 impl Kept {
     /// Begins to keep a lease that was asked for at `sent`.
-    pub(super) fn start(
+    pub(crate) fn start(
         store: &SharedStore,
         lease: Lease,
         ttl: Duration,
@@ -41,40 +41,40 @@ impl Kept {
         Ok(kept)
     }
 
-    pub(super) fn store(&self) -> &SharedStore {
+    pub(crate) fn store(&self) -> &SharedStore {
         &self.store
     }
 
-    pub(super) fn lease(&self) -> &Lease {
+    pub(crate) fn lease(&self) -> &Lease {
         &self.lease
     }
 
-    pub(super) fn ttl(&self) -> Duration {
+    pub(crate) fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    pub(super) fn token(&self) -> &CancellationToken {
+    pub(crate) fn token(&self) -> &CancellationToken {
         &self.token
     }
 
     /// Until when the holder may act.
-    pub(super) fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         *self.deadline.lock()
     }
 
     /// A renewal that was sent at `sent` succeeded, and the store said after `asked` how much is left.
-    pub(super) fn renewed(&self, sent: Instant, asked: Instant, left: Duration) {
+    pub(crate) fn renewed(&self, sent: Instant, asked: Instant, left: Duration) {
         let end = (sent + self.ttl).min(asked + left.min(self.ttl));
         *self.deadline.lock() = end - margin(self.ttl);
     }
 
     /// Whether the holder's time is over. This does not wait for the thread that would say so.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.token.is_cancelled() || Instant::now() >= self.deadline()
     }
 
     /// Why the lease is lost, when it is. Whoever has seen that it is lost never sees it kept again.
-    pub(super) fn lost(&self) -> Option<LostReason> {
+    pub(crate) fn lost(&self) -> Option<LostReason> {
         if self.is_over() {
             self.lose(LostReason::too_late());
         }
@@ -82,7 +82,7 @@ impl Kept {
     }
 
     /// The lease is lost; the first reason counts.
-    pub(super) fn lose(&self, reason: LostReason) {
+    pub(crate) fn lose(&self, reason: LostReason) {
         let first = {
             let mut known = self.reason.lock();
             let first = known.is_none();

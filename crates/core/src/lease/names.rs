@@ -60,7 +60,7 @@ pub(super) fn place(key: &Key) -> Result<Key, InvalidInput> {
 }
 
 /// The name of one hold, which no other hold of any process has: a store lets an owner take its own lease again.
-pub(super) fn unique_owner(given: Option<&Owner>) -> Result<Owner, InvalidInput> {
+pub(crate) fn unique_owner(given: Option<&Owner>) -> Result<Owner, InvalidInput> {
     static PROCESS: OnceLock<(String, String)> = OnceLock::new();
     static COUNT: AtomicU64 = AtomicU64::new(1);
     let (process, random) = PROCESS.get_or_init(|| {

@@ -12,7 +12,7 @@ use crate::store::{NewWork, WorkRow, limits};
 
 /// The end of the year 9999. What is said about a row while it is held makes it due after the lease; it is never to be
 /// due, so it is due then.
-const NEVER: Timestamp = Timestamp::from_micros(253_402_300_799_000_000);
+pub(crate) const NEVER: Timestamp = Timestamp::from_micros(253_402_300_799_000_000);
 
 /// The record that a lease was taken from its holder by force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -191,6 +191,8 @@ pub enum Effect {
     Append { stream: Key, expect: Expect<StreamVersion>, events: Vec<NewEvent> },
     /// [`Batch::close`]
     Close { stream: Key, expect: Expect<StreamVersion> },
+    /// [`Batch::truncate`]
+    Truncate { stream: Key, before: StreamVersion },
     /// [`Batch::put`] and [`Batch::put_until`]
     Put { key: Key, expect: Expect<DocVersion>, value: Payload, expires: Option<Due> },
     /// [`Batch::delete`]
@@ -277,7 +279,7 @@ impl Batch {
     /// Appends events to a stream, which begins with its first event.
     ///
     /// Appending events that are there already (same ids, same stream, same order, same content) in a batch of
-    /// appends only is recognised and answered with the first receipt.
+    /// appends only is recognised and answered with the first receipt. Events that were removed are not there.
     #[must_use]
     pub fn append(
         self,
@@ -292,6 +294,17 @@ impl Batch {
     #[must_use]
     pub fn close(self, stream: &Key, expect: Expect<StreamVersion>) -> Self {
         self.with(Effect::Close { stream: stream.clone(), expect })
+    }
+
+    /// Removes the events of a stream below a version: those that are left keep their versions and positions, and the
+    /// next append goes on after the last version, also when nothing is left. Works on a closed stream, too. What was
+    /// removed before, and a stream without events, change nothing. The receipt counts the events that were removed.
+    ///
+    /// Ids of removed events are forgotten: appended again in a later batch, they are new events. Guard the stream in
+    /// the same batch when the removal depends on what it holds.
+    #[must_use]
+    pub fn truncate(self, stream: &Key, before: StreamVersion) -> Self {
+        self.with(Effect::Truncate { stream: stream.clone(), before })
     }
 
     /// Writes a document.

@@ -77,6 +77,7 @@ impl Step<'_> {
         match effect {
             Effect::Append { stream, expect, events } => stream::append(self, stream, *expect, events)?,
             Effect::Close { stream, expect } => stream::close(self, stream, *expect)?,
+            Effect::Truncate { stream, before } => stream::truncate(self, stream, *before)?,
             Effect::GuardStream { stream, expect } => stream::check(&self, stream, *expect)?,
             Effect::Put { key, expect, value, expires } => {
                 document::put(self, key, *expect, value, *expires)?;

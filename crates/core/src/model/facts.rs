@@ -10,7 +10,7 @@ use foldhash::{HashMap, HashMapExt as _};
 
 use super::batch::{Batch, Effect, Selection};
 use super::rows::{DocumentRow, Event, StreamRow, WorkRow};
-use crate::id::{DocVersion, EventId, Fence, Position};
+use crate::id::{DocVersion, EventId, Fence, Position, StreamVersion};
 use crate::key::Key;
 use crate::payload::Payload;
 
@@ -53,6 +53,7 @@ impl Footprint {
             match effect {
                 Effect::Append { stream, .. }
                 | Effect::Close { stream, .. }
+                | Effect::Truncate { stream, .. }
                 | Effect::GuardStream { stream, .. } => needs.streams.push(stream.clone()),
                 Effect::Put { key, .. }
                 | Effect::Delete { key, .. }
@@ -102,6 +103,19 @@ pub struct Changes {
     pub work: Vec<Key>,
     /// Events to be written, in order of position.
     pub events: Vec<Event>,
+    /// Events to be removed once those are written, each stream once.
+    pub truncated: Vec<Truncated>,
+}
+
+/// Events of one stream that are removed. Some of them may be among the events to be written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Truncated {
+    /// The stream.
+    pub stream: Key,
+    /// The first version that goes.
+    pub from: StreamVersion,
+    /// The first version that stays.
+    pub before: StreamVersion,
 }
 
 /// A point to go back to.
@@ -109,6 +123,7 @@ pub struct Changes {
 pub struct Mark {
     undo: usize,
     events: usize,
+    truncated: usize,
     counters: Counters,
 }
 
@@ -124,6 +139,7 @@ pub struct Facts {
     pub counters: Counters,
     undo: Vec<Before>,
     added: Vec<Event>,
+    truncated: Vec<Truncated>,
     /// Bytes that were put into slots since the last [`Facts::forget`].
     weight: usize,
 }
@@ -282,10 +298,17 @@ impl Facts {
         self.added.push(event);
     }
 
+    /// Removes the events of a stream from its first version on.
+    pub(super) fn truncate(&mut self, key: &Key, row: StreamRow, before: StreamVersion) {
+        self.truncated.push(Truncated { stream: key.clone(), from: row.first, before });
+        self.set_stream(key, StreamRow { first: before, ..row });
+    }
+
     /// A point to which a refused batch is taken back.
     #[must_use]
     pub fn mark(&self) -> Mark {
-        Mark { undo: self.undo.len(), events: self.added.len(), counters: self.counters }
+        let truncated = self.truncated.len();
+        Mark { undo: self.undo.len(), events: self.added.len(), truncated, counters: self.counters }
     }
 
     /// Takes everything back that happened since the mark.
@@ -299,12 +322,14 @@ impl Facts {
             }
         }
         self.added.truncate(mark.events);
+        self.truncated.truncate(mark.truncated);
         self.counters = mark.counters;
     }
 
     /// Everything that changed since the last time, each row once, and forgets how to undo it.
     pub fn take_changes(&mut self) -> Changes {
-        let mut changes = Changes { events: mem::take(&mut self.added), ..Changes::default() };
+        let (events, truncated) = (mem::take(&mut self.added), joined(mem::take(&mut self.truncated)));
+        let mut changes = Changes { events, truncated, ..Changes::default() };
         for before in mem::take(&mut self.undo) {
             match before {
                 Before::Stream(key, _) => changes.streams.push(key),
@@ -318,4 +343,17 @@ impl Facts {
         }
         changes
     }
+}
+
+/// One entry for each stream. What a stream lost next begins where the removal before it ended.
+fn joined(mut truncated: Vec<Truncated>) -> Vec<Truncated> {
+    truncated.sort_unstable();
+    truncated.dedup_by(|next, before| {
+        let same = next.stream == before.stream;
+        if same {
+            before.before = next.before;
+        }
+        same
+    });
+    truncated
 }

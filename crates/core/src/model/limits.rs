@@ -36,6 +36,8 @@ pub const PATH_STEPS: usize = 64;
 /// The deepest value of a delta, and the deepest document that a merge may leave: arrays and objects inside each
 /// other. Some parsers give up a little beyond that.
 pub const MERGE_DEPTH: usize = 100;
+/// The most events that the truncates of one batch may remove together.
+pub const TRUNCATE_EVENTS: u64 = 10_000;
 /// The most rows that an operator's verb may mean, by name or by a filter.
 pub const OPERATE_ROWS: usize = 100_000;
 /// The longest error or reason that is kept with a work row, in bytes. Longer ones are cut.
@@ -46,6 +48,17 @@ impl Batch {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.effects.iter().map(effect_bytes).fold(0, usize::saturating_add)
+    }
+
+    /// The most events that the batch can remove, as far as it says itself: what a store counts when it puts batches
+    /// into one transaction.
+    #[must_use]
+    pub fn removes_at_most(&self) -> u64 {
+        let removed = self.effects.iter().map(|effect| match effect {
+            Effect::Truncate { before, .. } => before.0,
+            _ => 0,
+        });
+        removed.fold(0, u64::saturating_add).min(TRUNCATE_EVENTS)
     }
 
     /// Checks the batch against every limit.

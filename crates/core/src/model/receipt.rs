@@ -21,6 +21,9 @@ pub struct Receipt {
     /// For each operator's verb, how many rows changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operated: Vec<u64>,
+    /// For each truncate, how many events were removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub truncated: Vec<u64>,
     /// Whether the batch had been applied before and this is the first receipt once more.
     #[serde(default, skip)]
     pub repeated: bool,
@@ -28,7 +31,14 @@ pub struct Receipt {
 
 impl Receipt {
     pub(super) fn new(at: Timestamp) -> Self {
-        Self { at, appended: Vec::new(), documents: Vec::new(), operated: Vec::new(), repeated: false }
+        Self {
+            at,
+            appended: Vec::new(),
+            documents: Vec::new(),
+            operated: Vec::new(),
+            truncated: Vec::new(),
+            repeated: false,
+        }
     }
 
     /// The position of the last event of the batch, for a reader that wants to see it.

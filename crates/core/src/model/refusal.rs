@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::batch::Expect;
+use super::limits::TRUNCATE_EVENTS;
 use super::rows::{Document, LeaseRow};
 use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
 use crate::id::{DocVersion, EventId, Fence, StreamVersion};
@@ -175,6 +176,38 @@ pub enum Refusal {
         /// Why it is no repetition.
         reason: &'static str,
     },
+    /// Events were to be removed that the stream does not have yet.
+    #[error(
+        "stream {stream}: nothing can be removed below version {before}, its last event has version {head}; truncate it before version {} at most (effect {index})",
+        .head.next()
+    )]
+    TruncateBeyond {
+        /// Which effect.
+        index: usize,
+        /// Which stream.
+        stream: Key,
+        /// The version below which events were to be removed.
+        before: StreamVersion,
+        /// Its last version.
+        head: StreamVersion,
+    },
+    /// A batch was to remove more events than one may.
+    #[error(
+        "stream {stream}: truncating it before version {before} makes {found} events that the batch removes, at most {limit} are allowed; go in steps, each in a batch of its own, the next one before version {step_to} (effect {index})",
+        limit = TRUNCATE_EVENTS
+    )]
+    TruncateTooMuch {
+        /// Which effect.
+        index: usize,
+        /// Which stream.
+        stream: Key,
+        /// The version below which events were to be removed.
+        before: StreamVersion,
+        /// How many events the batch would have removed, with those of the truncates before this one.
+        found: u64,
+        /// How far a batch of its own may go.
+        step_to: StreamVersion,
+    },
     /// The input can never be accepted.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
@@ -191,6 +224,8 @@ impl Explain for Refusal {
             Self::NotFound { .. } => "TL0206",
             Self::Delta { .. } => "TL0207",
             Self::EventIdReused { .. } => "TL0208",
+            Self::TruncateBeyond { .. } => "TL0209",
+            Self::TruncateTooMuch { .. } => "TL0210",
             Self::Invalid(inner) => return inner.code(),
         })
     }

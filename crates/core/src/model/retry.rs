@@ -7,8 +7,10 @@ use std::time::Duration;
 pub struct RetryPolicy {
     /// Attempts in all, the first one included, before the work is blocked.
     pub max_attempts: u32,
-    /// The longest wait after the first failure. It doubles with each further one.
+    /// The longest wait after the first failure.
     pub base: Duration,
+    /// How much longer it becomes with each further one: 2 doubles it. Less than 1 counts as 1.
+    pub factor: f64,
     /// The longest wait ever.
     pub cap: Duration,
 }
@@ -16,7 +18,7 @@ pub struct RetryPolicy {
 impl Default for RetryPolicy {
     /// Five attempts, waiting up to 0.2, 0.4, 0.8 and 1.6 seconds between them.
     fn default() -> Self {
-        Self { max_attempts: 5, base: Duration::from_millis(200), cap: Duration::from_secs(60) }
+        Self { max_attempts: 5, base: Duration::from_millis(200), factor: 2.0, cap: Duration::from_secs(60) }
     }
 }
 
@@ -49,7 +51,12 @@ impl RetryPolicy {
     /// The upper end of the wait after attempt number `attempts`.
     #[must_use]
     pub fn longest_wait(&self, attempts: u32) -> Duration {
-        let doublings = attempts.saturating_sub(1).min(31);
-        self.base.checked_mul(1u32 << doublings).map_or(self.cap, |wait| wait.min(self.cap))
+        if self.base.is_zero() {
+            return Duration::ZERO;
+        }
+        let times = i32::try_from(attempts.saturating_sub(1)).unwrap_or(i32::MAX);
+        let wait = self.base.as_secs_f64() * self.factor.max(1.0).powi(times);
+        // What is beyond any duration is beyond the cap.
+        Duration::try_from_secs_f64(wait).map_or(self.cap, |wait| wait.min(self.cap))
     }
 }

@@ -30,13 +30,29 @@ pub struct Event {
     pub correlation: Option<String>,
 }
 
-/// A stream: where it ends, and whether it is closed.
+/// A stream: where it begins and ends, and whether it is closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRow {
-    /// The version of its last event; `None` when it has none.
+    /// The version of its last event, removed or not; `None` when it never had one.
     pub head: Option<StreamVersion>,
+    /// No event is left below this version; one above the head when none is left at all.
+    #[serde(default = "beginning")]
+    pub first: StreamVersion,
     /// When it was closed. A closed stream takes no more events.
     pub closed_at: Option<Timestamp>,
+}
+
+impl StreamRow {
+    /// The version of the oldest event that is left.
+    #[must_use]
+    pub fn oldest(&self) -> Option<StreamVersion> {
+        self.head.filter(|head| self.first <= *head).map(|_| self.first)
+    }
+}
+
+/// Where streams begin.
+fn beginning() -> StreamVersion {
+    StreamVersion(0)
 }
 
 /// A document that exists.

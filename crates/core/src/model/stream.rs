@@ -1,8 +1,9 @@
-//! Decisions about streams: expected versions, appends, closing, and recognising a repeated append.
+//! Decisions about streams: expected versions, appends, closing, truncating, and recognising a repeated append.
 
 use super::batch::{Batch, Effect, Expect, NewEvent};
 use super::commit::Step;
 use super::facts::Facts;
+use super::limits::TRUNCATE_EVENTS;
 use super::receipt::{Appended, Receipt};
 use super::refusal::{Refusal, StreamFound};
 use super::rows::{Event, StreamRow};
@@ -53,7 +54,8 @@ pub(super) fn append(
         step.facts.add_event(recorded(event, stream, version, position, step.now));
     }
     step.facts.counters.position = position;
-    step.facts.set_stream(stream, StreamRow { head: Some(version), closed_at: None });
+    let first = row.map_or(StreamVersion(0), |r| r.first);
+    step.facts.set_stream(stream, StreamRow { head: Some(version), first, closed_at: None });
     step.receipt.appended.push(Appended {
         stream: stream.clone(),
         first_version,
@@ -90,8 +92,32 @@ pub(super) fn close(step: Step<'_>, stream: &Key, expect: Expect<StreamVersion>)
     if row.is_some_and(|r| r.closed_at.is_some()) {
         return Ok(());
     }
-    let head = row.and_then(|r| r.head);
-    step.facts.set_stream(stream, StreamRow { head, closed_at: Some(step.now) });
+    let (head, first) = row.map_or((None, StreamVersion(0)), |r| (r.head, r.first));
+    step.facts.set_stream(stream, StreamRow { head, first, closed_at: Some(step.now) });
+    Ok(())
+}
+
+pub(super) fn truncate(step: Step<'_>, stream: &Key, before: StreamVersion) -> Result<(), Refusal> {
+    let row = step.facts.stream(stream).cloned();
+    let Some((row, head)) = row.and_then(|row| row.head.map(|head| (row, head))) else {
+        step.receipt.truncated.push(0);
+        return Ok(());
+    };
+    let index = step.index;
+    if before > head.next() {
+        return Err(Refusal::TruncateBeyond { index, stream: stream.clone(), before, head });
+    }
+    let (first, removed) = (row.first, before.0.saturating_sub(row.first.0));
+    let found = step.receipt.truncated.iter().fold(removed, |sum, n| sum.saturating_add(*n));
+    if removed > 0 && found > TRUNCATE_EVENTS {
+        // What a batch of its own may remove.
+        let step_to = StreamVersion(before.0.min(first.0.saturating_add(TRUNCATE_EVENTS)));
+        return Err(Refusal::TruncateTooMuch { index, stream: stream.clone(), before, found, step_to });
+    }
+    if removed > 0 {
+        step.facts.truncate(stream, row, before);
+    }
+    step.receipt.truncated.push(removed);
     Ok(())
 }
 

@@ -8,6 +8,7 @@ mod lease;
 mod limits;
 mod pattern;
 mod retry;
+mod truncate;
 
 use std::time::Duration;
 

@@ -192,7 +192,7 @@ pub(super) fn operate(step: Step<'_>, selection: &Selection, operation: Operatio
         else {
             continue;
         };
-        let after = operated(row.clone(), operation, step.now);
+        let after = operation.on(row.clone(), step.now);
         if after.as_ref() != Some(row) {
             step.facts.set_work(key, after);
             changed += 1;
@@ -201,31 +201,34 @@ pub(super) fn operate(step: Step<'_>, selection: &Selection, operation: Operatio
     step.receipt.operated.push(changed);
 }
 
-/// The row after the operator spoke; the same when the verb does not concern it, `None` when it is gone.
-fn operated(mut row: WorkRow, operation: Operation, now: Timestamp) -> Option<WorkRow> {
-    match operation {
-        Operation::Remove => return None,
-        Operation::Prioritize(priority) => row.priority = priority,
-        Operation::RetryNow => {
-            if row.due.is_some_and(|due| due > now) && row.blocked.is_none() && row.lease.is_none() {
+impl Operation {
+    /// The row after the operator spoke; the same when the verb does not concern it, `None` when it is gone.
+    #[must_use]
+    pub fn on(self, mut row: WorkRow, now: Timestamp) -> Option<WorkRow> {
+        match self {
+            Self::Remove => return None,
+            Self::Prioritize(priority) => row.priority = priority,
+            Self::RetryNow => {
+                if row.due.is_some_and(|due| due > now) && row.blocked.is_none() && row.lease.is_none() {
+                    row.due = Some(now);
+                }
+            }
+            Self::Unblock => {
+                if row.blocked.take().is_some() {
+                    row.attempts = 0;
+                    row.due = Some(row.due.map_or(now, |due| due.min(now)));
+                }
+            }
+            Self::Reset => {
+                row.blocked = None;
+                row.attempts = 0;
+                row.last_error = None;
+                row.position = row.position.map(|_| Position(0));
+                row.woken = None;
+                row.lease = None;
                 row.due = Some(now);
             }
         }
-        Operation::Unblock => {
-            if row.blocked.take().is_some() {
-                row.attempts = 0;
-                row.due = Some(row.due.map_or(now, |due| due.min(now)));
-            }
-        }
-        Operation::Reset => {
-            row.blocked = None;
-            row.attempts = 0;
-            row.last_error = None;
-            row.position = row.position.map(|_| Position(0));
-            row.woken = None;
-            row.lease = None;
-            row.due = Some(now);
-        }
+        Some(row)
     }
-    Some(row)
 }

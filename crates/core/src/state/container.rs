@@ -55,7 +55,7 @@ impl<T: State> Container<T> {
     /// Changes the value. The result is that of the run that was committed.
     ///
     /// # Errors
-    /// [`StateError`]; the old value stays, unless [`Stage::Unknown`] says that nobody knows.
+    /// [`StateError`]; the old value stays, unless [`Stage::Unknown`](super::Stage::Unknown) says that nobody knows.
     ///
     /// # Panics
     /// When the mutator does; the old value stays.

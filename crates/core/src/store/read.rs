@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Event;
+use super::{Event, StreamRow};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::{EventType, Position, StreamVersion};
@@ -66,10 +66,21 @@ impl<T> PageOf<T> {
 pub struct StreamInfo {
     /// Its key.
     pub key: Key,
-    /// The version of its last event.
+    /// The version of its last event, removed or not; `None` when it never had one.
     pub head: Option<StreamVersion>,
+    /// The version of the oldest event that is left; `None` when none is.
+    #[serde(default)]
+    pub first: Option<StreamVersion>,
     /// When it was closed, if it was.
     pub closed_at: Option<Timestamp>,
+}
+
+impl StreamInfo {
+    /// The row of a stream as readers see it.
+    #[must_use]
+    pub fn of(key: Key, row: &StreamRow) -> Self {
+        Self { key, head: row.head, first: row.oldest(), closed_at: row.closed_at }
+    }
 }
 
 /// Which way to read.
@@ -125,7 +136,7 @@ pub struct StreamQuery {
 }
 
 impl StreamQuery {
-    /// A stream from its beginning.
+    /// A stream from its beginning: the oldest event that is left.
     #[must_use]
     pub fn forward(stream: &Key, limit: usize) -> Self {
         let filter = EventFilter::default();

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use tidelock_core::clock::Timestamp;
 use tidelock_core::key::Key;
+use tidelock_core::model::facts::Truncated;
 use tidelock_core::model::lease;
-use tidelock_core::model::rows::{Event, Lifetime, WorkRow};
+use tidelock_core::model::rows::{Event, Lifetime, StreamRow, WorkRow};
 use tidelock_core::payload::Payload;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -76,7 +77,8 @@ impl<'a> Streams<'a> {
             let head = row.and_then(|row| row.head).map(|version| int(version.0));
             let closed = micros(row.and_then(|row| row.closed_at));
             match belief {
-                Some(was) if changed => {
+                // What only lost events is held like a row that is looked at: see `truncations`.
+                Some(was) if changed && !row.is_some_and(|row| only_truncated(was, row)) => {
                     columns.update.0.push(key.canonical());
                     columns.update.1.push(was.head.map(|version| int(version.0)));
                     columns.update.2.push(head);
@@ -112,6 +114,19 @@ impl<'a> Streams<'a> {
             .with(self.create.2, Type::INT8_ARRAY);
         self.absent.add_to(call)
     }
+}
+
+/// Whether a stream differs in nothing but where it begins.
+fn only_truncated(was: &StreamRow, row: &StreamRow) -> bool {
+    (was.head, was.closed_at) == (row.head, row.closed_at)
+}
+
+/// The streams that lose their first events, with the versions that go.
+pub(super) fn truncations<'a>(call: Call<'a>, truncated: &'a [Truncated]) -> Call<'a> {
+    let keys: Texts<'a> = truncated.iter().map(|removal| removal.stream.canonical()).collect();
+    let first: Numbers = truncated.iter().map(|removal| int(removal.from.0)).collect();
+    let before: Numbers = truncated.iter().map(|removal| int(removal.before.0)).collect();
+    call.with(keys, Type::TEXT_ARRAY).with(first, Type::INT8_ARRAY).with(before, Type::INT8_ARRAY)
 }
 
 /// Events in the order of their positions.

@@ -37,6 +37,7 @@ impl Flush {
     fn single<'a>(&'a self, db: &Db<'_>, sql: &'a Sql, session: &'a Session) -> Option<Call<'a>> {
         let beliefs = &session.beliefs;
         let others = beliefs.documents.len() + beliefs.work.len() + session.operations.len();
+        let others = others + self.changes.truncated.len();
         // Only on a connection of its own is the time that it waits for a row limited.
         if others > 0 || self.setting.is_some() || !db.keeps_settings() {
             return None;

@@ -42,6 +42,7 @@ pub(super) enum Command {
 pub(super) enum Act {
     Append { stream: Name, want: Want, events: Vec<NewFact> },
     Close { stream: Name, want: Want },
+    Truncate { stream: Name, upto: Reach },
     Put { doc: Name, want: Want, value: i64, lasts: Option<When> },
     Delete { doc: Name, want: Want },
     Merge { doc: Name, deltas: Vec<Delta>, create: Option<i64> },
@@ -69,6 +70,17 @@ pub(super) enum Want {
     AsItIs,
     OneBehind,
     OneAhead,
+}
+
+/// How much of a stream is removed, against what is there when the batch is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reach {
+    /// What lies below a version.
+    Below(u64),
+    /// All but so many of its last events.
+    AllBut(u64),
+    /// So many events more than it has.
+    Beyond(u64),
 }
 
 /// When something is due or ends.

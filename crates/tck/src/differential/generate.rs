@@ -6,7 +6,7 @@ use tidelock_core::id::Priority;
 use tidelock_core::store::{Delta, Lifetime, Operation};
 
 use super::command::{
-    Act, Command, End, Filter, Grant, Job, Move, Name, NewFact, RowFilter, Rows, Step, Want, When,
+    Act, Command, End, Filter, Grant, Job, Move, Name, NewFact, Reach, RowFilter, Rows, Step, Want, When,
 };
 use crate::rng::Rng;
 
@@ -90,6 +90,7 @@ impl Author {
         match self.rng.below(16) {
             0..=2 => Act::Append { stream: self.name(STREAMS), want: self.want(), events: self.events() },
             3 if self.rng.one_in(4) => Act::Close { stream: self.name(STREAMS), want: self.want() },
+            3 if self.rng.one_in(2) => Act::Truncate { stream: self.name(STREAMS), upto: self.reach() },
             3 | 4 => {
                 let lasts = self.rng.one_in(3).then(|| self.when());
                 Act::Put { doc: self.name(DOCUMENTS), want: self.want(), value: self.value(), lasts }
@@ -249,6 +250,15 @@ impl Author {
             0 | 1 => When::Now,
             2 => When::After(seconds(self.rng.below(10))),
             _ => When::At(seconds(self.rng.below(60))),
+        }
+    }
+
+    /// Mostly what is there, so that it is removed; sometimes what cannot be.
+    fn reach(&mut self) -> Reach {
+        match self.rng.below(8) {
+            0..=2 => Reach::Below(self.rng.below(6) as u64),
+            3..=6 => Reach::AllBut(self.rng.below(4) as u64),
+            _ => Reach::Beyond(1 + self.rng.below(2) as u64),
         }
     }
 

@@ -13,7 +13,7 @@ use tidelock_core::store::{
 };
 use uuid::Uuid;
 
-use super::command::{Act, Command, End, Filter, Grant, Job, Move, Name, RowFilter, Rows, Want, When};
+use super::command::{Act, Command, End, Filter, Grant, Job, Move, Name, Reach, RowFilter, Rows, Want, When};
 use super::side::Side;
 use crate::dump::Dump;
 use crate::make::{event_type, lane, payload};
@@ -62,6 +62,15 @@ impl Facts {
     fn stream(&self, key: &Key, want: Want) -> Expect<StreamVersion> {
         let head = self.streams.get(key).map(|v| v.0);
         expect(want, head, StreamVersion)
+    }
+
+    fn below(&self, key: &Key, upto: Reach) -> StreamVersion {
+        let all = self.streams.get(key).map_or(0, |head| head.0 + 1);
+        StreamVersion(match upto {
+            Reach::Below(version) => version,
+            Reach::AllBut(left) => all.saturating_sub(left),
+            Reach::Beyond(more) => all + more,
+        })
     }
 
     fn document(&self, key: &Key, want: Want) -> Expect<DocVersion> {
@@ -174,6 +183,11 @@ impl Side {
                     Rows::Matching(filter) => Selection::Filter(row_filter(filter)),
                 };
                 Effect::Operate { selection, operation: *operation }
+            }
+            Act::Truncate { stream, upto } => {
+                let stream = key("stream", *stream);
+                let before = facts.below(&stream, *upto);
+                Effect::Truncate { stream, before }
             }
             Act::Append { stream, want, .. }
             | Act::Close { stream, want }

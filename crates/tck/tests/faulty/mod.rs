@@ -1,6 +1,8 @@
 //! A store that is sound but for one planted fault.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,6 +28,16 @@ pub(crate) enum Fault {
     SkipsAtPageEnds,
     GrantsWhatIsHeld,
     LosesWakes,
+    /// Takes the version of a document that a writer has seen for any version.
+    IgnoresExactVersions,
+    /// Now and then reads a document as it was a few versions ago.
+    ReadsStale,
+    /// Now and then says that a document was written, and does not write it.
+    ForgetsWrites,
+    /// Now and then merges twice.
+    MergesTwice,
+    TruncatesTooMuch,
+    ForgetsHeads,
 }
 
 pub(crate) struct Faulty(pub(crate) Fault);
@@ -37,7 +49,8 @@ impl Backend for Faulty {
     }
 
     async fn fresh(&self, clock: Arc<ManualClock>) -> Box<dyn Database> {
-        Box::new(FaultyStore { fault: self.0, sound: MemoryStore::with_clock(clock.clone()), clock })
+        let sound = MemoryStore::with_clock(clock.clone());
+        Box::new(FaultyStore { fault: self.0, sound, clock, calls: Arc::default(), past: Arc::default() })
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -54,6 +67,10 @@ pub(crate) struct FaultyStore {
     fault: Fault,
     sound: MemoryStore,
     clock: Arc<ManualClock>,
+    /// How often something could have gone wrong.
+    calls: Arc<AtomicU64>,
+    /// What documents were.
+    past: Arc<Mutex<BTreeMap<Key, VecDeque<Document>>>>,
 }
 
 #[async_trait]
@@ -99,8 +116,14 @@ impl FaultyStore {
             {
                 *expect = Expect::Any;
             }
+            Effect::Put { expect: expect @ Expect::Exact(_), .. }
+                if self.has(Fault::IgnoresExactVersions) =>
+            {
+                *expect = Expect::Any;
+            }
             Effect::Put { expires, .. } if self.has(Fault::ForgetsExpiry) => *expires = None,
             Effect::Append { expect, .. } if self.has(Fault::IgnoresStreamVersions) => *expect = Expect::Any,
+            Effect::Truncate { before, .. } if self.has(Fault::TruncatesTooMuch) => *before = before.next(),
             Effect::Append { events, .. } if self.has(Fault::ForgetsEventIds) => {
                 events.iter_mut().for_each(|event| event.id = EventId::new());
             }
@@ -122,8 +145,42 @@ impl FaultyStore {
         }
     }
 
+    /// Once in so many calls.
+    fn now_and_then(&self, fault: Fault) -> bool {
+        self.has(fault) && self.calls.fetch_add(1, Ordering::SeqCst) % 40 == 39
+    }
+
+    /// What would be answered to a batch that is forgotten.
+    async fn pretend(&self, batch: &Batch) -> Option<Receipt> {
+        let [Effect::Put { key, .. }] = batch.effects() else { return None };
+        let current = self.sound.document(key).await.ok()??;
+        let mut receipt = self.sound.apply(Batch::new()).await.ok()?;
+        receipt.documents.push(Written { key: key.clone(), version: current.version.next(), value: None });
+        Some(receipt)
+    }
+
+    /// The document as it was some versions ago.
+    fn stale(&self, document: Document) -> Document {
+        let mut past = self.past.lock().unwrap();
+        let versions = past.entry(document.key.clone()).or_default();
+        versions.push_back(document.clone());
+        if versions.len() > 8 {
+            versions.pop_front();
+        }
+        let old = versions.front().filter(|_| self.now_and_then(Fault::ReadsStale));
+        old.cloned().unwrap_or(document)
+    }
+
     async fn holder(&self, key: &Key) -> Option<LeaseRow> {
         self.sound.work(key).await.ok().flatten()?.lease
+    }
+
+    /// A stream as the faulty store tells of it: its head may be that of its last event, whether one is left or not.
+    fn seen(&self, mut info: StreamInfo) -> StreamInfo {
+        if self.has(Fault::ForgetsHeads) && info.first.is_none() {
+            info.head = None;
+        }
+        info
     }
 
     async fn loses(&self, effect: &Effect) -> bool {
@@ -155,6 +212,15 @@ impl Store for FaultyStore {
             }
             return Ok(last.expect("there are several"));
         }
+        if self.now_and_then(Fault::ForgetsWrites)
+            && let Some(receipt) = self.pretend(&kept).await
+        {
+            return Ok(receipt);
+        }
+        if matches!(kept.effects(), [Effect::Merge { .. }]) && self.now_and_then(Fault::MergesTwice) {
+            let first = kept.effects().iter().cloned().fold(Batch::new(), Batch::with);
+            self.sound.apply(first).await?;
+        }
         self.sound.apply(kept).await
     }
 
@@ -181,7 +247,8 @@ impl Store for FaultyStore {
     }
 
     async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
-        self.sound.document(key).await
+        let document = self.sound.document(key).await?;
+        Ok(document.map(|document| self.stale(document)))
     }
 
     async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
@@ -193,11 +260,12 @@ impl Store for FaultyStore {
     }
 
     async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
-        self.sound.stream(key).await
+        Ok(self.sound.stream(key).await?.map(|info| self.seen(info)))
     }
 
     async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
-        self.sound.streams(prefix, page).await
+        let PageOf { rows, next } = self.sound.streams(prefix, page).await?;
+        Ok(PageOf { rows: rows.into_iter().map(|info| self.seen(info)).collect(), next })
     }
 
     async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {

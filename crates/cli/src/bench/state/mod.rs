@@ -8,7 +8,6 @@ mod record;
 mod round;
 mod way;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,14 +20,10 @@ use self::crowd::Crowd;
 use self::record::{Record, Records};
 use self::round::Round;
 use self::way::{Hand, Load, Way, phases};
-use super::machine::Machine;
-use super::plan::Place;
-use super::postgres::Site;
 use super::report::{Aim, Report};
-use super::until_stopped;
-use crate::address::Address;
-use crate::args::{Backend, BenchState};
-use crate::exit::{Exit, WrongUse};
+use super::stand::{self, Taken};
+use crate::args::{Backend, BenchEngine};
+use crate::exit::Exit;
 use crate::progress::Progress;
 use crate::target;
 
@@ -64,7 +59,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    fn of(options: &BenchState) -> Result<Self> {
+    fn of(options: &BenchEngine) -> Result<Self> {
         let usual = Duration::from_millis(if options.quick { 600 } else { 9_000 });
         Ok(Self {
             seconds: options.seconds.unwrap_or(usual).as_secs_f64(),
@@ -96,52 +91,16 @@ impl Plan {
 }
 
 /// Measures, prints, and leaves nothing behind, not even when it is interrupted.
-pub(super) async fn run(options: &BenchState) -> Result<Exit> {
+pub(super) async fn run(options: &BenchEngine) -> Result<Exit> {
     let plan = Plan::of(options)?;
-    let (store, machine, rounds) = match options.store {
-        Backend::Memory => {
-            let rounds = until_stopped(Box::pin(in_memory(options, &plan))).await?;
-            ("memory", Machine::here(Path::new(".")), rounds)
-        }
-        Backend::Sqlite => {
-            let place = Place::choose(options.path.as_deref())?;
-            place.warn_about_memory();
-            let address = Address::File(place.store().to_owned());
-            let rounds = until_stopped(Box::pin(at(&address, &plan, None))).await?;
-            ("sqlite", Machine::here(place.directory()), rounds)
-        }
-        Backend::Postgres => {
-            let mut site = Site::choose(options.url.as_deref(), options.path.as_deref()).await?;
-            let schema = site.schema("bench_tidelock");
-            let address = Address::Schema { url: site.url().clone(), schema };
-            site.announce();
-            let rounds = until_stopped(Box::pin(at(&address, &plan, Some(&site)))).await;
-            let machine = site.machine();
-            site.leave().await;
-            ("postgres", machine, rounds?)
-        }
-    };
+    let taken = stand::measure(options, async |stand| {
+        let mut rig = Rig::set_up(&plan, Arc::clone(&stand.store)).await?;
+        stand.settle().await?;
+        rig.rounds(&plan).await
+    });
+    let Taken { store, machine, rounds } = taken.await?;
     Report::of(store, &plan, machine, rounds).print(options.output)?;
     Ok(Exit::Well)
-}
-
-async fn in_memory(options: &BenchState, plan: &Plan) -> Result<Vec<Round>> {
-    if options.path.is_some() {
-        return Err(WrongUse("the memory store has no file; leave out --path".to_owned()).into());
-    }
-    let mut rig = Rig::set_up(plan, Arc::new(MemoryStore::new())).await?;
-    rig.rounds(plan).await
-}
-
-async fn at(address: &Address, plan: &Plan, site: Option<&Site>) -> Result<Vec<Round>> {
-    let store = address.open().await?;
-    let mut rig = Rig::set_up(plan, store.shared()).await?;
-    if let Some(site) = site {
-        site.schemas().settle().await?;
-    }
-    let rounds = rig.rounds(plan).await;
-    store.close().await;
-    rounds
 }
 
 /// Everything that is measured, ready to go on.

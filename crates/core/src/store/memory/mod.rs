@@ -52,12 +52,15 @@ impl MemoryStore {
         f(&tables, self.shared.clock.now())
     }
 
-    fn write<T>(&self, f: impl FnOnce(&mut Tables, Timestamp) -> T) -> T {
+    /// Writes, and wakes those who listen when something changed: whoever looks and finds nothing wakes nobody.
+    fn write<T>(&self, f: impl FnOnce(&mut Tables, Timestamp) -> T, changed: impl FnOnce(&T) -> bool) -> T {
         let done = {
             let mut tables = self.shared.tables.lock();
             f(&mut tables, self.shared.clock.now())
         };
-        self.shared.watcher.hint();
+        if changed(&done) {
+            self.shared.watcher.hint();
+        }
         done
     }
 }
@@ -72,12 +75,12 @@ impl Default for MemoryStore {
 impl Store for MemoryStore {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         batch.validate()?;
-        self.write(|tables, now| tables.apply(&batch, now))
+        self.write(|tables, now| tables.apply(&batch, now), Result::is_ok)
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
         claim.validate()?;
-        Ok(self.write(|tables, now| tables.claim(&claim, now)))
+        Ok(self.write(|tables, now| tables.claim(&claim, now), |claimed| !claimed.grants.is_empty()))
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
@@ -126,7 +129,7 @@ impl Store for MemoryStore {
     }
 
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
-        Ok(self.write(|tables, now| tables.sweep(&sweep, now)))
+        Ok(self.write(|tables, now| tables.sweep(&sweep, now), |_| true))
     }
 
     fn watch(&self) -> Watch {

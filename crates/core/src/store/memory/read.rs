@@ -10,7 +10,7 @@ use super::tables::Tables;
 use crate::clock::Timestamp;
 use crate::id::Position;
 use crate::key::{Key, KeyPrefix};
-use crate::model::rows::{Event, StreamRow};
+use crate::model::rows::Event;
 
 impl Tables {
     pub(super) fn document(&self, key: &Key, now: Timestamp) -> Option<Document> {
@@ -31,7 +31,7 @@ impl Tables {
     }
 
     pub(super) fn stream(&self, key: &Key) -> Option<StreamInfo> {
-        self.streams.get(key).map(|row| info(key, row))
+        self.streams.get(key).map(|row| StreamInfo::of(key.clone(), row))
     }
 
     pub(super) fn streams(
@@ -41,7 +41,8 @@ impl Tables {
         limit: usize,
     ) -> PageOf<StreamInfo> {
         let rows = self.streams.range::<Key, _>((beyond(after), Bound::Unbounded));
-        let rows = rows.filter(|(key, _)| prefix.contains(key)).map(|(key, row)| info(key, row));
+        let rows = rows.filter(|(key, _)| prefix.contains(key));
+        let rows = rows.map(|(key, row)| StreamInfo::of(key.clone(), row));
         PageOf::of(rows.take(limit + 1).collect(), limit, |s| s.key.clone())
     }
 
@@ -92,10 +93,6 @@ impl Tables {
 
 fn beyond(after: Option<&Key>) -> Bound<&Key> {
     after.map_or(Bound::Unbounded, Bound::Excluded)
-}
-
-fn info(key: &Key, row: &StreamRow) -> StreamInfo {
-    StreamInfo { key: key.clone(), head: row.head, closed_at: row.closed_at }
 }
 
 fn scan<'a>(events: impl Iterator<Item = &'a Event>, filter: &EventFilter, limit: usize) -> EventPage {

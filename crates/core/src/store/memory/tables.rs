@@ -10,7 +10,7 @@ use crate::key::Key;
 use crate::model::batch::{Effect, Selection};
 use crate::model::claim::{self, Candidate};
 use crate::model::commit::{self, Stop};
-use crate::model::facts::{Counters, Facts, Footprint};
+use crate::model::facts::{Counters, Facts, Footprint, Truncated};
 use crate::model::lease;
 use crate::model::limits::{self, OPERATE_ROWS};
 use crate::model::rows::{DocumentRow, Event, StreamRow, WorkRow};
@@ -106,6 +106,9 @@ impl Tables {
             self.by_stream.entry(event.stream.clone()).or_default().push(event.position);
             self.events.insert(event.position, event);
         }
+        for truncated in changes.truncated {
+            self.truncate(&truncated);
+        }
         for key in changes.streams {
             if let Some(row) = facts.stream(&key) {
                 self.streams.insert(key, row.clone());
@@ -123,6 +126,18 @@ impl Tables {
             }
         }
         self.counters = facts.counters;
+    }
+
+    fn truncate(&mut self, truncated: &Truncated) {
+        let Some(positions) = self.by_stream.get_mut(&truncated.stream) else { return };
+        let events = &self.events;
+        let stays = |at: &Position| events.get(at).is_some_and(|event| event.version >= truncated.before);
+        let count = positions.iter().take_while(|at| !stays(at)).count();
+        for position in positions.drain(..count) {
+            if let Some(event) = self.events.remove(&position) {
+                self.ids.remove(&event.id);
+            }
+        }
     }
 
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Claimed {

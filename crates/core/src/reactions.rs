@@ -1,0 +1,100 @@
+//! Reactions: what is to happen after events, once for each event, whoever dies meanwhile.
+//!
+//! A [`Reaction`] has a name, the events that it is about, and a handler. Each key (by default, each stream) has a row of
+//! work with its own position: keys run in parallel, the events of one key in order, by one worker at a time over all
+//! processes. What a handler answers is committed in one batch with the progress of its row, under the row's lease. So it is
+//! done once, even if the process dies in the middle, or goes on without noticing that it has lost the row.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use serde::{Deserialize, Serialize};
+//! use tidelock_core::key::Key;
+//! use tidelock_core::payload::Payload;
+//! use tidelock_core::reactions::{Reaction, Reactions};
+//! use tidelock_core::store::{Batch, Expect, MemoryStore, NewEvent, SharedStore};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct OrderPlaced {
+//!     item: String,
+//!     count: u32,
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store: SharedStore = Arc::new(MemoryStore::new());
+//!
+//! // For each order that is placed, stock is reserved: the document and the progress are one commit.
+//! let reserve = Reaction::new("reserve-stock").on(["OrderPlaced"]).each(|turn, event| async move {
+//!     let order: OrderPlaced = event.payload.parse()?;
+//!     let reserved = Key::new("reserved", [turn.key().to_string()])?;
+//!     Ok(Batch::new().put(&reserved, Expect::Absent, Payload::of(&order)?))
+//! });
+//! let running = Reactions::new(Arc::clone(&store)).with(reserve).start().await?;
+//!
+//! let placed = Payload::of(&OrderPlaced { item: "apples".to_owned(), count: 3 })?;
+//! let order = Key::new("order", ["o-1"])?;
+//! let placed = NewEvent::new("OrderPlaced".parse()?, placed);
+//! store.apply(Batch::new().append(&order, Expect::Absent, [placed])).await?;
+//!
+//! running.settle().await?; // for tests: returns when nothing is left to do
+//! let reserved = store.document(&Key::new("reserved", [order.to_string()])?).await?;
+//! assert!(reserved.is_some_and(|document| document.value.as_str().contains("apples")));
+//! running.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # When a handler fails
+//! Its effects are dropped; what the events before it did stays. The row waits, with full jitter and in the store, and then
+//! begins with the event that failed. When the [attempts](Reaction::retry) are used up, the key is blocked, or the event
+//! [parked](WhenExhausted). Attempts count when a row is granted, so an event that kills its worker uses them up, too.
+//!
+//! # What a handler must know
+//! - Effects in its answer happen once. What it does by other means (a mail, another database, its own
+//!   [`Store::apply`](crate::store::Store::apply)) happens at least once: hand [`Turn::effect_key`] to the other side.
+//! - If others wrote what its effects depend on, so that the store refuses them, it runs again at once.
+//! - It is dropped when its lease may soon be somebody else's ([`Turn::cancelled`]), and nothing of it is written then.
+//!
+//! # Operators
+//! Everything is a row or a document that can be read, and put back to work: see [`Operator`].
+
+mod call;
+mod decide;
+mod definition;
+mod effects;
+mod error;
+mod holding;
+mod job;
+mod names;
+mod notes;
+mod operator;
+mod parked;
+mod reaction;
+mod replay;
+mod routed;
+mod router;
+mod running;
+mod settle;
+mod shared;
+mod stats;
+mod turn;
+mod view;
+mod which;
+mod worker;
+
+pub use effects::{Effects, ReactionError};
+pub use error::ReactionsError;
+pub use operator::Operator;
+pub use reaction::{Reaction, WhenExhausted};
+pub use running::{Reactions, Running};
+pub use settle::Settled;
+pub use stats::{ReactionStats, Stats};
+pub use turn::Turn;
+pub use view::{KeyView, Lag, Parked, ReactionView};
+pub use which::Which;
+
+pub use crate::events::Start;
+
+#[cfg(test)]
+mod tests;

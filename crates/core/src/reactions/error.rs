@@ -1,0 +1,126 @@
+//! What can go wrong with reactions as a whole. What goes wrong in a handler is kept with its row.
+
+use thiserror::Error;
+
+use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::lease::LeaseError;
+use crate::store::{ApplyError, StoreError};
+
+/// Why reactions were not started, or what was asked of them was not done.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum ReactionsError {
+    /// Two reactions have the same name.
+    #[error(
+        "reaction {name:?} was registered twice; its progress is kept under its name, so give one of them another"
+    )]
+    Twice {
+        /// The name.
+        name: String,
+    },
+    /// The name cannot be one.
+    #[error("reaction {name:?}: the name is not valid: {reason}")]
+    Name {
+        /// The name, cut short.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is nothing that it does.
+    #[error("reaction {name:?} has no handler; give it one with each() or batch()")]
+    NoHandler {
+        /// The name.
+        name: String,
+    },
+    /// There is no runtime that could run handlers.
+    #[error("reactions were started outside of a tokio runtime; start them inside of one that goes on")]
+    NoRuntime,
+    /// It is another reaction than the one that has run under this name.
+    #[error(
+        "reaction {name:?} has kept its place by {was} so far, and now by {is}; give it another name, or reset it as a whole \
+         first"
+    )]
+    Changed {
+        /// The name.
+        name: String,
+        /// How it chose keys.
+        was: &'static str,
+        /// How it chooses them now.
+        is: &'static str,
+    },
+    /// No reaction of that name has ever run on this store.
+    #[error("there is no reaction {name:?} on this store; there are: {}", if .known.is_empty() { "none".to_owned() } else { .known.join(", ") })]
+    Unknown {
+        /// The name that was asked for.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// A part of a reaction can never be accepted.
+    #[error("reaction {name:?}: {error}")]
+    Invalid {
+        /// The name.
+        name: String,
+        /// What is wrong.
+        error: InvalidInput,
+    },
+    /// The store could not be asked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The store did not take a write.
+    #[error(transparent)]
+    Write(Box<ApplyError>),
+    /// A lease could not be kept.
+    #[error(transparent)]
+    Lease(Box<LeaseError>),
+}
+
+impl From<ApplyError> for ReactionsError {
+    fn from(error: ApplyError) -> Self {
+        Self::Write(Box::new(error))
+    }
+}
+
+impl From<InvalidInput> for ReactionsError {
+    fn from(error: InvalidInput) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<LeaseError> for ReactionsError {
+    fn from(error: LeaseError) -> Self {
+        Self::Lease(Box::new(error))
+    }
+}
+
+impl Explain for ReactionsError {
+    fn code(&self) -> Code {
+        Code(match self {
+            Self::Twice { .. } => "TL0701",
+            Self::Name { .. } => "TL0702",
+            Self::NoHandler { .. } => "TL0703",
+            Self::NoRuntime => "TL0704",
+            Self::Changed { .. } => "TL0705",
+            Self::Unknown { .. } => "TL0706",
+            Self::Invalid { error, .. } => return error.code(),
+            Self::Store(error) => return error.code(),
+            Self::Write(error) => return error.code(),
+            Self::Lease(error) => return error.code(),
+        })
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Store(error) => error.retry(),
+            Self::Write(error) => error.retry(),
+            Self::Lease(error) => error.retry(),
+            _ => Retry::Never,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Write(error) => error.outcome(),
+            _ => Outcome::NotApplied,
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! One grant: the events of a key are handled in order, and what was done is committed with the progress.
+//!
+//! If the process dies anywhere in here, nothing of the event that was being handled is there, and everything of those
+//! before it is. The row comes back when its lease ends, with its attempts counted.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::call::{Call, Called};
+use super::decide::{self, End, Failure, Pace, Verdict};
+use super::definition::Definition;
+use super::holding::{Committed, Holding};
+use super::notes::RowNote;
+use super::shared::Shared;
+use super::{parked, routed};
+use crate::clock::{Due, Timestamp};
+use crate::error::{Explain as _, Retry};
+use crate::id::{Position, StreamVersion};
+use crate::key::Key;
+use crate::lease::LostReason;
+use crate::random::fraction;
+use crate::store::{Batch, Effect, Event, Grant, Lease, NewWork, Refusal};
+use crate::telemetry::REACTIONS;
+
+/// How often a handler runs again at once because others wrote what its effects depend on, before that counts as a failure.
+const CONFLICTS: u32 = 5;
+
+/// An event that is to be handled, and where its row is when it has been.
+#[derive(Debug)]
+struct Item {
+    to: Position,
+    event: Event,
+    /// Why it cannot be handled, whatever the handler says.
+    broken: Option<String>,
+}
+
+/// Events that were handled, and their effects, which are not committed yet.
+#[derive(Debug)]
+struct Step {
+    items: Vec<Item>,
+    effects: Batch,
+}
+
+/// Whether the grant goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    On,
+    Over,
+}
+
+/// A grant that is worked on.
+pub(super) struct Job {
+    shared: Arc<Shared>,
+    definition: Arc<Definition>,
+    key: Key,
+    grant: Grant,
+    holding: Holding,
+    /// Attempts since the last progress, the present one included.
+    attempts: u32,
+    conflicts: u32,
+    pace: Pace,
+    /// What is left to be handled.
+    queue: VecDeque<Item>,
+    /// What was handled and is not committed.
+    handled: Vec<Step>,
+    /// How far the grant goes, and what becomes of the row then.
+    last: Option<Position>,
+    end: End,
+    /// The inbox of the key, and the version below which it is not needed when the grant has come to its end.
+    inbox: Option<(Key, StreamVersion)>,
+}
+
+impl Job {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        definition: Arc<Definition>,
+        key: Key,
+        mut grant: Grant,
+        holding: Holding,
+    ) -> Self {
+        let mut events = std::mem::take(&mut grant.events);
+        // Reactions that share a lane ask for as many as the one that wants most.
+        events.truncate(definition.events);
+        let end = decide::end(events.len(), definition.events);
+        let last = events.last().map(|event| event.position);
+        let copied = events.last().filter(|_| definition.to.is_some());
+        let inbox = copied.map(|copy| (copy.stream.clone(), copy.version.next()));
+        let queue = wanted(&definition, events);
+        let attempts = grant.row.attempts;
+        let (pace, conflicts, handled) = (decide::pace(attempts), 0, Vec::new());
+        Self {
+            shared,
+            definition,
+            key,
+            grant,
+            holding,
+            attempts,
+            conflicts,
+            pace,
+            queue,
+            handled,
+            last,
+            end,
+            inbox,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        self.definition.counters.grants.add(1);
+        let note = RowNote::of(&self.grant.row);
+        if let Some(RowNote::PutOff { until, .. }) = note
+            && self.granted_at().is_some_and(|now| !until.has_come(now))
+        {
+            // Events that arrive meanwhile wake the row, but what it waits for has not come.
+            return drop(self.commit(Batch::new().defer(self.lease(), Due::At(until))).await);
+        }
+        let Some(first) = self.queue.front() else {
+            return drop(self.commit(self.ended(Batch::new())).await);
+        };
+        self.note_lag(first.event.at);
+        let mut flow = match self.sentenced(note) {
+            Some(verdict) => self.sentence(verdict).await,
+            None => Flow::On,
+        };
+        while flow == Flow::On {
+            flow = self.turn().await;
+            // A store may answer without ever waiting; others want to run, too.
+            tokio::task::yield_now().await;
+        }
+        if self.end == End::More {
+            self.shared.work.notify_one();
+        }
+    }
+
+    fn lease(&self) -> &Lease {
+        self.holding.lease()
+    }
+
+    fn granted_at(&self) -> Option<Timestamp> {
+        self.grant.row.lease.as_ref().map(|lease| lease.since)
+    }
+
+    /// What was decided before the handler runs: by an operator, or because the attempts are used up.
+    fn sentenced(&self, note: Option<RowNote>) -> Option<Verdict> {
+        if let Some(RowNote::Park { error, .. }) = note {
+            return Some(Verdict::Park { error });
+        }
+        self.definition.rules.before(self.attempts, self.grant.row.last_error.as_deref())
+    }
+
+    fn note_lag(&self, at: Timestamp) {
+        let waited = self.granted_at().map_or(Duration::ZERO, |granted| granted.since(at));
+        let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+        self.definition.counters.lag_micros.store(micros, Ordering::Relaxed);
+    }
+
+    /// Hands the next events to the handler, and does what follows from its answer.
+    async fn turn(&mut self) -> Flow {
+        if self.shared.stopping.is_cancelled() {
+            return self.stop().await;
+        }
+        let bite = self.pace.bite(self.definition.several(), self.queue.len());
+        let items: Vec<Item> = self.queue.drain(..bite).collect();
+        if let Some(reason) = items.iter().find_map(|item| item.broken.clone()) {
+            return self.failed(items, Failure::Never(reason)).await;
+        }
+        let call = Call {
+            shared: &self.shared,
+            definition: &self.definition,
+            key: &self.key,
+            attempt: self.attempts,
+            lease: self.holding.token(),
+        };
+        match call.run(items.iter().map(|item| item.event.clone()).collect()).await {
+            Called::Did(effects) => {
+                self.handled.push(Step { items, effects: effects.0 });
+                let handled = self.handled.iter().map(|step| step.items.len()).sum();
+                if self.pace.commits(handled, self.definition.together, self.queue.len()) {
+                    return self.progress().await;
+                }
+                Flow::On
+            }
+            Called::Failed(failure) => self.failed(items, failure).await,
+            Called::Lost => self.lost(),
+            Called::Cut => self.stop().await,
+        }
+    }
+
+    /// Commits what was handled; with the end of the grant, if that was all.
+    async fn progress(&mut self) -> Flow {
+        let steps = std::mem::take(&mut self.handled);
+        let last = self.queue.is_empty();
+        let batch = if last { self.ended(effects_of(&steps)) } else { self.done(&steps) };
+        match self.commit(batch).await {
+            Committed::Done => {
+                self.progressed(&steps);
+                if last { Flow::Over } else { Flow::On }
+            }
+            Committed::Gone => Flow::Over,
+            Committed::Refused(refusal) => self.refused(steps, &refusal).await,
+        }
+    }
+
+    fn progressed(&mut self, steps: &[Step]) {
+        if !steps.is_empty() {
+            self.definition.counters.handled.add(steps.iter().map(|step| step.items.len()).sum());
+            self.attempts = 1;
+            self.conflicts = 0;
+        }
+    }
+
+    /// The store did not take the effects.
+    async fn refused(&mut self, steps: Vec<Step>, refusal: &Refusal) -> Flow {
+        let (steps_refused, events) = (steps.len(), steps.iter().map(|step| step.items.len()).sum::<usize>());
+        self.put_back(steps);
+        if steps_refused > 1 {
+            // The handler may have missed what the event before did. One by one, it sees it.
+            self.pace = Pace::Careful;
+            return Flow::On;
+        }
+        if refusal.retry() == Retry::Now && self.conflicts < CONFLICTS {
+            self.conflicts += 1;
+            return Flow::On;
+        }
+        if events > 1 {
+            self.pace = Pace::Careful;
+            return Flow::On;
+        }
+        let failure = match refusal {
+            Refusal::Invalid(_) => Failure::Never(format!("its effects are refused: {refusal}")),
+            _ => Failure::Again(format!("its effects are refused: {refusal}")),
+        };
+        self.judge(failure).await
+    }
+
+    /// The handler failed.
+    async fn failed(&mut self, items: Vec<Item>, failure: Failure) -> Flow {
+        let several = items.len() > 1;
+        for item in items.into_iter().rev() {
+            self.queue.push_front(item);
+        }
+        let last_chance = !self.definition.rules.retry.allows(self.attempts.saturating_add(1));
+        if several && (last_chance || matches!(failure, Failure::Never(_))) {
+            // One event must not be given up for another.
+            self.pace = Pace::Careful;
+            return Flow::On;
+        }
+        self.judge(failure).await
+    }
+
+    async fn judge(&mut self, failure: Failure) -> Flow {
+        let verdict = self.definition.rules.after(failure, self.attempts, fraction());
+        self.sentence(verdict).await
+    }
+
+    /// Does what was decided about the event at the head of the queue, in one commit with what was handled before it.
+    async fn sentence(&mut self, verdict: Verdict) -> Flow {
+        let steps = std::mem::take(&mut self.handled);
+        let batch = self.done(&steps);
+        let batch = match &verdict {
+            Verdict::Retry { error, wait } => {
+                Some(batch.fail(self.lease(), error.as_str(), Due::After(*wait)))
+            }
+            Verdict::Block { reason } => Some(batch.block(self.lease(), reason.as_str())),
+            Verdict::Defer(due) => self.deferred(batch, &steps, *due).await,
+            Verdict::Park { error } => match self.parked(batch, error).await {
+                Ok(parked) => parked,
+                Err(reason) => {
+                    self.put_back(steps);
+                    return self.cannot_park(error, &reason).await;
+                }
+            },
+        };
+        let Some(batch) = batch else { return self.stop().await };
+        match self.commit(batch).await {
+            Committed::Done => {
+                self.progressed(&steps);
+                self.pronounced(&verdict)
+            }
+            Committed::Gone => Flow::Over,
+            Committed::Refused(_) if !steps.is_empty() => {
+                self.put_back(steps);
+                self.pace = Pace::Careful;
+                Flow::On
+            }
+            Committed::Refused(refusal) => match verdict {
+                Verdict::Park { error } => self.cannot_park(&error, &refusal.to_string()).await,
+                _ => {
+                    tracing::error!(target: REACTIONS, row = %self.grant.row.key, %refusal, "the end of a grant was refused");
+                    self.stop().await
+                }
+            },
+        }
+    }
+
+    /// Counts and tells what was decided. The grant goes on only behind an event that was parked.
+    fn pronounced(&mut self, verdict: &Verdict) -> Flow {
+        let (reaction, key, attempt, counters) =
+            (&self.definition.name, &self.key, self.attempts, &self.definition.counters);
+        match verdict {
+            Verdict::Retry { error, wait } => {
+                counters.failed.add(1);
+                tracing::debug!(target: REACTIONS, %reaction, %key, attempt, error, ?wait, "a reaction failed");
+            }
+            Verdict::Block { reason } => {
+                counters.blocked.add(1);
+                tracing::error!(target: REACTIONS, %reaction, %key, attempt, reason, "a reaction is blocked");
+            }
+            Verdict::Defer(due) => {
+                counters.deferred.add(1);
+                tracing::debug!(target: REACTIONS, %reaction, %key, ?due, "a reaction put itself off");
+            }
+            Verdict::Park { error } => {
+                counters.parked.add(1);
+                tracing::error!(target: REACTIONS, %reaction, %key, attempt, error, "an event was parked");
+                self.queue.pop_front();
+                self.attempts = 1;
+                self.conflicts = 0;
+                return if self.queue.is_empty() { Flow::Over } else { Flow::On };
+            }
+        }
+        Flow::Over
+    }
+
+    /// The batch that puts the row off, with a note for those who are woken before. `None` when the store does not answer.
+    async fn deferred(&self, batch: Batch, steps: &[Step], due: Due) -> Option<Batch> {
+        let now = self.shared.store.now().await.ok()?;
+        let row = &self.grant.row;
+        let position = last_item(steps).map(|item| item.to).or(row.position);
+        let until = due.resolve(now);
+        let note = RowNote::PutOff { until, position }.payload().ok()?;
+        let work = NewWork::standing(row.key.clone(), self.definition.lane.clone()).priority(row.priority);
+        let due = Due::At(until);
+        Some(batch.defer(self.lease(), due).enqueue(work.due(due).payload(note)))
+    }
+
+    /// The batch that sets the event at the head of the queue aside, and ends the grant if it is the last. `None` when the
+    /// store does not answer.
+    async fn parked(&self, batch: Batch, error: &str) -> Result<Option<Batch>, String> {
+        let Some(item) = self.queue.front() else { return Ok(Some(batch)) };
+        let Ok(now) = self.shared.store.now().await else { return Ok(None) };
+        let note = parked::Note::new(&item.event, error, self.attempts, now);
+        let batch = note.written(batch, &self.definition.name, &self.key).map_err(|e| e.to_string())?;
+        Ok(Some(if self.queue.len() == 1 { self.ended(batch) } else { self.advanced(batch, item.to) }))
+    }
+
+    /// What cannot be set aside blocks its key: it must not be lost.
+    async fn cannot_park(&mut self, error: &str, reason: &str) -> Flow {
+        let reason = format!("{error}; and the event cannot be parked: {reason}");
+        let steps = std::mem::take(&mut self.handled);
+        let batch = self.done(&steps).block(self.lease(), reason.as_str());
+        if matches!(self.commit(batch).await, Committed::Done) {
+            self.progressed(&steps);
+            self.pronounced(&Verdict::Block { reason });
+        }
+        Flow::Over
+    }
+
+    /// Hands the row back, with what was handled so far.
+    async fn stop(&mut self) -> Flow {
+        let steps = std::mem::take(&mut self.handled);
+        let batch = self.done(&steps).release(self.lease());
+        match self.commit(batch).await {
+            Committed::Done => self.progressed(&steps),
+            Committed::Gone => {}
+            Committed::Refused(_) => self.holding.release().await,
+        }
+        Flow::Over
+    }
+
+    fn lost(&self) -> Flow {
+        self.definition.counters.lost.add(1);
+        if let Some(reason) = self.holding.lost().filter(|reason| *reason != LostReason::Released) {
+            let (reaction, key) = (&self.definition.name, &self.key);
+            tracing::warn!(target: REACTIONS, %reaction, %key, %reason, "a handler was broken off: its lease is lost");
+        }
+        Flow::Over
+    }
+
+    fn put_back(&mut self, steps: Vec<Step>) {
+        for item in steps.into_iter().flat_map(|step| step.items).rev() {
+            self.queue.push_front(item);
+        }
+    }
+
+    /// The effects of what was handled, and the progress.
+    fn done(&self, steps: &[Step]) -> Batch {
+        let batch = effects_of(steps);
+        match last_item(steps) {
+            Some(item) => self.advanced(batch, item.to),
+            None => batch,
+        }
+    }
+
+    fn advanced(&self, batch: Batch, to: Position) -> Batch {
+        batch.advance(self.lease(), to)
+    }
+
+    /// The batch with the end of the grant: everything that it brought is handled, or not wanted. What was copied for it is
+    /// not needed any more.
+    fn ended(&self, batch: Batch) -> Batch {
+        let batch = match self.last {
+            Some(last) => self.advanced(batch, last),
+            None => batch,
+        };
+        let batch = match &self.inbox {
+            Some((inbox, below)) => batch.truncate(inbox, *below),
+            None => batch,
+        };
+        match self.end {
+            End::Rest => batch.ack(self.lease()),
+            End::More => batch.defer(self.lease(), Due::Now),
+        }
+    }
+
+    async fn commit(&self, batch: Batch) -> Committed {
+        let mut committed = self.holding.commit(batch.clone()).await;
+        if let Some((inbox, step_to)) = self.too_much(&committed) {
+            // Much was left in the inbox. It goes in steps, and nobody waits for that.
+            committed = self.holding.commit(without_truncate(batch, &inbox)).await;
+            drop(self.shared.store.apply(Batch::new().truncate(&inbox, step_to)).await);
+        }
+        match &committed {
+            Committed::Done => self.definition.counters.batches.add(1),
+            Committed::Gone => drop(self.lost()),
+            Committed::Refused(_) => {}
+        }
+        committed
+    }
+
+    /// How far the inbox can be emptied, if a batch was refused because it holds too much.
+    fn too_much(&self, committed: &Committed) -> Option<(Key, StreamVersion)> {
+        let Committed::Refused(refusal) = committed else { return None };
+        let Refusal::TruncateTooMuch { stream, step_to, .. } = &**refusal else { return None };
+        let (inbox, _) = self.inbox.as_ref().filter(|(inbox, _)| inbox == stream)?;
+        Some((inbox.clone(), *step_to))
+    }
+}
+
+/// The batch without what empties a stream.
+fn without_truncate(batch: Batch, of: &Key) -> Batch {
+    let kept = |effect: &&Effect| !matches!(effect, Effect::Truncate { stream, .. } if stream == of);
+    batch.effects().iter().filter(kept).cloned().fold(Batch::new(), Batch::with)
+}
+
+/// The events of a grant that the reaction wants.
+fn wanted(definition: &Definition, events: Vec<Event>) -> VecDeque<Item> {
+    let item = |event: Event| {
+        let to = event.position;
+        if definition.to.is_none() {
+            return definition.interest.wants(&event).then_some(Item { to, event, broken: None });
+        }
+        Some(match routed::original(&event) {
+            Ok(event) => Item { to, event, broken: None },
+            Err(error) => {
+                let broken = Some(format!("what stands in the inbox is no copy of an event: {error}"));
+                Item { to, event, broken }
+            }
+        })
+    };
+    events.into_iter().filter_map(item).collect()
+}
+
+fn effects_of(steps: &[Step]) -> Batch {
+    steps.iter().fold(Batch::new(), |batch, step| batch.and(step.effects.clone()))
+}
+
+fn last_item(steps: &[Step]) -> Option<&Item> {
+    steps.last().and_then(|step| step.items.last())
+}

@@ -1,0 +1,213 @@
+//! A reaction as its author writes it.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::effects::{Effects, ReactionError};
+use super::turn::Turn;
+use crate::events::Start;
+use crate::id::{EventType, Lane};
+use crate::key::{Key, KeyPrefix};
+use crate::lease::{DEFAULT_TTL, MAX_TTL, MIN_TTL};
+use crate::model::limits::PAGE_ROWS;
+use crate::model::retry::RetryPolicy;
+use crate::store::Event;
+
+/// What becomes of an event whose attempts are used up, or whose error is not to be retried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenExhausted {
+    /// Its key is blocked until an operator unblocks it. Nothing is handled out of order; other keys go on.
+    #[default]
+    Block,
+    /// It is set aside in a document, and its key goes on with the next event. Operators replay or drop it.
+    Park,
+}
+
+/// The policy of a reaction that was given none: ten attempts, waiting up to 0.2, 0.4, 0.8 … seconds between them, at most
+/// five minutes.
+const RETRY: RetryPolicy = RetryPolicy {
+    max_attempts: 10,
+    base: Duration::from_millis(200),
+    factor: 2.0,
+    cap: Duration::from_mins(5),
+};
+/// How many events a grant brings, unless it is said.
+const EVENTS: usize = 100;
+
+pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Effects, ReactionError>> + Send>>;
+pub(super) type Choose = Arc<dyn Fn(&Event) -> Option<Key> + Send + Sync>;
+
+/// The user's code.
+#[derive(Clone)]
+pub(super) enum Handler {
+    Each(Arc<dyn Fn(Turn, Event) -> Answer + Send + Sync>),
+    Batch(Arc<dyn Fn(Turn, Vec<Event>) -> Answer + Send + Sync>),
+}
+
+/// Something that is to happen after events.
+///
+/// Its name is its identity in the store: its progress is kept under it, and processes that run a reaction of the same name
+/// on the same store share the work. Choose another name for another reaction, and keep it when the code changes.
+///
+/// Each key has its own row of work with its own position, attempts and lease. So keys run in parallel, one key is handled
+/// by one worker at a time, in the order of its events, and a key that fails holds up no other.
+#[must_use = "it does nothing before it is given to Reactions"]
+#[derive(Clone)]
+pub struct Reaction {
+    pub(super) name: String,
+    pub(super) types: Vec<String>,
+    pub(super) streams: Option<KeyPrefix>,
+    pub(super) lane: Option<Lane>,
+    pub(super) to: Option<Choose>,
+    pub(super) handler: Option<Handler>,
+    pub(super) retry: RetryPolicy,
+    pub(super) exhausted: WhenExhausted,
+    pub(super) ttl: Duration,
+    pub(super) events: usize,
+    pub(super) together: usize,
+    pub(super) start: Start,
+}
+
+impl Reaction {
+    /// A reaction of that name: 1 to 128 bytes, no control characters.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            types: Vec::new(),
+            streams: None,
+            lane: None,
+            to: None,
+            handler: None,
+            retry: RETRY,
+            exhausted: WhenExhausted::default(),
+            ttl: DEFAULT_TTL,
+            events: EVENTS,
+            together: 1,
+            start: Start::Beginning,
+        }
+    }
+
+    /// Reacts to events of these types; this may be said several times. Without it, to all events but those that Tidelock
+    /// keeps for itself, whose types begin with `tidelock.`.
+    ///
+    /// A type that is added later counts from where each key stands then. To go over older events, reset the reaction.
+    pub fn on<T: Into<String>>(mut self, types: impl IntoIterator<Item = T>) -> Self {
+        self.types.extend(types.into_iter().map(Into::into));
+        self
+    }
+
+    /// The same as [`on`](Self::on), for types that were checked before.
+    pub fn on_types(self, types: impl IntoIterator<Item = EventType>) -> Self {
+        self.on(types)
+    }
+
+    /// Only events of the streams in this range.
+    pub fn streams(mut self, range: KeyPrefix) -> Self {
+        self.streams = Some(range);
+        self
+    }
+
+    /// The queue that its rows wait in: by default one of its own. Processes that claim from a lane should run all
+    /// reactions of that lane; rows of others are put off for a while.
+    pub fn lane(mut self, lane: Lane) -> Self {
+        self.lane = Some(lane);
+        self
+    }
+
+    /// Chooses the key that an event belongs to, which orders and isolates the work; `None` when the event is not for this
+    /// reaction. By default the key is the event's stream.
+    ///
+    /// With a key chosen like this, events of several streams come to one row, in the order of the log. They are copied to
+    /// an inbox of that key on the way. The choice must depend on nothing but the event.
+    pub fn to(mut self, choose: impl Fn(&Event) -> Option<Key> + Send + Sync + 'static) -> Self {
+        self.to = Some(Arc::new(choose));
+        self
+    }
+
+    /// Handles one event at a time. What one event did is committed before the next one is handed over, unless
+    /// [`together`](Self::together) says otherwise.
+    pub fn each<F, Fut, R>(mut self, handler: F) -> Self
+    where
+        F: Fn(Turn, Event) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, ReactionError>> + Send + 'static,
+        R: Into<Effects>,
+    {
+        let each = move |turn: Turn, event: Event| -> Answer {
+            let answer = handler(turn, event);
+            Box::pin(async move { answer.await.map(Into::into) })
+        };
+        self.handler = Some(Handler::Each(Arc::new(each)));
+        self
+    }
+
+    /// Handles several events of a key at once, as many as a grant brings, in one commit. After a failure they come one by
+    /// one, so that a bad event is found and its neighbours are not blamed.
+    pub fn batch<F, Fut, R>(mut self, handler: F) -> Self
+    where
+        F: Fn(Turn, Vec<Event>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, ReactionError>> + Send + 'static,
+        R: Into<Effects>,
+    {
+        let batch = move |turn: Turn, events: Vec<Event>| -> Answer {
+            let answer = handler(turn, events);
+            Box::pin(async move { answer.await.map(Into::into) })
+        };
+        self.handler = Some(Handler::Batch(Arc::new(batch)));
+        self
+    }
+
+    /// How often and how fast it is tried again: by default ten attempts in all, waiting up to 0.2 seconds first, twice as
+    /// long each time, and at most five minutes. The wait is kept in the store, so it outlives the process.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = RetryPolicy { max_attempts: policy.max_attempts.max(1), ..policy };
+        self
+    }
+
+    /// What becomes of an event whose attempts are used up: by default its key is blocked.
+    pub fn when_exhausted(mut self, then: WhenExhausted) -> Self {
+        self.exhausted = then;
+        self
+    }
+
+    /// How long a lease on a key lasts without renewal: 30 seconds. It is renewed while the handler lives; this is how long
+    /// others wait for a worker that died.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl.clamp(MIN_TTL, MAX_TTL);
+        self
+    }
+
+    /// How many events a grant brings at most: 100.
+    pub fn events_per_grant(mut self, events: usize) -> Self {
+        self.events = events.clamp(1, PAGE_ROWS);
+        self
+    }
+
+    /// Commits the effects of up to so many events in one batch, for [`each`](Self::each): 1. More is faster for a key with
+    /// many events, and the handler must then not read what it writes: what the events before did may not be there yet.
+    pub fn together(mut self, events: usize) -> Self {
+        self.together = events.max(1);
+        self
+    }
+
+    /// Where it begins when it is started for the first time: with the first event of the log. Later it goes on where it
+    /// was.
+    pub fn start_from(mut self, start: Start) -> Self {
+        self.start = start;
+        self
+    }
+}
+
+impl fmt::Debug for Reaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, types, streams, lane, .. } = self;
+        f.debug_struct("Reaction")
+            .field("name", name)
+            .field("types", types)
+            .field("streams", streams)
+            .field("lane", lane)
+            .finish_non_exhaustive()
+    }
+}

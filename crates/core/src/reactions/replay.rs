@@ -1,0 +1,185 @@
+//! A parked event, tried once more on its own.
+//!
+//! The row of its key is held meanwhile, so that nobody else works on the key. If the process dies, the row of the replay
+//! comes back, and the event is still parked.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::call::{Call, Called};
+use super::decide::Failure;
+use super::definition::Definition;
+use super::effects::Effects;
+use super::holding::{Committed, Holding};
+use super::names;
+use super::parked::Note;
+use super::shared::Shared;
+use crate::clock::Due;
+use crate::id::Position;
+use crate::key::Key;
+use crate::lease::unique_owner;
+use crate::payload::Payload;
+use crate::store::{Batch, Claim, Denied, Document, Expect, Grant};
+
+/// A replay that is worked on.
+pub(super) struct Replay {
+    pub(super) shared: Arc<Shared>,
+    pub(super) definition: Arc<Definition>,
+    pub(super) key: Key,
+    pub(super) position: Position,
+    pub(super) grant: Grant,
+    pub(super) holding: Holding,
+}
+
+/// How a replay ended.
+enum Ended {
+    /// The event is not parked any more, nor does it need to be.
+    Gone,
+    /// It was handled.
+    Did(Document, Effects),
+    /// It stays parked, with a new error.
+    InVain(Document, Note, String),
+    /// It is tried later.
+    Later(Due),
+    /// The row is handed back.
+    Back,
+}
+
+/// The row of the key.
+enum Row {
+    Held(Holding),
+    /// There is none, so nobody else can hold it.
+    None,
+    /// It cannot be had, and that is how the replay ends.
+    Denied(Box<Ended>),
+}
+
+impl Replay {
+    pub(super) async fn run(self) {
+        let Some((document, note)) = self.look().await else { return self.end(Ended::Gone, None).await };
+        let attempts = self.grant.row.attempts;
+        if !self.definition.rules.retry.allows(attempts) {
+            let error = format!("the workers died or hung in {} replays", attempts.saturating_sub(1));
+            return self.end(Ended::InVain(document, note, error), None).await;
+        }
+        match self.hold_key(&document, &note).await {
+            Row::Denied(ended) => self.end(*ended, None).await,
+            Row::None => self.end(self.tried(document, note).await, None).await,
+            Row::Held(key) => self.end(self.tried(document, note).await, Some(key)).await,
+        }
+    }
+
+    /// The parked event, if it still is.
+    async fn look(&self) -> Option<(Document, Note)> {
+        let document = names::parked(&self.definition.name, &self.key, self.position).ok()?;
+        let document = self.shared.store.document(&document).await.ok().flatten()?;
+        let note = document.value.parse().ok()?;
+        Some((document, note))
+    }
+
+    /// Holds the row of the key, as somebody of its own: an owner could take the row from itself.
+    async fn hold_key(&self, document: &Document, note: &Note) -> Row {
+        let names = names::row(&self.definition.name, &self.key)
+            .and_then(|row| Ok((row, unique_owner(Some(&self.shared.owner))?)));
+        let Ok((row, owner)) = names else { return Row::None };
+        let (sent, ttl) = (Instant::now(), self.definition.ttl);
+        let Ok(claimed) = self.shared.store.claim(Claim::existing(&owner, &row, ttl)).await else {
+            return Row::Denied(Box::new(Ended::Back));
+        };
+        if let Some(grant) = claimed.grants.first() {
+            let held = Holding::start(&self.shared.store, grant, ttl, sent);
+            return held.map_or_else(|_| Row::Denied(Box::new(Ended::Back)), Row::Held);
+        }
+        match claimed.denied {
+            Some(Denied::Held(_)) => {
+                Row::Denied(Box::new(Ended::Later(Due::After(self.shared.options.look_again))))
+            }
+            Some(Denied::Blocked(reason)) => {
+                let error = format!("not replayed: its key is blocked, unblock it first: {reason}");
+                Row::Denied(Box::new(Ended::InVain(document.clone(), note.clone(), error)))
+            }
+            Some(Denied::NotFound) | None => Row::None,
+        }
+    }
+
+    async fn tried(&self, document: Document, note: Note) -> Ended {
+        let event = match note.whole_event(&self.shared.store).await {
+            Ok(Some(event)) => event,
+            Ok(None) => {
+                let error =
+                    "the event is too large for its document, and not in its stream any more".to_owned();
+                return Ended::InVain(document, note, error);
+            }
+            Err(_) => return Ended::Back,
+        };
+        let call = Call {
+            shared: &self.shared,
+            definition: &self.definition,
+            key: &self.key,
+            attempt: self.grant.row.attempts,
+            lease: self.holding.token(),
+        };
+        match call.run(vec![event]).await {
+            Called::Did(effects) => Ended::Did(document, effects),
+            Called::Failed(Failure::Later(due)) => Ended::Later(due),
+            Called::Failed(Failure::Again(error) | Failure::Never(error)) => {
+                Ended::InVain(document, note, error)
+            }
+            Called::Lost | Called::Cut => Ended::Back,
+        }
+    }
+
+    /// Commits the end of the replay, and lets the key go.
+    async fn end(&self, ended: Ended, key: Option<Holding>) {
+        let effects = matches!(ended, Ended::Did(..));
+        let committed = match self.ending(&ended).await {
+            Some(batch) => {
+                let letting_go =
+                    key.as_ref().map_or_else(Batch::new, |key| Batch::new().release(key.lease()));
+                Some(self.holding.commit(letting_go.and(batch)).await)
+            }
+            None => None,
+        };
+        match committed {
+            Some(Committed::Done) => {
+                if effects {
+                    self.definition.counters.handled.add(1);
+                }
+                return;
+            }
+            // The effects were refused: that is a failure like any other.
+            Some(Committed::Refused(refusal)) if effects => {
+                if let Some((document, note)) = self.look().await
+                    && let Some(batch) =
+                        self.ending(&Ended::InVain(document, note, refusal.to_string())).await
+                {
+                    drop(self.holding.commit(batch).await);
+                }
+            }
+            _ => self.holding.release().await,
+        }
+        if let Some(key) = key {
+            key.release().await;
+        }
+    }
+
+    /// The batch that ends the replay; `None` when the row is handed back.
+    async fn ending(&self, ended: &Ended) -> Option<Batch> {
+        let lease = self.holding.lease();
+        match ended {
+            Ended::Gone => Some(Batch::new().ack(lease)),
+            Ended::Did(document, effects) => {
+                let done = effects.0.clone().delete(&document.key, Expect::Exact(document.version));
+                Some(done.ack(lease))
+            }
+            Ended::InVain(document, note, error) => {
+                self.definition.counters.failed.add(1);
+                let now = self.shared.store.now().await.ok()?;
+                let note = Payload::of(&note.clone().again(error, now)).ok()?;
+                Some(Batch::new().put(&document.key, Expect::Exact(document.version), note).ack(lease))
+            }
+            Ended::Later(due) => Some(Batch::new().defer(lease, *due)),
+            Ended::Back => None,
+        }
+    }
+}

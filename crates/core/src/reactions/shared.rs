@@ -1,0 +1,96 @@
+//! What the tasks of running reactions share, and how they wait.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::definition::Definition;
+use super::stats::Count;
+use crate::clock::Timestamp;
+use crate::error::{Explain as _, Retry};
+use crate::id::Owner;
+use crate::lock::sleep_until;
+use crate::store::{SharedStore, StoreError, Watch};
+
+/// Hints that come close together are one: nobody looks again sooner than this after it has found nothing.
+const HUSH: Duration = Duration::from_millis(2);
+
+/// How reactions run in this process.
+#[derive(Clone, Debug)]
+pub(super) struct Options {
+    pub(super) owner: Option<Owner>,
+    pub(super) concurrency: usize,
+    pub(super) prefetch: usize,
+    pub(super) grace: Duration,
+    pub(super) look_again: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            owner: None,
+            concurrency: 16,
+            prefetch: 16,
+            grace: Duration::from_secs(10),
+            look_again: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What the tasks share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) store: SharedStore,
+    pub(super) owner: Owner,
+    pub(super) options: Options,
+    pub(super) definitions: BTreeMap<String, Arc<Definition>>,
+    /// Nothing new is begun.
+    pub(super) stopping: CancellationToken,
+    /// What has begun is broken off.
+    pub(super) cut: CancellationToken,
+    /// There is work: somebody in this process knows it for sure.
+    pub(super) work: Notify,
+    pub(super) claims: Count,
+}
+
+impl Shared {
+    /// Waits for a while, or until nothing new is to be begun.
+    pub(super) async fn pause(&self, wait: Duration) {
+        tokio::select! {
+            () = self.stopping.cancelled() => {}
+            () = sleep_until(Instant::now() + wait) => {}
+        }
+    }
+
+    /// Waits after a failure of the store.
+    pub(super) async fn recover(&self, what: &str, error: &StoreError) {
+        tracing::warn!(target: crate::telemetry::REACTIONS, %error, "{what}; it is tried again");
+        let wait = match error.retry() {
+            Retry::After(wait) => wait,
+            Retry::Now => Duration::from_millis(10),
+            Retry::Never => self.options.look_again.max(Duration::from_secs(1)),
+        };
+        self.pause(crate::random::spread(wait, 0.5..1.5)).await;
+    }
+
+    /// How long it is until an instant of the store, and no longer than until the next look. Never nothing: what should
+    /// be there and is not is just being taken by others.
+    pub(super) async fn until(&self, at: Option<Timestamp>) -> Duration {
+        let longest = self.options.look_again;
+        match at {
+            None => longest,
+            Some(at) => self.store.now().await.map_or(longest, |now| at.since(now).max(HUSH).min(longest)),
+        }
+    }
+}
+
+/// Waits for a hint. A store that is gone gives no more.
+pub(super) async fn heard(hints: &mut Watch, looked: Instant) {
+    if !hints.changed().await {
+        std::future::pending::<()>().await;
+    }
+    sleep_until(looked + HUSH).await;
+}

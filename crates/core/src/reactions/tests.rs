@@ -1,0 +1,73 @@
+//! What the kit does not cover: how reactions are started and stopped, and answers of the store that are lost.
+
+mod answers;
+mod ending;
+mod starting;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Reaction, Reactions, names};
+use crate::key::Key;
+use crate::payload::Payload;
+use crate::store::*;
+
+/// How long anything may take on a machine that is busy with other tests.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn store() -> SharedStore {
+    Arc::new(MemoryStore::new())
+}
+
+fn key(name: &str) -> Key {
+    Key::new("test", [name]).unwrap()
+}
+
+fn reactions(store: &SharedStore) -> Reactions {
+    Reactions::new(Arc::clone(store)).look_again(Duration::from_millis(5))
+}
+
+/// Appends events with these numbers.
+async fn append(store: &SharedStore, stream: &Key, numbers: impl IntoIterator<Item = i64>) {
+    let event = |n: i64| NewEvent::new("Happened".parse().unwrap(), Payload::of(&n).unwrap());
+    let events: Vec<NewEvent> = numbers.into_iter().map(event).collect();
+    store.apply(Batch::new().append(stream, Expect::Any, events)).await.unwrap();
+}
+
+/// The document in which numbers are noted.
+fn notes() -> Key {
+    key("notes")
+}
+
+/// The effect of noting an event.
+fn note(event: &Event) -> Batch {
+    let number: i64 = event.payload.parse().unwrap();
+    Batch::new().merge_or_create(&notes(), Payload::from_json("[]").unwrap(), [Delta::push("", number)])
+}
+
+/// What was noted.
+async fn noted(store: &SharedStore) -> Vec<i64> {
+    store.document(&notes()).await.unwrap().map_or_else(Vec::new, |document| document.value.parse().unwrap())
+}
+
+fn noting(name: &str) -> Reaction {
+    Reaction::new(name).each(|_, event| async move { Ok(note(&event)) })
+}
+
+async fn row(store: &SharedStore, reaction: &str, key: &Key) -> WorkRow {
+    store.work(&names::row(reaction, key).unwrap()).await.unwrap().unwrap()
+}
+
+/// Waits for an answer that must come.
+async fn in_time<T>(what: &str, answer: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, answer).await.unwrap_or_else(|_| panic!("not within {LIMIT:?}: {what}"))
+}
+
+/// Asks again and again until the answer is yes.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !holds().await {
+        assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}

@@ -1,0 +1,141 @@
+//! Answers of the store that are lost: nothing is done twice, and nothing is left out.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use super::*;
+use crate::clock::Timestamp;
+use crate::error::Outcome;
+use crate::id::OpId;
+use crate::key::KeyPrefix;
+
+/// What happens to a batch whose answer is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It was applied.
+    Applied,
+    /// It is applied later, when its sender has given it up.
+    Late,
+}
+
+/// A store that loses every third answer to a batch of more than one effect.
+#[derive(Debug)]
+struct Lossy {
+    inner: MemoryStore,
+    fate: Fate,
+    count: AtomicU32,
+    late: Mutex<Vec<Batch>>,
+}
+
+impl Lossy {
+    fn new(fate: Fate) -> Arc<Self> {
+        Arc::new(Self { inner: MemoryStore::new(), fate, count: AtomicU32::new(0), late: Mutex::default() })
+    }
+
+    fn loses(&self, batch: &Batch) -> bool {
+        batch.effects().len() > 1 && self.count.fetch_add(1, Ordering::SeqCst) % 3 == 2
+    }
+}
+
+#[async_trait]
+impl Store for Lossy {
+    async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        if !self.loses(&batch) {
+            let answer = self.inner.apply(batch).await;
+            let late = std::mem::take(&mut *self.late.lock());
+            for batch in late {
+                // The wire was slow: what was given up arrives now.
+                drop(self.inner.apply(batch).await);
+            }
+            return answer;
+        }
+        let error = StoreError::new(StoreErrorKind::Unreachable, "a test", "the answer is lost");
+        match self.fate {
+            Fate::Applied => drop(self.inner.apply(batch).await),
+            Fate::Late => self.late.lock().push(batch),
+        }
+        Err(ApplyError::Store { error, outcome: Outcome::Unknown(None) })
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
+        self.inner.claim(claim).await
+    }
+
+    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
+        self.inner.operation(id).await
+    }
+
+    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+        self.inner.document(key).await
+    }
+
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+        self.inner.documents(prefix, page).await
+    }
+
+    async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
+        self.inner.stream(key).await
+    }
+
+    async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
+        self.inner.streams(prefix, page).await
+    }
+
+    async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
+        self.inner.read_stream(query).await
+    }
+
+    async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
+        self.inner.read_log(query).await
+    }
+
+    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
+        self.inner.work(key).await
+    }
+
+    async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
+        self.inner.works(filter, page).await
+    }
+
+    async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
+        self.inner.count_work(filter).await
+    }
+
+    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
+        self.inner.sweep(sweep).await
+    }
+
+    fn watch(&self) -> Watch {
+        self.inner.watch()
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.inner.now().await
+    }
+
+    async fn info(&self) -> Result<StoreInfo, StoreError> {
+        self.inner.info().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_answers_do_nothing_twice_and_leave_nothing_out() {
+    for fate in [Fate::Applied, Fate::Late] {
+        for chosen in [false, true] {
+            let lossy = Lossy::new(fate);
+            let store: SharedStore = lossy.clone();
+            let noting = if chosen { noting("r").to(|_| Some(key("all"))) } else { noting("r") };
+            let sound: SharedStore = Arc::new(lossy.inner.clone());
+            let running = reactions(&store).with(noting).start().await.unwrap();
+            for n in 0..40 {
+                append(&sound, &key("s"), [n]).await;
+            }
+            in_time("it settles", running.settle()).await.unwrap();
+            assert_eq!(noted(&sound).await, (0..40).collect::<Vec<_>>(), "{fate:?}, chosen keys: {chosen}");
+            assert!(lossy.count.load(Ordering::SeqCst) > 10, "answers were lost");
+            running.shutdown().await;
+        }
+    }
+}

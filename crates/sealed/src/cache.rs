@@ -1,0 +1,168 @@
+//! Keys that were unwrapped a moment ago, so that not every value asks the store. They are used for a stated time only.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidelock_core::clock::Timestamp;
+
+use crate::cipher::Secret;
+
+/// What is known about the key of a subject.
+#[derive(Clone, Debug)]
+pub(crate) enum Known {
+    Key(Arc<Secret>),
+    Forgotten(Timestamp),
+}
+
+/// About so many keys: those of this generation and of the one before.
+pub(crate) struct Cache {
+    half: usize,
+    keep: Duration,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    young: HashMap<String, Entry>,
+    old: HashMap<String, Entry>,
+    /// When the young generation began.
+    began: Option<Timestamp>,
+    /// Counts what was forgotten here: what was read before and arrives afterwards is not kept.
+    forgotten: u64,
+}
+
+#[derive(Clone)]
+struct Entry {
+    known: Known,
+    asked: Timestamp,
+}
+
+/// When a question to the store began. What it answers counts from then on, not from when the answer came.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    at: Timestamp,
+    forgotten: u64,
+}
+
+impl Cache {
+    /// Keeps about `most` keys, each for at most `keep`.
+    pub(crate) fn new(most: usize, keep: Duration) -> Self {
+        Self { half: most.div_ceil(2), keep, kept: Mutex::default() }
+    }
+
+    pub(crate) fn get(&self, subject: &str, now: Timestamp) -> Option<Known> {
+        let mut kept = self.kept.lock();
+        let entry = kept.young.get(subject).or_else(|| kept.old.get(subject))?;
+        if self.is_fresh(entry.asked, now) {
+            return Some(entry.known.clone());
+        }
+        kept.remove(subject);
+        None
+    }
+
+    /// To be called before the store is asked.
+    pub(crate) fn ask(&self, now: Timestamp) -> Asked {
+        Asked { at: now, forgotten: self.kept.lock().forgotten }
+    }
+
+    /// Keeps what the store answered, unless something was forgotten here meanwhile.
+    pub(crate) fn answer(&self, subject: &str, known: &Known, asked: Asked) {
+        let mut kept = self.kept.lock();
+        if self.half == 0 || self.keep.is_zero() || kept.forgotten != asked.forgotten {
+            return;
+        }
+        // Keys do not stay in memory for long, even if nobody asks for them again.
+        let aged = kept.began.is_none_or(|began| !self.is_fresh(began, asked.at));
+        if aged || kept.young.len() >= self.half {
+            kept.old = std::mem::take(&mut kept.young);
+            kept.began = Some(asked.at);
+        }
+        kept.young.insert(subject.to_owned(), Entry { known: known.clone(), asked: asked.at });
+    }
+
+    /// Drops a key that was destroyed, and whatever is on its way here.
+    pub(crate) fn forget(&self, subject: &str) {
+        let mut kept = self.kept.lock();
+        kept.forgotten = kept.forgotten.wrapping_add(1);
+        kept.remove(subject);
+    }
+
+    /// A clock that went back does not make anything younger.
+    fn is_fresh(&self, since: Timestamp, now: Timestamp) -> bool {
+        now >= since && !since.after(self.keep).has_come(now)
+    }
+}
+
+impl Kept {
+    fn remove(&mut self, subject: &str) {
+        self.young.remove(subject);
+        self.old.remove(subject);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cache, Known};
+    use std::time::Duration;
+    use tidelock_core::clock::Timestamp;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::EPOCH.after(Duration::from_secs(seconds))
+    }
+
+    fn known() -> Known {
+        Known::Forgotten(at(0))
+    }
+
+    fn cache(most: usize) -> Cache {
+        Cache::new(most, Duration::from_secs(60))
+    }
+
+    #[test]
+    fn the_time_counts_from_the_question() {
+        let cache = cache(10);
+        let asked = cache.ask(at(10));
+        cache.answer("a", &known(), asked);
+        assert!(cache.get("a", at(10)).is_some() && cache.get("a", at(69)).is_some());
+        assert!(cache.get("a", at(70)).is_none());
+        assert!(cache.get("a", at(10)).is_none(), "what was too old is gone");
+    }
+
+    #[test]
+    fn an_answer_from_before_a_forgetting_is_not_kept() {
+        let cache = cache(10);
+        let (early, other) = (cache.ask(at(1)), cache.ask(at(1)));
+        cache.answer("a", &known(), early);
+        cache.forget("a");
+        assert!(cache.get("a", at(1)).is_none());
+        cache.answer("a", &known(), early);
+        cache.answer("b", &known(), other);
+        assert!(cache.get("a", at(1)).is_none() && cache.get("b", at(1)).is_none());
+        cache.answer("a", &known(), cache.ask(at(2)));
+        assert!(cache.get("a", at(2)).is_some());
+    }
+
+    #[test]
+    fn it_is_bounded_and_keeps_what_came_last() {
+        let cache = cache(10);
+        for number in 0..1_000 {
+            cache.answer(&number.to_string(), &known(), cache.ask(at(1)));
+        }
+        let kept = (0..1_000).filter(|number: &u32| cache.get(&number.to_string(), at(1)).is_some()).count();
+        assert!((5..=10).contains(&kept), "{kept} are kept");
+        assert!(cache.get("999", at(1)).is_some());
+    }
+
+    #[test]
+    fn keys_that_nobody_asks_for_leave_the_memory() {
+        let cache = cache(1_000);
+        cache.answer("a", &known(), cache.ask(at(0)));
+        cache.answer("b", &known(), cache.ask(at(60)));
+        cache.answer("c", &known(), cache.ask(at(120)));
+        let kept = cache.kept.lock();
+        assert!(!kept.young.contains_key("a") && !kept.old.contains_key("a"));
+        assert!(kept.old.contains_key("b") && kept.young.contains_key("c"));
+    }
+}

@@ -1,0 +1,114 @@
+//! Rotation: keys move from an older master key to the current one. What was sealed stays as it is.
+
+use tidelock_core::store::{Document, Expect, Page};
+
+use crate::error::SealedError;
+use crate::keys::{ATTEMPTS, Put};
+use crate::record::{Record, Wrapped, all, key_of, subject_of};
+use crate::vault::Vault;
+
+/// How many documents are read at once.
+const PAGE: usize = 500;
+
+/// What became of the keys of all subjects.
+#[derive(Clone, Debug, Default)]
+#[must_use = "an older master key is needed as long as keys failed"]
+pub struct Rewrapped {
+    /// So many moved to the current master key.
+    pub moved: u64,
+    /// So many had it already.
+    pub current: u64,
+    /// So many were destroyed before.
+    pub forgotten: u64,
+    /// So many could not be moved: their master key is missing, or they are damaged.
+    pub failed: u64,
+    /// Why the first of those was not.
+    pub first_failure: Option<SealedError>,
+}
+
+/// What became of one key.
+enum Fate {
+    Moved,
+    Current,
+    Forgotten,
+    Gone,
+}
+
+impl Vault {
+    /// Moves the key of a subject to the current master key. `true` when it was wrapped by an older one; `false` when there
+    /// was nothing to do.
+    ///
+    /// # Errors
+    /// [`SealedError::UnknownMaster`] when the vault was not given the older one. [`SealedError`] when the document is damaged
+    /// or the store fails.
+    ///
+    /// # Cancel safety
+    /// Dropped while it writes, the key may have moved or not: call it again.
+    pub async fn rewrap(&self, subject: &str) -> Result<bool, SealedError> {
+        let document = self.keys.document(&key_of(subject)?).await?;
+        Ok(matches!(self.move_key(subject, document).await?, Fate::Moved))
+    }
+
+    /// Moves the keys of all subjects to the current master key. An older one may go when nothing failed, and when every
+    /// process has the current one as its current one, so that none begins keys with the older.
+    ///
+    /// # Errors
+    /// [`SealedError`] when the store fails; keys that cannot be moved are counted instead.
+    ///
+    /// # Cancel safety
+    /// Dropped, some keys have moved: call it again.
+    pub async fn rewrap_all(&self) -> Result<Rewrapped, SealedError> {
+        let mut rewrapped = Rewrapped::default();
+        let mut page = Page::first(PAGE);
+        loop {
+            let documents = self.keys.documents(&all(), page).await?;
+            for document in documents.rows {
+                let Some(subject) = subject_of(&document.key) else { continue };
+                rewrapped.count(self.move_key(&subject, Some(document)).await)?;
+            }
+            let Some(next) = documents.next else { return Ok(rewrapped) };
+            page = Page::after(&next, PAGE);
+        }
+    }
+
+    async fn move_key(&self, subject: &str, found: Option<Document>) -> Result<Fate, SealedError> {
+        let mut found = found;
+        for _ in 0..ATTEMPTS {
+            let Some(Document { key, version, value, .. }) = found else { return Ok(Fate::Gone) };
+            let wrapped = match Record::read(&key, &value)? {
+                Record::Forgotten(_) => return Ok(Fate::Forgotten),
+                Record::Wrapped(wrapped) if wrapped.master == *self.master.id() => return Ok(Fate::Current),
+                Record::Wrapped(wrapped) => wrapped,
+            };
+            let secret = self.unwrap(subject, &key, &wrapped)?;
+            let record = Record::Wrapped(Wrapped::wrap(subject, &secret, &self.master)?).write()?;
+            match self.put(&key, Expect::Exact(version), record).await? {
+                Put::Done => return Ok(Fate::Moved),
+                Put::Found(document) => found = document,
+            }
+        }
+        Err(SealedError::Contended { key: key_of(subject)?, attempts: ATTEMPTS })
+    }
+}
+
+impl Rewrapped {
+    fn count(&mut self, fate: Result<Fate, SealedError>) -> Result<(), SealedError> {
+        let counter = match fate {
+            Ok(Fate::Moved) => &mut self.moved,
+            Ok(Fate::Current) => &mut self.current,
+            Ok(Fate::Forgotten) => &mut self.forgotten,
+            Ok(Fate::Gone) => return Ok(()),
+            Err(
+                error @ (SealedError::Read(_) | SealedError::Write(_) | SealedError::NoRandomness { .. }),
+            ) => {
+                return Err(error);
+            }
+            Err(error) => {
+                self.first_failure.get_or_insert(error);
+                &mut self.failed
+            }
+        };
+        *counter = counter.saturating_add(1);
+        Ok(())
+    }
+}

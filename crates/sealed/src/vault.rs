@@ -1,0 +1,145 @@
+//! The vault: seals and opens values with the keys of their subjects.
+
+use std::any::type_name;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidelock_core::clock::{Clock, SystemClock};
+use tidelock_core::store::SharedStore;
+use zeroize::Zeroizing;
+
+use crate::cache::{Cache, Known};
+use crate::error::SealedError;
+use crate::master::MasterKey;
+use crate::place::Place;
+use crate::value::{Opened, Sealed, VERSION};
+
+/// No padding is longer, in bytes.
+const MOST_PADDING: usize = 65_536;
+
+/// How a vault works.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long a key that was unwrapped may be used before the store is asked again: 60 seconds. For so long another
+    /// process may go on after [`Vault::forget`]. With zero the store is asked each time.
+    pub cache_for: Duration,
+    /// How many keys are kept in memory for that time, about: 4,096.
+    pub cached: usize,
+    /// Values are padded to a multiple of so many bytes, so that their length tells less: 64. Not at all with 0 or 1,
+    /// and to 65,536 at most.
+    pub pad_to: usize,
+    /// What the time of the cache is measured with. Default: the machine's clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cache_for: Duration::from_secs(60), cached: 4_096, pad_to: 64, clock: SystemClock::shared() }
+    }
+}
+
+/// Seals values for subjects, opens them, and forgets subjects. Clones share their cache.
+#[derive(Clone)]
+pub struct Vault {
+    pub(crate) keys: SharedStore,
+    pub(crate) master: MasterKey,
+    pub(crate) older: Vec<MasterKey>,
+    pub(crate) options: Options,
+    pub(crate) cache: Arc<Cache>,
+}
+
+impl Vault {
+    /// A vault whose keys are kept in this store, wrapped by this master key. It should be another store than that of the
+    /// events: a restored backup of the events then brings back no key that was destroyed.
+    #[must_use]
+    pub fn new(keys: SharedStore, master: MasterKey) -> Self {
+        Self::with_options(keys, master, Options::default())
+    }
+
+    /// A vault with options.
+    #[must_use]
+    pub fn with_options(keys: SharedStore, master: MasterKey, options: Options) -> Self {
+        let cache = Arc::new(Cache::new(options.cached, options.cache_for));
+        Self { keys, master, older: Vec::new(), options, cache }
+    }
+
+    /// The same vault, which also unwraps keys that these master keys wrapped. New ones are wrapped by the current one.
+    #[must_use]
+    pub fn with_older(mut self, older: impl IntoIterator<Item = MasterKey>) -> Self {
+        self.older.extend(older);
+        self
+    }
+
+    /// Seals a value for a subject, to be opened at this place. The first value of a subject begins its key; if several
+    /// processes begin it at once, they share the key of the first.
+    ///
+    /// # Errors
+    /// [`SealedError::Forgotten`] when the subject was forgotten. [`SealedError`] when its key cannot be had, or the value
+    /// cannot be written as JSON.
+    ///
+    /// # Cancel safety
+    /// Dropped, it leaves at most a key that nothing was sealed with yet.
+    pub async fn seal<T: Serialize>(
+        &self,
+        subject: &str,
+        place: &Place,
+        value: &T,
+    ) -> Result<Sealed<T>, SealedError> {
+        let mut text = Zeroizing::new(Vec::with_capacity(256));
+        serde_json::to_writer(&mut *text, value).map_err(|_| SealedError::Unwritable {
+            subject: subject.to_owned(),
+            place: place.clone(),
+            given: type_name::<T>(),
+        })?;
+        // JSON does not mind blanks at its end, so nobody needs to know whether there are any.
+        let padded = text.len().next_multiple_of(self.options.pad_to.clamp(1, MOST_PADDING));
+        text.resize(padded, b' ');
+        let secret = self.key_to_seal(subject).await?;
+        Ok(Sealed::new(subject, secret.encrypt(&place.context(subject), text)?))
+    }
+
+    /// Opens a value that was sealed for this place.
+    ///
+    /// # Errors
+    /// [`SealedError::Mismatch`] when it was changed, or sealed for another place or subject; [`SealedError::WrongType`] when
+    /// it is no `T`; [`SealedError::UnknownVersion`] when a newer program sealed it. [`SealedError`] when the subject's key
+    /// cannot be had. That it was forgotten is no error.
+    pub async fn open<T: DeserializeOwned>(
+        &self,
+        sealed: &Sealed<T>,
+        place: &Place,
+    ) -> Result<Opened<T>, SealedError> {
+        let Sealed { v, subject, nonce, ciphertext, .. } = sealed;
+        if *v != VERSION {
+            let what = format!("{place}: what was sealed for {subject:?}");
+            return Err(SealedError::UnknownVersion { what, found: *v, known: VERSION });
+        }
+        let secret = match self.key_to_open(subject).await? {
+            Known::Key(secret) => secret,
+            Known::Forgotten(at) => return Ok(Opened::Forgotten { at }),
+        };
+        let text = secret
+            .decrypt(&place.context(subject), nonce, ciphertext)
+            .ok_or_else(|| SealedError::Mismatch { subject: subject.clone(), place: place.clone() })?;
+        let value = serde_json::from_slice(&text).map_err(|_| SealedError::WrongType {
+            subject: subject.clone(),
+            place: place.clone(),
+            expected: type_name::<T>(),
+        })?;
+        Ok(Opened::Value(value))
+    }
+}
+
+impl fmt::Debug for Vault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { master, older, options, .. } = self;
+        f.debug_struct("Vault")
+            .field("master", master)
+            .field("older", older)
+            .field("options", options)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,169 @@
+//! S2, S3 and S11 once more, by recorded histories: everything that clients of two processes were told must have one
+//! order, versions included.
+
+use std::sync::Arc;
+
+use tidelock_core::state::{Container, States};
+
+use crate::detour::{Detour, Gate};
+use crate::history::record::{Ask, Record, RecordModel, Told, What};
+use crate::history::{Begun, Explained, MOST_STEPS, Outcome as Ended, Recorder, check};
+use crate::play::{Heard, Plan, Tally, ask, play};
+use crate::prelude::*;
+use crate::run;
+
+/// Clients of a case, half of them on each connection.
+const CLIENTS: usize = 8;
+const KEYS: usize = 3;
+/// Operations of each client. `TIDELOCK_OPERATIONS` changes it.
+const OPERATIONS: u64 = 150;
+/// A store that takes longer than this for an operation of each client does fewer.
+const EACH: Duration = Duration::from_millis(14);
+/// How many histories are recorded, at most, until all that matters has happened.
+const ROUNDS: u64 = 6;
+
+/// Records histories and finds their order, until enough has happened.
+async fn explained(env: &Env, faults: bool, enough: fn(&Tally) -> bool) -> Tally {
+    let (first, name) = (run::seed(), env.backend.name());
+    let steps = run::setting("TIDELOCK_OPERATIONS", OPERATIONS) as usize;
+    let time = EACH * u32::try_from(steps).unwrap_or(u32::MAX);
+    let mut tally = Tally::default();
+    for seed in (0..ROUNDS).map(|n| first.wrapping_add(n)) {
+        let plan = Plan { seed, clients: CLIENTS, keys: KEYS, steps, time, faults };
+        let played = play(env, plan).await;
+        match check(&RecordModel, &played.history, MOST_STEPS) {
+            Ok(Explained { placed, steps, .. }) => run::say(&format!(
+                "tck: seed {seed} on {name}: {placed} operations have an order, found in {steps} steps; {:?}",
+                played.tally
+            )),
+            Err(trouble) => panic!(
+                "{name}: {trouble}\n{:?}\nTIDELOCK_SEED={seed} TIDELOCK_OPERATIONS={steps} asks the same again",
+                played.tally
+            ),
+        }
+        tally += played.tally;
+        if enough(&tally) {
+            return tally;
+        }
+    }
+    panic!("seed {first}: this proves nothing, too little happened: {tally:?}");
+}
+
+/// Everything that clients of two processes are told about records has one order that explains it, versions included.
+/// Documents only.
+pub async fn s2_recorded_histories_are_linearizable(env: &Env) {
+    let tally = explained(env, false, |tally| tally.shared > 0 && tally.again > 0).await;
+    assert_eq!((tally.failed, tally.left, tally.unknown), (0, 0, 0), "all is answered: {tally:?}");
+}
+
+/// The same with clients that are in a hurry or go away: what failed never happened, what is unknown happened once or
+/// never, and the store tells which. Documents only.
+pub async fn s3_histories_with_faults_are_linearizable(env: &Env) {
+    let faults = |tally: &Tally| tally.left > 0 && tally.failed > 0 && tally.had_happened > 0;
+    let tally = explained(env, true, faults).await;
+    let all = tally.answered + tally.failed + tally.left + tally.had_not;
+    assert!(tally.answered * 10 >= all * 7, "most are answered: {tally:?}");
+}
+
+/// A record whose next write can be held up before it reaches the store, and the same record of another process.
+struct HeldUp {
+    gate: Arc<Gate>,
+    record: Container<Record>,
+    foreign: Container<Record>,
+    recorder: Recorder<Ask, Told>,
+}
+
+impl HeldUp {
+    async fn new(env: &Env, name: &str) -> Self {
+        let gate = Arc::new(Gate::default());
+        let record = States::new(Detour::over(Arc::clone(&gate), &env.store.0)).at(&key(name));
+        let foreign = States::new(Arc::clone(&env.other.0)).at(&key(name));
+        let held_up = Self { gate, record, foreign, recorder: Recorder::new() };
+        held_up.told(0, &held_up.record, What::Set(Record { count: 1, tag: 1 })).await;
+        held_up
+    }
+
+    /// Asks, and is told.
+    async fn told(&self, side: usize, record: &Container<Record>, what: What) {
+        let begun = self.recorder.call(side, "record", Ask { side, what });
+        match ask(record.clone(), what).await {
+            Heard::Told(told) => self.recorder.end(begun, Ended::Ok(told)),
+            other => panic!("{what:?}: {other:?}"),
+        }
+    }
+
+    /// Asks, and waits for no longer than this. The operation and its id, if nobody knows what became of it.
+    async fn in_doubt(&self, what: What, limit: Duration) -> Option<(Begun, OpId)> {
+        let begun = self.recorder.call(2, "record", Ask { side: 0, what });
+        match ask(self.record.clone().limit(Some(limit)), what).await {
+            Heard::Unknown(Some(id)) => return Some((begun, id)),
+            Heard::Told(told) => self.recorder.end(begun, Ended::Ok(told)),
+            Heard::Failed => self.recorder.end(begun, Ended::Failed),
+            Heard::Unknown(None) => {}
+        }
+        None
+    }
+
+    /// When all that was queued is over, the store tells what became of the operation, and the history agrees.
+    async fn settles(&self, env: &Env, (begun, id): (Begun, OpId)) {
+        self.told(0, &self.record, What::Touch).await;
+        let receipt = env.other.operation(id).await.unwrap();
+        let told =
+            receipt.map(|receipt| Told::Written { old: None, version: receipt.documents[0].version.0 });
+        self.recorder.end(begun, told.map_or(Ended::Failed, Ended::Ok));
+        self.told(1, &self.foreign, What::Read).await;
+        if let Err(trouble) = check(&RecordModel, &self.recorder.history(), MOST_STEPS) {
+            panic!("the store says {told:?} of operation {id}, and that is not true: {trouble}");
+        }
+    }
+}
+
+/// A machine that is busy may need more time until a write is under way.
+fn limits() -> impl Iterator<Item = (String, Duration)> {
+    (1..=10).map(|n| (n.to_string(), Duration::from_millis(25 * n)))
+}
+
+/// A write whose caller left it in doubt, and that then meets a foreign one: what its id tells stays true.
+/// Documents only.
+pub async fn s11_a_doubtful_write_that_conflicts(env: &Env) {
+    for (n, limit) in limits() {
+        let held_up = HeldUp::new(env, &format!("s11-conflict-{n}")).await;
+        held_up.gate.close();
+        let doubt = held_up.in_doubt(What::Mutate { add: 10, tag: 2 }, limit).await;
+        held_up.told(1, &held_up.foreign, What::Set(Record { count: 5, tag: 3 })).await;
+        held_up.gate.open();
+        if let Some(doubt) = doubt {
+            return held_up.settles(env, doubt).await;
+        }
+    }
+    panic!("no write was ever in doubt");
+}
+
+/// A delta whose caller left it in doubt, and whose neighbour then makes the write that they share fail: what its id
+/// tells stays true. Documents only.
+pub async fn s11_a_doubtful_delta_with_a_misfit(env: &Env) {
+    for (n, limit) in limits() {
+        let held_up = HeldUp::new(env, &format!("s11-misfit-{n}")).await;
+        let (gate, record) = (&held_up.gate, &held_up.record);
+        gate.close();
+        // While the first write is held up, the deltas gather behind it. Then they are held up, too.
+        let first = held_up.told(0, record, What::Mutate { add: 10, tag: 2 });
+        let hurried = async {
+            let doubt = held_up.in_doubt(What::Inc(100), limit).await;
+            gate.open();
+            doubt
+        };
+        let misfit = record.push("/count", 1);
+        let let_go = async {
+            gate.arrived().await;
+            gate.close();
+            gate.open();
+        };
+        let ((), doubt, misfit, ()) = tokio::join!(first, hurried, misfit, let_go);
+        misfit.unwrap_err();
+        if let Some(doubt) = doubt {
+            return held_up.settles(env, doubt).await;
+        }
+    }
+    panic!("no delta was ever in doubt");
+}

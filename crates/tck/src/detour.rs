@@ -1,0 +1,174 @@
+//! A connection on which something happens to writes on their way to the store and back.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use tidelock_core::clock::Timestamp;
+use tidelock_core::id::OpId;
+use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::store::*;
+use tokio::sync::Notify;
+
+use crate::rng::Rng;
+
+/// What happens on the way.
+#[async_trait]
+pub(crate) trait Way: Send + Sync + fmt::Debug + 'static {
+    /// Before the store has the write.
+    async fn there(&self);
+    /// Before the caller has the answer.
+    async fn back(&self);
+}
+
+/// A connection with a detour for its writes.
+#[derive(Debug)]
+pub(crate) struct Detour<W> {
+    inner: Arc<dyn Store>,
+    way: Arc<W>,
+}
+
+impl<W: Way> Detour<W> {
+    pub(crate) fn over(way: Arc<W>, inner: &Arc<dyn Store>) -> Arc<dyn Store> {
+        Arc::new(Self { inner: Arc::clone(inner), way })
+    }
+}
+
+/// Lets others go first, a random number of times.
+#[derive(Debug)]
+pub(crate) struct Dawdle {
+    rng: Mutex<Rng>,
+    most: usize,
+}
+
+impl Dawdle {
+    pub(crate) fn new(seed: u64, most: usize) -> Arc<Self> {
+        Arc::new(Self { rng: Mutex::new(Rng::new(seed)), most })
+    }
+
+    async fn dawdle(&self) {
+        let times = self.rng.lock().unwrap_or_else(PoisonError::into_inner).below(self.most);
+        for _ in 0..times {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[async_trait]
+impl Way for Dawdle {
+    async fn there(&self) {
+        self.dawdle().await;
+    }
+
+    async fn back(&self) {
+        self.dawdle().await;
+    }
+}
+
+/// Keeps one write from the store until it is let through.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    closed: AtomicBool,
+    arrived: Notify,
+    opened: Notify,
+}
+
+impl Gate {
+    /// The next write waits.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until a write stands before the gate.
+    pub(crate) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    /// Lets it through.
+    pub(crate) fn open(&self) {
+        self.opened.notify_one();
+    }
+}
+
+#[async_trait]
+impl Way for Gate {
+    async fn there(&self) {
+        if self.closed.swap(false, Ordering::SeqCst) {
+            self.arrived.notify_one();
+            self.opened.notified().await;
+        }
+    }
+
+    async fn back(&self) {}
+}
+
+#[async_trait]
+impl<W: Way> Store for Detour<W> {
+    async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        self.way.there().await;
+        let answer = self.inner.apply(batch).await;
+        self.way.back().await;
+        answer
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
+        self.inner.claim(claim).await
+    }
+
+    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
+        self.inner.operation(id).await
+    }
+
+    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
+        self.inner.document(key).await
+    }
+
+    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+        self.inner.documents(prefix, page).await
+    }
+
+    async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
+        self.inner.stream(key).await
+    }
+
+    async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
+        self.inner.streams(prefix, page).await
+    }
+
+    async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
+        self.inner.read_stream(query).await
+    }
+
+    async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
+        self.inner.read_log(query).await
+    }
+
+    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
+        self.inner.work(key).await
+    }
+
+    async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
+        self.inner.works(filter, page).await
+    }
+
+    async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
+        self.inner.count_work(filter).await
+    }
+
+    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
+        self.inner.sweep(sweep).await
+    }
+
+    fn watch(&self) -> Watch {
+        self.inner.watch()
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.inner.now().await
+    }
+
+    async fn info(&self) -> Result<StoreInfo, StoreError> {
+        self.inner.info().await
+    }
+}

@@ -1,0 +1,68 @@
+//! Writes down what clients ask and hear. The clock is a counter: it has no ties, and nobody can set it back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Operation, Outcome};
+
+/// Records a history. Shared by all clients.
+#[derive(Debug)]
+pub struct Recorder<Q, A> {
+    clock: AtomicU64,
+    operations: Mutex<Vec<Operation<Q, A>>>,
+}
+
+/// An operation that was begun: its number in the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun(pub usize);
+
+impl<Q, A> Recorder<Q, A> {
+    /// An empty history.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { clock: AtomicU64::new(1), operations: Mutex::default() }
+    }
+
+    /// To be called just before an operation. Until [`end`](Self::end) says more, nobody knows its outcome: so a client
+    /// that is dropped in the middle has nothing to do.
+    pub fn call(&self, client: usize, key: &str, asked: Q) -> Begun {
+        let mut operations = self.operations();
+        let call = self.now();
+        let key = key.to_owned();
+        operations.push(Operation { client, key, asked, call, end: u64::MAX, outcome: Outcome::Unknown });
+        Begun(operations.len() - 1)
+    }
+
+    /// To be called just after an operation, or when its outcome becomes known later.
+    pub fn end(&self, begun: Begun, outcome: Outcome<A>) {
+        let end = self.now();
+        if let Some(operation) = self.operations().get_mut(begun.0) {
+            operation.end = if matches!(outcome, Outcome::Unknown) { u64::MAX } else { end };
+            operation.outcome = outcome;
+        }
+    }
+
+    /// An instant: after all that was recorded before, before all that comes.
+    pub fn now(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// What was recorded, in the order of the calls.
+    pub fn history(&self) -> Vec<Operation<Q, A>>
+    where
+        Q: Clone,
+        A: Clone,
+    {
+        self.operations().clone()
+    }
+
+    fn operations(&self) -> MutexGuard<'_, Vec<Operation<Q, A>>> {
+        self.operations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<Q, A> Default for Recorder<Q, A> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

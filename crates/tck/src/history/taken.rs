@@ -1,0 +1,113 @@
+//! Which operations have their place, as bits; and the same as a key of the memory that grows with what overlaps, not with
+//! the length of the history.
+
+/// Which operations have their place in the order.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    /// Those that must be placed, by the order of their calls.
+    known: Bits,
+    /// Those that may be.
+    maybe: Bits,
+    /// The first of those that must be placed and is not.
+    first: usize,
+    /// How many of those that must be placed are.
+    count: usize,
+}
+
+/// One operation, by its number among its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Known(usize),
+    Maybe(usize),
+}
+
+impl Taken {
+    pub(super) fn none(known: usize, maybe: usize) -> Self {
+        Self { known: Bits::none(known), maybe: Bits::none(maybe), first: 0, count: 0 }
+    }
+
+    pub(super) fn has(&self, place: Place) -> bool {
+        match place {
+            Place::Known(n) => self.known.has(n),
+            Place::Maybe(n) => self.maybe.has(n),
+        }
+    }
+
+    pub(super) fn put(&mut self, place: Place) {
+        match place {
+            Place::Maybe(n) => self.maybe.flip(n),
+            Place::Known(n) => {
+                self.known.flip(n);
+                self.count += 1;
+                while self.known.has(self.first) {
+                    self.first += 1;
+                }
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, place: Place) {
+        match place {
+            Place::Maybe(n) => self.maybe.flip(n),
+            Place::Known(n) => {
+                self.known.flip(n);
+                self.count -= 1;
+                self.first = self.first.min(n);
+            }
+        }
+    }
+
+    pub(super) fn first(&self) -> usize {
+        self.first
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Those that may be placed and are, but for some.
+    pub(super) fn maybes(&self, but: impl Iterator<Item = usize>) -> Box<[u64]> {
+        let mut maybes = self.maybe.clone();
+        for n in but.filter(|n| self.maybe.has(*n)) {
+            maybes.flip(n);
+        }
+        maybes.0.into_boxed_slice()
+    }
+
+    /// Those that must be placed and are, in few words: all before the first hole is left out, and so is all behind the
+    /// last bit.
+    pub(super) fn known(&self) -> Box<[u64]> {
+        let full = self.first / WORD;
+        let mut key = vec![full as u64];
+        let mut missing = self.count - full * WORD;
+        for word in self.known.0.get(full..).unwrap_or_default() {
+            if missing == 0 {
+                break;
+            }
+            missing -= word.count_ones() as usize;
+            key.push(*word);
+        }
+        key.into_boxed_slice()
+    }
+}
+
+const WORD: usize = 64;
+
+#[derive(Clone, Debug)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn none(length: usize) -> Self {
+        Self(vec![0; length.div_ceil(WORD)])
+    }
+
+    fn has(&self, n: usize) -> bool {
+        self.0.get(n / WORD).is_some_and(|word| word >> (n % WORD) & 1 == 1)
+    }
+
+    fn flip(&mut self, n: usize) {
+        if let Some(word) = self.0.get_mut(n / WORD) {
+            *word ^= 1 << (n % WORD);
+        }
+    }
+}

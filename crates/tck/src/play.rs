@@ -1,0 +1,375 @@
+//! Clients that use the same records over two connections at once, as two processes would, and what they heard.
+//!
+//! The seed decides what each client asks, when it is in a hurry and when it goes away. The order in which the clients
+//! come is the machine's: the same seed asks the same, and may be told otherwise.
+
+use std::ops::AddAssign;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tidelock_core::error::{Explain as _, Outcome as Did};
+use tidelock_core::id::OpId;
+use tidelock_core::state::{Change, Container, MutateError, Observer, Outcome as Wrote, StateError, States};
+use tidelock_core::store::Store;
+
+use crate::conn::Conn;
+use crate::detour::{Dawdle, Detour};
+use crate::env::Env;
+use crate::history::record::{Ask, Record, Told, What};
+use crate::history::{Begun, Operation, Outcome, Recorder};
+use crate::make::key;
+use crate::rng::Rng;
+
+/// What is played.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// Half of them on each connection.
+    pub(crate) clients: usize,
+    pub(crate) keys: usize,
+    /// How many operations each client asks for, unless the time is up before.
+    pub(crate) steps: usize,
+    pub(crate) time: Duration,
+    /// Whether clients are in a hurry or go away now and then.
+    pub(crate) faults: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Played {
+    pub(crate) history: Vec<Operation<Ask, Told>>,
+    pub(crate) tally: Tally,
+}
+
+/// What happened how often: a run in which nothing happened proves nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Operations that were answered.
+    pub(crate) answered: usize,
+    /// Those whose clients went away, and never knew.
+    pub(crate) left: usize,
+    /// Those that certainly did not happen.
+    pub(crate) failed: usize,
+    /// Those whose time was up while they were written, and that the store was asked about.
+    pub(crate) unknown: usize,
+    /// Of these, those that the store knew about later, and those that it did not.
+    pub(crate) had_happened: usize,
+    pub(crate) had_not: usize,
+    /// Writes that several mutations shared.
+    pub(crate) shared: usize,
+    /// Writes that met a foreign one and were tried again.
+    pub(crate) again: usize,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.answered += other.answered;
+        self.left += other.left;
+        self.failed += other.failed;
+        self.unknown += other.unknown;
+        self.had_happened += other.had_happened;
+        self.had_not += other.had_not;
+        self.shared += other.shared;
+        self.again += other.again;
+    }
+}
+
+/// Counts what containers do.
+#[derive(Debug, Default)]
+struct Seen {
+    shared: AtomicUsize,
+    again: AtomicUsize,
+}
+
+impl Observer for Seen {
+    fn mutated(&self, change: &Change<'_>) {
+        self.shared.fetch_add(usize::from(change.callers.len() > 1), Ordering::Relaxed);
+        self.again.fetch_add(usize::from(change.conflicts > 0), Ordering::Relaxed);
+    }
+}
+
+/// How a client asks.
+enum Manner {
+    Patiently,
+    /// It wants an answer within this time.
+    InAHurry(Duration),
+    /// It goes away after so many looks.
+    ForAWhile(usize),
+}
+
+/// What a client knows after it asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Heard {
+    Told(Told),
+    Failed,
+    Unknown(Option<OpId>),
+}
+
+/// An operation that its client left before it had an answer.
+struct Doubt {
+    begun: Begun,
+    /// When it left.
+    left: u64,
+    /// The id by which it will ask the store at the end.
+    id: Option<OpId>,
+}
+
+/// One process: its connection and its records.
+struct Side {
+    conn: Conn,
+    records: Vec<Container<Record>>,
+}
+
+struct Stage {
+    plan: Plan,
+    sides: Vec<Side>,
+    recorder: Recorder<Ask, Told>,
+    seen: Arc<Seen>,
+}
+
+/// Plays the plan on two connections of the case's database.
+pub(crate) async fn play(env: &Env, plan: Plan) -> Played {
+    let stage = Arc::new(Stage::new([&env.store, &env.other], plan));
+    let mut running = Vec::new();
+    for client in 0..plan.clients {
+        let stage = Arc::clone(&stage);
+        running.push(tokio::spawn(async move { stage.client(client).await }));
+    }
+    let (mut doubts, mut tally) = (Vec::new(), Tally::default());
+    for client in running {
+        doubts.extend(client.await.expect("a client panicked"));
+    }
+    stage.come_to_rest().await;
+    stage.settle(&doubts, &mut tally).await;
+    stage.look().await;
+    let mut history = stage.recorder.history();
+    tally.left = history.iter().filter(|o| o.outcome == Outcome::Unknown).count();
+    over(&mut history, &doubts);
+    let count = |is: fn(&Outcome<Told>) -> bool| history.iter().filter(|o| is(&o.outcome)).count();
+    tally.answered = count(|outcome| matches!(outcome, Outcome::Ok(_)));
+    tally.failed = count(|outcome| matches!(outcome, Outcome::Failed)) - tally.had_not;
+    tally.shared = stage.seen.shared.load(Ordering::Relaxed);
+    tally.again = stage.seen.again.load(Ordering::Relaxed);
+    Played { history, tally }
+}
+
+/// Mutations of one process are carried out in the order in which they were asked for: when one that was asked for after a
+/// client left is answered, what that client had asked for is over.
+fn over(history: &mut [Operation<Ask, Told>], doubts: &[Doubt]) {
+    let queued = |ask: Ask| !matches!(ask.what, What::Get | What::Read | What::Delete);
+    for Doubt { begun, left, .. } in doubts {
+        let Operation { key, asked, outcome, .. } = &history[begun.0];
+        if *outcome == Outcome::Unknown && queued(*asked) {
+            let later = history.iter().filter(|o| {
+                let answered = matches!(o.outcome, Outcome::Ok(_)) && o.call > *left;
+                answered && o.key == *key && o.asked.side == asked.side && queued(o.asked)
+            });
+            history[begun.0].end = later.map(|o| o.end).min().unwrap_or(u64::MAX);
+        }
+    }
+}
+
+fn name(plan: Plan, record: usize) -> String {
+    format!("play-{}-{record}", plan.seed)
+}
+
+impl Stage {
+    /// The name of a record. Each plan has its own.
+    fn name(&self, record: usize) -> String {
+        name(self.plan, record)
+    }
+
+    fn new(conns: [&Conn; 2], plan: Plan) -> Self {
+        let seen = Arc::new(Seen::default());
+        let sides = conns.into_iter().zip(0..).map(|(conn, side)| {
+            // Faults need writes that take a while, or nobody is ever too late.
+            let most = if plan.faults { 60 } else { 4 };
+            let store: Arc<dyn Store> = Detour::over(Dawdle::new(plan.seed ^ side, most), &conn.0);
+            let states = States::new(Arc::clone(&store)).observer(seen.clone());
+            let records = (0..plan.keys).map(|k| states.at(&key(&name(plan, k)))).collect();
+            Side { conn: Conn(store), records }
+        });
+        Self { plan, sides: sides.collect(), recorder: Recorder::new(), seen: Arc::clone(&seen) }
+    }
+
+    /// What one client does. Answers what it is in doubt about.
+    async fn client(&self, client: usize) -> Vec<Doubt> {
+        let mut rng = Rng::new(self.plan.seed.wrapping_add(1 + client as u64));
+        let side = client % self.sides.len();
+        let mut doubts = Vec::new();
+        let begun = Instant::now();
+        for n in (0..self.plan.steps).take_while(|_| begun.elapsed() < self.plan.time) {
+            let record = rng.below(self.plan.keys);
+            let tag = (client * self.plan.steps + n + 1) as u64;
+            let what = draw(&mut rng, tag);
+            let manner = if self.plan.faults { self.manner(&mut rng) } else { Manner::Patiently };
+            let container = self.sides[side].records[record].clone();
+            let begun = self.recorder.call(client, &self.name(record), Ask { side, what });
+            let heard = match manner {
+                Manner::Patiently => ask(container, what).await,
+                Manner::InAHurry(limit) => ask(container.limit(Some(limit)), what).await,
+                Manner::ForAWhile(looks) => {
+                    for_a_while(ask(container, what), looks).await.unwrap_or(Heard::Unknown(None))
+                }
+            };
+            match heard {
+                Heard::Told(told) => self.recorder.end(begun, Outcome::Ok(told)),
+                Heard::Failed => self.recorder.end(begun, Outcome::Failed),
+                Heard::Unknown(id) => {
+                    // Sometimes nobody asks.
+                    let id = id.filter(|_| !rng.one_in(8));
+                    doubts.push(Doubt { begun, left: self.recorder.now(), id });
+                }
+            }
+        }
+        doubts
+    }
+
+    fn manner(&self, rng: &mut Rng) -> Manner {
+        match rng.below(24) {
+            0..=3 => Manner::InAHurry(Duration::from_micros(rng.within(0..1_500))),
+            4 => Manner::ForAWhile(rng.below(40)),
+            _ => Manner::Patiently,
+        }
+    }
+
+    /// Whatever was queued before is carried out before this: afterwards nothing is under way.
+    async fn come_to_rest(&self) {
+        for (side, of) in self.sides.iter().enumerate() {
+            for (k, record) in of.records.iter().enumerate() {
+                self.ask_and_hear(side, k, record, What::Touch).await;
+            }
+        }
+    }
+
+    async fn ask_and_hear(&self, side: usize, k: usize, record: &Container<Record>, what: What) {
+        let begun = self.recorder.call(self.plan.clients + side, &self.name(k), Ask { side, what });
+        match ask(record.clone().limit(None), what).await {
+            Heard::Told(told) => self.recorder.end(begun, Outcome::Ok(told)),
+            Heard::Failed | Heard::Unknown(_) => {
+                panic!("{what:?} of {} has no answer at the end", self.name(k))
+            }
+        }
+    }
+
+    /// Asks the store about what is in doubt.
+    async fn settle(&self, doubts: &[Doubt], tally: &mut Tally) {
+        for (n, doubt) in doubts.iter().enumerate() {
+            let Doubt { begun, id: Some(id), .. } = *doubt else { continue };
+            tally.unknown += 1;
+            let conn = &self.sides[n % self.sides.len()].conn;
+            let receipt = conn.operation(id).await.expect("the store answers");
+            match receipt.and_then(|receipt| receipt.documents.into_iter().next()) {
+                Some(written) => {
+                    tally.had_happened += 1;
+                    let told = Told::Written { old: None, version: written.version.0 };
+                    self.recorder.end(begun, Outcome::Ok(told));
+                }
+                None => {
+                    tally.had_not += 1;
+                    self.recorder.end(begun, Outcome::Failed);
+                }
+            }
+        }
+    }
+
+    /// Both sides see how it ended.
+    async fn look(&self) {
+        for (side, of) in self.sides.iter().enumerate() {
+            for (k, record) in of.records.iter().enumerate() {
+                self.ask_and_hear(side, k, record, What::Read).await;
+            }
+        }
+    }
+}
+
+fn draw(rng: &mut Rng, tag: u64) -> What {
+    let add = 1 + rng.below(1_000) as i64;
+    match rng.below(32) {
+        0..=4 => What::Read,
+        5 | 6 => What::Get,
+        7..=9 => What::Set(Record { count: add, tag }),
+        10..=19 => What::Mutate { add, tag },
+        20 | 21 => What::Touch,
+        22 => What::Refuse,
+        23..=30 => What::Inc(add),
+        _ => What::Delete,
+    }
+}
+
+/// Asks as a user does.
+pub(crate) async fn ask(record: Container<Record>, what: What) -> Heard {
+    match what {
+        What::Get => heard(record.get().await, Told::Value),
+        What::Read => heard(record.read().await, |found| {
+            Told::Found(found.map(|versioned| (versioned.version.0, versioned.value)))
+        }),
+        What::Set(value) => heard(record.set(value).await, |did| wrote(did, None)),
+        What::Mutate { add, tag } => {
+            let mutate = move |record: &mut Record| {
+                let old = *record;
+                *record = Record { count: old.count.wrapping_add(add), tag };
+                old
+            };
+            heard(record.mutate(mutate).await, |did| wrote(did.outcome, Some(did.result)))
+        }
+        What::Touch => {
+            heard(record.mutate(|record| *record).await, |did| wrote(did.outcome, Some(did.result)))
+        }
+        What::Refuse => {
+            let refuse = |record: &mut Record| {
+                let old = *record;
+                record.count += 1_000_000;
+                Err::<(), Record>(old)
+            };
+            match record.try_mutate(refuse).await {
+                Err(MutateError::Refused(old)) => Heard::Told(Told::Refused(old)),
+                Err(MutateError::State(error)) => not_heard(&error),
+                Ok(_) => panic!("a mutator that refuses was carried out"),
+            }
+        }
+        What::Inc(by) => heard(record.inc("/count", by).await, |did| wrote(did, None)),
+        What::Delete => heard(record.delete().await, |()| Told::Deleted),
+    }
+}
+
+fn wrote(did: Wrote, old: Option<Record>) -> Told {
+    match (did, old) {
+        (Wrote::Unchanged { version }, Some(old)) => Told::Unchanged { old, version: version.0 },
+        (Wrote::Committed { version } | Wrote::Unchanged { version }, old) => {
+            Told::Written { old, version: version.0 }
+        }
+    }
+}
+
+fn heard<T>(answer: Result<T, StateError>, told: impl FnOnce(T) -> Told) -> Heard {
+    match answer {
+        Ok(answer) => Heard::Told(told(answer)),
+        Err(StateError::NotFound { .. }) => Heard::Told(Told::Missing),
+        Err(error) => not_heard(&error),
+    }
+}
+
+fn not_heard(error: &StateError) -> Heard {
+    match error.outcome() {
+        Did::NotApplied => Heard::Failed,
+        Did::Unknown(id) => Heard::Unknown(id),
+        Did::Applied => panic!("an error after which all is well: {error}"),
+    }
+}
+
+/// The answer, unless the client goes away before it comes.
+async fn for_a_while<T>(answer: impl Future<Output = T>, looks: usize) -> Option<T> {
+    let mut answer = pin!(answer);
+    for _ in 0..looks {
+        let looked =
+            std::future::poll_fn(|context| std::task::Poll::Ready(answer.as_mut().poll(context))).await;
+        if let std::task::Poll::Ready(answer) = looked {
+            return Some(answer);
+        }
+        tokio::task::yield_now().await;
+    }
+    None
+}
