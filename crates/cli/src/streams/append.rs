@@ -5,7 +5,7 @@ use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::store::{Appended, StreamFound};
 
-use super::{conflict, ends, expected};
+use super::{check_theirs, conflict, ends, expected};
 use crate::args::{Format, StreamsAppend};
 use crate::exit::{Exit, WrongUse};
 use crate::{input, output};
@@ -22,7 +22,9 @@ struct Report<'a> {
 
 /// Appends an event.
 pub(super) async fn run(options: &StreamsAppend) -> Result<Exit> {
-    let (key, event) = (options.key.parse()?, event(options)?);
+    let key = options.key.parse()?;
+    check_theirs(&key)?;
+    let event = event(options)?;
     let opened = options.place.open().await?;
     let ended = append(&*opened.shared(), &key, event, options).await;
     opened.close().await;

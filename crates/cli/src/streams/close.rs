@@ -5,7 +5,7 @@ use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::store::{StreamFound, StreamInfo};
 
-use super::{conflict, ends, expected, not_found};
+use super::{check_theirs, conflict, ends, expected, not_found};
 use crate::args::{Format, StreamsClose};
 use crate::ask;
 use crate::exit::Exit;
@@ -24,6 +24,7 @@ struct Report<'a> {
 /// Closes a stream.
 pub(super) async fn run(options: &StreamsClose) -> Result<Exit> {
     let key: Key = options.key.parse()?;
+    check_theirs(&key)?;
     let opened = options.place.open().await?;
     let ended = close(&*opened.shared(), &key, options).await;
     opened.close().await;

@@ -23,6 +23,8 @@ struct Line {
     key: Key,
     /// The version of the last event; `None` when a stream was closed before it had any.
     head: Option<StreamVersion>,
+    /// The version of the oldest event that is left; `None` when none is.
+    first: Option<StreamVersion>,
     closed_at: Option<Timestamp>,
     last_type: Option<EventType>,
     last_at: Option<Timestamp>,
@@ -49,13 +51,13 @@ pub(super) async fn run(options: &StreamsList) -> Result<Exit> {
 
 /// The stream with its last event, which is looked up by its version: what is appended meanwhile comes with the next call.
 async fn line(store: &dyn Store, info: StreamInfo) -> Result<Line> {
-    let StreamInfo { key, head, closed_at } = info;
+    let StreamInfo { key, head, first, closed_at } = info;
     let last = match head {
         Some(head) => store.read_stream(StreamQuery::backward(&key, 1).from(head)).await?.events.pop(),
         None => None,
     };
     let last_at = last.as_ref().map(|event| event.at);
-    Ok(Line { key, head, closed_at, last_type: last.map(|event| event.event_type), last_at })
+    Ok(Line { key, head, first, closed_at, last_type: last.map(|event| event.event_type), last_at })
 }
 
 fn table(listing: &Listing) -> Result<()> {
@@ -63,10 +65,11 @@ fn table(listing: &Listing) -> Result<()> {
         eprintln!("no streams");
         return Ok(());
     }
-    let mut table = output::table(&["key", "version", "last event", "at", "closed"], &[1]);
+    let mut table = output::table(&["key", "first", "version", "last event", "at", "closed"], &[1, 2]);
     for line in &listing.streams {
         table.add_row([
             output::key(&line.key),
+            line.first.map(|first| first.to_string()).unwrap_or_default(),
             line.head.map(|head| head.to_string()).unwrap_or_default(),
             line.last_type.as_ref().map(|name| output::escaped(name.as_str())).unwrap_or_default(),
             line.last_at.map(output::instant).unwrap_or_default(),

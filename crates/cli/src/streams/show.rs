@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use tidelock::prelude::*;
-use tidelock::store::{Direction, Event};
+use tidelock::store::{Direction, Event, StreamInfo};
 
 use super::line::{Line, payload};
 use super::{not_found, types};
@@ -26,15 +26,25 @@ pub(super) async fn run(options: &StreamsShow) -> Result<Exit> {
         Format::Json => found.events.iter().try_for_each(|event| output::json_line(&Line::of(event)))?,
         Format::Table => table(&found.events)?,
     }
-    if options.place.output == Format::Table
-        && let Some(at) = info.closed_at
-    {
-        eprintln!("closed {}", output::instant(at));
+    if options.place.output == Format::Table {
+        notes(&info);
     }
     if let Some(next) = found.next {
         eprintln!("hint: there are more; go on with --from {next}");
     }
     Ok(Exit::Well)
+}
+
+/// What the events do not tell.
+fn notes(info: &StreamInfo) {
+    match (info.first, info.head) {
+        (Some(first), _) if first.0 > 0 => eprintln!("the events before version {first} were removed"),
+        (None, Some(head)) => eprintln!("all events up to version {head} were removed"),
+        _ => {}
+    }
+    if let Some(at) = info.closed_at {
+        eprintln!("closed {}", output::instant(at));
+    }
 }
 
 /// Events, and the version to go on with.

@@ -1,4 +1,4 @@
-//! The lines of an export: a head, events, and notes of closed streams.
+//! The lines of an export: a head, events, and notes of streams that were truncated or closed.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,7 @@ use tidelock::prelude::*;
 use tidelock::store::Event;
 
 use crate::output;
+use crate::streams::is_ours;
 
 /// What the first line calls the format.
 const FORMAT: &str = "tidelock-streams";
@@ -70,7 +71,14 @@ impl<'a> EventLine<'a> {
     }
 }
 
-/// The note of a closed stream.
+/// The note of a stream whose first events were removed. It stands before the first that is left.
+#[derive(Debug, Serialize)]
+pub(super) struct BeginsLine<'a> {
+    pub(super) stream: &'a Key,
+    pub(super) begins_at: StreamVersion,
+}
+
+/// The note of a closed stream. It stands after its last event.
 #[derive(Debug, Serialize)]
 pub(super) struct ClosedLine<'a> {
     pub(super) stream: &'a Key,
@@ -87,6 +95,8 @@ pub(super) fn written(line: &impl Serialize) -> Result<String> {
 pub(super) enum Read {
     /// An event, as it is appended here.
     Event(Imported),
+    /// A stream has lost its events below this version.
+    Begins { stream: Key, at: StreamVersion },
     /// A stream is closed after its last event.
     Closed { stream: Key, head: Option<StreamVersion> },
 }
@@ -121,8 +131,10 @@ fn same(a: &Payload, b: &Payload) -> bool {
 
 /// All fields that a line may have.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct AnyLine {
     stream: Key,
+    begins_at: Option<StreamVersion>,
     version: Option<StreamVersion>,
     id: Option<EventId>,
     #[serde(rename = "type")]
@@ -137,8 +149,15 @@ struct AnyLine {
 
 /// Reads a line.
 pub(super) fn read(line: u64, text: &str) -> Result<Read> {
-    let wrong = || format!("line {line} is neither an event nor the note of a closed stream");
+    let wrong = || format!("line {line} is neither an event nor a note about a stream");
     let found: AnyLine = serde_json::from_str(text).with_context(wrong)?;
+    if is_ours(&found.stream) {
+        let stream = output::key(&found.stream);
+        bail!("line {line}: {stream} is Tidelock's own, and only Tidelock writes it; take the line out");
+    }
+    if let Some(at) = found.begins_at {
+        return Ok(Read::Begins { stream: found.stream, at });
+    }
     if found.closed_at.is_some() {
         return Ok(Read::Closed { stream: found.stream, head: found.head });
     }

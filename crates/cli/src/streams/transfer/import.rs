@@ -5,10 +5,10 @@ use std::io::{self, BufRead, BufReader, Read as _};
 
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
-use tidelock::prelude::*;
 
 use super::format::{Head, Imported, Read, read};
-use super::plan::{Counts, Importer, Refused};
+use super::plan::{Counts, Importer, Ways};
+use super::refused::Refused;
 use crate::args::{Format, StreamsImport};
 use crate::exit::{Exit, WrongUse};
 use crate::input::unreadable;
@@ -21,6 +21,9 @@ const BATCH_BYTES: usize = 8 << 20;
 /// No line of an export is longer: a payload and notes, with each character written as six.
 const LINE_BYTES: u64 = 64 << 20;
 
+/// Streams that are left out and shown to people.
+const SHOWN: usize = 10;
+
 /// What is printed.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
@@ -28,6 +31,8 @@ struct Report<'a> {
     counts: &'a Counts,
     /// The last line that was read.
     lines: u64,
+    /// Where to go on; `None` when all is done.
+    from_line: Option<u64>,
 }
 
 /// Imports a file.
@@ -43,17 +48,20 @@ pub(in crate::streams) async fn run(options: &StreamsImport) -> Result<Exit> {
     };
     let opened = options.place.open().await?;
     let store = opened.shared();
-    let importer = Importer::new(&*store, options.skip_existing);
+    let ways = Ways { skip_conflicts: options.skip_conflicts, begin_later: options.begin_later };
+    let importer = Importer::new(&*store, ways);
     let mut reading = Reading { source, line: 0, importer, waiting: Vec::new(), bytes: 0 };
     let progress = length.map(Progress::new);
     let ended = reading.run(options.from_line, progress.as_ref()).await;
     drop(progress);
-    let (line, waiting) = (reading.line, reading.waiting.first().map(|event| event.line));
-    let counts = reading.importer.counts;
+    let from = reading.waiting.first().map_or(reading.line, |event| event.line);
+    let (lines, counts) = (reading.line, reading.importer.counts);
     opened.close().await;
+    let from_line = ended.is_err().then_some(from.max(2));
+    let report = Report { counts: &counts, lines, from_line };
     match ended {
-        Ok(()) => tell(&Report { counts: &counts, lines: line }, options.place.output),
-        Err(error) => stopped(error, waiting.unwrap_or(line), &counts),
+        Ok(()) => tell(&report, options.place.output).map(|()| Exit::Well),
+        Err(error) => stopped(error, &report, options.place.output),
     }
 }
 
@@ -99,6 +107,10 @@ impl Reading<'_> {
                 }
                 Ok(())
             }
+            Ok(Read::Begins { stream, at }) => {
+                self.flush().await?;
+                self.importer.begin(self.line, stream, at).await
+            }
             Ok(Read::Closed { stream, head }) => {
                 self.flush().await?;
                 self.importer.close(self.line, stream, head).await
@@ -143,38 +155,63 @@ fn summary(counts: &Counts) -> String {
         let (events, streams) = (number(counts.skipped), number(counts.skipped_streams));
         text.push_str(&format!(", {events} of {streams} streams left out"));
     }
+    if counts.begun_later > 0 {
+        text.push_str(&format!(", {} streams begin later", number(counts.begun_later)));
+    }
     if counts.closed > 0 {
         text.push_str(&format!(", {} streams closed", number(counts.closed)));
     }
     text
 }
 
-fn tell(report: &Report<'_>, format: Format) -> Result<Exit> {
+/// Says which streams were left out, and why.
+fn tell_left_out(counts: &Counts) {
+    for left in counts.left_out.iter().take(SHOWN) {
+        eprintln!("left out: {}", left.reason);
+    }
+    let more = counts.skipped_streams.saturating_sub(counts.left_out.len().min(SHOWN) as u64);
+    if more > 0 {
+        eprintln!("left out: {} streams more", output::number(more));
+    }
+}
+
+fn tell(report: &Report<'_>, format: Format) -> Result<()> {
     match format {
         Format::Json => output::json(report)?,
-        Format::Table => output::say(summary(report.counts))?,
+        Format::Table => {
+            tell_left_out(report.counts);
+            output::say(summary(report.counts))?;
+        }
     }
-    Ok(Exit::Well)
+    Ok(())
 }
 
 /// Says why it stopped, what was done, and where to go on.
-fn stopped(error: anyhow::Error, from: u64, counts: &Counts) -> Result<Exit> {
-    eprintln!("{}", summary(counts));
+fn stopped(error: anyhow::Error, report: &Report<'_>, format: Format) -> Result<Exit> {
+    if format == Format::Json {
+        output::json(report)?;
+    } else {
+        tell_left_out(report.counts);
+        eprintln!("{}", summary(report.counts));
+    }
     let hint = || {
-        if from > 1 {
-            eprintln!("hint: everything before line {from} is done; go on with --from-line {}", from.max(2));
+        if let Some(from) = report.from_line.filter(|from| *from > 2) {
+            eprintln!(
+                "hint: everything before line {from} is done; go on with --from-line {from}, or from the beginning"
+            );
         }
     };
     let Some(refused) = error.downcast_ref::<Refused>() else {
         hint();
         return Err(error);
     };
-    let conflict = refused.is_conflict();
-    let code = if conflict { "[TL0201]" } else { "" };
-    eprintln!("error{code}: {refused}; nothing of this batch was imported");
-    hint();
-    if conflict {
-        eprintln!("hint: --skip-existing leaves out streams that have other events here");
+    if !refused.is_conflict() {
+        eprintln!("error: {refused}; nothing of this batch was imported");
+        hint();
+        return Ok(Exit::Usage);
     }
-    Ok(if conflict { Exit::Conflict } else { Exit::Usage })
+    eprintln!("error[TL0201]: {refused}; nothing of this batch was imported");
+    hint();
+    eprintln!("hint: --skip-conflicts leaves out streams that do not fit what is here");
+    Ok(Exit::Conflict)
 }

@@ -4,6 +4,7 @@ mod export;
 mod format;
 mod import;
 mod plan;
+mod refused;
 
 pub(super) use export::run as export;
 pub(super) use import::run as import;

@@ -1,7 +1,6 @@
 //! Batches of an import: what is there already is left alone, what is something else stops it.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -9,10 +8,15 @@ use tidelock::prelude::*;
 use tidelock::store::{Event, StreamInfo};
 
 use super::format::Imported;
-use crate::output;
+use super::refused::{Refused, Why};
 
 /// How often a batch is put together again because somebody else writes to the same streams.
 const ATTEMPTS: usize = 10;
+
+/// The most events that are appended only to be removed, in one batch.
+const STEP: u64 = 5_000;
+/// Streams that are left out and told with the reason.
+const TOLD: usize = 100;
 
 /// What has been done so far.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -27,98 +31,40 @@ pub(super) struct Counts {
     pub(super) skipped_streams: u64,
     /// Streams that were closed.
     pub(super) closed: u64,
+    /// Streams that begin later than with version 0.
+    pub(super) begun_later: u64,
+    /// The first streams that were left out.
+    pub(super) left_out: Vec<LeftOut>,
 }
 
-/// Why a line is not imported.
-#[derive(Debug)]
-pub(super) struct Refused {
+/// A stream that was left out.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct LeftOut {
     pub(super) line: u64,
     pub(super) stream: Key,
-    pub(super) why: Why,
+    pub(super) reason: String,
 }
 
-#[derive(Debug)]
-pub(super) enum Why {
-    /// The stream has another event at this version.
-    Other { version: StreamVersion, there: Option<Box<Event>> },
-    /// The stream is closed before this version.
-    Closed { version: StreamVersion },
-    /// The stream is closed after another version.
-    End { file: Option<StreamVersion>, here: Option<StreamVersion> },
-    /// Versions are missing in between.
-    Gap { version: StreamVersion, head: Option<StreamVersion> },
-    /// The file has a version twice.
-    Twice { version: StreamVersion },
-    /// The id is another event's.
-    Id(String),
+/// What is done about streams that cannot be taken over as they are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ways {
+    /// Streams that do not fit what is here are left out.
+    pub(super) skip_conflicts: bool,
+    /// Streams that were truncated are made, and begin as late as in the file.
+    pub(super) begin_later: bool,
 }
-
-impl Refused {
-    /// Whether the store is in the way, and not the file.
-    pub(super) fn is_conflict(&self) -> bool {
-        !matches!(self.why, Why::Gap { .. } | Why::Twice { .. })
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (line, stream) = (self.line, output::key(&self.stream));
-        let at = |head: &Option<StreamVersion>| match head {
-            Some(head) => format!("version {head}"),
-            None => "no event".to_owned(),
-        };
-        match &self.why {
-            Why::Other { version, there: Some(there) } => {
-                let (id, name) = (there.id, output::escaped(there.event_type.as_str()));
-                write!(f, "line {line}: {stream} has another event at version {version} here: {name} {id}")
-            }
-            Why::Other { version, there: None } => {
-                write!(
-                    f,
-                    "line {line}: the event stands elsewhere in {stream} here, and version {version} was expected"
-                )
-            }
-            Why::Closed { version } => {
-                write!(f, "line {line}: {stream} is closed here, so version {version} cannot be appended")
-            }
-            Why::End { file, here } => {
-                let (file, here) = (at(file), at(here));
-                write!(
-                    f,
-                    "line {line}: {stream} is closed after {file} in the file, and here it ends with {here}"
-                )
-            }
-            Why::Gap { version, head: None } => write!(
-                f,
-                "line {line}: {stream} begins with version {version} in the file, and versions must begin with 0: \
-                 the events before are neither in the file nor here"
-            ),
-            Why::Gap { version, head: Some(head) } => write!(
-                f,
-                "line {line}: {stream} goes on with version {version}, and here it ends with {head}: \
-                 the events in between are missing"
-            ),
-            Why::Twice { version } => {
-                write!(f, "line {line}: version {version} of {stream} came before in the file")
-            }
-            Why::Id(message) => write!(f, "line {line}: {}", output::escaped(message)),
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// An import that is going on.
 pub(super) struct Importer<'a> {
     store: &'a dyn Store,
-    skip_existing: bool,
+    ways: Ways,
     skipped: HashSet<Key>,
     pub(super) counts: Counts,
 }
 
 impl<'a> Importer<'a> {
-    pub(super) fn new(store: &'a dyn Store, skip_existing: bool) -> Self {
-        Self { store, skip_existing, skipped: HashSet::new(), counts: Counts::default() }
+    pub(super) fn new(store: &'a dyn Store, ways: Ways) -> Self {
+        Self { store, ways, skipped: HashSet::new(), counts: Counts::default() }
     }
 
     /// Imports events: all that are missing, or none.
@@ -177,8 +123,12 @@ impl<'a> Importer<'a> {
 
     /// Stops the import, or leaves the stream out if that was asked for.
     fn refuse(&mut self, refused: Refused) -> Result<()> {
-        if !self.skip_existing || !refused.is_conflict() {
+        if !self.ways.skip_conflicts || !refused.is_conflict() {
             return Err(refused.into());
+        }
+        if self.counts.left_out.len() < TOLD {
+            let (line, stream) = (refused.line, refused.stream.clone());
+            self.counts.left_out.push(LeftOut { line, stream, reason: refused.to_string() });
         }
         self.skipped.insert(refused.stream);
         self.counts.skipped_streams += 1;
@@ -197,6 +147,52 @@ impl<'a> Importer<'a> {
             here.insert(stream.clone(), Here::read(self.store, stream, first, last, events.len()).await?);
         }
         Ok(here)
+    }
+
+    /// A stream has lost its first events where it comes from. What is here must have the oldest that is left, or else
+    /// nothing shows that it is the same stream. Where there is none, it is begun later if that was asked for.
+    pub(super) async fn begin(&mut self, line: u64, stream: Key, at: StreamVersion) -> Result<()> {
+        if self.skipped.contains(&stream) {
+            return Ok(());
+        }
+        let info = self.store.stream(&stream).await?;
+        let (head, first) = info.map_or((None, None), |info| (info.head, info.first));
+        let next = head.map_or(StreamVersion(0), StreamVersion::next);
+        // The oldest event comes with the next line, and is compared then. Without any, the same version is next.
+        if next > at || (next == at && first.is_none()) {
+            return Ok(());
+        }
+        if first.is_some() || !self.ways.begin_later {
+            let may_begin = first.is_none();
+            return self.refuse(Refused { line, stream, why: Why::Truncated { at, head, may_begin } });
+        }
+        self.pass_over(&stream, head, at).await?;
+        self.counts.begun_later += 1;
+        Ok(())
+    }
+
+    /// Brings a stream without events to a version: what is appended to count up is removed in the same batch, so nobody
+    /// ever sees it.
+    async fn pass_over(
+        &self,
+        stream: &Key,
+        mut head: Option<StreamVersion>,
+        at: StreamVersion,
+    ) -> Result<()> {
+        let name: EventType = "tidelock.passed-over".parse()?;
+        loop {
+            let next = head.map_or(StreamVersion(0), StreamVersion::next);
+            let count = at.0.saturating_sub(next.0).min(STEP);
+            if count == 0 {
+                return Ok(());
+            }
+            let expect = head.map_or(Expect::Absent, Expect::Exact);
+            let events = (0..count).map(|_| NewEvent::new(name.clone(), Payload::null()));
+            let before = StreamVersion(next.0.saturating_add(count));
+            let batch = Batch::new().append(stream, expect, events).truncate(stream, before);
+            self.store.apply(batch).await?;
+            head = before.0.checked_sub(1).map(StreamVersion);
+        }
     }
 
     /// Closes a stream after its last event.
@@ -221,6 +217,8 @@ impl<'a> Importer<'a> {
 /// A stream as it is here.
 struct Here {
     head: Option<StreamVersion>,
+    /// The oldest version that is left.
+    first: Option<StreamVersion>,
     closed: bool,
     events: HashMap<StreamVersion, Event>,
     /// The version that the next new event must have.
@@ -237,7 +235,7 @@ impl Here {
     ) -> Result<Self> {
         let info = store.stream(stream).await?;
         let closed = info.as_ref().is_some_and(|info: &StreamInfo| info.closed_at.is_some());
-        let head = info.and_then(|info| info.head);
+        let (head, oldest) = info.map_or((None, None), |info| (info.head, info.first));
         let mut events = HashMap::new();
         let mut from = Some(first).filter(|first| head.is_some_and(|head| *first <= head));
         while let Some(version) = from {
@@ -249,14 +247,22 @@ impl Here {
                 .filter(|next| *next <= last && !page.end);
             events.extend(page.events.into_iter().map(|event| (event.version, event)));
         }
-        Ok(Self { head, closed, events, next: head.map_or(StreamVersion(0), StreamVersion::next) })
+        Ok(Self {
+            head,
+            first: oldest,
+            closed,
+            events,
+            next: head.map_or(StreamVersion(0), StreamVersion::next),
+        })
     }
 
     /// Whether the event is there already; if not, it must be the next one.
     fn judge(&mut self, event: &Imported) -> Result<bool, Why> {
         let version = event.version;
         if self.head.is_some_and(|head| version <= head) {
+            let first = self.first;
             return match self.events.get(&version) {
+                None if first.is_none_or(|first| version < first) => Err(Why::Removed { version, first }),
                 Some(there) if event.is(there) => Ok(true),
                 there => Err(Why::Other { version, there: there.cloned().map(Box::new) }),
             };

@@ -156,8 +156,8 @@ async fn a_stream_with_other_events_stops_the_import_before_its_batch() {
     assert!(stdout(&refused).is_empty());
     assert_eq!(to.log().await.len(), 1 + 1_000, "nothing of the third batch");
 
-    assert_eq!(to.counts(&all, &["--from-line", "1002", "--skip-existing"]), (json!(100), json!(0)));
-    let report = to.import(&all, &["--skip-existing"], 0);
+    assert_eq!(to.counts(&all, &["--from-line", "1002", "--skip-conflicts"]), (json!(100), json!(0)));
+    let report = to.import(&all, &["--skip-conflicts"], 0);
     assert!(stdout(&report).contains("1,100 were there, 1 of 1 streams left out"), "{}", stdout(&report));
     assert_eq!(to.log().await.len(), 1 + 1_100);
 }
@@ -171,7 +171,7 @@ async fn closed_streams_and_ids_in_use_are_conflicts() {
     let closed = to.import(&all, &[], 4);
     assert!(stderr(&closed).contains(r#"line 11: order("o-2")"#), "{}", stderr(&closed));
     assert_eq!(to.log().await.len(), 7);
-    assert_eq!(to.counts(&all, &["--skip-existing"]).0, json!(6));
+    assert_eq!(to.counts(&all, &["--skip-conflicts"]).0, json!(6));
 
     let other = Site::new().await;
     other.import(&all, &[], 0);
