@@ -1,5 +1,6 @@
 //! What the user may type: verbs, flags, defaults and the texts of `--help`.
 
+mod operate;
 mod place;
 mod state;
 mod streams;
@@ -12,6 +13,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use place::rows;
 
+pub(crate) use operate::{
+    StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize, StreamsReplay, StreamsReset, StreamsStatus,
+};
 pub(crate) use place::Place;
 pub(crate) use state::{
     Condition, State, StateDelete, StateGet, StateHistory, StateList, StateSet, StateWatch,
@@ -19,7 +23,7 @@ pub(crate) use state::{
 pub(crate) use streams::{
     Streams, StreamsAppend, StreamsClose, StreamsList, StreamsShow, StreamsTail, TailFrom,
 };
-pub(crate) use work::{Rows, StreamsBlocked, StreamsExport, StreamsImport, StreamsOperate};
+pub(crate) use work::{Rows, StreamsBlocked, StreamsExport, StreamsImport};
 
 const EXAMPLES: &str = "\
 Examples:

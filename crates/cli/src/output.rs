@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
 
 use anyhow::Result;
 use comfy_table::{
@@ -84,6 +85,22 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", text.split_at(end).0),
         None => text.to_owned(),
+    }
+}
+
+/// Text on one line, for a column of a table.
+pub(crate) fn flat(text: &str) -> String {
+    escaped(&text.replace(['\n', '\r', '\t'], " "))
+}
+
+/// A span of time in its largest unit.
+pub(crate) fn span(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
+    match units.iter().find(|(unit, _)| seconds >= 2 * unit) {
+        Some((unit, name)) => format!("{} {name}", number(seconds / unit)),
+        None if seconds >= 10 => format!("{seconds} s"),
+        None => format!("{}.{} s", seconds, span.subsec_millis() / 100),
     }
 }
 
@@ -254,6 +271,11 @@ mod tests {
 
     #[test]
     fn numbers_and_sizes_read_well() {
+        let spans =
+            [(0, "0.0 s"), (9_950, "9.9 s"), (119_000, "119 s"), (120_000, "2 min"), (200_000_000, "2 d")];
+        for (millis, text) in spans {
+            assert_eq!(span(Duration::from_millis(millis)), text);
+        }
         assert_eq!(number(0), "0");
         assert_eq!(number(1_234_567), "1,234,567");
         assert_eq!(bytes(512), "512 B");

@@ -2,7 +2,10 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Place, StreamsBlocked, StreamsExport, StreamsImport, StreamsOperate, rows};
+use super::operate::{self, StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize};
+use super::operate::{StreamsReplay, StreamsReset, StreamsStatus};
+use super::work::{self, StreamsBlocked, StreamsExport, StreamsImport};
+use super::{Place, rows};
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
@@ -23,23 +26,41 @@ pub(crate) enum Streams {
     #[command(after_help = CLOSE)]
     Close(StreamsClose),
     /// Writes streams as lines of JSON, for a copy in another store
-    #[command(after_help = super::work::EXPORT)]
+    #[command(after_help = work::EXPORT)]
     Export(StreamsExport),
     /// Reads what `export` wrote; what is there already stays as it is
-    #[command(after_help = super::work::IMPORT)]
+    #[command(after_help = work::IMPORT)]
     Import(StreamsImport),
     /// Lists work that is blocked; ends with 5 when there is any
-    #[command(after_help = super::work::BLOCKED)]
+    #[command(after_help = work::BLOCKED)]
     Blocked(StreamsBlocked),
+    /// Shows how far reactions are, how far behind, who works on them and what is wrong
+    #[command(after_help = operate::STATUS)]
+    Status(StreamsStatus),
     /// Lets blocked work go on where it stopped, with a fresh budget
-    #[command(after_help = super::work::UNBLOCK)]
+    #[command(after_help = operate::UNBLOCK)]
     Unblock(StreamsOperate),
-    /// Lets work start again from the beginning of the log; whoever holds it is fenced off
-    #[command(after_help = super::work::RESET)]
-    Reset(StreamsOperate),
+    /// Lets work start again from the beginning; whoever holds it is fenced off
+    #[command(after_help = operate::RESET)]
+    Reset(StreamsReset),
     /// Makes work that waits for its next attempt due at once
-    #[command(after_help = super::work::RETRY)]
+    #[command(after_help = operate::RETRY)]
     Retry(StreamsOperate),
+    /// Gives work another urgency
+    #[command(after_help = operate::PRIORITIZE)]
+    Prioritize(StreamsPrioritize),
+    /// Sets aside the event that each blocked key of a reaction stands before; the key goes on with the next one
+    #[command(after_help = operate::PARK)]
+    Park(StreamsPark),
+    /// Lists the events that a reaction has set aside
+    #[command(after_help = operate::PARKED)]
+    Parked(StreamsParked),
+    /// Tries parked events once more
+    #[command(after_help = operate::REPLAY)]
+    Replay(StreamsReplay),
+    /// Drops parked events: the reaction never handles them
+    #[command(after_help = operate::DROP)]
+    Drop(StreamsReplay),
 }
 
 const LIST: &str = "\

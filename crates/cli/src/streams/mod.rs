@@ -15,7 +15,7 @@ use anyhow::Result;
 use tidelock::prelude::*;
 use tidelock::store::Operation;
 
-use crate::args::Streams;
+use crate::args::{Streams, StreamsPrioritize};
 use crate::exit::{Exit, WrongUse};
 use crate::output;
 
@@ -30,9 +30,18 @@ pub(crate) async fn run(verb: Streams) -> Result<Exit> {
         Streams::Export(options) => Box::pin(transfer::export(&options)).await,
         Streams::Import(options) => Box::pin(transfer::import(&options)).await,
         Streams::Blocked(options) => work::blocked(&options).await,
+        Streams::Status(options) => Box::pin(work::status(&options)).await,
         Streams::Unblock(options) => Box::pin(work::operate(&options, "unblock", Operation::Unblock)).await,
-        Streams::Reset(options) => Box::pin(work::operate(&options, "reset", Operation::Reset)).await,
+        Streams::Reset(options) => Box::pin(work::reset(&options)).await,
         Streams::Retry(options) => Box::pin(work::operate(&options, "retry", Operation::RetryNow)).await,
+        Streams::Prioritize(StreamsPrioritize { priority, operate }) => {
+            let operation = Operation::Prioritize(Priority::new(priority)?);
+            Box::pin(work::operate(&operate, "prioritize", operation)).await
+        }
+        Streams::Park(options) => Box::pin(work::park(&options)).await,
+        Streams::Parked(options) => Box::pin(work::parked(&options)).await,
+        Streams::Replay(options) => Box::pin(work::replay(&options, false)).await,
+        Streams::Drop(options) => Box::pin(work::replay(&options, true)).await,
     }
 }
 
