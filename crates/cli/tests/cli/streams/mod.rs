@@ -1,7 +1,9 @@
 //! Streams at the command line: what is shown and followed, what is appended, copied and put back to work.
 
+mod reactions;
 mod read;
 mod transfer;
+mod truncated;
 mod work;
 mod write;
 
@@ -68,6 +70,11 @@ impl Site {
         self.store.apply(Batch::new().close(&stream.parse().unwrap(), Expect::Any)).await.unwrap();
     }
 
+    async fn truncate(&self, stream: &str, before: u64) {
+        let batch = Batch::new().truncate(&stream.parse().unwrap(), StreamVersion(before));
+        self.store.apply(batch).await.unwrap();
+    }
+
     /// The whole log.
     async fn log(&self) -> Vec<Event> {
         self.store.read_log(LogQuery::all(10_000)).await.unwrap().events
@@ -80,7 +87,7 @@ fn no_verb_makes_a_store() {
     let path = directory.path().join("missing.db");
     let empty = directory.path().join("empty.jsonl");
     std::fs::write(&empty, "").unwrap();
-    let calls: [&[&str]; 11] = [
+    let calls: [&[&str]; 17] = [
         &["list"],
         &["show", "a"],
         &["tail"],
@@ -92,6 +99,12 @@ fn no_verb_makes_a_store() {
         &["unblock", "--yes"],
         &["reset", "--yes"],
         &["retry", "--yes"],
+        &["status"],
+        &["prioritize", "9", "--lane", "a"],
+        &["parked", "r"],
+        &["park", "--reaction", "r"],
+        &["replay", "--reaction", "r"],
+        &["drop", "--reaction", "r", "--yes"],
     ];
     for call in calls {
         let args = [&["streams"], call, &["--store", path.to_str().unwrap()]].concat();
@@ -105,7 +118,23 @@ fn no_verb_makes_a_store() {
 #[test]
 fn each_verb_has_examples() {
     let verbs = [
-        "list", "show", "tail", "append", "close", "export", "import", "blocked", "unblock", "reset", "retry",
+        "list",
+        "show",
+        "tail",
+        "append",
+        "close",
+        "export",
+        "import",
+        "blocked",
+        "unblock",
+        "reset",
+        "retry",
+        "status",
+        "prioritize",
+        "parked",
+        "park",
+        "replay",
+        "drop",
     ];
     for verb in verbs {
         let help = support::tidelock(&["streams", verb, "--help"]);

@@ -12,12 +12,12 @@ use super::Site;
 use crate::support::{stderr, stdout};
 
 impl Site {
-    fn export(&self, args: &[&str]) -> Vec<String> {
+    pub(super) fn export(&self, args: &[&str]) -> Vec<String> {
         let output = self.run(&[&["export"], args].concat(), 0);
         stdout(&output).lines().map(str::to_owned).collect()
     }
 
-    fn import(&self, lines: &[String], args: &[&str], code: i32) -> Output {
+    pub(super) fn import(&self, lines: &[String], args: &[&str], code: i32) -> Output {
         let mut command = self.command(&[&["import"], args].concat());
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -28,7 +28,7 @@ impl Site {
         output
     }
 
-    fn counts(&self, lines: &[String], args: &[&str]) -> (Value, Value) {
+    pub(super) fn counts(&self, lines: &[String], args: &[&str]) -> (Value, Value) {
         let output = self.import(lines, &[&["-o", "json"], args].concat(), 0);
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         (report["imported"].clone(), report["there"].clone())
@@ -79,7 +79,7 @@ async fn a_copy_has_the_same_events_in_the_same_order() {
 
     let file = from.path("all.jsonl");
     let exported = from.json(&["export", "--file", file.to_str().unwrap()]);
-    assert_eq!(exported, json!({"events": 1_204, "closed": 2}));
+    assert_eq!(exported, json!({"events": 1_204, "streams": 8, "closed": 2, "truncated": 0}));
     let report = to.json(&["import", "--file", file.to_str().unwrap()]);
     assert_eq!((&report["imported"], &report["closed"]), (&json!(1_204), &json!(2)), "{report}");
     let (before, after) = (from.log().await, to.log().await);
@@ -195,19 +195,22 @@ async fn what_is_no_export_ends_with_2_and_names_the_line() {
         lines
     };
     let newer = all[0].replace(r#""version":1"#, r#""version":2"#);
-    let without_beginning = [&all[..1], &all[8..]].concat();
     for (lines, message) in [
         (with(1, "{}"), "line 1"),
         (with(1, &newer), "reads version 1"),
-        (without_beginning, "line 2: order(\"o-0\") begins with version 1 in the file"),
         (with(4, "nonsense"), "line 4"),
         (with(4, r#"{"stream":"a"}"#), "lacks a version"),
+        (with(4, &all[3].replace(r#""payload""#, r#""payloads""#)), "line 4"),
+        (with(4, &all[3].replace("order(", "tidelock.inbox(")), "is Tidelock's own"),
     ] {
         let site = Site::new().await;
         let refused = site.import(&lines, &[], 2);
         assert!(stderr(&refused).contains(message), "{message}: {}", stderr(&refused));
         assert!(stdout(&refused).is_empty());
     }
+    let without_beginning = to.import(&[&all[..1], &all[8..]].concat(), &[], 4);
+    let said = stderr(&without_beginning);
+    assert!(said.contains("line 2: order(\"o-0\") begins with version 1 in the file"), "{said}");
     let twice = with(9, &all[1]);
     let twice = to.import(&twice, &[], 2);
     assert!(stderr(&twice).contains("line 9: version 0"), "{}", stderr(&twice));

@@ -84,6 +84,7 @@ async fn blocked_work_goes_on_by_name_by_lane_by_pattern_and_all_of_it() {
 
     let dry = site.json(&["unblock", "--lane", "calls", "--dry-run"]);
     assert_eq!((&dry["meant"], &dry["changed"], &dry["dry_run"]), (&json!(3), &json!(0), &json!(true)));
+    assert_eq!(dry["would_change"], 3);
     assert_eq!(dry["rows"].as_array().unwrap().len(), 3);
     let table = site.run(&["unblock", "--lane", "calls", "--dry-run"], 0);
     assert!(stdout(&table).contains(r#"job("c")"#) && stderr(&table).contains("3 rows are meant"));
@@ -92,7 +93,11 @@ async fn blocked_work_goes_on_by_name_by_lane_by_pattern_and_all_of_it() {
     assert_eq!(site.json(&["unblock", "--lane", "calls", "--like", "c$"])["changed"], 1);
     assert!(!site.blocked("c").await && site.blocked("d").await);
     let all = site.run(&["unblock"], 2);
-    assert!(stderr(&all).contains("--yes") && stderr(&all).contains("3 rows are meant"), "{}", stderr(&all));
+    assert!(
+        stderr(&all).contains("--yes") && stderr(&all).contains("3 rows would change"),
+        "{}",
+        stderr(&all)
+    );
     assert_eq!(site.json(&["unblock", "--yes"])["changed"], 3);
     site.run(&["blocked"], 0);
     assert_eq!(site.json(&["unblock"])["meant"], 0, "nothing needs no question");
