@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidelock::prelude::*;
@@ -10,6 +11,7 @@ use tidelock::reactions::{Reaction, ReactionError, Reactions, Running, WhenExhau
 use super::{ORDER, Site};
 use crate::support::{stderr, stdout};
 
+const LONG: Duration = Duration::from_secs(3600);
 const OTHER: &str = r#"order("o-2")"#;
 
 /// A reaction that cannot handle what is bad, until it is told that it can.
@@ -202,7 +204,19 @@ async fn a_key_that_waits_is_tried_at_once() {
     let later =
         Reaction::new("later").each(|_, _| async { Err::<Batch, _>(ReactionError::Defer(Due::After(LONG))) });
     let running = Picky::default().start(&site, later).await;
-    running.settle().await.unwrap();
+    let row: Key = r#"tidelock.reaction("later", "order", "o-1")"#.parse().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // It has put itself off when nobody holds it and it has a note.
+    while !site
+        .store
+        .work(&row)
+        .await
+        .unwrap()
+        .is_some_and(|row| row.lease.is_none() && row.payload != Payload::null())
+    {
+        assert!(Instant::now() < deadline, "it does not put itself off");
+        tokio::task::yield_now().await;
+    }
     running.shutdown().await;
     let due = site.json(&["status", "later"])["keys"][0]["due"].as_i64().unwrap();
     let left = site.json(&["retry", "--yes"]);
@@ -210,5 +224,3 @@ async fn a_key_that_waits_is_tried_at_once() {
     assert_eq!(site.json(&["retry", "--reaction", "later", ORDER])["changed"], 1);
     assert!(site.json(&["status", "later"])["keys"][0]["due"].as_i64().unwrap() < due);
 }
-
-const LONG: std::time::Duration = std::time::Duration::from_secs(3600);
