@@ -192,3 +192,60 @@ fn torn(stream: &Key, next: StreamVersion, oldest: StreamVersion) -> anyhow::Err
     );
     Conflict(reason).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(version: u64) -> Event {
+        Event {
+            position: Position(version + 1),
+            stream: Key::single("a").unwrap(),
+            version: StreamVersion(version),
+            id: EventId::new(),
+            event_type: "T".parse().unwrap(),
+            at: Timestamp::EPOCH,
+            payload: Payload::null(),
+            meta: Payload::null(),
+            correlation: None,
+        }
+    }
+
+    /// A stream as it is after the events were read: closed, with these versions.
+    fn info(first: Option<u64>, head: u64) -> StreamInfo {
+        let (key, head) = (Key::single("a").unwrap(), Some(StreamVersion(head)));
+        StreamInfo { key, head, first: first.map(StreamVersion), closed_at: Some(Timestamp::EPOCH) }
+    }
+
+    fn with(versions: &[u64]) -> Writer<Vec<u8>> {
+        let mut writer = Writer::new(Vec::new());
+        versions.iter().for_each(|version| writer.event(&event(*version)).unwrap());
+        writer
+    }
+
+    #[test]
+    fn what_is_truncated_while_it_is_exported_is_not_passed_over() {
+        let gap = with(&[0, 1]).event(&event(5)).unwrap_err();
+        assert!(gap.is::<Conflict>() && gap.to_string().contains("version 2 was next"), "{gap}");
+        for (first, head) in [(Some(5), 6), (None, 4)] {
+            assert!(with(&[0, 1]).end(&info(first, head)).unwrap_err().is::<Conflict>(), "{first:?}");
+        }
+        with(&[0, 1]).end(&info(Some(2), 3)).unwrap();
+        with(&[0, 1]).end(&info(None, 1)).unwrap();
+    }
+
+    #[test]
+    fn a_stream_is_noted_as_closed_when_its_last_event_is_in_the_file() {
+        for (versions, first, head, closed) in [
+            (&[0, 1][..], Some(0), 1, 1),
+            (&[0, 1], Some(0), 2, 0),
+            (&[3, 4], Some(3), 4, 1),
+            (&[], None, 4, 1),
+            (&[], Some(0), 0, 0),
+        ] {
+            let mut writer = with(versions);
+            writer.end(&info(first, head)).unwrap();
+            assert_eq!(writer.report.closed, closed, "{versions:?} of {first:?} to {head}");
+        }
+    }
+}

@@ -197,7 +197,7 @@ fn stopped(error: anyhow::Error, report: &Report<'_>, format: Format) -> Result<
     let hint = || {
         if let Some(from) = report.from_line.filter(|from| *from > 2) {
             eprintln!(
-                "hint: everything before line {from} is done; go on with --from-line {from}, or from the beginning"
+                "hint: everything before it is done; go on with --from-line {from}, or import it all again"
             );
         }
     };
@@ -205,12 +205,16 @@ fn stopped(error: anyhow::Error, report: &Report<'_>, format: Format) -> Result<
         hint();
         return Err(error);
     };
+    let nothing = match report.from_line {
+        Some(from) => format!("; nothing from line {from} on was imported"),
+        None => String::new(),
+    };
     if !refused.is_conflict() {
-        eprintln!("error: {refused}; nothing of this batch was imported");
+        eprintln!("error: {refused}{nothing}");
         hint();
         return Ok(Exit::Usage);
     }
-    eprintln!("error[TL0201]: {refused}; nothing of this batch was imported");
+    eprintln!("error[TL0201]: {refused}{nothing}");
     hint();
     eprintln!("hint: --skip-conflicts leaves out streams that do not fit what is here");
     Ok(Exit::Conflict)

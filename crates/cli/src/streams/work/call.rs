@@ -37,8 +37,8 @@ impl<L: Serialize> Report<'_, L> {
         if self.would_change == 0 || !(always || self.would_change > MANY) {
             return Ok(true);
         }
-        let count = output::number(self.would_change);
-        ask::agreed(&format!("{}: {count} {what} would change{why}. Go on?", self.operation), yes)
+        let (meant, would) = (output::number(self.meant), output::number(self.would_change));
+        ask::agreed(&format!("{}: {would} of {meant} {what} would change{why}. Go on?", self.operation), yes)
     }
 
     /// Prints what would be done.
@@ -50,12 +50,9 @@ impl<L: Serialize> Report<'_, L> {
                     table(&self.rows)?;
                 }
                 let (meant, would) = (output::number(self.meant), output::number(self.would_change));
-                let shown = if self.meant > self.rows.len() as u64 && !self.rows.is_empty() {
-                    "; these are the first"
-                } else {
-                    ""
-                };
-                eprintln!("{meant} {what} are meant{shown}; {would} would change; nothing was changed");
+                let more = self.meant > self.rows.len() as u64 && !self.rows.is_empty();
+                let shown = if more { "; these are the first" } else { "" };
+                eprintln!("{would} of {meant} {what} would change{shown}; nothing was changed");
                 self.tell_left_alone();
             }
         }

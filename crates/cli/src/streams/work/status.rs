@@ -139,7 +139,7 @@ fn go_on(next: Option<&Key>) {
 
 /// Keys as a table.
 pub(super) fn table(keys: &[KeyLine]) -> Result<()> {
-    let header = ["key", "position", "waiting", "behind", "attempts", "state", "", "error"];
+    let header = ["key", "position", "waiting", "behind", "attempts", "state", "when", "error"];
     let mut table = output::table(&header, &[1, 2, 3, 4]);
     for line in keys {
         table.add_row([
@@ -179,6 +179,8 @@ struct ReactionLine {
 impl ReactionLine {
     fn of(view: ReactionView) -> Self {
         let ReactionView { name, lane, types, chooses_keys, keys, blocked_keys, position, head, .. } = view;
+        // The last events may be gone: an inbox is emptied when it was handled.
+        let head = head.max(position);
         let (lag, owner, until, fence) = (LagLine::of(view.lag), view.owner, view.until, view.fence);
         let blocked_since = view.blocked.as_ref().map(|blocked| blocked.since);
         let error = view.blocked.map(|blocked| blocked.reason);

@@ -87,14 +87,14 @@ async fn blocked_work_goes_on_by_name_by_lane_by_pattern_and_all_of_it() {
     assert_eq!(dry["would_change"], 3);
     assert_eq!(dry["rows"].as_array().unwrap().len(), 3);
     let table = site.run(&["unblock", "--lane", "calls", "--dry-run"], 0);
-    assert!(stdout(&table).contains(r#"job("c")"#) && stderr(&table).contains("3 rows are meant"));
+    assert!(stdout(&table).contains(r#"job("c")"#) && stderr(&table).contains("3 of 3 rows would change"));
     assert!(site.blocked("c").await, "nothing was changed");
 
     assert_eq!(site.json(&["unblock", "--lane", "calls", "--like", "c$"])["changed"], 1);
     assert!(!site.blocked("c").await && site.blocked("d").await);
     let all = site.run(&["unblock"], 2);
     assert!(
-        stderr(&all).contains("--yes") && stderr(&all).contains("3 rows would change"),
+        stderr(&all).contains("--yes") && stderr(&all).contains("3 of 3 rows would change"),
         "{}",
         stderr(&all)
     );
