@@ -18,9 +18,11 @@ pub(super) async fn run(options: &StateWatch) -> Result<Exit> {
     let opened = options.place.open().await?;
     let store = opened.shared();
     let ended = tokio::select! {
-        ended = follow(&store, &key, options.place.output) => ended,
+        // Listens before the first version is printed: whoever sees it may interrupt at once.
+        biased;
         asked_to_stop = tokio::signal::ctrl_c() => asked_to_stop.map_err(Into::into),
         () = reader::gone() => Ok(()),
+        ended = follow(&store, &key, options.place.output) => ended,
     };
     opened.close().await;
     ended.map(|()| Exit::Well)

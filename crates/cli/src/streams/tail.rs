@@ -22,12 +22,14 @@ pub(super) async fn run(options: &StreamsTail) -> Result<Exit> {
     let mut subscription = Events::new(opened.shared()).subscribe(what, start).await?;
     let mut interrupted = false;
     let ended = tokio::select! {
-        ended = follow(&mut subscription, options.place.output) => ended,
+        // Listens before the first event is printed: whoever sees it may interrupt at once.
+        biased;
         asked_to_stop = tokio::signal::ctrl_c() => {
             interrupted = true;
             asked_to_stop.map_err(Into::into)
         }
         () = reader::gone() => Ok(()),
+        ended = follow(&mut subscription, options.place.output) => ended,
     };
     opened.close().await;
     if interrupted {

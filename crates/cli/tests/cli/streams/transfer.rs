@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidelock::events::Context;
@@ -220,4 +221,50 @@ async fn what_is_no_export_ends_with_2_and_names_the_line() {
     assert_eq!(to.log().await.len(), 2, "what stood before is there");
     assert_eq!(to.counts(&all, &["--from-line", "4"]), (json!(12), json!(0)));
     to.run(&["import", "--file", "no/such/file"], 2);
+}
+
+#[tokio::test]
+async fn an_import_that_is_killed_has_done_whole_batches_and_can_be_repeated() {
+    let (from, to) = (source(1_300).await, Site::new().await);
+    let all = from.export(&[]);
+    let mut child = to
+        .command(&["import"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // Two batches and a part of the third; the end never comes.
+    stdin.write_all((all[..1_200].join("\n") + "\n").as_bytes()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while to.log().await.len() < 1_000 {
+        assert!(Instant::now() < deadline, "it does not go on");
+        tokio::task::yield_now().await;
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(told(&to.log().await), told(&from.log().await[..1_000]), "a beginning of the file");
+    assert_eq!(to.counts(&all, &[]), (json!(300), json!(1_000)));
+    assert_eq!(told(&to.log().await), told(&from.log().await));
+}
+
+#[tokio::test]
+async fn two_imports_of_one_file_at_once_make_one_copy() {
+    let (from, to) = (source(2_000).await, Site::new().await);
+    let file = from.path("all.jsonl");
+    from.run(&["export", "--file", file.to_str().unwrap()], 0);
+    let start = || {
+        let mut command = to.command(&["import", "--file", file.to_str().unwrap(), "-o", "json"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut imported = 0;
+    for child in [start(), start()] {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        imported += report["imported"].as_u64().unwrap();
+    }
+    assert_eq!(imported, 2_000);
+    assert_eq!(told(&to.log().await), told(&from.log().await));
 }
