@@ -147,6 +147,12 @@ async fn a_reset_of_a_key_or_of_the_whole_handles_events_again() {
     site.run(&["reset", "--reaction", "mail", "--whole", ORDER], 2);
     assert_eq!(site.json(&["reset", "--reaction", "mail", "--whole", "--dry-run"])["would_change"], 2);
     assert_eq!(site.json(&["reset", "--reaction", "mail", "--whole", "--yes"])["changed"], 2);
+    let forgotten = site.json(&["status"]);
+    assert_eq!(
+        (&forgotten[0]["keys"], &forgotten[0]["position"]),
+        (&json!(0), &json!(0)),
+        "routing begins anew, too"
+    );
     assert_eq!(picky.work(&site).await, 5 + 4);
 }
 
