@@ -13,6 +13,8 @@ use super::refused::{Refused, Why};
 /// How often a batch is put together again because somebody else writes to the same streams.
 const ATTEMPTS: usize = 10;
 
+/// How many events are read at once.
+const PAGE: usize = 1_000;
 /// The most events that are appended only to be removed, in one batch.
 const STEP: u64 = 5_000;
 /// Streams that are left out and told with the reason.
@@ -84,6 +86,10 @@ impl<'a> Importer<'a> {
                     self.counts.imported += events.len() as u64;
                     break;
                 }
+                Ok(receipt) if stands_there(&events, &receipt) => {
+                    self.counts.there += events.len() as u64;
+                    break;
+                }
                 Ok(_) => None,
                 Err(error) if may_be_there(&error) => Some(error),
                 Err(error) => return Err(error.into()),
@@ -144,7 +150,7 @@ impl<'a> Importer<'a> {
         }
         let mut here = HashMap::new();
         for (stream, (first, last)) in ranges {
-            here.insert(stream.clone(), Here::read(self.store, stream, first, last, events.len()).await?);
+            here.insert(stream.clone(), Here::read(self.store, stream, first, last).await?);
         }
         Ok(here)
     }
@@ -231,8 +237,9 @@ impl Here {
         stream: &Key,
         first: StreamVersion,
         last: StreamVersion,
-        limit: usize,
     ) -> Result<Self> {
+        let wanted = usize::try_from(last.0.saturating_sub(first.0)).unwrap_or(PAGE);
+        let limit = wanted.saturating_add(1).min(PAGE);
         let info = store.stream(stream).await?;
         let closed = info.as_ref().is_some_and(|info: &StreamInfo| info.closed_at.is_some());
         let (head, oldest) = info.map_or((None, None), |info| (info.head, info.first));
@@ -279,10 +286,14 @@ impl Here {
     }
 }
 
-/// The events as one batch: neighbours of the same stream are one append.
+/// Neighbours of the same stream: each is one append.
+fn appends(events: &[Imported]) -> impl Iterator<Item = &[Imported]> {
+    events.chunk_by(|a, b| a.stream == b.stream && a.version.next() == b.version)
+}
+
+/// The events as one batch.
 fn batch(events: &[Imported]) -> Batch {
-    let follow = |a: &Imported, b: &Imported| a.stream == b.stream && a.version.next() == b.version;
-    events.chunk_by(follow).fold(Batch::new(), |batch, run| {
+    appends(events).fold(Batch::new(), |batch, run| {
         let Some(first) = run.first() else { return batch };
         let expect = match first.version.0.checked_sub(1) {
             None => Expect::Absent,
@@ -290,6 +301,13 @@ fn batch(events: &[Imported]) -> Batch {
         };
         batch.append(&first.stream, expect, run.iter().map(|event| event.event.clone()))
     })
+}
+
+/// Whether a receipt of a repeated batch says that all of it stands where it should. The store has compared the rest.
+fn stands_there(events: &[Imported], receipt: &Receipt) -> bool {
+    let wanted = appends(events).filter_map(|run| run.first()).map(|first| (&first.stream, first.version));
+    let found = receipt.appended.iter().map(|appended| (&appended.stream, appended.first_version));
+    receipt.repeated && wanted.eq(found)
 }
 
 /// Whether the refusal may come from events that are there already.

@@ -187,6 +187,25 @@ async fn closed_streams_and_ids_in_use_are_conflicts() {
 }
 
 #[tokio::test]
+async fn the_same_events_at_other_versions_are_a_conflict() {
+    let (from, to) = (Site::new().await, Site::new().await);
+    for n in 0..3 {
+        from.append("a", "T", json!(n)).await;
+    }
+    let all = from.export(&[]);
+    // The same ids, one version further: what the store recognises stands elsewhere.
+    to.import(&all, &[], 0);
+    let later: Vec<String> = (0..3).rev().fold(all.clone(), |lines, n| {
+        let (was, is) = (format!(r#""version":{n},"id""#), format!(r#""version":{},"id""#, n + 1));
+        lines.iter().map(|line| line.replace(&was, &is)).collect()
+    });
+    assert_ne!(later, all);
+    let said = stderr(&to.import(&later, &[], 4));
+    assert!(said.contains("line 2: a has another event at version 1 here"), "{said}");
+    assert_eq!(to.log().await.len(), 3);
+}
+
+#[tokio::test]
 async fn what_is_no_export_ends_with_2_and_names_the_line() {
     let (from, to) = (source(14).await, Site::new().await);
     let all = from.export(&[]);
