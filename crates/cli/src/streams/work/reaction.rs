@@ -191,10 +191,11 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether it is to be done. What is blocked may always go on; everything else that concerns all is asked about.
+    /// Whether it is to be done. What is blocked or waits may go on; everything else that concerns all is asked about.
     fn agreed<L: Serialize>(&self, report: &Report<'_, L>) -> Result<bool> {
         let grave = self.change.is_grave();
-        let whole = self.all && self.change != Change::Operation(Operation::Unblock);
+        let harmless = matches!(self.change, Change::Operation(Operation::Unblock | Operation::RetryNow));
+        let whole = self.all && !harmless;
         let why = match (grave, whole) {
             (true, _) => ", which cannot be taken back",
             (false, true) => " (no key was named)",
