@@ -6,20 +6,24 @@
 
 mod address;
 mod args;
+mod ask;
 mod bench;
 mod connection;
 mod demo;
 mod doctor;
 mod exit;
 mod explain;
+mod input;
 mod lifeline;
 mod migrate;
 mod output;
+mod progress;
 mod random;
 mod reader;
 mod schemas;
 mod server_url;
 mod state;
+mod streams;
 mod target;
 
 use std::process::ExitCode;
@@ -60,6 +64,7 @@ async fn run(command: Command) -> Result<Exit> {
         Command::Demo(options) => Box::pin(demo::run(options)).await,
         Command::DemoWorker(options) => Box::pin(demo::work(options)).await,
         Command::State(verb) => Box::pin(state::run(verb)).await,
+        Command::Streams(verb) => Box::pin(streams::run(verb)).await,
         Command::Explain(options) => explain::run(&options),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -17,7 +17,6 @@ mod plan;
 mod postgres;
 mod processes;
 mod producer;
-mod progress;
 mod report;
 mod sqlite;
 mod stand;
