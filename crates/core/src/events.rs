@@ -83,6 +83,9 @@ pub use tags::{Tag, TaggedEvent};
 pub use travel::AsOf;
 pub use unit::Unit;
 
+pub(crate) use execute::breathe;
+pub(crate) use snapshot::begins_anew;
+
 use crate::store::SharedStore;
 
 /// How commands are carried out.

@@ -11,6 +11,7 @@
 //! There is no driver and no HTTP in this crate.
 
 pub mod authority;
+pub mod books;
 pub mod clock;
 pub mod error;
 pub mod events;

@@ -200,7 +200,7 @@ impl Events {
     }
 
     /// Sends a batch; when its fate is unknown, sends it again: its ids make sure that it is applied once.
-    pub(super) async fn send(&self, batch: &Batch) -> Result<Receipt, ApplyError> {
+    pub(crate) async fn send(&self, batch: &Batch) -> Result<Receipt, ApplyError> {
         let mut asked = 0;
         loop {
             let error = match self.store.apply(batch.clone()).await {
@@ -301,7 +301,7 @@ pub(super) fn refused(error: ApplyError, attempts: u32) -> EventsError {
 }
 
 /// Once more at once, and then after a random while that grows.
-pub(super) async fn breathe(attempts: u32, until: Instant) {
+pub(crate) async fn breathe(attempts: u32, until: Instant) {
     if attempts > 1 {
         let longest = Duration::from_millis(1) * (1 << attempts.min(6));
         sleep_until((Instant::now() + spread(longest, 0.0..1.0)).min(until)).await;
