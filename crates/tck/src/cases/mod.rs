@@ -1,6 +1,7 @@
 //! The cases, one file per section. `build.rs` finds them; a file that is not declared here stops the build.
 
 pub mod aggregates;
+pub mod books;
 pub mod documents;
 pub mod edge;
 pub mod events;
