@@ -21,6 +21,7 @@ pub mod lease;
 pub mod lock;
 pub mod model;
 pub mod payload;
+pub mod projections;
 pub mod random;
 pub mod reactions;
 pub mod state;

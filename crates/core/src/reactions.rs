@@ -66,6 +66,7 @@ mod effects;
 mod error;
 mod holding;
 mod job;
+mod leaving;
 mod names;
 mod notes;
 mod operator;

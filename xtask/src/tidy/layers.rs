@@ -22,10 +22,11 @@ const ENGINES: &[&str] = &[
     "crate::events",
     "crate::reactions",
     "crate::books",
+    "crate::projections",
 ];
 
 /// What stands on events and reactions together.
-const ABOVE_ENGINES: &[&str] = &["crate::books"];
+const ABOVE_ENGINES: &[&str] = &["crate::books", "crate::projections"];
 
 /// The foundations know nothing of decisions, decisions know nothing of stores, and stores know nothing of leases.
 pub(super) fn core_modules(tree: &Tree) -> Vec<Finding> {

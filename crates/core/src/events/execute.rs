@@ -95,7 +95,7 @@ impl Events {
         if events.is_empty() {
             return Ok(Batch::new().guard_stream(&stream, expect));
         }
-        Ok(Batch::new().append(&stream, expect, self.written::<A>(&stream, &events)?))
+        Ok(self.inlined(Batch::new().append(&stream, expect, self.written::<A>(&stream, &events)?))?)
     }
 
     /// Appends what happened, whatever the state: for facts that nobody decides on.
@@ -115,7 +115,7 @@ impl Events {
         if new.is_empty() {
             return Ok(None);
         }
-        let batch = Batch::new().append(&stream, Expect::Any, new);
+        let batch = self.named(Batch::new().append(&stream, Expect::Any, new))?;
         let receipt = self.send(&batch).await.map_err(|error| refused(error, 1))?;
         Ok(receipt.appended.into_iter().next())
     }
@@ -177,7 +177,8 @@ impl Events {
                 }
             };
             let expect = known.version.map_or(Expect::Absent, Expect::Exact);
-            let batch = Batch::new().append(stream, expect, self.written::<A>(stream, &events)?);
+            let batch =
+                self.named(Batch::new().append(stream, expect, self.written::<A>(stream, &events)?))?;
             match self.send(&batch).await {
                 Ok(receipt) => {
                     return Ok(self.committed(stream, &mut place, known, (events, receipt), attempts));

@@ -17,6 +17,7 @@ pub mod operators;
 pub mod order;
 pub mod paging;
 pub mod processes;
+pub mod projections;
 pub mod properties;
 pub mod reacting;
 pub mod reactions;

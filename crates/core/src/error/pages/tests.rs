@@ -48,7 +48,8 @@ fn each_example_is_the_real_message() {
         .chain(states())
         .chain(reactions())
         .chain(events())
-        .chain(books());
+        .chain(books())
+        .chain(projections());
     for error in errors {
         let code = error.code().as_str();
         let text = page(code).unwrap_or_else(|| panic!("{code} has no page"));
@@ -339,6 +340,17 @@ fn reactions() -> Examples {
         ReactionsError::NoRuntime,
         ReactionsError::Changed { name: name(), was: "the stream of each event", is: "a key of its own" },
         ReactionsError::Unknown { name: "reserve".to_owned(), known },
+        ReactionsError::Running { name: name(), owner: Owner::new("worker-2").unwrap() },
+    ];
+    all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+}
+
+fn projections() -> Examples {
+    use crate::projections::ProjectionsError;
+    let (name, reason) = (|| "sold".to_owned(), "events wait to be routed");
+    let all = [
+        ProjectionsError::Unknown { name: name() },
+        ProjectionsError::Behind { name: name(), version: 2, live: 1, reason },
     ];
     all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
 }
