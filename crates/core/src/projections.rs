@@ -45,8 +45,10 @@ mod projection;
 mod read;
 mod running;
 mod swap;
+mod watermark;
 
 pub use error::ProjectionsError;
 pub use projection::{Fact, ProjectError, Projection, Rows};
 pub use read::{ReadModel, RowPage};
 pub use running::{Projections, RunningProjections};
+pub use watermark::Watermark;
