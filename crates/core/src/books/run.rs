@@ -29,8 +29,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Closes a stream, or goes on with what another call has begun.
 pub(super) async fn close(closing: Closing, way: Way, plan: &dyn Plan) -> Result<Closed, BooksError> {
     let name = progress::name(&closing.stream)?;
-    let asked = lease::hold(closing.events.store(), &name).ttl(closing.ttl).note("closes the books");
-    let held = asked.now().await?;
+    let held = lease::hold(closing.events.store(), &name).ttl(closing.ttl).now().await?;
     let closed =
         Closed { stream: closing.stream.clone(), way, below: None, archived: 0, removed: 0, resumed: false };
     let mut run = Run { closing, name, held, closed };

@@ -381,6 +381,33 @@ pub async fn e7_books_are_closed_by_one(env: &Env) {
     assert_eq!(first.await.unwrap().unwrap().removed, 2);
 }
 
+/// A closer that was away for too long writes nothing any more: somebody else has closed the stream meanwhile.
+pub async fn e7_a_closer_without_its_lease_changes_nothing(env: &Env) {
+    let (events, gate, stream) = (here(env), Gate::closed(), stream("late"));
+    book(&events, "late", 3).await;
+    let slow = {
+        let gate = gate.clone();
+        Books::new(events.clone()).close(&stream).archive(move |_| {
+            let gate = gate.clone();
+            async move {
+                gate.pass().await;
+                Ok::<(), std::io::Error>(())
+            }
+        })
+    };
+    let late = tokio::spawn(slow.restart::<Ledger>());
+    gate.reached_by(1).await;
+    env.pass(secs(40));
+    let closed = closing(&there(env), &stream, &Shelf::default()).restart::<Ledger>().await.unwrap();
+    assert_eq!((closed.resumed, closed.archived, closed.removed), (true, 3, 3));
+    book(&there(env), "late", 2).await;
+    let before = Dump::of(&env.store).await;
+    gate.let_through(1);
+    let error = late.await.unwrap().unwrap_err();
+    assert_eq!(error.code().as_str(), "TL0204", "{error}");
+    assert_eq!(Dump::of(&env.store).await, before);
+}
+
 /// An archive that fails keeps its events. The next call begins with the same page, and another way of closing is refused.
 pub async fn e7_a_failing_archive_loses_nothing(env: &Env) {
     let (events, stream, shelf) = (here(env), stream("failing"), Shelf::default());
