@@ -11,11 +11,22 @@ const FORBIDDEN: &[(&[&str], &[&str])] = &[
     (&["model"], &["crate::lock", "crate::store"]),
     (&["id", "key", "payload", "clock", "error", "lock", "model", "store"], ENGINES),
     (&["events"], &["crate::reactions"]),
+    (&["lease", "authority", "state", "events", "reactions"], ABOVE_ENGINES),
 ];
 
 /// What stands on the store.
-const ENGINES: &[&str] =
-    &["crate::lease", "crate::authority", "crate::state", "crate::events", "crate::reactions"];
+const ENGINES: &[&str] = &[
+    "crate::lease",
+    "crate::authority",
+    "crate::state",
+    "crate::events",
+    "crate::reactions",
+    "crate::books",
+    "crate::projections",
+];
+
+/// What stands on events and reactions together.
+const ABOVE_ENGINES: &[&str] = &["crate::books", "crate::projections"];
 
 /// The foundations know nothing of decisions, decisions know nothing of stores, and stores know nothing of leases.
 pub(super) fn core_modules(tree: &Tree) -> Vec<Finding> {
