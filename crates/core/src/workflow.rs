@@ -69,4 +69,6 @@ pub use step::Step;
 pub use worker::{Driving, Worker, WorkerStats, WorkflowFn};
 
 #[cfg(test)]
+pub(crate) mod pages_tests;
+#[cfg(test)]
 mod tests;

@@ -24,6 +24,9 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! On these stand [`lock`] and [`lease`] for exclusion, [`state`] for values that many change, [`events`] and [`reactions`] for
+//! aggregates and what follows from them, and [`workflow`] for async functions whose steps survive the death of their process.
 
 pub use tidelock_core::store::Store;
 pub use tidelock_core::{

@@ -23,10 +23,11 @@ const ENGINES: &[&str] = &[
     "crate::reactions",
     "crate::books",
     "crate::projections",
+    "crate::workflow",
 ];
 
-/// What stands on events and reactions together.
-const ABOVE_ENGINES: &[&str] = &["crate::books", "crate::projections"];
+/// What stands on other engines.
+const ABOVE_ENGINES: &[&str] = &["crate::books", "crate::projections", "crate::workflow"];
 
 /// The foundations know nothing of decisions, decisions know nothing of stores, and stores know nothing of leases.
 pub(super) fn core_modules(tree: &Tree) -> Vec<Finding> {

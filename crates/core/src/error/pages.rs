@@ -18,7 +18,9 @@ const PAGES: &[(&str, &str)] = pages![
     "TL0606", "TL0607", "TL0608", "TL0609", "TL0701", "TL0702", "TL0703", "TL0704", "TL0705", "TL0706",
     "TL0707", "TL0708", "TL0709", "TL0801", "TL0802", "TL0803", "TL0804", "TL0805", "TL0806", "TL0807",
     "TL0808", "TL0809", "TL0901", "TL0902", "TL0903", "TL0904", "TL0905", "TL0906", "TL0907", "TL0908",
-    "TL0909", "TL0910", "TL0911", "TL0912",
+    "TL0909", "TL0910", "TL0911", "TL0912", "TL1001", "TL1002", "TL1003", "TL1004", "TL1005", "TL1006",
+    "TL1007", "TL1008", "TL1009", "TL1010", "TL1011", "TL1012", "TL1013", "TL1014", "TL1015", "TL1016",
+    "TL1017", "TL1018", "TL1019", "TL1020", "TL1021",
 ];
 
 /// The page of a code, in Markdown; `None` when there is no such code. Lower case is fine.

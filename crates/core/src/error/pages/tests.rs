@@ -49,7 +49,8 @@ fn each_example_is_the_real_message() {
         .chain(reactions())
         .chain(events())
         .chain(books())
-        .chain(projections());
+        .chain(projections())
+        .chain(crate::workflow::pages_tests::examples().unwrap());
     for error in errors {
         let code = error.code().as_str();
         let text = page(code).unwrap_or_else(|| panic!("{code} has no page"));
