@@ -86,7 +86,7 @@ impl Client {
 
     /// A handle to a run that was started before.
     pub fn handle<I, O>(&self, _: Workflow<I, O>, run: &str) -> Handle<O> {
-        Handle { client: self.clone(), run: run.to_owned(), output: PhantomData }
+        Handle::of(self, run)
     }
 
     /// Sends a signal. When this returns, the run will hear it, however often processes die: signals that come early wait.
@@ -276,6 +276,10 @@ pub struct Handle<O> {
 }
 
 impl<O> Handle<O> {
+    pub(super) fn of(client: &Client, run: &str) -> Self {
+        Self { client: client.clone(), run: run.to_owned(), output: PhantomData }
+    }
+
     /// The id of the run.
     #[must_use]
     pub fn run(&self) -> &str {
