@@ -104,7 +104,8 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// How many events the archive gets at once: 500. A closing that goes on keeps the size that it began with.
+    /// How many events the archive gets at once: 500. Choose fewer for large events: a page is in memory as a whole. A closing
+    /// that goes on keeps the size that it began with.
     pub fn page(mut self, events: usize) -> Self {
         self.page = events.clamp(1, PAGE_ROWS);
         self

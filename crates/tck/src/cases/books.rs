@@ -1,111 +1,17 @@
 //! E7 through `tidelock_core::books`: closing is refused while reactions are pending, loses nothing in a race, and goes on
 //! after a death at any point.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use tidelock_core::books::{ArchivePage, Books, BooksError, Closed, Closing, Way};
+use tidelock_core::books::{Books, BooksError, Closed, Way};
 use tidelock_core::events::{Aggregate, AsOf, Events, EventsError};
 use tidelock_core::lease::LeaseError;
 use tidelock_core::reactions::{Operator, ReactionError, Waits, WhenExhausted, Which};
 
 use crate::detour::{Death, Detour, Fuse, Gate as Held};
+use crate::ledger::*;
 use crate::prelude::*;
 use crate::reacting::*;
-
-/// A sum, and how it came about.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Ledger {
-    sum: i64,
-    bookings: Vec<i64>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum LedgerEvent {
-    Booked { n: i64 },
-}
-use LedgerEvent::Booked;
-
-impl Aggregate for Ledger {
-    const KIND: &'static str = "ledger";
-    type Event = LedgerEvent;
-
-    fn apply(&mut self, event: &LedgerEvent) {
-        let Booked { n } = event;
-        self.sum += n;
-        self.bookings.push(*n);
-    }
-}
-
-fn engine(store: &SharedStore) -> Events {
-    Events::new(Arc::clone(store)).snapshots::<Ledger>(u64::MAX)
-}
-
-fn here(env: &Env) -> Events {
-    engine(&env.store.0)
-}
-
-fn there(env: &Env) -> Events {
-    engine(&env.other.0)
-}
-
-fn stream(id: &str) -> Key {
-    Ledger::stream(id).unwrap()
-}
-
-/// Books the numbers from 1 to `count`, each in an append of its own.
-async fn book(events: &Events, id: &str, count: i64) {
-    for n in 1..=count {
-        events.append::<Ledger>(id, [Booked { n }]).await.unwrap();
-    }
-}
-
-fn versions(events: &[Event]) -> Vec<u64> {
-    events.iter().map(|event| event.version.0).collect()
-}
-
-/// An archive that takes a page again, if it is the same.
-#[derive(Clone, Default)]
-struct Shelf {
-    pages: Arc<Mutex<BTreeMap<String, ArchivePage>>>,
-    calls: Arc<AtomicUsize>,
-}
-
-impl Shelf {
-    fn keep(&self, page: ArchivePage) {
-        self.calls.fetch_add(1, Ordering::SeqCst);
-        let mut pages = self.pages.lock().unwrap();
-        let before = pages.insert(page.name(), page.clone());
-        assert!(before.is_none_or(|before| before == page), "a page that comes again is the same");
-    }
-
-    /// What it has, in the order of versions. Each event must be on one page.
-    fn versions(&self) -> Vec<u64> {
-        let pages = self.pages.lock().unwrap();
-        let mut all: Vec<u64> = pages.values().flat_map(|page| versions(&page.events)).collect();
-        all.sort_unstable();
-        all
-    }
-
-    fn calls(&self) -> usize {
-        self.calls.load(Ordering::SeqCst)
-    }
-}
-
-/// Pages of two events, to a shelf.
-fn closing(events: &Events, stream: &Key, shelf: &Shelf) -> Closing {
-    let shelf = shelf.clone();
-    let archive = move |page: ArchivePage| {
-        let shelf = shelf.clone();
-        async move {
-            shelf.keep(page);
-            Ok::<(), std::io::Error>(())
-        }
-    };
-    Books::new(events.clone()).close(stream).archive(archive).page(2)
-}
 
 /// Closed for ever: everything goes to the archive, appends are refused, and a second call has nothing to do.
 pub async fn e7_books_closed_with_a_tombstone_take_nothing_more(env: &Env) {
