@@ -8,7 +8,7 @@ use tidelock::prelude::*;
 use tidelock::store::{Durability, StoreErrorKind};
 use tokio::process::Command;
 
-use crate::args::ChildStore;
+use crate::args::{ChildStore, Place};
 use crate::exit::WrongUse;
 use crate::server_url::ServerUrl;
 
@@ -80,6 +80,13 @@ impl Address {
                 open_schema(url, options).await.map(Opened::Schema)
             }
         }
+    }
+}
+
+impl Place {
+    /// Opens the store, which must exist.
+    pub(crate) async fn open(&self) -> Result<Opened> {
+        Ok(Address::parse(&self.store, self.schema.as_deref())?.open_existing().await?)
     }
 }
 

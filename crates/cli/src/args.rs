@@ -1,15 +1,29 @@
 //! What the user may type: verbs, flags, defaults and the texts of `--help`.
 
+mod operate;
+mod place;
 mod state;
+mod streams;
+mod work;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use state::{
-    Condition, State, StateDelete, StateGet, StateHistory, StateList, StatePlace, StateSet, StateWatch,
+use place::rows;
+
+pub(crate) use operate::{
+    StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize, StreamsReplay, StreamsReset, StreamsStatus,
 };
+pub(crate) use place::Place;
+pub(crate) use state::{
+    Condition, State, StateDelete, StateGet, StateHistory, StateList, StateSet, StateWatch,
+};
+pub(crate) use streams::{
+    Streams, StreamsAppend, StreamsClose, StreamsList, StreamsShow, StreamsTail, TailFrom,
+};
+pub(crate) use work::{Rows, StreamsBlocked, StreamsExport, StreamsImport};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +33,8 @@ Examples:
   tidelock doctor --store postgres://me@db/app
   tidelock state list session --store app.db
   tidelock state get 'session(\"s-1\", \"cart\")' --store app.db
+  tidelock streams tail --prefix order --store app.db
+  tidelock streams blocked --store app.db    is any work stuck? Ends with 5 if so
   tidelock migrate status --store postgres://me@db/app
   tidelock migrate sql > tidelock.sql        the tables, for whoever may make them
   tidelock bench store --store sqlite        how fast is it here, compared with what the disk can do?
@@ -51,6 +67,9 @@ pub(crate) enum Command {
     /// Shows and changes records, for operators: their values, versions and histories
     #[command(subcommand)]
     State(State),
+    /// Shows, follows, copies and changes streams of events, and puts stuck work back to work
+    #[command(subcommand)]
+    Streams(Streams),
     /// Prints the page of an error code, or lists all codes
     Explain(Explain),
     /// Shows, applies or prints the migrations of a PostgreSQL store
@@ -96,6 +115,8 @@ pub(crate) enum Bench {
     State(BenchEngine),
     /// Commands on aggregates, and reactions, beside bare appends
     Events(BenchEngine),
+    /// Runs of ten steps, beside bare appends; runs that sleep, and replay
+    Workflow(BenchEngine),
 }
 
 /// Which store is measured.
@@ -152,7 +173,7 @@ pub(crate) struct BenchLock {
     pub(crate) output: Format,
 }
 
-/// `tidelock bench state` and `tidelock bench events`
+/// `tidelock bench state`, `tidelock bench events` and `tidelock bench workflow`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchEngine {
     /// Which store

@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 
 use tidelock::error::{Code, Explain, InvalidInput};
+use tidelock::events::EventsError;
+use tidelock::reactions::ReactionsError;
 use tidelock::state::StateError;
 use tidelock::store::{ApplyError, Refusal, StoreError, StoreErrorKind};
 
@@ -66,7 +68,9 @@ fn code(error: &anyhow::Error) -> Option<Code> {
         let apply = || cause.downcast_ref::<ApplyError>().map(Explain::code);
         let input = || cause.downcast_ref::<InvalidInput>().map(Explain::code);
         let state = || cause.downcast_ref::<StateError>().map(Explain::code);
-        store.or_else(apply).or_else(input).or_else(state)
+        let events = || cause.downcast_ref::<EventsError>().map(Explain::code);
+        let reactions = || cause.downcast_ref::<ReactionsError>().map(Explain::code);
+        store.or_else(apply).or_else(input).or_else(state).or_else(events).or_else(reactions)
     })
 }
 
@@ -78,11 +82,20 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if cause.is::<WrongUse>() || cause.is::<InvalidInput>() {
         return Some(Exit::Usage);
     }
+    if cause.is::<Conflict>() {
+        return Some(Exit::Conflict);
+    }
+    if let Some(reactions) = cause.downcast_ref::<ReactionsError>() {
+        return Some(exit_of_reactions(reactions));
+    }
     if let Some(store) = cause.downcast_ref::<StoreError>() {
         return Some(exit_of_store(store));
     }
     if let Some(state) = cause.downcast_ref::<StateError>() {
         return Some(exit_of_state(state));
+    }
+    if let Some(events) = cause.downcast_ref::<EventsError>() {
+        return Some(exit_of_events(events));
     }
     cause.downcast_ref::<ApplyError>().map(exit_of_apply)
 }
@@ -117,6 +130,26 @@ fn exit_of_state(error: &StateError) -> Exit {
     }
 }
 
+fn exit_of_events(error: &EventsError) -> Exit {
+    match error {
+        EventsError::Write(error) => exit_of_apply(error),
+        EventsError::Read(error) => exit_of_store(error),
+        EventsError::Concurrency { .. } | EventsError::Closed { .. } => Exit::Conflict,
+        EventsError::Name(_) | EventsError::Unwritable { .. } => Exit::Usage,
+        EventsError::Undecodable { .. } => Exit::Failed,
+    }
+}
+
+fn exit_of_reactions(error: &ReactionsError) -> Exit {
+    match error {
+        ReactionsError::Write(error) => exit_of_apply(error),
+        ReactionsError::Store(error) => exit_of_store(error),
+        ReactionsError::Unknown { .. } => Exit::NotFound,
+        ReactionsError::Name { .. } | ReactionsError::Invalid { .. } => Exit::Usage,
+        _ => Exit::Failed,
+    }
+}
+
 /// A call that clap lets through and that makes no sense all the same.
 #[derive(Debug)]
 pub(crate) struct WrongUse(pub(crate) String);
@@ -128,3 +161,15 @@ impl std::fmt::Display for WrongUse {
 }
 
 impl std::error::Error for WrongUse {}
+
+/// Somebody else was faster, or what is there does not fit.
+#[derive(Debug)]
+pub(crate) struct Conflict(pub(crate) String);
+
+impl std::fmt::Display for Conflict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Conflict {}

@@ -6,20 +6,24 @@
 
 mod address;
 mod args;
+mod ask;
 mod bench;
 mod connection;
 mod demo;
 mod doctor;
 mod exit;
 mod explain;
+mod input;
 mod lifeline;
 mod migrate;
 mod output;
+mod progress;
 mod random;
 mod reader;
 mod schemas;
 mod server_url;
 mod state;
+mod streams;
 mod target;
 
 use std::process::ExitCode;
@@ -51,6 +55,7 @@ async fn run(command: Command) -> Result<Exit> {
         Command::Bench(Bench::Store(options)) => Box::pin(bench::run(options)).await,
         Command::Bench(Bench::Lock(options)) => Box::pin(bench::lock(options)).await,
         Command::Bench(Bench::Events(options)) => Box::pin(bench::events(options)).await,
+        Command::Bench(Bench::Workflow(options)) => Box::pin(bench::workflow(options)).await,
         Command::Bench(Bench::State(options)) => Box::pin(bench::state(options)).await,
         Command::BenchHolder(options) => Box::pin(bench::hold(options)).await,
         Command::BenchProducer(options) => Box::pin(bench::produce(options)).await,
@@ -59,6 +64,7 @@ async fn run(command: Command) -> Result<Exit> {
         Command::Demo(options) => Box::pin(demo::run(options)).await,
         Command::DemoWorker(options) => Box::pin(demo::work(options)).await,
         Command::State(verb) => Box::pin(state::run(verb)).await,
+        Command::Streams(verb) => Box::pin(streams::run(verb)).await,
         Command::Explain(options) => explain::run(&options),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -2,9 +2,12 @@
 
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
 
 use anyhow::Result;
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle,
+};
 use serde::Serialize;
 use tidelock::payload::text;
 use tidelock::prelude::*;
@@ -35,6 +38,11 @@ pub(crate) fn harmless(text: &str) -> String {
         }
     }
     shown
+}
+
+/// A key for people, which can be typed as it stands.
+pub(crate) fn key(key: &Key) -> String {
+    harmless(&key.to_string())
 }
 
 /// Characters that change the direction of text, or take no room at all.
@@ -80,6 +88,22 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     }
 }
 
+/// Text on one line, for a column of a table.
+pub(crate) fn flat(text: &str) -> String {
+    escaped(&text.replace(['\n', '\r', '\t'], " "))
+}
+
+/// A span of time in its largest unit.
+pub(crate) fn span(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
+    match units.iter().find(|(unit, _)| seconds >= 2 * unit) {
+        Some((unit, name)) => format!("{} {name}", number(seconds / unit)),
+        None if seconds >= 10 => format!("{seconds} s"),
+        None => format!("{}.{} s", seconds, span.subsec_millis() / 100),
+    }
+}
+
 /// Text as a shell takes it for one word.
 pub(crate) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':');
@@ -110,6 +134,24 @@ pub(crate) fn table(header: &[&str], right: &[usize]) -> Table {
         }
     }
     table
+}
+
+/// The same table with rows of one line each: on a terminal, the last column has the room that the others leave and is cut.
+pub(crate) fn one_line(table: &mut Table) {
+    let last = table.column_count().saturating_sub(1);
+    for column in table.column_iter_mut().take(last) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    if table.width().is_some() {
+        table.row_iter_mut().for_each(|row| {
+            row.max_height(1);
+        });
+    }
+}
+
+/// The columns of the terminal that standard output is; `None` when it is none.
+pub(crate) fn columns() -> Option<usize> {
+    Table::new().width().filter(|columns| *columns >= NARROWEST).map(usize::from)
 }
 
 /// How a piece of text stands out.
@@ -229,6 +271,11 @@ mod tests {
 
     #[test]
     fn numbers_and_sizes_read_well() {
+        let spans =
+            [(0, "0.0 s"), (9_950, "9.9 s"), (119_000, "119 s"), (120_000, "2 min"), (200_000_000, "2 d")];
+        for (millis, text) in spans {
+            assert_eq!(span(Duration::from_millis(millis)), text);
+        }
         assert_eq!(number(0), "0");
         assert_eq!(number(1_234_567), "1,234,567");
         assert_eq!(bytes(512), "512 B");

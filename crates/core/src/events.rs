@@ -61,6 +61,7 @@ mod context;
 mod error;
 mod execute;
 pub mod fixture;
+mod inline;
 mod load;
 mod schema;
 mod snapshot;
@@ -82,6 +83,9 @@ pub use subscribe::{Start, Subscription, What};
 pub use tags::{Tag, TaggedEvent};
 pub use travel::AsOf;
 pub use unit::Unit;
+
+pub(crate) use execute::breathe;
+pub(crate) use snapshot::begins_anew;
 
 use crate::store::SharedStore;
 
@@ -110,6 +114,7 @@ pub struct Events {
     context: Context,
     cache: Arc<cache::Cache>,
     snapshots: snapshot::Snapshots,
+    inline: inline::Hooks,
 }
 
 impl Events {
@@ -123,7 +128,14 @@ impl Events {
     #[must_use]
     pub fn with_options(store: SharedStore, options: Options) -> Self {
         let cache = Arc::new(cache::Cache::new(options.cached));
-        Self { store, options, context: Context::default(), cache, snapshots: snapshot::Snapshots::default() }
+        Self {
+            store,
+            options,
+            context: Context::default(),
+            cache,
+            snapshots: snapshot::Snapshots::default(),
+            inline: inline::Hooks::default(),
+        }
     }
 
     /// The same aggregates; what is appended belongs to this conversation, has this cause and these notes.

@@ -11,6 +11,7 @@
 //! There is no driver and no HTTP in this crate.
 
 pub mod authority;
+pub mod books;
 pub mod clock;
 pub mod error;
 pub mod events;
@@ -20,6 +21,7 @@ pub mod lease;
 pub mod lock;
 pub mod model;
 pub mod payload;
+pub mod projections;
 pub mod random;
 pub mod reactions;
 pub mod state;

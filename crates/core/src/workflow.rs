@@ -51,11 +51,15 @@ mod error;
 mod failure;
 mod names;
 mod new_run;
+mod once;
+mod operate;
 mod place;
 mod random;
 mod record;
+mod saga;
 mod shared;
 mod step;
+mod view;
 mod worker;
 
 pub use client::{Client, Handle, Start};
@@ -64,8 +68,11 @@ pub use definition::{Signal, Workflow};
 pub use entry::Attributes;
 pub use error::WorkflowError;
 pub use failure::{Failure, StepError};
+pub use once::{forget_once, once};
 pub use record::Status;
+pub use saga::Saga;
 pub use step::Step;
+pub use view::{Doing, RunFilter, RunPage, RunView, StepView};
 pub use worker::{Driving, Worker, WorkerStats, WorkflowFn};
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A connection on which something happens to writes on their way to the store and back.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -101,6 +101,67 @@ impl Way for Gate {
     }
 
     async fn back(&self) {}
+}
+
+/// Where a process dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// Before the store has its write.
+    There,
+    /// After the store has it, before the answer.
+    Back,
+}
+
+/// Lets so many writes through. At the next one the process dies, as far as the store can tell: nothing comes after it.
+#[derive(Debug)]
+pub(crate) struct Fuse {
+    left: AtomicUsize,
+    death: Death,
+    dead: AtomicBool,
+    died: Notify,
+}
+
+impl Fuse {
+    pub(crate) fn new(writes: usize, death: Death) -> Arc<Self> {
+        Arc::new(Self {
+            left: AtomicUsize::new(writes),
+            death,
+            dead: AtomicBool::new(false),
+            died: Notify::new(),
+        })
+    }
+
+    /// Waits until it has died.
+    pub(crate) async fn died(&self) {
+        self.died.notified().await;
+    }
+
+    async fn die(&self) {
+        self.died.notify_one();
+        std::future::pending::<()>().await;
+    }
+}
+
+#[async_trait]
+impl Way for Fuse {
+    async fn there(&self) {
+        if self.dead.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left.is_err() {
+            self.dead.store(true, Ordering::SeqCst);
+            if self.death == Death::There {
+                self.die().await;
+            }
+        }
+    }
+
+    async fn back(&self) {
+        if self.dead.load(Ordering::SeqCst) {
+            self.die().await;
+        }
+    }
 }
 
 #[async_trait]

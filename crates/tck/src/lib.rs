@@ -20,6 +20,7 @@ mod env;
 mod expect;
 pub mod history;
 pub mod kill;
+mod ledger;
 mod make;
 mod play;
 pub mod process;

@@ -14,6 +14,8 @@ page!(KeepState, "guide/keep-state.md");
 page!(ChangeState, "guide/state.md");
 page!(Aggregates, "guide/events.md");
 page!(React, "guide/reactions.md");
+page!(MakeProjections, "guide/projections.md");
+page!(CloseTheBooks, "guide/closing.md");
 page!(Workflows, "guide/workflows.md");
 page!(HandOutWork, "guide/hand-out-work.md");
 page!(Locks, "guide/locks.md");

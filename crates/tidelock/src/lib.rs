@@ -30,7 +30,8 @@
 
 pub use tidelock_core::store::Store;
 pub use tidelock_core::{
-    authority, clock, error, events, id, key, lease, lock, model, payload, reactions, state, store, workflow,
+    authority, books, clock, error, events, id, key, lease, lock, model, payload, projections, reactions,
+    state, store, workflow,
 };
 
 #[cfg(feature = "files")]

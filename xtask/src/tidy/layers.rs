@@ -11,7 +11,7 @@ const FORBIDDEN: &[(&[&str], &[&str])] = &[
     (&["model"], &["crate::lock", "crate::store"]),
     (&["id", "key", "payload", "clock", "error", "lock", "model", "store"], ENGINES),
     (&["events"], &["crate::reactions"]),
-    (&["lease", "authority", "state", "events", "reactions"], &["crate::workflow"]),
+    (&["lease", "authority", "state", "events", "reactions"], ABOVE_ENGINES),
 ];
 
 /// What stands on the store.
@@ -21,8 +21,13 @@ const ENGINES: &[&str] = &[
     "crate::state",
     "crate::events",
     "crate::reactions",
+    "crate::books",
+    "crate::projections",
     "crate::workflow",
 ];
+
+/// What stands on other engines.
+const ABOVE_ENGINES: &[&str] = &["crate::books", "crate::projections", "crate::workflow"];
 
 /// The foundations know nothing of decisions, decisions know nothing of stores, and stores know nothing of leases.
 pub(super) fn core_modules(tree: &Tree) -> Vec<Finding> {

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use tidelock::store::limits;
 
-use super::Format;
+use super::{Place, rows};
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
@@ -30,20 +29,6 @@ pub(crate) enum State {
     Watch(StateWatch),
 }
 
-/// Where the records are, and how they are printed.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct StatePlace {
-    /// The store, which must exist: a path, sqlite://PATH or postgres://…
-    #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE", hide_env_values = true)]
-    pub(crate) store: String,
-    /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) schema: Option<String>,
-    /// How the result is printed
-    #[arg(short, long, value_enum, default_value = "table")]
-    pub(crate) output: Format,
-}
-
 const LIST: &str = "\
 Examples:
   tidelock state list --store app.db                    all records
@@ -64,7 +49,7 @@ pub(crate) struct StateList {
     pub(crate) after: Option<String>,
     /// The store
     #[command(flatten)]
-    pub(crate) place: StatePlace,
+    pub(crate) place: Place,
 }
 
 const GET: &str = "\
@@ -81,7 +66,7 @@ pub(crate) struct StateGet {
     pub(crate) key: String,
     /// The store
     #[command(flatten)]
-    pub(crate) place: StatePlace,
+    pub(crate) place: Place,
 }
 
 /// What must be true of a record for it to be changed.
@@ -125,7 +110,7 @@ pub(crate) struct StateSet {
     pub(crate) if_absent: bool,
     /// The store
     #[command(flatten)]
-    pub(crate) place: StatePlace,
+    pub(crate) place: Place,
 }
 
 const DELETE: &str = "\
@@ -145,7 +130,7 @@ pub(crate) struct StateDelete {
     pub(crate) condition: Condition,
     /// The store
     #[command(flatten)]
-    pub(crate) place: StatePlace,
+    pub(crate) place: Place,
 }
 
 const HISTORY: &str = "\
@@ -166,7 +151,7 @@ pub(crate) struct StateHistory {
     pub(crate) before: Option<u64>,
     /// The store
     #[command(flatten)]
-    pub(crate) place: StatePlace,
+    pub(crate) place: Place,
 }
 
 const WATCH: &str = "\
@@ -184,12 +169,5 @@ pub(crate) struct StateWatch {
     pub(crate) key: String,
     /// The store
     #[command(flatten)]
-    pub(crate) place: StatePlace,
-}
-
-/// Reads a number of rows.
-fn rows(text: &str) -> Result<usize, String> {
-    let most = limits::PAGE_ROWS;
-    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("write a number from 1 to {most}"))
+    pub(crate) place: Place,
 }

@@ -9,7 +9,7 @@ use tidelock::prelude::*;
 use tokio::task::JoinSet;
 
 use super::measure::{Latencies, median, per_second};
-use super::progress::Progress;
+use crate::progress::Progress;
 
 /// Rows that are enqueued in one batch.
 const FILL_BATCH: u32 = 5_000;

@@ -14,10 +14,10 @@ use super::commit::{self, Crew};
 use super::machine::Machine;
 use super::measure::{Commits, median, per_second, ratio};
 use super::plan::{Place, Plan};
-use super::progress::Progress;
 use super::report::{Aim, Measured, Ratio, Report, rate};
 use crate::args::BenchStore;
 use crate::exit::{Exit, WrongUse};
+use crate::progress::Progress;
 
 /// Measures and prints.
 pub(crate) async fn run(options: &BenchStore) -> Result<Exit> {

@@ -17,11 +17,11 @@ mod plan;
 mod postgres;
 mod processes;
 mod producer;
-mod progress;
 mod report;
 mod sqlite;
 mod stand;
 mod state;
+mod workflow;
 
 use anyhow::{Result, bail};
 
@@ -59,6 +59,11 @@ pub(crate) async fn state(options: BenchEngine) -> Result<Exit> {
 /// Measures aggregates and reactions. Interrupted, it still removes its files and schemas.
 pub(crate) async fn events(options: BenchEngine) -> Result<Exit> {
     Box::pin(events::run(&options)).await
+}
+
+/// Measures runs. Interrupted, it still removes its files and schemas.
+pub(crate) async fn workflow(options: BenchEngine) -> Result<Exit> {
+    Box::pin(workflow::run(&options)).await
 }
 
 /// Does some work unless the user interrupts it. Interrupted, the work's future is dropped.

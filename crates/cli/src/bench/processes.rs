@@ -16,13 +16,13 @@ use super::measure::ratio;
 use super::plan::{Place, Plan};
 use super::postgres::Site;
 use super::producer::READY;
-use super::progress::Progress;
 use super::report::rate;
 use super::until_stopped;
 use crate::address::Address;
 use crate::args::{BenchStore, Format};
 use crate::exit::Exit;
 use crate::output::{self, Tone};
+use crate::progress::Progress;
 
 const PAGE: usize = 5_000;
 

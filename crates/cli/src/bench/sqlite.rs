@@ -15,10 +15,10 @@ use super::flush::Flusher;
 use super::machine::Machine;
 use super::measure::{Commits, median, ratio};
 use super::plan::{Place, Plan};
-use super::progress::Progress;
 use super::report::{Aim, Measured, Ratio, Report, rate};
 use crate::args::BenchStore;
 use crate::exit::Exit;
+use crate::progress::Progress;
 use crate::{output, target};
 
 /// Between two phases, for checkpoints in the background to end.

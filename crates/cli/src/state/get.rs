@@ -4,7 +4,7 @@ use anyhow::Result;
 use tidelock::prelude::*;
 
 use super::envelope::Envelope;
-use super::{heading, not_found, open};
+use super::{heading, not_found};
 use crate::args::{Format, StateGet};
 use crate::exit::Exit;
 use crate::output;
@@ -12,7 +12,7 @@ use crate::output;
 /// Prints the value for people, or everything for programs.
 pub(super) async fn run(options: &StateGet) -> Result<Exit> {
     let key: Key = options.key.parse()?;
-    let opened = open(&options.place).await?;
+    let opened = options.place.open().await?;
     let found = opened.shared().document(&key).await?;
     opened.close().await;
     let Some(document) = found else { return Ok(not_found(&key)) };

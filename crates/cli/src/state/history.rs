@@ -5,7 +5,6 @@ use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::state::{Past, PastChange, history, history_key};
 
-use super::{open, shown};
 use crate::args::{Format, StateHistory};
 use crate::exit::Exit;
 use crate::output;
@@ -25,13 +24,13 @@ struct Told<'a> {
 /// Prints the last writes.
 pub(super) async fn run(options: &StateHistory) -> Result<Exit> {
     let key: Key = options.key.parse()?;
-    let opened = open(&options.place).await?;
+    let opened = options.place.open().await?;
     let store = opened.shared();
     let writes = history(&*store, &key, options.before.map(StreamVersion), options.limit).await?;
     let kept = !writes.is_empty() || store.stream(&history_key(&key)?).await?.is_some();
     opened.close().await;
     if !kept {
-        eprintln!("error: no history of {} is kept", shown(&key));
+        eprintln!("error: no history of {} is kept", output::key(&key));
         eprintln!("hint: a program begins one by making its containers from `States::with_history`");
         return Ok(Exit::NotFound);
     }

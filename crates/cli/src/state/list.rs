@@ -5,7 +5,6 @@ use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::store::Document;
 
-use super::{open, shown};
 use crate::args::{Format, StateList};
 use crate::exit::Exit;
 use crate::output;
@@ -39,7 +38,7 @@ impl<'a> Line<'a> {
 pub(super) async fn run(options: &StateList) -> Result<Exit> {
     let prefix = options.prefix.as_deref().map_or_else(|| Ok(KeyPrefix::all()), str::parse)?;
     let after = options.after.as_deref().map(str::parse).transpose()?;
-    let opened = open(&options.place).await?;
+    let opened = options.place.open().await?;
     let page = opened.shared().documents(&prefix, Page { after, limit: options.limit }).await?;
     opened.close().await;
     let records = page.rows.iter().map(Line::of).collect();
@@ -59,7 +58,7 @@ fn table(listing: &Listing<'_>) -> Result<()> {
     let mut table = output::table(&["key", "version", "size", "updated", "expires"], &[1, 2]);
     for line in &listing.records {
         table.add_row([
-            shown(line.key),
+            output::key(line.key),
             line.version.to_string(),
             output::bytes(line.size as u64),
             output::instant(line.updated_at),
@@ -68,7 +67,7 @@ fn table(listing: &Listing<'_>) -> Result<()> {
     }
     output::say(table)?;
     if let Some(next) = listing.next {
-        eprintln!("hint: there are more; go on with --after {}", output::quoted(&shown(next)));
+        eprintln!("hint: there are more; go on with --after {}", output::quoted(&output::key(next)));
     }
     Ok(())
 }

@@ -5,7 +5,6 @@
 mod envelope;
 mod get;
 mod history;
-mod input;
 mod list;
 mod watch;
 mod write;
@@ -14,8 +13,7 @@ use anyhow::Result;
 use tidelock::prelude::*;
 use tidelock::store::Document;
 
-use crate::address::{Address, Opened};
-use crate::args::{State, StatePlace};
+use crate::args::State;
 use crate::exit::Exit;
 use crate::output;
 
@@ -31,11 +29,6 @@ pub(crate) async fn run(verb: State) -> Result<Exit> {
     }
 }
 
-/// Opens the store that is named.
-async fn open(place: &StatePlace) -> Result<Opened> {
-    Ok(Address::parse(&place.store, place.schema.as_deref())?.open_existing().await?)
-}
-
 /// What stands around a value, for people.
 fn heading(document: &Document) -> String {
     let expires = document.expires_at.map(|at| format!(", expires {}", output::instant(at)));
@@ -43,14 +36,9 @@ fn heading(document: &Document) -> String {
     format!("version {version}, {written}{}", expires.unwrap_or_default())
 }
 
-/// A key for people, which can be typed as it stands.
-fn shown(key: &Key) -> String {
-    output::harmless(&key.to_string())
-}
-
 /// Says that there is no such record, and where to look.
 fn not_found(key: &Key) -> Exit {
-    eprintln!("error: there is no record {}", shown(key));
+    eprintln!("error: there is no record {}", output::key(key));
     eprintln!("hint: `tidelock state list {}` shows what there is", output::quoted(&key.kind()));
     Exit::NotFound
 }

@@ -6,7 +6,7 @@ use tidelock::state::versions;
 use tidelock::store::Document;
 
 use super::envelope::Envelope;
-use super::{heading, open, shown};
+use super::heading;
 use crate::args::{Format, StateWatch};
 use crate::exit::Exit;
 use crate::output::{self, Tone};
@@ -15,12 +15,14 @@ use crate::reader;
 /// Watches until it is asked to stop.
 pub(super) async fn run(options: &StateWatch) -> Result<Exit> {
     let key: Key = options.key.parse()?;
-    let opened = open(&options.place).await?;
+    let opened = options.place.open().await?;
     let store = opened.shared();
     let ended = tokio::select! {
-        ended = follow(&store, &key, options.place.output) => ended,
+        // Listens before the first version is printed: whoever sees it may interrupt at once.
+        biased;
         asked_to_stop = tokio::signal::ctrl_c() => asked_to_stop.map_err(Into::into),
         () = reader::gone() => Ok(()),
+        ended = follow(&store, &key, options.place.output) => ended,
     };
     opened.close().await;
     ended.map(|()| Exit::Well)
@@ -54,7 +56,7 @@ fn print(key: &Key, found: Option<&Document>, format: Format) -> Result<()> {
         return output::json_line(&found.map_or_else(|| Envelope::none(key), Envelope::of));
     }
     let Some(document) = found else {
-        return output::say(output::styled(&format!("there is no record {}", shown(key)), Tone::Bold));
+        return output::say(output::styled(&format!("there is no record {}", output::key(key)), Tone::Bold));
     };
     let head = output::styled(&heading(document), Tone::Bold);
     output::say(format!("{head}\n{}", output::pretty(&document.value)))

@@ -8,15 +8,15 @@ use tidelock::state::{PastChange, history_batch, history_key};
 use tidelock::store::{Document, DocumentFound, StoreErrorKind};
 
 use super::envelope::Envelope;
-use super::{input, not_found, open, shown};
-use crate::args::{Condition, Format, StateDelete, StatePlace, StateSet};
-use crate::exit::Exit;
-use crate::output;
+use super::not_found;
+use crate::args::{Condition, Format, Place, StateDelete, StateSet};
+use crate::exit::{Exit, WrongUse};
+use crate::{input, output};
 
 /// Writes a record.
 pub(super) async fn set(options: &StateSet) -> Result<Exit> {
-    let (key, value): (Key, Payload) = (options.key.parse()?, input::value(options)?);
-    let opened = open(&options.place).await?;
+    let (key, value): (Key, Payload) = (options.key.parse()?, value(options)?);
+    let opened = options.place.open().await?;
     let store = opened.shared();
     let before = store.document(&key).await?;
     let expect = if options.if_absent {
@@ -32,10 +32,19 @@ pub(super) async fn set(options: &StateSet) -> Result<Exit> {
     write.tell(&options.place, ended)
 }
 
+/// The value that is to be written.
+fn value(options: &StateSet) -> Result<Payload> {
+    match (&options.value, &options.file) {
+        (Some(value), _) => input::typed(value),
+        (None, Some(path)) => input::in_file(path),
+        (None, None) => Err(WrongUse("no value was given".to_owned()).into()),
+    }
+}
+
 /// Deletes a record.
 pub(super) async fn delete(options: &StateDelete) -> Result<Exit> {
     let key: Key = options.key.parse()?;
-    let opened = open(&options.place).await?;
+    let opened = options.place.open().await?;
     let store = opened.shared();
     let before = store.document(&key).await?;
     if before.is_none() && options.condition.if_version.is_none() {
@@ -143,13 +152,13 @@ impl Write {
     /// The error, and where to look when nobody knows whether it was written.
     fn explained(&self, error: ApplyError) -> anyhow::Error {
         if matches!(error.outcome(), Outcome::Unknown(_)) {
-            let key = output::quoted(&shown(&self.key));
+            let key = output::quoted(&output::key(&self.key));
             eprintln!("hint: `tidelock state get {key}` shows whether it was written");
         }
         error.into()
     }
 
-    fn tell(&self, place: &StatePlace, ended: Ended) -> Result<Exit> {
+    fn tell(&self, place: &Place, ended: Ended) -> Result<Exit> {
         let (version, changed, history) = match ended {
             Ended::Written(version, history) => (version, true, history),
             Ended::Same(version) => (version, false, None),
@@ -164,7 +173,7 @@ impl Write {
     }
 
     fn sentence(&self, version: DocVersion, changed: bool, history: Option<StreamVersion>) -> String {
-        let key = shown(&self.key);
+        let key = output::key(&self.key);
         let was = self.before.as_ref().map(|before| before.version);
         let done = match (&self.change, was) {
             _ if !changed => format!("{key} is still version {version}: the value is the same"),
@@ -178,7 +187,7 @@ impl Write {
     }
 
     fn conflict(&self, found: &DocumentFound) -> Exit {
-        let key = shown(&self.key);
+        let key = output::key(&self.key);
         let (found, next) = match found {
             DocumentFound::Present(document) => (
                 format!("is at version {}", document.version),

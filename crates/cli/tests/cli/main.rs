@@ -14,5 +14,7 @@ mod doctor;
 mod postgres;
 #[cfg(unix)]
 mod state;
+#[cfg(unix)]
+mod streams;
 mod support;
 mod surface;

@@ -37,15 +37,19 @@ impl Schema {
         tidelock_with(&all, &[("TIDELOCK_STORE", &url())])
     }
 
-    /// A store with blocked work in it.
-    async fn with_blocked_work(&self) {
+    async fn open(&self) -> PostgresStore {
         use tidelock::store::Durability;
         let options = PostgresOptions {
             schema: self.0.clone(),
             durability: Durability::Relaxed,
             ..PostgresOptions::default()
         };
-        let store = PostgresStore::open(&url(), options).await.unwrap();
+        PostgresStore::open(&url(), options).await.unwrap()
+    }
+
+    /// A store with blocked work in it.
+    async fn with_blocked_work(&self) {
+        let store = self.open().await;
         let job = NewWork::once(Key::new("job", ["a"]).unwrap(), "jobs".parse().unwrap());
         store.apply(Batch::new().enqueue(job)).await.unwrap();
         let owner: Owner = "worker".parse().unwrap();
@@ -141,6 +145,61 @@ async fn the_doctor_sees_blocked_work_and_settings() {
     assert_eq!(check(&report, "blocked")["status"], "blocked");
     assert_no_password(&output);
     schema.drop().await;
+}
+
+#[tokio::test]
+async fn streams_are_appended_shown_copied_and_their_work_unblocked() {
+    let (from, to) = (Schema::new(), Schema::new());
+    from.with_blocked_work().await;
+    let done = |schema: &Schema, args: &[&str], code: i32| {
+        let output = schema.run(&[&["streams"], args].concat());
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {} {}", stdout(&output), stderr(&output));
+        assert_no_password(&output);
+        output
+    };
+    for n in ["1", "2"] {
+        done(&from, &["append", "order(\"o-1\")", "Placed", n, "--correlation", "c"], 0);
+    }
+    done(&from, &["append", "order(\"o-1\")", "Placed", "3", "--if-version", "0"], 4);
+    done(&from, &["close", "order(\"o-1\")", "--yes"], 0);
+    let list = json(&done(&from, &["list", "-o", "json"], 0));
+    assert_eq!(
+        (&list["streams"][0]["head"], &list["streams"][0]["last_type"]),
+        (&1.into(), &"Placed".into())
+    );
+    let newest =
+        json(&done(&from, &["show", "order(\"o-1\")", "--backward", "--limit", "1", "-o", "json"], 0));
+    assert_eq!((&newest["payload"], &newest["correlation"]), (&2.into(), &"c".into()));
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("all.jsonl");
+    let file = file.to_str().unwrap();
+    assert_eq!(json(&done(&from, &["export", "--file", file, "-o", "json"], 0))["events"], 2);
+    assert_eq!(to.run(&["migrate", "up"]).status.code(), Some(0));
+    assert_eq!(json(&done(&to, &["import", "--file", file, "-o", "json"], 0))["imported"], 2);
+    assert_eq!(json(&done(&to, &["import", "--file", file, "-o", "json"], 0))["there"], 2);
+    done(&to, &["append", "order(\"o-1\")", "Placed", "3"], 4);
+
+    let (late, version) = (Key::single("late").unwrap(), StreamVersion(2));
+    let events = (0..4).map(|n| NewEvent::new("Placed".parse().unwrap(), Payload::of(&n).unwrap()));
+    let (source, copy) = (from.open().await, to.open().await);
+    source.apply(Batch::new().append(&late, Expect::Absent, events).truncate(&late, version)).await.unwrap();
+    done(&from, &["export", "late", "--file", file], 0);
+    assert!(stderr(&done(&to, &["import", "--file", file], 4)).contains("--begin-later"));
+    assert_eq!(copy.stream(&late).await.unwrap(), None);
+    for imported in [2, 0] {
+        let report = json(&done(&to, &["import", "--file", file, "--begin-later", "-o", "json"], 0));
+        assert_eq!(report["imported"], imported);
+        assert_eq!(copy.stream(&late).await.unwrap(), source.stream(&late).await.unwrap());
+    }
+    source.close().await;
+    copy.close().await;
+
+    assert_eq!(json(&done(&from, &["blocked", "--like", "^job", "-o", "json"], 5))["blocked"], 1);
+    assert_eq!(json(&done(&from, &["unblock", "--lane", "jobs", "-o", "json"], 0))["changed"], 1);
+    done(&from, &["blocked"], 0);
+    from.drop().await;
+    to.drop().await;
 }
 
 #[test]

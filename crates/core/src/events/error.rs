@@ -55,6 +55,26 @@ pub enum EventsError {
         /// Why.
         reason: InvalidInput,
     },
+    /// The state of an aggregate was to be kept, or is kept, and nobody said how.
+    #[error(
+        "{stream}: its state stands for events that are gone, and the aggregate {kind:?} is not kept; name it in Events::snapshots"
+    )]
+    NotKept {
+        /// Which stream.
+        stream: Key,
+        /// The kind of the aggregate.
+        kind: &'static str,
+    },
+    /// A moment was asked for whose events were removed.
+    #[error(
+        "{stream}: the state of that moment is not known any more, its events were removed; the oldest that is left is version {first}, look for older ones in the archive"
+    )]
+    Archived {
+        /// Which stream.
+        stream: Key,
+        /// The oldest event that is left.
+        first: StreamVersion,
+    },
     /// A name cannot be a key.
     #[error(transparent)]
     Name(#[from] InvalidInput),
@@ -81,6 +101,8 @@ impl Explain for EventsError {
             Self::Closed { .. } => Code("TL0802"),
             Self::Undecodable { .. } => Code("TL0803"),
             Self::Unwritable { .. } => Code("TL0804"),
+            Self::NotKept { .. } => Code("TL0805"),
+            Self::Archived { .. } => Code("TL0806"),
             Self::Name(error) => error.code(),
             Self::Write(error) => error.code(),
             Self::Read(error) => error.code(),

@@ -95,7 +95,7 @@ impl Events {
         if events.is_empty() {
             return Ok(Batch::new().guard_stream(&stream, expect));
         }
-        Ok(Batch::new().append(&stream, expect, self.written::<A>(&stream, &events)?))
+        Ok(self.inlined(Batch::new().append(&stream, expect, self.written::<A>(&stream, &events)?))?)
     }
 
     /// Appends what happened, whatever the state: for facts that nobody decides on.
@@ -115,7 +115,7 @@ impl Events {
         if new.is_empty() {
             return Ok(None);
         }
-        let batch = Batch::new().append(&stream, Expect::Any, new);
+        let batch = self.named(Batch::new().append(&stream, Expect::Any, new))?;
         let receipt = self.send(&batch).await.map_err(|error| refused(error, 1))?;
         Ok(receipt.appended.into_iter().next())
     }
@@ -177,7 +177,8 @@ impl Events {
                 }
             };
             let expect = known.version.map_or(Expect::Absent, Expect::Exact);
-            let batch = Batch::new().append(stream, expect, self.written::<A>(stream, &events)?);
+            let batch =
+                self.named(Batch::new().append(stream, expect, self.written::<A>(stream, &events)?))?;
             match self.send(&batch).await {
                 Ok(receipt) => {
                     return Ok(self.committed(stream, &mut place, known, (events, receipt), attempts));
@@ -200,7 +201,7 @@ impl Events {
     }
 
     /// Sends a batch; when its fate is unknown, sends it again: its ids make sure that it is applied once.
-    pub(super) async fn send(&self, batch: &Batch) -> Result<Receipt, ApplyError> {
+    pub(crate) async fn send(&self, batch: &Batch) -> Result<Receipt, ApplyError> {
         let mut asked = 0;
         loop {
             let error = match self.store.apply(batch.clone()).await {
@@ -301,7 +302,7 @@ pub(super) fn refused(error: ApplyError, attempts: u32) -> EventsError {
 }
 
 /// Once more at once, and then after a random while that grows.
-pub(super) async fn breathe(attempts: u32, until: Instant) {
+pub(crate) async fn breathe(attempts: u32, until: Instant) {
     if attempts > 1 {
         let longest = Duration::from_millis(1) * (1 << attempts.min(6));
         sleep_until((Instant::now() + spread(longest, 0.0..1.0)).min(until)).await;

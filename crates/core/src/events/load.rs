@@ -7,6 +7,7 @@ use super::codec::{decode, types_of};
 use super::error::EventsError;
 use super::schema::{EventSchema, Unknown};
 use super::snapshot::Snapshots;
+use super::travel::AsOf;
 use super::{Events, snapshot};
 use crate::error::InvalidInput;
 use crate::id::StreamVersion;
@@ -22,10 +23,7 @@ impl Events {
     /// # Errors
     /// [`EventsError`] when the store fails or an event does not read.
     pub async fn load<A: Aggregate>(&self, id: impl Into<Arg>) -> Result<Loaded<A>, EventsError> {
-        let stream = A::stream(id)?;
-        let place = self.cache.place::<A>(&stream);
-        let mut place = place.lock().await;
-        self.refresh(&stream, &mut place).await
+        self.load_stream(&A::stream(id)?).await
     }
 
     /// Brings what is known up to date.
@@ -39,24 +37,31 @@ impl Events {
             None => self.snapshots.newest(&*self.store, stream, |_| true).await?.unwrap_or_else(nothing),
         };
         let before = known.version;
-        let loaded = self.fold(stream, known, |_| true).await?;
+        let loaded = self.fold(stream, known, None).await?;
         self.snapshots.write_behind(&self.store, stream, before, &loaded);
         Ok(place.insert(loaded).clone())
     }
 
-    /// Folds the events after what is known, as long as they are wanted.
+    /// Folds the events after what is known, up to a moment.
     pub(super) async fn fold<A: Aggregate>(
         &self,
         stream: &Key,
         known: Loaded<A>,
-        wanted: impl Fn(&Event) -> bool,
+        moment: Option<AsOf>,
     ) -> Result<Loaded<A>, EventsError> {
         let (schema, mut loaded) = (A::schema(), known);
-        loop {
+        'pages: loop {
             let from = loaded.version.map_or(StreamVersion(0), next);
             let page = self.store.read_stream(StreamQuery::forward(stream, PAGE).from(from)).await?;
             for event in &page.events {
-                if !wanted(event) {
+                let wanted = moment.is_none_or(|moment| moment.includes(event));
+                if event.version > loaded.version.map_or(StreamVersion(0), next)
+                    && let Some(base) = self.bridge(&loaded, event, moment).await?
+                {
+                    loaded = base;
+                    continue 'pages;
+                }
+                if !wanted {
                     return Ok(loaded);
                 }
                 loaded.apply(&self.snapshots, &schema, event)?;
@@ -65,6 +70,39 @@ impl Events {
                 return Ok(loaded);
             }
         }
+    }
+
+    /// Events before this one are gone. What stands for them: nothing more than the event itself, if it holds the state or
+    /// if they were removed without a word; or the state that was kept when the books were closed.
+    async fn bridge<A: Aggregate>(
+        &self,
+        known: &Loaded<A>,
+        event: &Event,
+        moment: Option<AsOf>,
+    ) -> Result<Option<Loaded<A>>, EventsError> {
+        let wanted = moment.is_none_or(|moment| moment.includes(event));
+        if wanted && event.event_type.as_str() == snapshot::BEGUN_ANEW {
+            return Ok(None);
+        }
+        let stream = &event.stream;
+        let base = self.snapshots.base(&*self.store, stream).await?;
+        let base = base.filter(|base| known.version.is_none_or(|known| base.version > known));
+        let unknown = || EventsError::Archived { stream: stream.clone(), first: event.version };
+        match base {
+            Some(base) if moment.is_none_or(|moment| moment.includes_snapshot(&base)) => {
+                self.snapshots.begin_with(stream, &base).map(Some)
+            }
+            Some(_) => Err(unknown()),
+            None if wanted => Ok(None),
+            None => Err(unknown()),
+        }
+    }
+
+    /// The aggregate of a stream as it is now.
+    pub(crate) async fn load_stream<A: Aggregate>(&self, stream: &Key) -> Result<Loaded<A>, EventsError> {
+        let place = self.cache.place::<A>(stream);
+        let mut place = place.lock().await;
+        self.refresh(stream, &mut place).await
     }
 }
 

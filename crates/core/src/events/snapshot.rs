@@ -13,14 +13,17 @@ use super::aggregate::{Aggregate, Loaded};
 use super::error::EventsError;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::id::{Position, StreamVersion};
+use crate::id::{EventType, Position, StreamVersion};
 use crate::key::Key;
 use crate::payload::Payload;
-use crate::store::{ApplyError, Batch, Event, Expect, Refusal, SharedStore, Store};
+use crate::store::{ApplyError, Batch, Event, Expect, NewEvent, Refusal, SharedStore, Store};
 use crate::telemetry;
 
 /// The type of the event with which a stream begins anew: it holds the state, and what came before is gone.
 pub(super) const BEGUN_ANEW: &str = "tidelock.snapshot";
+/// The document beside a stream whose oldest events were removed: the state that stands for them. Unlike a snapshot, it is
+/// needed: it goes only when a later one takes its place, or with the stream.
+const BASE: &str = "base";
 
 impl Events {
     /// The same, with snapshots of this aggregate after every so many events, at least one. To be set before it is used.
@@ -32,6 +35,43 @@ impl Events {
         self.snapshots = Snapshots(Arc::new(all));
         self
     }
+
+    /// The event with which a stream begins anew: what came before it is not read any more.
+    pub(crate) fn begin_anew<A: Aggregate>(&self, stream: &Key, state: &A) -> Result<NewEvent, EventsError> {
+        let Some(anew) = self.snapshots.anew(state) else {
+            return Err(EventsError::NotKept { stream: stream.clone(), kind: A::KIND });
+        };
+        let new = NewEvent::new(EventType::new(BEGUN_ANEW)?, anew?);
+        Ok(self.context.stamp(new, 1)?)
+    }
+
+    /// Adds to a batch that this state stands for all events up to its version.
+    pub(crate) fn keep_base<A: Aggregate>(
+        &self,
+        batch: Batch,
+        stream: &Key,
+        loaded: &Loaded<A>,
+    ) -> Result<Batch, EventsError> {
+        let Some(kept) = self.snapshots.of::<A>() else {
+            return Err(EventsError::NotKept { stream: stream.clone(), kind: A::KIND });
+        };
+        let (Some(version), Some(position), Some(at)) = (loaded.version, loaded.position, loaded.at) else {
+            return Ok(batch);
+        };
+        let taken = Taken { fold: A::FOLD, version, position, at, state: (kept.write)(&loaded.state)? };
+        Ok(batch.put(&stream.beside(BASE)?, Expect::Any, Payload::of(&taken)?))
+    }
+
+    /// Adds to a batch that nothing is kept beside a stream any more.
+    pub(crate) fn forget_beside(batch: Batch, stream: &Key) -> Result<Batch, InvalidInput> {
+        let (snapshot, base) = (stream.beside("snapshot")?, stream.beside(BASE)?);
+        Ok(batch.delete(&snapshot, Expect::Any).delete(&base, Expect::Any))
+    }
+}
+
+/// Whether a stream begins anew with an event.
+pub(crate) fn begins_anew(event: &Event) -> bool {
+    event.event_type.as_str() == BEGUN_ANEW
 }
 
 /// How the snapshots of each type of aggregate are made.
@@ -52,6 +92,17 @@ pub(super) struct Taken {
     pub(super) position: Position,
     pub(super) at: Timestamp,
     state: Payload,
+}
+
+impl<A: Aggregate> Kept<A> {
+    /// The state that a fold has written, if it is this one.
+    fn state(&self, fold: u32, state: &Payload) -> Result<Arc<A>, InvalidInput> {
+        if fold != A::FOLD {
+            let reason = format!("it holds the state of fold {fold}, and this is fold {}", A::FOLD);
+            return Err(InvalidInput::Payload { reason });
+        }
+        (self.read)(state).map(Arc::new)
+    }
 }
 
 impl Snapshots {
@@ -87,14 +138,38 @@ impl Snapshots {
             refused("it holds the state itself; name the aggregate in Events::snapshots".to_owned())
         })?;
         let taken: Anew = event.payload.parse()?;
-        if taken.fold != A::FOLD {
-            let known = A::FOLD;
-            return Err(refused(format!(
-                "it holds the state of fold {}, and this is fold {known}",
-                taken.fold
-            )));
-        }
-        (kept.read)(&taken.state).map(Arc::new)
+        kept.state(taken.fold, &taken.state)
+    }
+
+    /// What a stream begins anew with.
+    fn anew<A: Aggregate>(&self, state: &A) -> Option<Result<Payload, InvalidInput>> {
+        let kept = self.of::<A>()?;
+        Some((kept.write)(state).and_then(|state| Payload::of(&Anew { fold: A::FOLD, state })))
+    }
+
+    /// The state that stands for the events that a stream has lost, if one was kept.
+    pub(super) async fn base(&self, store: &dyn Store, stream: &Key) -> Result<Option<Taken>, EventsError> {
+        let found = store.document(&stream.beside(BASE)?).await?;
+        Ok(found.map(|document| document.value.parse()).transpose()?)
+    }
+
+    /// An aggregate as it was when the events before were removed.
+    pub(super) fn begin_with<A: Aggregate>(
+        &self,
+        stream: &Key,
+        base: &Taken,
+    ) -> Result<Loaded<A>, EventsError> {
+        let Some(kept) = self.of::<A>() else {
+            return Err(EventsError::NotKept { stream: stream.clone(), kind: A::KIND });
+        };
+        let event_type = EventType::new(BEGUN_ANEW)?;
+        let state = kept.state(base.fold, &base.state).map_err(|error| EventsError::Undecodable {
+            stream: stream.clone(),
+            version: base.version,
+            event_type,
+            reason: error.to_string(),
+        })?;
+        Ok(Loaded { state, version: Some(base.version), position: Some(base.position), at: Some(base.at) })
     }
 
     /// Writes a snapshot when enough events came since the version before. Nobody waits for it, and nothing is wrong when it

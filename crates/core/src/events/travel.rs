@@ -7,7 +7,7 @@ use super::load::nothing;
 use super::snapshot::Taken;
 use crate::clock::Timestamp;
 use crate::id::{Position, StreamVersion};
-use crate::key::Arg;
+use crate::key::{Arg, Key};
 use crate::store::Event;
 
 /// A moment in the life of an aggregate: everything up to it, itself included.
@@ -22,11 +22,11 @@ pub enum AsOf {
 }
 
 impl AsOf {
-    fn includes(self, event: &Event) -> bool {
+    pub(super) fn includes(self, event: &Event) -> bool {
         self.reaches(event.version, event.position, event.at)
     }
 
-    fn includes_snapshot(self, taken: &Taken) -> bool {
+    pub(super) fn includes_snapshot(self, taken: &Taken) -> bool {
         self.reaches(taken.version, taken.position, taken.at)
     }
 
@@ -43,15 +43,24 @@ impl Events {
     /// An aggregate as it was. A moment before its first event gives the state without events, one after the last the present.
     ///
     /// # Errors
-    /// [`EventsError`] when the store fails or an event does not read.
+    /// [`EventsError::Archived`] when the events of that moment were removed, and nothing stands for them. Otherwise when the
+    /// store fails or an event does not read.
     pub async fn as_of<A: Aggregate>(
         &self,
         id: impl Into<Arg>,
         moment: AsOf,
     ) -> Result<Loaded<A>, EventsError> {
-        let stream = A::stream(id)?;
-        let snapshot = self.snapshots.newest(&*self.store, &stream, |taken| moment.includes_snapshot(taken));
+        self.stream_as_of(&A::stream(id)?, moment).await
+    }
+
+    /// The aggregate of a stream as it was.
+    pub(crate) async fn stream_as_of<A: Aggregate>(
+        &self,
+        stream: &Key,
+        moment: AsOf,
+    ) -> Result<Loaded<A>, EventsError> {
+        let snapshot = self.snapshots.newest(&*self.store, stream, |taken| moment.includes_snapshot(taken));
         let known = snapshot.await?.unwrap_or_else(nothing);
-        self.fold(&stream, known, |event| moment.includes(event)).await
+        self.fold(stream, known, Some(moment)).await
     }
 }

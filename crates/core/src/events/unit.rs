@@ -66,7 +66,7 @@ impl Events {
             let decided = decide(Unit { events: self.clone(), work: Arc::clone(&work) }).await;
             let work = std::mem::take(&mut *work.lock());
             let (batch, outcome) = match decided {
-                Ok(result) => (work.batch(), Ok(result)),
+                Ok(result) => (self.inlined(work.batch())?, Ok(result)),
                 // A no is checked like a yes: what it saw must still be so.
                 Err(no) => (work.guards(), Err(no)),
             };

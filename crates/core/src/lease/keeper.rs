@@ -6,11 +6,13 @@
 //!
 //! If the process dies, the thread dies with it, and what it kept ends in the store by itself.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until, timeout};
 
@@ -50,24 +52,78 @@ fn handle() -> Result<Handle, LeaseError> {
     let handle = runtime.handle().clone();
     std::thread::Builder::new()
         .name("tidelock-leases".to_owned())
-        .spawn(move || runtime.block_on(std::future::pending::<()>()))
+        .spawn(move || runtime.block_on(watch_over()))
         .map_err(failed)?;
     *keeper = Some(handle.clone());
     Ok(handle)
 }
 
+/// Leases that are not to be renewed yet, by when that must be. Most are let go before: they cost no task.
+#[derive(Debug)]
+struct Young {
+    leases: BTreeMap<(Instant, u64), Weak<Kept>>,
+    count: u64,
+}
+
+static YOUNG: Mutex<Young> = Mutex::new(Young { leases: BTreeMap::new(), count: 0 });
+static EARLIER: Notify = Notify::const_new();
+
+/// Keeps a lease from now on: it is renewed when a third of its time is over, if anybody still holds it then.
+pub(super) fn adopt(kept: &Arc<Kept>) -> Result<(), LeaseError> {
+    handle()?;
+    let due = Instant::now() + jittered(kept.ttl() / 3);
+    let mut young = YOUNG.lock();
+    let earliest = young.leases.first_key_value().is_none_or(|((first, _), _)| due < *first);
+    young.count += 1;
+    let key = (due, young.count);
+    young.leases.insert(key, Arc::downgrade(kept));
+    drop(young);
+    if earliest {
+        EARLIER.notify_one();
+    }
+    kept.adopted(key);
+    Ok(())
+}
+
+/// A lease that is let go before it was renewed for the first time.
+pub(super) fn disown(key: (Instant, u64)) {
+    YOUNG.lock().leases.remove(&key);
+}
+
+/// Gives leases a task of their own when it is time to renew them.
+async fn watch_over() {
+    loop {
+        let (grown, next) = {
+            let mut young = YOUNG.lock();
+            let later = young.leases.split_off(&(Instant::now(), u64::MAX));
+            let grown = std::mem::replace(&mut young.leases, later);
+            (grown, young.leases.first_key_value().map(|((due, _), _)| *due))
+        };
+        for kept in grown.into_values().filter_map(|kept| kept.upgrade()) {
+            tokio::spawn(keep(kept));
+        }
+        match next {
+            None => EARLIER.notified().await,
+            Some(due) => tokio::select! {
+                () = EARLIER.notified() => {}
+                () = sleep_until(due.into()) => {}
+            },
+        }
+    }
+}
+
 /// Renews a lease until it is lost or let go.
-pub(super) async fn keep(kept: Arc<Kept>) {
+async fn keep(kept: Arc<Kept>) {
     // Dropped on every way out, by panic too: a lease that nobody renews is lost.
     let _last = LoseLast(Arc::clone(&kept));
-    loop {
-        tokio::select! {
-            () = kept.token().cancelled() => return,
-            () = sleep(jittered(kept.ttl() / 3)) => {}
-        }
+    while !kept.token().is_cancelled() {
         if let Err(reason) = renew(&kept).await {
             kept.lose(reason);
             return;
+        }
+        tokio::select! {
+            () = kept.token().cancelled() => return,
+            () = sleep(jittered(kept.ttl() / 3)) => {}
         }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Kept {
     deadline: Mutex<Instant>,
     reason: Mutex<Option<LostReason>>,
     token: CancellationToken,
+    /// Its place among those that were never renewed.
+    young: Mutex<Option<(Instant, u64)>>,
 }
 
 impl Kept {
@@ -36,9 +38,15 @@ impl Kept {
             deadline: Mutex::new(sent + ttl - margin(ttl)),
             reason: Mutex::new(None),
             token: CancellationToken::new(),
+            young: Mutex::new(None),
         });
-        keeper::spawn(keeper::keep(Arc::clone(&kept)))?;
+        keeper::adopt(&kept)?;
         Ok(kept)
+    }
+
+    /// It has a place among those that were never renewed.
+    pub(super) fn adopted(&self, place: (Instant, u64)) {
+        *self.young.lock() = Some(place);
     }
 
     pub(crate) fn store(&self) -> &SharedStore {
@@ -91,6 +99,14 @@ impl Kept {
         };
         if first {
             self.token.cancel();
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(place) = self.young.get_mut().take() {
+            keeper::disown(place);
         }
     }
 }

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::id::Owner;
 use crate::lease::LeaseError;
 use crate::store::{ApplyError, StoreError};
 
@@ -55,6 +56,14 @@ pub enum ReactionsError {
         /// Those that there are.
         known: Vec<String>,
     },
+    /// Somebody runs the reaction that was to be ended.
+    #[error("reaction {name:?} is run by {owner}; end the programs that run it first")]
+    Running {
+        /// The name.
+        name: String,
+        /// Who runs it.
+        owner: Owner,
+    },
     /// A part of a reaction can never be accepted.
     #[error("reaction {name:?}: {error}")]
     Invalid {
@@ -101,6 +110,7 @@ impl Explain for ReactionsError {
             Self::NoRuntime => "TL0704",
             Self::Changed { .. } => "TL0705",
             Self::Unknown { .. } => "TL0706",
+            Self::Running { .. } => "TL0707",
             Self::Invalid { error, .. } => return error.code(),
             Self::Store(error) => return error.code(),
             Self::Write(error) => return error.code(),

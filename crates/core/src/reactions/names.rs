@@ -56,6 +56,11 @@ pub(super) fn inbox(name: &str, generation: u64, key: &Key) -> Result<Key, Inval
     Key::of(INBOX, &args)
 }
 
+/// All inboxes that a reaction has ever had.
+pub(super) fn all_inboxes(name: &str) -> KeyPrefix {
+    KeyPrefix::under(INBOX, &[Arg::Str(name.to_owned())])
+}
+
 /// The document of a parked event.
 pub(super) fn parked(name: &str, key: &Key, position: Position) -> Result<Key, InvalidInput> {
     below(PARKED, name, key, Some(position))

@@ -59,6 +59,10 @@ impl Operator {
         self
     }
 
+    pub(super) fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
     /// Blocked keys go on where they stopped, with a fresh budget, at once. So does a router that was blocked, if everything
     /// of its reaction is meant.
     ///

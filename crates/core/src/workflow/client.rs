@@ -86,7 +86,7 @@ impl Client {
 
     /// A handle to a run that was started before.
     pub fn handle<I, O>(&self, _: Workflow<I, O>, run: &str) -> Handle<O> {
-        Handle { client: self.clone(), run: run.to_owned(), output: PhantomData }
+        Handle::of(self, run)
     }
 
     /// Sends a signal. When this returns, the run will hear it, however often processes die: signals that come early wait.
@@ -225,7 +225,10 @@ impl<O> Start<O> {
         let new = new?;
         let handle = Handle { client, run: new.id.clone(), output: PhantomData };
         match handle.client.store.apply(new.batch()?).await {
-            Ok(_) => Ok(handle),
+            Ok(_) => {
+                names::wake(&new.queue);
+                Ok(handle)
+            }
             Err(error) => {
                 if let Some(Refusal::Document { found, .. }) = error.refusal()
                     && let DocumentFound::Present(document) = &**found
@@ -273,6 +276,10 @@ pub struct Handle<O> {
 }
 
 impl<O> Handle<O> {
+    pub(super) fn of(client: &Client, run: &str) -> Self {
+        Self { client: client.clone(), run: run.to_owned(), output: PhantomData }
+    }
+
     /// The id of the run.
     #[must_use]
     pub fn run(&self) -> &str {
@@ -324,7 +331,7 @@ impl<O: DeserializeOwned> Handle<O> {
     pub async fn result(&self) -> Result<O, WorkflowError> {
         let key = names::run(&self.run)?;
         let here = signal::of(&key);
-        let mut hints = self.client.store.watch();
+        let mut hints = None;
         let mut pause = Duration::from_millis(20);
         loop {
             let told = here.notified();
@@ -340,13 +347,24 @@ impl<O: DeserializeOwned> Handle<O> {
                 Status::Running => {}
             }
             let looked = Instant::now();
-            tokio::select! {
-                () = told => {}
-                // Another process drives it. Hints are many where much is written, so they are not followed too closely.
-                () = hinted(&mut hints, looked + pause) => {}
-                () = sleep_until(looked + Duration::from_secs(1)) => {}
+            match &mut hints {
+                // At first it is as good as certain that this process drives it, or that it takes a while.
+                None => {
+                    tokio::select! {
+                        () = told => {}
+                        () = sleep_until(looked + pause) => hints = Some(self.client.store.watch()),
+                    }
+                }
+                // Hints are many where much is written, so they are not followed too closely.
+                Some(hints) => {
+                    tokio::select! {
+                        () = told => {}
+                        () = hinted(hints, looked + pause) => {}
+                        () = sleep_until(looked + Duration::from_secs(1)) => {}
+                    }
+                    pause = (pause * 2).min(Duration::from_millis(250));
+                }
             }
-            pause = (pause * 2).min(Duration::from_millis(250));
         }
     }
 }

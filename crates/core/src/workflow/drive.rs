@@ -417,6 +417,9 @@ impl Drive {
         let mut version = first;
         for outgoing in group {
             let Some(entry) = outgoing.entry else { continue };
+            if matches!(entry, Entry::ChildStarted(_)) {
+                names::wake(&self.started.queue);
+            }
             if matches!(entry, Entry::Done(_) | Entry::GaveUp(_)) {
                 Counters::add(&self.shared.counters.steps, 1);
             }

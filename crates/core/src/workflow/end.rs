@@ -44,6 +44,10 @@ pub(super) async fn end(drive: &mut Drive, ending: Ending) -> Left {
         Counters::add(&counters.ended, 1);
         signal::changed(&drive.grant.row.key);
     }
+    // Its parent, or itself anew. A parent's queue is that of its children, unless somebody started them elsewhere.
+    if drive.started.parent.is_some() || matches!(ending, Ending::Continued(_)) {
+        names::wake(&drive.started.queue);
+    }
     Left::Ended
 }
 
@@ -113,7 +117,10 @@ pub(super) async fn tell(
             .append(&journal, Expect::Any, [entry(&record)?.event()?])
             .enqueue(wake(run, &record)?);
         match store.apply(batch).await {
-            Ok(_) => return Ok(()),
+            Ok(_) => {
+                names::wake(&record.queue);
+                return Ok(());
+            }
             // It changed meanwhile: perhaps it is over.
             Err(ApplyError::Refused(refusal)) if matches!(*refusal, Refusal::Document { .. }) => {}
             Err(error) => return Err(error.into()),

@@ -3,6 +3,7 @@
 use crate::error::InvalidInput;
 use crate::id::Lane;
 use crate::key::{Arg, Key, KeyPrefix};
+use crate::lease::signal;
 
 /// The kind of a run's document and work row: `tidelock.run("order-17")`.
 const RUN: &str = "tidelock.run";
@@ -72,6 +73,18 @@ pub(super) fn all_workflows() -> KeyPrefix {
 /// The lane of a queue.
 pub(super) fn lane(queue: &str) -> Result<Lane, InvalidInput> {
     Lane::new(format!("run.{queue}"))
+}
+
+/// What workers of this process listen to, so that they need not wait for a hint of the store.
+pub(super) fn queue(queue: &str) -> Result<Key, InvalidInput> {
+    Key::new("tidelock.queue", [queue])
+}
+
+/// There is something in a queue: workers of this process look at once.
+pub(super) fn wake(queue_name: &str) {
+    if let Ok(key) = queue(queue_name) {
+        signal::changed(&key);
+    }
 }
 
 /// Checks a name that a user gives.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -21,7 +22,7 @@ use super::names;
 use super::shared::{Counters, Definition, Options, Output, RunFuture, Shared};
 use crate::clock::{ManualClock, Timestamp};
 use crate::id::{Lane, Owner};
-use crate::lease::{Holding, unique_owner};
+use crate::lease::{Holding, signal, unique_owner};
 use crate::lock::sleep_until;
 use crate::payload::Payload;
 use crate::store::limits::CLAIM_EVENTS;
@@ -276,21 +277,32 @@ struct Claiming {
     slots: Arc<Semaphore>,
     jobs: JoinSet<()>,
     hints: Watch,
+    hush: Duration,
 }
 
 impl Claiming {
     fn new(shared: Arc<Shared>, lanes: Vec<Lane>) -> Self {
         let slots = Arc::new(Semaphore::new(shared.options.concurrency.min(Semaphore::MAX_PERMITS)));
         let hints = shared.store.watch();
-        Self { shared, lanes, slots, jobs: JoinSet::new(), hints }
+        Self { shared, lanes, slots, jobs: JoinSet::new(), hints, hush: HUSH }
     }
 
     async fn run(mut self) {
+        let queues = self.shared.options.queues.iter().filter_map(|queue| names::queue(queue).ok());
+        let told: Vec<signal::Signal> = queues.map(|queue| signal::of(&queue)).collect();
         while let Some(slots) = self.free_slots().await {
             while self.jobs.try_join_next().is_some() {}
+            // What this process says from now on is heard, even if the claim does not see it.
+            let mut told: Vec<_> = told.iter().map(|queue| Box::pin(queue.notified())).collect();
+            for told in &mut told {
+                let _ = told.as_mut().enable();
+            }
             match self.claim(slots).await {
-                Ok((0, next_at)) => self.idle(next_at).await,
-                Ok(_) => {}
+                Ok((0, next_at)) => {
+                    let told = futures_util::future::select_all(told);
+                    self.idle(next_at, told.map(drop)).await;
+                }
+                Ok(_) => self.hush = HUSH,
                 Err(error) => self.shared.recover("runs could not be claimed", &error).await,
             }
         }
@@ -320,8 +332,6 @@ impl Claiming {
         let (owner, ttl) = (&self.shared.owner, self.shared.options.ttl);
         let claim = Claim::lanes(owner, self.lanes.clone(), slots.len(), ttl).with_events(ENTRIES);
         let sent = Instant::now();
-        // What comes from now on may be missed by this claim.
-        let _ = self.hints.has_changed();
         let claimed = self.shared.store.claim(claim).await?;
         let count = claimed.grants.len();
         for grant in claimed.grants {
@@ -347,7 +357,7 @@ impl Claiming {
     }
 
     /// Waits until there may be something, and never for long.
-    async fn idle(&mut self, next_at: Option<Timestamp>) {
+    async fn idle(&mut self, next_at: Option<Timestamp>, told: impl Future<Output = ()>) {
         let longest = self.shared.options.look_again;
         let wait = match (next_at, self.shared.store.now().await) {
             (Some(at), Ok(now)) => {
@@ -362,7 +372,8 @@ impl Claiming {
         tokio::select! {
             biased;
             () = self.shared.stopping.cancelled() => {}
-            () = heard(&mut self.hints, looked) => {}
+            () = told => {}
+            () = heard(&mut self.hints, looked + self.hush) => self.hush = (self.hush * 2).min(LONGEST_HUSH),
             () = sleep_until(looked + wait) => {}
         }
     }
@@ -389,14 +400,16 @@ impl Claiming {
     }
 }
 
-/// Hints that come close together are one.
+/// Hints that come close together are one. Hints that led to nothing are followed less closely: most of them are of steps that
+/// this process itself has written.
 const HUSH: Duration = Duration::from_millis(1);
+const LONGEST_HUSH: Duration = Duration::from_millis(16);
 
-async fn heard(hints: &mut Watch, looked: Instant) {
+async fn heard(hints: &mut Watch, not_before: Instant) {
     if !hints.changed().await {
         std::future::pending::<()>().await;
     }
-    sleep_until(looked + HUSH).await;
+    sleep_until(not_before).await;
 }
 
 /// Counts a run that is in memory.

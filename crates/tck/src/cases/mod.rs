@@ -1,6 +1,7 @@
 //! The cases, one file per section. `build.rs` finds them; a file that is not declared here stops the build.
 
 pub mod aggregates;
+pub mod books;
 pub mod documents;
 pub mod edge;
 pub mod events;
@@ -16,6 +17,7 @@ pub mod operators;
 pub mod order;
 pub mod paging;
 pub mod processes;
+pub mod projections;
 pub mod properties;
 pub mod reacting;
 pub mod reactions;

@@ -341,3 +341,43 @@ pub async fn r4_the_event_that_kills_its_worker_is_parked(env: &Env) {
     assert_eq!(noted(&env.store, "r4-park", &stream).await, [0, 1, 3]);
     running.shutdown().await;
 }
+
+/// A reaction that is not wanted any more is ended as a whole, when nobody runs it: rows, inboxes, parked events, its name.
+/// Started again, it begins with the first event.
+pub async fn r6_an_ended_reaction_leaves_nothing(env: &Env) {
+    let (name, chosen) = ("r6-end", |event: &Event| Some(Key::new("r6-hall", [n(event) % 2]).unwrap()));
+    let make = || {
+        let parks =
+            reaction(name).streams(KeyPrefix::kind(name)).to(chosen).when_exhausted(WhenExhausted::Park);
+        parks.each(|turn, event| async move {
+            if n(&event) == 1 {
+                return Err(ReactionError::non_retryable("1 is bad"));
+            }
+            Ok(note(turn.reaction(), turn.key(), &event))
+        })
+    };
+    let stream = Key::new(name, ["a"]).unwrap();
+    env.store.done(Batch::new().append(&stream, Expect::Any, events(5))).await;
+    let running = start(&env.store, make()).await;
+    assert_eq!(running.settle().await.unwrap(), Settled { blocked: 0, parked: 1 });
+    let operator = operator(env);
+    assert_eq!(operator.behind(name).await.unwrap(), Some("events are parked"));
+    let busy = operator.end_reaction(name).await;
+    assert!(matches!(&busy, Err(ReactionsError::Running { .. })), "{busy:?}");
+    running.shutdown().await;
+    assert_eq!(operator.clone().dry_run().end_reaction(name).await.unwrap(), 2);
+    assert_eq!(operator.end_reaction(name).await.unwrap(), 2);
+    assert!(matches!(operator.end_reaction(name).await, Err(ReactionsError::Unknown { .. })));
+    assert_eq!(env.store.count(&WorkFilter::default()).await, 0);
+    let inboxes = env.store.streams(&KeyPrefix::kind("tidelock.inbox"), Page::first(9)).await.unwrap().rows;
+    assert_eq!(inboxes.len(), 2);
+    assert!(inboxes.iter().all(|inbox| inbox.first.is_none()), "{inboxes:?}");
+    let parked = env.store.documents(&KeyPrefix::kind("tidelock.parked"), Page::first(9)).await.unwrap();
+    assert_eq!(parked.rows, []);
+    let even = Key::new("r6-hall", [0]).unwrap();
+    assert_eq!(noted(&env.store, name, &even).await, [0, 2, 4]);
+    let running = start(&env.store, make()).await;
+    running.settle().await.unwrap();
+    assert_eq!(noted(&env.store, name, &even).await, [0, 2, 4, 0, 2, 4]);
+    running.shutdown().await;
+}

@@ -18,11 +18,11 @@ use tidelock::prelude::*;
 
 use self::produce::{Crowd, Way};
 use self::round::Round;
-use super::progress::Progress;
 use super::report::Report;
 use super::stand::{self, Stand, Taken};
 use crate::args::{Backend, BenchEngine};
 use crate::exit::Exit;
+use crate::progress::Progress;
 use crate::target;
 
 /// The phases take turns this often, so that a noisy moment hits all of them or is outvoted.

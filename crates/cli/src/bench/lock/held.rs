@@ -10,11 +10,11 @@ use tidelock_benches::lock::{Footprint, HashMap, Ours, footprint};
 use tokio::process::Command;
 
 use super::super::measure::median;
-use super::super::progress::Progress;
 use super::{Plan, failed};
 use crate::args::{BenchHolder, Library};
 use crate::exit::Exit;
 use crate::output;
+use crate::progress::Progress;
 
 /// Steps of the progress for one weighing.
 pub(super) const STEPS: u64 = 2;

@@ -16,9 +16,9 @@ use tidelock_benches::lock::Failed;
 
 use self::report::Report;
 use super::machine::Machine;
-use super::progress::Progress;
 use crate::args::BenchLock;
 use crate::exit::Exit;
+use crate::progress::Progress;
 
 pub(crate) use self::held::hold;
 

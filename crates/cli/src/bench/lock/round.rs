@@ -8,8 +8,8 @@ use tidelock_benches::lock::{
 };
 
 use super::super::measure::median;
-use super::super::progress::Progress;
 use super::Plan;
+use crate::progress::Progress;
 
 /// Measurements in one round.
 pub(super) const STEPS: u64 = 15;

@@ -20,12 +20,12 @@ use super::claim::{self, Queue};
 use super::commit::Crew;
 use super::measure::{Commits, ratio};
 use super::plan::Plan;
-use super::progress::Progress;
 use super::report::Report;
 use super::until_stopped;
 use crate::address::{Address, Opened};
 use crate::args::BenchStore;
 use crate::exit::Exit;
+use crate::progress::Progress;
 use crate::target;
 
 pub(crate) use site::Site;

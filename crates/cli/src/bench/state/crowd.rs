@@ -135,9 +135,9 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::progress::Progress;
     use super::super::way::Load;
     use super::*;
+    use crate::progress::Progress;
 
     #[test]
     fn whoever_starves_counts_among_the_latencies_but_not_in_the_rate() {

@@ -20,11 +20,11 @@ use self::crowd::Crowd;
 use self::record::{Record, Records};
 use self::round::Round;
 use self::way::{Hand, Load, Way, phases};
-use super::progress::Progress;
 use super::report::{Aim, Report};
 use super::stand::{self, Taken};
 use crate::args::{Backend, BenchEngine};
 use crate::exit::Exit;
+use crate::progress::Progress;
 use crate::target;
 
 /// The ways take turns this often, so that a noisy moment hits all of them or is outvoted. A slice is long beside what

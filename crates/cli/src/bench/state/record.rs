@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use tidelock::prelude::*;
 
-use super::super::progress::Progress;
 use super::way::{Load, Way};
+use crate::progress::Progress;
 
 /// Records that are created in one batch, and read in one page.
 const PAGE: usize = 5_000;

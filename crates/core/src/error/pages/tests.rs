@@ -48,6 +48,8 @@ fn each_example_is_the_real_message() {
         .chain(states())
         .chain(reactions())
         .chain(events())
+        .chain(books())
+        .chain(projections())
         .chain(crate::workflow::pages_tests::examples().unwrap());
     for error in errors {
         let code = error.code().as_str();
@@ -300,6 +302,30 @@ fn events() -> Examples {
             reason: lost,
         },
         EventsError::Unwritable { stream: stream(), reason: nameless },
+        EventsError::NotKept { stream: stream(), kind: "stock" },
+        EventsError::Archived { stream: stream(), first: StreamVersion(500) },
+    ];
+    all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+}
+
+fn books() -> Examples {
+    use crate::books::{BooksError, Way};
+    use crate::reactions::{Pending, Waits};
+    let stream = || key(r#"stock("apples")"#);
+    let pending = |reaction: &str, waits| Pending { reaction: reaction.to_owned(), key: stream(), waits };
+    let full = std::io::Error::other("the disk is full");
+    let all = [
+        BooksError::Pending {
+            stream: stream(),
+            pending: vec![pending("reserve-stock", Waits::Worker), pending("send-mail", Waits::Unblocking)],
+        },
+        BooksError::Archive {
+            stream: stream(),
+            first: StreamVersion(500),
+            last: StreamVersion(999),
+            error: std::sync::Arc::new(full),
+        },
+        BooksError::UnderWay { stream: stream(), was: Way::Restart, asked: Way::Tombstone },
     ];
     all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
 }
@@ -315,6 +341,17 @@ fn reactions() -> Examples {
         ReactionsError::NoRuntime,
         ReactionsError::Changed { name: name(), was: "the stream of each event", is: "a key of its own" },
         ReactionsError::Unknown { name: "reserve".to_owned(), known },
+        ReactionsError::Running { name: name(), owner: Owner::new("worker-2").unwrap() },
+    ];
+    all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+}
+
+fn projections() -> Examples {
+    use crate::projections::ProjectionsError;
+    let (name, reason) = (|| "sold".to_owned(), "events wait to be routed");
+    let all = [
+        ProjectionsError::Unknown { name: name() },
+        ProjectionsError::Behind { name: name(), version: 2, live: 1, reason },
     ];
     all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
 }

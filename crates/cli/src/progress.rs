@@ -1,4 +1,4 @@
-//! A bar on standard error while a measurement runs; nothing at all when nobody watches.
+//! A bar on standard error while something takes long; nothing at all when nobody watches.
 
 use std::time::Duration;
 

@@ -1,29 +1,33 @@
 //! Values that are typed, read from a file, or handed in on standard input.
 
 use std::io::{self, Read};
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use tidelock::payload::text;
 use tidelock::prelude::*;
 
-use crate::args::StateSet;
 use crate::exit::WrongUse;
 
 /// More than this is not even read. A value may have a lot of blanks, which are not kept.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// The value that is to be written, without the blanks between its parts.
-pub(super) fn value(options: &StateSet) -> Result<Payload> {
-    let text = match (&options.value, &options.file) {
-        (Some(value), _) if value == "-" => whole(io::stdin().lock(), "standard input")?,
-        (Some(value), _) => value.clone(),
-        (None, Some(path)) => {
-            let name = path.display().to_string();
-            let file = std::fs::File::open(path).map_err(|e| unreadable(&name, &e))?;
-            whole(file, &name)?
-        }
-        (None, None) => return Err(WrongUse("no value was given".to_owned()).into()),
-    };
+/// A value that was typed, or comes on standard input if it is `-`, without the blanks between its parts.
+pub(crate) fn typed(value: &str) -> Result<Payload> {
+    if value == "-" {
+        return checked(&whole(io::stdin().lock(), "standard input")?);
+    }
+    checked(value)
+}
+
+/// A value in a file, without the blanks between its parts.
+pub(crate) fn in_file(path: &Path) -> Result<Payload> {
+    let name = path.display().to_string();
+    let file = std::fs::File::open(path).map_err(|e| unreadable(&name, &e))?;
+    checked(&whole(file, &name)?)
+}
+
+fn checked(text: &str) -> Result<Payload> {
     Payload::from_json(text::compact(text.trim()))
         .context(r#"the value is no JSON; text needs quotes: '"like this"'"#)
 }
@@ -37,6 +41,7 @@ fn whole(from: impl Read, name: &str) -> Result<String> {
     Ok(text)
 }
 
-fn unreadable(name: &str, error: &io::Error) -> WrongUse {
+/// Says that something cannot be read.
+pub(crate) fn unreadable(name: &str, error: &io::Error) -> WrongUse {
     WrongUse(format!("{name} cannot be read: {error}"))
 }

@@ -1,0 +1,27 @@
+//! Questions before something that cannot be taken back.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+
+use anyhow::Result;
+
+use crate::exit::WrongUse;
+
+/// Whether the user agrees: with `--yes`, or by typing it. Where nobody can be asked, `--yes` is needed.
+pub(crate) fn agreed(question: &str, yes: bool) -> Result<bool> {
+    if yes {
+        return Ok(true);
+    }
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        let reason = format!("{question} Nobody can be asked here: add --yes if it is meant");
+        return Err(WrongUse(reason).into());
+    }
+    eprint!("{question} [y/N] ");
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    let agreed = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    if !agreed {
+        eprintln!("nothing was changed");
+    }
+    Ok(agreed)
+}

@@ -1,0 +1,96 @@
+//! `tidelock streams append`: one event, at the version that is there.
+
+use anyhow::Result;
+use serde::Serialize;
+use tidelock::prelude::*;
+use tidelock::store::{Appended, StreamFound};
+
+use super::{check_theirs, conflict, ends, expected};
+use crate::args::{Format, StreamsAppend};
+use crate::exit::{Exit, WrongUse};
+use crate::{input, output};
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    stream: &'a Key,
+    version: StreamVersion,
+    position: Position,
+    id: EventId,
+    at: Timestamp,
+}
+
+/// Appends an event.
+pub(super) async fn run(options: &StreamsAppend) -> Result<Exit> {
+    let key = options.key.parse()?;
+    check_theirs(&key)?;
+    let event = event(options)?;
+    let opened = options.place.open().await?;
+    let ended = append(&*opened.shared(), &key, event, options).await;
+    opened.close().await;
+    ended
+}
+
+fn event(options: &StreamsAppend) -> Result<NewEvent> {
+    let event_type: EventType = options.event_type.parse()?;
+    if event_type.as_str().starts_with("tidelock.") {
+        let reason = format!(
+            "{event_type} cannot be appended: Tidelock keeps types that begin with tidelock. for itself"
+        );
+        return Err(WrongUse(reason).into());
+    }
+    let event = NewEvent::new(event_type, input::typed(&options.payload)?);
+    Ok(NewEvent { correlation: options.correlation.clone(), ..event })
+}
+
+async fn append(store: &dyn Store, key: &Key, event: NewEvent, options: &StreamsAppend) -> Result<Exit> {
+    let expect = match (options.if_version, options.if_absent) {
+        (Some(version), _) => Expect::Exact(StreamVersion(version)),
+        (None, true) => Expect::Absent,
+        (None, false) => {
+            let head = store.stream(key).await?.and_then(|info| info.head);
+            head.map_or(Expect::Absent, Expect::Exact)
+        }
+    };
+    let id = event.id;
+    match store.apply(Batch::new().append(key, expect, [event])).await {
+        Ok(receipt) => tell(&receipt, id, options.place.output),
+        Err(error) => match error.refusal() {
+            Some(Refusal::Stream { found, .. }) => {
+                let head = match found {
+                    StreamFound::Absent => None,
+                    StreamFound::At(version) => Some(*version),
+                };
+                Ok(conflict(key, &ends(head), &expected(expect)))
+            }
+            _ => Err(explained(key, error)),
+        },
+    }
+}
+
+/// The error, and where to look when nobody knows whether it was appended.
+fn explained(key: &Key, error: ApplyError) -> anyhow::Error {
+    if matches!(error.outcome(), Outcome::Unknown(_)) {
+        let key = output::quoted(&output::key(key));
+        eprintln!("hint: `tidelock streams show {key} --backward --limit 1` shows whether it was appended");
+    }
+    error.into()
+}
+
+fn tell(receipt: &Receipt, id: EventId, format: Format) -> Result<Exit> {
+    let Some(Appended { stream, last_version, last_position, .. }) = receipt.appended.first() else {
+        return Err(anyhow::anyhow!("the store did not say where the event stands"));
+    };
+    let (version, position) = (*last_version, *last_position);
+    match format {
+        Format::Json => output::json(&Report { stream, version, position, id, at: receipt.at })?,
+        Format::Table => {
+            let new = if version.0 == 0 { "; it is new" } else { "" };
+            output::say(format!(
+                "{} is at version {version} now{new}; position {position}",
+                output::key(stream)
+            ))?;
+        }
+    }
+    Ok(Exit::Well)
+}

@@ -1,0 +1,78 @@
+//! `tidelock streams close`: a stream that takes no more events.
+
+use anyhow::Result;
+use serde::Serialize;
+use tidelock::prelude::*;
+use tidelock::store::{StreamFound, StreamInfo};
+
+use super::{check_theirs, conflict, ends, expected, not_found};
+use crate::args::{Format, StreamsClose};
+use crate::ask;
+use crate::exit::Exit;
+use crate::output;
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    stream: &'a Key,
+    head: Option<StreamVersion>,
+    closed_at: Timestamp,
+    /// Whether it was open before.
+    changed: bool,
+}
+
+/// Closes a stream.
+pub(super) async fn run(options: &StreamsClose) -> Result<Exit> {
+    let key: Key = options.key.parse()?;
+    check_theirs(&key)?;
+    let opened = options.place.open().await?;
+    let ended = close(&*opened.shared(), &key, options).await;
+    opened.close().await;
+    ended
+}
+
+async fn close(store: &dyn Store, key: &Key, options: &StreamsClose) -> Result<Exit> {
+    let Some(StreamInfo { head, closed_at, .. }) = store.stream(key).await? else {
+        return Ok(not_found(key));
+    };
+    let asked = options.if_version.map(StreamVersion);
+    if asked.is_some() && asked != head {
+        let expect = asked.map_or(Expect::Any, Expect::Exact);
+        return Ok(conflict(key, &ends(head), &expected(expect)));
+    }
+    if let Some(closed_at) = closed_at {
+        return tell(&Report { stream: key, head, closed_at, changed: false }, options.place.output);
+    }
+    let question = format!("{} {}. Close it for ever?", output::key(key), ends(head));
+    if !ask::agreed(&question, options.yes)? {
+        return Ok(Exit::Failed);
+    }
+    // What was asked about is what is closed: somebody may have appended meanwhile.
+    let expect = head.map_or(Expect::Absent, Expect::Exact);
+    match store.apply(Batch::new().close(key, expect)).await {
+        Ok(receipt) => {
+            let report = Report { stream: key, head, closed_at: receipt.at, changed: true };
+            tell(&report, options.place.output)
+        }
+        Err(error) => match error.refusal() {
+            Some(Refusal::Stream { found: StreamFound::At(version), .. }) => {
+                Ok(conflict(key, &ends(Some(*version)), &expected(expect)))
+            }
+            _ => Err(error.into()),
+        },
+    }
+}
+
+fn tell(report: &Report<'_>, format: Format) -> Result<Exit> {
+    let (key, head) = (output::key(report.stream), report.head);
+    let last = head.map_or_else(|| "it has no events".to_owned(), |head| format!("its last event is {head}"));
+    match format {
+        Format::Json => output::json(report)?,
+        Format::Table if report.changed => output::say(format!("{key} is closed now; {last}"))?,
+        Format::Table => {
+            let since = output::instant(report.closed_at);
+            output::say(format!("{key} has been closed since {since}; {last}"))?;
+        }
+    }
+    Ok(Exit::Well)
+}

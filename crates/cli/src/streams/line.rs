@@ -1,0 +1,61 @@
+//! An event on one line: whole for programs, cut for people.
+
+use serde::Serialize;
+use tidelock::payload::text;
+use tidelock::prelude::*;
+use tidelock::store::Event;
+
+use crate::output::{self, Tone};
+
+/// An event as programs get it.
+#[derive(Debug, Serialize)]
+pub(super) struct Line<'a> {
+    position: Position,
+    stream: &'a Key,
+    version: StreamVersion,
+    id: EventId,
+    #[serde(rename = "type")]
+    event_type: &'a EventType,
+    at: Timestamp,
+    payload: &'a Payload,
+    meta: &'a Payload,
+    correlation: Option<&'a str>,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn of(event: &'a Event) -> Self {
+        let Event { position, stream, version, id, event_type, at, payload, meta, correlation } = event;
+        Self {
+            position: *position,
+            stream,
+            version: *version,
+            id: *id,
+            event_type,
+            at: *at,
+            payload,
+            meta,
+            correlation: correlation.as_deref(),
+        }
+    }
+}
+
+/// A payload on one line.
+pub(super) fn payload(event: &Event) -> String {
+    output::harmless(&text::compact(event.payload.as_str()))
+}
+
+/// An event for people who follow the log: as wide as the terminal.
+pub(super) fn followed(event: &Event) -> String {
+    let Event { position, stream, version, event_type, at, .. } = event;
+    let head = format!("{position:>8}  {}  {} {version}  ", output::instant(*at), output::key(stream),);
+    let name = output::escaped(event_type.as_str());
+    let mut rest = payload(event);
+    if let Some(correlation) = &event.correlation {
+        rest.push_str(&format!("  ({})", output::escaped(correlation)));
+    }
+    if let Some(columns) = output::columns() {
+        let taken = head.chars().count() + name.chars().count() + 3;
+        rest = output::cut(&rest, columns.saturating_sub(taken).max(20));
+    }
+    format!("{head}{}  {rest}", output::styled(&name, Tone::Bold))
+}

@@ -1,0 +1,100 @@
+//! `tidelock streams`: events as operators see, follow, copy and add them, and work that is stuck.
+//!
+//! It opens a store that exists and creates none. A change is one batch, so a process that is killed has made it or not.
+
+mod append;
+mod close;
+mod line;
+mod list;
+mod show;
+mod tail;
+mod transfer;
+mod work;
+
+use anyhow::Result;
+use tidelock::prelude::*;
+use tidelock::store::Operation;
+
+use crate::args::{Streams, StreamsPrioritize};
+use crate::exit::{Exit, WrongUse};
+use crate::output;
+
+/// Carries out a verb.
+pub(crate) async fn run(verb: Streams) -> Result<Exit> {
+    match verb {
+        Streams::List(options) => list::run(&options).await,
+        Streams::Show(options) => show::run(&options).await,
+        Streams::Tail(options) => Box::pin(tail::run(&options)).await,
+        Streams::Append(options) => append::run(&options).await,
+        Streams::Close(options) => close::run(&options).await,
+        Streams::Export(options) => Box::pin(transfer::export(&options)).await,
+        Streams::Import(options) => Box::pin(transfer::import(&options)).await,
+        Streams::Blocked(options) => work::blocked(&options).await,
+        Streams::Status(options) => Box::pin(work::status(&options)).await,
+        Streams::Unblock(options) => Box::pin(work::operate(&options, "unblock", Operation::Unblock)).await,
+        Streams::Reset(options) => Box::pin(work::reset(&options)).await,
+        Streams::Retry(options) => Box::pin(work::operate(&options, "retry", Operation::RetryNow)).await,
+        Streams::Prioritize(StreamsPrioritize { priority, operate }) => {
+            let operation = Operation::Prioritize(Priority::new(priority)?);
+            Box::pin(work::operate(&operate, "prioritize", operation)).await
+        }
+        Streams::Park(options) => Box::pin(work::park(&options)).await,
+        Streams::Parked(options) => Box::pin(work::parked(&options)).await,
+        Streams::Replay(options) => Box::pin(work::replay(&options, false)).await,
+        Streams::Drop(options) => Box::pin(work::replay(&options, true)).await,
+    }
+}
+
+/// The range of keys that is meant.
+fn range(prefix: Option<&str>) -> Result<KeyPrefix> {
+    Ok(prefix.map_or_else(|| Ok(KeyPrefix::all()), str::parse)?)
+}
+
+/// The types that are meant.
+fn types(names: &[String]) -> Result<Vec<EventType>> {
+    Ok(names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?)
+}
+
+/// Whether only Tidelock writes this: what reactions were handed, their rows, leases.
+fn is_ours(key: &Key) -> bool {
+    key.kind().starts_with("tidelock.")
+}
+
+/// Refuses to write what only Tidelock writes.
+fn check_theirs(key: &Key) -> Result<()> {
+    if is_ours(key) {
+        let reason = format!("{} is Tidelock's own, and only Tidelock writes it", output::key(key));
+        return Err(WrongUse(reason).into());
+    }
+    Ok(())
+}
+
+/// Says that there is no such stream, and where to look.
+fn not_found(key: &Key) -> Exit {
+    eprintln!("error: there is no stream {}", output::key(key));
+    eprintln!("hint: `tidelock streams list {}` shows what there is", output::quoted(&key.kind()));
+    Exit::NotFound
+}
+
+/// Says that a stream is not as expected.
+fn conflict(key: &Key, found: &str, expected: &str) -> Exit {
+    let name = output::key(key);
+    eprintln!("error[TL0201]: {name} {found}, and {expected}; nothing was changed");
+    let name = output::quoted(&name);
+    eprintln!("hint: look at it with `tidelock streams show {name} --backward` and decide again");
+    Exit::Conflict
+}
+
+/// The end of a stream in words.
+fn ends(head: Option<StreamVersion>) -> String {
+    head.map_or_else(|| "does not exist".to_owned(), |head| format!("is at version {head}"))
+}
+
+/// What was expected in words.
+fn expected(expect: Expect<StreamVersion>) -> String {
+    match expect {
+        Expect::Absent => "none was expected".to_owned(),
+        Expect::Exact(version) => format!("version {version} was expected"),
+        Expect::Exists | Expect::Any => "it was there just now".to_owned(),
+    }
+}

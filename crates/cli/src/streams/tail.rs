@@ -1,0 +1,75 @@
+//! `tidelock streams tail`: what happened and then what happens, until Ctrl-C or until nobody reads it any more.
+
+use anyhow::Result;
+use tidelock::events::{Start, Subscription, What};
+use tidelock::prelude::*;
+
+use super::line::{Line, followed};
+use super::types;
+use crate::args::{Format, StreamsTail, TailFrom};
+use crate::exit::Exit;
+use crate::{output, reader};
+
+/// Follows the log until it is asked to stop.
+pub(super) async fn run(options: &StreamsTail) -> Result<Exit> {
+    let what = what(options)?;
+    let start = match options.from {
+        TailFrom::Beginning => Start::Beginning,
+        TailFrom::Now => Start::Now,
+        TailFrom::After(position) => Start::After(Position(position)),
+    };
+    let opened = options.place.open().await?;
+    let mut subscription = Events::new(opened.shared()).subscribe(what, start).await?;
+    let mut interrupted = false;
+    let ended = tokio::select! {
+        // Listens before the first event is printed: whoever sees it may interrupt at once.
+        biased;
+        asked_to_stop = tokio::signal::ctrl_c() => {
+            interrupted = true;
+            asked_to_stop.map_err(Into::into)
+        }
+        () = reader::gone() => Ok(()),
+        ended = follow(&mut subscription, options.place.output) => ended,
+    };
+    opened.close().await;
+    if interrupted {
+        let from = subscription.position().map_or_else(|| "beginning".to_owned(), |at| at.to_string());
+        eprintln!("interrupted; go on with --from {from}");
+    }
+    ended.map(|()| Exit::Well)
+}
+
+fn what(options: &StreamsTail) -> Result<What> {
+    let what = match (&options.key, &options.prefix) {
+        (Some(key), _) => What::stream(&key.parse()?),
+        (None, Some(prefix)) => What::streams(prefix.parse()?),
+        (None, None) => What::all(),
+    };
+    let what = what.types(types(&options.types)?);
+    Ok(if options.internal { what.with_internal() } else { what })
+}
+
+async fn follow(subscription: &mut Subscription, format: Format) -> Result<()> {
+    let mut told = None;
+    loop {
+        match subscription.next().await {
+            Ok(event) => {
+                told = None;
+                match format {
+                    Format::Json => output::json_line(&Line::of(&event))?,
+                    Format::Table => output::say(followed(&event))?,
+                }
+            }
+            Err(error) => {
+                // A server that is away may come back. Its absence is told once.
+                let Retry::After(pause) = error.retry() else { return Err(error.into()) };
+                let message = output::escaped(&format!("warning[{}]: {error}", error.code()));
+                if told.as_ref() != Some(&message) {
+                    eprintln!("{message}");
+                    told = Some(message);
+                }
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The lines of an export: a head, events, and notes of streams that were truncated or closed.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use tidelock::payload::text;
+use tidelock::prelude::*;
+use tidelock::store::Event;
+
+use crate::output;
+use crate::streams::is_ours;
+
+/// What the first line calls the format.
+const FORMAT: &str = "tidelock-streams";
+/// The version of the format that is written, and the newest that is read.
+const VERSION: u32 = 1;
+/// The note that tells when an event was committed in its first store.
+const ORIGINAL_AT: &str = "original_at";
+
+/// The first line.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Head {
+    format: String,
+    version: u32,
+    exported_at: Timestamp,
+}
+
+impl Head {
+    pub(super) fn new(exported_at: Timestamp) -> Self {
+        Self { format: FORMAT.to_owned(), version: VERSION, exported_at }
+    }
+
+    /// Checks a first line.
+    pub(super) fn check(line: &str) -> Result<()> {
+        let head: Self = serde_json::from_str(line)
+            .context("line 1 is not the first line of an export, which names the format and its version")?;
+        if head.format != FORMAT {
+            bail!("line 1: the format is {:?}, and {FORMAT:?} was expected", head.format);
+        }
+        if head.version != VERSION {
+            let version = head.version;
+            bail!(
+                "line 1: the file has version {version} of the format, and this program reads version {VERSION}"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// An event as it is written.
+#[derive(Debug, Serialize)]
+pub(super) struct EventLine<'a> {
+    stream: &'a Key,
+    version: StreamVersion,
+    id: EventId,
+    #[serde(rename = "type")]
+    event_type: &'a EventType,
+    at: Timestamp,
+    payload: &'a Payload,
+    meta: &'a Payload,
+    correlation: Option<&'a str>,
+}
+
+impl<'a> EventLine<'a> {
+    pub(super) fn of(event: &'a Event) -> Self {
+        let Event { stream, version, id, event_type, at, payload, meta, correlation, .. } = event;
+        let (version, id, at, correlation) = (*version, *id, *at, correlation.as_deref());
+        Self { stream, version, id, event_type, at, payload, meta, correlation }
+    }
+}
+
+/// The note of a stream whose first events were removed. It stands before the first that is left.
+#[derive(Debug, Serialize)]
+pub(super) struct BeginsLine<'a> {
+    pub(super) stream: &'a Key,
+    pub(super) begins_at: StreamVersion,
+}
+
+/// The note of a closed stream. It stands after its last event.
+#[derive(Debug, Serialize)]
+pub(super) struct ClosedLine<'a> {
+    pub(super) stream: &'a Key,
+    pub(super) head: Option<StreamVersion>,
+    pub(super) closed_at: Timestamp,
+}
+
+/// A line as text.
+pub(super) fn written(line: &impl Serialize) -> Result<String> {
+    Ok(output::harmless(&text::compact(&serde_json::to_string(line)?)))
+}
+
+/// What a line that was read says.
+pub(super) enum Read {
+    /// An event, as it is appended here.
+    Event(Imported),
+    /// A stream has lost its events below this version.
+    Begins { stream: Key, at: StreamVersion },
+    /// A stream is closed after its last event.
+    Closed { stream: Key, head: Option<StreamVersion> },
+}
+
+/// An event that is to be imported.
+#[derive(Clone, Debug)]
+pub(super) struct Imported {
+    pub(super) line: u64,
+    pub(super) stream: Key,
+    pub(super) version: StreamVersion,
+    pub(super) event: NewEvent,
+    /// Its notes as they stand in the file.
+    meta: Payload,
+}
+
+impl Imported {
+    /// Whether this event is the one that is there. Its time may be noted there or not: whoever imports into the store that
+    /// it came from finds it without.
+    pub(super) fn is(&self, there: &Event) -> bool {
+        there.id == self.event.id
+            && there.event_type == self.event.event_type
+            && same(&there.payload, &self.event.payload)
+            && there.correlation == self.event.correlation
+            && (same(&there.meta, &self.event.meta) || same(&there.meta, &self.meta))
+    }
+}
+
+/// The same value, or the same text but for its blanks: whole numbers of many digits are compared as text.
+fn same(a: &Payload, b: &Payload) -> bool {
+    a == b || text::compact(a.as_str()) == text::compact(b.as_str())
+}
+
+/// All fields that a line may have.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnyLine {
+    stream: Key,
+    begins_at: Option<StreamVersion>,
+    version: Option<StreamVersion>,
+    id: Option<EventId>,
+    #[serde(rename = "type")]
+    event_type: Option<EventType>,
+    at: Option<Timestamp>,
+    payload: Option<Box<RawValue>>,
+    meta: Option<Box<RawValue>>,
+    correlation: Option<String>,
+    head: Option<StreamVersion>,
+    closed_at: Option<Timestamp>,
+}
+
+/// Reads a line.
+pub(super) fn read(line: u64, text: &str) -> Result<Read> {
+    let wrong = || format!("line {line} is neither an event nor a note about a stream");
+    let found: AnyLine = serde_json::from_str(text).with_context(wrong)?;
+    if is_ours(&found.stream) {
+        let stream = output::key(&found.stream);
+        bail!("line {line}: {stream} is Tidelock's own, and only Tidelock writes it; take the line out");
+    }
+    if let Some(at) = found.begins_at {
+        return Ok(Read::Begins { stream: found.stream, at });
+    }
+    if found.closed_at.is_some() {
+        return Ok(Read::Closed { stream: found.stream, head: found.head });
+    }
+    let (Some(version), Some(id), Some(event_type)) = (found.version, found.id, found.event_type) else {
+        bail!("{}: it lacks a version, an id or a type", wrong());
+    };
+    let value =
+        |raw: Option<Box<RawValue>>| raw.map_or_else(Payload::null, |raw| Payload::trusted(raw.get()));
+    let (payload, meta) = (value(found.payload), value(found.meta));
+    let noted = found.at.map_or_else(|| Ok(meta.clone()), |at| noted(&meta, at)).with_context(wrong)?;
+    let event = NewEvent { id, event_type, payload, meta: noted, correlation: found.correlation };
+    Ok(Read::Event(Imported { line, stream: found.stream, version, event, meta }))
+}
+
+type Fields = BTreeMap<String, Box<RawValue>>;
+
+/// The notes beside an event with the time in its first store, unless an earlier import has noted it. Notes that are no
+/// object are left as they are.
+fn noted(meta: &Payload, at: Timestamp) -> Result<Payload> {
+    let fields: Option<Fields> = match meta.as_str() {
+        "null" => Some(Fields::new()),
+        text => serde_json::from_str(text).ok(),
+    };
+    let Some(mut fields) = fields else { return Ok(meta.clone()) };
+    let notes: Option<Fields> = match fields.get("notes") {
+        None => Some(Fields::new()),
+        Some(notes) => serde_json::from_str(notes.get()).ok(),
+    };
+    let Some(mut notes) = notes else { return Ok(meta.clone()) };
+    if notes.contains_key(ORIGINAL_AT) {
+        return Ok(meta.clone());
+    }
+    notes.insert(ORIGINAL_AT.to_owned(), to_raw_value(&at)?);
+    fields.insert("notes".to_owned(), to_raw_value(&notes)?);
+    Ok(Payload::of(&fields)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(text: &str) -> String {
+        noted(&Payload::from_json(text).unwrap(), Timestamp::from_micros(7)).unwrap().to_string()
+    }
+
+    #[test]
+    fn the_first_time_is_noted_and_no_note_is_lost() {
+        assert_eq!(meta("null"), r#"{"notes":{"original_at":7}}"#);
+        assert_eq!(meta(r#"{"notes":{"original_at":3}}"#), r#"{"notes":{"original_at":3}}"#);
+        let wide = r#"{"n":123456789012345678901,"notes":{"by":"ann"}}"#;
+        assert_eq!(meta(wide), r#"{"n":123456789012345678901,"notes":{"by":"ann","original_at":7}}"#);
+        for other in ["[1]", "5", r#"{"notes":5}"#] {
+            assert_eq!(meta(other), other);
+        }
+    }
+
+    #[test]
+    fn a_first_line_says_what_it_is() {
+        Head::check(&written(&Head::new(Timestamp::EPOCH)).unwrap()).unwrap();
+        for wrong in ["", "{}", r#"{"format":"x","version":1,"exported_at":0}"#] {
+            assert!(Head::check(wrong).unwrap_err().to_string().contains("line 1"), "{wrong}");
+        }
+        let newer = r#"{"format":"tidelock-streams","version":2,"exported_at":0}"#;
+        assert!(Head::check(newer).unwrap_err().to_string().contains("reads version 1"));
+    }
+}

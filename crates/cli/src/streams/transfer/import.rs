@@ -1,0 +1,221 @@
+//! `tidelock streams import`: what an export holds and the store does not.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read as _};
+
+use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
+
+use super::format::{Head, Imported, Read, read};
+use super::plan::{Counts, Importer, Ways};
+use super::refused::Refused;
+use crate::args::{Format, StreamsImport};
+use crate::exit::{Exit, WrongUse};
+use crate::input::unreadable;
+use crate::output;
+use crate::progress::Progress;
+
+/// The most events of one batch, and about the most bytes.
+const BATCH_EVENTS: usize = 500;
+const BATCH_BYTES: usize = 8 << 20;
+/// No line of an export is longer: a payload and notes, with each character written as six.
+const LINE_BYTES: u64 = 64 << 20;
+
+/// Streams that are left out and shown to people.
+const SHOWN: usize = 10;
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    counts: &'a Counts,
+    /// The last line that was read.
+    lines: u64,
+    /// Where to go on; `None` when all is done.
+    from_line: Option<u64>,
+}
+
+/// Imports a file.
+pub(in crate::streams) async fn run(options: &StreamsImport) -> Result<Exit> {
+    let (source, length): (Box<dyn BufRead>, _) = match &options.file {
+        None => (Box::new(io::stdin().lock()), None),
+        Some(path) => {
+            let name = path.display().to_string();
+            let file = File::open(path).map_err(|e| unreadable(&name, &e))?;
+            let length = file.metadata().map_err(|e| unreadable(&name, &e))?.len();
+            (Box::new(BufReader::new(file)), Some(length))
+        }
+    };
+    let opened = options.place.open().await?;
+    let store = opened.shared();
+    let ways = Ways { skip_conflicts: options.skip_conflicts, begin_later: options.begin_later };
+    let importer = Importer::new(&*store, ways);
+    let mut reading = Reading { source, line: 0, importer, waiting: Vec::new(), bytes: 0 };
+    let progress = length.map(Progress::new);
+    let ended = reading.run(options.from_line, progress.as_ref()).await;
+    drop(progress);
+    let from = reading.waiting.first().map_or(reading.line, |event| event.line);
+    let (lines, counts) = (reading.line, reading.importer.counts);
+    opened.close().await;
+    let from_line = ended.is_err().then_some(from.max(2));
+    let report = Report { counts: &counts, lines, from_line };
+    match ended {
+        Ok(()) => tell(&report, options.place.output).map(|()| Exit::Well),
+        Err(error) => stopped(error, &report, options.place.output),
+    }
+}
+
+/// A file that is being read.
+struct Reading<'a> {
+    source: Box<dyn BufRead>,
+    /// The line that was read last.
+    line: u64,
+    importer: Importer<'a>,
+    /// Events that are not yet imported.
+    waiting: Vec<Imported>,
+    bytes: usize,
+}
+
+impl Reading<'_> {
+    async fn run(&mut self, from_line: u64, progress: Option<&Progress>) -> Result<()> {
+        let head = self.next_line()?;
+        Head::check(head.as_deref().unwrap_or_default()).map_err(|e| WrongUse(format!("{e:#}")))?;
+        loop {
+            let text = match self.next_line() {
+                Ok(Some(text)) => text,
+                Ok(None) => return self.flush().await,
+                // What was read before is well.
+                Err(error) => return self.flush().await.and(Err(error)),
+            };
+            if let Some(progress) = progress {
+                progress.done(text.len() as u64);
+                progress.say(format!("line {}", output::number(self.line)));
+            }
+            if self.line >= from_line && !text.trim().is_empty() {
+                self.take(&text).await?;
+            }
+        }
+    }
+
+    async fn take(&mut self, text: &str) -> Result<()> {
+        match read(self.line, text) {
+            Ok(Read::Event(event)) => {
+                self.bytes += event.event.payload.len() + event.event.meta.len();
+                self.waiting.push(event);
+                if self.waiting.len() >= BATCH_EVENTS || self.bytes >= BATCH_BYTES {
+                    self.flush().await?;
+                }
+                Ok(())
+            }
+            Ok(Read::Begins { stream, at }) => {
+                self.flush().await?;
+                self.importer.begin(self.line, stream, at).await
+            }
+            Ok(Read::Closed { stream, head }) => {
+                self.flush().await?;
+                self.importer.close(self.line, stream, head).await
+            }
+            Err(error) => {
+                self.flush().await?;
+                Err(WrongUse(format!("{error:#}")).into())
+            }
+        }
+    }
+
+    /// Imports what waits. When that fails, it still waits.
+    async fn flush(&mut self) -> Result<()> {
+        self.importer.add(self.waiting.clone()).await?;
+        self.waiting.clear();
+        self.bytes = 0;
+        Ok(())
+    }
+
+    fn next_line(&mut self) -> Result<Option<String>> {
+        let mut text = String::new();
+        self.line += 1;
+        let line = self.line;
+        let read = self.source.by_ref().take(LINE_BYTES + 1).read_line(&mut text);
+        let length = read.with_context(|| format!("line {line} cannot be read"))?;
+        if length as u64 > LINE_BYTES {
+            bail!("line {line} has more than {LINE_BYTES} bytes");
+        }
+        if length == 0 {
+            self.line -= 1;
+            return Ok(None);
+        }
+        Ok(Some(text))
+    }
+}
+
+fn summary(counts: &Counts) -> String {
+    let number = output::number;
+    let mut text =
+        format!("{} events imported, {} were there", number(counts.imported), number(counts.there));
+    if counts.skipped_streams > 0 {
+        let (events, streams) = (number(counts.skipped), number(counts.skipped_streams));
+        text.push_str(&format!(", {events} of {streams} streams left out"));
+    }
+    if counts.begun_later > 0 {
+        text.push_str(&format!(", {} streams begin later", number(counts.begun_later)));
+    }
+    if counts.closed > 0 {
+        text.push_str(&format!(", {} streams closed", number(counts.closed)));
+    }
+    text
+}
+
+/// Says which streams were left out, and why.
+fn tell_left_out(counts: &Counts) {
+    for left in counts.left_out.iter().take(SHOWN) {
+        eprintln!("left out: {}", left.reason);
+    }
+    let more = counts.skipped_streams.saturating_sub(counts.left_out.len().min(SHOWN) as u64);
+    if more > 0 {
+        eprintln!("left out: {} streams more", output::number(more));
+    }
+}
+
+fn tell(report: &Report<'_>, format: Format) -> Result<()> {
+    match format {
+        Format::Json => output::json(report)?,
+        Format::Table => {
+            tell_left_out(report.counts);
+            output::say(summary(report.counts))?;
+        }
+    }
+    Ok(())
+}
+
+/// Says why it stopped, what was done, and where to go on.
+fn stopped(error: anyhow::Error, report: &Report<'_>, format: Format) -> Result<Exit> {
+    if format == Format::Json {
+        output::json(report)?;
+    } else {
+        tell_left_out(report.counts);
+        eprintln!("{}", summary(report.counts));
+    }
+    let hint = || {
+        if let Some(from) = report.from_line.filter(|from| *from > 2) {
+            eprintln!(
+                "hint: everything before it is done; go on with --from-line {from}, or import it all again"
+            );
+        }
+    };
+    let Some(refused) = error.downcast_ref::<Refused>() else {
+        hint();
+        return Err(error);
+    };
+    let nothing = match report.from_line {
+        Some(from) => format!("; nothing from line {from} on was imported"),
+        None => String::new(),
+    };
+    if !refused.is_conflict() {
+        eprintln!("error: {refused}{nothing}");
+        hint();
+        return Ok(Exit::Usage);
+    }
+    eprintln!("error[TL0201]: {refused}{nothing}");
+    hint();
+    eprintln!("hint: --skip-conflicts leaves out streams that do not fit what is here");
+    Ok(Exit::Conflict)
+}

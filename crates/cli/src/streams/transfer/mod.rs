@@ -1,0 +1,10 @@
+//! `tidelock streams export` and `import`: streams as lines of JSON.
+
+mod export;
+mod format;
+mod import;
+mod plan;
+mod refused;
+
+pub(super) use export::run as export;
+pub(super) use import::run as import;

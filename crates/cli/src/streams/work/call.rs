@@ -1,0 +1,83 @@
+//! How an operator's verb is told beforehand, asked about, and told afterwards.
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::args::Format;
+use crate::exit::Exit;
+use crate::{ask, output};
+
+/// More than this is asked about.
+pub(super) const MANY: u64 = 100;
+/// So many are shown before something is done to them.
+pub(super) const FIRST: usize = 10;
+
+/// What a verb prints.
+#[derive(Debug, Serialize)]
+pub(super) struct Report<'a, L> {
+    pub(super) operation: &'a str,
+    /// The reaction, if one was named.
+    pub(super) reaction: Option<&'a str>,
+    pub(super) dry_run: bool,
+    /// How many are meant.
+    pub(super) meant: u64,
+    /// How many of them would change, seen before anything was done.
+    pub(super) would_change: u64,
+    /// How many of them changed.
+    pub(super) changed: u64,
+    /// Rows that meet the condition and are Tidelock's own: they were left alone.
+    pub(super) left_alone: u64,
+    /// The first of them, as they were before.
+    pub(super) rows: Vec<L>,
+}
+
+impl<L: Serialize> Report<'_, L> {
+    /// Whether it is to be done; `what` is what the rows are called.
+    pub(super) fn agreed(&self, what: &str, why: &str, always: bool, yes: bool) -> Result<bool> {
+        if self.would_change == 0 || !(always || self.would_change > MANY) {
+            return Ok(true);
+        }
+        let (meant, would) = (output::number(self.meant), output::number(self.would_change));
+        ask::agreed(&format!("{}: {would} of {meant} {what} would change{why}. Go on?", self.operation), yes)
+    }
+
+    /// Prints what would be done.
+    pub(super) fn tell_dry(&self, what: &str, format: Format, table: fn(&[L]) -> Result<()>) -> Result<Exit> {
+        match format {
+            Format::Json => output::json(self)?,
+            Format::Table => {
+                if !self.rows.is_empty() {
+                    table(&self.rows)?;
+                }
+                let (meant, would) = (output::number(self.meant), output::number(self.would_change));
+                let more = self.meant > self.rows.len() as u64 && !self.rows.is_empty();
+                let shown = if more { "; these are the first" } else { "" };
+                eprintln!("{would} of {meant} {what} would change{shown}; nothing was changed");
+                self.tell_left_alone();
+            }
+        }
+        Ok(Exit::Well)
+    }
+
+    /// Prints what was done.
+    pub(super) fn tell(&self, what: &str, format: Format) -> Result<Exit> {
+        match format {
+            Format::Json => output::json(self)?,
+            Format::Table => {
+                let (meant, changed) = (output::number(self.meant), output::number(self.changed));
+                output::say(format!("{}: {changed} of {meant} {what} changed", self.operation))?;
+                self.tell_left_alone();
+            }
+        }
+        Ok(Exit::Well)
+    }
+
+    fn tell_left_alone(&self) {
+        if self.left_alone > 0 {
+            let count = output::number(self.left_alone);
+            eprintln!(
+                "hint: {count} rows of reactions or leases were left alone; name a reaction with --reaction"
+            );
+        }
+    }
+}

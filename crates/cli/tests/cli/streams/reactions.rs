@@ -1,0 +1,236 @@
+//! The operator's verbs on reactions: what is stuck is seen, goes on, begins again, or is set aside.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tidelock::prelude::*;
+use tidelock::reactions::{Reaction, ReactionError, Reactions, Running, WhenExhausted};
+
+use super::{ORDER, Site};
+use crate::support::{stderr, stdout};
+
+const LONG: Duration = Duration::from_secs(3600);
+const OTHER: &str = r#"order("o-2")"#;
+
+/// A reaction that cannot handle what is bad, until it is told that it can.
+#[derive(Clone, Default)]
+struct Picky {
+    well: Arc<AtomicBool>,
+    handled: Arc<AtomicU32>,
+}
+
+impl Picky {
+    fn reaction(&self) -> Reaction {
+        let mine = self.clone();
+        Reaction::new("mail").on(["Placed"]).each(move |_, event| {
+            let mine = mine.clone();
+            async move {
+                if event.payload.as_str() == "\"bad\"" && !mine.well.load(Ordering::SeqCst) {
+                    return Err(ReactionError::non_retryable("no such address"));
+                }
+                mine.handled.fetch_add(1, Ordering::SeqCst);
+                Ok(Batch::new())
+            }
+        })
+    }
+
+    async fn start(&self, site: &Site, reaction: Reaction) -> Running {
+        Reactions::new(Arc::new(site.store.clone())).with(reaction).start().await.unwrap()
+    }
+
+    /// Lets it work until nothing is left to do.
+    async fn work(&self, site: &Site) -> u32 {
+        let running = self.start(site, self.reaction()).await;
+        running.settle().await.unwrap();
+        running.shutdown().await;
+        self.handled.load(Ordering::SeqCst)
+    }
+}
+
+/// One key is blocked before its second event of three, the other has handled its only one.
+async fn stuck() -> (Site, Picky) {
+    let (site, picky) = (Site::new().await, Picky::default());
+    for payload in ["good", "bad", "late"] {
+        site.append(ORDER, "Placed", json!(payload)).await;
+    }
+    site.append(OTHER, "Placed", json!("good")).await;
+    assert_eq!(picky.work(&site).await, 2);
+    (site, picky)
+}
+
+fn keys(status: &Value) -> Vec<&str> {
+    status["keys"].as_array().unwrap().iter().map(|line| line["key"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_status_tells_how_far_a_reaction_is_and_what_is_wrong() {
+    let (site, _) = stuck().await;
+    let all = site.json(&["status"]);
+    assert_eq!(
+        (&all[0]["name"], &all[0]["keys"], &all[0]["blocked_keys"]),
+        (&json!("mail"), &json!(2), &json!(1))
+    );
+    assert_eq!((&all[0]["lag"]["events"], &all[0]["position"]), (&json!(0), &all[0]["head"]));
+    let mail = site.json(&["status", "mail"]);
+    assert_eq!(keys(&mail), [ORDER, OTHER]);
+    let line = &mail["keys"][0];
+    assert_eq!(
+        (&line["position"], &line["lag"]["events"], &line["error"]),
+        (&json!(1), &json!(2), &json!("no such address"))
+    );
+    assert!(
+        line["blocked_since"].is_i64() && line["owner"].is_null() && line["lag"]["seconds"].is_f64(),
+        "{line}"
+    );
+    assert_eq!(keys(&site.json(&["status", "mail", "--blocked"])), [ORDER]);
+    assert_eq!(keys(&site.json(&["status", "mail", OTHER])), [OTHER]);
+    assert_eq!(keys(&site.json(&["status", "mail", "--like", "o-2$"])), [OTHER]);
+    let page = site.json(&["status", "mail", "--limit", "1"]);
+    assert_eq!(keys(&site.json(&["status", "mail", "--after", page["next"].as_str().unwrap()])), [OTHER]);
+
+    let table = stdout(&site.run(&["status", "mail"], 0));
+    assert!(
+        table.contains("blocked") && table.contains("no such address") && table.contains("rests"),
+        "{table}"
+    );
+    assert!(stdout(&site.run(&["status"], 0)).contains("mail"));
+    assert!(stderr(&site.run(&["status", "mail", "nobody"], 3)).contains("has never seen nobody"));
+    let unknown = stderr(&site.run(&["status", "other"], 3));
+    assert!(unknown.contains("error[TL0706]") && unknown.contains("there are: mail"), "{unknown}");
+    assert!(stderr(&Site::new().await.run(&["status"], 0)).contains("no reaction has run"));
+}
+
+#[tokio::test]
+async fn a_blocked_key_goes_on_where_it_stopped() {
+    let (site, picky) = stuck().await;
+    let dry = site.json(&["unblock", "--reaction", "mail", "--dry-run"]);
+    assert_eq!(
+        (&dry["would_change"], &dry["changed"], &dry["rows"][0]["key"]),
+        (&json!(1), &json!(0), &json!(ORDER))
+    );
+    site.run(&["blocked"], 5);
+    let missing = stderr(&site.run(&["unblock", "--reaction", "mail", ORDER, "nobody"], 3));
+    assert!(missing.contains("has never seen nobody"), "{missing}");
+    site.run(&["unblock", "--reaction", "other"], 3);
+    site.run(&["unblock", "--reaction", "mail", "--lane", "a"], 2);
+    site.run(&["blocked"], 5);
+
+    picky.well.store(true, Ordering::SeqCst);
+    let done = site.json(&["unblock", "--reaction", "mail", OTHER, ORDER]);
+    assert_eq!((&done["meant"], &done["changed"]), (&json!(2), &json!(1)));
+    assert_eq!(picky.work(&site).await, 4, "each event once");
+    site.run(&["blocked"], 0);
+}
+
+#[tokio::test]
+async fn a_reset_of_a_key_or_of_the_whole_handles_events_again() {
+    let (site, picky) = stuck().await;
+    picky.well.store(true, Ordering::SeqCst);
+    let own = stderr(&site.run(&["reset", r#"tidelock.reaction("mail", "order", "o-1")"#], 2));
+    assert!(own.contains("write --reaction NAME"), "{own}");
+    let others = site.json(&["reset", "--yes"]);
+    assert_eq!(
+        (&others["meant"], &others["left_alone"]),
+        (&json!(0), &json!(1)),
+        "rows of reactions are left alone"
+    );
+    assert_eq!(site.json(&["reset", "--reaction", "mail", ORDER])["changed"], 1);
+    assert_eq!(picky.work(&site).await, 2 + 3);
+
+    assert!(stderr(&site.run(&["reset", "--reaction", "mail"], 2)).contains("no key was named"));
+    assert!(
+        stderr(&site.run(&["reset", "--reaction", "mail", "--whole"], 2)).contains("cannot be taken back")
+    );
+    site.run(&["reset", "--whole"], 2);
+    site.run(&["reset", "--reaction", "mail", "--whole", ORDER], 2);
+    assert_eq!(site.json(&["reset", "--reaction", "mail", "--whole", "--dry-run"])["would_change"], 2);
+    assert_eq!(site.json(&["reset", "--reaction", "mail", "--whole", "--yes"])["changed"], 2);
+    let forgotten = site.json(&["status"]);
+    assert_eq!(
+        (&forgotten[0]["keys"], &forgotten[0]["position"]),
+        (&json!(0), &json!(0)),
+        "routing begins anew, too"
+    );
+    assert_eq!(picky.work(&site).await, 5 + 4);
+}
+
+#[tokio::test]
+async fn an_event_is_parked_replayed_and_dropped() {
+    let (site, picky) = stuck().await;
+    site.run(&["park", "--reaction", "mail"], 2);
+    let dry = site.run(&["park", "--reaction", "mail", "--dry-run"], 0);
+    assert!(
+        stderr(&dry).contains("1 of 1 keys would change") && stdout(&dry).contains(ORDER),
+        "{}",
+        stderr(&dry)
+    );
+    assert_eq!(site.json(&["park", "--reaction", "mail", ORDER])["changed"], 1);
+    assert_eq!(picky.work(&site).await, 3, "it goes on with the next one");
+    let parked = site.json(&["parked", "mail"]);
+    assert_eq!(
+        (&parked["events"][0]["event"]["payload"], &parked["events"][0]["key"]),
+        (&json!("bad"), &json!(ORDER))
+    );
+    let position = parked["events"][0]["event"]["position"].to_string();
+    assert!(stdout(&site.run(&["parked", "mail"], 0)).contains("no such address"));
+
+    assert_eq!(site.json(&["replay", "--reaction", "mail", "--at", &position])["changed"], 1);
+    assert_eq!(picky.work(&site).await, 3);
+    assert_eq!(site.json(&["parked", "mail"])["events"][0]["replays"], 1, "it failed again");
+    picky.well.store(true, Ordering::SeqCst);
+    assert_eq!(site.json(&["replay", "--reaction", "mail", ORDER])["changed"], 1);
+    assert_eq!(picky.work(&site).await, 4);
+    assert!(stderr(&site.run(&["parked", "mail"], 0)).contains("nothing is parked"));
+}
+
+#[tokio::test]
+async fn dropping_is_asked_about_and_urgency_needs_a_condition() {
+    let (site, picky) = (Site::new().await, Picky::default());
+    site.append(ORDER, "Placed", json!("bad")).await;
+    let running = picky.start(&site, picky.reaction().when_exhausted(WhenExhausted::Park)).await;
+    running.settle().await.unwrap();
+    running.shutdown().await;
+    site.run(&["park", "--reaction", "mail", "--yes"], 0);
+    picky.work(&site).await;
+    assert_eq!(site.json(&["drop", "--reaction", "mail", "--dry-run"])["would_change"], 1);
+    assert!(stderr(&site.run(&["drop", "--reaction", "mail", ORDER], 2)).contains("--yes"));
+    assert_eq!(site.json(&["drop", "--reaction", "mail", "--at", "99", "--yes"])["changed"], 0);
+    assert_eq!(site.json(&["drop", "--reaction", "mail", "--yes"])["changed"], 1);
+    assert_eq!(site.json(&["parked", "mail"])["events"], json!([]));
+
+    site.run(&["prioritize", "9"], 2);
+    site.run(&["prioritize", "10", "--lane", "a"], 2);
+    assert_eq!(site.json(&["prioritize", "9", "--reaction", "mail", ORDER])["changed"], 1);
+    let row: Key = r#"tidelock.reaction("mail", "order", "o-1")"#.parse().unwrap();
+    assert_eq!(site.store.work(&row).await.unwrap().unwrap().priority, Priority::FIRST);
+}
+
+#[tokio::test]
+async fn a_key_that_waits_is_tried_at_once() {
+    let site = Site::new().await;
+    site.append(ORDER, "Placed", json!(1)).await;
+    let later =
+        Reaction::new("later").each(|_, _| async { Err::<Batch, _>(ReactionError::Defer(Due::After(LONG))) });
+    let running = Picky::default().start(&site, later).await;
+    let row: Key = r#"tidelock.reaction("later", "order", "o-1")"#.parse().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // It has put itself off when nobody holds it and it has a note.
+    while !site
+        .store
+        .work(&row)
+        .await
+        .unwrap()
+        .is_some_and(|row| row.lease.is_none() && row.payload != Payload::null())
+    {
+        assert!(Instant::now() < deadline, "it does not put itself off");
+        tokio::task::yield_now().await;
+    }
+    running.shutdown().await;
+    let due = site.json(&["status", "later"])["keys"][0]["due"].as_i64().unwrap();
+    let left = site.json(&["retry", "--yes"]);
+    assert_eq!(left["changed"], 0, "rows of reactions are meant with their reaction only: {left}");
+    assert_eq!(site.json(&["retry", "--reaction", "later"])["changed"], 1, "that needs no question");
+    assert!(site.json(&["status", "later"])["keys"][0]["due"].as_i64().unwrap() < due);
+}

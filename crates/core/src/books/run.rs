@@ -1,0 +1,353 @@
+//! One closing, from the lease to the last removal.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+
+use super::archive::ArchivePage;
+use super::close::{Closed, Closing};
+use super::error::BooksError;
+use super::progress::{self, Note, Progress, Way};
+use crate::clock::Timestamp;
+use crate::error::InvalidInput;
+use crate::events::{Aggregate, AsOf, Events, EventsError, begins_anew, breathe};
+use crate::id::{OpId, StreamVersion};
+use crate::key::Key;
+use crate::lease::{self, Held};
+use crate::payload::Payload;
+use crate::reactions::Operator;
+use crate::store::{ApplyError, Batch, Event, Expect, Receipt, Refusal, StreamInfo, StreamQuery};
+use crate::telemetry;
+
+/// How often a closing begins again because somebody appended meanwhile.
+const ATTEMPTS: u32 = 20;
+/// How long it goes on beginning.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Closes a stream, or goes on with what another call has begun.
+pub(super) async fn close(closing: Closing, way: Way, plan: &dyn Plan) -> Result<Closed, BooksError> {
+    let name = progress::name(&closing.stream)?;
+    let held = lease::hold(closing.events.store(), &name).ttl(closing.ttl).now().await?;
+    let closed =
+        Closed { stream: closing.stream.clone(), way, below: None, archived: 0, removed: 0, resumed: false };
+    let mut run = Run { closing, name, held, closed };
+    let done = run.go(plan).await;
+    let Run { held, closed, .. } = run;
+    if let Err(error) = held.release().await {
+        tracing::debug!(target: telemetry::EVENTS, stream = %closed.stream, %error, "a lease ends by itself");
+    }
+    done.map(|()| closed)
+}
+
+/// What the first commit of a closing does.
+pub(super) struct Begin {
+    /// Events below this version are to go.
+    cut: StreamVersion,
+    /// What becomes of the stream.
+    batch: Batch,
+}
+
+/// How a closing begins.
+#[async_trait]
+pub(super) trait Plan: Send + Sync {
+    /// What the first commit does; `None` when there is nothing to do.
+    async fn begin(&self, events: &Events, stream: &StreamInfo) -> Result<Option<Begin>, BooksError>;
+}
+
+struct Run {
+    closing: Closing,
+    name: Key,
+    held: Held,
+    closed: Closed,
+}
+
+impl Run {
+    async fn go(&mut self, plan: &dyn Plan) -> Result<(), BooksError> {
+        let found = self.closing.events.store().document(&self.name).await?;
+        let progress = match found.as_ref().map(Progress::read).transpose()? {
+            Some(progress) => {
+                self.same_way(&progress.note)?;
+                self.closed.resumed = true;
+                Some(progress)
+            }
+            None => self.begin(plan).await?,
+        };
+        let Some(mut progress) = progress else { return Ok(()) };
+        self.closed.below = Some(progress.note.cut);
+        self.archive(&mut progress).await?;
+        self.remove(&progress).await
+    }
+
+    fn same_way(&self, note: &Note) -> Result<(), BooksError> {
+        if note.way == self.closed.way {
+            return Ok(());
+        }
+        let (stream, was, asked) = (self.closing.stream.clone(), note.way, self.closed.way);
+        Err(BooksError::UnderWay { stream, was, asked })
+    }
+
+    /// The commit that begins it, at the version that was looked at. Whoever appends meanwhile is looked at, too.
+    async fn begin(&self, plan: &dyn Plan) -> Result<Option<Progress>, BooksError> {
+        let (events, stream) = (&self.closing.events, &self.closing.stream);
+        let (until, mut attempts) = (Instant::now() + LIMIT, 0);
+        loop {
+            let found = events.store().stream(stream).await?;
+            let nothing = StreamInfo { key: stream.clone(), head: None, first: None, closed_at: None };
+            let found = found.unwrap_or(nothing);
+            let Some(Begin { cut, batch }) = plan.begin(events, &found).await? else { return Ok(None) };
+            self.nothing_pending(cut).await?;
+            let archived = found.first.unwrap_or(cut);
+            let note = Note { way: self.closed.way, cut, archived, page: self.closing.page };
+            let noted = Batch::new().put(&self.name, Expect::Absent, Payload::of(&note)?).and(batch);
+            attempts += 1;
+            match self.apply(noted).await {
+                Ok(receipt) => return Ok(progress_of(note, &receipt)),
+                Err(error) if attempts >= ATTEMPTS || Instant::now() >= until || !met(&error) => {
+                    return Err(error);
+                }
+                Err(_) => breathe(attempts, until).await,
+            }
+        }
+    }
+
+    async fn nothing_pending(&self, cut: StreamVersion) -> Result<(), BooksError> {
+        let Closing { events, stream, regardless, .. } = &self.closing;
+        let mut pending = Operator::new(Arc::clone(events.store())).pending(stream, cut).await?;
+        pending.retain(|pending| !regardless.contains(&pending.reaction));
+        if pending.is_empty() {
+            return Ok(());
+        }
+        Err(BooksError::Pending { stream: stream.clone(), pending })
+    }
+
+    /// Hands over what the archive does not have yet. What it has is noted after each page.
+    async fn archive(&mut self, progress: &mut Progress) -> Result<(), BooksError> {
+        let Some(archive) = self.closing.archive.clone() else { return Ok(()) };
+        while progress.note.archived < progress.note.cut {
+            let Some(page) = self.page(&progress.note).await? else { return Ok(()) };
+            let (first, last, count) = (page.first, page.last, page.events.len() as u64);
+            // Whoever has lost the lease must not go on beside the next one.
+            let kept = tokio::select! {
+                biased;
+                () = self.held.token().cancelled_owned() => None,
+                kept = archive.keep(page) => Some(kept),
+            };
+            if let Some(Err(error)) = kept {
+                let stream = self.closing.stream.clone();
+                return Err(BooksError::Archive { stream, first, last, error: error.into() });
+            }
+            let note = Note { archived: last.next(), ..progress.note.clone() };
+            let put = Batch::new().put(&self.name, Expect::Exact(progress.version), Payload::of(&note)?);
+            let receipt = self.apply(put).await?;
+            self.closed.archived += count;
+            let Some(noted) = progress_of(note, &receipt) else { return Ok(()) };
+            *progress = noted;
+        }
+        Ok(())
+    }
+
+    /// The next page of the archive. Where it ends depends on where it begins and on what was noted, and on nothing else.
+    async fn page(&self, note: &Note) -> Result<Option<ArchivePage>, BooksError> {
+        let (stream, store) = (&self.closing.stream, self.closing.events.store());
+        let end = note.archived.0.saturating_add(note.page as u64).min(note.cut.0);
+        let mut events: Vec<Event> = Vec::new();
+        loop {
+            let from = events.last().map_or(note.archived, |event| event.version.next());
+            let left = usize::try_from(end.saturating_sub(from.0)).unwrap_or(note.page);
+            if left == 0 {
+                break;
+            }
+            let page = store.read_stream(StreamQuery::forward(stream, left).from(from)).await?;
+            let ended = page.end || page.events.is_empty();
+            events.extend(page.events.into_iter().filter(|event| event.version.0 < end));
+            if ended {
+                break;
+            }
+        }
+        let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(None) };
+        let (first, last) = (first.version, last.version);
+        Ok(Some(ArchivePage { stream: stream.clone(), first, last, events }))
+    }
+
+    /// Removes what the archive has, in steps. The note goes with the last one.
+    async fn remove(&mut self, progress: &Progress) -> Result<(), BooksError> {
+        let Progress { note, version } = progress;
+        let stream = self.closing.stream.clone();
+        loop {
+            let mut last =
+                Batch::new().truncate(&stream, note.cut).delete(&self.name, Expect::Exact(*version));
+            if note.way != Way::Window {
+                last = Events::forget_beside(last, &stream)?;
+            }
+            let error = match self.apply(last).await {
+                Ok(receipt) => {
+                    self.closed.removed += receipt.truncated.iter().sum::<u64>();
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            let Some(Refusal::TruncateTooMuch { step_to, .. }) = refusal(&error) else { return Err(error) };
+            let step = self.apply(Batch::new().truncate(&stream, *step_to)).await?;
+            self.closed.removed += step.truncated.iter().sum::<u64>();
+        }
+    }
+
+    /// Every write shows the lease, and has a name, so that it is done once.
+    async fn apply(&self, batch: Batch) -> Result<Receipt, BooksError> {
+        let batch = self.held.guard(batch.op_id(OpId::new()))?;
+        Ok(self.closing.events.send(&batch).await?)
+    }
+}
+
+fn progress_of(note: Note, receipt: &Receipt) -> Option<Progress> {
+    receipt.documents.first().map(|written| Progress { note, version: written.version })
+}
+
+fn refusal(error: &BooksError) -> Option<&Refusal> {
+    match error {
+        BooksError::Events(EventsError::Write(error)) => match &**error {
+            ApplyError::Refused(refusal) => Some(refusal),
+            ApplyError::Store { .. } => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether somebody appended since the stream was looked at.
+fn met(error: &BooksError) -> bool {
+    matches!(refusal(error), Some(Refusal::Stream { .. }))
+}
+
+/// The version after the last one.
+fn end_of(stream: &StreamInfo) -> StreamVersion {
+    stream.head.map_or(StreamVersion(0), StreamVersion::next)
+}
+
+fn expect_head(stream: &StreamInfo) -> Expect<StreamVersion> {
+    stream.head.map_or(Expect::Absent, Expect::Exact)
+}
+
+/// An aggregate's own stream, and open.
+fn check<A: Aggregate>(stream: &StreamInfo) -> Result<(), BooksError> {
+    let kind = stream.key.kind();
+    if kind == A::KIND {
+        return Ok(());
+    }
+    let reason = format!("it is no stream of the aggregate {:?}, whose streams have that kind", A::KIND);
+    Err(InvalidInput::name("the kind of a stream", &kind, reason).into())
+}
+
+/// The stream is closed for ever.
+pub(super) struct Tombstone;
+
+#[async_trait]
+impl Plan for Tombstone {
+    async fn begin(&self, _: &Events, stream: &StreamInfo) -> Result<Option<Begin>, BooksError> {
+        if stream.closed_at.is_some() && stream.first.is_none() {
+            return Ok(None);
+        }
+        let batch = Batch::new().close(&stream.key, expect_head(stream));
+        Ok(Some(Begin { cut: end_of(stream), batch }))
+    }
+}
+
+/// The stream begins anew.
+pub(super) struct Anew<A> {
+    /// Makes the state to begin with; `None` for the one that there is.
+    #[expect(clippy::type_complexity, reason = "it is used once")]
+    opening: Option<Box<dyn Fn(&A) -> A + Send + Sync>>,
+}
+
+impl<A: Aggregate> Anew<A> {
+    pub(super) fn of_its_own() -> Self {
+        Self { opening: None }
+    }
+
+    pub(super) fn with(opening: impl Fn(&A) -> A + Send + Sync + 'static) -> Self {
+        Self { opening: Some(Box::new(opening)) }
+    }
+}
+
+#[async_trait]
+impl<A: Aggregate> Plan for Anew<A> {
+    async fn begin(&self, events: &Events, found: &StreamInfo) -> Result<Option<Begin>, BooksError> {
+        check::<A>(found)?;
+        let (stream, Some(first)) = (&found.key, found.first) else { return Ok(None) };
+        if found.closed_at.is_some() {
+            return Err(EventsError::Closed { stream: stream.clone(), head: found.head }.into());
+        }
+        if Some(first) == found.head && self.opening.is_none() {
+            let only = events.store().read_stream(StreamQuery::backward(stream, 1)).await?.events;
+            if only.first().is_some_and(begins_anew) {
+                return Ok(None);
+            }
+        }
+        let loaded = events.load_stream::<A>(stream).await?;
+        let opening = match &self.opening {
+            Some(opening) => events.begin_anew(stream, &opening(&loaded.state))?,
+            None => events.begin_anew(stream, &*loaded.state)?,
+        };
+        let Some(head) = loaded.version else { return Ok(None) };
+        let batch = Batch::new().append(stream, Expect::Exact(head), [opening]);
+        Ok(Some(Begin { cut: head.next(), batch }))
+    }
+}
+
+/// Which events stay.
+#[derive(Clone, Copy)]
+pub(super) enum Keep {
+    /// The last so many.
+    Last(u64),
+    /// Those that happened at this instant or later.
+    Since(Timestamp),
+}
+
+/// The oldest events go.
+pub(super) struct Window<A> {
+    keep: Keep,
+    of: PhantomData<fn() -> A>,
+}
+
+impl<A: Aggregate> Window<A> {
+    pub(super) fn of(keep: Keep) -> Self {
+        Self { keep, of: PhantomData }
+    }
+}
+
+#[async_trait]
+impl<A: Aggregate> Plan for Window<A> {
+    async fn begin(&self, events: &Events, found: &StreamInfo) -> Result<Option<Begin>, BooksError> {
+        check::<A>(found)?;
+        let (Some(first), Some(head)) = (found.first, found.head) else { return Ok(None) };
+        let cut = match self.keep {
+            Keep::Last(count) => StreamVersion(head.next().0.saturating_sub(count)),
+            Keep::Since(instant) => first_since(events, &found.key, instant).await?.unwrap_or(head).min(head),
+        };
+        let Some(last) = cut.0.checked_sub(1).filter(|_| cut > first) else { return Ok(None) };
+        let moment = AsOf::Version(StreamVersion(last));
+        let loaded = events.stream_as_of::<A>(&found.key, moment).await?;
+        let batch = events.keep_base(Batch::new(), &found.key, &loaded)?;
+        Ok(Some(Begin { cut, batch }))
+    }
+}
+
+/// The version of the first event that did not happen before an instant.
+async fn first_since(
+    events: &Events,
+    stream: &Key,
+    instant: Timestamp,
+) -> Result<Option<StreamVersion>, BooksError> {
+    let mut from = StreamVersion(0);
+    loop {
+        let page = events.store().read_stream(StreamQuery::forward(stream, 1_000).from(from)).await?;
+        if let Some(event) = page.events.iter().find(|event| event.at >= instant) {
+            return Ok(Some(event.version));
+        }
+        match page.events.last() {
+            Some(last) if !page.end => from = last.version.next(),
+            _ => return Ok(None),
+        }
+    }
+}

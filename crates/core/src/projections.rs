@@ -1,0 +1,54 @@
+//! Projections: documents that are made of events, for reading.
+//!
+//! A [`Projection`] is a function from an event to changes of rows, which are documents. It runs in one of two ways:
+//!
+//! - **In the same commit** as the events: [`Projection::inline`] hands it to [`Events`](crate::events::Events). Whoever
+//!   reads after a command sees what it did. Each command pays for it.
+//! - **After the commit**, exactly once: [`Projections`] runs it as a reaction, and a row and how far it has come are one
+//!   commit. It may lag behind, and it can be built again.
+//!
+//! A projection that runs after the commit has a version. Give it another one when its function changes: the new one is built
+//! from the beginning of the log beside the one that is read, and takes its place in one step when it has caught up. Then the
+//! old one's rows are deleted. Who reads asks [`ReadModel`], and sees the old one until then and the new one from then on.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use tidelock_core::key::Key;
+//! use tidelock_core::payload::Payload;
+//! use tidelock_core::projections::{Projection, Projections, ReadModel};
+//! use tidelock_core::store::{Batch, Delta, Expect, MemoryStore, NewEvent, SharedStore};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store: SharedStore = Arc::new(MemoryStore::new());
+//! let sold = Projection::new("sold", 1, |fact, rows| {
+//!     let item: String = fact.payload.parse()?;
+//!     rows.merge([item], &serde_json::json!({ "count": 0 }), [Delta::inc("/count", 1)])?;
+//!     Ok(())
+//! });
+//! let running = Projections::new(Arc::clone(&store)).with(sold.on(["Sold"])).start().await?;
+//!
+//! let sale = NewEvent::new("Sold".parse()?, Payload::of(&"apples")?);
+//! store.apply(Batch::new().append(&Key::new("sale", ["s-1"])?, Expect::Absent, [sale])).await?;
+//! running.settle().await?; // for tests
+//! let row: Option<serde_json::Value> = ReadModel::new(store, "sold").get(["apples"]).await?;
+//! assert_eq!(row, Some(serde_json::json!({ "count": 1 })));
+//! running.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod names;
+mod projection;
+mod read;
+mod running;
+mod swap;
+mod watermark;
+
+pub use error::ProjectionsError;
+pub use projection::{Fact, ProjectError, Projection, Rows};
+pub use read::{ReadModel, RowPage};
+pub use running::{Projections, RunningProjections};
+pub use watermark::Watermark;

@@ -1,0 +1,221 @@
+//! A projection as its author writes it.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::names;
+use crate::error::InvalidInput;
+use crate::events::decode;
+use crate::id::{EventId, EventType};
+use crate::key::{Arg, Key, KeyPrefix};
+use crate::payload::Payload;
+use crate::reactions::{Reaction, ReactionError};
+use crate::store::{Batch, Delta, Event, Expect, NewEvent};
+
+/// Why a projection cannot read an event.
+pub type ProjectError = Box<dyn Error + Send + Sync>;
+
+/// How many events are projected in one commit, at most.
+const TOGETHER: usize = 100;
+
+type Project = Arc<dyn Fn(&Fact<'_>, &mut Rows) -> Result<(), ProjectError> + Send + Sync>;
+type Choose = Arc<dyn Fn(&Event) -> Option<Key> + Send + Sync>;
+
+/// What happened, as far as it is known before the commit and after it.
+#[derive(Clone, Copy, Debug)]
+pub struct Fact<'a> {
+    /// The stream.
+    pub stream: &'a Key,
+    /// What the event is called.
+    pub event_type: &'a EventType,
+    /// What it says.
+    pub payload: &'a Payload,
+    /// Its id.
+    pub id: EventId,
+    /// The conversation that it belongs to.
+    pub correlation: Option<&'a str>,
+}
+
+impl Fact<'_> {
+    /// The event of an enum, as aggregates have them.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when the enum has no such variant, or the payload does not fit it.
+    pub fn read<E: DeserializeOwned>(&self) -> Result<E, InvalidInput> {
+        decode(self.event_type, self.payload)
+    }
+}
+
+/// The rows of a projection, and what is to become of them. No change expects anything, so none is ever refused because of
+/// others: what is to be counted is [merged](Self::merge).
+#[derive(Debug)]
+pub struct Rows {
+    kind: String,
+    batch: Batch,
+}
+
+impl Rows {
+    /// Writes a row.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when the name or the value is none.
+    pub fn put<A: Into<Arg>>(
+        &mut self,
+        row: impl IntoIterator<Item = A>,
+        value: &impl Serialize,
+    ) -> Result<(), InvalidInput> {
+        let (key, value) = (self.key(row)?, Payload::of(value)?);
+        self.change(|batch| batch.put(&key, Expect::Any, value));
+        Ok(())
+    }
+
+    /// Changes parts of a row, whatever it is by then; one that does not exist begins as `initial`.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when the name or the value is none.
+    pub fn merge<A: Into<Arg>>(
+        &mut self,
+        row: impl IntoIterator<Item = A>,
+        initial: &impl Serialize,
+        deltas: impl IntoIterator<Item = Delta>,
+    ) -> Result<(), InvalidInput> {
+        let (key, initial) = (self.key(row)?, Payload::of(initial)?);
+        self.change(|batch| batch.merge_or_create(&key, initial, deltas));
+        Ok(())
+    }
+
+    /// Deletes a row.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when the name is none.
+    pub fn delete<A: Into<Arg>>(&mut self, row: impl IntoIterator<Item = A>) -> Result<(), InvalidInput> {
+        let key = self.key(row)?;
+        self.change(|batch| batch.delete(&key, Expect::Any));
+        Ok(())
+    }
+
+    fn key<A: Into<Arg>>(&self, row: impl IntoIterator<Item = A>) -> Result<Key, InvalidInput> {
+        Key::new(&self.kind, row)
+    }
+
+    fn change(&mut self, change: impl FnOnce(Batch) -> Batch) {
+        self.batch = change(std::mem::take(&mut self.batch));
+    }
+}
+
+/// Documents that are made of events: a function from an event to changes of rows.
+#[must_use = "it does nothing before it is given to Projections, or inline to Events"]
+#[derive(Clone)]
+pub struct Projection {
+    pub(super) name: String,
+    pub(super) version: u32,
+    types: Vec<String>,
+    streams: Option<KeyPrefix>,
+    to: Option<Choose>,
+    project: Project,
+}
+
+impl Projection {
+    /// A version of a projection, counted from 1. Raise it when the function changes. Its rows are documents of the kind
+    /// `name/v1`, `name/v2` and so on.
+    pub fn new(
+        name: impl Into<String>,
+        version: u32,
+        project: impl Fn(&Fact<'_>, &mut Rows) -> Result<(), ProjectError> + Send + Sync + 'static,
+    ) -> Self {
+        let (types, project) = (Vec::new(), Arc::new(project));
+        Self { name: name.into(), version, types, streams: None, to: None, project }
+    }
+
+    /// Of events of these types; without it, of all but those that Tidelock keeps for itself.
+    pub fn on<T: Into<String>>(mut self, types: impl IntoIterator<Item = T>) -> Self {
+        self.types.extend(types.into_iter().map(Into::into));
+        self
+    }
+
+    /// Only of events of the streams in this range.
+    pub fn streams(mut self, range: KeyPrefix) -> Self {
+        self.streams = Some(range);
+        self
+    }
+
+    /// Events of one key are projected in the order of the log, as [`Reaction::to`] says; by default those of one stream.
+    /// For rows that are written by events of several streams, choose the row. Counts only after the commit: in the same
+    /// commit, the order is that of the commits.
+    pub fn to(mut self, choose: impl Fn(&Event) -> Option<Key> + Send + Sync + 'static) -> Self {
+        self.to = Some(Arc::new(choose));
+        self
+    }
+
+    /// For [`Events::inline`](crate::events::Events::inline): the rows are changed in the commit that appends the events.
+    /// Read it with [`ReadModel::of_version`](super::ReadModel::of_version). It must be there from the first event on, and is
+    /// not built again: an event that is appended without it is not in its rows.
+    pub fn inline(self) -> impl Fn(&Key, &[NewEvent]) -> Result<Batch, InvalidInput> + Send + Sync + 'static {
+        move |stream, events| {
+            let mut rows = self.rows();
+            for event in events {
+                let NewEvent { id, event_type, payload, correlation, .. } = event;
+                let correlation = correlation.as_deref();
+                if self.wants(stream, event_type) {
+                    let fact = Fact { stream, event_type, payload, id: *id, correlation };
+                    (self.project)(&fact, &mut rows).map_err(|error| {
+                        let reason = format!("the projection {:?} cannot read it: {error}", self.name);
+                        InvalidInput::Payload { reason }
+                    })?;
+                }
+            }
+            Ok(rows.batch)
+        }
+    }
+
+    fn wants(&self, stream: &Key, event_type: &EventType) -> bool {
+        let name = event_type.as_str();
+        let of_type = match self.types.as_slice() {
+            [] => !name.starts_with("tidelock."),
+            types => types.iter().any(|wanted| wanted == name),
+        };
+        of_type && self.streams.as_ref().is_none_or(|range| range.contains(stream))
+    }
+
+    fn rows(&self) -> Rows {
+        Rows { kind: names::kind(&self.name, self.version), batch: Batch::new() }
+    }
+
+    /// The reaction that makes the rows after the commit.
+    pub(super) fn reaction(&self) -> Reaction {
+        let mut reaction = Reaction::new(names::reaction(&self.name, self.version))
+            .on(self.types.clone())
+            .together(TOGETHER);
+        if let Some(range) = &self.streams {
+            reaction = reaction.streams(range.clone());
+        }
+        if let Some(choose) = self.to.clone() {
+            reaction = reaction.to(move |event| choose(event));
+        }
+        let projection = self.clone();
+        reaction.each(move |_, event| {
+            let mut rows = projection.rows();
+            let Event { stream, event_type, payload, id, correlation, .. } = &event;
+            let fact = Fact { stream, event_type, payload, id: *id, correlation: correlation.as_deref() };
+            // What it says of an event it says every time.
+            let projected = (projection.project)(&fact, &mut rows).map_err(ReactionError::non_retryable);
+            async move { projected.map(|()| rows.batch) }
+        })
+    }
+}
+
+impl fmt::Debug for Projection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, version, types, streams, .. } = self;
+        f.debug_struct("Projection")
+            .field("name", name)
+            .field("version", version)
+            .field("types", types)
+            .field("streams", streams)
+            .finish_non_exhaustive()
+    }
+}

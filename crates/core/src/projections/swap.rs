@@ -1,0 +1,91 @@
+//! One version takes the place of another, and what is left of the other is deleted.
+
+use std::sync::Arc;
+
+use super::error::ProjectionsError;
+use super::names::{self, Pointer};
+use super::read::ReadModel;
+use crate::payload::Payload;
+use crate::reactions::{Operator, ReactionsError};
+use crate::store::{ApplyError, Batch, Expect, Page, Refusal};
+
+/// How many rows are deleted at once.
+const PAGE: usize = 1_000;
+
+impl ReadModel {
+    /// Lets a version be read from now on, if it is the later one and has done all there is: one step, in which readers see
+    /// the old rows before and the new rows after. [`Projections`](super::Projections) does so by itself.
+    ///
+    /// Whether it was not read before.
+    ///
+    /// # Errors
+    /// [`ProjectionsError::Behind`] when it has not done all there is, [`ProjectionsError::Unknown`] when the projection was
+    /// never started, and what the store says.
+    pub async fn swap_to(&self, version: u32) -> Result<bool, ProjectionsError> {
+        loop {
+            let (document, pointer) = self.pointer().await?;
+            if pointer.live >= version {
+                return Ok(false);
+            }
+            let behind = self.operator().behind(&names::reaction(&self.name, version)).await?;
+            if let Some(reason) = behind {
+                let (name, live) = (self.name.clone(), pointer.live);
+                return Err(ProjectionsError::Behind { name, version, live, reason });
+            }
+            let mut old = pointer.old;
+            old.push(pointer.live);
+            let next = Payload::of(&Pointer { live: version, old })?;
+            if self.put(Batch::new().put(&document.key, Expect::Exact(document.version), next)).await? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Deletes versions that were read before, in steps: the progress of each, then its rows. Returns how many rows were
+    /// deleted. [`Projections`](super::Projections) does so by itself.
+    ///
+    /// # Errors
+    /// [`ReactionsError::Running`] when somebody still makes rows of one of them, [`ProjectionsError::Unknown`] when the
+    /// projection was never started, and what the store says. What was done stays; call it again.
+    pub async fn delete_old(&self) -> Result<u64, ProjectionsError> {
+        let mut deleted = 0;
+        loop {
+            let (document, mut pointer) = self.pointer().await?;
+            let Some(version) = pointer.old.pop() else { return Ok(deleted) };
+            match self.operator().end_reaction(&names::reaction(&self.name, version)).await {
+                Ok(_) | Err(ReactionsError::Unknown { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            deleted += self.delete_rows(version).await?;
+            let next = Payload::of(&pointer)?;
+            self.put(Batch::new().put(&document.key, Expect::Exact(document.version), next)).await?;
+        }
+    }
+
+    async fn delete_rows(&self, version: u32) -> Result<u64, ProjectionsError> {
+        let (range, mut deleted) = (names::rows(&self.name, version), 0);
+        loop {
+            let found = self.store.documents(&range, Page::first(PAGE)).await?.rows;
+            if found.is_empty() {
+                return Ok(deleted);
+            }
+            deleted += found.len() as u64;
+            let rows = found.iter();
+            let batch = rows.fold(Batch::new(), |batch, row| batch.delete(&row.key, Expect::Any));
+            self.store.apply(batch).await?;
+        }
+    }
+
+    /// Whether the batch was applied; not, when a document was not as expected.
+    pub(super) async fn put(&self, batch: Batch) -> Result<bool, ProjectionsError> {
+        match self.store.apply(batch).await {
+            Ok(_) => Ok(true),
+            Err(ApplyError::Refused(refusal)) if matches!(*refusal, Refusal::Document { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn operator(&self) -> Operator {
+        Operator::new(Arc::clone(&self.store))
+    }
+}

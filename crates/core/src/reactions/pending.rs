@@ -1,0 +1,188 @@
+//! What is still to be done about a stream: for those who want to take its events away.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::decide::Interest;
+use super::error::ReactionsError;
+use super::names::{self, Row};
+use super::operator::Operator;
+use super::parked::Note;
+use super::routed;
+use super::which::Which;
+use crate::id::{Position, StreamVersion};
+use crate::key::Key;
+use crate::store::{Event, Page, StreamQuery, WorkRow};
+
+/// How many events, rows or documents are read at once.
+const PAGE: usize = 1_000;
+/// How many findings are told at most.
+const MOST: usize = 100;
+
+/// Something that a reaction has still to do about a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Pending {
+    /// The reaction.
+    pub reaction: String,
+    /// The key that has something to do; the stream itself, as long as its events have not been routed.
+    pub key: Key,
+    /// What it waits for.
+    pub waits: Waits,
+}
+
+/// What a reaction that is not done waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Waits {
+    /// For its router, which has not come to the events yet.
+    Routing,
+    /// For a worker, or for its time.
+    Worker,
+    /// For an operator: the key is blocked.
+    Unblocking,
+    /// For an operator: an event was set aside.
+    Parked,
+}
+
+impl fmt::Display for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reaction, key, waits } = self;
+        let why = match waits {
+            Waits::Routing => "its events are not routed",
+            Waits::Worker => "events wait for a worker",
+            Waits::Unblocking => "it is blocked",
+            Waits::Parked => "an event is parked",
+        };
+        write!(f, "{reaction:?} for {key} ({why})")
+    }
+}
+
+impl Operator {
+    /// What reactions have still to do about the events of a stream below a version: a hundred findings at most, in the
+    /// order of the reactions' names. Every reaction counts that has ever run on the store, also one that no process runs
+    /// any more.
+    ///
+    /// For a reaction that chooses keys, all its rows are gone through.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn pending(&self, stream: &Key, below: StreamVersion) -> Result<Vec<Pending>, ReactionsError> {
+        let mut all = Vec::new();
+        for (name, noted) in self.definitions().await? {
+            let found = |key: &Key, waits| Pending { reaction: name.clone(), key: key.clone(), waits };
+            if let Some(last) = self.last_wanted(stream, below, &noted.interest()).await? {
+                let router = self.store.work(&names::router(&name)?).await?;
+                if router.and_then(|row| row.position).unwrap_or(Position(0)) < last.position {
+                    all.push(found(stream, Waits::Routing));
+                } else if noted.keyed == Some(true) {
+                    let rows = self.inboxes_with(&name, stream).await?;
+                    all.extend(rows.iter().map(|(key, waits)| found(key, *waits)));
+                } else if let Some(row) = self.store.work(&names::row(&name, stream)?).await?
+                    && row.position.unwrap_or(Position(0)) < last.position
+                {
+                    all.push(found(stream, waits(&row)));
+                }
+            }
+            let parked = self.parked_of(&name, stream, below).await?;
+            all.extend(parked.iter().map(|key| found(key, Waits::Parked)));
+            if all.len() >= MOST {
+                all.truncate(MOST);
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// The newest event of a stream below a version that a reaction is about.
+    async fn last_wanted(
+        &self,
+        stream: &Key,
+        below: StreamVersion,
+        interest: &Interest,
+    ) -> Result<Option<Event>, ReactionsError> {
+        let Some(mut from) = below.0.checked_sub(1) else { return Ok(None) };
+        if interest.streams.as_ref().is_some_and(|range| !range.contains(stream)) {
+            return Ok(None);
+        }
+        loop {
+            let query = StreamQuery::backward(stream, PAGE).from(StreamVersion(from));
+            let page = self.store.read_stream(query).await?;
+            let oldest = page.events.last().map(|event| event.version.0);
+            if let Some(event) = page.events.into_iter().find(|event| interest.wants(event)) {
+                return Ok(Some(event));
+            }
+            match oldest.and_then(|oldest| oldest.checked_sub(1)) {
+                Some(next) if !page.end => from = next,
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    /// The keys of a reaction whose inboxes hold events of a stream that were not handled.
+    async fn inboxes_with(&self, name: &str, stream: &Key) -> Result<Vec<(Key, Waits)>, ReactionsError> {
+        let (filter, mut page) = (Which::of(name).filter()?, Page::first(PAGE));
+        let mut found = Vec::new();
+        loop {
+            let rows = self.store.works(&filter, page).await?;
+            let busy = |row: &&WorkRow| row.due.is_some() || row.lease.is_some() || row.blocked.is_some();
+            for row in rows.rows.iter().filter(busy) {
+                let Some(Row::Key { key, .. }) = Row::read(&row.key) else { continue };
+                if found.len() < MOST && self.waits_in(row, stream).await? {
+                    found.push((key, waits(row)));
+                }
+            }
+            let Some(next) = rows.next else { return Ok(found) };
+            page = Page::after(&next, PAGE);
+        }
+    }
+
+    /// Whether the inbox of a row holds an event of a stream that was not handled.
+    async fn waits_in(&self, row: &WorkRow, stream: &Key) -> Result<bool, ReactionsError> {
+        let Some(inbox) = &row.follow else { return Ok(false) };
+        let (seen, mut query) = (row.position.unwrap_or(Position(0)), StreamQuery::backward(inbox, PAGE));
+        loop {
+            let page = self.store.read_stream(query).await?;
+            let mut waiting = page.events.iter().take_while(|event| event.position > seen);
+            if waiting.any(|copy| routed::original(copy).is_ok_and(|event| event.stream == *stream)) {
+                return Ok(true);
+            }
+            let oldest = page.events.last().filter(|event| event.position > seen);
+            match oldest.and_then(|event| event.version.0.checked_sub(1)) {
+                Some(next) if !page.end => {
+                    query = StreamQuery::backward(inbox, PAGE).from(StreamVersion(next));
+                }
+                _ => return Ok(false),
+            }
+        }
+    }
+
+    /// The keys of a reaction for which an event of a stream is parked.
+    async fn parked_of(
+        &self,
+        name: &str,
+        stream: &Key,
+        below: StreamVersion,
+    ) -> Result<Vec<Key>, ReactionsError> {
+        let (mut keys, mut page) = (Vec::new(), Page::first(PAGE));
+        loop {
+            let found = self.store.documents(&names::all_parked(name), page).await?;
+            for document in &found.rows {
+                let event = Note::read(document)?.event;
+                if event.stream == *stream
+                    && event.version < below
+                    && let Some((key, _)) = names::read_parked(&document.key)
+                    && !keys.contains(&key)
+                {
+                    keys.push(key);
+                }
+            }
+            let Some(next) = found.next else { return Ok(keys) };
+            page = Page::after(&next, PAGE);
+        }
+    }
+}
+
+fn waits(row: &WorkRow) -> Waits {
+    if row.blocked.is_some() { Waits::Unblocking } else { Waits::Worker }
+}

@@ -1,0 +1,190 @@
+//! What an operator does to runs: resume one that failed, fork one from a step, and remove those whose time is over.
+
+use std::time::Duration;
+
+use super::client::{Client, Handle};
+use super::end::find;
+use super::entry::{Entry, GaveUp, Placed, Reason, Started, counting};
+use super::error::WorkflowError;
+use super::names;
+use super::new_run::{NewRun, wake};
+use super::record::{Record, Status};
+use super::saga::UNDO;
+use crate::id::{DocVersion, Priority, StreamVersion};
+use crate::key::Key;
+use crate::store::limits::{BATCH_EVENTS, TRUNCATE_EVENTS};
+use crate::store::{Batch, Delta, Document, Expect, NewEvent, Operation, Page, Selection};
+
+impl Client {
+    /// Lets a run go on that cannot by itself: one that failed tries the step again that failed it, with a fresh budget; one that
+    /// is put off or blocked is tried at once.
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when there is no such run, it ended in another way, or has already taken back what it did.
+    pub async fn resume(&self, run: &str, reason: &str) -> Result<(), WorkflowError> {
+        let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
+        let (record, version) = find(&self.store, run).await?.ok_or_else(unknown)?;
+        let key = names::run(run)?;
+        let batch = match record.status {
+            Status::Running => {
+                let rows = || Selection::Keys(vec![key.clone()]);
+                Batch::new().operate(rows(), Operation::Unblock).operate(rows(), Operation::RetryNow)
+            }
+            Status::Failed => self.resumed(run, reason, &record, version).await?,
+            status => return Err(WorkflowError::Over { run: run.to_owned(), status, asked: "resumed" }),
+        };
+        self.store.apply(batch).await?;
+        names::wake(&record.queue);
+        Ok(())
+    }
+
+    async fn resumed(
+        &self,
+        run: &str,
+        reason: &str,
+        record: &Record,
+        version: DocVersion,
+    ) -> Result<Batch, WorkflowError> {
+        let refused = |reason: &str| WorkflowError::Refused {
+            run: run.to_owned(),
+            asked: "resumed",
+            reason: reason.to_owned(),
+        };
+        let entries = counting(self.journal(run).await?);
+        let undone = |placed: &Placed| placed.entry.op().is_some_and(|(op, _)| op.name.contains(UNDO));
+        if entries.iter().any(undone) {
+            return Err(refused("it has taken back what it did; fork it instead"));
+        }
+        if record.parent.is_some() {
+            return Err(refused("its parent was told that it failed; resume or fork the parent"));
+        }
+        let entry = Entry::Resumed(Reason { reason: reason.to_owned() });
+        let key = names::run(run)?;
+        Ok(Batch::new()
+            .guard_document(&key, Expect::Exact(version))
+            .append(&names::journal(run, record.generation)?, Expect::Any, [entry.event()?])
+            .merge(&key, [Delta::set("/status", Status::Running.word()), Delta::remove("/failure")])
+            .enqueue(wake(run, record)?))
+    }
+
+    /// Starts a run that has done what another one did before a step, and goes on from there. The other one stays as it is.
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when there is no such run or step, the new id is taken, or the history is too long for one batch.
+    pub async fn fork(
+        &self,
+        run: &str,
+        from: &str,
+        id: &str,
+    ) -> Result<Handle<serde_json::Value>, WorkflowError> {
+        let refused =
+            |reason: String| WorkflowError::Refused { run: run.to_owned(), asked: "forked", reason };
+        let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
+        let (record, _) = find(&self.store, run).await?.ok_or_else(unknown)?;
+        let entries = self.journal(run).await?;
+        let Some(Placed { entry: Entry::Started(started), .. }) = entries.first() else {
+            return Err(refused("its history was removed".to_owned()));
+        };
+        let started = started.clone();
+        let history = before(counting(entries), from)
+            .ok_or_else(|| refused(format!("it has no step {from:?}; see its steps for their names")))?;
+        if history.len() + 1 > BATCH_EVENTS {
+            return Err(refused(format!("{} entries are too many for one batch", history.len())));
+        }
+        let events = history.iter().map(Entry::event).collect::<Result<Vec<NewEvent>, _>>()?;
+        let new = forked(&started, record, id)?;
+        self.store.apply(new.batch_with(events)?).await.map_err(|error| match error.refusal() {
+            Some(crate::store::Refusal::Document { .. }) => WorkflowError::Taken {
+                run: id.to_owned(),
+                workflow: started.workflow.clone(),
+                same_workflow: true,
+            },
+            _ => error.into(),
+        })?;
+        names::wake(&new.queue);
+        Ok(Handle::of(self, id))
+    }
+
+    /// Removes runs that ended so long ago, with all that they left. Runs that live are never touched, nor is a run whose parent
+    /// lives. Answers how many were removed; call it again until that is less than the limit.
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when the store fails. What was removed by then stays removed; what was begun is ended by the next call.
+    pub async fn retire(&self, older: Duration, limit: usize) -> Result<usize, WorkflowError> {
+        let now = self.store.now().await?;
+        let (mut removed, mut page) = (0, Page::first(500));
+        loop {
+            let found = self.store.documents(&names::all_runs(), page).await?;
+            for document in found.rows {
+                let aged = document.updated_at.after(older).has_come(now);
+                if removed >= limit {
+                    return Ok(removed);
+                }
+                if aged && self.remove(&document).await? {
+                    removed += 1;
+                }
+            }
+            match found.next {
+                Some(next) => page = Page::after(&next, 500),
+                None => return Ok(removed),
+            }
+        }
+    }
+
+    /// Removes a run that is over. The document goes last, so that whoever dies on the way leaves it to the next one.
+    async fn remove(&self, document: &Document) -> Result<bool, WorkflowError> {
+        let record: Record = document.value.parse()?;
+        let Some(run) = names::run_of(&document.key) else { return Ok(false) };
+        let parent = match &record.parent {
+            Some(parent) => find(&self.store, &parent.run).await?,
+            None => None,
+        };
+        if !record.status.is_over() || parent.is_some_and(|(parent, _)| !parent.status.is_over()) {
+            return Ok(false);
+        }
+        let guard = || Batch::new().guard_document(&document.key, Expect::Exact(document.version));
+        for generation in 0..=record.generation {
+            self.empty(&names::journal(&run, generation)?, &guard).await?;
+        }
+        let mut last = guard().delete(&names::values(&run)?, Expect::Any);
+        let progress = self.store.documents(&names::all_progress(&run), Page::first(1_000)).await?;
+        for kept in &progress.rows {
+            last = last.delete(&kept.key, Expect::Any);
+        }
+        self.store.apply(last.delete(&document.key, Expect::Any)).await?;
+        Ok(true)
+    }
+
+    async fn empty(&self, journal: &Key, guard: &impl Fn() -> Batch) -> Result<(), WorkflowError> {
+        while let Some(info) = self.store.stream(journal).await? {
+            let (Some(first), Some(head)) = (info.first, info.head) else { break };
+            let end = head.next().0.min(first.0.saturating_add(TRUNCATE_EVENTS));
+            self.store.apply(guard().truncate(journal, StreamVersion(end))).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What a run did before a step was recorded for the first time. A child that has not ended belongs to the other run.
+fn before(entries: Vec<Placed>, step: &str) -> Option<Vec<Entry>> {
+    let named = |placed: &Placed| placed.entry.op().is_some_and(|(op, _)| op.name == step);
+    let cut = entries.iter().position(named)?;
+    let entries: Vec<Entry> = entries.into_iter().take(cut).map(|placed| placed.entry).collect();
+    let ended =
+        |name: &str| entries.iter().any(|entry| matches!(entry, Entry::ChildEnded(e) if e.name == name));
+    let kept = |entry: &&Entry| match entry {
+        Entry::Started(_) | Entry::Ended(_) | Entry::Cancel(_) | Entry::GaveUp(GaveUp { .. }) => false,
+        Entry::ChildStarted(started) => ended(&started.op.name),
+        _ => true,
+    };
+    Some(entries.iter().filter(kept).cloned().collect())
+}
+
+fn forked(started: &Started, record: Record, id: &str) -> Result<NewRun, WorkflowError> {
+    let mut new = NewRun::named(&started.workflow, record.signals, started.input.clone());
+    id.clone_into(&mut new.id);
+    new.queue.clone_from(&started.queue);
+    new.priority = Priority::new(started.priority)?;
+    new.attributes = record.attributes;
+    Ok(new)
+}

@@ -1,0 +1,84 @@
+//! Sagas: what takes a step back is noted when the step is done, and runs in reverse when the workflow does not come to a good end.
+
+use std::fmt;
+use std::pin::Pin;
+
+use super::ctx::Ctx;
+use super::failure::{Failure, StepError};
+use super::step::Step;
+
+/// What the names of steps begin with that take others back.
+pub(super) const UNDO: &str = "undo ";
+
+type Undo<'a> =
+    Box<dyn FnOnce(Ctx) -> Pin<Box<dyn Future<Output = Result<(), StepError>> + Send + 'a>> + Send + 'a>;
+
+/// Notes how to take back what was done.
+///
+/// ```
+/// use tidelock_core::workflow::{Ctx, Failure};
+///
+/// async fn trip(cx: &Ctx, city: String) -> Result<(), Failure> {
+///     let mut saga = cx.saga();
+///     let booked = async {
+///         let room = cx.step("book room", async |_| Ok(17)).await?;
+///         saga.undo("room", move |step| async move { cancel_room(room, &step.key()).await });
+///         cx.step("book flight", async |_| Err::<(), _>(Failure::permanent(format!("no flight to {city}")))).await?;
+///         Ok(())
+///     };
+///     let booked = booked.await;
+///     saga.settle(booked).await // cancels room 17, once, whatever dies meanwhile, and fails as the flight did
+/// }
+///
+/// async fn cancel_room(room: u32, key: &str) -> Result<(), Failure> {
+///     println!("room {room} is free again ({key})");
+///     Ok(())
+/// }
+/// ```
+#[must_use = "nothing is taken back unless settle() is awaited"]
+pub struct Saga<'a> {
+    cx: Ctx,
+    undo: Vec<Undo<'a>>,
+}
+
+impl Ctx {
+    /// A saga without anything to take back yet.
+    pub fn saga<'a>(&self) -> Saga<'a> {
+        Saga { cx: self.clean_up(), undo: Vec::new() }
+    }
+}
+
+impl<'a> Saga<'a> {
+    /// Notes how to take back what was just done. It is a step of its own: `undo` and the name.
+    pub fn undo<F, Fut>(&mut self, name: &str, undo: F)
+    where
+        F: FnOnce(Step) -> Fut + Clone + Send + Sync + 'a,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'a,
+    {
+        let name = format!("{UNDO}{name}");
+        self.undo.push(Box::new(move |cx: Ctx| {
+            Box::pin(async move { cx.step(&name, async move |step| undo(step).await).await })
+        }));
+    }
+
+    /// Passes a good end on. After a bad one, also when the run was cancelled, takes back what was noted, the last first, and
+    /// passes on the failure.
+    ///
+    /// # Errors
+    /// The failure that was given. When something could not be taken back, it says so; the rest is taken back all the same.
+    pub async fn settle<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
+        let Err(mut failure) = result else { return result };
+        for undo in self.undo.into_iter().rev() {
+            if let Err(error) = undo(self.cx.clone()).await {
+                failure.message = format!("{}; and {error}", failure.message);
+            }
+        }
+        Err(failure)
+    }
+}
+
+impl fmt::Debug for Saga<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Saga").field("undo", &self.undo.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,313 @@
+//! Runs as others see them: without driving them, and without taking anything from them.
+
+use serde::Serialize;
+
+use super::client::Client;
+use super::end::find;
+use super::entry::{Attributes, ChildStarted, Done, Ending, Entry, GaveUp, Placed, TimerSet, Tried};
+use super::error::WorkflowError;
+use super::names;
+use super::record::{Record, Status};
+use crate::clock::Timestamp;
+use crate::error::InvalidInput;
+use crate::id::{Fence, Owner};
+use crate::key::Key;
+use crate::lease::NEVER;
+use crate::payload::Payload;
+use crate::store::{Document, Page, StreamQuery, WorkRow};
+
+/// What a run does at the moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "doing")]
+pub enum Doing {
+    /// A worker drives it.
+    Driven {
+        /// Who.
+        by: Owner,
+        /// Until when, unless the lease is renewed.
+        until: Timestamp,
+        /// The fence of the worker's writes.
+        fence: Fence,
+    },
+    /// It waits for a worker.
+    Due,
+    /// It waits for a timer or the next attempt of a step until then; for signals or children alone, when there is no instant.
+    Waits {
+        /// When it goes on by itself.
+        until: Option<Timestamp>,
+    },
+    /// It cannot go on with the code that was there, and is tried again.
+    PutOff {
+        /// Why.
+        reason: String,
+        /// When it is tried next.
+        next: Timestamp,
+    },
+    /// An operator must unblock it.
+    Blocked {
+        /// Why.
+        reason: String,
+    },
+    /// Nothing: it is over.
+    Over,
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunView {
+    /// Its id.
+    pub run: String,
+    /// Its workflow.
+    pub workflow: String,
+    /// How it stands.
+    pub status: Status,
+    /// What it does at the moment.
+    #[serde(flatten)]
+    pub doing: Doing,
+    /// The queue that it stands in.
+    pub queue: String,
+    /// How urgent it is.
+    pub priority: u8,
+    /// How often it began anew.
+    pub generation: u32,
+    /// What it was given.
+    pub input: Payload,
+    /// What it brought, when it is completed.
+    pub output: Option<Payload>,
+    /// Why it failed or was cancelled.
+    pub failure: Option<String>,
+    /// The run that waits for it.
+    pub parent: Option<String>,
+    /// The signals that it hears.
+    pub signals: Vec<String>,
+    /// Words by which it is found.
+    pub attributes: Attributes,
+    /// When its document was last changed: when it ended, if it is over.
+    pub changed_at: Timestamp,
+}
+
+/// Something that a run asked for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepView {
+    /// Its name, with its scopes.
+    pub name: String,
+    /// What it is: `step`, `timer`, `child` or `signal`.
+    pub kind: &'static str,
+    /// How it stands: `done`, `failed`, `tried`, `waits`, `fired`, `heard`.
+    pub state: &'static str,
+    /// How often it was tried, as far as attempts came to an end.
+    pub attempts: u32,
+    /// What it brought, or why it failed.
+    pub value: Option<Payload>,
+    /// When that was recorded.
+    pub at: Timestamp,
+}
+
+/// Which runs are listed; each condition that is given must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Only of this workflow.
+    pub workflow: Option<String>,
+    /// Only those that stand so.
+    pub status: Option<Status>,
+    /// Only those whose id begins so.
+    pub prefix: Option<String>,
+    /// Only those with these words.
+    pub attributes: Attributes,
+    /// Only those that changed at this instant or later.
+    pub changed_since: Option<Timestamp>,
+    /// Only those that changed before this instant.
+    pub changed_before: Option<Timestamp>,
+}
+
+impl RunFilter {
+    pub(super) fn matches(&self, run: &str, record: &Record, changed_at: Timestamp) -> bool {
+        let has = |(name, value): (&String, &String)| record.attributes.get(name) == Some(value);
+        self.workflow.as_ref().is_none_or(|workflow| *workflow == record.workflow)
+            && self.status.is_none_or(|status| status == record.status)
+            && self.prefix.as_ref().is_none_or(|prefix| run.starts_with(prefix.as_str()))
+            && self.attributes.iter().all(has)
+            && self.changed_since.is_none_or(|since| changed_at >= since)
+            && self.changed_before.is_none_or(|before| changed_at < before)
+    }
+}
+
+/// One page of runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunPage {
+    /// The runs, in the order of their ids.
+    pub runs: Vec<RunView>,
+    /// Where the next page begins; `None` when this is the last one.
+    pub next: Option<Key>,
+}
+
+/// How many documents are read for a page before it is handed out, however few of them match.
+const SCANNED: usize = 10_000;
+
+impl Client {
+    /// One run.
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when there is no such run, or the store cannot be read.
+    pub async fn show(&self, run: &str) -> Result<RunView, WorkflowError> {
+        let key = names::run(run)?;
+        let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
+        let document = self.store.document(&key).await?.ok_or_else(unknown)?;
+        self.view(run.to_owned(), document).await
+    }
+
+    /// A page of runs, in the order of their ids. Ids that were not given are in the order of their start.
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when the store cannot be read.
+    pub async fn list(
+        &self,
+        filter: &RunFilter,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<RunPage, WorkflowError> {
+        let (mut runs, mut scanned, mut from) = (Vec::new(), 0, after.cloned());
+        let rows = limit.clamp(1, 500);
+        while scanned < SCANNED {
+            let page = from.as_ref().map_or_else(|| Page::first(rows), |from| Page::after(from, rows));
+            let found = self.store.documents(&names::all_runs(), page).await?;
+            scanned += found.rows.len();
+            for document in found.rows {
+                let Some(run) = names::run_of(&document.key) else { continue };
+                from = Some(document.key.clone());
+                let record: Record = document.value.parse()?;
+                if filter.matches(&run, &record, document.updated_at) {
+                    runs.push(self.view(run, document).await?);
+                }
+                if runs.len() >= limit {
+                    return Ok(RunPage { runs, next: from });
+                }
+            }
+            if found.next.is_none() {
+                return Ok(RunPage { runs, next: None });
+            }
+        }
+        Ok(RunPage { runs, next: from })
+    }
+
+    /// What a run has asked for so far, in the order in which that was recorded.
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when there is no such run, or its journal cannot be read.
+    pub async fn steps(&self, run: &str) -> Result<Vec<StepView>, WorkflowError> {
+        let entries = self.journal(run).await?;
+        Ok(steps(&entries))
+    }
+
+    /// The entries of a run's journal.
+    pub(super) async fn journal(&self, run: &str) -> Result<Vec<Placed>, WorkflowError> {
+        let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
+        let (record, _) = find(&self.store, run).await?.ok_or_else(unknown)?;
+        let journal = names::journal(run, record.generation)?;
+        let (mut entries, mut from) = (Vec::new(), None);
+        loop {
+            let query = StreamQuery::forward(&journal, 1_000);
+            let query = match from {
+                Some(version) => query.from(version),
+                None => query,
+            };
+            let page = self.store.read_stream(query).await?;
+            from = page.events.last().map(|event| event.version.next());
+            entries.extend(page.events.iter().map(Placed::of).collect::<Result<Vec<_>, InvalidInput>>()?);
+            if page.end || from.is_none() {
+                return Ok(entries);
+            }
+        }
+    }
+
+    async fn view(&self, run: String, document: Document) -> Result<RunView, WorkflowError> {
+        let record: Record = document.value.parse()?;
+        let doing = if record.status.is_over() {
+            Doing::Over
+        } else {
+            let row = self.store.work(&document.key).await?;
+            let now = self.store.now().await?;
+            row.map_or(Doing::Due, |row| doing(row, now))
+        };
+        Ok(RunView {
+            run,
+            workflow: record.workflow,
+            status: record.status,
+            doing,
+            queue: record.queue,
+            priority: record.priority,
+            generation: record.generation,
+            input: record.input,
+            output: record.output,
+            failure: record.failure.map(|failure| failure.message),
+            parent: record.parent.map(|parent| parent.run),
+            signals: record.signals,
+            attributes: record.attributes,
+            changed_at: document.updated_at,
+        })
+    }
+}
+
+/// What the work row of a run says.
+fn doing(row: WorkRow, now: Timestamp) -> Doing {
+    if let Some(blocked) = row.blocked {
+        return Doing::Blocked { reason: blocked.reason };
+    }
+    if let Some(lease) = row.lease.filter(|lease| lease.until > now) {
+        return Doing::Driven { by: lease.owner, until: lease.until, fence: lease.fence };
+    }
+    match (row.due, row.last_error) {
+        (Some(next), Some(reason)) if row.attempts > 0 => Doing::PutOff { reason, next },
+        (Some(due), _) if due.has_come(now) => Doing::Due,
+        (due, _) => Doing::Waits { until: due.filter(|due| *due != NEVER) },
+    }
+}
+
+/// What the entries of a journal say about each thing that was asked for: the last word counts.
+fn steps(entries: &[Placed]) -> Vec<StepView> {
+    let mut steps: Vec<StepView> = Vec::new();
+    for placed in entries {
+        let Some(step) = step(placed) else { continue };
+        match steps
+            .iter_mut()
+            .find(|known| known.name == step.name && known.kind == step.kind && step.kind != "signal")
+        {
+            Some(known) => *known = step,
+            None => steps.push(step),
+        }
+    }
+    steps
+}
+
+fn step(placed: &Placed) -> Option<StepView> {
+    let attempts = 1;
+    let (name, kind, state, attempts, value) = match &placed.entry {
+        Entry::Done(Done { op, value }) => (&op.name, "step", "done", attempts, Some(value.clone())),
+        Entry::GaveUp(GaveUp { op, error }) => {
+            (&op.name, "step", "failed", attempts, Payload::of(&error.to_string()).ok())
+        }
+        Entry::Tried(Tried { op, attempt, error, .. }) => {
+            (&op.name, "step", "tried", *attempt, Payload::of(error).ok())
+        }
+        Entry::TimerSet(TimerSet { op, when }) => {
+            (&op.name, "timer", "waits", 0, Payload::of(&when.since(placed.at).to_string()).ok())
+        }
+        Entry::TimerFired(named) => (&named.name, "timer", "fired", 1, None),
+        Entry::ChildStarted(ChildStarted { op, run }) => {
+            (&op.name, "child", "waits", 0, Payload::of(run).ok())
+        }
+        Entry::ChildEnded(ended) => {
+            let (state, value) = match &ended.ending {
+                Ending::Completed(value) => ("done", Some(value.clone())),
+                Ending::Failed(failure) | Ending::Cancelled(failure) => {
+                    ("failed", Payload::of(&failure.message).ok())
+                }
+                Ending::Continued(_) => ("waits", None),
+            };
+            (&ended.name, "child", state, 1, value)
+        }
+        Entry::Heard(heard) => (&heard.signal, "signal", "heard", 1, Some(heard.value.clone())),
+        _ => return None,
+    };
+    Some(StepView { name: name.clone(), kind, state, attempts, value, at: placed.at })
+}
