@@ -142,7 +142,12 @@ struct Inner {
     counted: HashMap<String, u32>,
     /// How often steps were let run.
     rounds: u32,
+    /// Children that nobody waits for any more.
+    orphans: Vec<String>,
 }
+
+/// How many ids of signals a run takes along when it begins anew.
+const KNOWN_IDS: usize = 10_000;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -152,9 +157,10 @@ pub(super) struct Cell {
 
 impl Cell {
     /// A cell for a run whose journal says this.
-    pub(super) fn over(history: &[Placed]) -> Arc<Self> {
-        let mut inner =
-            Inner { replaying: !history.is_empty(), history: history.to_vec(), ..Inner::default() };
+    pub(super) fn over(history: &[Placed], heard: &[(String, String)]) -> Arc<Self> {
+        let replaying = history.iter().any(|placed| !placed.entry.is_foreign());
+        let known_ids = heard.iter().cloned().collect();
+        let mut inner = Inner { replaying, known_ids, history: history.to_vec(), ..Inner::default() };
         for placed in history {
             if let Some((op, kind)) = placed.entry.op() {
                 inner.recorded.entry(op.name.clone()).or_insert_with(|| (op.clone(), kind));
@@ -372,15 +378,26 @@ impl Cell {
         mail.map(|(signal, value)| Heard { signal: signal.clone(), id: None, value: value.clone() }).collect()
     }
 
-    /// The ids of the children that are waited for.
-    pub(super) fn open_children(&self) -> Vec<String> {
-        let mut children = Vec::new();
-        self.inner.lock().each_open(|_, op| {
-            if op.kind == Kind::Child {
-                children.extend(op.signal.clone());
-            }
-        });
-        children
+    /// Children of a run that was cancelled, which are to be cancelled, too.
+    pub(super) fn take_orphans(&self) -> Vec<String> {
+        std::mem::take(&mut self.inner.lock().orphans)
+    }
+
+    /// Answers one thing that needs no entry of the journal: something that a cancelled run gives up, or a signal that is waited for
+    /// and has come before. One at a time, and always before the next entry, so that a replay does the same.
+    pub(super) fn answer_one(&self) -> bool {
+        let mut inner = self.inner.lock();
+        inner.give_up_one() || inner.hand_over_one()
+    }
+
+    /// Whether the workflow has asked for something of this name.
+    pub(super) fn has_asked(&self, name: &str) -> bool {
+        self.inner.lock().names.contains_key(name)
+    }
+
+    /// The ids of signals that were heard.
+    pub(super) fn heard_ids(&self) -> Vec<(String, String)> {
+        self.inner.lock().known_ids.iter().take(KNOWN_IDS).cloned().collect()
     }
 }
 
@@ -416,16 +433,6 @@ impl Inner {
         self.ops.push(Op { kind, id, state: State::Waiting, attempt: 0, sheltered, signal, waker: None });
         self.open.push(index);
         self.compare(index);
-        if let Some(reason) = self.cancelled.clone()
-            && let Some(op) = self.ops.get_mut(index)
-            && !op.sheltered
-            && !self.settled.contains(&op.id.name)
-        {
-            op.state =
-                State::Answered(Answer::Error(StepError::Cancelled { what: op.id.name.clone(), reason }));
-        } else if kind == Kind::Wait {
-            self.hand_over(index);
-        }
         index
     }
 
@@ -453,6 +460,9 @@ impl Inner {
     }
 
     fn deliver(&mut self, placed: &Placed) {
+        if !self.replaying {
+            self.history.push(placed.clone());
+        }
         match &placed.entry {
             Entry::Started(_) | Entry::Resumed(_) | Entry::Version(_) | Entry::Ended(_) => {}
             Entry::Done(Done { op, value }) => self.answer(&op.name, Answer::Value(value.clone())),
@@ -465,6 +475,9 @@ impl Inner {
             Entry::TimerFired(Named { name }) => self.answer(name, Answer::Nothing),
             Entry::ChildStarted(started) => {
                 let run = started.run.clone();
+                if self.cancelled.is_some() {
+                    self.orphans.push(run.clone());
+                }
                 self.change(&started.op.name, |op| {
                     op.signal = Some(run);
                     op.set(State::Waiting);
@@ -480,7 +493,6 @@ impl Inner {
                 let known = heard.id.clone().map(|id| (heard.signal.clone(), id));
                 if known.is_none_or(|known| self.known_ids.insert(known)) {
                     self.mail.entry(heard.signal.clone()).or_default().push_back(heard.value.clone());
-                    self.hand_over_mail(&heard.signal);
                 }
             }
             Entry::Cancel(reason) => self.cancel(&reason.reason),
@@ -516,45 +528,51 @@ impl Inner {
     }
 
     fn cancel(&mut self, reason: &str) {
-        if self.cancelled.is_some() {
-            return;
-        }
-        self.cancelled = Some(reason.to_owned());
-        let settled = std::mem::take(&mut self.settled);
-        self.each_open(|_, op| {
-            // A step that has begun comes to its end: nobody knows what half of it has done.
-            let begun = matches!(op.state, State::Running | State::Held) || settled.contains(&op.id.name);
-            if !op.sheltered && !begun {
-                let what = op.id.name.clone();
-                op.set(State::Answered(Answer::Error(StepError::Cancelled {
-                    what,
-                    reason: reason.to_owned(),
-                })));
-            }
-        });
-        self.settled = settled;
+        self.cancelled.get_or_insert_with(|| reason.to_owned());
         self.changed = true;
     }
 
-    /// Gives mail to those who wait for it, in the order in which they asked.
-    fn hand_over_mail(&mut self, signal: &str) {
-        let mut first = None;
-        self.each_open(|index, op| {
-            if op.kind == Kind::Wait && op.signal.as_deref() == Some(signal) {
-                first.get_or_insert(index);
+    /// Gives up the first thing that a cancelled run waits for.
+    fn give_up_one(&mut self) -> bool {
+        let Some(reason) = self.cancelled.clone() else { return false };
+        let settled = std::mem::take(&mut self.settled);
+        let (mut given_up, mut child) = (false, None);
+        self.each_open(|_, op| {
+            // A step that has begun comes to its end: nobody knows what half of it has done.
+            let begun = match op.state {
+                State::Running | State::Permitted => true,
+                State::Held => op.kind == Kind::Step,
+                _ => false,
+            };
+            if given_up || op.sheltered || begun || settled.contains(&op.id.name) {
+                return;
             }
+            given_up = true;
+            child = op.signal.take().filter(|_| op.kind == Kind::Child);
+            let what = op.id.name.clone();
+            op.set(State::Answered(Answer::Error(StepError::Cancelled { what, reason: reason.clone() })));
         });
-        if let Some(index) = first {
-            self.hand_over(index);
-        }
+        self.settled = settled;
+        self.orphans.extend(child);
+        given_up
     }
 
-    fn hand_over(&mut self, index: usize) {
-        let Some(op) = self.ops.get_mut(index) else { return };
-        let Some(mail) = op.signal.as_ref().and_then(|signal| self.mail.get_mut(signal)) else { return };
-        if let Some(value) = mail.pop_front() {
-            op.set(State::Answered(Answer::Value(value)));
-        }
+    /// Gives the oldest mail to the first who waits for it.
+    fn hand_over_one(&mut self) -> bool {
+        let mut mail = std::mem::take(&mut self.mail);
+        let mut handed = false;
+        self.each_open(|_, op| {
+            if handed || op.kind != Kind::Wait {
+                return;
+            }
+            let waiting = op.signal.as_ref().and_then(|signal| mail.get_mut(signal));
+            if let Some(value) = waiting.and_then(VecDeque::pop_front) {
+                op.set(State::Answered(Answer::Value(value)));
+                handed = true;
+            }
+        });
+        self.mail = mail;
+        handed
     }
 
     /// A step ended.
@@ -709,7 +727,14 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         let mut inner = self.cell.inner.lock();
-        if let Some(op) = inner.ops.get_mut(self.index) {
+        let Inner { ops, mail, .. } = &mut *inner;
+        if let Some(op) = ops.get_mut(self.index) {
+            // A signal that was handed over and not taken is there for the next one.
+            if let (Kind::Wait, State::Answered(Answer::Value(value)), Some(signal)) =
+                (op.kind, &op.state, &op.signal)
+            {
+                mail.entry(signal.clone()).or_default().push_front(value.clone());
+            }
             op.state = State::Over;
             op.waker = None;
         }

@@ -26,6 +26,8 @@ use crate::store::{Batch, Delta, SharedStore};
 /// What all contexts of one activation share.
 pub(super) struct Life {
     pub(super) run: Arc<str>,
+    /// The id, and the generation where there is more than one: what names effects, children and progress.
+    pub(super) identity: Arc<str>,
     pub(super) queue: String,
     pub(super) cell: Arc<Cell>,
     pub(super) hold: Option<(SharedStore, Arc<Holding>)>,
@@ -118,21 +120,22 @@ impl Ctx {
     ///
     /// # Crash safety
     /// At most the one step that was under way is run again.
-    pub fn step<T, F>(&self, name: &str, f: F) -> impl Future<Output = Result<T, StepError>> + use<'_, T, F>
+    pub fn step<T, F>(&self, name: &str, f: F) -> impl Future<Output = Result<T, StepError>> + use<T, F>
     where
         T: Serialize + DeserializeOwned,
         F: AsyncFnOnce(Step) -> Result<T, Failure> + Clone,
     {
         let asked = self.ask(Kind::Step, self.named(name), None);
         let name: Arc<str> = self.named(name).into();
+        let cx = self.clone();
         async move {
             loop {
                 match asked.turn().await {
-                    Turn::Answer(answer) => return self.value(&asked, &name, answer).await,
+                    Turn::Answer(answer) => return value(&asked, answer).await,
                     Turn::Run(attempt) => {
-                        let ended = step::call((f.clone())(self.attempt(&name, attempt)), self.limit).await;
+                        let ended = step::call((f.clone())(cx.attempt(&name, attempt)), cx.limit).await;
                         let ended = ended.and_then(|value| Ok(Payload::of(&value)?));
-                        asked.ended(ended, &self.policy, Batch::new());
+                        asked.ended(ended, &cx.policy, Batch::new());
                     }
                 }
             }
@@ -147,28 +150,25 @@ impl Ctx {
     ///
     /// # Crash safety
     /// The effects are there exactly once, wherever the process dies.
-    pub fn step_in<T, F>(
-        &self,
-        name: &str,
-        f: F,
-    ) -> impl Future<Output = Result<T, StepError>> + use<'_, T, F>
+    pub fn step_in<T, F>(&self, name: &str, f: F) -> impl Future<Output = Result<T, StepError>> + use<T, F>
     where
         T: Serialize + DeserializeOwned,
         F: AsyncFnOnce(Step) -> Result<(Batch, T), Failure> + Clone,
     {
         let asked = self.ask(Kind::Step, self.named(name), None);
         let name: Arc<str> = self.named(name).into();
+        let cx = self.clone();
         async move {
             loop {
                 match asked.turn().await {
-                    Turn::Answer(answer) => return self.value(&asked, &name, answer).await,
+                    Turn::Answer(answer) => return value(&asked, answer).await,
                     Turn::Run(attempt) => {
-                        let ended = step::call((f.clone())(self.attempt(&name, attempt)), self.limit).await;
+                        let ended = step::call((f.clone())(cx.attempt(&name, attempt)), cx.limit).await;
                         let (ended, effects) = match ended {
                             Ok((effects, value)) => (Payload::of(&value).map_err(Failure::from), effects),
                             Err(failure) => (Err(failure), Batch::new()),
                         };
-                        asked.ended(ended, &self.policy, effects);
+                        asked.ended(ended, &cx.policy, effects);
                     }
                 }
             }
@@ -179,7 +179,7 @@ impl Ctx {
     ///
     /// # Errors
     /// [`StepError::Cancelled`] when the run is cancelled.
-    pub fn sleep(&self, wait: Duration) -> impl Future<Output = Result<(), StepError>> + use<'_> {
+    pub fn sleep(&self, wait: Duration) -> impl Future<Output = Result<(), StepError>> + use<> {
         self.timer(When::After(wait))
     }
 
@@ -187,11 +187,11 @@ impl Ctx {
     ///
     /// # Errors
     /// [`StepError::Cancelled`] when the run is cancelled.
-    pub fn sleep_until(&self, at: Timestamp) -> impl Future<Output = Result<(), StepError>> + use<'_> {
+    pub fn sleep_until(&self, at: Timestamp) -> impl Future<Output = Result<(), StepError>> + use<> {
         self.timer(When::At(at))
     }
 
-    fn timer(&self, when: When) -> impl Future<Output = Result<(), StepError>> + use<'_> {
+    fn timer(&self, when: When) -> impl Future<Output = Result<(), StepError>> + use<> {
         let name = self.numbered("sleep");
         let asked = self.ask(Kind::Timer, name, None);
         asked.begin(|op| (Entry::TimerSet(TimerSet { op, when }), Batch::new()));
@@ -210,7 +210,7 @@ impl Ctx {
     pub fn signal<T: DeserializeOwned>(
         &self,
         signal: Signal<T>,
-    ) -> impl Future<Output = Result<T, StepError>> + use<'_, T> {
+    ) -> impl Future<Output = Result<T, StepError>> + use<T> {
         let asked = self.wait_for(signal.name());
         async move { heard(signal.name(), answer(&asked).await) }
     }
@@ -223,7 +223,7 @@ impl Ctx {
         &self,
         signal: Signal<T>,
         limit: Duration,
-    ) -> impl Future<Output = Result<Option<T>, StepError>> + use<'_, T> {
+    ) -> impl Future<Output = Result<Option<T>, StepError>> + use<T> {
         let asked = self.wait_for(signal.name());
         let over = self.sleep(limit);
         async move {
@@ -248,14 +248,14 @@ impl Ctx {
         name: &str,
         workflow: Workflow<I, O>,
         input: &I,
-    ) -> impl Future<Output = Result<O, StepError>> + use<'_, I, O>
+    ) -> impl Future<Output = Result<O, StepError>> + use<I, O>
     where
         I: Serialize,
         O: DeserializeOwned,
     {
         let name = self.named(name);
         let asked = self.ask(Kind::Child, name.clone(), None);
-        let run = format!("{}/{name}", self.life.run);
+        let run = format!("{}/{name}", self.life.identity);
         match self.new_child(&run, &name, workflow, input) {
             Ok(start) => {
                 let run = run.clone();
@@ -268,7 +268,7 @@ impl Ctx {
         async move {
             match answer(&asked).await {
                 Answer::Error(error) => Err(error),
-                Answer::Nothing => self.fitting(&asked, &Payload::null()).await,
+                Answer::Nothing => fitting(&asked, &Payload::null()).await,
                 Answer::Value(value) => value
                     .parse()
                     .map_err(|error| StepError::Value { what: name.clone(), reason: error.to_string() }),
@@ -308,7 +308,7 @@ impl Ctx {
     #[must_use]
     pub fn random(&self) -> u64 {
         let count = self.life.cell.count("random");
-        random::number(&self.life.run, count)
+        random::number(&self.life.identity, count)
     }
 
     /// Which way to take where the code was changed on purpose: `newest` for runs that come here from now on, `least` for those
@@ -388,37 +388,33 @@ impl Ctx {
     }
 
     fn attempt(&self, name: &Arc<str>, attempt: u32) -> Step {
-        let Life { run, hold, token, again, .. } = &*self.life;
-        let (run, name, token, hold) = (Arc::clone(run), Arc::clone(name), token.clone(), hold.clone());
-        Step { run, name, attempt, again: *again && self.life.cell.is_first_round(), token, hold }
+        let Life { run, identity, hold, token, again, .. } = &*self.life;
+        let (run, identity, name) = (Arc::clone(run), Arc::clone(identity), Arc::clone(name));
+        let (token, hold) = (token.clone(), hold.clone());
+        Step { run, identity, name, attempt, again: *again && self.life.cell.is_first_round(), token, hold }
     }
 
     fn invalid<T>(&self, error: &InvalidInput) -> Option<T> {
         self.life.cell.break_with(Broken::Invalid { what: error.to_string() });
         None
     }
+}
 
-    async fn value<T: DeserializeOwned>(
-        &self,
-        asked: &Asked,
-        _: &str,
-        answer: Answer,
-    ) -> Result<T, StepError> {
-        match answer {
-            Answer::Error(error) => Err(error),
-            Answer::Value(value) => self.fitting(asked, &value).await,
-            Answer::Nothing => self.fitting(asked, &Payload::null()).await,
-        }
+async fn value<T: DeserializeOwned>(asked: &Asked, answer: Answer) -> Result<T, StepError> {
+    match answer {
+        Answer::Error(error) => Err(error),
+        Answer::Value(value) => fitting(asked, &value).await,
+        Answer::Nothing => fitting(asked, &Payload::null()).await,
     }
+}
 
-    /// The value of a step. One that does not fit is a matter for whoever changed the code, not for the workflow.
-    async fn fitting<T: DeserializeOwned, E>(&self, asked: &Asked, value: &Payload) -> Result<T, E> {
-        match value.parse() {
-            Ok(value) => Ok(value),
-            Err(error) => {
-                asked.does_not_fit(error.to_string());
-                std::future::pending().await
-            }
+/// The value of a step. One that does not fit is a matter for whoever changed the code, not for the workflow.
+async fn fitting<T: DeserializeOwned, E>(asked: &Asked, value: &Payload) -> Result<T, E> {
+    match value.parse() {
+        Ok(value) => Ok(value),
+        Err(error) => {
+            asked.does_not_fit(error.to_string());
+            std::future::pending().await
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::id::{Position, StreamVersion};
 use crate::key::Key;
 use crate::lease::{Committed, Holding, NEVER};
 use crate::lock::sleep_until;
+use crate::payload::Payload;
 use crate::state::calm::text;
 use crate::store::limits::PAGE_ROWS;
 use crate::store::{Batch, Event, Grant, Receipt, StoreError, StreamQuery, Watch};
@@ -65,6 +66,8 @@ pub(super) struct Drive {
     next: StreamVersion,
     /// What is to be told to the workflow, in order.
     queue: VecDeque<Placed>,
+    /// How many of them this run did itself: before they are told, the workflow is where it was before.
+    own_left: usize,
     pub(super) cell: Arc<Cell>,
     future: RunFuture,
     token: tokio_util::sync::CancellationToken,
@@ -195,10 +198,11 @@ impl Drive {
         })?;
         let journal = names::journal(&started.run, started.generation).map_err(|error| error.to_string())?;
         let token = holding.token().child_token();
-        let cell = Cell::over(&history);
+        let cell = Cell::over(&history, &started.heard);
         let again = grant.row.attempts > 1 || grant.row.takeovers > 0;
         let life = Life {
             run: started.run.as_str().into(),
+            identity: names::identity(&started.run, started.generation).into(),
             queue: started.queue.clone(),
             cell: Arc::clone(&cell),
             hold: Some((Arc::clone(&shared.store), Arc::clone(holding))),
@@ -216,6 +220,7 @@ impl Drive {
             started,
             journal,
             next,
+            own_left: history.iter().filter(|placed| !placed.entry.is_foreign()).count(),
             queue: history.into(),
             cell,
             future,
@@ -266,8 +271,13 @@ impl Drive {
 
     /// Does one thing after which the workflow may go on.
     async fn advance(&mut self) -> Result<(), Left> {
+        if self.cell.answer_one() {
+            self.cancel_orphans().await;
+            return Ok(());
+        }
         if let Some(placed) = self.queue.pop_front() {
-            if self.queue.is_empty() {
+            self.own_left = self.own_left.saturating_sub(usize::from(!placed.entry.is_foreign()));
+            if self.own_left == 0 {
                 self.cell.live();
             }
             self.deliver(&placed).await;
@@ -275,7 +285,7 @@ impl Drive {
         }
         self.cell.live();
         if let Some(input) = self.cell.again() {
-            return Err(self.end(Ending::Continued(input)).await);
+            return self.begin_anew(input).await;
         }
         if let Some(due) = self.rest_due() {
             return self.rest(due).await;
@@ -536,12 +546,17 @@ impl Drive {
 
     /// Tells the workflow of an entry. A run that is cancelled stops its steps, and its children.
     async fn deliver(&mut self, placed: &Placed) {
-        let Entry::Cancel(reason) = &placed.entry else { return self.cell.deliver(placed) };
-        let children = self.cell.open_children();
         self.cell.deliver(placed);
-        self.token.cancel();
-        for child in children {
-            if let Err(error) = end::cancel(&self.shared.store, &child, &reason.reason).await {
+        if matches!(placed.entry, Entry::Cancel(_)) {
+            self.token.cancel();
+        }
+        self.cancel_orphans().await;
+    }
+
+    async fn cancel_orphans(&mut self) {
+        for child in self.cell.take_orphans() {
+            let reason = self.cell.cancelled().unwrap_or_default();
+            if let Err(error) = end::cancel(&self.shared.store, &child, &reason).await {
                 tracing::debug!(target: WORKFLOW, child, %error, "a child was not cancelled");
             }
         }
@@ -549,7 +564,11 @@ impl Drive {
 
     /// The workflow has come to its end.
     async fn output(&mut self, output: Output) -> Left {
-        if let Some(left) = self.queue.iter().find_map(|placed| placed.entry.op()) {
+        let asked = |name: &str| self.cell.has_asked(name);
+        let unasked = |placed: &Placed| placed.entry.op().is_some_and(|(op, _)| !asked(&op.name));
+        if let Some(left) =
+            self.queue.iter().find(|placed| unasked(placed)).and_then(|placed| placed.entry.op())
+        {
             let what =
                 format!("{} {:?} is recorded, and the code ends before it", left.1.word(), left.0.name);
             let broken = self.cell.differs(what);
@@ -566,6 +585,27 @@ impl Drive {
             Err(failure) => Ending::Failed(failure),
         };
         self.end(ending).await
+    }
+
+    /// Ends this generation and begins the next. What others say meanwhile is heard before, or said to the next one.
+    async fn begin_anew(&mut self, input: Payload) -> Result<(), Left> {
+        if self.cell.has_outgoing() {
+            let flow = self.flush().await;
+            return self.follow(flow).await;
+        }
+        match self.hear(None).await {
+            Ok(true) => Ok(()),
+            Ok(false) => match end::begin_anew(self, input).await {
+                Some(left) => Err(left),
+                None => Ok(()),
+            },
+            Err(_) => Err(Left::Lost),
+        }
+    }
+
+    /// The version of the last entry, as far as is known.
+    pub(super) fn last(&self) -> StreamVersion {
+        StreamVersion(self.next.0.saturating_sub(1))
     }
 
     async fn end(&mut self, ending: Ending) -> Left {

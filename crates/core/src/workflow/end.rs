@@ -10,6 +10,7 @@ use super::shared::Counters;
 use crate::error::InvalidInput;
 use crate::id::{DocVersion, Priority};
 use crate::lease::{Committed, signal};
+use crate::payload::Payload;
 use crate::store::{ApplyError, Batch, Delta, Expect, Refusal, SharedStore};
 use crate::telemetry::WORKFLOW;
 
@@ -40,43 +41,66 @@ pub(super) async fn end(drive: &mut Drive, ending: Ending) -> Left {
     let ends = |entry: &Entry| matches!(entry, Entry::Done(_) | Entry::GaveUp(_));
     let steps = left.iter().filter(|outgoing| outgoing.entry.as_ref().is_some_and(ends)).count();
     Counters::add(&counters.steps, steps as u64);
-    if !matches!(ending, Ending::Continued(_)) {
-        Counters::add(&counters.ended, 1);
-        signal::changed(&drive.grant.row.key);
-    }
-    // Its parent, or itself anew. A parent's queue is that of its children, unless somebody started them elsewhere.
-    if drive.started.parent.is_some() || matches!(ending, Ending::Continued(_)) {
+    Counters::add(&counters.ended, 1);
+    signal::changed(&drive.grant.row.key);
+    // A parent's queue is that of its children, unless somebody started them elsewhere.
+    if drive.started.parent.is_some() {
         names::wake(&drive.started.queue);
     }
     Left::Ended
 }
 
 fn closing(drive: &Drive, ending: &Ending, batch: Batch) -> Result<Batch, InvalidInput> {
-    let (started, run) = (&drive.started, &drive.grant.row.key);
-    let mut deltas = record::ended(ending)?;
-    let mut batch = batch.append(&drive.journal, Expect::Any, [Entry::Ended(ending.clone()).event()?]);
-    batch = batch.ack(drive.holding.lease());
-    if let Ending::Continued(input) = ending {
-        let generation = started.generation.saturating_add(1);
-        let again = Started { generation, input: input.clone(), ..started.clone() };
-        let mut events = vec![Entry::Started(Box::new(again)).event()?];
-        for heard in drive.cell.unheard() {
-            events.push(Entry::Heard(heard).event()?);
+    let ended = Entry::Ended(ending.clone()).event()?;
+    let batch = batch.append(&drive.journal, Expect::Any, [ended]).ack(drive.holding.lease());
+    Ok(batch.merge(&drive.grant.row.key, record::ended(ending)?))
+}
+
+/// Ends this generation of a run and begins the next in one batch. `None` when others said something meanwhile: it must be heard
+/// first.
+pub(super) async fn begin_anew(drive: &mut Drive, input: Payload) -> Option<Left> {
+    let batch = match anew(drive, input) {
+        Ok(batch) => batch,
+        Err(error) => return Some(Left::Parked(error.to_string())),
+    };
+    match drive.holding.commit(batch).await {
+        Committed::Done(_) => {
+            names::wake(&drive.started.queue);
+            Some(Left::Ended)
         }
-        let journal = names::journal(&started.run, generation)?;
-        let priority = Priority::new(started.priority)?;
-        deltas.push(Delta::set("/generation", generation));
-        batch = batch.append(&journal, Expect::Any, events);
-        batch = batch.enqueue(row(&started.run, &started.queue, priority, generation)?);
+        Committed::Gone => Some(Left::Lost),
+        Committed::Refused(refusal) if matches!(*refusal, Refusal::Stream { .. }) => None,
+        Committed::Refused(refusal) => Some(Left::Parked(refusal.to_string())),
     }
-    Ok(batch.merge(run, deltas))
+}
+
+fn anew(drive: &Drive, input: Payload) -> Result<Batch, InvalidInput> {
+    let started = &drive.started;
+    let generation = started.generation.saturating_add(1);
+    let ending = Ending::Continued(input.clone());
+    let heard = drive.cell.heard_ids();
+    let again = Started { generation, input, heard, ..started.clone() };
+    let mut events = vec![Entry::Started(Box::new(again)).event()?];
+    if let Some(reason) = drive.cell.cancelled() {
+        events.push(Entry::Cancel(Reason { reason }).event()?);
+    }
+    for heard in drive.cell.unheard() {
+        events.push(Entry::Heard(heard).event()?);
+    }
+    let mut deltas = record::ended(&ending)?;
+    deltas.push(Delta::set("/generation", generation));
+    let (journal, priority) = (names::journal(&started.run, generation)?, Priority::new(started.priority)?);
+    Ok(Batch::new()
+        .append(&drive.journal, Expect::Exact(drive.last()), [Entry::Ended(ending).event()?])
+        .ack(drive.holding.lease())
+        .append(&journal, Expect::Any, events)
+        .enqueue(row(&started.run, &started.queue, priority, generation)?)
+        .merge(&drive.grant.row.key, deltas))
 }
 
 /// What a parent is told.
 async fn told(store: &SharedStore, started: &Started, ending: &Ending) -> Result<Batch, WorkflowError> {
-    let (Some(parent), false) = (&started.parent, matches!(ending, Ending::Continued(_))) else {
-        return Ok(Batch::new());
-    };
+    let Some(parent) = &started.parent else { return Ok(Batch::new()) };
     let Some((record, _)) = find(store, &parent.run).await? else { return Ok(Batch::new()) };
     if record.status.is_over() {
         return Ok(Batch::new());

@@ -23,6 +23,9 @@ pub(super) struct Started {
     pub(super) input: Payload,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) parent: Option<Parent>,
+    /// Ids of signals that earlier generations heard: name and id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) heard: Vec<(String, String)>,
 }
 
 /// Who waits for a run.

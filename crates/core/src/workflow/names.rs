@@ -45,9 +45,14 @@ pub(super) fn journal(id: &str, generation: u32) -> Result<Key, InvalidInput> {
     Key::of(JOURNAL, &[Arg::Str(id.to_owned()), Arg::Int(generation.into())])
 }
 
-/// How far a step is.
-pub(super) fn progress(id: &str, step: &str) -> Result<Key, InvalidInput> {
-    Key::new(PROGRESS, [id, step])
+/// How far a step is, in one generation of its run.
+pub(super) fn progress(id: &str, identity: &str, step: &str) -> Result<Key, InvalidInput> {
+    Key::new(PROGRESS, [id, identity, step])
+}
+
+/// What names a generation of a run.
+pub(super) fn identity(id: &str, generation: u32) -> String {
+    if generation == 0 { id.to_owned() } else { format!("{id}#{generation}") }
 }
 
 /// How far all steps of a run are.

@@ -85,6 +85,7 @@ impl NewRun {
             generation,
             input: self.input.clone(),
             parent: self.parent.clone(),
+            heard: Vec::new(),
         }
     }
 }

@@ -96,6 +96,8 @@ pub(super) struct Shared {
     pub(super) stopping: CancellationToken,
     /// Steps are broken off.
     pub(super) cut: CancellationToken,
+    /// Everything is broken off, as a crash would.
+    pub(super) killed: CancellationToken,
     pub(super) counters: Counters,
 }
 

@@ -26,6 +26,7 @@ use crate::store::{Batch, Expect, SharedStore};
 #[derive(Clone)]
 pub struct Step {
     pub(super) run: Arc<str>,
+    pub(super) identity: Arc<str>,
     pub(super) name: Arc<str>,
     pub(super) attempt: u32,
     pub(super) again: bool,
@@ -46,10 +47,11 @@ impl Step {
         &self.name
     }
 
-    /// What names the effect of this step, the same for all attempts: `run:step`. Made to be an idempotency key.
+    /// What names the effect of this step, the same for all attempts: `run:step`, and `run#2:step` in a run that has continued as
+    /// new twice. Made to be an idempotency key.
     #[must_use]
     pub fn key(&self) -> String {
-        format!("{}:{}", self.run, self.name)
+        format!("{}:{}", self.identity, self.name)
     }
 
     /// The how manieth attempt this is, as far as attempts came to an end. The first is 1.
@@ -79,7 +81,7 @@ impl Step {
     /// When this has returned, the value is as durable as a step.
     pub async fn save<T: Serialize + Sync + ?Sized>(&self, progress: &T) -> Result<(), Failure> {
         let Some((_, holding)) = &self.hold else { return Ok(()) };
-        let key = names::progress(&self.run, &self.name)?;
+        let key = names::progress(&self.run, &self.identity, &self.name)?;
         let batch = Batch::new().put(&key, Expect::Any, Payload::of(progress)?);
         match holding.commit(batch).await {
             Committed::Done(_) => Ok(()),
@@ -94,7 +96,7 @@ impl Step {
     /// When the store cannot be read, or the value has another type.
     pub async fn saved<T: DeserializeOwned>(&self) -> Result<Option<T>, Failure> {
         let Some((store, _)) = &self.hold else { return Ok(None) };
-        let document = store.document(&names::progress(&self.run, &self.name)?).await?;
+        let document = store.document(&names::progress(&self.run, &self.identity, &self.name)?).await?;
         Ok(document.map(|document| document.value.parse()).transpose()?)
     }
 }

@@ -156,9 +156,10 @@ impl Worker {
             store.apply(notes).await?;
         }
         let owner = unique_owner(options.owner.as_ref())?;
-        let (stopping, cut, counters) = Default::default();
-        let shared = Arc::new(Shared { store, owner, options, definitions: known, stopping, cut, counters });
-        let task = tokio::spawn(Claiming::new(Arc::clone(&shared), lanes).run());
+        let (stopping, cut, killed, counters) = Default::default();
+        let shared =
+            Arc::new(Shared { store, owner, options, definitions: known, stopping, cut, killed, counters });
+        let task = tokio::spawn(Claiming::new(Arc::clone(&shared), lanes).run_or_die());
         Ok(Driving { shared, task })
     }
 }
@@ -254,12 +255,13 @@ impl Driving {
         self.stats()
     }
 
-    /// Stops at once, as a crash would. For tests of what happens then.
+    /// Stops at once, as a crash would: steps are broken off, and leases end by themselves. When this returns, nothing runs any more.
+    /// For tests of what happens then.
     ///
     /// # Cancel safety
     /// Cancel-safe: everything stops all the same.
     pub async fn abort(mut self) {
-        self.task.abort();
+        self.shared.killed.cancel();
         drop((&mut self.task).await);
     }
 }
@@ -287,7 +289,17 @@ impl Claiming {
         Self { shared, lanes, slots, jobs: JoinSet::new(), hints, hush: HUSH }
     }
 
-    async fn run(mut self) {
+    async fn run_or_die(mut self) {
+        let killed = self.shared.killed.clone();
+        tokio::select! {
+            biased;
+            () = killed.cancelled() => {}
+            () = self.run() => {}
+        }
+        self.jobs.shutdown().await;
+    }
+
+    async fn run(&mut self) {
         let queues = self.shared.options.queues.iter().filter_map(|queue| names::queue(queue).ok());
         let told: Vec<signal::Signal> = queues.map(|queue| signal::of(&queue)).collect();
         while let Some(slots) = self.free_slots().await {
@@ -389,7 +401,7 @@ impl Claiming {
     }
 
     /// Lets what has begun come to its end within the grace period, and then breaks it off.
-    async fn wind_down(mut self) {
+    async fn wind_down(&mut self) {
         let end = Instant::now() + self.shared.options.grace;
         loop {
             tokio::select! {

@@ -6,6 +6,7 @@ pub mod documents;
 pub mod edge;
 pub mod events;
 pub mod expiry;
+pub mod forks;
 pub mod histories;
 pub mod hold;
 pub mod kills;
