@@ -18,7 +18,7 @@ use super::shared::{Options, Shared, heard};
 use super::stats::{Count, Stats};
 use super::worker::Worker;
 use crate::id::Owner;
-use crate::lease::unique_owner;
+use crate::lease::{self, unique_owner};
 use crate::lock::sleep_until;
 use crate::state::calm::text;
 use crate::store::SharedStore;
@@ -186,7 +186,7 @@ impl Running {
     }
 
     /// Stops at once, as a crash would: handlers are broken off, and leases end by themselves. When this returns, nothing is
-    /// claimed or routed any more. For tests of what happens then.
+    /// claimed or routed any more, not even by what had been sent to the store before. For tests of what happens then.
     ///
     /// # Cancel safety
     /// Cancel-safe: everything stops all the same.
@@ -195,6 +195,7 @@ impl Running {
         for task in &mut self.tasks {
             drop(task.await);
         }
+        lease::nothing_under_way(&self.shared.store, &self.shared.owner).await;
     }
 }
 

@@ -112,10 +112,10 @@ pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holdin
 async fn park(shared: &Shared, holding: &Holding, grant: &Grant, reason: &str) {
     let run = &grant.row.key;
     tracing::warn!(target: WORKFLOW, %run, reason, "a run is put off");
-    Counters::add(&shared.counters.parked, 1);
     let wait =
         Duration::from_secs(1).saturating_mul(1 << grant.row.attempts.min(9)).min(Duration::from_secs(300));
     drop(holding.commit(Batch::new().fail(holding.lease(), reason, Due::After(wait))).await);
+    Counters::add(&shared.counters.parked, 1);
 }
 
 enum Loaded {
@@ -579,9 +579,7 @@ impl Drive {
         }
         let ending = match output {
             Ok(output) => Ending::Completed(output),
-            Err(failure) if failure.cancelled && self.cell.cancelled().is_some() => {
-                Ending::Cancelled(failure)
-            }
+            Err(failure) if self.cell.cancelled().is_some() => Ending::Cancelled(failure),
             Err(failure) => Ending::Failed(failure),
         };
         self.end(ending).await

@@ -22,7 +22,7 @@ use super::names;
 use super::shared::{Counters, Definition, Options, Output, RunFuture, Shared};
 use crate::clock::{ManualClock, Timestamp};
 use crate::id::{Lane, Owner};
-use crate::lease::{Holding, signal, unique_owner};
+use crate::lease::{self, Holding, signal, unique_owner};
 use crate::lock::sleep_until;
 use crate::payload::Payload;
 use crate::store::limits::CLAIM_EVENTS;
@@ -263,6 +263,7 @@ impl Driving {
     pub async fn abort(mut self) {
         self.shared.killed.cancel();
         drop((&mut self.task).await);
+        lease::nothing_under_way(&self.shared.store, &self.shared.owner).await;
     }
 }
 

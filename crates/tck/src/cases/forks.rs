@@ -190,6 +190,7 @@ pub async fn w20_retention_never_touches_a_live_run(env: &Env) {
     }
     there.start(JOB, &5).id("parent").await.unwrap();
     there.handle(WAIT, "old").result().await.unwrap();
+    until("the child is there", async || there.show("parent/kid").await.is_ok()).await;
     there.handle(WAIT, "parent/kid").result().await.unwrap();
     until("all rest", async || {
         driving.stats().active == 0

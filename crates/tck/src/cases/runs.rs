@@ -345,7 +345,6 @@ pub async fn w13_changed_code_is_found_and_the_run_put_off(env: &Env) {
             error.contains("TL1016") && error.contains("recorded") && error.contains("step reserve"),
             "{error}"
         );
-        env.pass(secs(600));
     };
     let missing = async |cx: &Ctx, _: u32| {
         cx.step("reserve", async |_| Ok(1)).await?;
@@ -355,6 +354,7 @@ pub async fn w13_changed_code_is_found_and_the_run_put_off(env: &Env) {
     let driving = worker(&env.store).register(JOB, missing).start().await.unwrap();
     parked("\"charge\" is recorded, and the code does not ask for it there").await;
     driving.shutdown().await;
+    env.pass(secs(600));
     let kind = async |cx: &Ctx, _: u32| {
         cx.child("reserve", JOB, &1).await?;
         Ok(0)
@@ -362,6 +362,7 @@ pub async fn w13_changed_code_is_found_and_the_run_put_off(env: &Env) {
     let driving = worker(&env.store).register(JOB, kind).start().await.unwrap();
     parked("\"reserve\" was a step and is a child now").await;
     driving.shutdown().await;
+    env.pass(secs(600));
     let input = async |cx: &Ctx, _: u32| {
         cx.step("reserve", async |_| Ok(1)).await?;
         Ok(cx.given(&6).step("charge", async |_| Ok(2)).await?)
@@ -369,10 +370,12 @@ pub async fn w13_changed_code_is_found_and_the_run_put_off(env: &Env) {
     let driving = worker(&env.store).register(JOB, input).start().await.unwrap();
     parked("\"charge\" is given something else").await;
     driving.shutdown().await;
+    env.pass(secs(600));
     let short = async |cx: &Ctx, _: u32| Ok(cx.step("reserve", async |_| Ok(1)).await?);
     let driving = worker(&env.store).register(JOB, short).start().await.unwrap();
     parked("the code ends before it").await;
     driving.shutdown().await;
+    env.pass(secs(600));
     let driving = worker(&env.store).register(JOB, old).start().await.unwrap();
     assert_eq!(run.result().await.unwrap(), 3);
     driving.shutdown().await;
@@ -534,8 +537,10 @@ pub async fn w18_effects_in_the_batch_are_there_exactly_once(env: &Env) {
     for round in 0.. {
         let conn = if round % 2 == 0 { &env.store } else { &env.other };
         let driving = worker(conn).register(JOB, code.clone()).start().await.unwrap();
-        until("it comes a bit further", async || driving.stats().steps > 2 || run.status().await.unwrap().is_over())
-            .await;
+        until("it comes a bit further", async || {
+            driving.stats().steps > 2 || run.status().await.unwrap().is_over()
+        })
+        .await;
         let over = run.status().await.unwrap().is_over();
         driving.abort().await;
         let debits = env.store.value(&account).await.unwrap()["debits"].as_u64().unwrap();
