@@ -49,6 +49,8 @@ pub struct Report {
     pub scenario: &'static str,
     /// Commands that were acknowledged.
     pub acknowledged: u64,
+    /// The fewest of them that a process was told of: how much of a turn everybody had.
+    pub fewest: u64,
     /// Events in the log.
     pub events: u64,
     /// Commands of which nobody knows what became of them, and those of them whose events are in the log.
@@ -80,12 +82,12 @@ pub struct Drained {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scenario, acknowledged, events, unknown: (unknown, happened), refused, .. } = self;
-        let Self { gave_up, again, drained, .. } = self;
+        let Self { scenario, acknowledged, fewest, events, unknown: (unknown, happened), .. } = self;
+        let Self { refused, gave_up, again, drained, .. } = self;
         write!(
             f,
-            "stress, {scenario}: {acknowledged} acknowledged, {events} in the log; {unknown} unknown, {happened} of them \
-             happened; {refused} refused, {gave_up} given up, {again} times decided again"
+            "stress, {scenario}: {acknowledged} acknowledged, {fewest} of them at least to each process, {events} in the \
+             log; {unknown} unknown, {happened} of them happened; {refused} refused, {gave_up} given up, {again} times decided again"
         )?;
         let Some(Drained { ending, ended, handled, documents, settled_in }) = drained else { return Ok(()) };
         write!(
@@ -193,11 +195,14 @@ async fn commands(backend: &dyn Backend, scenario: &'static str, stocks: i64, ta
         process.go().await;
         hearing.push(tokio::spawn(hear_until(process, end)));
     }
-    let mut ledger = Ledger::default();
+    let (mut ledger, mut fewest) = (Ledger::default(), u64::MAX);
     for hearing in hearing {
-        ledger.and(hearing.await.expect("the commands end well"));
+        let heard = hearing.await.expect("the commands end well");
+        fewest = fewest.min(heard.acknowledged());
+        ledger.and(heard);
     }
-    let (report, _) = check(scenario, ledger, &stage.attach().await, stocks).await;
+    let (mut report, _) = check(scenario, ledger, &stage.attach().await, stocks).await;
+    report.fewest = fewest;
     say(&format!("{report}; on {}", backend.name()));
     report
 }
@@ -226,6 +231,7 @@ async fn check(scenario: &'static str, ledger: Ledger, conn: &Conn, stocks: i64)
     let report = Report {
         scenario,
         acknowledged,
+        fewest: acknowledged,
         events: fold.events,
         unknown: (unknown, fold.surprises),
         refused: rest.refused,
