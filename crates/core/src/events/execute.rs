@@ -191,10 +191,11 @@ impl Events {
                         *place = None;
                         return Err(refused(error, attempts).into());
                     };
+                    // The other way round it would decide on what is old by then, and lose to the same one again.
+                    breathe(attempts, until).await;
                     self.refresh(stream, &mut place).await?;
                     catch_up(&mut place, found);
                     fresh = true;
-                    breathe(attempts, until).await;
                 }
             }
         }
