@@ -1,8 +1,9 @@
 //! What processes said, and the log that must agree with it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
-use tidelock_core::events::Aggregate as _;
+use tidelock_core::events::{Aggregate as _, Events};
 use tidelock_core::id::{Position, StreamVersion};
 use tidelock_core::key::Key;
 use tidelock_core::store::{Event, LogQuery};
@@ -117,7 +118,7 @@ impl Fold {
         let stock = self.stocks.entry(event.stream.clone()).or_default();
         assert_eq!(event.version, StreamVersion(stock.moves), "{at} leaves a hole");
         assert_eq!(moved.before, stock.left, "{at} was not decided on the newest state");
-        tidelock_core::events::Aggregate::apply(stock, &StockEvent::Moved(moved.clone()));
+        stock.apply(&StockEvent::Moved(moved.clone()));
         assert!(stock.left >= 0, "{at} was oversold: {stock:?}");
         let left = stock.left;
         self.projected.fold(event);
@@ -128,7 +129,7 @@ impl Fold {
     /// The aggregates load as the log says, with their snapshots and without.
     async fn check_loaded(&self, conn: &Conn, all: i64) {
         let kept = stocks(conn);
-        let plain = tidelock_core::events::Events::new(std::sync::Arc::clone(&conn.0));
+        let plain = Events::new(Arc::clone(&conn.0));
         for id in 0..all {
             let stream = Stock::stream(id).expect("a short key");
             let expected = self.stocks.get(&stream).cloned().unwrap_or_default();

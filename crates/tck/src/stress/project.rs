@@ -3,12 +3,13 @@
 //! The first adds blindly: nothing but the lease keeps it from counting an event twice. The second gathers the events of all
 //! stocks under a few keys and depends on their order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tidelock_core::events::Aggregate as _;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
 use tidelock_core::reactions::{Reaction, ReactionError, Reactions, Turn};
@@ -19,7 +20,6 @@ use crate::conn::Conn;
 use crate::make::payload;
 use crate::process::{listen, say};
 use crate::reacting::at_once;
-use tidelock_core::events::Aggregate as _;
 
 /// How long others wait for a worker that died.
 const TTL: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ pub(crate) struct Chain {
 }
 
 /// All documents of both projections.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Projected {
     pub(crate) sums: BTreeMap<Key, Sum>,
     pub(crate) chains: BTreeMap<Key, Chain>,
@@ -63,6 +63,13 @@ impl Projected {
     pub(crate) async fn read(conn: &Conn) -> Self {
         Self { sums: documents(conn, SUM).await, chains: documents(conn, CHAIN).await }
     }
+
+    /// The documents that are not as expected: what was found, and what was not.
+    pub(crate) fn differ(&self, expected: &Self) -> Vec<String> {
+        let mut all = differences(&self.sums, &expected.sums);
+        all.extend(differences(&self.chains, &expected.chains));
+        all
+    }
 }
 
 impl Chain {
@@ -79,6 +86,16 @@ async fn documents<T: serde::de::DeserializeOwned>(conn: &Conn, kind: &str) -> B
         .into_iter()
         .map(|document| (document.key, document.value.parse().expect("it was written")))
         .collect()
+}
+
+fn differences<T: PartialEq + std::fmt::Debug>(
+    found: &BTreeMap<Key, T>,
+    expected: &BTreeMap<Key, T>,
+) -> Vec<String> {
+    let keys: BTreeSet<&Key> = found.keys().chain(expected.keys()).collect();
+    let pairs = keys.into_iter().map(|key| (key, found.get(key), expected.get(key)));
+    let differ = pairs.filter(|(_, found, expected)| found != expected);
+    differ.map(|(key, found, expected)| format!("{key} is {found:?} instead of {expected:?}")).collect()
 }
 
 /// The document of a stream.
