@@ -72,7 +72,7 @@ pub struct Drained {
     pub ending: Ending,
     /// Processes that ended while others worked.
     pub ended: u64,
-    /// What those that could say so have handled.
+    /// What they and the last ones have handled. Those that are killed cannot say so.
     pub handled: u64,
     /// Documents of the projections.
     pub documents: usize,
@@ -86,14 +86,26 @@ impl fmt::Display for Report {
         let Self { refused, gave_up, again, drained, .. } = self;
         write!(
             f,
-            "stress, {scenario}: {acknowledged} acknowledged, {fewest} of them at least to each process, {events} in the \
-             log; {unknown} unknown, {happened} of them happened; {refused} refused, {gave_up} given up, {again} times decided again"
+            "stress, {scenario}: {acknowledged} acknowledged, {events} in the log; {unknown} unknown, {happened} of them \
+             happened; {refused} refused, {gave_up} given up, {again} times decided again"
         )?;
-        let Some(Drained { ending, ended, handled, documents, settled_in }) = drained else { return Ok(()) };
+        match drained {
+            Some(drained) => write!(f, "; {drained}"),
+            None => write!(f, "; the least of a process is {fewest}"),
+        }
+    }
+}
+
+impl fmt::Display for Drained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ending, ended, handled, documents, settled_in } = self;
+        match ending {
+            Ending::Shutdown => write!(f, "{ended} workers shut down, all of them handled {handled}")?,
+            Ending::Kill => write!(f, "{ended} workers killed")?,
+        }
         write!(
             f,
-            "; {ended} processes ended by {ending:?}, {handled} handled by those who could say so; settled in \
-             {settled_in:.1?}, {documents} documents are the fold of the log, blocked 0, parked 0"
+            "; the rest settled in {settled_in:.1?}: {documents} documents are the fold of the log, blocked 0, parked 0"
         )
     }
 }
