@@ -3,6 +3,8 @@
 //! - Ignored tests with `soak` in their names run for `TIDELOCK_SOAK_MINUTES`.
 //! - Tests that kill processes (`killed` in their names) do so `TIDELOCK_ROUNDS` times, from `TIDELOCK_SEED` on, or again
 //!   and again for `TIDELOCK_KILL_SECONDS`.
+//! - Processes under stress (`stress` in the names of their tests) work for `TIDELOCK_STRESS_SECONDS`: two minutes each,
+//!   where the test command gives them 20 seconds.
 //! - Clients whose histories are recorded (`are_linearizable` in the names of their cases) ask `TIDELOCK_OPERATIONS` times
 //!   each.
 //! - The differential runner plays `TIDELOCK_SEQUENCES` sequences from `TIDELOCK_SEED` on.
@@ -56,13 +58,15 @@ const SEQUENCES: u64 = 2_000;
 const KILLS_PER_MINUTE: u64 = 100;
 /// How long each test works that kills again and again.
 const KILL_SECONDS: u64 = 20;
+/// How long each scenario of stress works. Not for minutes on end: what was acknowledged is kept in memory until it is found.
+const STRESS_SECONDS: u64 = 120;
 /// How many operations each client asks for whose history is recorded.
 const OPERATIONS: u64 = 1_000;
 
 /// How many schedules shuttle tries in each test, for each minute that was asked for.
 const SCHEDULES_PER_MINUTE: u64 = 500_000;
 
-/// Runs the soak tests, the kills, and then the differential runner, with fresh seeds.
+/// Runs the soak tests, the kills, the stress, and then the differential runner, with fresh seeds.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let database = Database::ready()?;
     let minutes = options.minutes;
@@ -75,6 +79,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     run::step(&format!("{kills} kills from seed {first}"), || {
         let amounts = [("TIDELOCK_ROUNDS", kills), ("TIDELOCK_KILL_SECONDS", KILL_SECONDS)];
         seeded(&database, "killed", first, &amounts)
+    })?;
+    run::step(&format!("stress, {STRESS_SECONDS} s for each scenario"), || {
+        seeded(&database, "stress", first, &[("TIDELOCK_STRESS_SECONDS", STRESS_SECONDS)])
     })?;
     for seed in (0..options.seeds).map(|i| first.wrapping_add(i)) {
         run::step(&format!("differential, seed {seed}"), || {

@@ -14,15 +14,25 @@ use tidelock_core::store::*;
 pub(crate) struct Wire {
     store: SharedStore,
     cut: AtomicBool,
+    loses: AtomicBool,
 }
 
 impl Wire {
     pub(crate) fn to(store: &SharedStore) -> Arc<Self> {
-        Arc::new(Self { store: Arc::clone(store), cut: AtomicBool::new(false) })
+        Arc::new(Self {
+            store: Arc::clone(store),
+            cut: AtomicBool::new(false),
+            loses: AtomicBool::new(false),
+        })
     }
 
     pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
+    }
+
+    /// The next write arrives. Its answer does not, nor does anything after it.
+    pub(crate) fn cut_behind_the_next(&self) {
+        self.loses.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn mend(&self) {
@@ -41,7 +51,12 @@ impl Wire {
 impl Store for Wire {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         self.whole().map_err(ApplyError::not_applied)?;
-        self.store.apply(batch).await
+        let (id, answer) = (batch.id(), self.store.apply(batch).await);
+        if self.loses.swap(false, Ordering::SeqCst) {
+            self.cut();
+            return self.whole().map_err(|error| ApplyError::unknown(error, id)).and(answer);
+        }
+        answer
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {

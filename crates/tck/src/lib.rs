@@ -29,6 +29,7 @@ pub mod rng;
 mod run;
 mod running;
 pub mod stop;
+pub mod stress;
 
 /// What nearly every case needs.
 pub(crate) mod prelude {
@@ -133,7 +134,7 @@ impl fmt::Debug for Case {
 include!(concat!(env!("OUT_DIR"), "/cases.rs"));
 
 /// The test that the kit starts in processes of its own. [`conformance!`] contains it; a test program that calls
-/// [`crash::round`] or [`kill::rounds`] without the rest of the kit needs this line.
+/// [`crash::round`], [`kill::rounds`] or [`stress`] without the rest of the kit needs this line.
 #[macro_export]
 macro_rules! child {
     ($backend:expr) => {

@@ -6,6 +6,7 @@
 
 use std::io::{BufRead as _, Write as _};
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,8 @@ pub(crate) enum Task {
     Crash { seed: u64 },
     /// Adds to a record until it is killed or told to come to an end; reports before and after each addition.
     Add { life: usize, way: crate::kill::Way },
+    /// Takes part in a scenario of stress.
+    Stress(crate::stress::Part),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -148,7 +151,9 @@ pub fn run_child(backend: Box<dyn Backend>) {
     if role.backend != backend.name() {
         return;
     }
-    crate::run::watched(move || crate::run::block_on(child(backend, role)));
+    // The watchdog leaves a child the time that a scenario of stress was given.
+    let spare = if matches!(role.task, Task::Stress(_)) { crate::stress::time() } else { Duration::ZERO };
+    crate::run::watched(spare, move || crate::run::block_on(child(backend, role)));
 }
 
 async fn child(backend: Box<dyn Backend>, role: Role) {
@@ -193,6 +198,7 @@ async fn play(conn: Conn, task: Task) {
         Task::React => crate::reacting::react(conn).await,
         Task::Crash { seed } => crate::crash::write_until_killed(conn, seed, |ack| say(&ack)).await,
         Task::Add { life, way } => crate::kill::add(conn, life, way).await,
+        Task::Stress(part) => part.play(conn).await,
     }
 }
 

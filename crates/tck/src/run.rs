@@ -19,7 +19,7 @@ pub fn run_case(name: &str, backend: Box<dyn Backend>) {
         say(&format!("tck: {name} is passed over on {}: it needs more than documents", backend.name()));
         return;
     }
-    watched(move || {
+    watched(Duration::ZERO, move || {
         block_on(async {
             let env = Env::open(backend).await;
             (case.run)(&env).await;
@@ -27,17 +27,18 @@ pub fn run_case(name: &str, backend: Box<dyn Backend>) {
     });
 }
 
-/// Runs something in a thread of its own, for no longer than the watchdog allows. A thread, because a store that never
-/// yields would not let a timer of the runtime fire.
-pub(crate) fn watched(work: impl FnOnce() + Send + 'static) {
+/// Runs something in a thread of its own, for no longer than the watchdog allows beyond the time that it is meant to take. A
+/// thread, because a store that never yields would not let a timer of the runtime fire.
+pub(crate) fn watched(meant: Duration, work: impl FnOnce() + Send + 'static) {
     let (done, ended) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         // Dropped on every way out, by panic too: that is what the receiver waits for.
         let _done: mpsc::Sender<()> = done;
         work();
     });
-    if ended.recv_timeout(WATCHDOG) == Err(mpsc::RecvTimeoutError::Timeout) {
-        panic!("the case was not done after {} s: something hangs", WATCHDOG.as_secs());
+    let limit = WATCHDOG + meant;
+    if ended.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+        panic!("the case was not done after {} s: something hangs", limit.as_secs());
     }
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);

@@ -191,10 +191,11 @@ impl Events {
                         *place = None;
                         return Err(refused(error, attempts).into());
                     };
+                    // The other way round it would decide on what is old by then, and lose to the same one again.
+                    breathe(attempts, until).await;
                     self.refresh(stream, &mut place).await?;
                     catch_up(&mut place, found);
                     fresh = true;
-                    breathe(attempts, until).await;
                 }
             }
         }
@@ -202,17 +203,23 @@ impl Events {
 
     /// Sends a batch; when its fate is unknown, sends it again: its ids make sure that it is applied once.
     pub(crate) async fn send(&self, batch: &Batch) -> Result<Receipt, ApplyError> {
-        let mut asked = 0;
+        let (mut asked, mut doubt) = (0, None);
         loop {
             let error = match self.store.apply(batch.clone()).await {
                 Ok(receipt) => return Ok(receipt),
                 Err(error) => error,
             };
-            let unknown = matches!(error, ApplyError::Store { outcome: Outcome::Unknown(_), .. });
-            if !unknown || asked >= ASK_AGAIN {
+            let error = match (&error, doubt.take()) {
+                (ApplyError::Store { outcome: Outcome::Unknown(_), .. }, _) => error,
+                // A failure that wrote nothing says nothing about the time before.
+                (ApplyError::Store { .. }, Some(doubt)) => doubt,
+                _ => return Err(error),
+            };
+            if asked >= ASK_AGAIN {
                 return Err(error);
             }
             asked += 1;
+            doubt = Some(error);
         }
     }
 

@@ -10,6 +10,7 @@ use tidelock_core::events::{
 };
 use tidelock_core::id::EventType;
 
+use crate::cut::Wire;
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 
@@ -111,6 +112,20 @@ pub async fn e1_racing_commands_never_oversell(env: &Env) {
         assert_eq!((won, stock.state.left, stock.state.orders.len()), (20, 0, 20));
         assert_eq!(stock.version, Some(StreamVersion(20)));
     }
+}
+
+/// A command whose answer is lost, and that cannot be sent again: nobody may say that nothing was written.
+pub async fn e1_a_doubt_is_not_cleared_by_a_failure(env: &Env) {
+    let wire = Wire::to(&env.store.0);
+    let store: SharedStore = wire.clone();
+    let events = Events::new(store);
+    receive(&events, "e1-doubt", 5).await;
+    wire.cut_behind_the_next();
+    let done = events.execute("e1-doubt", |stock: &Stock| stock.reserve("o", 1)).await;
+    let Err(ExecuteError::Events(error)) = done else { panic!("the wire is cut") };
+    assert!(matches!(error.outcome(), Outcome::Unknown(_)), "{error}");
+    wire.mend();
+    assert_eq!(events.load::<Stock>("e1-doubt").await.unwrap().state.left, 4, "it was written");
 }
 
 /// Creations of one new stream that race: one wins, always; the others are told what they saw.
