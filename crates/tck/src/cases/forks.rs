@@ -173,7 +173,7 @@ pub async fn w20_retention_never_touches_a_live_run(env: &Env) {
         cx.publish("half", &n);
         cx.step("s", async |step| {
             step.save(&n).await?;
-            Ok(step.saved::<u32>().await?)
+            step.saved::<u32>().await
         })
         .await?;
         if n == 0 { Ok(cx.signal(GO).await?) } else { Ok(n) }
