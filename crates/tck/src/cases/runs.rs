@@ -534,8 +534,10 @@ pub async fn w18_effects_in_the_batch_are_there_exactly_once(env: &Env) {
     for round in 0.. {
         let conn = if round % 2 == 0 { &env.store } else { &env.other };
         let driving = worker(conn).register(JOB, code.clone()).start().await.unwrap();
-        until("it comes a bit further", async || driving.stats().steps > 2 || run.status().await.unwrap().is_over())
-            .await;
+        until("it comes a bit further", async || {
+            driving.stats().steps > 2 || run.status().await.unwrap().is_over()
+        })
+        .await;
         let over = run.status().await.unwrap().is_over();
         driving.abort().await;
         let debits = env.store.value(&account).await.unwrap()["debits"].as_u64().unwrap();
