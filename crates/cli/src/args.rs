@@ -2,6 +2,8 @@
 
 mod operate;
 mod place;
+mod runs;
+mod span;
 mod state;
 mod streams;
 mod work;
@@ -17,6 +19,9 @@ pub(crate) use operate::{
     StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize, StreamsReplay, StreamsReset, StreamsStatus,
 };
 pub(crate) use place::Place;
+pub(crate) use runs::{
+    Runs, RunsCancel, RunsFork, RunsList, RunsResume, RunsRetire, RunsShow, RunsSignal, RunsStart, RunsWatch,
+};
 pub(crate) use state::{
     Condition, State, StateDelete, StateGet, StateHistory, StateList, StateSet, StateWatch,
 };
@@ -35,6 +40,8 @@ Examples:
   tidelock state get 'session(\"s-1\", \"cart\")' --store app.db
   tidelock streams tail --prefix order --store app.db
   tidelock streams blocked --store app.db    is any work stuck? Ends with 5 if so
+  tidelock runs list --status failed --store app.db
+  tidelock runs watch order-17 --store app.db
   tidelock migrate status --store postgres://me@db/app
   tidelock migrate sql > tidelock.sql        the tables, for whoever may make them
   tidelock bench store --store sqlite        how fast is it here, compared with what the disk can do?
@@ -45,7 +52,7 @@ Examples:
   tidelock explain TL0204                    what does this error mean, and what now?
   tidelock completions bash > tidelock.bash
 
-Exit codes: 0 well, 1 failed, 2 wrong usage, 3 not found, 4 conflict, 5 something is blocked.
+Exit codes: 0 well, 1 failed, 2 wrong usage, 3 not found, 4 conflict, 5 something is blocked, 6 a run did not complete.
 Data goes to standard output, everything else to standard error. NO_COLOR is respected.";
 
 /// Keeps application state correct while many tasks, processes and machines work on it at once.
@@ -70,6 +77,9 @@ pub(crate) enum Command {
     /// Shows, follows, copies and changes streams of events, and puts stuck work back to work
     #[command(subcommand)]
     Streams(Streams),
+    /// Shows, starts, signals, cancels and mends runs of workflows
+    #[command(subcommand)]
+    Runs(Runs),
     /// Prints the page of an error code, or lists all codes
     Explain(Explain),
     /// Shows, applies or prints the migrations of a PostgreSQL store

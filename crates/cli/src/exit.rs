@@ -7,6 +7,7 @@ use tidelock::events::EventsError;
 use tidelock::reactions::ReactionsError;
 use tidelock::state::StateError;
 use tidelock::store::{ApplyError, Refusal, StoreError, StoreErrorKind};
+use tidelock::workflow::WorkflowError;
 
 use crate::output;
 
@@ -25,6 +26,8 @@ pub(crate) enum Exit {
     Conflict = 4,
     /// Work is blocked and waits for an operator.
     Blocked = 5,
+    /// A run that was waited for failed or was cancelled.
+    RunFailed = 6,
 }
 
 impl From<Exit> for ExitCode {
@@ -70,7 +73,14 @@ fn code(error: &anyhow::Error) -> Option<Code> {
         let state = || cause.downcast_ref::<StateError>().map(Explain::code);
         let events = || cause.downcast_ref::<EventsError>().map(Explain::code);
         let reactions = || cause.downcast_ref::<ReactionsError>().map(Explain::code);
-        store.or_else(apply).or_else(input).or_else(state).or_else(events).or_else(reactions)
+        let workflow = || cause.downcast_ref::<WorkflowError>().map(Explain::code);
+        store
+            .or_else(apply)
+            .or_else(input)
+            .or_else(state)
+            .or_else(events)
+            .or_else(reactions)
+            .or_else(workflow)
     })
 }
 
@@ -87,6 +97,9 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     }
     if let Some(reactions) = cause.downcast_ref::<ReactionsError>() {
         return Some(exit_of_reactions(reactions));
+    }
+    if let Some(workflow) = cause.downcast_ref::<WorkflowError>() {
+        return Some(exit_of_workflow(workflow));
     }
     if let Some(store) = cause.downcast_ref::<StoreError>() {
         return Some(exit_of_store(store));
@@ -136,7 +149,8 @@ fn exit_of_events(error: &EventsError) -> Exit {
         EventsError::Read(error) => exit_of_store(error),
         EventsError::Concurrency { .. } | EventsError::Closed { .. } => Exit::Conflict,
         EventsError::Name(_) | EventsError::Unwritable { .. } => Exit::Usage,
-        EventsError::Undecodable { .. } => Exit::Failed,
+        EventsError::Archived { .. } => Exit::NotFound,
+        EventsError::Undecodable { .. } | EventsError::NotKept { .. } => Exit::Failed,
     }
 }
 
@@ -146,6 +160,21 @@ fn exit_of_reactions(error: &ReactionsError) -> Exit {
         ReactionsError::Store(error) => exit_of_store(error),
         ReactionsError::Unknown { .. } => Exit::NotFound,
         ReactionsError::Name { .. } | ReactionsError::Invalid { .. } => Exit::Usage,
+        _ => Exit::Failed,
+    }
+}
+
+fn exit_of_workflow(error: &WorkflowError) -> Exit {
+    match error {
+        WorkflowError::Write(error) => exit_of_apply(error),
+        WorkflowError::Store(error) => exit_of_store(error),
+        WorkflowError::UnknownRun { .. } | WorkflowError::UnknownWorkflow { .. } => Exit::NotFound,
+        WorkflowError::UnknownSignal { .. } | WorkflowError::Invalid(_) => Exit::Usage,
+        WorkflowError::Taken { .. }
+        | WorkflowError::Over { .. }
+        | WorkflowError::Leased { .. }
+        | WorkflowError::Refused { .. } => Exit::Conflict,
+        WorkflowError::Failed { .. } | WorkflowError::Cancelled { .. } => Exit::RunFailed,
         _ => Exit::Failed,
     }
 }

@@ -1,7 +1,7 @@
 //! The command line of Tidelock.
 //!
 //! Data goes to standard output, everything else to standard error. Exit codes are for scripts: 0 well, 1 failed,
-//! 2 wrong usage, 3 not found, 4 conflict, 5 something is blocked.
+//! 2 wrong usage, 3 not found, 4 conflict, 5 something is blocked, 6 a run did not complete.
 #![expect(clippy::print_stderr, reason = "a program talks to people")]
 
 mod address;
@@ -20,6 +20,7 @@ mod output;
 mod progress;
 mod random;
 mod reader;
+mod runs;
 mod schemas;
 mod server_url;
 mod state;
@@ -65,6 +66,7 @@ async fn run(command: Command) -> Result<Exit> {
         Command::DemoWorker(options) => Box::pin(demo::work(options)).await,
         Command::State(verb) => Box::pin(state::run(verb)).await,
         Command::Streams(verb) => Box::pin(streams::run(verb)).await,
+        Command::Runs(verb) => Box::pin(runs::run(verb)).await,
         Command::Explain(options) => explain::run(&options),
         Command::Completions { shell } => {
             let mut script = Vec::new();

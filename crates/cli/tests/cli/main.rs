@@ -13,6 +13,8 @@ mod doctor;
 #[cfg(unix)]
 mod postgres;
 #[cfg(unix)]
+mod runs;
+#[cfg(unix)]
 mod state;
 #[cfg(unix)]
 mod streams;

@@ -131,15 +131,45 @@ impl Client {
         }
     }
 
-    /// Removes a run that is over. The document goes last, so that whoever dies on the way leaves it to the next one.
-    async fn remove(&self, document: &Document) -> Result<bool, WorkflowError> {
-        let record: Record = document.value.parse()?;
-        let Some(run) = names::run_of(&document.key) else { return Ok(false) };
+    /// How many runs [`retire`](Self::retire) would remove now, counted up to the limit. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when the store cannot be read.
+    pub async fn count_retirable(&self, older: Duration, limit: usize) -> Result<usize, WorkflowError> {
+        let now = self.store.now().await?;
+        let (mut counted, mut page) = (0, Page::first(500));
+        loop {
+            let found = self.store.documents(&names::all_runs(), page).await?;
+            for document in found.rows {
+                if counted >= limit {
+                    return Ok(counted);
+                }
+                let aged = document.updated_at.after(older).has_come(now);
+                if aged && self.may_go(&document.value.parse()?).await? {
+                    counted += 1;
+                }
+            }
+            match found.next {
+                Some(next) => page = Page::after(&next, 500),
+                None => return Ok(counted),
+            }
+        }
+    }
+
+    /// Whether nobody needs a run any more: it is over, and so is its parent.
+    async fn may_go(&self, record: &Record) -> Result<bool, WorkflowError> {
         let parent = match &record.parent {
             Some(parent) => find(&self.store, &parent.run).await?,
             None => None,
         };
-        if !record.status.is_over() || parent.is_some_and(|(parent, _)| !parent.status.is_over()) {
+        Ok(record.status.is_over() && parent.is_none_or(|(parent, _)| parent.status.is_over()))
+    }
+
+    /// Removes a run that is over. The document goes last, so that whoever dies on the way leaves it to the next one.
+    async fn remove(&self, document: &Document) -> Result<bool, WorkflowError> {
+        let record: Record = document.value.parse()?;
+        let Some(run) = names::run_of(&document.key) else { return Ok(false) };
+        if !self.may_go(&record).await? {
             return Ok(false);
         }
         let guard = || Batch::new().guard_document(&document.key, Expect::Exact(document.version));

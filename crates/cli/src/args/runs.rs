@@ -1,0 +1,334 @@
+//! What the user may type after `tidelock runs`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use tidelock::workflow::Status;
+
+use super::span::span;
+use super::{Place, rows};
+
+/// `tidelock runs`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Runs {
+    /// Lists runs, and what they do at the moment
+    #[command(after_help = LIST)]
+    List(RunsList),
+    /// Shows all there is about a run: how it stands, what it published, and its steps
+    #[command(after_help = SHOW)]
+    Show(RunsShow),
+    /// Lists what a run has asked for so far: steps, timers, children and signals
+    #[command(after_help = STEPS)]
+    Steps(RunsShow),
+    /// Starts a run of a workflow that a worker has registered, and prints its id
+    #[command(after_help = START)]
+    Start(RunsStart),
+    /// Sends a run a signal
+    #[command(after_help = SIGNAL)]
+    Signal(RunsSignal),
+    /// Asks a run to stop and to clean up
+    #[command(after_help = CANCEL)]
+    Cancel(RunsCancel),
+    /// Lets a run go on that failed, is put off or is blocked
+    #[command(after_help = RESUME)]
+    Resume(RunsResume),
+    /// Starts a run that has done what another one did before a step, and prints its id
+    #[command(after_help = FORK)]
+    Fork(RunsFork),
+    /// Prints what a run does as it comes, and ends with the run
+    #[command(after_help = WATCH)]
+    Watch(RunsWatch),
+    /// Removes runs that ended long ago, with all that they left
+    #[command(after_help = RETIRE)]
+    Retire(RunsRetire),
+}
+
+const LIST: &str = "\
+Examples:
+  tidelock runs list --store app.db
+  tidelock runs list --workflow order --status failed --store app.db
+  tidelock runs list --attribute customer=c-7 --since 2h --store app.db
+  tidelock runs list --status running --before 1d --store app.db        those that nothing has happened to for a day
+  tidelock runs list --limit 20 --after order-17 --store app.db
+  tidelock runs list --status failed --store app.db -o json | jq -r '.runs[].run'
+
+Runs are in the order of their ids; ids that were not given are in the order of their start. The counts are of what is listed.
+Changed is when the document of a run was last written: when it ended, if it is over. With -o json, times are microseconds since
+1970, UTC.";
+
+/// How a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunStatus {
+    /// It has not ended
+    Running,
+    /// It ended well
+    Completed,
+    /// It failed
+    Failed,
+    /// It was cancelled
+    Cancelled,
+}
+
+impl From<RunStatus> for Status {
+    fn from(status: RunStatus) -> Self {
+        match status {
+            RunStatus::Running => Self::Running,
+            RunStatus::Completed => Self::Completed,
+            RunStatus::Failed => Self::Failed,
+            RunStatus::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// `tidelock runs list`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunsList {
+    /// Only runs of this workflow
+    #[arg(long, value_name = "WORKFLOW")]
+    pub(crate) workflow: Option<String>,
+    /// Only runs that stand so
+    #[arg(long, value_enum)]
+    pub(crate) status: Option<RunStatus>,
+    /// Only runs whose id begins so
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prefix: Option<String>,
+    /// Only runs with this attribute; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = attribute)]
+    pub(crate) attribute: Vec<(String, String)>,
+    /// Only runs that changed within this time, such as 2h
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    pub(crate) since: Option<Duration>,
+    /// Only runs that changed longer ago than this, such as 7d
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    pub(crate) before: Option<Duration>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value = "100", value_parser = rows)]
+    pub(crate) limit: usize,
+    /// Only runs whose ids come after this one
+    #[arg(long, value_name = "RUN")]
+    pub(crate) after: Option<String>,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+const SHOW: &str = "\
+Examples:
+  tidelock runs show order-17 --store app.db
+  tidelock runs show order-17 --store app.db -o json | jq .output
+
+On a terminal, the values of steps are cut where the line ends; with -o json they are whole.";
+
+const STEPS: &str = "\
+Examples:
+  tidelock runs steps order-17 --store app.db
+  tidelock runs steps order-17 --store app.db -o json | jq '.[] | select(.state == \"failed\")'
+
+Steps are listed when they have ended or failed: one that is just under way is not recorded yet. Of a run that continued as new,
+those since then are listed.";
+
+/// `tidelock runs show` and `tidelock runs steps`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunsShow {
+    /// The id of the run
+    pub(crate) run: String,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+const START: &str = "\
+Examples:
+  tidelock runs start order --input '{\"item\": \"tea\"}' --store app.db
+  tidelock runs start order --input-file order.json --id order-17 --store app.db
+  tidelock runs start order --input - --attribute customer=c-7 --store app.db < order.json
+  tidelock runs start report --after 2h --priority 1 --store app.db
+  tidelock runs start order --input '{\"item\": \"tea\"}' --wait --store app.db
+
+Without an input it is null. Started again with the same id and input, it is the same run; with another input, it ends with 4.
+With --wait, what the run brought is printed and its id goes to standard error; a run that fails or is cancelled ends it with 6.";
+
+/// `tidelock runs start`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunsStart {
+    /// The workflow, by the name under which a worker has registered it
+    pub(crate) workflow: String,
+    /// What the run is given, as JSON; - reads it from standard input [default: null]
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
+    pub(crate) input: Option<String>,
+    /// A file with what the run is given, as JSON
+    #[arg(long, value_name = "FILE", conflicts_with = "input")]
+    pub(crate) input_file: Option<PathBuf>,
+    /// The id of the run [default: a new UUID]
+    #[arg(long, value_name = "RUN")]
+    pub(crate) id: Option<String>,
+    /// The queue that it stands in [default: the one in which a worker registered the workflow]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) queue: Option<String>,
+    /// How urgent it is, from 0 (last) to 9 (first); 5 is usual
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
+    pub(crate) priority: Option<u8>,
+    /// Begins so long from now, such as 2h
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    pub(crate) after: Option<Duration>,
+    /// A word by which it is found; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = attribute)]
+    pub(crate) attribute: Vec<(String, String)>,
+    /// Waits for the end, and prints what it brought
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+const SIGNAL: &str = "\
+Examples:
+  tidelock runs signal order-17 approved --value true --store app.db
+  tidelock runs signal order-17 paid --value '{\"amount\": 20}' --id payment-3 --store app.db
+  tidelock runs signal order-17 paid --value - --store app.db < paid.json
+
+Without a value it is null. A signal that comes early waits for the run. Sent again with the same id, it is heard once.";
+
+/// `tidelock runs signal`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunsSignal {
+    /// The id of the run
+    pub(crate) run: String,
+    /// What the signal is called
+    pub(crate) name: String,
+    /// What it brings, as JSON; - reads it from standard input [default: null]
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
+    pub(crate) value: Option<String>,
+    /// The id of the signal, by which a repetition is known
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+const CANCEL: &str = "\
+Examples:
+  tidelock runs cancel order-17 --reason 'the customer called' --store app.db
+  tidelock runs cancel order-17 --yes --store app.db
+
+What the run waits for is given up, a step that has begun comes to its end, and the workflow cleans up. It may take a while:
+`tidelock runs watch` follows it.";
+
+/// `tidelock runs cancel`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunsCancel {
+    /// The id of the run
+    pub(crate) run: String,
+    /// Why, as it is recorded
+    #[arg(long, value_name = "TEXT", default_value = "cancelled at the command line")]
+    pub(crate) reason: String,
+    /// Does not ask; needed when nobody can be asked
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+const RESUME: &str = "\
+Examples:
+  tidelock runs resume order-17 --reason 'the bank is back' --store app.db
+
+A run that failed tries the step again that failed it, with a fresh budget. One that is put off or blocked is tried at once. A run
+that is completed or cancelled, or has taken back what it did, ends this with 4.";
+
+/// `tidelock runs resume`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunsResume {
+    /// The id of the run
+    pub(crate) run: String,
+    /// Why, as it is recorded
+    #[arg(long, value_name = "TEXT", default_value = "resumed at the command line")]
+    pub(crate) reason: String,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+const FORK: &str = "\
+Examples:
+  tidelock runs steps order-17 --store app.db                       the names of its steps
+  tidelock runs fork order-17 --from charge --store app.db
+  tidelock runs fork order-17 --from charge --id order-17-again --store app.db
+
+The other run stays as it is, and so does what its steps did outside of the store. An id that is taken ends this with 4.";
+
+/// `tidelock runs fork`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunsFork {
+    /// The id of the run
+    pub(crate) run: String,
+    /// The first step that is done anew
+    #[arg(long, value_name = "STEP")]
+    pub(crate) from: String,
+    /// The id of the new run [default: a new UUID]
+    #[arg(long, value_name = "NEW")]
+    pub(crate) id: Option<String>,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+const WATCH: &str = "\
+Examples:
+  tidelock runs watch order-17 --store app.db
+  tidelock runs watch order-17 --store app.db -o json | jq -c 'select(.entry == \"tried\") | .payload'
+  tidelock runs watch order-17 --store app.db > /dev/null && echo completed
+
+It begins with what the run did so far; of a run that continued as new, with what it did since then. It ends with 0 when the run is
+completed, with 6 when it failed or was cancelled, and with 1 when it is interrupted: the run goes on then. When nobody reads its
+output any more, it ends with 0.";
+
+/// `tidelock runs watch`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunsWatch {
+    /// The id of the run
+    pub(crate) run: String,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+const RETIRE: &str = "\
+Examples:
+  tidelock runs retire --older 30d --dry-run --store app.db          how many would it be?
+  tidelock runs retire --older 30d --limit 1000 --yes --store app.db
+
+Runs that have not ended are never removed, nor are runs whose parent has not. Interrupted, it has removed some of them, and the
+next call goes on.";
+
+/// `tidelock runs retire`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunsRetire {
+    /// Runs that ended longer ago than this, such as 30d
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    pub(crate) older: Duration,
+    /// At most so many [default: all of them]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
+    /// Only says how many are meant
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Does not ask; needed when nobody can be asked
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+/// Reads a name and a value.
+fn attribute(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write NAME=VALUE".to_owned()),
+    }
+}

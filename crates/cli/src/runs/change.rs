@@ -1,0 +1,80 @@
+//! `tidelock runs signal`, `cancel`, `resume` and `fork`: what a run is told, and what is made of it.
+
+use anyhow::Result;
+use serde::Serialize;
+use tidelock::workflow::Client;
+use uuid::Uuid;
+
+use super::{doing, on, shown, told};
+use crate::args::{Format, RunsCancel, RunsFork, RunsResume, RunsSignal};
+use crate::exit::Exit;
+use crate::{ask, input, output};
+
+/// What is printed of a signal.
+#[derive(Debug, Serialize)]
+struct Signalled<'a> {
+    run: &'a str,
+    signal: &'a str,
+    id: Option<&'a str>,
+}
+
+/// Sends a signal.
+pub(super) async fn signal(options: &RunsSignal) -> Result<Exit> {
+    let value = options.value.as_deref().map(input::typed).transpose()?.unwrap_or_default();
+    let (run, name, id) = (&options.run, &options.name, options.id.as_deref());
+    on(&options.place, async |client, _| {
+        client.signal_named(run, name, id, value).await?;
+        let report = Signalled { run, signal: name, id };
+        told(options.place.output, &report, &format!("{} will hear {}", shown(run), output::flat(name)))
+    })
+    .await
+}
+
+/// What is printed of a cancel and a resume.
+#[derive(Debug, Serialize)]
+struct Asked<'a> {
+    run: &'a str,
+    reason: &'a str,
+}
+
+/// Asks a run to stop.
+pub(super) async fn cancel(client: &Client, options: &RunsCancel) -> Result<Exit> {
+    let RunsCancel { run, reason, yes, place } = options;
+    let view = client.show(run).await?;
+    let (name, workflow) = (shown(run), output::flat(&view.workflow));
+    let question =
+        format!("{name} is a run of {workflow}, {} ({}). Cancel it?", view.status, doing::whole(&view.doing));
+    // A run that is over cannot be cancelled, so there is nothing to ask.
+    if !view.status.is_over() && !ask::agreed(&question, *yes)? {
+        return Ok(Exit::Failed);
+    }
+    client.cancel(run, reason).await?;
+    told(place.output, &Asked { run, reason }, &format!("{name} was asked to stop, and cleans up now"))
+}
+
+/// Lets a run go on.
+pub(super) async fn resume(client: &Client, options: &RunsResume) -> Result<Exit> {
+    let RunsResume { run, reason, place } = options;
+    client.resume(run, reason).await?;
+    told(place.output, &Asked { run, reason }, &format!("{} goes on", shown(run)))
+}
+
+/// What is printed of a fork.
+#[derive(Debug, Serialize)]
+struct Forked<'a> {
+    run: &'a str,
+    of: &'a str,
+    from: &'a str,
+}
+
+/// Starts a run with the history of another one.
+pub(super) async fn fork(client: &Client, options: &RunsFork) -> Result<Exit> {
+    let RunsFork { run, from, id, place } = options;
+    let id = id.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
+    let handle = client.fork(run, from, &id).await?;
+    match place.output {
+        Format::Json => output::json(&Forked { run: handle.run(), of: run, from })?,
+        Format::Table => output::say(output::flat(handle.run()))?,
+    }
+    Ok(Exit::Well)
+}

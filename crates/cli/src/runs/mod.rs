@@ -1,0 +1,75 @@
+//! `tidelock runs`: runs of workflows as operators see, start, tell and mend them.
+//!
+//! It opens a store that exists and creates none. It drives no run: that is for the workers, which have the code.
+
+mod change;
+mod doing;
+mod entry;
+mod keys;
+mod list;
+mod retire;
+mod show;
+mod start;
+mod watch;
+
+use anyhow::Result;
+use serde::Serialize;
+use tidelock::prelude::*;
+use tidelock::workflow::Client;
+
+use crate::args::{Format, Place, Runs};
+use crate::exit::Exit;
+use crate::output;
+
+/// Carries out a verb.
+pub(crate) async fn run(verb: Runs) -> Result<Exit> {
+    match verb {
+        Runs::List(options) => {
+            on(&options.place, async |client, store| list::run(&client, &*store, &options).await).await
+        }
+        Runs::Show(options) => {
+            on(&options.place, async |client, store| show::run(&client, &*store, &options).await).await
+        }
+        Runs::Steps(options) => {
+            on(&options.place, async |client, _| show::steps(&client, &options).await).await
+        }
+        Runs::Start(options) => start::run(&options).await,
+        Runs::Signal(options) => change::signal(&options).await,
+        Runs::Cancel(options) => {
+            on(&options.place, async |client, _| change::cancel(&client, &options).await).await
+        }
+        Runs::Resume(options) => {
+            on(&options.place, async |client, _| change::resume(&client, &options).await).await
+        }
+        Runs::Fork(options) => {
+            on(&options.place, async |client, _| change::fork(&client, &options).await).await
+        }
+        Runs::Watch(options) => Box::pin(watch::run(&options)).await,
+        Runs::Retire(options) => {
+            on(&options.place, async |client, _| retire::run(&client, &options).await).await
+        }
+    }
+}
+
+/// Does something on a store that exists, and ends the store however that ends.
+async fn on(place: &Place, work: impl AsyncFnOnce(Client, SharedStore) -> Result<Exit>) -> Result<Exit> {
+    let opened = place.open().await?;
+    let store = opened.shared();
+    let ended = work(Client::new(SharedStore::clone(&store)), store).await;
+    opened.close().await;
+    ended
+}
+
+/// Prints what was done: a sentence for people, a value for programs.
+fn told(format: Format, report: &impl Serialize, sentence: &str) -> Result<Exit> {
+    match format {
+        Format::Json => output::json(report)?,
+        Format::Table => output::say(sentence)?,
+    }
+    Ok(Exit::Well)
+}
+
+/// The id of a run as a shell takes it.
+fn shown(run: &str) -> String {
+    output::quoted(&output::flat(run))
+}

@@ -1,0 +1,45 @@
+//! `tidelock runs retire`: removes runs that ended long ago.
+
+use anyhow::Result;
+use serde::Serialize;
+use tidelock::workflow::Client;
+
+use super::told;
+use crate::args::RunsRetire;
+use crate::exit::Exit;
+use crate::{ask, output};
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// How many were meant.
+    meant: usize,
+    removed: usize,
+    dry_run: bool,
+}
+
+/// Counts what is meant, asks, and removes it.
+pub(super) async fn run(client: &Client, options: &RunsRetire) -> Result<Exit> {
+    let most = options.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let meant = client.count_retirable(options.older, most).await?;
+    let (format, runs, older) = (options.place.output, counted(meant), output::span(options.older));
+    if options.dry_run {
+        let report = Report { meant, removed: 0, dry_run: true };
+        return told(format, &report, &format!("{runs} that ended {older} ago or earlier would be removed"));
+    }
+    let question = format!("{runs} that ended {older} ago or earlier, with all that they left. Remove them?");
+    if meant > 0 && !ask::agreed(&question, options.yes)? {
+        return Ok(Exit::Failed);
+    }
+    // No more than was asked about, although more may have come of age meanwhile.
+    let removed = client.retire(options.older, meant).await?;
+    let report = Report { meant, removed, dry_run: false };
+    told(format, &report, &format!("{} removed", counted(removed)))
+}
+
+fn counted(runs: usize) -> String {
+    match runs {
+        1 => "1 run".to_owned(),
+        _ => format!("{} runs", output::number(runs as u64)),
+    }
+}

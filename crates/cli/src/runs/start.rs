@@ -1,0 +1,89 @@
+//! `tidelock runs start`: a run of a workflow that some worker knows.
+
+use anyhow::Result;
+use serde::Serialize;
+use tidelock::clock::Due;
+use tidelock::prelude::*;
+use tidelock::workflow::{Client, Handle, Status};
+
+use super::{on, shown};
+use crate::args::{Format, RunsStart};
+use crate::exit::Exit;
+use crate::{input, output};
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    run: &'a str,
+    workflow: &'a str,
+    /// How it ended, when that was waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<Payload>,
+}
+
+/// Starts a run, and waits for it if that is asked for.
+pub(super) async fn run(options: &RunsStart) -> Result<Exit> {
+    let given = match (&options.input, &options.input_file) {
+        (Some(typed), _) => input::typed(typed)?,
+        (None, Some(file)) => input::in_file(file)?,
+        (None, None) => Payload::default(),
+    };
+    on(&options.place, async |client, _| {
+        let handle = start(&client, given, options).await?;
+        let report = Report { run: handle.run(), workflow: &options.workflow, status: None, output: None };
+        if options.wait {
+            return wait(&client, &handle, report, options.place.output).await;
+        }
+        match options.place.output {
+            Format::Json => output::json(&report)?,
+            Format::Table => output::say(output::flat(handle.run()))?,
+        }
+        Ok(Exit::Well)
+    })
+    .await
+}
+
+async fn start(client: &Client, given: Payload, options: &RunsStart) -> Result<Handle<serde_json::Value>> {
+    let mut start = client.start_named(&options.workflow, given).await?;
+    if let Some(id) = &options.id {
+        start = start.id(id);
+    }
+    if let Some(queue) = &options.queue {
+        start = start.queue(queue);
+    }
+    if let Some(priority) = options.priority {
+        start = start.priority(Priority::new(priority)?);
+    }
+    if let Some(wait) = options.after {
+        start = start.due(Due::After(wait));
+    }
+    for (name, value) in &options.attribute {
+        start = start.attribute(name, value);
+    }
+    Ok(start.await?)
+}
+
+async fn wait(
+    client: &Client,
+    handle: &Handle<serde_json::Value>,
+    mut report: Report<'_>,
+    format: Format,
+) -> Result<Exit> {
+    if format == Format::Table {
+        eprintln!("started {}", shown(handle.run()));
+    }
+    handle.result().await?;
+    // What it brought is taken from the run as it stands there: with all its digits.
+    let view = client.show(handle.run()).await?;
+    let brought = view.output.unwrap_or_default();
+    match format {
+        Format::Json => {
+            (report.status, report.output) = (Some(view.status), Some(brought));
+            output::json(&report)?;
+        }
+        Format::Table => output::say(output::pretty(&brought))?,
+    }
+    Ok(Exit::Well)
+}

@@ -1,0 +1,70 @@
+//! `signal`, `cancel`, `resume` and `fork`.
+
+use serde_json::json;
+use tidelock::workflow::Status;
+
+use super::{NAP, Site};
+use crate::support::stdout;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_is_heard_once() {
+    let site = Site::new().await;
+    site.waiting("o-1", json!({})).await;
+    let signal = ["signal", "o-1", "approved", "--value", "false", "--id", "s-1"];
+    site.fails(&["signal", "o-1", "approved", "--value", "{oops"], 2, "the value is no JSON");
+    site.fails(&["signal", "o-1", "aproved"], 2, "error[TL1004]");
+    assert_eq!(stdout(&site.run(&signal, 0)), "o-1 will hear approved\n");
+    let view = site.ended("o-1", Status::Completed).await;
+    assert!(view.output.unwrap().as_str().contains(r#""approved":false"#));
+    site.fails(&signal, 4, "error[TL1003]: run \"o-1\" is completed and can not be signalled");
+
+    site.waiting("o-2", json!({})).await;
+    let told = site.json(&["signal", "o-2", "approved", "--value", "true"]);
+    assert_eq!(told, json!({"run": "o-2", "signal": "approved", "id": null}));
+    site.ended("o-2", Status::Completed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_cancelled_when_somebody_means_it() {
+    let site = Site::new().await;
+    site.client.start(NAP, &()).id("n-1").await.unwrap();
+    site.fails(&["cancel", "n-1"], 2, "Nobody can be asked here: add --yes");
+    assert_eq!(site.client.show("n-1").await.unwrap().status, Status::Running);
+    site.run(&["cancel", "n-1", "--reason", "wake up", "--yes"], 0);
+    let view = site.ended("n-1", Status::Cancelled).await;
+    assert!(view.failure.unwrap().contains("wake up"));
+    site.fails(&["cancel", "n-1", "--yes"], 4, "error[TL1003]");
+    site.fails(&["cancel", "n-1"], 4, "error[TL1003]");
+
+    site.client.start(NAP, &()).id("n-2").await.unwrap();
+    let told = site.json(&["cancel", "n-2", "--yes"]);
+    assert_eq!(told, json!({"run": "n-2", "reason": "cancelled at the command line"}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_failed_goes_on() {
+    let site = Site::new().await;
+    let gate = site.failed("o-1").await;
+    std::fs::write(gate, "").unwrap();
+    let told = site.json(&["resume", "o-1", "--reason", "the bank is open"]);
+    assert_eq!(told, json!({"run": "o-1", "reason": "the bank is open"}));
+    site.ended("o-1", Status::Completed).await;
+    site.fails(&["resume", "o-1"], 4, "error[TL1003]");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_goes_on_from_a_step_and_leaves_the_other_as_it_is() {
+    let site = Site::new().await;
+    let gate = site.failed("o-1").await;
+    std::fs::write(gate, "").unwrap();
+    site.fails(&["fork", "o-1"], 2, "--from");
+    site.fails(&["fork", "o-1", "--from", "chrage"], 4, "error[TL1013]");
+    assert_eq!(stdout(&site.run(&["fork", "o-1", "--from", "charge", "--id", "o-2"], 0)), "o-2\n");
+    site.ended("o-2", Status::Completed).await;
+    site.ended("o-1", Status::Failed).await;
+    site.fails(&["fork", "o-1", "--from", "charge", "--id", "o-2"], 4, "error[TL1002]");
+
+    let forked = site.json(&["fork", "o-1", "--from", "charge"]);
+    assert_eq!((&forked["of"], &forked["from"]), (&json!("o-1"), &json!("charge")));
+    site.ended(forked["run"].as_str().unwrap(), Status::Completed).await;
+}

@@ -1,0 +1,34 @@
+//! `retire`.
+
+use serde_json::json;
+use tidelock::workflow::Status;
+
+use super::Site;
+use crate::support::stdout;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_runs_that_ended_long_ago_are_removed() {
+    let site = Site::new().await;
+    site.failed("o-1").await;
+    site.waiting("o-2", json!({})).await;
+    for run in ["c-1", "c-2"] {
+        site.run(&["start", "countdown", "--input", "0", "--id", run], 0);
+        site.ended(run, Status::Completed).await;
+    }
+    let dry = site.json(&["retire", "--older", "0s", "--dry-run"]);
+    assert_eq!(dry, json!({"meant": 3, "removed": 0, "dry_run": true}));
+    assert!(
+        stdout(&site.run(&["retire", "--older", "0s", "--limit", "2", "--dry-run"], 0))
+            .starts_with("2 runs ")
+    );
+    assert_eq!(site.json(&["list"])["runs"].as_array().unwrap().len(), 4);
+    site.fails(&["retire", "--older", "0s"], 2, "Nobody can be asked here: add --yes");
+    site.fails(&["retire", "--yes"], 2, "--older");
+
+    assert_eq!(stdout(&site.run(&["retire", "--older", "30d"], 0)), "0 runs removed\n");
+    assert_eq!(site.json(&["retire", "--older", "0s", "--limit", "2", "--yes"])["removed"], 2);
+    assert_eq!(stdout(&site.run(&["retire", "--older", "0s", "--yes"], 0)), "1 run removed\n");
+    let left = site.json(&["list"]);
+    assert_eq!((left["runs"].as_array().unwrap().len(), &left["runs"][0]["run"]), (1, &json!("o-2")));
+    site.fails(&["show", "o-1"], 3, "error[TL1001]");
+}
