@@ -60,6 +60,11 @@ async fn killed_in_the_middle_of_group_commits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_while_workers_drive_runs() {
+    tidelock_tck::haul::killed(&common::Postgres::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_while_two_processes_add_to_one_record() {
     let backend = common::Postgres::default();
     for report in tidelock_tck::kill::rounds(&backend).await {

@@ -18,6 +18,7 @@ pub mod differential;
 mod dump;
 mod env;
 mod expect;
+pub mod haul;
 pub mod history;
 pub mod kill;
 mod ledger;

@@ -47,6 +47,8 @@ pub(crate) enum Task {
     Crash { seed: u64 },
     /// Adds to a record until it is killed or told to come to an end; reports before and after each addition.
     Add { life: usize, way: crate::kill::Way },
+    /// Drives runs until it is killed; reports when it does.
+    Haul,
     /// Takes part in a scenario of stress.
     Stress(crate::stress::Part),
 }
@@ -198,6 +200,7 @@ async fn play(conn: Conn, task: Task) {
         Task::React => crate::reacting::react(conn).await,
         Task::Crash { seed } => crate::crash::write_until_killed(conn, seed, |ack| say(&ack)).await,
         Task::Add { life, way } => crate::kill::add(conn, life, way).await,
+        Task::Haul => crate::haul::drive(conn).await,
         Task::Stress(part) => part.play(conn).await,
     }
 }
