@@ -189,7 +189,8 @@ Examples:
   tidelock runs signal order-17 paid --value '{\"amount\": 20}' --id payment-3 --store app.db
   tidelock runs signal order-17 paid --value - --store app.db < paid.json
 
-Without a value it is null. A signal that comes early waits for the run. Sent again with the same id, it is heard once.";
+Without a value it is null. A signal that comes early waits for the run. Sent again with the same id, it is heard once. Only the
+workflow knows which values fit: one that does not fit can fail the run.";
 
 /// `tidelock runs signal`
 #[derive(Clone, Debug, Args)]

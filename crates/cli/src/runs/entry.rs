@@ -115,7 +115,8 @@ fn said(kind: &str, event: &Event) -> Result<String, InvalidInput> {
     }
     let said: Said = event.payload.parse()?;
     let step = output::flat(&said.op.name);
-    let value = |value: &Option<Payload>| value.as_ref().map(compact).unwrap_or_default();
+    // Where a value belongs, none is null.
+    let value = |value: &Option<Payload>| value.as_ref().map_or_else(|| "null".to_owned(), compact);
     Ok(match kind {
         "started" => value(&said.input),
         "done" => format!("{step}  {}", value(&said.value)),

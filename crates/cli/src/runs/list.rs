@@ -23,6 +23,9 @@ struct Listing {
     next: Option<String>,
 }
 
+/// On a terminal, a reason is cut so that the other columns have room. `show` has the rest.
+const WORDS: usize = 48;
+
 /// Lists one page.
 pub(super) async fn run(client: &Client, store: &dyn Store, options: &RunsList) -> Result<Exit> {
     let listing = page(client, store, options).await?;
@@ -62,7 +65,8 @@ async fn filter(store: &dyn Store, options: &RunsList) -> Result<RunFilter> {
     })
 }
 
-fn ago(now: Timestamp, span: Duration) -> Timestamp {
+/// So long before now.
+pub(super) fn ago(now: Timestamp, span: Duration) -> Timestamp {
     let micros = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(now.as_micros().saturating_sub(micros))
 }
@@ -82,16 +86,19 @@ fn table(listing: &Listing) -> Result<()> {
 }
 
 fn rows(runs: &[RunView]) -> Result<()> {
-    let mut table = output::table(&["run", "workflow", "status", "changed", "doing"], &[]);
+    let mut table = output::table(&["run", "workflow", "status", "doing", "changed"], &[]);
     for run in runs {
         table.add_row([
             output::flat(&run.run).into(),
             output::flat(&run.workflow).into(),
             output::cell(run.status.word(), doing::tone(run.status)),
+            cut(&doing::words(&run.doing)).into(),
             output::instant(run.changed_at).into(),
-            doing::words(&run.doing).into(),
         ]);
     }
-    output::one_line(&mut table);
     output::say(table)
+}
+
+fn cut(words: &str) -> String {
+    if output::columns().is_some() { output::cut(words, WORDS) } else { words.to_owned() }
 }

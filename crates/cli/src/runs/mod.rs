@@ -46,7 +46,7 @@ pub(crate) async fn run(verb: Runs) -> Result<Exit> {
         }
         Runs::Watch(options) => Box::pin(watch::run(&options)).await,
         Runs::Retire(options) => {
-            on(&options.place, async |client, _| retire::run(&client, &options).await).await
+            on(&options.place, async |client, store| retire::run(&client, &*store, &options).await).await
         }
     }
 }

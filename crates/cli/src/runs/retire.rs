@@ -2,8 +2,10 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use tidelock::prelude::*;
 use tidelock::workflow::Client;
 
+use super::list::ago;
 use super::told;
 use crate::args::RunsRetire;
 use crate::exit::Exit;
@@ -15,25 +17,28 @@ struct Report {
     /// How many were meant.
     meant: usize,
     removed: usize,
+    /// They ended before this instant.
+    before: Timestamp,
     dry_run: bool,
 }
 
 /// Counts what is meant, asks, and removes it.
-pub(super) async fn run(client: &Client, options: &RunsRetire) -> Result<Exit> {
+pub(super) async fn run(client: &Client, store: &dyn Store, options: &RunsRetire) -> Result<Exit> {
     let most = options.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let meant = client.count_retirable(options.older, most).await?;
-    let (format, runs, older) = (options.place.output, counted(meant), output::span(options.older));
+    let (format, before) = (options.place.output, ago(store.now().await?, options.older));
+    let runs = format!("{} that ended before {}", counted(meant), output::instant(before));
     if options.dry_run {
-        let report = Report { meant, removed: 0, dry_run: true };
-        return told(format, &report, &format!("{runs} that ended {older} ago or earlier would be removed"));
+        let report = Report { meant, removed: 0, before, dry_run: true };
+        return told(format, &report, &format!("{runs} would be removed"));
     }
-    let question = format!("{runs} that ended {older} ago or earlier, with all that they left. Remove them?");
+    let question = format!("Remove {runs}, with all that was left by them?");
     if meant > 0 && !ask::agreed(&question, options.yes)? {
         return Ok(Exit::Failed);
     }
     // No more than was asked about, although more may have come of age meanwhile.
     let removed = client.retire(options.older, meant).await?;
-    let report = Report { meant, removed, dry_run: false };
+    let report = Report { meant, removed, before, dry_run: false };
     told(format, &report, &format!("{} removed", counted(removed)))
 }
 

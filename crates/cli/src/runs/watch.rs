@@ -55,7 +55,8 @@ async fn follow(follower: &mut Follower, format: Format) -> Result<Exit> {
                     Then::Wait => follower.wait().await,
                     Then::Over(Status::Completed) => return Ok(Exit::Well),
                     Then::Over(status) => {
-                        eprintln!("{} is {status}", shown(&follower.run));
+                        let was = if status == Status::Cancelled { "was " } else { "" };
+                        eprintln!("{} {was}{status}", shown(&follower.run));
                         return Ok(Exit::RunFailed);
                     }
                 }

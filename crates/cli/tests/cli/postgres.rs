@@ -202,6 +202,34 @@ async fn streams_are_appended_shown_copied_and_their_work_unblocked() {
     to.drop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_are_started_followed_shown_and_removed() {
+    use tidelock::workflow::{Ctx, Failure, Worker, Workflow};
+    const DOUBLE: Workflow<u32, u32> = Workflow::new("double");
+    async fn double(cx: &Ctx, n: u32) -> Result<u32, Failure> {
+        Ok(cx.step("double", async move |_| Ok(2 * n)).await?)
+    }
+    let schema = Schema::new();
+    let store: SharedStore = std::sync::Arc::new(schema.open().await);
+    let driving = Worker::new(store).register(DOUBLE, double).start().await.unwrap();
+    let done = |args: &[&str], code: i32| {
+        let output = schema.run(&[&["runs"], args].concat());
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {} {}", stdout(&output), stderr(&output));
+        assert_no_password(&output);
+        output
+    };
+    let brought = done(&["start", "double", "--input", "21", "--id", "d-1", "--wait"], 0);
+    assert_eq!(stdout(&brought), "42\n");
+    assert!(stdout(&done(&["watch", "d-1"], 0)).contains("completed: 42"));
+    assert_eq!(json(&done(&["show", "d-1", "-o", "json"], 0))["steps"][0]["value"], 42);
+    done(&["show", "d-2"], 3);
+    done(&["cancel", "d-1"], 4);
+    assert_eq!(json(&done(&["retire", "--older", "0s", "--yes", "-o", "json"], 0))["removed"], 1);
+    assert_eq!(json(&done(&["list", "-o", "json"], 0))["runs"], serde_json::json!([]));
+    driving.shutdown().await;
+    schema.drop().await;
+}
+
 #[test]
 fn a_server_that_is_not_there_ends_with_3_and_shows_no_password() {
     for verb in [&["doctor"][..], &["migrate", "status"], &["migrate", "up"]] {

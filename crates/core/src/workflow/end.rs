@@ -7,11 +7,12 @@ use super::names;
 use super::new_run::{row, wake};
 use super::record::{self, Record};
 use super::shared::Counters;
+use crate::clock::Due;
 use crate::error::InvalidInput;
 use crate::id::{DocVersion, Priority};
 use crate::lease::{Committed, signal};
 use crate::payload::Payload;
-use crate::store::{ApplyError, Batch, Delta, Expect, Refusal, SharedStore};
+use crate::store::{ApplyError, Batch, Delta, Expect, Refusal, SharedStore, StreamQuery};
 use crate::telemetry::WORKFLOW;
 
 /// Writes the end of a run, with all that is left to write, in one batch. Whoever waits for it is told.
@@ -139,7 +140,7 @@ pub(super) async fn tell(
         let batch = Batch::new()
             .guard_document(&key, Expect::Exact(version))
             .append(&journal, Expect::Any, [entry(&record)?.event()?])
-            .enqueue(wake(run, &record)?);
+            .enqueue(wake(run, &record)?.due(goes_on(store, run, &record, asked).await?));
         match store.apply(batch).await {
             Ok(_) => {
                 names::wake(&record.queue);
@@ -152,8 +153,27 @@ pub(super) async fn tell(
     }
 }
 
+/// When a run goes on that was told something: at once, unless it was not to begin yet. A cancel ends its waiting.
+async fn goes_on(store: &SharedStore, run: &str, record: &Record, asked: &str) -> Result<Due, WorkflowError> {
+    if !record.delayed || asked == CANCELLED {
+        return Ok(Due::Now);
+    }
+    let Some(row) = store.work(&names::run(run)?).await? else { return Ok(Due::Now) };
+    let begun = StreamQuery::forward(&names::journal(run, record.generation)?, 1_000);
+    for event in &store.read_stream(begun).await?.events {
+        let entry = Entry::of(event)?;
+        if !entry.is_foreign() && !matches!(entry, Entry::Started(_)) {
+            return Ok(Due::Now);
+        }
+    }
+    Ok(row.due.map_or(Due::Now, Due::At))
+}
+
+/// What is asked of a run that is to stop.
+const CANCELLED: &str = "cancelled";
+
 /// Asks a run to stop.
 pub(super) async fn cancel(store: &SharedStore, run: &str, reason: &str) -> Result<(), WorkflowError> {
     let entry = Entry::Cancel(Reason { reason: reason.to_owned() });
-    tell(store, run, "cancelled", |_| Ok(entry.clone())).await
+    tell(store, run, CANCELLED, |_| Ok(entry.clone())).await
 }

@@ -66,6 +66,7 @@ impl NewRun {
             failure: None,
             parent: self.parent.clone(),
             signals: self.signals.clone(),
+            delayed: self.due != Due::Now,
             attributes: self.attributes.clone(),
         };
         let mut events = vec![Entry::Started(Box::new(self.started(0))).event()?];

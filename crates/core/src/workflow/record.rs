@@ -65,6 +65,9 @@ pub(super) struct Record {
     pub(super) parent: Option<Parent>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) signals: Vec<String>,
+    /// It was to begin later than it was started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) delayed: bool,
     #[serde(default)]
     pub(super) attributes: Attributes,
 }

@@ -172,7 +172,9 @@ impl Client {
             let page = from.as_ref().map_or_else(|| Page::first(rows), |from| Page::after(from, rows));
             let found = self.store.documents(&names::all_runs(), page).await?;
             scanned += found.rows.len();
+            let mut left = found.rows.len();
             for document in found.rows {
+                left -= 1;
                 let Some(run) = names::run_of(&document.key) else { continue };
                 from = Some(document.key.clone());
                 let record: Record = document.value.parse()?;
@@ -180,7 +182,8 @@ impl Client {
                     runs.push(self.view(run, document).await?);
                 }
                 if runs.len() >= limit {
-                    return Ok(RunPage { runs, next: from });
+                    let next = from.filter(|_| left > 0 || found.next.is_some());
+                    return Ok(RunPage { runs, next });
                 }
             }
             if found.next.is_none() {
@@ -272,11 +275,19 @@ fn steps(entries: &[Placed]) -> Vec<StepView> {
             .iter_mut()
             .find(|known| known.name == step.name && known.kind == step.kind && step.kind != "signal")
         {
-            Some(known) => *known = step,
+            Some(known) => {
+                *known =
+                    StepView { attempts: known.attempts.max(step.attempts).max(tried(known, &step)), ..step }
+            }
             None => steps.push(step),
         }
     }
     steps
+}
+
+/// How often a step was tried that ended after attempts that failed.
+fn tried(known: &StepView, step: &StepView) -> u32 {
+    if known.state == "tried" && step.state != "tried" { known.attempts.saturating_add(1) } else { 0 }
 }
 
 fn step(placed: &Placed) -> Option<StepView> {

@@ -259,3 +259,17 @@ pub async fn w18_once_under_a_key_is_once_over_all(env: &Env) {
     assert!(forget_once(&env.store.0, "invoice 1").await.unwrap());
     assert!(!forget_once(&env.store.0, "bad").await.unwrap());
 }
+
+/// A run that is to begin later does not begin earlier because it is told something; what it was told is there when it begins.
+pub async fn w8_a_signal_does_not_start_a_run_early(env: &Env) {
+    let driving = worker(&env.store).register(WAIT, async |cx: &Ctx, _: u32| Ok(cx.signal(GO).await?));
+    let driving = driving.start().await.unwrap();
+    let there = client(&env.other);
+    let run = there.start(WAIT, &0).id("r").due(Due::After(secs(3600))).await.unwrap();
+    run.signal(GO, &7).await.unwrap();
+    let row = env.store.row(&Key::new("tidelock.run", ["r"]).unwrap()).await;
+    assert_eq!((row.due, driving.stats().activations), (Some(env.now().after(secs(3600))), 0));
+    env.pass(secs(3600));
+    assert_eq!(run.result().await.unwrap(), 7);
+    driving.shutdown().await;
+}

@@ -23,6 +23,8 @@ const ORDER: Workflow<Value, Value> = Workflow::new("order").hears(APPROVED);
 const NAP: Workflow<(), ()> = Workflow::new("nap");
 const COUNTDOWN: Workflow<u32, String> = Workflow::new("countdown");
 
+const PARENT: Workflow<(), bool> = Workflow::new("parent").hears(APPROVED);
+
 /// Reserves, waits to be approved, and charges. If its input names a gate, a file, that must be there to charge.
 async fn order(cx: &Ctx, input: Value) -> Result<Value, Failure> {
     let reserved: u32 = cx.step("reserve", async |_| Ok(7)).await?;
@@ -46,6 +48,12 @@ async fn countdown(cx: &Ctx, from: u32) -> Result<String, Failure> {
     if from > 0 { cx.continue_as_new(&(from - 1)).await } else { Ok("lift off".to_owned()) }
 }
 
+/// Has a child that ends, and then waits.
+async fn parent(cx: &Ctx, (): ()) -> Result<bool, Failure> {
+    cx.child("count", COUNTDOWN, &0).await?;
+    Ok(cx.signal(APPROVED).await?)
+}
+
 /// A store in a directory of its own, with a worker.
 struct Site {
     directory: TempDir,
@@ -59,7 +67,8 @@ impl Site {
         let path = directory.path().join("a.db");
         let store: SharedStore = Arc::new(SqliteStore::open(path, SqliteOptions::default()).await.unwrap());
         let worker = Worker::new(Arc::clone(&store)).register(ORDER, order).register(NAP, nap);
-        let driving = worker.register(COUNTDOWN, countdown).start().await.unwrap();
+        let worker = worker.register(COUNTDOWN, countdown).register(PARENT, parent);
+        let driving = worker.start().await.unwrap();
         Self { directory, client: Client::new(store), driving }
     }
 

@@ -1,9 +1,11 @@
 //! `retire`.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 use tidelock::workflow::Status;
 
-use super::Site;
+use super::{APPROVED, PARENT, Site};
 use crate::support::stdout;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -16,7 +18,8 @@ async fn only_runs_that_ended_long_ago_are_removed() {
         site.ended(run, Status::Completed).await;
     }
     let dry = site.json(&["retire", "--older", "0s", "--dry-run"]);
-    assert_eq!(dry, json!({"meant": 3, "removed": 0, "dry_run": true}));
+    assert_eq!((&dry["meant"], &dry["removed"], &dry["dry_run"]), (&json!(3), &json!(0), &json!(true)));
+    assert!(dry["before"].is_i64(), "{dry}");
     assert!(
         stdout(&site.run(&["retire", "--older", "0s", "--limit", "2", "--dry-run"], 0))
             .starts_with("2 runs ")
@@ -31,4 +34,28 @@ async fn only_runs_that_ended_long_ago_are_removed() {
     let left = site.json(&["list"]);
     assert_eq!((left["runs"].as_array().unwrap().len(), &left["runs"][0]["run"]), (1, &json!("o-2")));
     site.fails(&["show", "o-1"], 3, "error[TL1001]");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_parent_lives_is_neither_counted_nor_removed() {
+    let site = Site::new().await;
+    site.client.start(PARENT, &()).id("p-1").await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !site
+        .client
+        .steps("p-1")
+        .await
+        .unwrap()
+        .iter()
+        .any(|step| step.kind == "child" && step.state == "done")
+    {
+        assert!(Instant::now() < deadline, "the child goes on");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(site.json(&["retire", "--older", "0s", "--dry-run"])["meant"], 0);
+    assert_eq!(site.json(&["retire", "--older", "0s", "--yes"])["removed"], 0);
+    site.client.signal("p-1", APPROVED, &true).await.unwrap();
+    site.ended("p-1", Status::Completed).await;
+    assert_eq!(site.json(&["retire", "--older", "0s", "--dry-run"])["meant"], 2);
+    assert_eq!(site.json(&["retire", "--older", "0s", "--yes"])["removed"], 2);
 }

@@ -71,7 +71,7 @@ async fn a_run_that_fails_or_is_cancelled_ends_it_with_6() {
         "{shown}"
     );
     assert!(shown.contains("ended          failed: "), "{shown}");
-    assert!(stderr(&watched).contains("o-1 is failed"), "{}", stderr(&watched));
+    assert!(stderr(&watched).contains("o-1 failed"), "{}", stderr(&watched));
 
     site.client.start(NAP, &()).id("n-1").await.unwrap();
     let mut watching = Watching::start(&site, "n-1");
@@ -82,8 +82,9 @@ async fn a_run_that_fails_or_is_cancelled_ends_it_with_6() {
     site.client.cancel("n-1", "enough").await.unwrap();
     assert_eq!(watching.next()["payload"]["reason"], "enough");
     let (code, said) = watching.ends();
-    assert_eq!((code, said.trim()), (Some(6), "n-1 is cancelled"));
+    assert_eq!((code, said.trim()), (Some(6), "n-1 was cancelled"));
     let shown = stdout(&site.run(&["watch", "n-1"], 6));
+    assert!(shown.contains("started        null\n"), "{shown}");
     assert!(shown.contains("until 20") && shown.contains("cancelled: "), "{shown}");
 }
 
