@@ -42,6 +42,7 @@ mod row;
 pub(crate) mod signal;
 mod take;
 mod view;
+pub(crate) mod working;
 
 pub use error::{LeaseError, LostReason};
 pub use guard::Held;

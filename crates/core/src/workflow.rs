@@ -49,6 +49,8 @@ mod end;
 mod entry;
 mod error;
 mod failure;
+mod journal;
+mod load;
 mod names;
 mod new_run;
 mod once;

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 
 use super::definition::Definition;
@@ -18,9 +16,8 @@ use super::shared::{Options, Shared, heard};
 use super::stats::{Count, Stats};
 use super::worker::Worker;
 use crate::id::Owner;
-use crate::lease::{self, unique_owner};
+use crate::lease::{self, unique_owner, working};
 use crate::lock::sleep_until;
-use crate::state::calm::text;
 use crate::store::SharedStore;
 use crate::telemetry::REACTIONS;
 
@@ -205,15 +202,15 @@ impl Drop for Running {
     }
 }
 
-/// Runs something, and again if it panics: reactions must not stop without a word.
+/// Runs a part of the reactions, and again if it panics.
 async fn supervised<F, Fut>(shared: Arc<Shared>, make: F)
 where
     F: Fn(Arc<Shared>) -> Fut,
     Fut: Future<Output = ()> + Send,
 {
-    while let Err(panic) = AssertUnwindSafe(make(Arc::clone(&shared))).catch_unwind().await {
-        let error = text(&*panic);
+    let panicked = |error: &str| {
         tracing::error!(target: REACTIONS, error, "a part of the reactions failed; it is started again");
-        shared.pause(shared.options.look_again).await;
-    }
+    };
+    let make = || make(Arc::clone(&shared));
+    working::supervised(make, panicked, shared.options.look_again, &shared.stopping).await;
 }

@@ -10,9 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::definition::Definition;
 use super::stats::Count;
 use crate::clock::Timestamp;
-use crate::error::{Explain as _, Retry};
 use crate::id::Owner;
-use crate::lock::sleep_until;
+use crate::lease::working;
 use crate::store::{SharedStore, StoreError, Watch};
 
 /// Hints that come close together are one: nobody looks again sooner than this after it has found nothing.
@@ -59,21 +58,13 @@ pub(super) struct Shared {
 impl Shared {
     /// Waits for a while, or until nothing new is to be begun.
     pub(super) async fn pause(&self, wait: Duration) {
-        tokio::select! {
-            () = self.stopping.cancelled() => {}
-            () = sleep_until(Instant::now() + wait) => {}
-        }
+        working::pause(wait, &self.stopping).await;
     }
 
     /// Waits after a failure of the store.
     pub(super) async fn recover(&self, what: &str, error: &StoreError) {
         tracing::warn!(target: crate::telemetry::REACTIONS, %error, "{what}; it is tried again");
-        let wait = match error.retry() {
-            Retry::After(wait) => wait,
-            Retry::Now => Duration::from_millis(10),
-            Retry::Never => self.options.look_again.max(Duration::from_secs(1)),
-        };
-        self.pause(crate::random::spread(wait, 0.5..1.5)).await;
+        self.pause(working::after(error, self.options.look_again)).await;
     }
 
     /// How long it is until an instant of the store, and no longer than until the next look. Never nothing: what should
@@ -87,10 +78,7 @@ impl Shared {
     }
 }
 
-/// Waits for a hint. A store that is gone gives no more.
+/// Waits for a hint after a look.
 pub(super) async fn heard(hints: &mut Watch, looked: Instant) {
-    if !hints.changed().await {
-        std::future::pending::<()>().await;
-    }
-    sleep_until(looked + HUSH).await;
+    working::hinted(hints, looked + HUSH).await;
 }

@@ -14,6 +14,7 @@ use super::shared::{Shared, heard};
 use crate::clock::{Due, Timestamp};
 use crate::id::Lane;
 use crate::lease::Holding;
+use crate::lease::working;
 use crate::lock::sleep_until;
 use crate::store::limits::{CLAIM_EVENTS, CLAIM_ROWS};
 use crate::store::{Batch, Claim, Grant, StoreError, Watch};
@@ -61,23 +62,12 @@ impl Worker {
                 Err(error) => self.shared.recover("work could not be claimed", &error).await,
             }
         }
-        self.wind_down().await;
+        working::wind_down(&mut self.jobs, self.shared.options.grace, &self.shared.cut).await;
     }
 
     /// As many free slots as one claim asks for, at least one; `None` when nothing new is to be begun.
     async fn free_slots(&self) -> Option<Vec<OwnedSemaphorePermit>> {
-        let first = tokio::select! {
-            biased;
-            () = self.shared.stopping.cancelled() => return None,
-            first = Arc::clone(&self.slots).acquire_owned() => first.ok()?,
-        };
-        let mut slots = vec![first];
-        while slots.len() < self.shared.options.prefetch
-            && let Ok(another) = Arc::clone(&self.slots).try_acquire_owned()
-        {
-            slots.push(another);
-        }
-        Some(slots)
+        working::free_slots(&self.slots, self.shared.options.prefetch, &self.shared.stopping).await
     }
 
     /// Asks every group of lanes, as long as there are slots.
@@ -130,17 +120,6 @@ impl Worker {
             () = self.shared.work.notified() => {}
             () = heard(&mut self.hints, looked) => {}
             () = sleep_until(looked + wait) => {}
-        }
-    }
-
-    /// Lets what has begun come to its end within the grace period, and then breaks it off.
-    async fn wind_down(mut self) {
-        let end = Instant::now() + self.shared.options.grace;
-        loop {
-            tokio::select! {
-                ended = self.jobs.join_next() => if ended.is_none() { return },
-                () = sleep_until(end), if !self.shared.cut.is_cancelled() => self.shared.cut.cancel(),
-            }
         }
     }
 }

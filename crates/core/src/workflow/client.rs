@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use super::definition::{Signal, Workflow};
-use super::end::{self, find};
+use super::end::{self, Word, find};
 use super::entry::{Entry, Heard, Known};
 use super::error::WorkflowError;
 use super::names;
@@ -21,10 +21,10 @@ use super::record::{Record, Status};
 use crate::clock::Due;
 use crate::error::InvalidInput;
 use crate::id::Priority;
-use crate::lease::signal;
+use crate::lease::{signal, working};
 use crate::lock::sleep_until;
 use crate::payload::Payload;
-use crate::store::{Batch, DocumentFound, Page, Refusal, SharedStore, Watch};
+use crate::store::{Batch, DocumentFound, Page, Refusal, SharedStore};
 
 /// Starts runs, and talks to them. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -129,7 +129,7 @@ impl Client {
     ) -> Result<(), WorkflowError> {
         let (id, name) = (id.map(str::to_owned), signal.to_owned());
         let heard = Heard { signal: name, id, value };
-        end::tell(&self.store, run, "signalled", |record| hears(record, run, signal, &heard)).await
+        end::tell(&self.store, run, Word::Signal, |record| hears(record, run, signal, &heard)).await
     }
 
     /// Asks a run to stop. What it waits for is given up, a step that has begun comes to its end, and the workflow cleans up.
@@ -359,7 +359,7 @@ impl<O: DeserializeOwned> Handle<O> {
                 Some(hints) => {
                     tokio::select! {
                         () = told => {}
-                        () = hinted(hints, looked + pause) => {}
+                        () = working::hinted(hints, looked + pause) => {}
                         () = sleep_until(looked + Duration::from_secs(1)) => {}
                     }
                     pause = (pause * 2).min(Duration::from_millis(250));
@@ -367,14 +367,6 @@ impl<O: DeserializeOwned> Handle<O> {
             }
         }
     }
-}
-
-/// Waits for a hint, and until an instant.
-async fn hinted(hints: &mut Watch, not_before: Instant) {
-    if !hints.changed().await {
-        std::future::pending::<()>().await;
-    }
-    sleep_until(not_before).await;
 }
 
 impl<O> fmt::Debug for Handle<O> {

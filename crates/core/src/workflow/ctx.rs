@@ -125,21 +125,7 @@ impl Ctx {
         T: Serialize + DeserializeOwned,
         F: AsyncFnOnce(Step) -> Result<T, Failure> + Clone,
     {
-        let asked = self.ask(Kind::Step, self.named(name), None);
-        let name: Arc<str> = self.named(name).into();
-        let cx = self.clone();
-        async move {
-            loop {
-                match asked.turn().await {
-                    Turn::Answer(answer) => return value(&asked, answer).await,
-                    Turn::Run(attempt) => {
-                        let ended = step::call((f.clone())(cx.attempt(&name, attempt)), cx.limit).await;
-                        let ended = ended.and_then(|value| Ok(Payload::of(&value)?));
-                        asked.ended(ended, &cx.policy, Batch::new());
-                    }
-                }
-            }
-        }
+        self.attempts(name, f, |value| (Batch::new(), value))
     }
 
     /// Like [`step`](Self::step), with effects in the store: they and the end of the step are one commit. A batch that is refused
@@ -155,6 +141,20 @@ impl Ctx {
         T: Serialize + DeserializeOwned,
         F: AsyncFnOnce(Step) -> Result<(Batch, T), Failure> + Clone,
     {
+        self.attempts(name, f, |both| both)
+    }
+
+    /// Runs code until it ends, as often as the policy lets it; `split` takes apart what it brings.
+    fn attempts<T, B, F>(
+        &self,
+        name: &str,
+        f: F,
+        split: fn(B) -> (Batch, T),
+    ) -> impl Future<Output = Result<T, StepError>> + use<T, B, F>
+    where
+        T: Serialize + DeserializeOwned,
+        F: AsyncFnOnce(Step) -> Result<B, Failure> + Clone,
+    {
         let asked = self.ask(Kind::Step, self.named(name), None);
         let name: Arc<str> = self.named(name).into();
         let cx = self.clone();
@@ -164,7 +164,7 @@ impl Ctx {
                     Turn::Answer(answer) => return value(&asked, answer).await,
                     Turn::Run(attempt) => {
                         let ended = step::call((f.clone())(cx.attempt(&name, attempt)), cx.limit).await;
-                        let (ended, effects) = match ended {
+                        let (ended, effects) = match ended.map(split) {
                             Ok((effects, value)) => (Payload::of(&value).map_err(Failure::from), effects),
                             Err(failure) => (Err(failure), Batch::new()),
                         };

@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use super::broken::Broken;
 use super::cell::{Cell, Idle, Outgoing};
 use super::ctx::{Ctx, Life};
-use super::entry::{Ending, Entry, Placed, Started, counting};
+use super::entry::{Ending, Entry, Placed, Started};
+use super::load::{Loaded, Unready, load};
 use super::shared::{Counters, Output, RunFuture, Shared};
-use super::{end, names, place};
+use super::{end, journal, names, place};
 use crate::clock::{Due, Timestamp};
-use crate::error::{Explain as _, InvalidInput};
+use crate::error::Explain as _;
 use crate::id::{Position, StreamVersion};
 use crate::key::Key;
 use crate::lease::{Committed, Holding, NEVER};
 use crate::lock::sleep_until;
 use crate::payload::Payload;
 use crate::state::calm::text;
-use crate::store::limits::PAGE_ROWS;
-use crate::store::{Batch, Event, Grant, Receipt, StoreError, StreamQuery, Watch};
+use crate::store::{Batch, Grant, Receipt, Watch};
 use crate::telemetry::WORKFLOW;
 
 /// How many entries of its journal come with the grant of a run.
@@ -116,71 +116,6 @@ async fn park(shared: &Shared, holding: &Holding, grant: &Grant, reason: &str) {
         Duration::from_secs(1).saturating_mul(1 << grant.row.attempts.min(9)).min(Duration::from_secs(300));
     drop(holding.commit(Batch::new().fail(holding.lease(), reason, Due::After(wait))).await);
     Counters::add(&shared.counters.parked, 1);
-}
-
-enum Loaded {
-    Run(Box<Started>, Vec<Placed>, StreamVersion),
-    Over,
-}
-
-enum Unready {
-    Store(StoreError),
-    Never(String),
-}
-
-impl From<StoreError> for Unready {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<InvalidInput> for Unready {
-    fn from(error: InvalidInput) -> Self {
-        Self::Never(format!("its journal cannot be read: {error}"))
-    }
-}
-
-/// Reads a journal, of which the grant may have brought the beginning.
-async fn load(shared: &Shared, grant: &Grant, events: Vec<Event>) -> Result<Loaded, Unready> {
-    let journal = grant.row.follow.clone().ok_or_else(|| Unready::Never("it has no journal".to_owned()))?;
-    let complete = events.len() < ENTRIES;
-    let mut entries = events.iter().map(Placed::of).collect::<Result<Vec<_>, _>>()?;
-    if !complete || entries.is_empty() {
-        let from = entries.last().map(|last| last.version.next());
-        entries.extend(read(shared, &journal, from).await?);
-    }
-    let next = entries.last().map_or(StreamVersion(0), |last| last.version.next());
-    match entries.split_first() {
-        Some((Placed { entry: Entry::Started(started), .. }, history)) => {
-            let history = counting(history.to_vec());
-            if history.iter().any(|placed| matches!(placed.entry, Entry::Ended(_))) {
-                return Ok(Loaded::Over);
-            }
-            Ok(Loaded::Run(started.clone(), history, next))
-        }
-        _ => Err(Unready::Never("its journal does not begin with its start".to_owned())),
-    }
-}
-
-/// The entries of a journal from a version on.
-async fn read(shared: &Shared, journal: &Key, from: Option<StreamVersion>) -> Result<Vec<Placed>, Unready> {
-    let mut entries = Vec::new();
-    let mut from = from;
-    loop {
-        let query = StreamQuery::forward(journal, PAGE_ROWS.min(1_000));
-        let query = match from {
-            Some(version) => query.from(version),
-            None => query,
-        };
-        let page = shared.store.read_stream(query).await?;
-        for event in &page.events {
-            entries.push(Placed::of(event)?);
-        }
-        from = page.events.last().map(|event| event.version.next());
-        if page.end || from.is_none() {
-            return Ok(entries);
-        }
-    }
 }
 
 impl Drive {
@@ -444,7 +379,10 @@ impl Drive {
 
     /// Takes up what others wrote into the journal, up to a version. Answers whether there was anything.
     async fn hear(&mut self, before: Option<StreamVersion>) -> Result<bool, Flow> {
-        let read = match read(&self.shared, &self.journal, Some(self.next)).await {
+        let read = match journal::read(&self.shared.store, &self.journal, Some(self.next))
+            .await
+            .map_err(Unready::from)
+        {
             Ok(read) => read,
             Err(Unready::Store(error)) => {
                 // Nobody knows what was said: whoever drives the run next reads it again.

@@ -126,21 +126,25 @@ pub(super) async fn find(
 pub(super) async fn tell(
     store: &SharedStore,
     run: &str,
-    asked: &'static str,
+    word: Word,
     entry: impl Fn(&Record) -> Result<Entry, WorkflowError>,
 ) -> Result<(), WorkflowError> {
     loop {
         let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
         let (record, version) = find(store, run).await?.ok_or_else(unknown)?;
         if record.status.is_over() {
-            return Err(WorkflowError::Over { run: run.to_owned(), status: record.status, asked });
+            return Err(WorkflowError::Over {
+                run: run.to_owned(),
+                status: record.status,
+                asked: word.asked(),
+            });
         }
         let journal = names::journal(run, record.generation)?;
         let key = names::run(run)?;
         let batch = Batch::new()
             .guard_document(&key, Expect::Exact(version))
             .append(&journal, Expect::Any, [entry(&record)?.event()?])
-            .enqueue(wake(run, &record)?.due(goes_on(store, run, &record, asked).await?));
+            .enqueue(wake(run, &record)?.due(goes_on(store, run, &record, word).await?));
         match store.apply(batch).await {
             Ok(_) => {
                 names::wake(&record.queue);
@@ -154,8 +158,8 @@ pub(super) async fn tell(
 }
 
 /// When a run goes on that was told something: at once, unless it was not to begin yet. A cancel ends its waiting.
-async fn goes_on(store: &SharedStore, run: &str, record: &Record, asked: &str) -> Result<Due, WorkflowError> {
-    if !record.delayed || asked == CANCELLED {
+async fn goes_on(store: &SharedStore, run: &str, record: &Record, word: Word) -> Result<Due, WorkflowError> {
+    if !record.delayed || word == Word::Cancel {
         return Ok(Due::Now);
     }
     let Some(row) = store.work(&names::run(run)?).await? else { return Ok(Due::Now) };
@@ -169,11 +173,24 @@ async fn goes_on(store: &SharedStore, run: &str, record: &Record, asked: &str) -
     Ok(row.due.map_or(Due::Now, Due::At))
 }
 
-/// What is asked of a run that is to stop.
-const CANCELLED: &str = "cancelled";
+/// What a run is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    Signal,
+    Cancel,
+}
+
+impl Word {
+    fn asked(self) -> &'static str {
+        match self {
+            Self::Signal => "signalled",
+            Self::Cancel => "cancelled",
+        }
+    }
+}
 
 /// Asks a run to stop.
 pub(super) async fn cancel(store: &SharedStore, run: &str, reason: &str) -> Result<(), WorkflowError> {
     let entry = Entry::Cancel(Reason { reason: reason.to_owned() });
-    tell(store, run, CANCELLED, |_| Ok(entry.clone())).await
+    tell(store, run, Word::Cancel, |_| Ok(entry.clone())).await
 }

@@ -5,16 +5,16 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::ctx::Ctx;
 use super::failure::Failure;
 use crate::clock::ManualClock;
-use crate::error::{Explain as _, InvalidInput, Retry};
+use crate::error::InvalidInput;
 use crate::id::Owner;
-use crate::lock::sleep_until;
+use crate::lease::working;
 use crate::payload::Payload;
 use crate::store::{SharedStore, StoreError};
 
@@ -105,14 +105,6 @@ impl Shared {
     /// Waits after a failure of the store.
     pub(super) async fn recover(&self, what: &str, error: &StoreError) {
         tracing::warn!(target: crate::telemetry::WORKFLOW, %error, "{what}; it is tried again");
-        let wait = match error.retry() {
-            Retry::After(wait) => wait,
-            Retry::Now => Duration::from_millis(10),
-            Retry::Never => self.options.look_again.max(Duration::from_secs(1)),
-        };
-        tokio::select! {
-            () = self.stopping.cancelled() => {}
-            () = sleep_until(Instant::now() + crate::random::spread(wait, 0.5..1.5)) => {}
-        }
+        working::pause(working::after(error, self.options.look_again), &self.stopping).await;
     }
 }

@@ -1,1 +1,12 @@
-//! tests
+//! What a worker refuses before it begins.
+
+use std::sync::Arc;
+
+use super::{Worker, WorkflowError};
+use crate::store::MemoryStore;
+
+#[tokio::test]
+async fn a_worker_of_no_queue_is_refused() {
+    let refused = Worker::new(Arc::new(MemoryStore::new())).queues([]).start().await;
+    assert!(matches!(refused, Err(WorkflowError::Invalid(_))), "{refused:?}");
+}

@@ -6,15 +6,14 @@ use super::client::Client;
 use super::end::find;
 use super::entry::{Attributes, ChildStarted, Done, Ending, Entry, GaveUp, Placed, TimerSet, Tried};
 use super::error::WorkflowError;
-use super::names;
 use super::record::{Record, Status};
+use super::{journal, names};
 use crate::clock::Timestamp;
-use crate::error::InvalidInput;
 use crate::id::{Fence, Owner};
 use crate::key::Key;
 use crate::lease::NEVER;
 use crate::payload::Payload;
-use crate::store::{Document, Page, StreamQuery, WorkRow};
+use crate::store::{Document, Page, WorkRow};
 
 /// What a run does at the moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -207,20 +206,7 @@ impl Client {
         let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
         let (record, _) = find(&self.store, run).await?.ok_or_else(unknown)?;
         let journal = names::journal(run, record.generation)?;
-        let (mut entries, mut from) = (Vec::new(), None);
-        loop {
-            let query = StreamQuery::forward(&journal, 1_000);
-            let query = match from {
-                Some(version) => query.from(version),
-                None => query,
-            };
-            let page = self.store.read_stream(query).await?;
-            from = page.events.last().map(|event| event.version.next());
-            entries.extend(page.events.iter().map(Placed::of).collect::<Result<Vec<_>, InvalidInput>>()?);
-            if page.end || from.is_none() {
-                return Ok(entries);
-            }
-        }
+        journal::read(&self.store, &journal, None).await
     }
 
     async fn view(&self, run: String, document: Document) -> Result<RunView, WorkflowError> {

@@ -21,8 +21,9 @@ use super::failure::Failure;
 use super::names;
 use super::shared::{Counters, Definition, Options, Output, RunFuture, Shared};
 use crate::clock::{ManualClock, Timestamp};
+use crate::error::InvalidInput;
 use crate::id::{Lane, Owner};
-use crate::lease::{self, Holding, signal, unique_owner};
+use crate::lease::{self, Holding, signal, unique_owner, working};
 use crate::lock::sleep_until;
 use crate::payload::Payload;
 use crate::store::limits::CLAIM_EVENTS;
@@ -151,6 +152,14 @@ impl Worker {
                 return Err(WorkflowError::Twice { workflow: name });
             }
         }
+        if options.queues.is_empty() {
+            return Err(InvalidInput::name(
+                "the queues of a worker",
+                "",
+                "there is none; name one, or leave them out",
+            )
+            .into());
+        }
         let lanes = options.queues.iter().map(|queue| names::lane(queue)).collect::<Result<Vec<_>, _>>()?;
         if !known.is_empty() {
             store.apply(notes).await?;
@@ -159,7 +168,7 @@ impl Worker {
         let (stopping, cut, killed, counters) = Default::default();
         let shared =
             Arc::new(Shared { store, owner, options, definitions: known, stopping, cut, killed, counters });
-        let task = tokio::spawn(Claiming::new(Arc::clone(&shared), lanes).run_or_die());
+        let task = tokio::spawn(claiming(Arc::clone(&shared), lanes));
         Ok(Driving { shared, task })
     }
 }
@@ -273,6 +282,14 @@ impl Drop for Driving {
     }
 }
 
+/// Claims and drives, and goes on if that panics.
+async fn claiming(shared: Arc<Shared>, lanes: Vec<Lane>) {
+    let make = || Claiming::new(Arc::clone(&shared), lanes.clone()).run_or_die();
+    let panicked =
+        |error: &str| tracing::error!(target: WORKFLOW, error, "a worker failed; it is started again");
+    working::supervised(make, panicked, shared.options.look_again, &shared.stopping).await;
+}
+
 /// The loop that claims.
 struct Claiming {
     shared: Arc<Shared>,
@@ -303,7 +320,8 @@ impl Claiming {
     async fn run(&mut self) {
         let queues = self.shared.options.queues.iter().filter_map(|queue| names::queue(queue).ok());
         let told: Vec<signal::Signal> = queues.map(|queue| signal::of(&queue)).collect();
-        while let Some(slots) = self.free_slots().await {
+        let most = CLAIM_EVENTS / ENTRIES;
+        while let Some(slots) = working::free_slots(&self.slots, most, &self.shared.stopping).await {
             while self.jobs.try_join_next().is_some() {}
             // What this process says from now on is heard, even if the claim does not see it.
             let mut told: Vec<_> = told.iter().map(|queue| Box::pin(queue.notified())).collect();
@@ -319,23 +337,7 @@ impl Claiming {
                 Err(error) => self.shared.recover("runs could not be claimed", &error).await,
             }
         }
-        self.wind_down().await;
-    }
-
-    /// Free slots, at least one; `None` when nothing new is to be begun.
-    async fn free_slots(&self) -> Option<Vec<OwnedSemaphorePermit>> {
-        let first = tokio::select! {
-            biased;
-            () = self.shared.stopping.cancelled() => return None,
-            first = Arc::clone(&self.slots).acquire_owned() => first.ok()?,
-        };
-        let mut slots = vec![first];
-        while slots.len() < CLAIM_EVENTS / ENTRIES
-            && let Ok(another) = Arc::clone(&self.slots).try_acquire_owned()
-        {
-            slots.push(another);
-        }
-        Some(slots)
+        working::wind_down(&mut self.jobs, self.shared.options.grace, &self.shared.cut).await;
     }
 
     async fn claim(
@@ -386,7 +388,7 @@ impl Claiming {
             biased;
             () = self.shared.stopping.cancelled() => {}
             () = told => {}
-            () = heard(&mut self.hints, looked + self.hush) => self.hush = (self.hush * 2).min(LONGEST_HUSH),
+            () = working::hinted(&mut self.hints, looked + self.hush) => self.hush = (self.hush * 2).min(LONGEST_HUSH),
             () = sleep_until(looked + wait) => {}
         }
     }
@@ -400,30 +402,12 @@ impl Claiming {
         }
         idle
     }
-
-    /// Lets what has begun come to its end within the grace period, and then breaks it off.
-    async fn wind_down(&mut self) {
-        let end = Instant::now() + self.shared.options.grace;
-        loop {
-            tokio::select! {
-                ended = self.jobs.join_next() => if ended.is_none() { return },
-                () = sleep_until(end), if !self.shared.cut.is_cancelled() => self.shared.cut.cancel(),
-            }
-        }
-    }
 }
 
 /// Hints that come close together are one. Hints that led to nothing are followed less closely: most of them are of steps that
 /// this process itself has written.
 const HUSH: Duration = Duration::from_millis(1);
 const LONGEST_HUSH: Duration = Duration::from_millis(16);
-
-async fn heard(hints: &mut Watch, not_before: Instant) {
-    if !hints.changed().await {
-        std::future::pending::<()>().await;
-    }
-    sleep_until(not_before).await;
-}
 
 /// Counts a run that is in memory.
 struct Active(Arc<Shared>);

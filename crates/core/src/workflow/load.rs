@@ -1,0 +1,65 @@
+//! The beginning of an activation: the run as its journal has it.
+
+use super::drive::ENTRIES;
+use super::entry::{Entry, Placed, Started, counting};
+use super::error::WorkflowError;
+use super::journal;
+use super::shared::Shared;
+use crate::error::InvalidInput;
+use crate::id::StreamVersion;
+use crate::store::{Event, Grant, StoreError};
+
+/// What a journal says.
+pub(super) enum Loaded {
+    Run(Box<Started>, Vec<Placed>, StreamVersion),
+    Over,
+}
+
+/// Why it could not be read.
+pub(super) enum Unready {
+    Store(StoreError),
+    Never(String),
+}
+
+impl From<StoreError> for Unready {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<WorkflowError> for Unready {
+    fn from(error: WorkflowError) -> Self {
+        match error {
+            WorkflowError::Store(error) => Self::Store(error),
+            other => Self::Never(format!("its journal cannot be read: {other}")),
+        }
+    }
+}
+
+impl From<InvalidInput> for Unready {
+    fn from(error: InvalidInput) -> Self {
+        Self::Never(format!("its journal cannot be read: {error}"))
+    }
+}
+
+/// Reads a journal, of which the grant may have brought the beginning.
+pub(super) async fn load(shared: &Shared, grant: &Grant, events: Vec<Event>) -> Result<Loaded, Unready> {
+    let journal = grant.row.follow.clone().ok_or_else(|| Unready::Never("it has no journal".to_owned()))?;
+    let complete = events.len() < ENTRIES;
+    let mut entries = events.iter().map(Placed::of).collect::<Result<Vec<_>, _>>()?;
+    if !complete || entries.is_empty() {
+        let from = entries.last().map(|last| last.version.next());
+        entries.extend(journal::read(&shared.store, &journal, from).await?);
+    }
+    let next = entries.last().map_or(StreamVersion(0), |last| last.version.next());
+    match entries.split_first() {
+        Some((Placed { entry: Entry::Started(started), .. }, history)) => {
+            let history = counting(history.to_vec());
+            if history.iter().any(|placed| matches!(placed.entry, Entry::Ended(_))) {
+                return Ok(Loaded::Over);
+            }
+            Ok(Loaded::Run(started.clone(), history, next))
+        }
+        _ => Err(Unready::Never("its journal does not begin with its start".to_owned())),
+    }
+}
