@@ -23,6 +23,7 @@ pub mod properties;
 pub mod reacting;
 pub mod reactions;
 pub mod repeat;
+pub mod rivals;
 pub mod runs;
 pub mod runtime_state;
 pub mod schedules;
