@@ -21,6 +21,9 @@ pub(crate) enum Runs {
     /// Lists what a run has asked for so far: steps, timers, children and signals
     #[command(after_help = STEPS)]
     Steps(RunsShow),
+    /// Prints the recorded history of a run as JSON, to be replayed against new code in a test
+    #[command(after_help = HISTORY)]
+    History(RunsShow),
     /// Starts a run of a workflow that a worker has registered, and prints its id
     #[command(after_help = START)]
     Start(RunsStart),
@@ -137,6 +140,13 @@ pub(crate) struct RunsShow {
     #[command(flatten)]
     pub(crate) place: Place,
 }
+
+const HISTORY: &str = "\
+Example:
+  tidelock runs history order-17 --store app.db > tests/order-17.json
+
+The test gives it to tidelock::workflow::replay with the code as it is now. Inputs and results of steps are in it as they were recorded:
+keep what is secret out of the tests.";
 
 const START: &str = "\
 Examples:

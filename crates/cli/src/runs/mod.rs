@@ -33,6 +33,13 @@ pub(crate) async fn run(verb: Runs) -> Result<Exit> {
         Runs::Steps(options) => {
             on(&options.place, async |client, _| show::steps(&client, &options).await).await
         }
+        Runs::History(options) => {
+            on(&options.place, async |client, _| {
+                output::json(&client.history(&options.run).await?)?;
+                Ok(Exit::Well)
+            })
+            .await
+        }
         Runs::Start(options) => start::run(&options).await,
         Runs::Signal(options) => change::signal(&options).await,
         Runs::Cancel(options) => {

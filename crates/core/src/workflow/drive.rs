@@ -249,13 +249,7 @@ impl Drive {
 
     /// Polls the workflow once. A panic makes the run unfit to go on.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Output> {
-        let (cell, future) = (&self.cell, &mut self.future);
-        let polled =
-            place::in_workflow(cell, || catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))));
-        polled.unwrap_or_else(|panic| {
-            cell.break_with(Broken::Panicked { reason: text(&*panic).to_owned() });
-            Poll::Pending
-        })
+        poll(&self.cell, &mut self.future, context)
     }
 
     /// When to go on, if the run can rest now, and it is worth it.
@@ -502,17 +496,7 @@ impl Drive {
 
     /// The workflow has come to its end.
     async fn output(&mut self, output: Output) -> Left {
-        let asked = |name: &str| self.cell.has_asked(name);
-        let unasked = |placed: &Placed| placed.entry.op().is_some_and(|(op, _)| !asked(&op.name));
-        if let Some(left) =
-            self.queue.iter().find(|placed| unasked(placed)).and_then(|placed| placed.entry.op())
-        {
-            let what =
-                format!("{} {:?} is recorded, and the code ends before it", left.1.word(), left.0.name);
-            let broken = self.cell.differs(what);
-            return Left::Parked(format!("{}: {broken}", broken.code()));
-        }
-        if let Some(broken) = self.cell.broken() {
+        if let Some(broken) = ended_early(&self.cell, &self.queue).or_else(|| self.cell.broken()) {
             return Left::Parked(format!("{}: {broken}", broken.code()));
         }
         let ending = match output {
@@ -552,6 +536,23 @@ impl Drive {
     pub(super) fn left_to_write(&self) -> Vec<Outgoing> {
         self.cell.take_outgoing()
     }
+}
+
+/// Polls a workflow once. A panic makes the run unfit to go on.
+pub(super) fn poll(cell: &Arc<Cell>, future: &mut RunFuture, context: &mut Context<'_>) -> Poll<Output> {
+    let polled =
+        place::in_workflow(cell, || catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))));
+    polled.unwrap_or_else(|panic| {
+        cell.break_with(Broken::Panicked { reason: text(&*panic).to_owned() });
+        Poll::Pending
+    })
+}
+
+/// What is recorded, and was not asked for by code that has come to its end.
+pub(super) fn ended_early(cell: &Cell, left: &VecDeque<Placed>) -> Option<Broken> {
+    let mut recorded = left.iter().filter_map(|placed| placed.entry.op());
+    let (op, kind) = recorded.find(|(op, _)| !cell.has_asked(&op.name))?;
+    Some(cell.differs(format!("{} {:?} is recorded, and the code ends before it", kind.word(), op.name)))
 }
 
 fn worse(a: Flow, b: Flow) -> Flow {

@@ -4,7 +4,7 @@ use super::entry::Placed;
 use super::error::WorkflowError;
 use crate::id::StreamVersion;
 use crate::key::Key;
-use crate::store::{SharedStore, StreamQuery};
+use crate::store::{Event, SharedStore, StoreError, StreamQuery};
 
 /// How many entries are read at a time.
 const PAGE: usize = 1_000;
@@ -15,7 +15,17 @@ pub(super) async fn read(
     journal: &Key,
     from: Option<StreamVersion>,
 ) -> Result<Vec<Placed>, WorkflowError> {
-    let (mut entries, mut from) = (Vec::new(), from);
+    let events = events(store, journal, from).await?;
+    Ok(events.iter().map(Placed::of).collect::<Result<_, _>>()?)
+}
+
+/// The same, as it stands in the log.
+pub(super) async fn events(
+    store: &SharedStore,
+    journal: &Key,
+    mut from: Option<StreamVersion>,
+) -> Result<Vec<Event>, StoreError> {
+    let mut events = Vec::new();
     loop {
         let query = StreamQuery::forward(journal, PAGE);
         let query = match from {
@@ -24,11 +34,9 @@ pub(super) async fn read(
         };
         let page = store.read_stream(query).await?;
         from = page.events.last().map(|event| event.version.next());
-        for event in &page.events {
-            entries.push(Placed::of(event)?);
-        }
+        events.extend(page.events);
         if page.end || from.is_none() {
-            return Ok(entries);
+            return Ok(events);
         }
     }
 }

@@ -19,7 +19,7 @@ use super::entry::Known;
 use super::error::WorkflowError;
 use super::failure::Failure;
 use super::names;
-use super::shared::{Counters, Definition, Options, Output, RunFuture, Shared};
+use super::shared::{Begin, Counters, Definition, Options, Output, RunFuture, Shared};
 use crate::clock::{ManualClock, Timestamp};
 use crate::error::InvalidInput;
 use crate::id::{Lane, Owner};
@@ -74,18 +74,8 @@ impl Worker {
         O: Serialize + 'static,
         F: for<'a> WorkflowFn<'a, I, O> + 'static,
     {
-        let begin = move |cx: Ctx, input: &Payload| {
-            let input: I = input.parse()?;
-            let code = code.clone();
-            let future: RunFuture = Box::pin(async move {
-                let output = code.begin(&cx, input).await?;
-                let output: Output = Payload::of(&output).map_err(Failure::from);
-                output
-            });
-            Ok(future)
-        };
         let (name, signals) = (workflow.name().to_owned(), workflow.signals());
-        self.definitions.push(Definition { name, signals, begin: Box::new(begin) });
+        self.definitions.push(Definition { name, signals, begin: begin_of(code) });
         self
     }
 
@@ -171,6 +161,25 @@ impl Worker {
         let task = tokio::spawn(claiming(Arc::clone(&shared), lanes));
         Ok(Driving { shared, task })
     }
+}
+
+/// How code is begun, whatever its types are.
+pub(super) fn begin_of<I, O, F>(code: F) -> Box<Begin>
+where
+    I: DeserializeOwned + Send + 'static,
+    O: Serialize + 'static,
+    F: for<'a> WorkflowFn<'a, I, O> + 'static,
+{
+    Box::new(move |cx: Ctx, input: &Payload| {
+        let input: I = input.parse()?;
+        let code = code.clone();
+        let future: RunFuture = Box::pin(async move {
+            let output = code.begin(&cx, input).await?;
+            let output: Output = Payload::of(&output).map_err(Failure::from);
+            output
+        });
+        Ok(future)
+    })
 }
 
 /// What a worker did so far, in this process.

@@ -1,6 +1,8 @@
 //! W1–W18 through `tidelock_core::workflow`: steps that run once, waits, signals, cancels, and code that changes.
 
-use tidelock_core::workflow::{Ctx, Failure, Signal, Status, StepError, Workflow, WorkflowError};
+use tidelock_core::workflow::{
+    Ctx, Failure, Replayed, RunHistory, Signal, Status, StepError, Workflow, WorkflowError, replay,
+};
 
 use crate::prelude::*;
 use crate::reacting::{LEASE, until};
@@ -321,6 +323,50 @@ pub async fn w12_runs_that_cannot_go_on_hold_nobody_up(env: &Env) {
     env.pass(secs(600));
     assert_eq!(here.handle(LOST, "lost3").result().await.unwrap(), 103);
     driving.shutdown().await;
+}
+
+/// What a run did can be kept, and replayed against code before that is deployed: it says then what would be found later.
+pub async fn w13_a_history_is_replayed_against_new_code(env: &Env) {
+    let old = async |cx: &Ctx, n: u32| {
+        let reserved = cx.step("reserve", async |_| Ok(n + 1)).await?;
+        cx.sleep(DAY).await?;
+        Ok(cx.step("ship", async |_| Ok(reserved + 1)).await?)
+    };
+    let here = client(&env.store);
+    let driving = skipping(env, &env.store).register(JOB, old).start().await.unwrap();
+    let run = here.start(JOB, &7).id("r").await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 9);
+    driving.shutdown().await;
+    let kept = serde_json::to_string(&here.history("r").await.unwrap()).unwrap();
+    let history: RunHistory = serde_json::from_str(&kept).unwrap();
+
+    assert_eq!(replay(JOB, old, &history), Ok(Replayed::ToItsEnd), "the code that did it");
+    let more = async |cx: &Ctx, n: u32| {
+        cx.step("reserve", async |_| Ok(n)).await?;
+        cx.sleep(DAY).await?;
+        cx.step("ship", async |_| Ok(n)).await?;
+        Ok(cx.step("thank", async |_| -> Result<u32, Failure> { panic!("no step runs") }).await?)
+    };
+    assert_eq!(replay(JOB, more, &history), Ok(Replayed::AsFarAsRecorded), "code that goes on after it");
+    let fewer = async |cx: &Ctx, n: u32| Ok(cx.step("reserve", async |_| Ok(n)).await?);
+    let differs = replay(JOB, fewer, &history).unwrap_err();
+    assert_eq!(differs.code.map(|code| code.to_string()).as_deref(), Some("TL1016"));
+    assert!(differs.reason.contains("the code ends before it"), "{differs}");
+    let other = async |cx: &Ctx, _: u32| {
+        cx.sleep(DAY).await?;
+        Ok(cx.step("reserve", async |_| Ok(1)).await?)
+    };
+    let differs = replay(JOB, other, &history).unwrap_err();
+    assert!(differs.reason.contains("recorded") && differs.reason.contains("step reserve"), "{differs}");
+    let typed = async |cx: &Ctx, _: u32| {
+        let _: String = cx.step("reserve", async |_| Ok(String::new())).await?;
+        Ok(0)
+    };
+    assert!(replay(JOB, typed, &history).unwrap_err().to_string().contains("\"reserve\""));
+    let panics = async |_: &Ctx, _: u32| -> Result<u32, Failure> { panic!("at once") };
+    assert!(replay(JOB, panics, &history).unwrap_err().reason.contains("at once"));
+    const OTHER: Workflow<u32, u32> = Workflow::new("other");
+    assert!(replay(OTHER, old, &history).unwrap_err().reason.contains("\"job\""));
 }
 
 /// Code that changed under a run: found, reported with both lists, and put off; the old code goes on with it.

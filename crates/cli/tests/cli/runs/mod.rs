@@ -140,10 +140,11 @@ impl Site {
 fn no_verb_makes_a_store() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("missing.db");
-    let calls: [&[&str]; 10] = [
+    let calls: [&[&str]; 11] = [
         &["list"],
         &["show", "a"],
         &["steps", "a"],
+        &["history", "a"],
         &["start", "w"],
         &["signal", "a", "s"],
         &["cancel", "a", "--yes"],

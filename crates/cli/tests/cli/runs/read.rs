@@ -1,9 +1,9 @@
-//! `list`, `show` and `steps`.
+//! `list`, `show`, `steps` and `history`.
 
 use serde_json::{Value, json};
-use tidelock::workflow::{Doing, Status};
+use tidelock::workflow::{Ctx, Doing, Replayed, RunHistory, Status, replay};
 
-use super::{APPROVED, NAP, ORDER, Site};
+use super::{APPROVED, NAP, ORDER, Site, order};
 use crate::support::{stderr, stdout};
 
 fn ids(listing: &Value) -> Vec<&str> {
@@ -84,6 +84,17 @@ async fn a_run_is_shown_with_what_it_published_and_its_steps() {
     assert_eq!(whole["output"], json!({"reserved": 7, "approved": true, "charged": "paid"}));
     assert_eq!((&whole["status"], &whole["values"]), (&json!("completed"), &json!({"stage": "reserved"})));
     assert_eq!(whole["steps"].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_can_be_kept_and_replayed() {
+    let site = Site::new().await;
+    site.waiting("o-1", json!({"amount": 20})).await;
+    let kept = stdout(&site.run(&["history", "o-1"], 0));
+    let history: RunHistory = serde_json::from_str(&kept).unwrap();
+    assert_eq!(replay(ORDER, order, &history), Ok(Replayed::AsFarAsRecorded));
+    let other = async |_: &Ctx, input: Value| Ok(input);
+    assert!(replay(ORDER, other, &history).unwrap_err().to_string().contains("step reserve"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,142 @@
+//! Recorded histories against new code, before it is deployed: what would be put off in production is an error in a test.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use super::broken::Broken;
+use super::cell::Cell;
+use super::client::Client;
+use super::ctx::{Ctx, Life};
+use super::definition::Workflow;
+use super::entry::{Entry, Placed, Started, counting};
+use super::error::WorkflowError;
+use super::shared::RunFuture;
+use super::worker::{WorkflowFn, begin_of};
+use super::{drive, journal, names, place};
+use crate::error::{Code, Explain as _};
+use crate::store::Event;
+
+/// What a run did, as its journal has it. It can be kept as JSON, beside the tests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunHistory(Vec<Event>);
+
+/// How far a replay came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replayed {
+    /// The code came to its end.
+    ToItsEnd,
+    /// All that is recorded was told, and the code wants more.
+    AsFarAsRecorded,
+}
+
+impl Client {
+    /// What a run did so far, for [`replay`].
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when there is no such run, or its journal cannot be read.
+    pub async fn history(&self, run: &str) -> Result<RunHistory, WorkflowError> {
+        let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
+        let (record, _) = super::end::find(&self.store, run).await?.ok_or_else(unknown)?;
+        let journal = names::journal(run, record.generation)?;
+        Ok(RunHistory(journal::events(&self.store, &journal, None).await?))
+    }
+}
+
+/// Why code does not fit a history: what the run would be put off with.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("run {run:?}: {}{reason}", .code.map(|code| format!("{code}: ")).unwrap_or_default())]
+pub struct ReplayError {
+    /// The run whose history it is.
+    pub run: String,
+    /// The code of the page that explains it, where there is one.
+    pub code: Option<Code>,
+    /// What differs, with what is recorded and what the code asks for side by side.
+    pub reason: String,
+}
+
+impl ReplayError {
+    fn new(run: &str, reason: impl Into<String>) -> Self {
+        Self { run: run.to_owned(), code: None, reason: reason.into() }
+    }
+
+    fn broken(run: &str, broken: &Broken) -> Self {
+        Self { code: Some(broken.code()), ..Self::new(run, broken.to_string()) }
+    }
+}
+
+/// Replays a history against code. No step runs, and no store is needed.
+///
+/// # Errors
+/// [`ReplayError`] with what the run would be put off with: code that differs from the history, a value or an input that does not
+/// fit, a name that is used twice, a panic.
+pub fn replay<I, O, F>(
+    workflow: Workflow<I, O>,
+    code: F,
+    history: &RunHistory,
+) -> Result<Replayed, ReplayError>
+where
+    I: DeserializeOwned + Send + 'static,
+    O: Serialize + 'static,
+    F: for<'a> WorkflowFn<'a, I, O> + 'static,
+{
+    let entries = history.0.iter().map(Placed::of).collect::<Result<Vec<_>, _>>();
+    let entries = entries.map_err(|error| ReplayError::new("?", error.to_string()))?;
+    let Some((Placed { entry: Entry::Started(started), .. }, rest)) = entries.split_first() else {
+        return Err(ReplayError::new("?", "the history does not begin with the start of a run"));
+    };
+    let Started { run, workflow: recorded, generation, queue, heard, input, .. } = &**started;
+    if recorded != workflow.name() {
+        let reason = format!("the history is of workflow {recorded:?}, the code of {:?}", workflow.name());
+        return Err(ReplayError::new(run, reason));
+    }
+    let mut left: VecDeque<Placed> = counting(rest.to_vec()).into();
+    let cell = Cell::over(left.make_contiguous(), heard);
+    let life = Life {
+        run: run.as_str().into(),
+        identity: names::identity(run, *generation).into(),
+        queue: queue.clone(),
+        cell: Arc::clone(&cell),
+        hold: None,
+        token: CancellationToken::new(),
+        again: false,
+    };
+    let begun = place::in_workflow(&cell, || begin_of(code)(Ctx::new(life), input));
+    let future =
+        begun.map_err(|error| ReplayError::new(run, format!("its input does not fit the code: {error}")))?;
+    told(&cell, future, left).map_err(|broken| ReplayError::broken(run, &broken))
+}
+
+/// Tells the code all that is recorded.
+fn told(cell: &Arc<Cell>, mut future: RunFuture, mut left: VecDeque<Placed>) -> Result<Replayed, Broken> {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut own_left = left.iter().filter(|placed| !placed.entry.is_foreign()).count();
+    loop {
+        let polled = drive::poll(cell, &mut future, &mut context);
+        if let Some(broken) = cell.broken() {
+            return Err(broken);
+        }
+        if polled.is_ready() || cell.again().is_some() {
+            return drive::ended_early(cell, &left).map_or(Ok(Replayed::ToItsEnd), Err);
+        }
+        if cell.answer_one() {
+            continue;
+        }
+        match left.pop_front() {
+            Some(placed) => {
+                own_left = own_left.saturating_sub(usize::from(!placed.entry.is_foreign()));
+                if own_left == 0 {
+                    cell.live();
+                }
+                cell.deliver(&placed);
+            }
+            None => return Ok(Replayed::AsFarAsRecorded),
+        }
+    }
+}
