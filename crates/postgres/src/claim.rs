@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tidelock_core::clock::Timestamp;
-use tidelock_core::id::Lane;
 use tidelock_core::key::Key;
 use tidelock_core::model::claim::{self, Candidate};
 use tidelock_core::model::facts::Footprint;
@@ -142,7 +141,7 @@ impl Engine {
         &self,
         db: &Db<'_>,
         claims: &[&Claim],
-    ) -> Result<(Session, Vec<(Lane, Candidate)>), Failure> {
+    ) -> Result<(Session, Vec<Candidate>), Failure> {
         let begin = begin(self.group_lock_ms());
         let (named, lanes, limit) = wanted(claims);
         let given = self.time.given().map(Timestamp::as_micros);
@@ -164,8 +163,8 @@ impl Engine {
             let (row, stamp) = rows::work(row)?;
             // Claims go by what is ready in truth; the column may lag behind a renewed lease.
             if let Some(ready_at) = lease::ready_at(&row) {
-                let (key, priority, seq) = (row.key.clone(), row.priority, row.seq);
-                open.push((row.lane.clone(), Candidate { key, priority, ready_at, seq }));
+                let (key, lane, priority, seq) = (row.key.clone(), row.lane.clone(), row.priority, row.seq);
+                open.push(Candidate { key, lane, priority, ready_at, seq });
             }
             session.load_work(row.key.clone(), Some((row, stamp)));
         }
@@ -215,7 +214,7 @@ fn wanted(claims: &[&Claim]) -> (Vec<Key>, Vec<String>, i64) {
 }
 
 /// Grants what a claim can have of what is open.
-fn promise(session: &mut Session, open: &mut Vec<(Lane, Candidate)>, claim: &Claim) -> Promise {
+fn promise(session: &mut Session, open: &mut Vec<Candidate>, claim: &Claim) -> Promise {
     let mut promise = Promise { granted: Vec::new(), claimed: Claimed::default(), ask: None };
     let (owner, ttl, now) = (&claim.owner, claim.ttl, session.now);
     match &claim.pick {
@@ -224,11 +223,14 @@ fn promise(session: &mut Session, open: &mut Vec<(Lane, Candidate)>, claim: &Cla
                 Ok(row) => promise.granted.push(row),
                 Err(denied) => promise.claimed.denied = Some(denied),
             }
-            open.retain(|(_, candidate)| candidate.key != *key);
+            open.retain(|candidate| candidate.key != *key);
         }
         Pick::Lanes { lanes, limit } => {
-            let mine = open.iter().filter(|(lane, _)| lanes.contains(lane));
-            let mine: Vec<Candidate> = mine.map(|(_, candidate)| candidate.clone()).collect();
+            let mine = open.iter().filter(|candidate| lanes.contains(&candidate.lane));
+            let mine: Vec<Candidate> = mine.cloned().collect();
+            if *limit == 0 {
+                promise.claimed.next_at = mine.iter().map(|candidate| candidate.ready_at).min();
+            }
             if mine.is_empty() {
                 promise.ask = Some(lanes.iter().map(|lane| lane.as_str().to_owned()).collect());
             }
@@ -236,7 +238,7 @@ fn promise(session: &mut Session, open: &mut Vec<(Lane, Candidate)>, claim: &Cla
             for key in &chosen {
                 promise.granted.extend(claim::grant_chosen(&mut session.facts, key, owner, ttl, now));
             }
-            open.retain(|(_, candidate)| !chosen.contains(&candidate.key));
+            open.retain(|candidate| !chosen.contains(&candidate.key));
         }
     }
     promise

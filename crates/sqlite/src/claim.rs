@@ -54,7 +54,8 @@ impl Session {
             }
             Pick::Lanes { lanes, limit } => {
                 let (open, next_at) = candidates(db, lanes, *limit, now)?;
-                claimed.next_at = next_at;
+                let since = || open.iter().map(|candidate| candidate.ready_at).min();
+                claimed.next_at = if *limit == 0 { next_at.or_else(since) } else { next_at };
                 let chosen = claim::choose(open, *limit, self.facts.counters.fence);
                 self.grant(db, &chosen, claim, now)?
             }
@@ -164,6 +165,7 @@ fn oldest(
     let found = statement.query_map(parameters, |row| {
         Ok(Candidate {
             key: rows::key(row, 0)?,
+            lane: lane.clone(),
             priority: level,
             ready_at: Timestamp::from_micros(row.get(1)?),
             seq: uint(row.get(2)?),

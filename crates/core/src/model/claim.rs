@@ -1,12 +1,15 @@
 //! Which of the rows that may be had are handed out, and what claiming one by name answers.
 
 use super::facts::Facts;
+use super::hash;
 use super::lease;
 use super::rows::{LeaseRow, WorkRow};
 use super::work;
 use crate::clock::Timestamp;
 use crate::id::{Fence, Lane, Owner, Priority};
 use crate::key::Key;
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// About every fourth row goes by age alone, so that urgent work cannot starve the rest.
@@ -17,6 +20,8 @@ const BY_AGE_ONE_IN: usize = 4;
 pub struct Candidate {
     /// Its name.
     pub key: Key,
+    /// Its lane.
+    pub lane: Lane,
     /// How urgent it is.
     pub priority: Priority,
     /// Since when it may be had.
@@ -25,7 +30,8 @@ pub struct Candidate {
     pub seq: u64,
 }
 
-/// Picks at most `limit` of the candidates: a share by age, the rest by urgency and then age.
+/// Picks at most `limit` of the candidates: a share by age, the rest by urgency, then lane by lane in turn, then age. So a
+/// lane with much in it does not keep the others waiting.
 ///
 /// The candidates must hold, for each lane and level of urgency, at least the `limit` oldest. `turn` is the highest
 /// fence so far. A claim of four or more gives a quarter of its rows to the oldest. A smaller one gives one row to
@@ -38,25 +44,46 @@ pub fn choose(mut candidates: Vec<Candidate>, limit: usize, turn: Fence) -> Vec<
     let rest = candidates.split_off(aged.min(candidates.len()));
     let mut chosen: Vec<Key> = candidates.into_iter().map(|c| c.key).collect();
     let mut rest = rest;
-    rest.sort_by_key(|c| (std::cmp::Reverse(c.priority), c.ready_at, c.seq));
-    chosen.extend(rest.into_iter().map(|c| c.key).take(limit.saturating_sub(chosen.len())));
+    rest.sort_by_key(|c| (Reverse(c.priority), c.ready_at, c.seq));
+    let mut rest = in_turn(rest, turn);
+    rest.truncate(limit.saturating_sub(chosen.len()));
+    chosen.extend(rest.into_iter().map(|c| c.key));
     chosen
+}
+
+/// The candidates of each level, the first of each lane before the second of any. Which lane comes first changes with every grant,
+/// so that small claims are fair, too.
+fn in_turn(sorted: Vec<Candidate>, turn: Fence) -> Vec<Candidate> {
+    if sorted.windows(2).all(|pair| matches!(pair, [a, b] if a.lane == b.lane)) {
+        return sorted;
+    }
+    let mut seen: HashMap<(Priority, Lane), usize> = HashMap::new();
+    let mut ranked: Vec<_> = sorted
+        .into_iter()
+        .map(|c| {
+            let rank = seen.entry((c.priority, c.lane.clone())).or_default();
+            *rank += 1;
+            (
+                (
+                    Reverse(c.priority),
+                    *rank,
+                    hash::mixed(turn.0.wrapping_mul(hash::STRIDE) ^ hash::of(c.lane.as_str())),
+                ),
+                c,
+            )
+        })
+        .collect();
+    ranked.sort_by_key(|(place, _)| *place);
+    ranked.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
 fn share_by_age(limit: usize, turn: Fence) -> usize {
     if limit >= BY_AGE_ONE_IN {
         return limit / BY_AGE_ONE_IN;
     }
-    let by_age = |fence: u64| mixed(fence).is_multiple_of(BY_AGE_ONE_IN as u64);
+    let by_age =
+        |fence: u64| hash::mixed(fence.wrapping_add(hash::STRIDE)).is_multiple_of(BY_AGE_ONE_IN as u64);
     usize::from((1..=limit as u64).any(|i| by_age(turn.0.saturating_add(i))))
-}
-
-/// The finaliser of splitmix64: neighbouring numbers come out unrelated.
-fn mixed(number: u64) -> u64 {
-    let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// Why a row that was asked for by name was not granted.

@@ -26,11 +26,12 @@ pub struct Claim {
 /// Which rows a claim means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// Due rows of these lanes: a share by age, the rest by urgency and then age.
+    /// Due rows of these lanes: a share by age, the rest by urgency, then lane by lane in turn, then age.
     Lanes {
         /// The lanes.
         lanes: Vec<Lane>,
-        /// At most so many.
+        /// At most so many. A claim of none takes nothing and writes nothing: it asks since when, or from when on, there is
+        /// something to be had.
         limit: usize,
     },
     /// One row by name, whether it is due or not. An owner may take its own lease again; the older fence is stale
@@ -114,7 +115,7 @@ pub struct Claimed {
     /// The rows that were leased.
     pub grants: Vec<Grant>,
     /// When nothing was to be had in the lanes: when the next row can be, as far as is known now. A worker sleeps
-    /// until then, or until the store's watch wakes it.
+    /// until then, or until the store's watch wakes it. After a claim of none it may be past: then there is something now.
     pub next_at: Option<Timestamp>,
     /// Why a row that was asked for by name was not granted.
     pub denied: Option<Denied>,

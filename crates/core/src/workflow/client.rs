@@ -1,5 +1,6 @@
 //! How runs are started, awaited, told and found.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -7,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
@@ -30,13 +32,15 @@ use crate::store::{Batch, DocumentFound, Page, Refusal, SharedStore};
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(super) store: SharedStore,
+    /// The queues that workers were told to share out.
+    shared_out: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Client {
     /// A client of this store. It needs no worker in its own process.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
-        Self { store }
+        Self { store, shared_out: Arc::default() }
     }
 
     /// A run of a workflow that is about to be started: await it, or add it to a batch of your own.
@@ -206,6 +210,12 @@ impl<O> Start<O> {
         self.with(|new| new.due = due)
     }
 
+    /// For whom it is: a customer, a tenant. Runs of a queue that are for different ones begin in turn, so that one who starts
+    /// thousands does not keep the others waiting. More urgent runs come first all the same.
+    pub fn fair_for(self, whose: impl Into<String>) -> Self {
+        self.with(|new| new.whose = Some(whose.into()))
+    }
+
     /// A word by which it is found.
     pub fn attribute(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.with(|new| drop(new.attributes.insert(name.into(), value.into())))
@@ -222,10 +232,14 @@ impl<O> Start<O> {
 
     async fn start(self) -> Result<Handle<O>, WorkflowError> {
         let Self { client, new, .. } = self;
-        let new = new?;
+        let mut new = new?;
+        new.announced = new.whose.is_none() || client.shared_out.lock().contains(&new.queue);
         let handle = Handle { client, run: new.id.clone(), output: PhantomData };
         match handle.client.store.apply(new.batch()?).await {
             Ok(_) => {
+                if !new.announced {
+                    handle.client.shared_out.lock().insert(new.queue.clone());
+                }
                 names::wake(&new.queue);
                 Ok(handle)
             }

@@ -12,7 +12,7 @@ use super::ctx::{Ctx, Life};
 use super::entry::{Ending, Entry, Placed, Started};
 use super::load::{Loaded, Unready, load};
 use super::shared::{Counters, Output, RunFuture, Shared};
-use super::{end, journal, names, place};
+use super::{end, journal, names, new_run, place};
 use crate::clock::{Due, Timestamp};
 use crate::error::Explain as _;
 use crate::id::{Position, StreamVersion};
@@ -266,12 +266,23 @@ impl Drive {
     /// Writes what is left and lets the run wait in the store.
     async fn rest(&mut self, due: Due) -> Result<(), Left> {
         let outgoing = self.cell.take_outgoing();
-        let batch = self.batch(&outgoing).map_err(Left::Parked)?;
+        let batch = self.batch(&outgoing).and_then(|batch| self.under_way(batch)).map_err(Left::Parked)?;
         match self.holding.commit(batch.defer(self.holding.lease(), due)).await {
             Committed::Done(_) => Err(Left::Rests),
             Committed::Gone => Err(Left::Lost),
             Committed::Refused(refusal) => Err(Left::Parked(refusal.to_string())),
         }
+    }
+
+    /// A run that has begun stands with those that are under way from its first rest on.
+    fn under_way(&self, batch: Batch) -> Result<Batch, String> {
+        let Started { run, queue, generation, .. } = &self.started;
+        let lane = names::lane(queue).map_err(|error| error.to_string())?;
+        if self.grant.row.lane == lane {
+            return Ok(batch);
+        }
+        let row = new_run::row(run, queue, self.grant.row.priority, *generation);
+        Ok(batch.enqueue(row.map_err(|error| error.to_string())?.due(Due::At(NEVER))))
     }
 
     /// Writes what is to be written. What others wrote before is told to the workflow first.

@@ -4,6 +4,7 @@ use crate::error::InvalidInput;
 use crate::id::Lane;
 use crate::key::{Arg, Key, KeyPrefix};
 use crate::lease::signal;
+use crate::model::hash;
 
 /// The kind of a run's document and work row: `tidelock.run("order-17")`.
 const RUN: &str = "tidelock.run";
@@ -15,6 +16,10 @@ const PROGRESS: &str = "tidelock.progress";
 const VALUES: &str = "tidelock.values";
 /// The kind of the documents that say which workflows there are.
 const WORKFLOW: &str = "tidelock.workflow";
+/// The kind of the documents with what workers of a queue hold to.
+const QUEUE: &str = "tidelock.queue";
+/// The kind of the work rows that are the seats of a queue.
+const SEAT: &str = "tidelock.seat";
 /// The longest id of a run, in bytes. It leaves room for what is added to it.
 pub(super) const MAX_ID_BYTES: usize = 256;
 /// The longest name of a workflow, a queue or a step, in bytes.
@@ -75,14 +80,68 @@ pub(super) fn all_workflows() -> KeyPrefix {
     KeyPrefix::kind(WORKFLOW)
 }
 
-/// The lane of a queue.
+/// The lane of a queue's runs that are under way.
 pub(super) fn lane(queue: &str) -> Result<Lane, InvalidInput> {
     Lane::new(format!("run.{queue}"))
 }
 
-/// What workers of this process listen to, so that they need not wait for a hint of the store.
+/// The lane of a queue's runs that have not begun.
+pub(super) fn new_lane(queue: &str) -> Result<Lane, InvalidInput> {
+    Lane::new(format!("start.{queue}"))
+}
+
+/// How many lanes share out the runs of a queue that are started for somebody.
+pub(super) const SHARES: u64 = 16;
+
+/// The lane of runs that have not begun, for somebody: whoever else is in it with them is chance, and always the same.
+pub(super) fn fair_lane(queue: &str, whose: &str) -> Result<Lane, InvalidInput> {
+    share_lane(queue, hash::of(whose) % SHARES)
+}
+
+/// One of them.
+pub(super) fn share_lane(queue: &str, share: u64) -> Result<Lane, InvalidInput> {
+    Lane::new(format!("start{share}.{queue}"))
+}
+
+/// What is known of a queue. Workers of this process listen to it, so that they need not wait for a hint of the store.
 pub(super) fn queue(queue: &str) -> Result<Key, InvalidInput> {
-    Key::new("tidelock.queue", [queue])
+    Key::new(QUEUE, [queue])
+}
+
+/// All queues.
+pub(super) fn all_queues() -> KeyPrefix {
+    KeyPrefix::kind(QUEUE)
+}
+
+/// The queue that a key names.
+pub(super) fn queue_of(key: &Key) -> Option<String> {
+    match key.args().into_iter().next() {
+        Some(Arg::Str(name)) if key.kind() == QUEUE => Some(name),
+        _ => None,
+    }
+}
+
+/// A seat of a queue that has only so many: who holds its row may drive one run.
+pub(super) fn seat(queue: &str, seat: u32) -> Result<Key, InvalidInput> {
+    Key::of(SEAT, &[Arg::Str(queue.to_owned()), Arg::Int(seat.into())])
+}
+
+/// The how manieth seat a key names.
+pub(super) fn seat_of(key: &Key) -> Option<u32> {
+    match key.args().as_slice() {
+        [Arg::Str(_), Arg::Int(seat)] if key.kind() == SEAT => u32::try_from(*seat).ok(),
+        _ => None,
+    }
+}
+
+/// The lane of a queue's seats.
+pub(super) fn seats(queue: &str) -> Result<Lane, InvalidInput> {
+    Lane::new(format!("seat.{queue}"))
+}
+
+/// When the next run of a queue would begin, if all were spread evenly.
+pub(super) fn rate(queue: &str) -> Result<Key, InvalidInput> {
+    Key::new("tidelock.rate", [queue])
 }
 
 /// There is something in a queue: workers of this process look at once.

@@ -2,8 +2,8 @@
 
 use super::definition::Workflow;
 use super::entry::{Attributes, Entry, Parent, Started};
-use super::names;
 use super::record::{Record, Status};
+use super::{names, queue};
 use crate::clock::Due;
 use crate::error::InvalidInput;
 use crate::id::{Position, Priority};
@@ -22,6 +22,10 @@ pub(super) struct NewRun {
     pub(super) signals: Vec<String>,
     pub(super) attributes: Attributes,
     pub(super) parent: Option<Parent>,
+    /// For whom it is, where everybody has a turn.
+    pub(super) whose: Option<String>,
+    /// Workers know already that the queue is shared out.
+    pub(super) announced: bool,
 }
 
 impl NewRun {
@@ -40,6 +44,8 @@ impl NewRun {
             signals,
             attributes: Attributes::new(),
             parent: None,
+            whose: None,
+            announced: false,
         }
     }
 
@@ -71,10 +77,23 @@ impl NewRun {
         };
         let mut events = vec![Entry::Started(Box::new(self.started(0))).event()?];
         events.extend(history);
-        Ok(Batch::new()
+        let announced = match self.whose {
+            Some(_) if !self.announced => queue::declare_fair(&self.queue)?,
+            _ => Batch::new(),
+        };
+        Ok(announced
             .put(&key, Expect::Absent, Payload::of(&record)?)
             .append(&journal, Expect::Any, events)
-            .enqueue(row(&self.id, &self.queue, self.priority, 0)?.due(self.due)))
+            .enqueue(self.row()?))
+    }
+
+    /// Its work row, in a lane of runs that have not begun.
+    fn row(&self) -> Result<NewWork, InvalidInput> {
+        let lane = match &self.whose {
+            None => names::new_lane(&self.queue),
+            Some(whose) => names::fair_lane(&self.queue, whose),
+        };
+        Ok(NewWork { lane: lane?, ..row(&self.id, &self.queue, self.priority, 0)?.due(self.due) })
     }
 
     fn started(&self, generation: u32) -> Started {

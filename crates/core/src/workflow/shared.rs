@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ctx::Ctx;
 use super::failure::Failure;
+use super::queue::Queue;
 use crate::clock::ManualClock;
 use crate::error::InvalidInput;
 use crate::id::Owner;
@@ -42,7 +43,7 @@ impl fmt::Debug for Definition {
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) owner: Option<Owner>,
-    pub(super) queues: Vec<String>,
+    pub(super) queues: Vec<Queue>,
     pub(super) concurrency: usize,
     pub(super) ttl: Duration,
     pub(super) grace: Duration,
@@ -56,7 +57,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             owner: None,
-            queues: vec![super::names::DEFAULT_QUEUE.to_owned()],
+            queues: vec![Queue::new(super::names::DEFAULT_QUEUE)],
             concurrency: 64,
             ttl: Duration::from_secs(30),
             grace: Duration::from_secs(10),

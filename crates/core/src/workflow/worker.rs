@@ -5,30 +5,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{JoinHandle, JoinSet};
-use tracing::Instrument as _;
+use tokio::task::JoinHandle;
 
+use super::claiming::{Active, activate, claiming};
 use super::ctx::Ctx;
 use super::definition::Workflow;
-use super::drive::{ENTRIES, Left, drive};
+use super::drive::ENTRIES;
 use super::entry::Known;
 use super::error::WorkflowError;
 use super::failure::Failure;
 use super::names;
-use super::shared::{Begin, Counters, Definition, Options, Output, RunFuture, Shared};
-use crate::clock::{ManualClock, Timestamp};
+use super::queue::{self, Queue};
+use super::shared::{Begin, Definition, Options, Output, RunFuture, Shared};
+use crate::clock::ManualClock;
 use crate::error::InvalidInput;
-use crate::id::{Lane, Owner};
-use crate::lease::{self, Holding, signal, unique_owner, working};
-use crate::lock::sleep_until;
+use crate::id::Owner;
+use crate::lease::{self, Holding, unique_owner};
 use crate::payload::Payload;
-use crate::store::limits::CLAIM_EVENTS;
-use crate::store::{Batch, Claim, Denied, Expect, Grant, SharedStore, StoreError, Watch};
-use crate::telemetry::{WORKFLOW, WORKFLOW_RUN};
+use crate::store::{Batch, Claim, Denied, Expect, SharedStore};
 
 /// An async function or closure that can be a workflow: `async fn(&Ctx, I) -> Result<O, Failure>` whose future is `Send`. Written
 /// by nobody; all such functions are. A closure is cloned for each activation, so what it captures should be cheap to clone.
@@ -79,13 +75,15 @@ impl Worker {
         self
     }
 
-    /// Which queues are worked on: `default` alone, unless others are named.
-    pub fn queues<'a>(mut self, queues: impl IntoIterator<Item = &'a str>) -> Self {
-        self.options.queues = queues.into_iter().map(str::to_owned).collect();
+    /// Which queues are worked on: `default` alone, unless others are named. A [`Queue`] with limits sets them for all workers, in
+    /// all processes; one without follows what the store has.
+    pub fn queues<Q: Into<Queue>>(mut self, queues: impl IntoIterator<Item = Q>) -> Self {
+        self.options.queues = queues.into_iter().map(Into::into).collect();
         self
     }
 
-    /// How many runs are driven at the same time, at most: 64. Runs that wait do not count.
+    /// How many runs this worker drives at the same time, at most: 64. Runs that wait do not count. For a limit over all processes,
+    /// see [`Queue::concurrency`].
     pub fn concurrency(mut self, runs: usize) -> Self {
         self.options.concurrency = runs.max(1);
         self
@@ -135,7 +133,7 @@ impl Worker {
         for definition in definitions {
             let name = definition.name.clone();
             names::check("the name of a workflow", &name, names::MAX_NAME_BYTES)?;
-            let queue = options.queues.first().cloned().unwrap_or_default();
+            let queue = options.queues.first().map(|queue| queue.name().to_owned()).unwrap_or_default();
             let note = Known { queue, signals: definition.signals.clone() };
             notes = notes.put(&names::workflow(&name)?, Expect::Any, Payload::of(&note)?);
             if known.insert(name.clone(), Arc::new(definition)).is_some() {
@@ -150,15 +148,21 @@ impl Worker {
             )
             .into());
         }
-        let lanes = options.queues.iter().map(|queue| names::lane(queue)).collect::<Result<Vec<_>, _>>()?;
-        if !known.is_empty() {
+        for queue in &options.queues {
+            names::check("the name of a queue", queue.name(), names::MAX_NAME_BYTES)?;
+            names::lane(queue.name())?;
+            if let Some(limits) = queue.declared {
+                notes = notes.and(queue::declare(&store, queue.name(), limits).await?);
+            }
+        }
+        if !notes.effects().is_empty() {
             store.apply(notes).await?;
         }
         let owner = unique_owner(options.owner.as_ref())?;
         let (stopping, cut, killed, counters) = Default::default();
         let shared =
             Arc::new(Shared { store, owner, options, definitions: known, stopping, cut, killed, counters });
-        let task = tokio::spawn(claiming(Arc::clone(&shared), lanes));
+        let task = tokio::spawn(claiming(Arc::clone(&shared)));
         Ok(Driving { shared, task })
     }
 }
@@ -288,158 +292,5 @@ impl Driving {
 impl Drop for Driving {
     fn drop(&mut self) {
         self.task.abort();
-    }
-}
-
-/// Claims and drives, and goes on if that panics.
-async fn claiming(shared: Arc<Shared>, lanes: Vec<Lane>) {
-    let make = || Claiming::new(Arc::clone(&shared), lanes.clone()).run_or_die();
-    let panicked =
-        |error: &str| tracing::error!(target: WORKFLOW, error, "a worker failed; it is started again");
-    working::supervised(make, panicked, shared.options.look_again, &shared.stopping).await;
-}
-
-/// The loop that claims.
-struct Claiming {
-    shared: Arc<Shared>,
-    lanes: Vec<Lane>,
-    slots: Arc<Semaphore>,
-    jobs: JoinSet<()>,
-    hints: Watch,
-    hush: Duration,
-}
-
-impl Claiming {
-    fn new(shared: Arc<Shared>, lanes: Vec<Lane>) -> Self {
-        let slots = Arc::new(Semaphore::new(shared.options.concurrency.min(Semaphore::MAX_PERMITS)));
-        let hints = shared.store.watch();
-        Self { shared, lanes, slots, jobs: JoinSet::new(), hints, hush: HUSH }
-    }
-
-    async fn run_or_die(mut self) {
-        let killed = self.shared.killed.clone();
-        tokio::select! {
-            biased;
-            () = killed.cancelled() => {}
-            () = self.run() => {}
-        }
-        self.jobs.shutdown().await;
-    }
-
-    async fn run(&mut self) {
-        let queues = self.shared.options.queues.iter().filter_map(|queue| names::queue(queue).ok());
-        let told: Vec<signal::Signal> = queues.map(|queue| signal::of(&queue)).collect();
-        let most = CLAIM_EVENTS / ENTRIES;
-        while let Some(slots) = working::free_slots(&self.slots, most, &self.shared.stopping).await {
-            while self.jobs.try_join_next().is_some() {}
-            // What this process says from now on is heard, even if the claim does not see it.
-            let mut told: Vec<_> = told.iter().map(|queue| Box::pin(queue.notified())).collect();
-            for told in &mut told {
-                let _ = told.as_mut().enable();
-            }
-            match self.claim(slots).await {
-                Ok((0, next_at)) => {
-                    let told = futures_util::future::select_all(told);
-                    self.idle(next_at, told.map(drop)).await;
-                }
-                Ok(_) => self.hush = HUSH,
-                Err(error) => self.shared.recover("runs could not be claimed", &error).await,
-            }
-        }
-        working::wind_down(&mut self.jobs, self.shared.options.grace, &self.shared.cut).await;
-    }
-
-    async fn claim(
-        &mut self,
-        mut slots: Vec<OwnedSemaphorePermit>,
-    ) -> Result<(usize, Option<Timestamp>), StoreError> {
-        let (owner, ttl) = (&self.shared.owner, self.shared.options.ttl);
-        let claim = Claim::lanes(owner, self.lanes.clone(), slots.len(), ttl).with_events(ENTRIES);
-        let sent = Instant::now();
-        let claimed = self.shared.store.claim(claim).await?;
-        let count = claimed.grants.len();
-        for grant in claimed.grants {
-            self.begin(grant, sent, slots.pop());
-        }
-        Ok((count, claimed.next_at))
-    }
-
-    fn begin(&mut self, grant: Grant, sent: Instant, slot: Option<OwnedSemaphorePermit>) {
-        let shared = Arc::clone(&self.shared);
-        // It counts from now on, not from when its task begins: a clock that skips would end its lease before.
-        let active = Active::new(&shared);
-        self.jobs.spawn(async move {
-            let (_slot, _active) = (slot, active);
-            match Holding::start(&shared.store, &grant, shared.options.ttl, sent) {
-                Ok(holding) => activate(shared, grant, holding).await,
-                // Nobody renews it, so it ends by itself.
-                Err(error) => {
-                    tracing::error!(target: WORKFLOW, row = %grant.row.key, %error, "a run is not kept")
-                }
-            }
-        });
-    }
-
-    /// Waits until there may be something, and never for long.
-    async fn idle(&mut self, next_at: Option<Timestamp>, told: impl Future<Output = ()>) {
-        let longest = self.shared.options.look_again;
-        let wait = match (next_at, self.shared.store.now().await) {
-            (Some(at), Ok(now)) => {
-                if self.skip_to(at, now) {
-                    return;
-                }
-                at.since(now).max(HUSH).min(longest)
-            }
-            _ => longest,
-        };
-        let looked = Instant::now();
-        tokio::select! {
-            biased;
-            () = self.shared.stopping.cancelled() => {}
-            () = told => {}
-            () = working::hinted(&mut self.hints, looked + self.hush) => self.hush = (self.hush * 2).min(LONGEST_HUSH),
-            () = sleep_until(looked + wait) => {}
-        }
-    }
-
-    /// Sets the clock of a test to what is due next, when nothing is under way.
-    fn skip_to(&self, at: Timestamp, now: Timestamp) -> bool {
-        let Some(clock) = &self.shared.options.skip else { return false };
-        let idle = self.shared.counters.active.load(Ordering::Acquire) == 0;
-        if idle && at > now {
-            clock.advance(at.since(now));
-        }
-        idle
-    }
-}
-
-/// Hints that come close together are one. Hints that led to nothing are followed less closely: most of them are of steps that
-/// this process itself has written.
-const HUSH: Duration = Duration::from_millis(1);
-const LONGEST_HUSH: Duration = Duration::from_millis(16);
-
-/// Counts a run that is in memory.
-struct Active(Arc<Shared>);
-
-impl Active {
-    fn new(shared: &Arc<Shared>) -> Self {
-        shared.counters.active.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for Active {
-    fn drop(&mut self) {
-        self.0.counters.active.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-async fn activate(shared: Arc<Shared>, grant: Grant, holding: Holding) {
-    let counters = &shared.counters;
-    Counters::add(&counters.activations, 1);
-    let run = names::run_of(&grant.row.key).unwrap_or_default();
-    let span = tracing::debug_span!(target: WORKFLOW, WORKFLOW_RUN, run);
-    if let Left::Lost = drive(Arc::clone(&shared), grant, holding).instrument(span).await {
-        Counters::add(&counters.lost, 1);
     }
 }

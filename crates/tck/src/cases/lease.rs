@@ -223,6 +223,26 @@ pub async fn k4_next_at_knows_leases_and_blocks(env: &Env) {
     assert_eq!(env.other.claim(claim()).await.unwrap(), Claimed::default());
 }
 
+/// A claim of nothing takes nothing, and tells whether there is something.
+pub async fn k4_a_claim_of_nothing_says_since_when_there_is_something(env: &Env) {
+    let ask = async |conn: &Conn| {
+        let claim = Claim::lanes(&owner("asks"), [lane("a"), lane("b")], 0, secs(10));
+        let claimed = conn.claim(claim).await.unwrap();
+        assert_eq!(claimed.grants, []);
+        claimed.next_at
+    };
+    assert_eq!(ask(&env.store).await, None);
+    let now = env.store.now().await.unwrap();
+    let later = NewWork::once(key("later"), lane("b")).due(Due::At(now.after(secs(60))));
+    env.store.done(Batch::new().enqueue(later)).await;
+    assert_eq!(ask(&env.other).await, Some(now.after(secs(60))));
+    env.store.done(Batch::new().enqueue(NewWork::once(key("now"), lane("a")))).await;
+    let since = ask(&env.other).await.unwrap();
+    assert!(since <= env.store.now().await.unwrap());
+    assert_eq!(ask(&env.store).await, Some(since), "it was not taken");
+    assert_eq!(env.store.row(&key("now")).await.attempts, 0);
+}
+
 /// A claim by name is told why it is not granted.
 pub async fn k4_a_named_claim_is_told_why_not(env: &Env) {
     assert_eq!(env.store.take("w", &key("k4-none")).await, Err(Denied::NotFound));

@@ -20,6 +20,7 @@ pub mod paging;
 pub mod processes;
 pub mod projections;
 pub mod properties;
+pub mod queues;
 pub mod reacting;
 pub mod reactions;
 pub mod repeat;

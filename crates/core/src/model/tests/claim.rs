@@ -5,7 +5,12 @@ use super::*;
 use crate::id::Priority;
 
 fn candidate(name: &str, level: u8, ready: i64, seq: u64) -> Candidate {
-    Candidate { key: key(name), priority: Priority::new(level).unwrap(), ready_at: at(ready), seq }
+    in_lane("lane", name, level, ready, seq)
+}
+
+fn in_lane(lane: &str, name: &str, level: u8, ready: i64, seq: u64) -> Candidate {
+    let (lane, priority) = (lane.parse().unwrap(), Priority::new(level).unwrap());
+    Candidate { key: key(name), lane, priority, ready_at: at(ready), seq }
 }
 
 fn names(keys: &[Key]) -> Vec<String> {
@@ -65,4 +70,25 @@ fn never_more_than_asked_for_and_never_twice() {
             assert_eq!((chosen.len(), unique.len()), (limit.min(20), limit.min(20)));
         }
     }
+}
+
+#[test]
+fn a_lane_with_much_in_it_leaves_the_others_their_turn() {
+    let mut all: Vec<Candidate> =
+        (0..100).map(|i| in_lane("flood", &format!("f{i}"), 5, i, i as u64)).collect();
+    all.push(in_lane("small", "s", 5, 1_000, 200));
+    all.push(in_lane("other", "o", 5, 1_001, 201));
+    all.push(in_lane("urgent", "u", 9, 1_002, 202));
+    // One goes by age, then the urgent one, then one of each lane.
+    let chosen = names(&choose(all.clone(), 5, Fence(1)));
+    assert_eq!(chosen[..2], ["f0", "u"]);
+    assert!(["f1", "s", "o"].iter().all(|name| chosen.contains(&(*name).to_owned())), "{chosen:?}");
+    // One at a time, every lane has its share.
+    all.pop();
+    let counted = |prefix: &str| {
+        let first = |turn| names(&choose(all.clone(), 1, Fence(turn))).concat();
+        (0..1_000).filter(|turn| first(*turn).starts_with(prefix)).count()
+    };
+    let (flood, small, other) = (counted("f"), counted("s"), counted("o"));
+    assert!(small > 180 && other > 180 && flood < 640, "{flood} {small} {other}");
 }

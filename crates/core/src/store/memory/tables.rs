@@ -161,9 +161,12 @@ impl Tables {
                     self.work.values().filter(of_lanes).filter_map(candidate).collect();
                 let (open, waiting): (Vec<_>, Vec<_>) =
                     ready.into_iter().partition(|c| c.ready_at.has_come(now));
-                if open.is_empty() {
-                    claimed.next_at = waiting.iter().map(|c| c.ready_at).min();
-                }
+                let soonest = |rows: &[Candidate]| rows.iter().map(|c| c.ready_at).min();
+                claimed.next_at = match (open.is_empty(), *limit) {
+                    (true, _) => soonest(&waiting),
+                    (false, 0) => soonest(&open),
+                    (false, _) => None,
+                };
                 let chosen = claim::choose(open, *limit, self.counters.fence);
                 for key in &chosen {
                     facts.load_work(key.clone(), self.work.get(key).cloned());
@@ -215,7 +218,13 @@ impl Tables {
 
 fn candidate(row: &WorkRow) -> Option<Candidate> {
     let ready_at = lease::ready_at(row)?;
-    Some(Candidate { key: row.key.clone(), priority: row.priority, ready_at, seq: row.seq })
+    Some(Candidate {
+        key: row.key.clone(),
+        lane: row.lane.clone(),
+        priority: row.priority,
+        ready_at,
+        seq: row.seq,
+    })
 }
 
 fn expired(row: &DocumentRow, now: Timestamp) -> bool {

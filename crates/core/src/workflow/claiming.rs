@@ -1,0 +1,224 @@
+//! The loop of a worker: it claims runs while it has room, and gives each a task of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tracing::Instrument as _;
+
+use super::drive::{ENTRIES, Left, drive};
+use super::error::WorkflowError;
+use super::line::Line;
+use super::names;
+use super::seats::Seat;
+use super::shared::{Counters, Shared};
+use crate::clock::Timestamp;
+use crate::id::Lane;
+use crate::lease::{Holding, signal, working};
+use crate::lock::sleep_until;
+use crate::store::limits::CLAIM_EVENTS;
+use crate::store::{Claim, Grant, StoreError, Watch};
+use crate::telemetry::{WORKFLOW, WORKFLOW_RUN};
+
+/// Claims and drives, and goes on if that panics.
+pub(super) async fn claiming(shared: Arc<Shared>) {
+    let make = || Claiming::new(Arc::clone(&shared)).run_or_die();
+    let panicked =
+        |error: &str| tracing::error!(target: WORKFLOW, error, "a worker failed; it is started again");
+    working::supervised(make, panicked, shared.options.look_again, &shared.stopping).await;
+}
+
+/// How many runs were claimed, and when there may be more if none was.
+pub(super) type Got = (usize, Option<Timestamp>);
+
+/// The loop that claims.
+pub(super) struct Claiming {
+    pub(super) shared: Arc<Shared>,
+    lines: Vec<Line>,
+    /// When what the queues hold to is to be read again.
+    stale: Instant,
+    slots: Arc<Semaphore>,
+    jobs: JoinSet<()>,
+    hints: Watch,
+    hush: Duration,
+}
+
+impl Claiming {
+    fn new(shared: Arc<Shared>) -> Self {
+        let slots = Arc::new(Semaphore::new(shared.options.concurrency.min(Semaphore::MAX_PERMITS)));
+        let hints = shared.store.watch();
+        let lines = shared.options.queues.iter().map(|queue| Line::new(&shared, queue.name())).collect();
+        let (stale, jobs) = (Instant::now(), JoinSet::new());
+        Self { shared, lines, stale, slots, jobs, hints, hush: HUSH }
+    }
+
+    async fn run_or_die(mut self) {
+        let killed = self.shared.killed.clone();
+        tokio::select! {
+            biased;
+            () = killed.cancelled() => {}
+            () = self.run() => {}
+        }
+        self.jobs.shutdown().await;
+    }
+
+    async fn run(&mut self) {
+        let queues = self.shared.options.queues.iter().filter_map(|queue| names::queue(queue.name()).ok());
+        let told: Vec<signal::Signal> = queues.map(|queue| signal::of(&queue)).collect();
+        let most = CLAIM_EVENTS / ENTRIES;
+        while let Some(slots) = working::free_slots(&self.slots, most, &self.shared.stopping).await {
+            while self.jobs.try_join_next().is_some() {}
+            // What this process says from now on is heard, even if the claim does not see it.
+            let mut told: Vec<_> = told.iter().map(|queue| Box::pin(queue.notified())).collect();
+            for told in &mut told {
+                let _ = told.as_mut().enable();
+            }
+            match self.claim(slots).await {
+                Ok((0, next_at)) => {
+                    let told = futures_util::future::select_all(told);
+                    self.idle(next_at, told.map(drop)).await;
+                }
+                Ok(_) => self.hush = HUSH,
+                Err(WorkflowError::Store(error)) => {
+                    self.shared.recover("runs could not be claimed", &error).await;
+                }
+                Err(error) => {
+                    tracing::error!(target: WORKFLOW, %error, "runs could not be claimed; it is tried again");
+                    working::pause(self.shared.options.look_again, &self.shared.stopping).await;
+                }
+            }
+        }
+        working::wind_down(&mut self.jobs, self.shared.options.grace, &self.shared.cut).await;
+        for line in &self.lines {
+            line.seats.hand_back().await;
+        }
+    }
+
+    /// Claims what there is in all queues: those without limits together, the others one by one.
+    async fn claim(&mut self, mut slots: Vec<OwnedSemaphorePermit>) -> Result<Got, WorkflowError> {
+        if Instant::now() >= self.stale {
+            for line in &mut self.lines {
+                line.refresh(&self.shared).await?;
+            }
+            self.stale = Instant::now() + self.shared.options.look_again;
+        }
+        let free = self.lines.iter().filter(|line| !line.limits.any());
+        let lanes: Vec<Lane> = free.flat_map(Line::lanes).cloned().collect();
+        let mut got = (0, None);
+        if !lanes.is_empty() {
+            got = self.take(lanes, slots.len(), &mut slots, &mut Vec::new()).await?;
+        }
+        for at in 0..self.lines.len() {
+            let Some(line) = self.lines.get_mut(at).filter(|line| line.limits.any() && !slots.is_empty())
+            else {
+                continue;
+            };
+            // A limit that was changed is held from the next claim on.
+            line.refresh(&self.shared).await?;
+            let here = line.clone().claim(self, &mut slots).await?;
+            got = (got.0 + here.0, [got.1, here.1].into_iter().flatten().min());
+        }
+        Ok(got)
+    }
+
+    /// Claims up to so many runs of these lanes, each with a slot, and with a seat where those are given.
+    pub(super) async fn take(
+        &mut self,
+        lanes: Vec<Lane>,
+        most: usize,
+        slots: &mut Vec<OwnedSemaphorePermit>,
+        seats: &mut Vec<Seat>,
+    ) -> Result<Got, StoreError> {
+        let (owner, ttl) = (&self.shared.owner, self.shared.options.ttl);
+        let claim = Claim::lanes(owner, lanes, most, ttl).with_events(ENTRIES);
+        let sent = Instant::now();
+        let claimed = self.shared.store.claim(claim).await?;
+        let count = claimed.grants.len();
+        for grant in claimed.grants {
+            self.begin(grant, sent, slots.pop(), seats.pop());
+        }
+        Ok((count, claimed.next_at))
+    }
+
+    fn begin(&mut self, grant: Grant, sent: Instant, slot: Option<OwnedSemaphorePermit>, seat: Option<Seat>) {
+        let shared = Arc::clone(&self.shared);
+        // It counts from now on, not from when its task begins: a clock that skips would end its lease before.
+        let active = Active::new(&shared);
+        self.jobs.spawn(async move {
+            let (_slot, _seat, _active) = (slot, seat, active);
+            match Holding::start(&shared.store, &grant, shared.options.ttl, sent) {
+                Ok(holding) => activate(shared, grant, holding).await,
+                // Nobody renews it, so it ends by itself.
+                Err(error) => {
+                    tracing::error!(target: WORKFLOW, row = %grant.row.key, %error, "a run is not kept")
+                }
+            }
+        });
+    }
+
+    /// Waits until there may be something, and never for long.
+    async fn idle(&mut self, next_at: Option<Timestamp>, told: impl Future<Output = ()>) {
+        let longest = self.shared.options.look_again;
+        let wait = match (next_at, self.shared.store.now().await) {
+            (Some(at), Ok(now)) => {
+                if self.skip_to(at, now) {
+                    return;
+                }
+                at.since(now).max(HUSH).min(longest)
+            }
+            _ => longest,
+        };
+        let looked = Instant::now();
+        tokio::select! {
+            biased;
+            () = self.shared.stopping.cancelled() => {}
+            () = told => {}
+            () = working::hinted(&mut self.hints, looked + self.hush) => self.hush = (self.hush * 2).min(LONGEST_HUSH),
+            () = sleep_until(looked + wait) => {}
+        }
+    }
+
+    /// Sets the clock of a test to what is due next, when nothing is under way.
+    fn skip_to(&self, at: Timestamp, now: Timestamp) -> bool {
+        let Some(clock) = &self.shared.options.skip else { return false };
+        let idle = self.shared.counters.active.load(Ordering::Acquire) == 0;
+        if idle && at > now {
+            clock.advance(at.since(now));
+        }
+        idle
+    }
+}
+
+/// Hints that come close together are one. Hints that led to nothing are followed less closely: most of them are of steps that
+/// this process itself has written.
+const HUSH: Duration = Duration::from_millis(1);
+const LONGEST_HUSH: Duration = Duration::from_millis(16);
+
+/// Counts a run that is in memory.
+pub(super) struct Active(Arc<Shared>);
+
+impl Active {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        shared.counters.active.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.counters.active.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+pub(super) async fn activate(shared: Arc<Shared>, grant: Grant, holding: Holding) {
+    let counters = &shared.counters;
+    Counters::add(&counters.activations, 1);
+    let run = names::run_of(&grant.row.key).unwrap_or_default();
+    let span = tracing::debug_span!(target: WORKFLOW, WORKFLOW_RUN, run);
+    if let Left::Lost = drive(Arc::clone(&shared), grant, holding).instrument(span).await {
+        Counters::add(&counters.lost, 1);
+    }
+}

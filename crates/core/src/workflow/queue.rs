@@ -1,0 +1,228 @@
+//! Queues: what they are called, and what all workers of all processes hold to together.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::client::Client;
+use super::error::WorkflowError;
+use super::names;
+use crate::error::InvalidInput;
+use crate::model::rate::Rate;
+use crate::payload::Payload;
+use crate::store::{Batch, Delta, NewWork, Page, SharedStore, limits};
+
+/// The most runs at once that a queue can be limited to. What needs more needs no limit.
+pub const MAX_QUEUE_CONCURRENCY: u32 = 1_000;
+
+/// What the workers of a queue hold to, whichever process they are in. It is kept in the store, and followed within a second of a
+/// change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueLimits {
+    /// How many of its runs are driven at once, at most. Runs that wait do not count.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
+    /// How many of its runs begin in a while, at most. A run that goes on after a wait does not count.
+    #[serde(default)]
+    pub rate: Option<Rate>,
+    /// Whether runs were ever started for somebody: see [`Start::fair_for`](super::Start::fair_for).
+    #[serde(default)]
+    pub fair: bool,
+}
+
+impl QueueLimits {
+    /// Whether there is any limit.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.concurrency.is_some() || self.rate.is_some()
+    }
+
+    fn validate(&self, queue: &str) -> Result<(), InvalidInput> {
+        let refuse = |reason: String| Err(InvalidInput::name("the limits of a queue", queue, reason));
+        match (self.concurrency, self.rate) {
+            (Some(0), _) => {
+                refuse("no run could ever be driven; leave its workers out to stop it".to_owned())
+            }
+            (Some(runs), _) if runs > MAX_QUEUE_CONCURRENCY => {
+                refuse(format!("{runs} runs at once are asked for, at most {MAX_QUEUE_CONCURRENCY} can be"))
+            }
+            (_, Some(Rate { runs: 0, .. })) => refuse("no run could ever begin".to_owned()),
+            (_, Some(Rate { per, .. })) if per.is_zero() || per > Duration::from_hours(24) => {
+                refuse(format!("a rate is per 1 µs to 24 h, not per {per:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A queue by its name, and what its workers are to hold to. A name alone follows what the store has.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidelock_core::workflow::Queue;
+///
+/// /// Ten at once, in all processes together, and no more than a hundred a minute.
+/// const MAIL: Queue = Queue::new("mail").concurrency(10).rate(100, Duration::from_mins(1));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queue {
+    pub(super) name: Cow<'static, str>,
+    pub(super) declared: Option<QueueLimits>,
+}
+
+const NONE: QueueLimits = QueueLimits { concurrency: None, rate: None, fair: false };
+
+impl Queue {
+    /// A queue of this name.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self { name: Cow::Borrowed(name), declared: None }
+    }
+
+    /// The same queue, of which so many runs are driven at once, at most, in all processes together. Runs that wait do not count.
+    #[must_use]
+    pub const fn concurrency(mut self, runs: u32) -> Self {
+        let limits = self.so_far();
+        self.declared = Some(QueueLimits { concurrency: Some(runs), ..limits });
+        self
+    }
+
+    /// The same queue, of which so many runs begin in a while, at most, in all processes together. They are spread evenly.
+    #[must_use]
+    pub const fn rate(mut self, runs: u32, per: Duration) -> Self {
+        let limits = self.so_far();
+        let burst = match limits.rate {
+            Some(rate) => rate.burst,
+            None => 1,
+        };
+        self.declared = Some(QueueLimits { rate: Some(Rate { runs, per, burst }), ..limits });
+        self
+    }
+
+    /// The same queue, of which so many runs may begin at once when none has for a while. Without a rate it means nothing.
+    #[must_use]
+    pub const fn burst(mut self, burst: u32) -> Self {
+        let limits = self.so_far();
+        if let Some(rate) = limits.rate {
+            self.declared = Some(QueueLimits { rate: Some(Rate { burst, ..rate }), ..limits });
+        }
+        self
+    }
+
+    /// The same queue without any limit, also if the store has one.
+    #[must_use]
+    pub const fn unlimited(mut self) -> Self {
+        self.declared = Some(NONE);
+        self
+    }
+
+    const fn so_far(&self) -> QueueLimits {
+        match self.declared {
+            Some(limits) => limits,
+            None => NONE,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl From<&str> for Queue {
+    fn from(name: &str) -> Self {
+        Self { name: Cow::Owned(name.to_owned()), declared: None }
+    }
+}
+
+impl From<String> for Queue {
+    fn from(name: String) -> Self {
+        Self { name: Cow::Owned(name), declared: None }
+    }
+}
+
+impl Client {
+    /// Sets what the workers of a queue hold to, in all processes, from within a second on.
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when the limits are not valid, or the store fails.
+    ///
+    /// # Crash safety
+    /// One commit: the limits are the old ones or the new ones.
+    pub async fn limit_queue(&self, queue: &str, limits: QueueLimits) -> Result<(), WorkflowError> {
+        let batch = declare(&self.store, queue, limits).await?;
+        self.store.apply(batch).await?;
+        names::wake(queue);
+        Ok(())
+    }
+
+    /// What the workers of a queue hold to.
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when the store cannot be read.
+    pub async fn queue_limits(&self, queue: &str) -> Result<QueueLimits, WorkflowError> {
+        read(&self.store, queue).await
+    }
+
+    /// The queues of which the store knows something, with what their workers hold to.
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when the store cannot be read.
+    pub async fn queues(&self) -> Result<Vec<(String, QueueLimits)>, WorkflowError> {
+        let (mut queues, mut page) = (Vec::new(), Page::first(limits::PAGE_ROWS));
+        loop {
+            let found = self.store.documents(&names::all_queues(), page).await?;
+            for document in &found.rows {
+                if let Some(name) = names::queue_of(&document.key) {
+                    queues.push((name, document.value.parse()?));
+                }
+            }
+            match found.next {
+                Some(next) => page = Page::after(&next, limits::PAGE_ROWS),
+                None => return Ok(queues),
+            }
+        }
+    }
+}
+
+/// What the store has of a queue.
+pub(super) async fn read(store: &SharedStore, queue: &str) -> Result<QueueLimits, WorkflowError> {
+    match store.document(&names::queue(queue)?).await? {
+        Some(document) => Ok(document.value.parse()?),
+        None => Ok(QueueLimits::default()),
+    }
+}
+
+/// What sets the limits of a queue, and makes the seats that it has more.
+pub(super) async fn declare(
+    store: &SharedStore,
+    queue: &str,
+    limits: QueueLimits,
+) -> Result<Batch, WorkflowError> {
+    names::check("the name of a queue", queue, names::MAX_NAME_BYTES)?;
+    limits.validate(queue)?;
+    let so_far = read(store, queue).await?.concurrency.unwrap_or(0);
+    let mut batch = set(
+        queue,
+        [Delta::set("/concurrency", value(&limits.concurrency)?), Delta::set("/rate", value(&limits.rate)?)],
+    )?;
+    for seat in so_far..limits.concurrency.unwrap_or(0) {
+        batch = batch.enqueue(NewWork::once(names::seat(queue, seat)?, names::seats(queue)?));
+    }
+    Ok(batch)
+}
+
+fn value<T: Serialize>(of: &T) -> Result<serde_json::Value, InvalidInput> {
+    serde_json::to_value(of).map_err(|error| InvalidInput::Payload { reason: error.to_string() })
+}
+
+/// What lets workers know that runs are started for somebody.
+pub(super) fn declare_fair(queue: &str) -> Result<Batch, InvalidInput> {
+    set(queue, [Delta::set("/fair", true)])
+}
+
+fn set(queue: &str, deltas: impl IntoIterator<Item = Delta>) -> Result<Batch, InvalidInput> {
+    Ok(Batch::new().merge_or_create(&names::queue(queue)?, Payload::trusted("{}"), deltas))
+}

@@ -1,0 +1,104 @@
+//! The seats of a queue of which only so many runs are driven at once: rows of the store, of which a worker holds one for each run.
+//!
+//! A seat is a work row that is always due. A worker claims it, drives run after run with it while there are any, and hands it back
+//! when there are none. The seats of a process that dies are free again when their leases end.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::error::WorkflowError;
+use super::{names, queue};
+use crate::id::Owner;
+use crate::lease::Holding;
+use crate::store::{Batch, Claim, Grant, SharedStore};
+use crate::telemetry::WORKFLOW;
+
+/// The seats of one queue that this worker holds and does not use.
+#[derive(Debug)]
+pub(super) struct Seats {
+    store: SharedStore,
+    owner: Owner,
+    ttl: Duration,
+    queue: String,
+    free: Mutex<Vec<(u32, Holding)>>,
+}
+
+/// A seat that is in use. Dropped, it is free for the next run of this worker.
+#[derive(Debug)]
+pub(super) struct Seat {
+    seats: Arc<Seats>,
+    held: Option<(u32, Holding)>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take().filter(|(_, holding)| holding.lost().is_none()) {
+            self.seats.free.lock().push(held);
+        }
+        names::wake(&self.seats.queue);
+    }
+}
+
+impl Seats {
+    pub(super) fn new(store: &SharedStore, owner: &Owner, ttl: Duration, queue: &str) -> Arc<Self> {
+        let (store, owner, queue) = (Arc::clone(store), owner.clone(), queue.to_owned());
+        Arc::new(Self { store, owner, ttl, queue, free: Mutex::default() })
+    }
+
+    /// Up to so many seats of those that the queue has.
+    pub(super) async fn take(self: &Arc<Self>, wanted: usize, most: u32) -> Result<Vec<Seat>, WorkflowError> {
+        let mut taken = Vec::new();
+        loop {
+            let Some((seat, holding)) = self.free.lock().pop() else { break };
+            if seat >= most {
+                self.retire(seat, &holding).await?;
+            } else if holding.lost().is_none() {
+                taken.push(self.seat(seat, holding));
+            }
+            if taken.len() >= wanted {
+                return Ok(taken);
+            }
+        }
+        let lane = names::seats(&self.queue)?;
+        let claim = Claim::lanes(&self.owner, [lane], wanted - taken.len(), self.ttl);
+        let sent = Instant::now();
+        for grant in self.store.claim(claim).await?.grants {
+            let Some(seat) = names::seat_of(&grant.row.key) else { continue };
+            let holding = self.hold(&grant, sent)?;
+            if seat >= most {
+                self.retire(seat, &holding).await?;
+            } else {
+                taken.push(self.seat(seat, holding));
+            }
+        }
+        Ok(taken)
+    }
+
+    fn hold(&self, grant: &Grant, sent: Instant) -> Result<Holding, WorkflowError> {
+        Ok(Holding::start(&self.store, grant, self.ttl, sent)?)
+    }
+
+    fn seat(self: &Arc<Self>, seat: u32, holding: Holding) -> Seat {
+        Seat { seats: Arc::clone(self), held: Some((seat, holding)) }
+    }
+
+    /// Removes a seat that the queue has no more, as the store has it now: a seat and the limit that it is below come in one commit.
+    async fn retire(&self, seat: u32, holding: &Holding) -> Result<(), WorkflowError> {
+        let limits = queue::read(&self.store, &self.queue).await?;
+        if limits.concurrency.is_some_and(|most| seat < most) {
+            holding.release().await;
+        } else {
+            tracing::debug!(target: WORKFLOW, queue = self.queue, seat, "a seat is given up");
+            drop(holding.commit(Batch::new().ack(holding.lease())).await);
+        }
+        Ok(())
+    }
+
+    /// Hands back what is not used, for workers elsewhere.
+    pub(super) async fn hand_back(&self) {
+        let free = std::mem::take(&mut *self.free.lock());
+        futures_util::future::join_all(free.iter().map(|(_, holding)| holding.release())).await;
+    }
+}
