@@ -67,6 +67,7 @@ mod saga;
 mod seats;
 mod shared;
 mod step;
+mod step_tx;
 mod view;
 mod worker;
 
@@ -82,6 +83,7 @@ pub use record::Status;
 pub use replay::{ReplayError, Replayed, RunHistory, replay};
 pub use saga::Saga;
 pub use step::Step;
+pub use step_tx::TxStep;
 pub use view::{Doing, RunFilter, RunPage, RunView, StepView};
 pub use worker::{Driving, Worker, WorkerStats, WorkflowFn};
 

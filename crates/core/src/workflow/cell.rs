@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub(super) use self::asked::{Asked, Turn};
-use self::inner::{Inner, State};
+use self::inner::{Inner, State, Unproven};
 use super::broken::Broken;
 use super::entry::{Done, Entry, GaveUp, Heard, Kind, Named, Placed, TimerSet, Version, When};
 use super::failure::{Failure, StepError};
@@ -63,6 +63,7 @@ pub(super) struct Ask {
     pub(super) input: Option<String>,
     pub(super) sheltered: bool,
     pub(super) signal: Option<String>,
+    pub(super) records_itself: bool,
 }
 
 /// What the driver finds when nothing more can be told to the workflow.
@@ -73,6 +74,10 @@ pub(super) enum Idle {
     /// Everything waits. The earliest instant at which something goes on by itself, if anything does.
     Waits(Option<Timestamp>),
 }
+
+/// A step that was to record its end and did not.
+const NOT_RECORDED: &str = "the step ended well, and its transaction did not record that: \
+    apply the batch of TxStep::end in it, and commit it before the step returns";
 
 /// How many ids of signals a run takes along when it begins anew.
 const KNOWN_IDS: usize = 10_000;
@@ -290,6 +295,29 @@ impl Cell {
             _ => {
                 inner.broken.get_or_insert(Broken::Invalid { what: reason.to_owned() });
             }
+        }
+    }
+
+    /// Whether steps ended of which only the journal knows how.
+    pub(super) fn has_unproven(&self) -> bool {
+        !self.inner.lock().unproven.is_empty()
+    }
+
+    /// For the end of a step that records it itself: whether the workflow waits for it.
+    pub(super) fn own_record(&self, entry: &Entry) -> Option<bool> {
+        self.inner.lock().own_record(entry)
+    }
+
+    /// All that is recorded was read: steps whose end is not among it have failed.
+    pub(super) fn prove(&self, recorded: impl Fn(&str) -> bool) {
+        let mut inner = self.inner.lock();
+        for Unproven { index, failure, policy } in std::mem::take(&mut inner.unproven) {
+            let open = inner.ops.get(index).filter(|op| op.state == State::Held);
+            if open.is_none_or(|op| recorded(&op.id.name)) {
+                continue;
+            }
+            let failure = failure.unwrap_or_else(|| Failure::new(NOT_RECORDED));
+            inner.ended(index, Err(failure), &policy, Batch::new());
         }
     }
 

@@ -15,6 +15,7 @@ use super::entry::{ChildStarted, Entry, Kind, Parent, TimerSet, When};
 use super::failure::{Failure, StepError};
 use super::new_run::NewRun;
 use super::step::{self, Step};
+use super::step_tx::TxStep;
 use super::{names, random};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
@@ -28,6 +29,7 @@ pub(super) struct Life {
     pub(super) run: Arc<str>,
     /// The id, and the generation where there is more than one: what names effects, children and progress.
     pub(super) identity: Arc<str>,
+    pub(super) generation: u32,
     pub(super) queue: String,
     pub(super) cell: Arc<Cell>,
     pub(super) hold: Option<(SharedStore, Arc<Holding>)>,
@@ -142,6 +144,57 @@ impl Ctx {
         F: AsyncFnOnce(Step) -> Result<(Batch, T), Failure> + Clone,
     {
         self.attempts(name, f, |both| both)
+    }
+
+    /// Like [`step`](Self::step), with effects in your own tables: the step applies the batch of [`TxStep::end`] in its own
+    /// transaction and commits that, so that the effects and the end of the step are one commit.
+    ///
+    /// ```no_run
+    /// # use tidelock_core::workflow::{Ctx, Failure, StepError};
+    /// # struct Tx; impl Tx { async fn execute(&mut self, _: &str) -> Result<(), Failure> { Ok(()) } async fn commit(self) -> Result<(), Failure> { Ok(()) } }
+    /// # struct Db; impl Db { async fn begin(&self) -> Result<Tx, Failure> { Ok(Tx) } async fn apply_in(&self, _: &mut Tx, _: &tidelock_core::store::Batch) -> Result<(), Failure> { Ok(()) } }
+    /// # async fn example(cx: &Ctx, db: &Db) -> Result<u32, StepError> {
+    /// cx.step_tx("book", async |step| {
+    ///     let mut tx = db.begin().await?;
+    ///     tx.execute("INSERT INTO bookings …").await?;
+    ///     let number = 7;
+    ///     db.apply_in(&mut tx, &step.end(&number)?).await?;
+    ///     tx.commit().await?;
+    ///     Ok(number)
+    /// })
+    /// .await
+    /// # }
+    /// ```
+    ///
+    /// What the journal says counts: a step whose commit came through is done, whatever the code returned, and one that ended well
+    /// without it has failed.
+    ///
+    /// # Errors
+    /// [`StepError`] when the attempts are used up, or the run was cancelled before the step began.
+    ///
+    /// # Crash safety
+    /// The effects are there exactly once, wherever the process dies: a second commit, or one by a process that is not in charge any
+    /// more, is refused by the batch.
+    pub fn step_tx<T, F>(&self, name: &str, f: F) -> impl Future<Output = Result<T, StepError>> + use<T, F>
+    where
+        T: Serialize + DeserializeOwned,
+        F: AsyncFnOnce(TxStep) -> Result<T, Failure> + Clone,
+    {
+        let asked = self.ask_for(Kind::Step, self.named(name), None, true);
+        let name: Arc<str> = self.named(name).into();
+        let cx = self.clone();
+        async move {
+            loop {
+                match asked.turn().await {
+                    Turn::Answer(answer) => return value(&asked, answer).await,
+                    Turn::Run(attempt) => {
+                        let step = TxStep::new(cx.attempt(&name, attempt), asked.id(), cx.life.generation);
+                        let ended = step::call((f.clone())(step), cx.limit).await;
+                        asked.maybe_recorded(ended.err(), &cx.policy);
+                    }
+                }
+            }
+        }
     }
 
     /// Runs code until it ends, as often as the policy lets it; `split` takes apart what it brings.
@@ -365,11 +418,15 @@ impl Ctx {
     }
 
     fn ask(&self, kind: Kind, name: String, signal: Option<String>) -> Asked {
+        self.ask_for(kind, name, signal, false)
+    }
+
+    fn ask_for(&self, kind: Kind, name: String, signal: Option<String>, records_itself: bool) -> Asked {
         if let Err(error) = names::check("the name of a step", &name, names::MAX_NAME_BYTES) {
             let _: Option<()> = self.invalid(&error);
         }
         let (input, sheltered) = (self.input.clone(), self.sheltered);
-        self.life.cell.ask(Ask { kind, name, input, sheltered, signal })
+        self.life.cell.ask(Ask { kind, name, input, sheltered, signal, records_itself })
     }
 
     fn named(&self, name: &str) -> String {

@@ -1,6 +1,6 @@
 //! One activation of a run: replay what is recorded, go on, and write every end before the next beginning.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::broken::Broken;
 use super::cell::{Cell, Idle, Outgoing};
 use super::ctx::{Ctx, Life};
-use super::entry::{Ending, Entry, Placed, Started};
+use super::entry::{Done, Ending, Entry, Placed, Started};
 use super::load::{Loaded, Unready, load};
 use super::shared::{Counters, Output, RunFuture, Shared};
 use super::{end, journal, names, new_run, place};
@@ -53,6 +53,15 @@ pub(super) enum Flow {
     /// Others said something before what the workflow was told already: begin again.
     Rewind,
     Gone,
+}
+
+/// What there was in the journal that the driver did not write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum News {
+    Nothing,
+    Some,
+    /// A step recorded its end after the workflow had stopped waiting for it: what counts is the journal.
+    Overtaken,
 }
 
 /// An activation.
@@ -138,6 +147,7 @@ impl Drive {
         let life = Life {
             run: started.run.as_str().into(),
             identity: names::identity(&started.run, started.generation).into(),
+            generation: started.generation,
             queue: started.queue.clone(),
             cell: Arc::clone(&cell),
             hold: Some((Arc::clone(&shared.store), Arc::clone(holding))),
@@ -229,6 +239,9 @@ impl Drive {
             let flow = self.flush().await;
             return self.follow(flow).await;
         }
+        if self.cell.has_unproven() {
+            return self.prove().await;
+        }
         if self.shared.stopping.is_cancelled() && !matches!(self.cell.idle(), Idle::Busy(_)) {
             self.holding.release().await;
             return Err(Left::HandedBack);
@@ -237,6 +250,20 @@ impl Drive {
             return Ok(());
         }
         self.wait().await
+    }
+
+    /// Reads what became of steps that were to record their end themselves. What they wrote is in the order of the journal.
+    async fn prove(&mut self) -> Result<(), Left> {
+        if self.hear(None).await.map_err(|_| Left::Lost)? == News::Overtaken {
+            return self.rewind().await;
+        }
+        let ends = self.queue.iter().filter_map(|placed| match &placed.entry {
+            Entry::Done(Done { op, .. }) => Some(op.name.as_str()),
+            _ => None,
+        });
+        let ends: HashSet<&str> = ends.collect();
+        self.cell.prove(|name| ends.contains(name));
+        Ok(())
     }
 
     async fn follow(&mut self, flow: Flow) -> Result<(), Left> {
@@ -359,7 +386,8 @@ impl Drive {
         let mut flow = Flow::On;
         if first > self.next {
             match self.hear(Some(first)).await {
-                Ok(heard) if heard && hasty => flow = Flow::Rewind,
+                Ok(News::Overtaken) => flow = Flow::Rewind,
+                Ok(News::Some) if hasty => flow = Flow::Rewind,
                 Ok(_) => {}
                 Err(flow) => return flow,
             }
@@ -382,8 +410,8 @@ impl Drive {
         flow
     }
 
-    /// Takes up what others wrote into the journal, up to a version. Answers whether there was anything.
-    async fn hear(&mut self, before: Option<StreamVersion>) -> Result<bool, Flow> {
+    /// Takes up what others wrote into the journal, and steps about themselves, up to a version.
+    async fn hear(&mut self, before: Option<StreamVersion>) -> Result<News, Flow> {
         let read = match journal::read(&self.shared.store, &self.journal, Some(self.next))
             .await
             .map_err(Unready::from)
@@ -397,21 +425,26 @@ impl Drive {
             }
             Err(Unready::Never(reason)) => {
                 self.cell.break_with(Broken::Invalid { what: reason });
-                return Ok(false);
+                return Ok(News::Nothing);
             }
         };
-        let mut any = false;
+        let mut news = News::Nothing;
         for placed in read {
             if before.is_some_and(|before| placed.version >= before) {
                 break;
             }
             self.next = placed.version.next();
-            if placed.entry.is_foreign() {
-                any = true;
-                self.queue.push_back(placed);
+            match self.cell.own_record(&placed.entry) {
+                Some(waits) => {
+                    Counters::add(&self.shared.counters.steps, 1);
+                    news = if waits { news.max(News::Some) } else { News::Overtaken };
+                }
+                None if placed.entry.is_foreign() => news = news.max(News::Some),
+                None => continue,
             }
+            self.queue.push_back(placed);
         }
-        Ok(any)
+        Ok(news)
     }
 
     /// Waits until something goes on: in memory while a step runs or the wait is short, else in the store.
@@ -481,8 +514,8 @@ impl Drive {
                 true
             }
         };
-        if heard && self.hear(None).await.is_err() {
-            return Err(Left::Lost);
+        if heard && self.hear(None).await.map_err(|_| Left::Lost)? == News::Overtaken {
+            return self.rewind().await;
         }
         Ok(())
     }
@@ -525,8 +558,9 @@ impl Drive {
             return self.follow(flow).await;
         }
         match self.hear(None).await {
-            Ok(true) => Ok(()),
-            Ok(false) => match end::begin_anew(self, input).await {
+            Ok(News::Overtaken) => self.rewind().await,
+            Ok(News::Some) => Ok(()),
+            Ok(News::Nothing) => match end::begin_anew(self, input).await {
                 Some(left) => Err(left),
                 None => Ok(()),
             },

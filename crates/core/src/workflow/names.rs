@@ -55,6 +55,11 @@ pub(super) fn progress(id: &str, identity: &str, step: &str) -> Result<Key, Inva
     Key::new(PROGRESS, [id, identity, step])
 }
 
+/// That a step has recorded its own end, which it can do once.
+pub(super) fn recorded(id: &str, identity: &str, step: &str) -> Result<Key, InvalidInput> {
+    Key::new(PROGRESS, [id, identity, step, "end"])
+}
+
 /// What names a generation of a run.
 pub(super) fn identity(id: &str, generation: u32) -> String {
     if generation == 0 { id.to_owned() } else { format!("{id}#{generation}") }

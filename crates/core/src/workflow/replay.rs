@@ -101,6 +101,7 @@ where
     let life = Life {
         run: run.as_str().into(),
         identity: names::identity(run, *generation).into(),
+        generation: *generation,
         queue: queue.clone(),
         cell: Arc::clone(&cell),
         hold: None,

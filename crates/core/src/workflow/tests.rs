@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Worker, WorkflowError};
+use super::{Queue, Worker, WorkflowError};
 use crate::store::MemoryStore;
 
 #[tokio::test]
 async fn a_worker_of_no_queue_is_refused() {
-    let refused = Worker::new(Arc::new(MemoryStore::new())).queues([]).start().await;
+    let refused = Worker::new(Arc::new(MemoryStore::new())).queues(Vec::<Queue>::new()).start().await;
     assert!(matches!(refused, Err(WorkflowError::Invalid(_))), "{refused:?}");
 }

@@ -16,6 +16,7 @@ pub mod mutations;
 pub mod operating;
 pub mod operators;
 pub mod order;
+pub mod own_records;
 pub mod paging;
 pub mod processes;
 pub mod projections;

@@ -64,6 +64,16 @@ impl Asked {
         self.cell.inner.lock().ended(self.index, ended, policy, effects);
     }
 
+    /// A step ended that was to record that itself.
+    pub(in crate::workflow) fn maybe_recorded(&self, failure: Option<Failure>, policy: &RetryPolicy) {
+        self.cell.inner.lock().maybe_recorded(self.index, failure, policy);
+    }
+
+    /// What it is in the journal.
+    pub(in crate::workflow) fn id(&self) -> Option<OpId> {
+        self.cell.inner.lock().ops.get(self.index).map(|op| op.id.clone())
+    }
+
     /// What is to be written when it begins: a timer that is set, a child that is started. Not when it was written before.
     pub(in crate::workflow) fn begin(&self, make: impl FnOnce(OpId) -> (Entry, Batch)) {
         let mut inner = self.cell.inner.lock();

@@ -41,6 +41,8 @@ pub(super) struct Op {
     pub(super) attempt: u32,
     pub(super) sheltered: bool,
     pub(super) signal: Option<String>,
+    /// Its end is recorded by a transaction of the step's own.
+    pub(super) records_itself: bool,
     pub(super) waker: Option<Waker>,
 }
 
@@ -87,6 +89,16 @@ pub(super) struct Inner {
     pub(super) rounds: u32,
     /// Children that nobody waits for any more.
     pub(super) orphans: Vec<String>,
+    /// Steps that may have recorded their end themselves, with what they said of it.
+    pub(super) unproven: Vec<Unproven>,
+}
+
+/// A step that was to record its end in a transaction of its own.
+#[derive(Debug)]
+pub(super) struct Unproven {
+    pub(super) index: usize,
+    pub(super) failure: Option<Failure>,
+    pub(super) policy: RetryPolicy,
 }
 
 impl Inner {
@@ -103,7 +115,7 @@ impl Inner {
     }
 
     pub(super) fn ask(&mut self, ask: Ask, place: place::Place) -> usize {
-        let Ask { kind, name, input, sheltered, signal } = ask;
+        let Ask { kind, name, input, sheltered, signal, records_itself } = ask;
         let seq = u32::try_from(self.ops.len()).unwrap_or(u32::MAX);
         let index = self.ops.len();
         let misplaced = match place {
@@ -118,7 +130,8 @@ impl Inner {
             self.broken.get_or_insert(Broken::Twice { kind: kind.word(), name: name.clone() });
         }
         let id = OpId { name, seq, input };
-        self.ops.push(Op { kind, id, state: State::Waiting, attempt: 0, sheltered, signal, waker: None });
+        let (state, attempt, waker) = (State::Waiting, 0, None);
+        self.ops.push(Op { kind, id, state, attempt, sheltered, signal, records_itself, waker });
         self.open.push(index);
         self.compare(index);
         index
@@ -261,6 +274,21 @@ impl Inner {
         });
         self.mail = mail;
         handed
+    }
+
+    /// A step ended that was to record that itself: the journal says whether it did.
+    pub(super) fn maybe_recorded(&mut self, index: usize, failure: Option<Failure>, policy: &RetryPolicy) {
+        let Some(op) = self.ops.get_mut(index).filter(|op| op.state == State::Running) else { return };
+        op.state = State::Held;
+        self.unproven.push(Unproven { index, failure, policy: *policy });
+        self.changed = true;
+    }
+
+    /// For the end of a step that records it itself: whether the workflow waits for it.
+    pub(super) fn own_record(&self, entry: &Entry) -> Option<bool> {
+        let Entry::Done(Done { op, .. }) = entry else { return None };
+        let found = self.names.get(&op.name).and_then(|index| self.ops.get(*index));
+        found.filter(|op| op.records_itself).map(Op::is_open)
     }
 
     /// A step ended.

@@ -1,0 +1,60 @@
+//! A step with effects in the user's own tables: what it is given.
+
+use std::fmt;
+use std::ops::Deref;
+
+use serde::Serialize;
+
+use super::entry::{Done, Entry, OpId};
+use super::failure::Failure;
+use super::names;
+use super::step::Step;
+use crate::payload::Payload;
+use crate::store::{Batch, Expect};
+
+/// One attempt of a step that records its end in a transaction of its own: see [`Ctx::step_tx`](super::Ctx::step_tx). It has all that a
+/// [`Step`] has.
+#[derive(Clone)]
+pub struct TxStep {
+    step: Step,
+    op: Option<OpId>,
+    generation: u32,
+}
+
+impl TxStep {
+    pub(super) fn new(step: Step, op: Option<OpId>, generation: u32) -> Self {
+        Self { step, op, generation }
+    }
+
+    /// What records that the step ended, and what it brought: apply it in the transaction that has the effects. It is refused when
+    /// another attempt has recorded its end, or another process drives the run by now; then the transaction must not be committed.
+    ///
+    /// # Errors
+    /// When the value cannot be written as JSON.
+    pub fn end<T: Serialize + ?Sized>(&self, value: &T) -> Result<Batch, Failure> {
+        let (Some((_, holding)), Some(op)) = (&self.step.hold, &self.op) else {
+            return Err(Failure::permanent("the step is not driven by a worker"));
+        };
+        let Step { run, identity, name, .. } = &self.step;
+        let entry = Entry::Done(Done { op: op.clone(), value: Payload::of(value)? });
+        let journal = names::journal(run, self.generation)?;
+        Ok(Batch::new()
+            .guard_lease(holding.lease())
+            .put(&names::recorded(run, identity, name)?, Expect::Absent, Payload::trusted("true"))
+            .append(&journal, Expect::Any, vec![entry.event()?]))
+    }
+}
+
+impl Deref for TxStep {
+    type Target = Step;
+
+    fn deref(&self) -> &Step {
+        &self.step
+    }
+}
+
+impl fmt::Debug for TxStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.step, f)
+    }
+}

@@ -1,0 +1,83 @@
+//! Steps with effects in the caller's own tables: each effect is there once, however often workers stop in the middle.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidelock_core::clock::{Clock as _, SystemClock};
+use tidelock_core::store::SharedStore;
+use tidelock_core::workflow::{Client, Ctx, Driving, Failure, TxStep, Worker, Workflow};
+use tidelock_sqlite::rusqlite::{self, Connection, TransactionBehavior};
+use tidelock_sqlite::{Options, SqliteStore, apply_in};
+
+const ORDER: Workflow<u32, i64> = Workflow::new("order");
+const RUNS: u32 = 20;
+const STEPS: u32 = 5;
+
+fn failed(error: rusqlite::Error) -> Failure {
+    Failure::new(error.to_string())
+}
+
+/// Writes an invoice, and that the step which did it has ended, in one transaction.
+fn invoice(path: &Path, step: &TxStep) -> Result<i64, Failure> {
+    let mut mine = Connection::open(path).map_err(failed)?;
+    mine.busy_timeout(Duration::from_secs(10)).map_err(failed)?;
+    let tx = mine.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    tx.execute("INSERT INTO invoices (step) VALUES (?1)", [step.key()]).map_err(failed)?;
+    let number = tx.last_insert_rowid();
+    apply_in(&tx, &step.end(&number)?, SystemClock::default().now())
+        .map_err(|error| Failure::new(error.to_string()))?;
+    tx.commit().map_err(failed)?;
+    Ok(number)
+}
+
+async fn driving(store: &SharedStore, path: &Path) -> Driving {
+    let path = path.to_owned();
+    let code = async move |cx: &Ctx, _: u32| {
+        let mut sum = 0;
+        for n in 0..STEPS {
+            let number = cx.scope("invoice", n).step_tx("write", async |step| invoice(&path, &step));
+            sum += number.await?;
+        }
+        Ok(sum)
+    };
+    let worker = Worker::new(Arc::clone(store)).lease(Duration::from_secs(1)).concurrency(8);
+    worker.register(ORDER, code).start().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w18_effects_in_own_tables_are_there_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("shop.db");
+    let options = Options { shared: true, ..Options::default() };
+    let store: SharedStore = Arc::new(SqliteStore::open(&path, options).await.unwrap());
+    let mine = Connection::open(&path).unwrap();
+    mine.execute_batch("CREATE TABLE invoices (number INTEGER PRIMARY KEY, step TEXT)").unwrap();
+    let count = |what: &str| -> i64 {
+        mine.query_row(&format!("SELECT count({what}) FROM invoices"), [], |row| row.get(0)).unwrap()
+    };
+    let client = Client::new(Arc::clone(&store));
+    let mut runs = Vec::new();
+    for n in 0..RUNS {
+        runs.push(client.start(ORDER, &n).id(format!("o{n}")).await.unwrap());
+    }
+    for enough in [7, 23, 41, 66] {
+        let worker = driving(&store, &path).await;
+        let since = Instant::now();
+        while count("*") < enough {
+            assert!(since.elapsed() < Duration::from_secs(60), "only {} invoices", count("*"));
+            tokio::task::yield_now().await;
+        }
+        worker.abort().await;
+    }
+    let worker = driving(&store, &path).await;
+    let mut sums = 0;
+    for run in &runs {
+        sums += run.result().await.unwrap();
+    }
+    worker.shutdown().await;
+    let all = i64::from(RUNS * STEPS);
+    assert_eq!((count("*"), count("DISTINCT step")), (all, all));
+    assert_eq!(sums, all * (all + 1) / 2, "what the runs know is what the table has");
+}
