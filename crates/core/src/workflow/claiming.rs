@@ -13,6 +13,7 @@ use super::drive::{ENTRIES, Left, drive};
 use super::error::WorkflowError;
 use super::line::Line;
 use super::names;
+use super::retention::retiring;
 use super::seats::Seat;
 use super::shared::{Counters, Shared};
 use crate::clock::Timestamp;
@@ -23,12 +24,24 @@ use crate::store::limits::CLAIM_EVENTS;
 use crate::store::{Claim, Grant, StoreError, Watch};
 use crate::telemetry::{WORKFLOW, WORKFLOW_RUN};
 
-/// Claims and drives, and goes on if that panics.
+/// Claims and drives, removes what is old, and goes on if either panics.
 pub(super) async fn claiming(shared: Arc<Shared>) {
-    let make = || Claiming::new(Arc::clone(&shared)).run_or_die();
     let panicked =
         |error: &str| tracing::error!(target: WORKFLOW, error, "a worker failed; it is started again");
-    working::supervised(make, panicked, shared.options.look_again, &shared.stopping).await;
+    let (pause, stopping) = (shared.options.look_again, &shared.stopping);
+    let claims = || Claiming::new(Arc::clone(&shared)).run_or_die();
+    let claims = working::supervised(claims, panicked, pause, stopping);
+    let retires = async {
+        let Some(retention) = &shared.options.retention else { return };
+        let retires = || async {
+            tokio::select! {
+                () = shared.killed.cancelled() => {}
+                () = retiring(&shared, retention) => {}
+            }
+        };
+        working::supervised(retires, panicked, pause, stopping).await;
+    };
+    tokio::join!(claims, retires);
 }
 
 /// How many runs were claimed, and when there may be more if none was.

@@ -156,6 +156,11 @@ pub(super) fn wake(queue_name: &str) {
     }
 }
 
+/// The row of the worker whose turn it is to remove old runs, and its lane.
+pub(super) fn retention() -> Result<(Key, Lane), InvalidInput> {
+    Ok((Key::single("tidelock.retention")?, Lane::new("retention")?))
+}
+
 /// Checks a name that a user gives.
 pub(super) fn check(what: &'static str, text: &str, longest: usize) -> Result<(), InvalidInput> {
     if text.is_empty() {

@@ -1,7 +1,5 @@
 //! What an operator does to runs: resume one that failed, fork one from a step, and remove those whose time is over.
 
-use std::time::Duration;
-
 use super::client::{Client, Handle};
 use super::end::find;
 use super::entry::{Entry, GaveUp, Placed, Reason, Started, counting};
@@ -10,10 +8,9 @@ use super::names;
 use super::new_run::{NewRun, wake};
 use super::record::{Record, Status};
 use super::saga::UNDO;
-use crate::id::{DocVersion, Priority, StreamVersion};
-use crate::key::Key;
-use crate::store::limits::{BATCH_EVENTS, TRUNCATE_EVENTS};
-use crate::store::{Batch, Delta, Document, Expect, NewEvent, Operation, Page, Selection};
+use crate::id::{DocVersion, Priority};
+use crate::store::limits::BATCH_EVENTS;
+use crate::store::{Batch, Delta, Expect, NewEvent, Operation, Selection};
 
 impl Client {
     /// Lets a run go on that cannot by itself: one that failed tries the step again that failed it, with a fresh budget; one that
@@ -103,95 +100,6 @@ impl Client {
         })?;
         names::wake(&new.queue);
         Ok(Handle::of(self, id))
-    }
-
-    /// Removes runs that ended so long ago, with all that they left. Runs that live are never touched, nor is a run whose parent
-    /// lives. Answers how many were removed; call it again until that is less than the limit.
-    ///
-    /// # Errors
-    /// [`WorkflowError`] when the store fails. What was removed by then stays removed; what was begun is ended by the next call.
-    pub async fn retire(&self, older: Duration, limit: usize) -> Result<usize, WorkflowError> {
-        let now = self.store.now().await?;
-        let (mut removed, mut page) = (0, Page::first(500));
-        loop {
-            let found = self.store.documents(&names::all_runs(), page).await?;
-            for document in found.rows {
-                let aged = document.updated_at.after(older).has_come(now);
-                if removed >= limit {
-                    return Ok(removed);
-                }
-                if aged && self.remove(&document).await? {
-                    removed += 1;
-                }
-            }
-            match found.next {
-                Some(next) => page = Page::after(&next, 500),
-                None => return Ok(removed),
-            }
-        }
-    }
-
-    /// How many runs [`retire`](Self::retire) would remove now, counted up to the limit. Nothing is changed.
-    ///
-    /// # Errors
-    /// [`WorkflowError`] when the store cannot be read.
-    pub async fn count_retirable(&self, older: Duration, limit: usize) -> Result<usize, WorkflowError> {
-        let now = self.store.now().await?;
-        let (mut counted, mut page) = (0, Page::first(500));
-        loop {
-            let found = self.store.documents(&names::all_runs(), page).await?;
-            for document in found.rows {
-                if counted >= limit {
-                    return Ok(counted);
-                }
-                let aged = document.updated_at.after(older).has_come(now);
-                if aged && self.may_go(&document.value.parse()?).await? {
-                    counted += 1;
-                }
-            }
-            match found.next {
-                Some(next) => page = Page::after(&next, 500),
-                None => return Ok(counted),
-            }
-        }
-    }
-
-    /// Whether nobody needs a run any more: it is over, and so is its parent.
-    async fn may_go(&self, record: &Record) -> Result<bool, WorkflowError> {
-        let parent = match &record.parent {
-            Some(parent) => find(&self.store, &parent.run).await?,
-            None => None,
-        };
-        Ok(record.status.is_over() && parent.is_none_or(|(parent, _)| parent.status.is_over()))
-    }
-
-    /// Removes a run that is over. The document goes last, so that whoever dies on the way leaves it to the next one.
-    async fn remove(&self, document: &Document) -> Result<bool, WorkflowError> {
-        let record: Record = document.value.parse()?;
-        let Some(run) = names::run_of(&document.key) else { return Ok(false) };
-        if !self.may_go(&record).await? {
-            return Ok(false);
-        }
-        let guard = || Batch::new().guard_document(&document.key, Expect::Exact(document.version));
-        for generation in 0..=record.generation {
-            self.empty(&names::journal(&run, generation)?, &guard).await?;
-        }
-        let mut last = guard().delete(&names::values(&run)?, Expect::Any);
-        let progress = self.store.documents(&names::all_progress(&run), Page::first(1_000)).await?;
-        for kept in &progress.rows {
-            last = last.delete(&kept.key, Expect::Any);
-        }
-        self.store.apply(last.delete(&document.key, Expect::Any)).await?;
-        Ok(true)
-    }
-
-    async fn empty(&self, journal: &Key, guard: &impl Fn() -> Batch) -> Result<(), WorkflowError> {
-        while let Some(info) = self.store.stream(journal).await? {
-            let (Some(first), Some(head)) = (info.first, info.head) else { break };
-            let end = head.next().0.min(first.0.saturating_add(TRUNCATE_EVENTS));
-            self.store.apply(guard().truncate(journal, StreamVersion(end))).await?;
-        }
-        Ok(())
     }
 }
 

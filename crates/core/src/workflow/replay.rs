@@ -25,7 +25,7 @@ use crate::store::Event;
 /// What a run did, as its journal has it. It can be kept as JSON, beside the tests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct RunHistory(Vec<Event>);
+pub struct RunHistory(pub(super) Vec<Event>);
 
 /// How far a replay came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::ctx::Ctx;
 use super::failure::Failure;
 use super::queue::Queue;
+use super::retention::Retention;
 use crate::clock::ManualClock;
 use crate::error::InvalidInput;
 use crate::id::Owner;
@@ -51,6 +52,7 @@ pub(super) struct Options {
     /// Waits that are shorter are sat out in memory.
     pub(super) linger: Duration,
     pub(super) skip: Option<Arc<ManualClock>>,
+    pub(super) retention: Option<Retention>,
 }
 
 impl Default for Options {
@@ -64,6 +66,7 @@ impl Default for Options {
             look_again: Duration::from_secs(1),
             linger: Duration::from_millis(50),
             skip: None,
+            retention: None,
         }
     }
 }

@@ -18,6 +18,7 @@ use super::error::WorkflowError;
 use super::failure::Failure;
 use super::names;
 use super::queue::{self, Queue};
+use super::retention::Retention;
 use super::shared::{Begin, Definition, Options, Output, RunFuture, Shared};
 use crate::clock::ManualClock;
 use crate::error::InvalidInput;
@@ -110,6 +111,12 @@ impl Worker {
     /// How long something may go unnoticed when the store's hint of it was missed: 1 second.
     pub fn look_again(mut self, interval: Duration) -> Self {
         self.options.look_again = interval.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How long runs are kept that have ended: for ever, unless this is said. One of the workers that are told so removes them.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.options.retention = Some(retention);
         self
     }
 

@@ -1,7 +1,10 @@
 //! W16–W21 through `tidelock_core::workflow`: what operators do to runs, children, runs without an end, and many that wait.
 
+use std::sync::Arc;
+
 use tidelock_core::workflow::{
-    Ctx, Doing, Failure, RunFilter, Saga, Signal, Status, Workflow, WorkflowError, forget_once, once,
+    Archived, Ctx, Doing, Failure, Retention, RunFilter, Saga, Signal, Status, Workflow, WorkflowError,
+    forget_once, once,
 };
 
 use crate::prelude::*;
@@ -216,6 +219,50 @@ pub async fn w20_retention_never_touches_a_live_run(env: &Env) {
     let again = there.start(WAIT, &3).id("old").await.unwrap();
     assert_eq!(again.result().await.unwrap(), 3);
     driving.shutdown().await;
+}
+
+/// A worker that is told how long to keep runs removes them by itself, when the archive has them.
+pub async fn w20_a_worker_archives_and_removes_what_is_old(env: &Env) {
+    let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (archive, tally) = (Arc::clone(&kept), Tally::default());
+    let counted = tally.clone();
+    let retention = Retention::of(secs(100)).archive(move |archived: Archived| {
+        counted.add(&archived.view.run);
+        let full = counted.of(&archived.view.run) == 1 && archived.view.run == "r3";
+        let archive = Arc::clone(&archive);
+        async move {
+            if full {
+                return Err(Failure::new("the archive is full"));
+            }
+            archive.lock().unwrap().push((archived.view.run, archived.histories.len()));
+            Ok(())
+        }
+    });
+    let code = async |cx: &Ctx, n: u32| {
+        cx.step("s", async |step| step.save(&n).await).await?;
+        if n == 9 { Ok(cx.signal(GO).await?) } else { Ok(n) }
+    };
+    let both = |conn| worker(conn).look_again(Duration::from_millis(1)).register(WAIT, code);
+    let one = both(&env.store).retention(retention.clone()).start().await.unwrap();
+    let two = both(&env.other).retention(retention).start().await.unwrap();
+    let here = client(&env.store);
+    for n in [1, 2, 3, 9] {
+        here.start(WAIT, &n).id(format!("r{n}")).await.unwrap();
+    }
+    for n in [1, 2, 3] {
+        here.handle(WAIT, &format!("r{n}")).result().await.unwrap();
+    }
+    env.pass(secs(100));
+    let gone = async |run: &str| matches!(here.show(run).await, Err(WorkflowError::UnknownRun { .. }));
+    until("all that ended are gone", async || gone("r1").await && gone("r2").await && gone("r3").await).await;
+    assert!(!gone("r9").await, "it lives");
+    let mut kept = kept.lock().unwrap().clone();
+    kept.sort();
+    kept.dedup();
+    assert_eq!(kept, [("r1".to_owned(), 1), ("r2".to_owned(), 1), ("r3".to_owned(), 1)]);
+    assert!(tally.of("r3") >= 2, "the archive was full at first");
+    one.shutdown().await;
+    two.shutdown().await;
 }
 
 /// Runs that wait hold no task, however many they are, and all of them wake.

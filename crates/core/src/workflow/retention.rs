@@ -1,0 +1,234 @@
+//! Runs that ended long ago: handed over to an archive if there is one, and removed with all that they left.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+
+use super::client::Client;
+use super::end::find;
+use super::error::WorkflowError;
+use super::failure::Failure;
+use super::record::Record;
+use super::replay::RunHistory;
+use super::shared::Shared;
+use super::view::RunView;
+use super::{journal, names};
+use crate::id::StreamVersion;
+use crate::key::Key;
+use crate::lease::working;
+use crate::store::limits::TRUNCATE_EVENTS;
+use crate::store::{Batch, Claim, Document, Expect, Page, PageOf};
+use crate::telemetry::WORKFLOW;
+
+/// How many runs are looked at in one go.
+const PAGE: usize = 500;
+/// How many pieces of what a run left are removed in one go.
+const PIECES: usize = 1_000;
+
+/// A run that is about to be removed, with what it did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Archived {
+    /// How it ended.
+    pub view: RunView,
+    /// Its journals: one, and one more for each time that it continued as new.
+    pub histories: Vec<RunHistory>,
+}
+
+/// What keeps runs that are removed.
+type Archive = Arc<dyn Fn(Archived) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>;
+
+/// How long a worker keeps runs that have ended, and what becomes of them then.
+#[derive(Clone)]
+pub struct Retention {
+    older: Duration,
+    archive: Option<Archive>,
+}
+
+impl Retention {
+    /// Runs are removed so long after their end. Those that live are never touched, nor are children of one that does.
+    #[must_use]
+    pub fn of(older: Duration) -> Self {
+        Self { older, archive: None }
+    }
+
+    /// The same, and each run is given to this code first. One that it fails for stays, and comes again later. It may be given a run
+    /// more than once, if the process dies in between.
+    #[must_use]
+    pub fn archive<F, Fut>(mut self, code: F) -> Self
+    where
+        F: Fn(Archived) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        self.archive = Some(Arc::new(move |archived| Box::pin(code(archived))));
+        self
+    }
+}
+
+impl fmt::Debug for Retention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retention")
+            .field("older", &self.older)
+            .field("archive", &self.archive.is_some())
+            .finish()
+    }
+}
+
+impl Client {
+    /// Removes runs that ended so long ago, with all that they left. Runs that live are never touched, nor is a run whose parent
+    /// lives. Answers how many were removed; call it again until that is less than the limit.
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when the store fails. What was removed by then stays removed; what was begun is ended by the next call.
+    pub async fn retire(&self, older: Duration, limit: usize) -> Result<usize, WorkflowError> {
+        let (mut removed, mut page) = (0, Page::first(PAGE));
+        loop {
+            let (old, next) = self.aged(older, page).await?;
+            for document in old {
+                if removed >= limit {
+                    return Ok(removed);
+                }
+                removed += usize::from(self.remove(&document, None).await?);
+            }
+            match next {
+                Some(next) => page = Page::after(&next, PAGE),
+                None => return Ok(removed),
+            }
+        }
+    }
+
+    /// How many runs [`retire`](Self::retire) would remove now, counted up to the limit. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`WorkflowError`] when the store cannot be read.
+    pub async fn count_retirable(&self, older: Duration, limit: usize) -> Result<usize, WorkflowError> {
+        let (mut counted, mut page) = (0, Page::first(PAGE));
+        loop {
+            let (old, next) = self.aged(older, page).await?;
+            for document in old {
+                if counted >= limit {
+                    return Ok(counted);
+                }
+                counted += usize::from(self.may_go(&document.value.parse()?).await?);
+            }
+            match next {
+                Some(next) => page = Page::after(&next, PAGE),
+                None => return Ok(counted),
+            }
+        }
+    }
+
+    /// The runs of a page to which nothing has happened for so long, and where the next page begins.
+    async fn aged(&self, older: Duration, page: Page) -> Result<(Vec<Document>, Option<Key>), WorkflowError> {
+        let now = self.store.now().await?;
+        let PageOf { rows, next } = self.store.documents(&names::all_runs(), page).await?;
+        let aged = |document: &Document| document.updated_at.after(older).has_come(now);
+        Ok((rows.into_iter().filter(aged).collect(), next))
+    }
+
+    /// Whether nobody needs a run any more: it is over, and so is its parent.
+    async fn may_go(&self, record: &Record) -> Result<bool, WorkflowError> {
+        let parent = match &record.parent {
+            Some(parent) => find(&self.store, &parent.run).await?,
+            None => None,
+        };
+        Ok(record.status.is_over() && parent.is_none_or(|(parent, _)| parent.status.is_over()))
+    }
+
+    /// Removes a run that is over, when the archive has it. The document goes last, so that whoever dies on the way leaves it to the
+    /// next one.
+    async fn remove(&self, document: &Document, archive: Option<&Archive>) -> Result<bool, WorkflowError> {
+        let record: Record = document.value.parse()?;
+        let Some(run) = names::run_of(&document.key) else { return Ok(false) };
+        if !self.may_go(&record).await? {
+            return Ok(false);
+        }
+        if let Some(archive) = archive
+            && let Err(failure) = archive(self.archived(&run, record.generation).await?).await
+        {
+            tracing::warn!(target: WORKFLOW, run, %failure, "a run was not archived; it stays, and comes again");
+            return Ok(false);
+        }
+        let guard = || Batch::new().guard_document(&document.key, Expect::Exact(document.version));
+        for generation in 0..=record.generation {
+            self.empty(&names::journal(&run, generation)?, &guard).await?;
+        }
+        loop {
+            let pieces = self.store.documents(&names::all_progress(&run), Page::first(PIECES)).await?;
+            let batch = pieces.rows.iter().fold(guard(), |batch, kept| batch.delete(&kept.key, Expect::Any));
+            if pieces.next.is_none() {
+                let batch =
+                    batch.delete(&names::values(&run)?, Expect::Any).delete(&document.key, Expect::Any);
+                self.store.apply(batch).await?;
+                return Ok(true);
+            }
+            self.store.apply(batch).await?;
+        }
+    }
+
+    async fn archived(&self, run: &str, generation: u32) -> Result<Archived, WorkflowError> {
+        let mut histories = Vec::new();
+        for generation in 0..=generation {
+            let events = journal::events(&self.store, &names::journal(run, generation)?, None).await?;
+            histories.push(RunHistory(events));
+        }
+        Ok(Archived { view: self.show(run).await?, histories })
+    }
+
+    async fn empty(&self, journal: &Key, guard: &impl Fn() -> Batch) -> Result<(), WorkflowError> {
+        while let Some(info) = self.store.stream(journal).await? {
+            let (Some(first), Some(head)) = (info.first, info.head) else { break };
+            let end = head.next().0.min(first.0.saturating_add(TRUNCATE_EVENTS));
+            self.store.apply(guard().truncate(journal, StreamVersion(end))).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes runs when their time has come, a page at a time, until the worker stops. One worker of all does it.
+pub(super) async fn retiring(shared: &Shared, retention: &Retention) {
+    let (client, mut page) = (Client::new(Arc::clone(&shared.store)), None);
+    while !shared.stopping.is_cancelled() {
+        match retire_page(shared, &client, retention, page.take()).await {
+            Ok(next) => page = next,
+            Err(WorkflowError::Store(error)) => shared.recover("old runs could not be removed", &error).await,
+            Err(error) => tracing::warn!(target: WORKFLOW, %error, "an old run could not be removed"),
+        }
+        // While there is a next page, at once a second; between two rounds, rather less often.
+        let rounds = if page.is_some() { 1 } else { 60 };
+        working::pause(shared.options.look_again.saturating_mul(rounds), &shared.stopping).await;
+    }
+}
+
+/// Removes what is old on a page, if no other worker does. Answers where the next one begins.
+async fn retire_page(
+    shared: &Shared,
+    client: &Client,
+    retention: &Retention,
+    page: Option<Key>,
+) -> Result<Option<Key>, WorkflowError> {
+    let (key, lane) = names::retention()?;
+    let turn = shared.options.look_again.saturating_mul(90);
+    let turn = turn.clamp(crate::lease::MIN_TTL, crate::lease::MAX_TTL);
+    if shared.store.claim(Claim::named(&shared.owner, &key, &lane, turn)).await?.grants.is_empty() {
+        return Ok(None);
+    }
+    let page = page.map_or_else(|| Page::first(PAGE), |after| Page::after(&after, PAGE));
+    let (old, next) = client.aged(retention.older, page).await?;
+    for document in old {
+        if shared.stopping.is_cancelled() {
+            break;
+        }
+        match client.remove(&document, retention.archive.as_ref()).await {
+            Ok(_) => {}
+            Err(WorkflowError::Store(error)) => return Err(error.into()),
+            // It is shown by its key, and the others are not kept waiting.
+            Err(error) => {
+                tracing::warn!(target: WORKFLOW, run = %document.key, %error, "an old run could not be removed");
+            }
+        }
+    }
+    Ok(next)
+}
