@@ -2,6 +2,7 @@
 
 mod operate;
 mod place;
+mod queues;
 mod runs;
 mod span;
 mod state;
@@ -19,6 +20,7 @@ pub(crate) use operate::{
     StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize, StreamsReplay, StreamsReset, StreamsStatus,
 };
 pub(crate) use place::Place;
+pub(crate) use queues::{RunsLimit, RunsQueues};
 pub(crate) use runs::{
     Runs, RunsCancel, RunsFork, RunsList, RunsResume, RunsRetire, RunsShow, RunsSignal, RunsStart, RunsWatch,
 };

@@ -79,7 +79,7 @@ pub use entry::Attributes;
 pub use error::WorkflowError;
 pub use failure::{Failure, StepError};
 pub use once::{forget_once, once};
-pub use queue::{MAX_QUEUE_CONCURRENCY, Queue, QueueLimits};
+pub use queue::{MAX_QUEUE_CONCURRENCY, Queue, QueueLimits, Rate, seats_of};
 pub use record::Status;
 pub use replay::{ReplayError, Replayed, RunHistory, replay};
 pub use retention::{Archived, Retention};

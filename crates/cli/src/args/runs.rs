@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use tidelock::workflow::Status;
 
+use super::queues::{LIMIT, QUEUES, RunsLimit, RunsQueues};
 use super::span::span;
 use super::{Place, rows};
 
@@ -45,6 +46,12 @@ pub(crate) enum Runs {
     /// Removes runs that ended long ago, with all that they left
     #[command(after_help = RETIRE)]
     Retire(RunsRetire),
+    /// Lists queues, and what their workers hold to
+    #[command(after_help = QUEUES)]
+    Queues(RunsQueues),
+    /// Sets how many runs of a queue are driven at once and begin in a while, in all processes together
+    #[command(after_help = LIMIT)]
+    Limit(RunsLimit),
 }
 
 const LIST: &str = "\

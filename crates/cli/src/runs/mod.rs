@@ -7,6 +7,7 @@ mod doing;
 mod entry;
 mod keys;
 mod list;
+mod queues;
 mod retire;
 mod show;
 mod start;
@@ -54,6 +55,12 @@ pub(crate) async fn run(verb: Runs) -> Result<Exit> {
         Runs::Watch(options) => Box::pin(watch::run(&options)).await,
         Runs::Retire(options) => {
             on(&options.place, async |client, store| retire::run(&client, &*store, &options).await).await
+        }
+        Runs::Queues(options) => {
+            on(&options.place, async |client, store| queues::list(&client, &*store, &options).await).await
+        }
+        Runs::Limit(options) => {
+            on(&options.place, async |client, _| queues::limit(&client, &options).await).await
         }
     }
 }

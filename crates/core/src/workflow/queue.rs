@@ -9,7 +9,8 @@ use super::client::Client;
 use super::error::WorkflowError;
 use super::names;
 use crate::error::InvalidInput;
-use crate::model::rate::Rate;
+use crate::id::Lane;
+pub use crate::model::rate::Rate;
 use crate::payload::Payload;
 use crate::store::{Batch, Delta, NewWork, Page, SharedStore, limits};
 
@@ -185,6 +186,14 @@ impl Client {
             }
         }
     }
+}
+
+/// The lane of a queue's seats: work rows, of which a worker holds one for each run that it drives.
+///
+/// # Errors
+/// [`InvalidInput`] when a queue cannot have this name.
+pub fn seats_of(queue: &str) -> Result<Lane, InvalidInput> {
+    names::seats(queue)
 }
 
 /// What the store has of a queue.

@@ -1,6 +1,7 @@
 //! Runs at the command line: what is shown, started, told, mended, followed and removed.
 
 mod change;
+mod queues;
 mod read;
 mod retire;
 mod start;
@@ -140,11 +141,13 @@ impl Site {
 fn no_verb_makes_a_store() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("missing.db");
-    let calls: [&[&str]; 11] = [
+    let calls: [&[&str]; 13] = [
         &["list"],
         &["show", "a"],
         &["steps", "a"],
         &["history", "a"],
+        &["queues"],
+        &["limit", "a", "--concurrency", "1"],
         &["start", "w"],
         &["signal", "a", "s"],
         &["cancel", "a", "--yes"],

@@ -1,0 +1,79 @@
+//! What the user may type about queues of runs.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::Place;
+use super::span::span;
+
+pub(super) const QUEUES: &str = "\
+Examples:
+  tidelock runs queues --store app.db
+  tidelock runs queues --store app.db -o json | jq -r '.[] | select(.driven == .concurrency) | .queue'
+
+Queues are listed of which the store knows something: limits, or runs that were started for somebody. Driven is how many of its seats
+are held at the moment; a worker that has just been busy may hold one a little longer.";
+
+/// `tidelock runs queues`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunsQueues {
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+pub(super) const LIMIT: &str = "\
+Examples:
+  tidelock runs limit mail --concurrency 10 --store app.db
+  tidelock runs limit mail --rate 100/1min --burst 10 --store app.db
+  tidelock runs limit mail --unlimited --store app.db
+
+The limits hold for all workers of all processes together, from within a second on. What is not named is not limited. Runs that are driven
+already come to their end. A worker whose code declares limits of its own sets them again when it starts.";
+
+/// `tidelock runs limit`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunsLimit {
+    /// The queue
+    pub(crate) queue: String,
+    /// How many runs are driven at once, at most, 1 to 1000
+    #[arg(long, value_name = "RUNS", required_unless_present_any = ["rate", "unlimited"])]
+    pub(crate) concurrency: Option<u32>,
+    /// How many runs begin in a while, at most, spread evenly: 100/1min, 5/1s
+    #[arg(long, value_name = "RUNS/SPAN", value_parser = rate)]
+    pub(crate) rate: Option<(u32, Duration)>,
+    /// How many may begin at once after a lull
+    #[arg(long, value_name = "RUNS", default_value_t = 1, requires = "rate")]
+    pub(crate) burst: u32,
+    /// Takes all limits away
+    #[arg(long, conflicts_with_all = ["concurrency", "rate", "burst"])]
+    pub(crate) unlimited: bool,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+/// Reads `100/1min`.
+fn rate(text: &str) -> Result<(u32, Duration), String> {
+    let wrong = || "write a number and a span: 100/1min, 5/1s".to_owned();
+    let (runs, per) = text.split_once('/').ok_or_else(wrong)?;
+    let runs = runs.trim().parse().map_err(|_| wrong())?;
+    Ok((runs, span(per.trim())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::rate;
+
+    #[test]
+    fn a_rate_is_a_number_and_a_span() {
+        assert_eq!(rate("100/1min"), Ok((100, Duration::from_secs(60))));
+        assert_eq!(rate("5 / 2 s"), Ok((5, Duration::from_secs(2))));
+        for wrong in ["", "5", "/1s", "5/", "-1/1s", "5/1"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `tidelock runs queues` and `limit`: what the workers of queues hold to, and changing it.
+
+use anyhow::Result;
+use serde::Serialize;
+use tidelock::prelude::*;
+use tidelock::store::WorkFilter;
+use tidelock::workflow::{Client, QueueLimits, Rate};
+
+use crate::args::{Format, RunsLimit, RunsQueues};
+use crate::exit::Exit;
+use crate::output;
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct QueueView {
+    queue: String,
+    concurrency: Option<u32>,
+    rate: Option<Rate>,
+    /// Whether runs for different ones begin in turn.
+    fair: bool,
+    /// How many of its seats are held, where it has any.
+    driven: Option<u64>,
+}
+
+/// Lists queues.
+pub(super) async fn list(client: &Client, store: &dyn Store, options: &RunsQueues) -> Result<Exit> {
+    let mut views = Vec::new();
+    for (queue, limits) in client.queues().await? {
+        let QueueLimits { concurrency, rate, fair } = limits;
+        let driven = match concurrency {
+            Some(_) => Some(store.count_work(&held(&queue)?).await?),
+            None => None,
+        };
+        views.push(QueueView { queue, concurrency, rate, fair, driven });
+    }
+    match options.place.output {
+        Format::Json => output::json(&views)?,
+        Format::Table if views.is_empty() => eprintln!("no queue has limits"),
+        Format::Table => table(&views)?,
+    }
+    Ok(Exit::Well)
+}
+
+/// The seats of a queue that somebody holds.
+fn held(queue: &str) -> Result<WorkFilter> {
+    let lane = tidelock::workflow::seats_of(queue)?;
+    Ok(WorkFilter { lane: Some(lane), leased: Some(true), ..WorkFilter::default() })
+}
+
+fn table(views: &[QueueView]) -> Result<()> {
+    let mut table = output::table(&["queue", "driven", "at once", "rate", "in turn"], &[]);
+    for view in views {
+        let number = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
+        table.add_row([
+            output::flat(&view.queue),
+            number(view.driven.map(|driven| driven.to_string())),
+            number(view.concurrency.map(|most| most.to_string())),
+            number(view.rate.map(words)),
+            if view.fair { "yes" } else { "no" }.to_owned(),
+        ]);
+    }
+    output::say(table)
+}
+
+fn words(rate: Rate) -> String {
+    let burst = if rate.burst > 1 { format!(", {} at once", rate.burst) } else { String::new() };
+    format!("{} in {:?}{burst}", rate.runs, rate.per)
+}
+
+/// Sets limits.
+pub(super) async fn limit(client: &Client, options: &RunsLimit) -> Result<Exit> {
+    let RunsLimit { queue, concurrency, rate, burst, .. } = options;
+    let rate = rate.map(|(runs, per)| Rate { runs, per, burst: *burst });
+    let limits = QueueLimits { concurrency: *concurrency, rate, fair: false };
+    let before = client.queue_limits(queue).await?;
+    client.limit_queue(queue, limits).await?;
+    let after = client.queue_limits(queue).await?;
+    match options.place.output {
+        Format::Json => output::json(&after)?,
+        Format::Table if before == after => {
+            output::say(format!("queue {} had these limits", output::flat(queue)))?
+        }
+        Format::Table => output::say(format!("queue {}: {}", output::flat(queue), told(&after)))?,
+    }
+    Ok(Exit::Well)
+}
+
+fn told(limits: &QueueLimits) -> String {
+    let at_once = limits.concurrency.map(|most| format!("{most} at once"));
+    let all: Vec<String> = [at_once, limits.rate.map(words)].into_iter().flatten().collect();
+    if all.is_empty() { "no limits".to_owned() } else { all.join(", ") }
+}
