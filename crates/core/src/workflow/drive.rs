@@ -1,6 +1,8 @@
 //! One activation of a run: replay what is recorded, go on, and write every end before the next beginning.
 
-use std::collections::{HashSet, VecDeque};
+mod writing;
+
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,20 +11,22 @@ use std::time::{Duration, Instant};
 use super::broken::Broken;
 use super::cell::{Cell, Idle, Outgoing};
 use super::ctx::{Ctx, Life};
-use super::entry::{Done, Ending, Entry, Placed, Started};
+use super::entry::{Ending, Entry, Placed, Started};
 use super::load::{Loaded, Unready, load};
 use super::shared::{Counters, Output, RunFuture, Shared};
-use super::{end, journal, names, new_run, place};
+use super::{end, names, new_run, place};
 use crate::clock::{Due, Timestamp};
 use crate::error::Explain as _;
-use crate::id::{Position, StreamVersion};
+use crate::id::StreamVersion;
 use crate::key::Key;
 use crate::lease::{Committed, Holding, NEVER};
 use crate::lock::sleep_until;
 use crate::payload::Payload;
 use crate::state::calm::text;
-use crate::store::{Batch, Grant, Receipt, Watch};
+use crate::store::{Batch, Grant, Watch};
 use crate::telemetry::WORKFLOW;
+
+use self::writing::News;
 
 /// How many entries of its journal come with the grant of a run.
 pub(super) const ENTRIES: usize = 64;
@@ -53,15 +57,6 @@ pub(super) enum Flow {
     /// Others said something before what the workflow was told already: begin again.
     Rewind,
     Gone,
-}
-
-/// What there was in the journal that the driver did not write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum News {
-    Nothing,
-    Some,
-    /// A step recorded its end after the workflow had stopped waiting for it: what counts is the journal.
-    Overtaken,
 }
 
 /// An activation.
@@ -252,20 +247,6 @@ impl Drive {
         self.wait().await
     }
 
-    /// Reads what became of steps that were to record their end themselves. What they wrote is in the order of the journal.
-    async fn prove(&mut self) -> Result<(), Left> {
-        if self.hear(None).await.map_err(|_| Left::Lost)? == News::Overtaken {
-            return self.rewind().await;
-        }
-        let ends = self.queue.iter().filter_map(|placed| match &placed.entry {
-            Entry::Done(Done { op, .. }) => Some(op.name.as_str()),
-            _ => None,
-        });
-        let ends: HashSet<&str> = ends.collect();
-        self.cell.prove(|name| ends.contains(name));
-        Ok(())
-    }
-
     async fn follow(&mut self, flow: Flow) -> Result<(), Left> {
         match flow {
             Flow::On => Ok(()),
@@ -310,141 +291,6 @@ impl Drive {
         }
         let row = new_run::row(run, queue, self.grant.row.priority, *generation);
         Ok(batch.enqueue(row.map_err(|error| error.to_string())?.due(Due::At(NEVER))))
-    }
-
-    /// Writes what is to be written. What others wrote before is told to the workflow first.
-    async fn flush(&mut self) -> Flow {
-        let hasty = self.cell.is_hasty();
-        let mut group = Vec::new();
-        let mut flow = Flow::On;
-        for outgoing in self.cell.take_outgoing() {
-            let alone = outgoing.may_be_refused();
-            group.push(outgoing);
-            if alone && flow != Flow::Gone {
-                flow = worse(flow, self.write(std::mem::take(&mut group), hasty).await);
-            }
-        }
-        if !group.is_empty() && flow != Flow::Gone {
-            flow = worse(flow, self.write(group, hasty).await);
-        }
-        flow
-    }
-
-    async fn write(&mut self, mut group: Vec<Outgoing>, hasty: bool) -> Flow {
-        loop {
-            let batch = match self.batch(&group) {
-                Ok(batch) => batch,
-                Err(what) => {
-                    self.cell.break_with(Broken::Invalid { what });
-                    return Flow::On;
-                }
-            };
-            match self.holding.commit(batch).await {
-                Committed::Done(receipt) => return self.written(group, &receipt, hasty).await,
-                Committed::Gone => return Flow::Gone,
-                Committed::Refused(refusal) => {
-                    let Some(last) = group.pop().filter(Outgoing::may_be_refused) else {
-                        self.cell.break_with(Broken::Invalid { what: refusal.to_string() });
-                        return Flow::On;
-                    };
-                    self.cell.refused(&last, &refusal.to_string());
-                    if group.is_empty() {
-                        return Flow::On;
-                    }
-                }
-            }
-        }
-    }
-
-    /// The batch of a group: what was done, what is recorded of it.
-    pub(super) fn batch(&self, group: &[Outgoing]) -> Result<Batch, String> {
-        let mut batch = Batch::new();
-        let mut events = Vec::new();
-        for outgoing in group {
-            batch = batch.and(outgoing.effects.clone());
-            if let Some(entry) = &outgoing.entry {
-                events.push(entry.event().map_err(|error| error.to_string())?);
-            }
-        }
-        if !events.is_empty() {
-            batch = batch.append(&self.journal, crate::store::Expect::Any, events);
-        }
-        if self.stumbled {
-            // Progress: the claims before it do not count any more.
-            batch = batch.advance(self.holding.lease(), Position(0));
-        }
-        Ok(batch)
-    }
-
-    async fn written(&mut self, group: Vec<Outgoing>, receipt: &Receipt, hasty: bool) -> Flow {
-        self.stumbled = false;
-        let Some(appended) = receipt.appended.iter().rev().find(|appended| appended.stream == self.journal)
-        else {
-            return Flow::On;
-        };
-        let first = appended.first_version;
-        let mut flow = Flow::On;
-        if first > self.next {
-            match self.hear(Some(first)).await {
-                Ok(News::Overtaken) => flow = Flow::Rewind,
-                Ok(News::Some) if hasty => flow = Flow::Rewind,
-                Ok(_) => {}
-                Err(flow) => return flow,
-            }
-        }
-        let mut version = first;
-        for outgoing in group {
-            let Some(entry) = outgoing.entry else { continue };
-            if matches!(entry, Entry::ChildStarted(_)) {
-                names::wake(&self.started.queue);
-            }
-            if matches!(entry, Entry::Done(_) | Entry::GaveUp(_)) {
-                Counters::add(&self.shared.counters.steps, 1);
-            }
-            if !outgoing.delivered {
-                self.queue.push_back(Placed { version, at: receipt.at, entry });
-            }
-            version = version.next();
-        }
-        self.next = version;
-        flow
-    }
-
-    /// Takes up what others wrote into the journal, and steps about themselves, up to a version.
-    async fn hear(&mut self, before: Option<StreamVersion>) -> Result<News, Flow> {
-        let read = match journal::read(&self.shared.store, &self.journal, Some(self.next))
-            .await
-            .map_err(Unready::from)
-        {
-            Ok(read) => read,
-            Err(Unready::Store(error)) => {
-                // Nobody knows what was said: whoever drives the run next reads it again.
-                tracing::warn!(target: WORKFLOW, %error, "a journal could not be read; the run is handed back");
-                self.holding.release().await;
-                return Err(Flow::Gone);
-            }
-            Err(Unready::Never(reason)) => {
-                self.cell.break_with(Broken::Invalid { what: reason });
-                return Ok(News::Nothing);
-            }
-        };
-        let mut news = News::Nothing;
-        for placed in read {
-            if before.is_some_and(|before| placed.version >= before) {
-                break;
-            }
-            self.next = placed.version.next();
-            match self.cell.own_record(&placed.entry) {
-                Some(waits) => {
-                    Counters::add(&self.shared.counters.steps, 1);
-                    news = if waits { news.max(News::Some) } else { News::Overtaken };
-                }
-                None if placed.entry.is_foreign() => news = news.max(News::Some),
-                None => continue,
-            }
-            self.queue.push_back(placed);
-        }
-        Ok(news)
     }
 
     /// Waits until something goes on: in memory while a step runs or the wait is short, else in the store.
@@ -598,12 +444,4 @@ pub(super) fn ended_early(cell: &Cell, left: &VecDeque<Placed>) -> Option<Broken
     let mut recorded = left.iter().filter_map(|placed| placed.entry.op());
     let (op, kind) = recorded.find(|(op, _)| !cell.has_asked(&op.name))?;
     Some(cell.differs(format!("{} {:?} is recorded, and the code ends before it", kind.word(), op.name)))
-}
-
-fn worse(a: Flow, b: Flow) -> Flow {
-    match (&a, &b) {
-        (Flow::Gone, _) | (_, Flow::On) => a,
-        (Flow::Rewind, Flow::Rewind) => a,
-        _ => b,
-    }
 }
