@@ -13,6 +13,7 @@
 pub mod authority;
 pub mod books;
 pub mod clock;
+pub mod edge;
 pub mod error;
 pub mod events;
 pub mod id;

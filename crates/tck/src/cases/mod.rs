@@ -4,6 +4,7 @@ pub mod aggregates;
 pub mod books;
 pub mod documents;
 pub mod edge;
+pub mod edges;
 pub mod events;
 pub mod expiry;
 pub mod forks;
