@@ -21,6 +21,7 @@ pub mod key;
 pub mod lease;
 pub mod lock;
 pub mod model;
+pub mod outbox;
 pub mod payload;
 pub mod projections;
 pub mod random;

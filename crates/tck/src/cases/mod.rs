@@ -17,6 +17,7 @@ pub mod mutations;
 pub mod operating;
 pub mod operators;
 pub mod order;
+pub mod outboxes;
 pub mod paging;
 pub mod processes;
 pub mod projections;
