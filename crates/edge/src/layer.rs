@@ -16,6 +16,7 @@ use tower_layer::Layer;
 
 use crate::key::IDEMPOTENCY_KEY;
 use crate::service::IdempotencyService;
+use crate::webhook::Verifier;
 
 /// How much of a request is read, unless the layer is told otherwise.
 const REQUEST_BYTES: usize = 1024 * 1024;
@@ -46,6 +47,7 @@ pub(crate) struct Policy {
     pub(crate) request_bytes: usize,
     pub(crate) answer_bytes: usize,
     pub(crate) headers: Arc<[HeaderName]>,
+    pub(crate) verifier: Option<Arc<Verifier>>,
 }
 
 impl IdempotencyLayer {
@@ -74,8 +76,20 @@ impl IdempotencyLayer {
                 LINK,
                 LOCATION,
             ]),
+            verifier: None,
         };
         Self { policy }
+    }
+
+    /// For those who receive webhooks: requests must be signed, and have a key, which runs once. Requests that are not are refused
+    /// with 401. An answer that says that it failed frees the key, so that the sender's next attempt runs.
+    ///
+    /// Give each sender a route, or tell them apart by [`scope`](Self::scope).
+    #[must_use]
+    pub fn webhooks(store: &SharedStore, verifier: Verifier) -> Self {
+        let mut layer = Self::new(store).required().scope(|_| "webhooks".to_owned());
+        layer.policy.verifier = Some(Arc::new(verifier));
+        layer
     }
 
     /// Requests without a key are refused with 400. Otherwise they run as if the layer was not there.

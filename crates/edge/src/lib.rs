@@ -71,6 +71,7 @@ mod key;
 mod layer;
 mod problem;
 mod service;
+pub mod webhook;
 
 pub use answer::REPLAYED;
 pub use error::RequestError;

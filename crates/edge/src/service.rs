@@ -105,6 +105,9 @@ where
     };
     let (mut parts, body) = request.into_parts();
     let body = whole(body, policy.request_bytes).await?;
+    if let Some(verifier) = &policy.verifier {
+        verifier.check(&parts.headers, &key, &body)?;
+    }
     let target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let said = Fingerprint::of([parts.method.as_str().as_bytes(), target.as_bytes(), body.as_ref()]);
     let scope = (policy.scope)(&parts);
