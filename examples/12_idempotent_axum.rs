@@ -62,7 +62,11 @@ async fn show(State(store): State<SharedStore>) -> Result<String, Problem> {
 fn app(store: &SharedStore) -> Router {
     // Only the routes above the layer are idempotent; others are left alone.
     let once = IdempotencyLayer::new(store).required().wait(std::time::Duration::from_secs(5));
-    Router::new().route("/orders", post(place)).layer(once).route("/orders", get(show)).with_state(store.clone())
+    Router::new()
+        .route("/orders", post(place))
+        .layer(once)
+        .route("/orders", get(show))
+        .with_state(store.clone())
 }
 
 fn request(item: &str) -> Result<axum::extract::Request, axum::http::Error> {
