@@ -97,7 +97,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let other = app.clone().oneshot(request("pears")?).await?;
     println!("{}", other.status());
 
-    let seen = app.oneshot(axum::http::Request::get("/orders").body(String::new().into())?).await?;
+    let seen = app.oneshot(axum::http::Request::get("/orders").body(axum::body::Body::empty())?).await?;
     let seen = axum::body::to_bytes(seen.into_body(), 1_000).await?;
     println!("ordered: {}", String::from_utf8_lossy(&seen));
 
