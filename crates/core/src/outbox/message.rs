@@ -98,8 +98,9 @@ impl Outbox {
             return Ok(batch.enqueue(NewWork::once(row, lane).payload(payload)));
         };
         let line = names::line(self.name, line)?;
-        let standing = NewWork::standing(line.clone(), lane);
-        let standing = NewWork { follow: Some(line.clone()), position: Some(Position(0)), ..standing };
-        Ok(batch.append(&line, Expect::Any, [NewEvent::new(names::event()?, payload)]).enqueue(standing))
+        // What was delivered is not in the stream any more, so a row that was gone begins where the stream does.
+        let first = NewWork::once(line.clone(), lane);
+        let first = NewWork { follow: Some(line.clone()), position: Some(Position(0)), ..first };
+        Ok(batch.append(&line, Expect::Any, [NewEvent::new(names::event()?, payload)]).enqueue(first))
     }
 }

@@ -8,7 +8,7 @@ use tidelock_core::edge::{
 use tidelock_core::error::{Explain as _, Outcome};
 
 use crate::cut::Wire;
-use crate::detour::{Death, Detour, Fuse};
+use crate::detour::{Blink, Death, Detour, Fuse};
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 use crate::reacting::{LEASE, until};
@@ -121,6 +121,19 @@ pub async fn i1_whoever_waits_runs_when_the_first_one_fails(env: &Env) {
     first.release().await;
     let second = run(waiting.await.unwrap().unwrap());
     assert!(second.fence() > first.fence());
+}
+
+/// A request comes to its end between the look of another one at the record and its claim: that one does not run.
+pub async fn i1_an_end_between_the_look_and_the_claim_is_noticed(env: &Env) {
+    let first = run(reserve(&env.store, "blink").await);
+    let blink = Blink::closed();
+    let others = keys(&Detour::over(Arc::clone(&blink), &env.other.0));
+    let second = tokio::spawn(async move { others.reserve("shop", "blink", &request("a")).await });
+    blink.arrived().await;
+    first.commit(effect("blink"), answer()).await.unwrap();
+    blink.open();
+    assert_eq!(stored(second.await.unwrap().unwrap()), answer());
+    assert_eq!(env.store.count(&WorkFilter::default()).await, 0, "it let the row go");
 }
 
 /// A request may take longer than its lease: it is renewed while its process lives.
