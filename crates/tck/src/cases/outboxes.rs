@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex};
 use tidelock_core::outbox::{
     Delivery, Message, MessageState, Outbox, OutboxError, Sender, SenderStats, Sending, Undelivered,
 };
+use tidelock_core::workflow::{Ctx, Failure, Workflow};
 
 use crate::detour::{Death, Detour, Fuse};
 use crate::prelude::*;
 use crate::reacting::{Gate, LEASE, at_once, until};
+use crate::running::{client, worker};
 
 const MAILS: Outbox = Outbox::new("mails");
 
@@ -90,6 +92,27 @@ pub async fn i6_a_message_is_sent_with_its_batch(env: &Env) {
         delivered += sending.shutdown().await.delivered;
     }
     assert_eq!(delivered, 50);
+}
+
+const ORDER: Workflow<i64, i64> = Workflow::new("order");
+
+async fn order(cx: &Ctx, n: i64) -> Result<i64, Failure> {
+    let mail = async move |_| Ok((MAILS.put(Batch::new(), &message("ada", n).id("order"))?, n));
+    Ok(cx.step_in("mail", mail).await?)
+}
+
+/// A step of a workflow puts a message into the commit of its end: the run ends once, and the message is sent once.
+pub async fn i6_a_step_puts_a_message(env: &Env) {
+    let world = World::default();
+    let driving = worker(&env.store).register(ORDER, order).start().await.unwrap();
+    let run = client(&env.other).start(ORDER, &17).id("i6").await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 17);
+    driving.shutdown().await;
+    assert!(world.keys().is_empty(), "nobody sends yet");
+    let sending = telling(&env.other.0, &world).await;
+    until("it is sent", async || is_empty(&env.store).await).await;
+    assert_eq!((world.keys(), world.numbers()["ada"].clone()), (vec!["mails:order".to_owned()], vec![17]));
+    sending.shutdown().await;
 }
 
 /// The process dies at every write of sending: each message is sent at least once, always with its own key, and in order.
