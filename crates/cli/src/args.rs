@@ -1,5 +1,6 @@
 //! What the user may type: verbs, flags, defaults and the texts of `--help`.
 
+mod idempotency;
 mod operate;
 mod place;
 mod queues;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use place::rows;
 
+pub(crate) use idempotency::{IdempotencyForget, IdempotencyList, IdempotencyShow, IdempotencyVerb};
 pub(crate) use operate::{
     StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize, StreamsReplay, StreamsReset, StreamsStatus,
 };
@@ -44,6 +46,7 @@ Examples:
   tidelock streams blocked --store app.db    is any work stuck? Ends with 5 if so
   tidelock runs list --status failed --store app.db
   tidelock runs watch order-17 --store app.db
+  tidelock idempotency list --store app.db   which requests are known by their keys?
   tidelock migrate status --store postgres://me@db/app
   tidelock migrate sql > tidelock.sql        the tables, for whoever may make them
   tidelock bench store --store sqlite        how fast is it here, compared with what the disk can do?
@@ -82,6 +85,9 @@ pub(crate) enum Command {
     /// Shows, starts, signals, cancels and mends runs of workflows
     #[command(subcommand)]
     Runs(Runs),
+    /// Shows and forgets the idempotency keys of requests, and what they were answered
+    #[command(subcommand)]
+    Idempotency(IdempotencyVerb),
     /// Prints the page of an error code, or lists all codes
     Explain(Explain),
     /// Shows, applies or prints the migrations of a PostgreSQL store

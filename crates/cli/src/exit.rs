@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use tidelock::edge::EdgeError;
 use tidelock::error::{Code, Explain, InvalidInput};
 use tidelock::events::EventsError;
 use tidelock::reactions::ReactionsError;
@@ -74,6 +75,7 @@ fn code(error: &anyhow::Error) -> Option<Code> {
         let events = || cause.downcast_ref::<EventsError>().map(Explain::code);
         let reactions = || cause.downcast_ref::<ReactionsError>().map(Explain::code);
         let workflow = || cause.downcast_ref::<WorkflowError>().map(Explain::code);
+        let edge = || cause.downcast_ref::<EdgeError>().map(Explain::code);
         store
             .or_else(apply)
             .or_else(input)
@@ -81,6 +83,7 @@ fn code(error: &anyhow::Error) -> Option<Code> {
             .or_else(events)
             .or_else(reactions)
             .or_else(workflow)
+            .or_else(edge)
     })
 }
 
@@ -100,6 +103,9 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     }
     if let Some(workflow) = cause.downcast_ref::<WorkflowError>() {
         return Some(exit_of_workflow(workflow));
+    }
+    if let Some(edge) = cause.downcast_ref::<EdgeError>() {
+        return Some(exit_of_edge(edge));
     }
     if let Some(store) = cause.downcast_ref::<StoreError>() {
         return Some(exit_of_store(store));
@@ -175,6 +181,17 @@ fn exit_of_workflow(error: &WorkflowError) -> Exit {
         | WorkflowError::Leased { .. }
         | WorkflowError::Refused { .. } => Exit::Conflict,
         WorkflowError::Failed { .. } | WorkflowError::Cancelled { .. } => Exit::RunFailed,
+        _ => Exit::Failed,
+    }
+}
+
+fn exit_of_edge(error: &EdgeError) -> Exit {
+    match error {
+        EdgeError::Write(error) => exit_of_apply(error),
+        EdgeError::Store(error) => exit_of_store(error),
+        EdgeError::Unknown { .. } => Exit::NotFound,
+        EdgeError::BadKey { .. } | EdgeError::Invalid(_) => Exit::Usage,
+        EdgeError::InFlight { .. } => Exit::Conflict,
         _ => Exit::Failed,
     }
 }

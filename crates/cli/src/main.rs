@@ -13,6 +13,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod explain;
+mod idempotency;
 mod input;
 mod lifeline;
 mod migrate;
@@ -67,6 +68,7 @@ async fn run(command: Command) -> Result<Exit> {
         Command::State(verb) => Box::pin(state::run(verb)).await,
         Command::Streams(verb) => Box::pin(streams::run(verb)).await,
         Command::Runs(verb) => Box::pin(runs::run(verb)).await,
+        Command::Idempotency(verb) => Box::pin(idempotency::run(verb)).await,
         Command::Explain(options) => explain::run(&options),
         Command::Completions { shell } => {
             let mut script = Vec::new();

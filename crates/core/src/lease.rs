@@ -52,6 +52,7 @@ pub use view::{View, Waiter, list, view};
 
 // The keeper is for every engine that holds rows, not for leases alone.
 pub(crate) use holding::{Committed, Holding, nothing_under_way};
+pub(crate) use keeper::done as on_keeper;
 pub(crate) use names::unique_owner;
 pub(crate) use row::NEVER;
 

@@ -13,6 +13,7 @@
 pub mod authority;
 pub mod books;
 pub mod clock;
+pub mod edge;
 pub mod error;
 pub mod events;
 pub mod id;
@@ -20,6 +21,7 @@ pub mod key;
 pub mod lease;
 pub mod lock;
 pub mod model;
+pub mod outbox;
 pub mod payload;
 pub mod projections;
 pub mod random;

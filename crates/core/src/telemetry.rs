@@ -20,3 +20,7 @@ pub const REACTION_RUN: &str = "reaction.run";
 pub const WORKFLOW: &str = "tidelock::workflow";
 /// The span of one activation of a run: fields `run` and `workflow`.
 pub const WORKFLOW_RUN: &str = "workflow.run";
+/// The target of everything that idempotency keys report.
+pub const EDGE: &str = "tidelock::edge";
+/// The target of everything that outboxes report.
+pub const OUTBOX: &str = "tidelock::outbox";

@@ -20,6 +20,8 @@ pub(crate) trait Way: Send + Sync + fmt::Debug + 'static {
     async fn there(&self);
     /// Before the caller has the answer.
     async fn back(&self);
+    /// After a document was read, before the caller has it.
+    async fn seen(&self) {}
 }
 
 /// A connection with a detour for its writes.
@@ -103,6 +105,40 @@ impl Way for Gate {
     async fn back(&self) {}
 }
 
+/// Keeps what was read of one document from the reader until it is let through.
+#[derive(Debug, Default)]
+pub(crate) struct Blink(Gate);
+
+impl Blink {
+    /// The next read waits.
+    pub(crate) fn closed() -> Arc<Self> {
+        let blink = Self::default();
+        blink.0.close();
+        Arc::new(blink)
+    }
+
+    /// Waits until somebody has read.
+    pub(crate) async fn arrived(&self) {
+        self.0.arrived().await;
+    }
+
+    /// Lets the reader see it.
+    pub(crate) fn open(&self) {
+        self.0.open();
+    }
+}
+
+#[async_trait]
+impl Way for Blink {
+    async fn there(&self) {}
+
+    async fn back(&self) {}
+
+    async fn seen(&self) {
+        self.0.there().await;
+    }
+}
+
 /// Where a process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Death {
@@ -182,7 +218,9 @@ impl<W: Way> Store for Detour<W> {
     }
 
     async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
-        self.inner.document(key).await
+        let document = self.inner.document(key).await;
+        self.way.seen().await;
+        document
     }
 
     async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {

@@ -17,6 +17,9 @@ page!(React, "guide/reactions.md");
 page!(MakeProjections, "guide/projections.md");
 page!(CloseTheBooks, "guide/closing.md");
 page!(Workflows, "guide/workflows.md");
+#[cfg(all(feature = "axum", feature = "webhooks"))]
+page!(AnswerOnce, "guide/edge.md");
+page!(TellTheWorld, "guide/outbox.md");
 page!(HandOutWork, "guide/hand-out-work.md");
 page!(Locks, "guide/locks.md");
 page!(Authority, "guide/authority.md");

@@ -30,9 +30,16 @@
 
 pub use tidelock_core::store::Store;
 pub use tidelock_core::{
-    authority, books, clock, error, events, id, key, lease, lock, model, payload, projections, reactions,
-    state, store, workflow,
+    authority, books, clock, error, events, id, key, lease, lock, model, outbox, payload, projections,
+    reactions, state, store, workflow,
 };
+
+/// Requests that may come twice, and, with the feature `edge`, the layer for HTTP.
+pub mod edge {
+    pub use tidelock_core::edge::*;
+    #[cfg(feature = "edge")]
+    pub use tidelock_edge as http;
+}
 
 #[cfg(feature = "files")]
 pub use tidelock_files as files;

@@ -8,6 +8,7 @@ use super::tree::{File, Tree};
 /// Each library crate with the crates of this workspace that it may depend on. Programs may depend on all of them.
 const ARROWS: &[(&str, &[&str])] = &[
     ("tidelock-core", &[]),
+    ("tidelock-edge", &["tidelock-core"]),
     ("tidelock-files", &["tidelock-core"]),
     ("tidelock-pgserver", &[]),
     ("tidelock-sealed", &["tidelock-core"]),
@@ -16,7 +17,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidelock-tck", &["tidelock-core"]),
     (
         "tidelock",
-        &["tidelock-core", "tidelock-files", "tidelock-sealed", "tidelock-sqlite", "tidelock-postgres"],
+        &[
+            "tidelock-core",
+            "tidelock-edge",
+            "tidelock-files",
+            "tidelock-sealed",
+            "tidelock-sqlite",
+            "tidelock-postgres",
+        ],
     ),
     ("tidelock-server", &["tidelock", "tidelock-core"]),
 ];
@@ -29,6 +37,7 @@ const NOT_IN_CORE: &[&str] = &[
     "axum",
     "deadpool-postgres",
     "diesel",
+    "http",
     "hyper",
     "libsqlite3-sys",
     "postgres",
@@ -36,7 +45,9 @@ const NOT_IN_CORE: &[&str] = &[
     "rusqlite",
     "sqlx",
     "tokio-postgres",
+    "tower",
     "tower-http",
+    "tower-service",
 ];
 
 /// Dependencies point down, never back. Development dependencies are free.

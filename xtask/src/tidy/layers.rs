@@ -12,6 +12,9 @@ const FORBIDDEN: &[(&[&str], &[&str])] = &[
     (&["id", "key", "payload", "clock", "error", "lock", "model", "store"], ENGINES),
     (&["events"], &["crate::reactions"]),
     (&["lease", "authority", "state", "events", "reactions"], ABOVE_ENGINES),
+    (&["edge", "outbox"], &["crate::events", "crate::reactions", "crate::workflow", "crate::books"]),
+    (&["edge"], &["crate::outbox"]),
+    (&["outbox"], &["crate::edge"]),
 ];
 
 /// What stands on the store.
@@ -24,10 +27,13 @@ const ENGINES: &[&str] = &[
     "crate::books",
     "crate::projections",
     "crate::workflow",
+    "crate::edge",
+    "crate::outbox",
 ];
 
 /// What stands on other engines.
-const ABOVE_ENGINES: &[&str] = &["crate::books", "crate::projections", "crate::workflow"];
+const ABOVE_ENGINES: &[&str] =
+    &["crate::books", "crate::projections", "crate::workflow", "crate::edge", "crate::outbox"];
 
 /// The foundations know nothing of decisions, decisions know nothing of stores, and stores know nothing of leases.
 pub(super) fn core_modules(tree: &Tree) -> Vec<Finding> {

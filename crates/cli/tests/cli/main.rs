@@ -10,6 +10,7 @@
 mod bench;
 mod demo;
 mod doctor;
+mod idempotency;
 #[cfg(unix)]
 mod postgres;
 #[cfg(unix)]

@@ -20,7 +20,9 @@ const PAGES: &[(&str, &str)] = pages![
     "TL0808", "TL0809", "TL0901", "TL0902", "TL0903", "TL0904", "TL0905", "TL0906", "TL0907", "TL0908",
     "TL0909", "TL0910", "TL0911", "TL0912", "TL1001", "TL1002", "TL1003", "TL1004", "TL1005", "TL1006",
     "TL1007", "TL1008", "TL1009", "TL1010", "TL1011", "TL1012", "TL1013", "TL1014", "TL1015", "TL1016",
-    "TL1017", "TL1018", "TL1019", "TL1020", "TL1021",
+    "TL1017", "TL1018", "TL1019", "TL1020", "TL1021", "TL1201", "TL1202", "TL1203", "TL1204", "TL1205",
+    "TL1206", "TL1207", "TL1211", "TL1212", "TL1213", "TL1214", "TL1215", "TL1216", "TL1217", "TL1218",
+    "TL1221", "TL1222", "TL1223",
 ];
 
 /// The page of a code, in Markdown; `None` when there is no such code. Lower case is fine.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::keeper;
@@ -94,6 +95,20 @@ impl Holding {
                 }
             }
         }
+    }
+
+    /// It is renewed no more: the row was finished by a batch of the caller.
+    pub(crate) fn let_go(&self) {
+        self.kept.lose(LostReason::Released);
+    }
+
+    /// Ends the hold by a batch of the caller, on the keeper's thread: it is carried out even if nobody waits for it. If the store
+    /// fails, that is tried again for as long as the lease lasts.
+    pub(crate) fn end(&self, batch: Batch) -> Option<JoinHandle<()>> {
+        self.let_go();
+        let settled =
+            keeper::settle(Arc::clone(&self.store), self.lease().key.clone(), batch, self.kept.ttl());
+        keeper::spawn(async move { drop(settled.await) }).ok()
     }
 
     /// Hands the row back untouched. If the store fails, that is tried again for as long as the lease lasts.

@@ -35,7 +35,7 @@ where
 }
 
 /// Runs something on the keeper's thread and waits for its answer.
-pub(super) async fn done<F>(work: F) -> Result<F::Output, LeaseError>
+pub(crate) async fn done<F>(work: F) -> Result<F::Output, LeaseError>
 where
     F: Future<Output: Send> + Send + 'static,
 {

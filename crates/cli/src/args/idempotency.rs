@@ -1,0 +1,96 @@
+//! What the user may type after `tidelock idempotency`.
+
+use clap::{Args, Subcommand};
+
+use super::{Place, rows};
+
+/// `tidelock idempotency`
+#[derive(Debug, Subcommand)]
+pub(crate) enum IdempotencyVerb {
+    /// Lists keys: which are in flight, and what the others were answered
+    #[command(after_help = LIST)]
+    List(IdempotencyList),
+    /// Shows a key: who runs its request, or what it was answered
+    #[command(after_help = SHOW)]
+    Show(IdempotencyShow),
+    /// Forgets what a key was answered, so that its request runs again
+    #[command(after_help = FORGET)]
+    Forget(IdempotencyForget),
+}
+
+const LIST: &str = "\
+Examples:
+  tidelock idempotency list --store app.db
+  tidelock idempotency list --scope shop-1 --store app.db
+  tidelock idempotency list --limit 20 --after order-17 --scope shop-1 --store app.db
+  tidelock idempotency list --store app.db -o json | jq -r '.keys[] | select(.state.in_flight) | .key'
+
+Keys are in the order of their scopes and names. With -o json, times are microseconds since 1970, UTC.";
+
+/// `tidelock idempotency list`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct IdempotencyList {
+    /// Only keys of this scope
+    #[arg(long, value_name = "SCOPE")]
+    pub(crate) scope: Option<String>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value = "100", value_parser = rows)]
+    pub(crate) limit: usize,
+    /// Only keys that come after this one
+    #[arg(long, value_name = "KEY")]
+    pub(crate) after: Option<String>,
+    /// The scope of the key to go on after [default: the one of --scope]
+    #[arg(long, value_name = "SCOPE", requires = "after")]
+    pub(crate) after_scope: Option<String>,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+const SHOW: &str = "\
+Examples:
+  tidelock idempotency show order-17 --store app.db
+  tidelock idempotency show order-17 --scope shop-1 --store app.db
+  tidelock idempotency show order-17 --store app.db -o json | jq -r .answer.body
+
+A body that is no text is shown in hexadecimal digits.";
+
+/// `tidelock idempotency show`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct IdempotencyShow {
+    /// The key
+    pub(crate) key: String,
+    /// Whose key it is
+    #[arg(long, value_name = "SCOPE", default_value = "")]
+    pub(crate) scope: String,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+const FORGET: &str = "\
+Examples:
+  tidelock idempotency forget order-17 --dry-run --store app.db       what would be forgotten?
+  tidelock idempotency forget order-17 --scope shop-1 --yes --store app.db
+
+The effects of the request stay; sent again with the key, it runs again. A request that is in flight is left alone: its key is free by
+itself if its process died.";
+
+/// `tidelock idempotency forget`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct IdempotencyForget {
+    /// The key
+    pub(crate) key: String,
+    /// Whose key it is
+    #[arg(long, value_name = "SCOPE", default_value = "")]
+    pub(crate) scope: String,
+    /// Only says what would be forgotten
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Does not ask; needed when nobody can be asked
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Place,
+}

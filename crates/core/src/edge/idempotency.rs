@@ -1,0 +1,231 @@
+//! Reserving a key: who runs, who waits, and who is told what the first one was answered.
+//!
+//! The claim of the row has one winner. The record is looked at before it, so that repetitions write nothing, and again after it,
+//! because the one before may have come to its end in between. A process that dies in the middle leaves a row that ends by itself.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::answer::Answer;
+use super::error::EdgeError;
+use super::fingerprint::Fingerprint;
+use super::names;
+use super::record::{Kept, Record};
+use super::reservation::{Reservation, Reserving};
+use crate::clock::Timestamp;
+use crate::key::Key;
+use crate::lease::{Holding, LeaseError, MAX_TTL, MIN_TTL, on_keeper, signal, working};
+use crate::lock::sleep_until;
+use crate::store::{Claim, Denied, LeaseRow, SharedStore};
+
+/// How long answers are kept unless the caller says otherwise: a day.
+pub const DEFAULT_TTL: Duration = Duration::from_hours(24);
+/// The longest time between two looks of whoever waits, should every hint be missed.
+const POLL: Duration = Duration::from_millis(500);
+/// The times between two looks while hints come all the time.
+const HUSH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+
+/// Idempotency keys on a store. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Idempotency {
+    pub(super) store: SharedStore,
+    ttl: Duration,
+    lease: Duration,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub enum Reserved {
+    /// It is to run. Whoever comes meanwhile is told that it is in flight.
+    Run(Reservation),
+    /// Another request with the key is under way.
+    InFlight(InFlight),
+    /// It ran before: this was the answer.
+    Stored(Answer),
+    /// It ran before, with this status. The rest of the answer was too large to be kept.
+    StatusOnly {
+        /// The status.
+        status: u16,
+    },
+    /// The key belongs to a request that says something else.
+    OtherPayload,
+}
+
+/// A request that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// The process that runs it.
+    pub by: String,
+    /// Since when, by the store's clock.
+    pub since: Timestamp,
+    /// Until when, unless it is renewed: when the key is free if the process has died.
+    pub until: Timestamp,
+}
+
+impl Idempotency {
+    /// Keys on this store, with answers that are kept for [`DEFAULT_TTL`].
+    #[must_use]
+    pub fn new(store: &SharedStore) -> Self {
+        Self { store: Arc::clone(store), ttl: DEFAULT_TTL, lease: crate::lease::DEFAULT_TTL }
+    }
+
+    /// How long answers are kept: a request that comes again later runs again.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl.min(MAX_TTL);
+        self
+    }
+
+    /// How long a key stays in flight after its process died: 30 seconds. A process that lives renews it, however long the request
+    /// takes.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease.clamp(MIN_TTL, MAX_TTL);
+        self
+    }
+
+    /// Reserves a key, or says why not. Keys of different scopes, tenants for example, have nothing to do with each other.
+    ///
+    /// # Errors
+    /// [`EdgeError::BadKey`] when the key is not valid; otherwise the store fails.
+    ///
+    /// # Cancel safety
+    /// A key that is reserved after the future was dropped is released.
+    ///
+    /// # Crash safety
+    /// A process that dies leaves the key to be free by itself, at most the [lease](Self::lease) later.
+    pub async fn reserve(
+        &self,
+        scope: &str,
+        key: &str,
+        request: &Fingerprint,
+    ) -> Result<Reserved, EdgeError> {
+        let ask = self.ask(scope, key, request)?;
+        match ask.known().await? {
+            Some(known) => Ok(known),
+            None => on_keeper(take(ask)).await?,
+        }
+    }
+
+    /// Like [`reserve`](Self::reserve), but waits for a request in flight: for its answer, or for the key when it fails.
+    /// After that long, the answer is [`Reserved::InFlight`] all the same.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    ///
+    /// # Cancel safety
+    /// As [`reserve`](Self::reserve).
+    ///
+    /// # Crash safety
+    /// As [`reserve`](Self::reserve).
+    pub async fn reserve_within(
+        &self,
+        scope: &str,
+        key: &str,
+        request: &Fingerprint,
+        wait: Duration,
+    ) -> Result<Reserved, EdgeError> {
+        let deadline = Instant::now() + wait;
+        let row = names::record(scope, key)?;
+        let (mut hints, signal) = (self.store.watch(), signal::of(&row));
+        let (mut hush, mut first) = (HUSH.0, true);
+        loop {
+            let mut told = pin!(signal.notified());
+            // From here on, what changes is heard, even while this looks.
+            told.as_mut().enable();
+            let looked = Instant::now();
+            let reserved = if std::mem::take(&mut first) {
+                self.reserve(scope, key, request).await?
+            } else {
+                self.look_again(scope, key, request).await?
+            };
+            if !matches!(reserved, Reserved::InFlight(_)) || Instant::now() >= deadline {
+                return Ok(reserved);
+            }
+            tokio::select! {
+                () = told => {}
+                () = working::hinted(&mut hints, looked + hush) => hush = (hush * 2).min(HUSH.1),
+                () = sleep_until(deadline.min(looked + POLL)) => {}
+            }
+        }
+    }
+
+    /// Looking costs less than asking: the row is asked for when nobody has it.
+    async fn look_again(&self, scope: &str, key: &str, request: &Fingerprint) -> Result<Reserved, EdgeError> {
+        let row = names::record(scope, key)?;
+        if let Some(holder) = self.store.work(&row).await?.and_then(|row| row.lease)
+            && !holder.until.has_come(self.store.now().await?)
+        {
+            return Ok(held(&holder, request));
+        }
+        self.reserve(scope, key, request).await
+    }
+
+    fn ask(&self, scope: &str, key: &str, request: &Fingerprint) -> Result<Ask, EdgeError> {
+        let row = names::record(scope, key)?;
+        let reserving =
+            Reserving { scope: scope.to_owned(), key: key.to_owned(), request: *request, ttl: self.ttl };
+        Ok(Ask { store: Arc::clone(&self.store), row, lease: self.lease, reserving })
+    }
+}
+
+/// A request that asks for its key.
+struct Ask {
+    store: SharedStore,
+    row: Key,
+    lease: Duration,
+    reserving: Reserving,
+}
+
+impl Ask {
+    /// What is known of the key, when its request has ended.
+    async fn known(&self) -> Result<Option<Reserved>, EdgeError> {
+        let Some(document) = self.store.document(&self.row).await? else { return Ok(None) };
+        let record = Record::read(&document)?;
+        if record.request != self.reserving.request.hex() {
+            return Ok(Some(Reserved::OtherPayload));
+        }
+        Ok(Some(match record.kept(&document)? {
+            Kept::Whole(answer) => Reserved::Stored(answer),
+            Kept::StatusOnly { status } => Reserved::StatusOnly { status },
+        }))
+    }
+}
+
+/// Asks for the row.
+async fn take(ask: Ask) -> Result<Reserved, EdgeError> {
+    let owner = names::owner(&ask.reserving.request)?;
+    let sent = Instant::now();
+    let claimed = ask.store.claim(Claim::named(&owner, &ask.row, &names::lane()?, ask.lease)).await?;
+    let Some(grant) = claimed.grants.into_iter().next() else {
+        return match claimed.denied {
+            Some(Denied::Held(holder)) => Ok(held(&holder, &ask.reserving.request)),
+            Some(Denied::Blocked(reason)) => Err(LeaseError::Blocked { key: ask.row, reason }.into()),
+            Some(Denied::NotFound) | None => {
+                let reason = "the store neither grants nor denies".to_owned();
+                Err(LeaseError::NoKeeper { reason }.into())
+            }
+        };
+    };
+    let holding = Holding::start(&ask.store, &grant, ask.lease, sent)?;
+    let reservation = Reservation::new(&ask.store, holding, ask.reserving.clone());
+    // The one before may have come to its end after the first look. A failure here drops the reservation, which frees the key.
+    match ask.known().await? {
+        Some(known) => {
+            reservation.release().await;
+            Ok(known)
+        }
+        None => Ok(Reserved::Run(reservation)),
+    }
+}
+
+/// Somebody has the row: for the same request, or for another one.
+fn held(holder: &LeaseRow, request: &Fingerprint) -> Reserved {
+    match names::parts(&holder.owner) {
+        (_, Some(other)) if other != request.hex() => Reserved::OtherPayload,
+        (by, _) => {
+            Reserved::InFlight(InFlight { by: by.to_owned(), since: holder.since, until: holder.until })
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Examples of the errors of idempotency keys for their pages: see `error/pages/tests.rs`, which compares them.
+
+use super::EdgeError;
+use crate::clock::Timestamp;
+use crate::error::{Explain, InvalidInput};
+use crate::id::{Fence, Owner};
+use crate::key::Key;
+use crate::lease::LostReason;
+
+/// One error for each code.
+pub(crate) fn examples() -> Result<Vec<Box<dyn Explain>>, InvalidInput> {
+    let at = |seconds: i64| Timestamp::from_micros(1_000_000_000_000_000 + seconds * 1_000_000);
+    let (key, by) = ("order-17".to_owned(), "web-1-4242/9f86d081884c-7".to_owned());
+    let reason = LostReason::Taken { by: Owner::new("web-2-17/0a1b2c3d4e5f-3")?, fence: Fence(12) };
+    let errors = vec![
+        EdgeError::BadKey { key: String::new(), reason: "the key is empty".to_owned() },
+        EdgeError::InFlight { key: key.clone(), by, since: at(0), until: at(30) },
+        EdgeError::Lost { key: key.clone(), reason },
+        EdgeError::Over { key: key.clone(), how: "committed" },
+        EdgeError::AnswerTooLarge {
+            key: key.clone(),
+            what: "body",
+            found: 3_000_000,
+            limit: super::MAX_BODY_BYTES,
+        },
+        EdgeError::Unknown { scope: "shop-1".to_owned(), key },
+        EdgeError::Damaged {
+            key: Key::new("tidelock.idempotency", ["shop-1", "order-17"])?,
+            reason: InvalidInput::Payload { reason: "missing field `request` at line 1 column 2".to_owned() }
+                .to_string(),
+        },
+    ];
+    Ok(errors.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect())
+}

@@ -1,0 +1,149 @@
+//! What people see of keys, and how one is forgotten.
+
+use serde::{Deserialize, Serialize};
+
+use super::error::EdgeError;
+use super::idempotency::Idempotency;
+use super::names;
+use super::record::{Kept, Record};
+use crate::clock::Timestamp;
+use crate::key::Key;
+use crate::store::{Batch, Document, Expect, Page, PageOf, WorkFilter, WorkRow};
+
+/// A key as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyView {
+    /// Whose key it is; empty when keys are not told apart.
+    pub scope: String,
+    /// The key.
+    pub key: String,
+    /// The fingerprint of its request.
+    pub request: String,
+    /// How it stands.
+    pub state: KeyState,
+}
+
+/// How a key stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyState {
+    /// Its request was answered.
+    Stored {
+        /// With which status.
+        status: u16,
+        /// The bytes of the body; `None` when it was not kept.
+        body_bytes: Option<usize>,
+        /// When.
+        at: Timestamp,
+        /// Until when the answer is kept.
+        expires_at: Option<Timestamp>,
+    },
+    /// Its request is under way.
+    InFlight {
+        /// The process that runs it.
+        by: String,
+        /// Since when.
+        since: Timestamp,
+        /// Until when, unless it is renewed.
+        until: Timestamp,
+    },
+}
+
+impl Idempotency {
+    /// Keys in the order of their scopes and names: of one scope, or of all. `after` is the last key of the page before.
+    ///
+    /// # Errors
+    /// [`EdgeError::Store`] when the store cannot be asked.
+    pub async fn list(&self, scope: Option<&str>, page: Page) -> Result<PageOf<KeyView>, EdgeError> {
+        let (prefix, limit) = (scope.map_or_else(names::all, names::all_of), page.rows()?);
+        let filter = WorkFilter { lane: Some(names::lane()?), ..WorkFilter::default() };
+        let from = match &page.after {
+            Some(after) => Some(after.clone()),
+            // What begins like the scope comes after it.
+            None => Key::from_canonical(prefix.from()).ok(),
+        };
+        let rows = self.store.works(&filter, Page { after: from, limit }).await?;
+        let documents = self.store.documents(&prefix, page).await?;
+        let more = rows.next.is_some() || documents.next.is_some();
+        let mut all: Vec<(Key, KeyView)> = Vec::new();
+        for document in documents.rows {
+            all.extend(stored(&document)?.map(|view| (document.key, view)));
+        }
+        for row in rows.rows.into_iter().filter(|row| prefix.contains(&row.key)) {
+            all.extend(in_flight(&row).map(|view| (row.key, view)));
+        }
+        // A stable order: of a key that is both, the record comes first and counts.
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all.dedup_by(|(a, _), (b, _)| a == b);
+        let cut = all.len() > limit;
+        all.truncate(limit);
+        let next = if more || cut { all.last().map(|(key, _)| key.clone()) } else { None };
+        Ok(PageOf { rows: all.into_iter().map(|(_, view)| view).collect(), next })
+    }
+
+    /// One key, and what its request was answered.
+    ///
+    /// # Errors
+    /// [`EdgeError::Unknown`] when there is none; [`EdgeError::Damaged`] when its record does not read.
+    pub async fn show(&self, scope: &str, key: &str) -> Result<(KeyView, Option<Kept>), EdgeError> {
+        let name = names::record(scope, key)?;
+        if let Some(document) = self.store.document(&name).await?
+            && let Some(view) = stored(&document)?
+        {
+            return Ok((view, Some(Record::read(&document)?.kept(&document)?)));
+        }
+        match self.store.work(&name).await?.and_then(|row| in_flight(&row)) {
+            Some(view) => Ok((view, None)),
+            None => Err(EdgeError::Unknown { scope: scope.to_owned(), key: key.to_owned() }),
+        }
+    }
+
+    /// Forgets the answer of a key, so that its request can run again.
+    ///
+    /// # Errors
+    /// [`EdgeError::InFlight`] when its request is under way, [`EdgeError::Unknown`] when there is nothing to forget.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is forgotten or not; asking again tells.
+    pub async fn forget(&self, scope: &str, key: &str) -> Result<(), EdgeError> {
+        let name = names::record(scope, key)?;
+        if let Some(document) = self.store.document(&name).await? {
+            self.store.apply(Batch::new().delete(&name, Expect::Exact(document.version))).await?;
+            return Ok(());
+        }
+        match self.store.work(&name).await?.and_then(|row| in_flight(&row)).map(|view| view.state) {
+            Some(KeyState::InFlight { by, since, until }) => {
+                Err(EdgeError::InFlight { key: key.to_owned(), by, since, until })
+            }
+            _ => Err(EdgeError::Unknown { scope: scope.to_owned(), key: key.to_owned() }),
+        }
+    }
+
+    /// The key that pages go on after.
+    ///
+    /// # Errors
+    /// [`EdgeError::BadKey`] when it is none.
+    pub fn page_key(scope: &str, key: &str) -> Result<Key, EdgeError> {
+        names::record(scope, key)
+    }
+}
+
+fn stored(document: &Document) -> Result<Option<KeyView>, EdgeError> {
+    let Some((scope, key)) = names::of(&document.key) else { return Ok(None) };
+    let record = Record::read(document)?;
+    let request = record.request.clone();
+    let (status, body_bytes) = match record.kept(document)? {
+        Kept::Whole(answer) => (answer.status, Some(answer.body.len())),
+        Kept::StatusOnly { status } => (status, None),
+    };
+    let (at, expires_at) = (document.updated_at, document.expires_at);
+    Ok(Some(KeyView { scope, key, request, state: KeyState::Stored { status, body_bytes, at, expires_at } }))
+}
+
+fn in_flight(row: &WorkRow) -> Option<KeyView> {
+    let (scope, key) = names::of(&row.key)?;
+    let lease = row.lease.as_ref()?;
+    let (by, request) = names::parts(&lease.owner);
+    let state = KeyState::InFlight { by: by.to_owned(), since: lease.since, until: lease.until };
+    Some(KeyView { scope, key, request: request.unwrap_or_default().to_owned(), state })
+}

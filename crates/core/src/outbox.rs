@@ -1,0 +1,58 @@
+//! Messages to the world outside, put into the same commit as what they tell of, and sent afterwards.
+//!
+//! What is sent before a commit may tell of something that never happens; what is sent after it is lost if the process dies in
+//! between. So [`Outbox::put`] adds a message to any batch, and a [`Sender`] claims it once it is there and hands it to a [`Deliver`],
+//! again and again until that succeeds. A message is delivered at least once, always with the same [key](Delivery::key), by which the
+//! other side can tell a repetition.
+//!
+//! Messages of an outbox are independent of each other, unless they are put [in order](Message::in_order): then those to one
+//! destination are delivered one after the other, and one that cannot be delivered holds up those behind it.
+//!
+//! A message whose attempts are used up is blocked: it stays, it can be [seen](Outbox::list), and an operator can
+//! [unblock](Outbox::unblock) or [discard](Outbox::discard) it.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tidelock_core::outbox::{Delivery, Message, Outbox, Sender, Undelivered};
+//! use tidelock_core::key::Key;
+//! use tidelock_core::payload::Payload;
+//! use tidelock_core::store::{Batch, Expect, MemoryStore, SharedStore};
+//!
+//! const MAILS: Outbox = Outbox::new("mails");
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store: SharedStore = Arc::new(MemoryStore::new());
+//! let order = Batch::new().put(&Key::new("order", ["17"])?, Expect::Absent, Payload::of("3 apples")?);
+//! let mail = Message::new("ada@example.com", "your order is placed")?.id("order-17");
+//! store.apply(MAILS.put(order, &mail)?).await?; // both, or neither
+//!
+//! let (sent, mut seen) = tokio::sync::mpsc::unbounded_channel();
+//! let send = move |mail: Delivery| {
+//!     let sent = sent.clone();
+//!     async move { sent.send(format!("{}: {}", mail.key(), mail.destination())).map_err(|_| Undelivered::later("nobody listens")) }
+//! };
+//! let sending = Sender::new(store, MAILS, send).start().await?;
+//! assert_eq!(seen.recv().await.as_deref(), Some("mails:order-17: ada@example.com"));
+//! sending.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod deliver;
+mod error;
+mod job;
+mod message;
+mod names;
+mod sender;
+mod view;
+
+pub use deliver::{Deliver, Delivery, Undelivered};
+pub use error::OutboxError;
+pub use message::{Message, Outbox};
+pub use names::{MAX_DESTINATION_BYTES, MAX_ID_BYTES, MAX_OUTBOX_BYTES};
+pub use sender::{Sender, SenderStats, Sending};
+pub use view::{MessageState, MessageView};
+
+#[cfg(test)]
+pub(crate) mod pages_tests;

@@ -1,0 +1,170 @@
+//! One grant: a message, or messages in order, from the store to the user's code.
+//!
+//! What was delivered is written after it was: a process that dies in between delivers it again, with the same key.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use futures_util::FutureExt as _;
+
+use super::deliver::{Again, Delivery, Undelivered};
+use super::message::Written;
+use super::sender::{IN_ORDER, Shared};
+use crate::clock::Due;
+use crate::lease::{Committed, Holding};
+use crate::lock::sleep_until;
+use crate::model::retry::AfterFailure;
+use crate::payload::Payload;
+use crate::random::fraction;
+use crate::state::calm::text;
+use crate::store::{Batch, Grant};
+use crate::telemetry::OUTBOX;
+
+/// A row that is worked on.
+pub(super) struct Job {
+    shared: Arc<Shared>,
+    holding: Holding,
+}
+
+/// How one attempt ended.
+enum Ended {
+    Delivered,
+    Failed(Undelivered),
+    /// It was broken off: the row is lost, or the process ends.
+    BrokenOff,
+}
+
+impl Job {
+    pub(super) fn new(shared: Arc<Shared>, holding: Holding) -> Self {
+        Self { shared, holding }
+    }
+
+    pub(super) async fn run(self, grant: Grant) {
+        if grant.row.follow.is_none() {
+            let attempts = grant.row.attempts;
+            self.one(&grant.row.payload, attempts, Batch::new().ack(self.holding.lease())).await;
+            return;
+        }
+        let (stream, count) = (grant.row.key.clone(), grant.events.len());
+        let mut attempts = grant.row.attempts;
+        for event in &grant.events {
+            if self.shared.stopping.is_cancelled() {
+                return self.holding.release().await;
+            }
+            let done = Batch::new()
+                .advance(self.holding.lease(), event.position)
+                .truncate(&stream, event.version.next());
+            if !self.one(&event.payload, attempts, done).await {
+                return;
+            }
+            attempts = 1;
+        }
+        // Whoever puts a message wakes the row, so nothing is missed if there were no more.
+        let end = if count < IN_ORDER {
+            Batch::new().ack(self.holding.lease())
+        } else {
+            Batch::new().release(self.holding.lease())
+        };
+        self.commit(end).await;
+    }
+
+    /// Delivers one message and writes what came of it. Whether it is delivered, and the row still ours.
+    async fn one(&self, payload: &Payload, attempts: u32, done: Batch) -> bool {
+        let policy = &self.shared.options.retry;
+        if !policy.allows(attempts) {
+            self.block("its attempts are used up: the processes that sent it died, or lost it").await;
+            return false;
+        }
+        let written: Written = match payload.parse() {
+            Ok(written) => written,
+            Err(error) => {
+                self.block(&error.to_string()).await;
+                return false;
+            }
+        };
+        let id = written.id.clone();
+        match self.attempt(Delivery { outbox: self.shared.outbox.name(), written, attempt: attempts }).await {
+            Ended::Delivered => {
+                let committed = self.commit(done).await;
+                if committed {
+                    add(&self.shared.counters.delivered);
+                }
+                committed
+            }
+            Ended::Failed(error) => {
+                add(&self.shared.counters.failed);
+                tracing::debug!(target: OUTBOX, outbox = self.shared.outbox.name(), id, attempts, %error, "not delivered");
+                self.failed(attempts, &error).await;
+                false
+            }
+            Ended::BrokenOff => {
+                self.holding.release().await;
+                false
+            }
+        }
+    }
+
+    async fn attempt(&self, message: Delivery) -> Ended {
+        let limit = self.shared.options.limit;
+        let delivering = AssertUnwindSafe(self.shared.deliver.deliver(message)).catch_unwind();
+        tokio::select! {
+            biased;
+            () = self.holding.token().cancelled() => Ended::BrokenOff,
+            () = self.shared.cut.cancelled() => Ended::BrokenOff,
+            ended = delivering => match ended {
+                Ok(Ok(())) => Ended::Delivered,
+                Ok(Err(error)) => Ended::Failed(error),
+                Err(panic) => Ended::Failed(Undelivered::later(format!("it panicked: {}", text(&*panic)))),
+            },
+            () = sleep_until(Instant::now() + limit) => {
+                Ended::Failed(Undelivered::later(format!("it was not delivered within {limit:?}")))
+            }
+        }
+    }
+
+    async fn failed(&self, attempts: u32, error: &Undelivered) {
+        let next = match error.again {
+            Again::Never => AfterFailure::Block,
+            Again::Later | Again::NotBefore(_) => {
+                self.shared.options.retry.after_failure(attempts, fraction())
+            }
+        };
+        match (next, error.again) {
+            (AfterFailure::Block, _) => self.block(&error.reason).await,
+            (AfterFailure::Again(wait), Again::NotBefore(asked)) => self.later(error, wait.max(asked)).await,
+            (AfterFailure::Again(wait), _) => self.later(error, wait).await,
+        }
+    }
+
+    async fn later(&self, error: &Undelivered, wait: std::time::Duration) {
+        self.commit(Batch::new().fail(self.holding.lease(), &error.reason, Due::After(wait))).await;
+    }
+
+    async fn block(&self, reason: &str) {
+        let row = &self.holding.lease().key;
+        tracing::warn!(target: OUTBOX, %row, reason, "a message is blocked; unblock or discard it");
+        if self.commit(Batch::new().block(self.holding.lease(), reason)).await {
+            add(&self.shared.counters.blocked);
+        }
+    }
+
+    /// Whether the batch was applied.
+    async fn commit(&self, batch: Batch) -> bool {
+        match self.holding.commit(batch).await {
+            Committed::Done(_) => true,
+            Committed::Gone => false,
+            Committed::Refused(refusal) => {
+                let row = &self.holding.lease().key;
+                tracing::error!(target: OUTBOX, %row, %refusal, "the end of a delivery was refused; the message is sent again");
+                self.holding.release().await;
+                false
+            }
+        }
+    }
+}
+
+fn add(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

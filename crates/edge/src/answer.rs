@@ -1,0 +1,40 @@
+//! Answers as they are kept, and responses as HTTP has them.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use tidelock_core::edge::Answer;
+
+/// `Idempotency-Replayed`: says `true` when the answer is a stored one.
+pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// An answer as a response. Names and values that HTTP does not have are left out.
+pub(crate) fn response<B: From<Bytes>>(answer: Answer) -> Response<B> {
+    let mut response = Response::new(B::from(Bytes::from(answer.body)));
+    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in answer.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            response.headers_mut().append(name, value);
+        }
+    }
+    response
+}
+
+/// The same response, said again.
+pub(crate) fn replayed<B: From<Bytes>>(answer: Answer) -> Response<B> {
+    let mut response = response(answer);
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response
+}
+
+/// What is kept of a response: of its headers, those that were chosen. Values that are no text are left out.
+pub(crate) fn kept(status: StatusCode, headers: &HeaderMap, chosen: &[HeaderName], body: &Bytes) -> Answer {
+    let mut answer = Answer::new(status.as_u16()).body(body.to_vec());
+    for name in chosen {
+        for value in headers.get_all(name) {
+            if let Ok(value) = value.to_str() {
+                answer = answer.header(name.as_str(), value);
+            }
+        }
+    }
+    answer
+}

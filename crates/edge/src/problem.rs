@@ -1,0 +1,173 @@
+//! Refusals as HTTP has them: `application/problem+json` (RFC 9457).
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+use serde::Serialize;
+use tidelock_core::edge::{Answer, EdgeError};
+use tidelock_core::error::{Code, Explain, InvalidInput, Retry};
+use tidelock_core::store::{ApplyError, StoreError};
+
+use crate::error::RequestError;
+
+/// A refusal with a status and a stable code. What went wrong inside of the service is logged, not told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    status: StatusCode,
+    code: Code,
+    detail: String,
+    retry_after: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    code: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    detail: &'a str,
+}
+
+impl Problem {
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The code; `tidelock explain CODE` prints its page.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The response.
+    #[must_use]
+    pub fn response<B: From<Bytes>>(&self) -> Response<B> {
+        let body = Body {
+            r#type: format!("urn:tidelock:error:{}", self.code),
+            title: self.status.canonical_reason().unwrap_or("Problem"),
+            status: self.status.as_u16(),
+            code: self.code.as_str(),
+            detail: &self.detail,
+        };
+        // Texts and numbers are always JSON.
+        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let mut response = Response::new(B::from(Bytes::from(body)));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+
+    /// A problem of the caller, who may know what it is.
+    fn told(status: StatusCode, error: &impl Explain) -> Self {
+        Self { status, code: error.code(), detail: error.to_string(), retry_after: retry_after(error) }
+    }
+
+    /// A problem of the service: the caller learns the code, and the log the rest.
+    fn logged(status: StatusCode, error: &impl Explain) -> Self {
+        tracing::error!(target: "tidelock::edge", code = %error.code(), %error, "a request failed");
+        Self { status, code: error.code(), detail: String::new(), retry_after: retry_after(error) }
+    }
+
+    fn failed(error: &impl Explain) -> Self {
+        let again = error.retry() != Retry::Never;
+        let status = if again { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::INTERNAL_SERVER_ERROR };
+        Self::logged(status, error)
+    }
+}
+
+fn retry_after(error: &impl Explain) -> Option<u64> {
+    match error.retry() {
+        Retry::Never => None,
+        Retry::Now => Some(0),
+        Retry::After(wait) => Some(wait.as_secs().max(1)),
+    }
+}
+
+impl From<RequestError> for Problem {
+    fn from(error: RequestError) -> Self {
+        let status = match error {
+            RequestError::OtherPayload { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            RequestError::MissingKey { .. } | RequestError::BrokenOff { .. } => StatusCode::BAD_REQUEST,
+            RequestError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            RequestError::NotKept { .. } => StatusCode::CONFLICT,
+            RequestError::BadSignature { .. } | RequestError::Stale { .. } => StatusCode::UNAUTHORIZED,
+            RequestError::Panicked { .. } => return Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error),
+        };
+        Self::told(status, &error)
+    }
+}
+
+impl From<EdgeError> for Problem {
+    fn from(error: EdgeError) -> Self {
+        match &error {
+            EdgeError::BadKey { .. } => Self::told(StatusCode::BAD_REQUEST, &error),
+            EdgeError::InFlight { key, .. } => {
+                // Which process has it is nothing that a caller needs to know.
+                let detail = format!(
+                    "a request with idempotency key {key:?} is under way; send this one again a little later"
+                );
+                Self { detail, ..Self::told(StatusCode::CONFLICT, &error) }
+            }
+            // Another request with the key may run: the caller hears what came of it.
+            EdgeError::Lost { .. } => {
+                Self { retry_after: Some(1), ..Self::logged(StatusCode::SERVICE_UNAVAILABLE, &error) }
+            }
+            EdgeError::Write(inner) => Self::from((**inner).clone()),
+            EdgeError::Store(inner) => Self::failed(inner),
+            _ => Self::failed(&error),
+        }
+    }
+}
+
+impl From<ApplyError> for Problem {
+    fn from(error: ApplyError) -> Self {
+        match error {
+            ApplyError::Refused(_) => Self::logged(StatusCode::CONFLICT, &error),
+            ApplyError::Store { .. } => Self::failed(&error),
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::failed(&error)
+    }
+}
+
+impl From<InvalidInput> for Problem {
+    fn from(error: InvalidInput) -> Self {
+        Self::failed(&error)
+    }
+}
+
+/// An [`Answer`] as a response: what a handler returns that has not committed one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply(pub Answer);
+
+impl Reply {
+    /// The response.
+    #[must_use]
+    pub fn response<B: From<Bytes>>(self) -> Response<B> {
+        crate::answer::response(self.0)
+    }
+}
+
+#[cfg(feature = "axum")]
+impl axum_core::response::IntoResponse for Problem {
+    fn into_response(self) -> axum_core::response::Response {
+        self.response()
+    }
+}
+
+#[cfg(feature = "axum")]
+impl axum_core::response::IntoResponse for Reply {
+    fn into_response(self) -> axum_core::response::Response {
+        self.response()
+    }
+}

@@ -1,0 +1,204 @@
+//! The service: one request, from its key to its answer.
+//!
+//! The handler runs in a task of its own, so that a client that hangs up does not break it off between an effect and its record.
+//! If the process dies, the reservation ends by itself, and the request can be sent again.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use tidelock_core::edge::{EdgeError, Fingerprint, InFlight, Kept, Reservation, Reserved};
+use tower_service::Service;
+use tracing::Instrument as _;
+
+use crate::answer;
+use crate::body::{BoxError, whole};
+use crate::error::RequestError;
+use crate::key;
+use crate::layer::Policy;
+use crate::problem::Problem;
+
+/// A service behind an [`IdempotencyLayer`](crate::IdempotencyLayer).
+///
+/// Bodies must be makeable of bytes, as those of axum are, and `http_body_util::Full`.
+#[derive(Clone, Debug)]
+pub struct IdempotencyService<S> {
+    inner: S,
+    policy: Policy,
+}
+
+impl<S> IdempotencyService<S> {
+    pub(crate) fn new(inner: S, policy: Policy) -> Self {
+        Self { inner, policy }
+    }
+}
+
+type Answered<R, E> = Pin<Box<dyn Future<Output = Result<Response<R>, E>> + Send>>;
+
+impl<S, B, R> Service<Request<B>> for IdempotencyService<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    B: Body + From<Bytes> + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+    R: Body + From<Bytes> + Send + 'static,
+    R::Data: Send,
+    R::Error: Into<BoxError>,
+{
+    type Response = Response<R>;
+    type Error = S::Error;
+    type Future = Answered<R, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        if !self.policy.methods.contains(request.method()) {
+            return Box::pin(self.inner.call(request));
+        }
+        // The one that is ready is used up; a fresh clone takes its place.
+        let clone = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, clone);
+        let policy = self.policy.clone();
+        Box::pin(async move {
+            match prepared(&policy, request).await {
+                Ok(Prepared::Run(request, reservation)) => run(policy, inner, request, reservation).await,
+                Ok(Prepared::Pass(request)) => {
+                    let mut inner = inner;
+                    inner.call(request).await
+                }
+                Ok(Prepared::Answered(response)) => Ok(response),
+                Err(problem) => Ok(problem.response()),
+            }
+        })
+    }
+}
+
+/// What becomes of a request.
+enum Prepared<B, R> {
+    /// It has no key and needs none.
+    Pass(Request<B>),
+    /// It is the first one.
+    Run(Request<B>, Reservation),
+    /// It ran before.
+    Answered(Response<R>),
+}
+
+/// Everything before the handler.
+async fn prepared<B, R>(policy: &Policy, request: Request<B>) -> Result<Prepared<B, R>, Problem>
+where
+    B: Body + From<Bytes>,
+    B::Error: Into<BoxError>,
+    R: From<Bytes>,
+{
+    let Some(key) = key::read(request.headers(), &policy.header)? else {
+        if policy.required {
+            return Err(RequestError::MissingKey { header: policy.header.to_string() }.into());
+        }
+        return Ok(Prepared::Pass(request));
+    };
+    let (mut parts, body) = request.into_parts();
+    let body = whole(body, policy.request_bytes).await?;
+    if let Some(verifier) = &policy.verifier {
+        verifier.check(&parts.headers, &key, &body)?;
+    }
+    let target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let said = Fingerprint::of([parts.method.as_str().as_bytes(), target.as_bytes(), body.as_ref()]);
+    let scope = (policy.scope)(&parts);
+    let reserved = match policy.wait {
+        Some(wait) => policy.keys.reserve_within(&scope, &key, &said, wait).await?,
+        None => policy.keys.reserve(&scope, &key, &said).await?,
+    };
+    match reserved {
+        Reserved::Run(reservation) => {
+            parts.extensions.insert(reservation.clone());
+            Ok(Prepared::Run(Request::from_parts(parts, B::from(body)), reservation))
+        }
+        Reserved::Stored(answer) => Ok(Prepared::Answered(answer::replayed(answer))),
+        Reserved::StatusOnly { status } => Err(RequestError::NotKept { key, status }.into()),
+        Reserved::OtherPayload => Err(RequestError::OtherPayload { key }.into()),
+        Reserved::InFlight(InFlight { by, since, until }) => {
+            Err(EdgeError::InFlight { key, by, since, until }.into())
+        }
+    }
+}
+
+/// Runs the handler and keeps its answer, to the end.
+async fn run<S, B, R>(
+    policy: Policy,
+    mut inner: S,
+    request: Request<B>,
+    reservation: Reservation,
+) -> Result<Response<R>, S::Error>
+where
+    S: Service<Request<B>, Response = Response<R>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    B: Send + 'static,
+    R: Body + From<Bytes> + Send + 'static,
+    R::Data: Send,
+    R::Error: Into<BoxError>,
+{
+    let key = reservation.key().to_owned();
+    let running = async move {
+        let answered = inner.call(request).await;
+        settled(&policy, &reservation, answered).await
+    };
+    match tokio::spawn(running.in_current_span()).await {
+        Ok(answered) => answered,
+        // The reservation went with the task, which frees the key.
+        Err(_) => Ok(Problem::from(RequestError::Panicked { key }).response()),
+    }
+}
+
+/// Everything after the handler.
+async fn settled<R, E>(
+    policy: &Policy,
+    reservation: &Reservation,
+    answered: Result<Response<R>, E>,
+) -> Result<Response<R>, E>
+where
+    R: Body + From<Bytes>,
+    R::Error: Into<BoxError>,
+{
+    if let Some(Kept::Whole(committed)) = reservation.committed() {
+        return Ok(answer::response(committed));
+    }
+    let response = match answered {
+        Ok(response) if (policy.keep)(response.status()) => response,
+        other => {
+            reservation.release().await;
+            return other;
+        }
+    };
+    let (parts, body) = response.into_parts();
+    let short = body.size_hint().exact().is_some_and(|bytes| bytes <= policy.answer_bytes as u64);
+    if !short {
+        told(reservation.complete_with_status(parts.status.as_u16()).await);
+        return Ok(Response::from_parts(parts, body));
+    }
+    let Ok(body) = body.collect().await else {
+        told(reservation.complete_with_status(parts.status.as_u16()).await);
+        let key = reservation.key().to_owned();
+        return Ok(Problem::from(RequestError::NotKept { key, status: parts.status.as_u16() }).response());
+    };
+    let body = body.to_bytes();
+    told(reservation.complete(answer::kept(parts.status, &parts.headers, &policy.headers, &body)).await);
+    Ok(Response::from_parts(parts, R::from(body)))
+}
+
+/// The handler has done its work, so its client is told what it said. A repetition may run again: that must be seen.
+fn told(kept: Result<(), EdgeError>) {
+    // A handler may end its reservation by itself.
+    if let Err(error) =
+        kept.or_else(|error| if matches!(error, EdgeError::Over { .. }) { Ok(()) } else { Err(error) })
+    {
+        tracing::error!(target: "tidelock::edge", %error, "an answer was not kept; a repetition of its request runs again");
+    }
+}

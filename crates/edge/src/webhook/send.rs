@@ -1,0 +1,175 @@
+//! The sender's side: messages of an outbox as signed requests.
+//!
+//! Redirects are not followed: they would lead to where nobody has looked. Only the status of an answer counts, and `Retry-After`.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http_body_util::Full;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tidelock_core::clock::{Clock, SystemClock};
+use tidelock_core::outbox::{Deliver, Delivery, Undelivered};
+
+use super::addresses::{Resolver, is_public};
+use super::signature::{SIGNATURE, Secret, sign};
+use crate::key::{IDEMPOTENCY_KEY, quoted};
+
+/// How webhooks are sent.
+#[derive(Clone, Debug)]
+pub struct WebhookOptions {
+    /// Whether other URLs than `https` are refused. Default: yes.
+    pub https_only: bool,
+    /// Whether only addresses of the internet are reached, and none of this machine or the networks that it is in. Default: yes.
+    /// Behind a proxy of its own rules it may be no.
+    pub public_only: bool,
+    /// How long the connection and the answer may take. Default: 10 seconds.
+    pub limit: Duration,
+    /// The clock that signatures go by. Default: that of the machine.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for WebhookOptions {
+    fn default() -> Self {
+        Self {
+            https_only: true,
+            public_only: true,
+            limit: Duration::from_secs(10),
+            clock: SystemClock::shared(),
+        }
+    }
+}
+
+type Connector = HttpsConnector<HttpConnector<Resolver>>;
+type Secrets = dyn Fn(&Delivery) -> Option<Secret> + Send + Sync;
+
+/// Sends the messages of an outbox as webhooks: give it to a [`Sender`](tidelock_core::outbox::Sender). The destination of a message
+/// is the URL, its payload the body.
+///
+/// An answer of 2xx is a delivery. 410 and 422 are refusals for good: the message is blocked at once. Everything else is tried
+/// again, not before `Retry-After` if the other side says so.
+///
+/// # URLs that others have typed
+/// They lead wherever their author wants. By default only `https` and only public addresses are reached, judged when the connection
+/// is made, and redirects are not followed. That does not replace a firewall: what is public may be yours, too.
+#[derive(Clone)]
+pub struct WebhookSender {
+    client: Client<Connector, Full<Bytes>>,
+    secrets: Arc<Secrets>,
+    options: WebhookOptions,
+}
+
+impl WebhookSender {
+    /// A sender that asks for the secret of each message: by its destination, for example. A message without a secret is not sent.
+    ///
+    /// # Errors
+    /// [`std::io::Error`] when the certificates of the system cannot be read.
+    pub fn new(
+        secrets: impl Fn(&Delivery) -> Option<Secret> + Send + Sync + 'static,
+        options: WebhookOptions,
+    ) -> std::io::Result<Self> {
+        let mut http = HttpConnector::new_with_resolver(Resolver { public_only: options.public_only });
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(options.limit));
+        let tls = HttpsConnectorBuilder::new()
+            .with_provider_and_native_roots(rustls::crypto::ring::default_provider())?
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(tls);
+        Ok(Self { client, secrets: Arc::new(secrets), options })
+    }
+
+    /// The URL of a message, if it may be called.
+    fn url(&self, text: &str) -> Result<Uri, Undelivered> {
+        let never = |reason: &str| Undelivered::never(format!("{reason}: {text}"));
+        let url: Uri = text.parse().map_err(|_| never("this is no URL"))?;
+        match url.scheme_str() {
+            Some("https") => {}
+            Some("http") if !self.options.https_only => {}
+            _ => return Err(never("only https is allowed")),
+        }
+        if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err(never("a URL with a user name is not allowed"));
+        }
+        let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        // Addresses are not looked up, so the resolver does not see them.
+        let private = host.parse::<IpAddr>().is_ok_and(|address| !is_public(address));
+        if host.is_empty() || (private && self.options.public_only) {
+            return Err(never("only public addresses are allowed"));
+        }
+        Ok(url)
+    }
+
+    fn request(&self, message: &Delivery) -> Result<Request<Full<Bytes>>, Undelivered> {
+        let url = self.url(message.destination())?;
+        let secret =
+            (self.secrets)(message).ok_or_else(|| Undelivered::later("there is no secret for it"))?;
+        let (key, body) = (message.key(), Bytes::copy_from_slice(message.payload().as_str().as_bytes()));
+        Request::builder()
+            .method(Method::POST)
+            .uri(url)
+            .header(CONTENT_TYPE, "application/json")
+            .header(USER_AGENT, concat!("tidelock/", env!("CARGO_PKG_VERSION")))
+            .header(IDEMPOTENCY_KEY, quoted(&key))
+            .header(SIGNATURE, sign(&secret, self.options.clock.now(), &key, &body))
+            .body(Full::new(body))
+            .map_err(|error| Undelivered::never(format!("it is no request: {error}")))
+    }
+}
+
+#[async_trait]
+impl Deliver for WebhookSender {
+    async fn deliver(&self, message: Delivery) -> Result<(), Undelivered> {
+        let request = self.request(&message)?;
+        match tokio::time::timeout(self.options.limit, self.client.request(request)).await {
+            Ok(Ok(response)) => judged(response.status(), response.headers()),
+            Ok(Err(error)) => Err(Undelivered::later(chain(&error))),
+            Err(_) => Err(Undelivered::later(format!("no answer within {:?}", self.options.limit))),
+        }
+    }
+}
+
+/// What an answer means for its message.
+fn judged(status: StatusCode, headers: &HeaderMap) -> Result<(), Undelivered> {
+    if status.is_success() {
+        return Ok(());
+    }
+    let reason = format!("the answer was {status}");
+    if matches!(status, StatusCode::GONE | StatusCode::UNPROCESSABLE_ENTITY) {
+        return Err(Undelivered::never(reason));
+    }
+    let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    Err(match asked {
+        // Nobody puts a message off for longer than a day.
+        Some(seconds) => {
+            Undelivered::not_before(Duration::from_secs(seconds).min(Duration::from_hours(24)), reason)
+        }
+        None => Undelivered::later(reason),
+    })
+}
+
+/// An error and its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(&format!(": {next}"));
+        cause = next.source();
+    }
+    text
+}
+
+impl fmt::Debug for WebhookSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebhookSender").field("options", &self.options).finish_non_exhaustive()
+    }
+}

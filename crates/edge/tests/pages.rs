@@ -1,0 +1,37 @@
+//! The example on the page of each error is the message that programs print.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+use std::time::Duration;
+
+use tidelock_core::error::Explain as _;
+use tidelock_core::error::pages::{all, page};
+use tidelock_edge::RequestError;
+
+fn examples() -> Vec<RequestError> {
+    let key = || "order-17".to_owned();
+    vec![
+        RequestError::OtherPayload { key: key() },
+        RequestError::MissingKey { header: "idempotency-key".to_owned() },
+        RequestError::TooLarge { limit: 1_048_576 },
+        RequestError::NotKept { key: key(), status: 200 },
+        RequestError::Panicked { key: key() },
+        RequestError::BadSignature { reason: "no secret fits it" },
+        RequestError::Stale { away: Duration::from_secs(900), tolerance: Duration::from_secs(300) },
+        RequestError::BrokenOff { reason: "connection reset".to_owned() },
+    ]
+}
+
+#[test]
+fn each_example_is_the_real_message() {
+    let mut checked = Vec::new();
+    for error in examples() {
+        let code = error.code().as_str();
+        let text = page(code).unwrap_or_else(|| panic!("{code} has no page"));
+        let (_, example) = text.split_once("## Example message\n\n```text\n").unwrap();
+        assert_eq!(example, format!("{error}\n```\n"), "{code}");
+        checked.push(code);
+    }
+    let ours: Vec<&str> =
+        all().iter().map(|(code, _)| *code).filter(|code| code.starts_with("TL121")).collect();
+    assert_eq!(checked, ours);
+}

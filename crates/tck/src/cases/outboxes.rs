@@ -1,0 +1,294 @@
+//! I6–I8: outboxes. A message is sent if and only if its batch was applied, at least once, with one key; in order where that was
+//! asked; and it is blocked, not lost, when its attempts are used up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use tidelock_core::outbox::{
+    Delivery, Message, MessageState, Outbox, OutboxError, Sender, SenderStats, Sending, Undelivered,
+};
+use tidelock_core::workflow::{Ctx, Failure, Workflow};
+
+use crate::detour::{Death, Detour, Fuse};
+use crate::prelude::*;
+use crate::reacting::{Gate, LEASE, at_once, until};
+use crate::running::{client, worker};
+
+const MAILS: Outbox = Outbox::new("mails");
+
+/// The world outside: what it got, in the order in which it got it.
+#[derive(Clone, Default)]
+struct World(Arc<Mutex<Vec<(String, String, i64)>>>);
+
+impl World {
+    fn got(&self, message: &Delivery) {
+        let said = (message.key(), message.destination().to_owned(), message.payload().parse().unwrap());
+        self.0.lock().unwrap().push(said);
+    }
+
+    fn keys(&self) -> Vec<String> {
+        self.0.lock().unwrap().iter().map(|(key, ..)| key.clone()).collect()
+    }
+
+    /// The numbers that each destination got.
+    fn numbers(&self) -> BTreeMap<String, Vec<i64>> {
+        let mut all: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+        for (_, destination, n) in self.0.lock().unwrap().iter() {
+            all.entry(destination.clone()).or_default().push(*n);
+        }
+        all
+    }
+}
+
+fn message(destination: &str, n: i64) -> Message {
+    Message::new(destination, &n).unwrap().id(format!("{destination}-{n}"))
+}
+
+fn put(message: &Message) -> Batch {
+    MAILS.put(Batch::new(), message).unwrap()
+}
+
+/// A sender as cases run it: it looks often, because the clock of the store gives no hints.
+fn sender(store: &Arc<dyn Store>, deliver: impl tidelock_core::outbox::Deliver) -> Sender {
+    Sender::new(Arc::clone(store), MAILS, deliver)
+        .lease(LEASE)
+        .look_again(Duration::from_millis(5))
+        .retry(at_once(3))
+}
+
+/// A sender that tells the world.
+async fn telling(store: &Arc<dyn Store>, world: &World) -> Sending {
+    let world = world.clone();
+    let deliver = move |message: Delivery| {
+        world.got(&message);
+        async { Ok(()) }
+    };
+    sender(store, deliver).start().await.unwrap()
+}
+
+/// Nothing waits, is sent or is blocked, and nothing is left of what was.
+async fn is_empty(conn: &Conn) -> bool {
+    conn.count(&WorkFilter::default()).await == 0
+}
+
+/// A message is sent if its batch was applied, together with what else is in it, and not if it was refused. Senders share the work.
+pub async fn i6_a_message_is_sent_with_its_batch(env: &Env) {
+    let world = World::default();
+    let both = [telling(&env.store.0, &world).await, telling(&env.other.0, &world).await];
+    for n in 0..50 {
+        let batch = Batch::new().merge_or_create(&key("i6"), number(0), [Delta::inc("/n", 1)]);
+        env.store.done(MAILS.put(batch, &message("a", n)).unwrap()).await;
+        let refused = put(&message("b", n)).guard_document(&key("never"), Expect::Exists);
+        env.other.refused(refused).await;
+    }
+    until("all are sent", async || is_empty(&env.store).await).await;
+    let mut keys = world.keys();
+    keys.sort();
+    let mut meant: Vec<String> = (0..50).map(|n| format!("mails:a-{n}")).collect();
+    meant.sort();
+    assert_eq!(keys, meant, "each of them once, because nobody died");
+    let mut delivered = 0;
+    for sending in both {
+        delivered += sending.shutdown().await.delivered;
+    }
+    assert_eq!(delivered, 50);
+}
+
+const ORDER: Workflow<i64, i64> = Workflow::new("order");
+
+async fn order(cx: &Ctx, n: i64) -> Result<i64, Failure> {
+    let mail = async move |_| Ok((MAILS.put(Batch::new(), &message("ada", n).id("order"))?, n));
+    Ok(cx.step_in("mail", mail).await?)
+}
+
+/// A step of a workflow puts a message into the commit of its end: the run ends once, and the message is sent once.
+pub async fn i6_a_step_puts_a_message(env: &Env) {
+    let world = World::default();
+    let driving = worker(&env.store).register(ORDER, order).start().await.unwrap();
+    let run = client(&env.other).start(ORDER, &17).id("i6").await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 17);
+    driving.shutdown().await;
+    assert!(world.keys().is_empty(), "nobody sends yet");
+    let sending = telling(&env.other.0, &world).await;
+    until("it is sent", async || is_empty(&env.store).await).await;
+    assert_eq!((world.keys(), world.numbers()["ada"].clone()), (vec!["mails:order".to_owned()], vec![17]));
+    sending.shutdown().await;
+}
+
+/// The process dies at every write of sending: each message is sent at least once, always with its own key, and in order.
+pub async fn i6_a_death_at_any_write_sends_again_with_the_same_key(env: &Env) {
+    for death in [Death::There, Death::Back] {
+        let mut died = true;
+        for writes in (0..).take_while(|writes| *writes < 20) {
+            if !died {
+                break;
+            }
+            let (world, fuse) = (World::default(), Fuse::new(writes, death));
+            let place = format!("{death:?}-{writes}");
+            let alone = message(&format!("{place}-alone"), 0);
+            env.store.done(put(&alone).and(put(&message(&place, 0).in_order()))).await;
+            env.store.done(put(&message(&place, 1).in_order())).await;
+            let dying = telling(&Detour::over(Arc::clone(&fuse), &env.store.0), &world).await;
+            tokio::select! {
+                biased;
+                () = fuse.died() => {}
+                () = until("all are sent", async || is_empty(&env.other).await) => died = false,
+            }
+            // When this returns, no claim of it is under way any more. What it holds ends with its lease.
+            dying.abort().await;
+            env.pass(LEASE);
+            let next = telling(&env.other.0, &world).await;
+            until("the rest is sent", async || is_empty(&env.other).await).await;
+            next.shutdown().await;
+            let keys: BTreeSet<String> = world.keys().into_iter().collect();
+            let meant = [format!("{place}-0"), format!("{place}-1"), format!("{place}-alone-0")];
+            assert_eq!(keys, meant.map(|id| format!("mails:{id}")).into(), "{place}");
+            let numbers = &world.numbers()[&place];
+            assert!(numbers.is_sorted(), "{place}: {numbers:?}");
+        }
+        assert!(!died, "it comes to an end");
+    }
+}
+
+/// A message whose attempts are used up is blocked and seen; unblocked, it is sent with the same key; discarded, it is gone.
+pub async fn i7_a_message_is_blocked_after_its_budget(env: &Env) {
+    let (world, open) = (World::default(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+    let (told, opened) = (world.clone(), Arc::clone(&open));
+    let deliver = move |message: Delivery| {
+        told.got(&message);
+        let answer = match message.destination() {
+            _ if opened.load(std::sync::atomic::Ordering::SeqCst) => Ok(()),
+            "never" => Err(Undelivered::never("there is nobody of that name")),
+            "panic" => panic!("of all things"),
+            _ => Err(Undelivered::later("the line is busy")),
+        };
+        async { answer }
+    };
+    for destination in ["busy", "never", "panic"] {
+        env.store.done(put(&message(destination, 1))).await;
+    }
+    let sending = sender(&env.store.0, deliver).start().await.unwrap();
+    until("all are blocked", async || MAILS.count_blocked(&env.other.0).await.unwrap() == 3).await;
+    let attempts: Vec<usize> = ["busy", "never", "panic"].map(|to| world.numbers()[to].len()).into();
+    assert_eq!(attempts, [3, 1, 3]);
+    let seen = MAILS.list(&env.other.0, Page::first(10)).await.unwrap().rows;
+    let reasons: Vec<_> =
+        seen.into_iter().map(|view| (view.destination, view.state, view.attempts)).collect();
+    let blocked = |to: &str, reason: &str, attempts: u32| {
+        (to.to_owned(), MessageState::Blocked { reason: reason.to_owned(), since: env.now() }, attempts)
+    };
+    let meant = [
+        blocked("busy", "the line is busy", 3),
+        blocked("never", "there is nobody of that name", 1),
+        blocked("panic", "it panicked: of all things", 3),
+    ];
+    assert_eq!(reasons, meant);
+    assert_eq!(sending.stats(), SenderStats { delivered: 0, failed: 7, blocked: 3 });
+    MAILS.discard(&env.other.0, "never-1").await.unwrap();
+    open.store(true, std::sync::atomic::Ordering::SeqCst);
+    MAILS.unblock(&env.other.0, "busy-1").await.unwrap();
+    until("one is sent", async || MAILS.count_blocked(&env.other.0).await.unwrap() == 1).await;
+    assert_eq!(MAILS.unblock_all(&env.other.0).await.unwrap(), 1);
+    until("the other is sent", async || is_empty(&env.store).await).await;
+    assert_eq!(world.keys().into_iter().collect::<BTreeSet<_>>().len(), 3, "each with one key");
+    assert!(matches!(MAILS.unblock(&env.store.0, "busy-1").await, Err(OutboxError::Unknown { .. })));
+    sending.shutdown().await;
+}
+
+/// A message that failed waits, as long as the other side has asked for, by the clock of the store. One that takes too long has
+/// failed.
+pub async fn i7_a_message_is_not_sent_before_its_time(env: &Env) {
+    let world = World::default();
+    let told = world.clone();
+    let deliver = move |message: Delivery| {
+        told.got(&message);
+        async move {
+            match (message.destination(), message.attempt()) {
+                ("slow", 1) => std::future::pending().await,
+                ("busy", 1) => Err(Undelivered::not_before(secs(600), "come back later")),
+                _ => Ok(()),
+            }
+        }
+    };
+    let sender = sender(&env.store.0, deliver).time_limit(Duration::from_millis(20));
+    let sending = sender.start().await.unwrap();
+    env.store.done(put(&message("busy", 1)).and(put(&message("slow", 1)))).await;
+    until("one is put off, the other is sent", async || {
+        let seen = MAILS.list(&env.other.0, Page::first(10)).await.unwrap().rows;
+        seen.len() == 1 && seen[0].state == MessageState::Due(env.now().after(secs(600)))
+    })
+    .await;
+    assert_eq!(world.numbers()["slow"].len(), 2);
+    env.pass(secs(600) - TICK);
+    env.store.done(put(&message("marker", 1))).await;
+    until("it is looked again", async || world.numbers().contains_key("marker")).await;
+    assert_eq!(world.numbers()["busy"].len(), 1, "it is not its time");
+    env.pass(TICK);
+    until("it is sent", async || is_empty(&env.other).await).await;
+    assert_eq!(sending.shutdown().await, SenderStats { delivered: 3, failed: 2, blocked: 0 });
+}
+
+/// Messages in order arrive in order, with several senders; those to other destinations do not wait for them. What was sent leaves
+/// the log.
+pub async fn i8_messages_arrive_in_order(env: &Env) {
+    let world = World::default();
+    let both = [telling(&env.store.0, &world).await, telling(&env.other.0, &world).await];
+    for n in 0..30 {
+        for destination in ["a", "b", "c"] {
+            let conn = if n % 2 == 0 { &env.store } else { &env.other };
+            conn.done(put(&message(destination, n).in_order())).await;
+        }
+    }
+    until("all are sent", async || is_empty(&env.store).await).await;
+    for (destination, numbers) in world.numbers() {
+        assert_eq!(numbers, (0..30).collect::<Vec<_>>(), "{destination}");
+    }
+    for sending in both {
+        sending.shutdown().await;
+    }
+    assert!(env.store.log().await.is_empty(), "what was sent leaves the log");
+}
+
+/// A message in order that cannot be delivered holds up those behind it, and nobody else. Discarded, it lets them go on.
+pub async fn i8_a_blocked_message_holds_up_those_behind_it(env: &Env) {
+    let (world, gate) = (World::default(), Gate::closed());
+    let (told, held) = (world.clone(), gate.clone());
+    let deliver = move |message: Delivery| {
+        told.got(&message);
+        let (n, gate): (i64, _) = (message.payload().parse().unwrap(), held.clone());
+        async move {
+            match (message.destination(), n) {
+                ("bad", 1) => Err(Undelivered::never("no")),
+                ("held", 0) => {
+                    gate.pass().await;
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
+        }
+    };
+    for n in 0..4 {
+        let good = put(&message("good", n).in_order());
+        env.store.done(good.and(put(&message("bad", n).in_order()))).await;
+    }
+    env.store.done(put(&message("held", 0).in_order())).await;
+    let sending = sender(&env.store.0, deliver).start().await.unwrap();
+    gate.reached_by(1).await;
+    let busy = MAILS.discard(&env.other.0, "held").await;
+    assert!(matches!(busy, Err(OutboxError::UnderWay { .. })), "{busy:?}");
+    gate.let_through(1);
+    until("one is left, and is blocked", async || {
+        MAILS.count_blocked(&env.other.0).await.unwrap() == 1
+            && MAILS.list(&env.other.0, Page::first(10)).await.unwrap().rows.len() == 1
+    })
+    .await;
+    let stuck = MAILS.list(&env.other.0, Page::first(10)).await.unwrap().rows.remove(0);
+    assert_eq!((stuck.id.as_str(), stuck.in_order_of.as_deref()), ("bad-1", Some("bad")));
+    assert!(matches!(stuck.state, MessageState::Blocked { .. }), "{stuck:?}");
+    assert_eq!(world.numbers()["good"], [0, 1, 2, 3]);
+    assert_eq!(world.numbers()["bad"], [0, 1]);
+    MAILS.discard(&env.other.0, "bad").await.unwrap();
+    until("the rest is sent", async || is_empty(&env.other).await).await;
+    assert_eq!(world.numbers()["bad"], [0, 1, 2, 3]);
+    sending.shutdown().await;
+}
