@@ -20,3 +20,7 @@ pub const REACTION_RUN: &str = "reaction.run";
 pub const WORKFLOW: &str = "tidelock::workflow";
 /// The span of one activation of a run: fields `run` and `workflow`.
 pub const WORKFLOW_RUN: &str = "workflow.run";
+/// The target of everything that schedules report.
+pub const SCHEDULE: &str = "tidelock::schedule";
+/// The span of one run of a task: fields `task`, `fire` and `attempt`.
+pub const SCHEDULE_RUN: &str = "schedule.run";

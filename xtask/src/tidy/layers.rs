@@ -12,6 +12,7 @@ const FORBIDDEN: &[(&[&str], &[&str])] = &[
     (&["id", "key", "payload", "clock", "error", "lock", "model", "store"], ENGINES),
     (&["events"], &["crate::reactions"]),
     (&["lease", "authority", "state", "events", "reactions"], ABOVE_ENGINES),
+    (&["books", "projections", "workflow"], &["crate::schedule"]),
 ];
 
 /// What stands on the store.
@@ -24,10 +25,11 @@ const ENGINES: &[&str] = &[
     "crate::books",
     "crate::projections",
     "crate::workflow",
+    "crate::schedule",
 ];
 
 /// What stands on other engines.
-const ABOVE_ENGINES: &[&str] = &["crate::books", "crate::projections", "crate::workflow"];
+const ABOVE_ENGINES: &[&str] = &["crate::books", "crate::projections", "crate::workflow", "crate::schedule"];
 
 /// The foundations know nothing of decisions, decisions know nothing of stores, and stores know nothing of leases.
 pub(super) fn core_modules(tree: &Tree) -> Vec<Finding> {

@@ -15,6 +15,7 @@ mod zone;
 
 pub use error::CronError;
 pub use expression::Expression;
+pub(crate) use instant::{iso, millis, short};
 pub use plan::{CatchUp, Overlap, Plan, Situation, plan, retry_at};
 pub use progress::{Progress, Span};
 pub use timetable::{Gap, Repeat, Timetable};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Progress, Span, Timetable};
+use super::{Progress, Span, Timetable, millis};
 use crate::clock::Timestamp;
 use crate::model::retry::RetryPolicy;
 
@@ -16,9 +16,9 @@ pub enum CatchUp {
     #[default]
     One,
     /// All of them run, one after the other, as far as they are no older than this.
-    All(Duration),
+    All(#[serde(with = "millis")] Duration),
     /// None of them runs. What is late by no more than this was not missed.
-    None(Duration),
+    None(#[serde(with = "millis")] Duration),
 }
 
 /// What becomes of fires that come while the task runs.

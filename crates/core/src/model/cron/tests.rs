@@ -52,8 +52,22 @@ fn c7_days_are_either_or_and_days_that_never_come_are_refused() {
 #[test]
 fn what_cannot_be_read_is_refused_with_a_reason() {
     let wrong = [
-        "", "* * * *", "* * * * * *", "61 * * * *", "0 24 * * *", "0 0 0 * *", "0 0 * 13 *", "0 0 * * 8", "a b c d e",
-        "@every", "@every 0s", "@every 5", "@every 5 minutes", "@at noon", "@reboot", "@every 1ms",
+        "",
+        "* * * *",
+        "* * * * * *",
+        "61 * * * *",
+        "0 24 * * *",
+        "0 0 0 * *",
+        "0 0 * 13 *",
+        "0 0 * * 8",
+        "a b c d e",
+        "@every",
+        "@every 0s",
+        "@every 5",
+        "@every 5 minutes",
+        "@at noon",
+        "@reboot",
+        "@every 1ms",
     ];
     for text in wrong {
         let refused = text.parse::<When>().unwrap_err();
@@ -64,12 +78,17 @@ fn what_cannot_be_read_is_refused_with_a_reason() {
 
 #[test]
 fn times_read_as_they_are_written() {
-    for text in ["30 2 * * *", "@daily", "@every 10m", "@every 36h", "@every 1500ms", "@at 2026-03-29T01:00:00Z"] {
+    for text in
+        ["30 2 * * *", "@daily", "@every 10m", "@every 36h", "@every 1500ms", "@at 2026-03-29T01:00:00Z"]
+    {
         assert_eq!(text.parse::<When>().unwrap().to_string(), text);
     }
     assert_eq!("  5   4 * *  SUN ".parse::<When>().unwrap().to_string(), "5 4 * * SUN");
     assert_eq!("@every 90000ms".parse::<When>().unwrap().to_string(), "@every 90s");
-    assert_eq!("@at 2026-03-29T03:00:00+02:00".parse::<When>().unwrap().to_string(), "@at 2026-03-29T01:00:00Z");
+    assert_eq!(
+        "@at 2026-03-29T03:00:00+02:00".parse::<When>().unwrap().to_string(),
+        "@at 2026-03-29T01:00:00Z"
+    );
 }
 
 #[test]
@@ -95,9 +114,8 @@ fn spread_and_jitter_are_the_same_whoever_asks() {
     table.jitter = Duration::ZERO;
     let spread = table.due(fires[0]).since(fires[0]);
     assert!(fires.iter().all(|fire| table.due(*fire).since(*fire) == spread), "spread is one for all");
-    let others: std::collections::BTreeSet<_> = (0..50)
-        .map(|i| Timetable { name: format!("task-{i}"), ..table.clone() }.due(fires[0]))
-        .collect();
+    let others: std::collections::BTreeSet<_> =
+        (0..50).map(|i| Timetable { name: format!("task-{i}"), ..table.clone() }.due(fires[0])).collect();
     assert!(others.len() == 50, "names are spread");
     assert_eq!(table.due(at("2026-01-01T00:00:00Z")), at("2026-01-01T00:00:48.358101Z"), "it never changes");
 }
@@ -152,10 +170,16 @@ impl Looked {
 
 #[test]
 fn c1_a_new_task_runs_at_once_only_if_the_minute_matches() {
-    assert_eq!(Looked::new("30 2 * * *", "2026-01-01T02:30:59Z").runs("2026-01-01T02:30:59Z"), ["2026-01-01T02:30"]);
+    assert_eq!(
+        Looked::new("30 2 * * *", "2026-01-01T02:30:59Z").runs("2026-01-01T02:30:59Z"),
+        ["2026-01-01T02:30"]
+    );
     assert!(Looked::new("30 2 * * *", "2026-01-01T02:31:00Z").runs("2026-01-01T02:31:00Z").is_empty());
     assert!(Looked::new("@every 5m", "2026-01-01T02:31:00Z").runs("2026-01-01T02:31:00Z").is_empty());
-    assert_eq!(Looked::new("@at 2026-01-01T00:00:00Z", "2026-01-01T02:31:00Z").runs("2026-01-01T02:31:00Z").len(), 1);
+    assert_eq!(
+        Looked::new("@at 2026-01-01T00:00:00Z", "2026-01-01T02:31:00Z").runs("2026-01-01T02:31:00Z").len(),
+        1
+    );
 }
 
 #[test]
@@ -169,7 +193,10 @@ fn c2_an_outage_is_caught_up_as_the_policy_says() {
     let mut one = hours();
     assert_eq!(one.runs("2026-01-01T12:30:00Z"), ["2026-01-01T12:00"]);
     let mut all = Looked { catch_up: CatchUp::All(5 * HOUR), ..hours() };
-    assert_eq!(all.runs("2026-01-01T12:30:00Z"), ["2026-01-01T08:00", "2026-01-01T10:00", "2026-01-01T12:00"]);
+    assert_eq!(
+        all.runs("2026-01-01T12:30:00Z"),
+        ["2026-01-01T08:00", "2026-01-01T10:00", "2026-01-01T12:00"]
+    );
     let mut none = Looked { catch_up: CatchUp::None(MINUTE), ..hours() };
     assert!(none.runs("2026-01-01T12:30:00Z").is_empty());
     assert_eq!(none.runs("2026-01-01T14:00:59Z"), ["2026-01-01T14:00"]);

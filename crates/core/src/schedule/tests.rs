@@ -1,0 +1,1 @@
+//! Records as they are stored, and how they change.
