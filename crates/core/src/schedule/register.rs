@@ -54,7 +54,8 @@ async fn one(store: &SharedStore, scheduler: &str, task: &Task) -> Result<(), Sc
             }
             Some(document) => match document.value.parse::<Record>() {
                 Ok(old) => {
-                    let record = changed(old.clone(), new);
+                    let mut record = changed(old.clone(), new);
+                    record.progress.look(now);
                     let put = |record| written(&key, document.version, record);
                     let batch = if record == old { Batch::new() } else { put(&record)? };
                     (record, batch)

@@ -8,6 +8,7 @@ use super::record::Record;
 use super::register::row;
 use super::shared::Shared;
 use super::{change, names};
+use crate::clock::Due;
 use crate::store::Batch;
 use crate::telemetry::SCHEDULE;
 
@@ -27,13 +28,20 @@ async fn look_at(shared: &Shared, name: &str) -> Result<(), ScheduleError> {
     let Ok(record) = document.value.parse::<Record>() else { return Ok(()) };
     let Ok(timetable) = record.timetable() else { return Ok(()) };
     let now = shared.store.now().await?;
+    if record.archived.is_some() {
+        return Ok(());
+    }
+    let went_back = record.progress.cursor > now;
     let Some(wake) = change::wake(&record, &timetable, now) else { return Ok(()) };
     let late = match shared.store.work(&key).await? {
         Some(row) => row.lease.is_none() && row.due.is_none_or(|due| due > wake),
         None => true,
     };
-    if late && record.archived.is_none() {
-        shared.store.apply(Batch::new().enqueue(row(&key, &record, now)?)).await?;
+    if late || went_back {
+        // Whoever gets the row writes down that the clock went back: what comes from now on is open again.
+        let row = row(&key, &record, now)?;
+        let row = if went_back { row.due(Due::Now) } else { row };
+        shared.store.apply(Batch::new().enqueue(row)).await?;
     }
     Ok(())
 }
