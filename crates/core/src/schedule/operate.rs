@@ -124,9 +124,8 @@ impl Schedules {
         let fire = self
             .change(task, |record, now| {
                 within(task, "runs that have not begun", record.asked.len() + 1, ASKED)?;
-                // Two that ask at one instant ask for two runs.
-                let newest = record.asked.last().copied();
-                let at = newest.map_or(now, |last| now.max(Timestamp::from_micros(last.as_micros() + 1)));
+                let at = unlike(now, record.last_asked);
+                record.last_asked = Some(at);
                 record.asked.push(at);
                 Ok(at)
             })
@@ -204,6 +203,13 @@ impl Schedules {
             }
         }
     }
+}
+
+/// An instant for a run that was asked for: two that ask at one instant ask for two runs, and neither is a fire of the timetable.
+fn unlike(now: Timestamp, last: Option<Timestamp>) -> Timestamp {
+    let next = last.map_or(now, |last| now.max(Timestamp::from_micros(last.as_micros() + 1)));
+    let whole = next.as_micros().rem_euclid(1_000_000) == 0;
+    Timestamp::from_micros(next.as_micros() + i64::from(whole))
 }
 
 fn times(task: &str, error: crate::model::cron::CronError) -> ScheduleError {

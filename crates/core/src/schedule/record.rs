@@ -109,6 +109,9 @@ pub(super) struct Record {
     /// When somebody asked for a run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) asked: Vec<Timestamp>,
+    /// When somebody last did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last_asked: Option<Timestamp>,
     /// Times whose fires somebody asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) backfill: Vec<Span>,

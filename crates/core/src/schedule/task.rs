@@ -249,6 +249,7 @@ impl Task {
             running: None,
             retrying: None,
             asked: Vec::new(),
+            last_asked: None,
             backfill: Vec::new(),
             open: Vec::new(),
             paused: None,
