@@ -3,6 +3,7 @@
 mod operate;
 mod place;
 mod runs;
+mod schedules;
 mod span;
 mod state;
 mod streams;
@@ -21,6 +22,9 @@ pub(crate) use operate::{
 pub(crate) use place::Place;
 pub(crate) use runs::{
     Runs, RunsCancel, RunsFork, RunsList, RunsResume, RunsRetire, RunsShow, RunsSignal, RunsStart, RunsWatch,
+};
+pub(crate) use schedules::{
+    Schedules, SchedulesHistory, SchedulesList, SchedulesPause, SchedulesResume, SchedulesRun, SchedulesShow,
 };
 pub(crate) use state::{
     Condition, State, StateDelete, StateGet, StateHistory, StateList, StateSet, StateWatch,
@@ -42,6 +46,7 @@ Examples:
   tidelock streams blocked --store app.db    is any work stuck? Ends with 5 if so
   tidelock runs list --status failed --store app.db
   tidelock runs watch order-17 --store app.db
+  tidelock schedules list --store app.db     which tasks are there, and when do they run next?
   tidelock migrate status --store postgres://me@db/app
   tidelock migrate sql > tidelock.sql        the tables, for whoever may make them
   tidelock bench store --store sqlite        how fast is it here, compared with what the disk can do?
@@ -80,6 +85,9 @@ pub(crate) enum Command {
     /// Shows, starts, signals, cancels and mends runs of workflows
     #[command(subcommand)]
     Runs(Runs),
+    /// Shows tasks that run at their times, asks for runs of them, pauses and resumes them
+    #[command(subcommand)]
+    Schedules(Schedules),
     /// Prints the page of an error code, or lists all codes
     Explain(Explain),
     /// Shows, applies or prints the migrations of a PostgreSQL store

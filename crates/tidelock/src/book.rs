@@ -17,6 +17,7 @@ page!(React, "guide/reactions.md");
 page!(MakeProjections, "guide/projections.md");
 page!(CloseTheBooks, "guide/closing.md");
 page!(Workflows, "guide/workflows.md");
+page!(Schedules, "guide/schedules.md");
 page!(HandOutWork, "guide/hand-out-work.md");
 page!(Locks, "guide/locks.md");
 page!(Authority, "guide/authority.md");

@@ -14,6 +14,7 @@ mod doctor;
 mod postgres;
 #[cfg(unix)]
 mod runs;
+mod schedules;
 #[cfg(unix)]
 mod state;
 #[cfg(unix)]

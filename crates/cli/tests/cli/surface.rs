@@ -6,7 +6,18 @@ use crate::support::{stderr, stdout, tidelock};
 fn help_is_an_answer_with_examples() {
     let help = tidelock(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
-    for verb in ["demo", "doctor", "state", "streams", "runs", "explain", "migrate", "bench", "completions"] {
+    for verb in [
+        "demo",
+        "doctor",
+        "state",
+        "streams",
+        "runs",
+        "schedules",
+        "explain",
+        "migrate",
+        "bench",
+        "completions",
+    ] {
         assert!(stdout(&help).contains(verb), "{verb} is missing");
     }
     assert!(stdout(&help).contains("Examples:"));
@@ -22,7 +33,7 @@ fn the_version_is_the_package_version() {
 
 #[test]
 fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
-    let calls: [&[&str]; 24] = [
+    let calls: [&[&str]; 27] = [
         &[],
         &["nonsense"],
         &["bench", "store", "--seconds", "never"],
@@ -42,6 +53,9 @@ fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
         &["streams"],
         &["streams", "show", "order"],
         &["runs"],
+        &["schedules"],
+        &["schedules", "run", "report", "--after", "yesterday", "--store", "app.db"],
+        &["schedules", "run", "report", "--dry-run", "--store", "app.db"],
         &["runs", "list", "--attribute", "customer", "--store", "app.db"],
         &["runs", "retire", "--older", "soon", "--store", "app.db"],
         &["state", "get", "settings"],

@@ -20,7 +20,8 @@ const PAGES: &[(&str, &str)] = pages![
     "TL0808", "TL0809", "TL0901", "TL0902", "TL0903", "TL0904", "TL0905", "TL0906", "TL0907", "TL0908",
     "TL0909", "TL0910", "TL0911", "TL0912", "TL1001", "TL1002", "TL1003", "TL1004", "TL1005", "TL1006",
     "TL1007", "TL1008", "TL1009", "TL1010", "TL1011", "TL1012", "TL1013", "TL1014", "TL1015", "TL1016",
-    "TL1017", "TL1018", "TL1019", "TL1020", "TL1021",
+    "TL1017", "TL1018", "TL1019", "TL1020", "TL1021", "TL1101", "TL1102", "TL1103", "TL1104", "TL1105",
+    "TL1106", "TL1107", "TL1108", "TL1109",
 ];
 
 /// The page of a code, in Markdown; `None` when there is no such code. Lower case is fine.

@@ -145,13 +145,7 @@ impl Schedules {
         to: Timestamp,
     ) -> Result<usize, ScheduleError> {
         self.change(task, |record, _| {
-            let timetable = record.timetable().map_err(|error| times(task, error))?;
-            let (mut count, mut at) = (0, after);
-            while let Some(fire) = timetable.next(at).filter(|fire| *fire <= to) {
-                count += 1;
-                at = fire;
-                within(task, "fires", count, BACKFILL)?;
-            }
+            let count = fires(record, after, to)?;
             within(task, "backfills that are under way", record.backfill.len() + 1, BACKFILLS)?;
             if count > 0 {
                 record.backfill.push(Span { after, to });
@@ -159,6 +153,19 @@ impl Schedules {
             Ok(count)
         })
         .await
+    }
+
+    /// How many fires a [backfill](Self::backfill) would run. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] when there is no such task, or there are too many.
+    pub async fn count_backfill(
+        &self,
+        task: &str,
+        after: Timestamp,
+        to: Timestamp,
+    ) -> Result<usize, ScheduleError> {
+        fires(&self.read(task, &self.find(task).await?)?, after, to)
     }
 
     async fn find(&self, task: &str) -> Result<Document, ScheduleError> {
@@ -203,6 +210,19 @@ impl Schedules {
             }
         }
     }
+}
+
+/// How many fires there are after one instant and up to another.
+fn fires(record: &Record, after: Timestamp, to: Timestamp) -> Result<usize, ScheduleError> {
+    let task = &record.task.name;
+    let timetable = record.timetable().map_err(|error| times(task, error))?;
+    let (mut count, mut at) = (0, after);
+    while let Some(fire) = timetable.next(at).filter(|fire| *fire <= to) {
+        count += 1;
+        at = fire;
+        within(task, "fires", count, BACKFILL)?;
+    }
+    Ok(count)
 }
 
 /// An instant for a run that was asked for: two that ask at one instant ask for two runs, and neither is a fire of the timetable.

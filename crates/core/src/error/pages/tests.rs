@@ -50,7 +50,8 @@ fn each_example_is_the_real_message() {
         .chain(events())
         .chain(books())
         .chain(projections())
-        .chain(crate::workflow::pages_tests::examples().unwrap());
+        .chain(crate::workflow::pages_tests::examples().unwrap())
+        .chain(crate::schedule::pages_tests::examples());
     for error in errors {
         let code = error.code().as_str();
         let text = page(code).unwrap_or_else(|| panic!("{code} has no page"));
