@@ -28,7 +28,7 @@ pub(super) fn all_tasks() -> KeyPrefix {
 
 /// The work row of a fire that runs beside others.
 pub(super) fn fire(task: &str, fire: Timestamp) -> Result<Key, InvalidInput> {
-    Key::of(FIRE, &[Arg::Str(task.to_owned()), Arg::Int(fire.as_micros().into())])
+    Key::of(FIRE, &[Arg::Str(task.to_owned()), Arg::Int(fire.as_micros())])
 }
 
 /// Where the record of a task is kept when it could not be read.
@@ -56,7 +56,7 @@ impl Row {
         match (key.kind().as_str(), args.next(), args.next()) {
             (TASK, Some(Arg::Str(name)), None) => Some(Self::Task(name)),
             (FIRE, Some(Arg::Str(name)), Some(Arg::Int(micros))) => {
-                Some(Self::Fire(name, Timestamp::from_micros(i64::try_from(micros).ok()?)))
+                Some(Self::Fire(name, Timestamp::from_micros(micros)))
             }
             _ => None,
         }

@@ -14,7 +14,7 @@ use super::CronError;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Expression {
     text: String,
-    cron: Cron,
+    cron: Box<Cron>,
     fixed: bool,
 }
 
@@ -29,7 +29,7 @@ impl Expression {
         let cron = parser.parse(&text).map_err(|error| CronError::expression(&text, error.to_string()))?;
         let hourly = text.eq_ignore_ascii_case("@hourly");
         let fixed = !hourly && !text.split(' ').take(2).any(|field| field.starts_with('*'));
-        let expression = Self { text, cron, fixed };
+        let expression = Self { text, cron: Box::new(cron), fixed };
         // What has no day in the eighty years after some leap year has none at all.
         match expression.at_or_after(951_782_400) {
             Some(first) if first < 951_782_400 + 80 * 366 * 86_400 => Ok(expression),
