@@ -5,6 +5,7 @@ mod operate;
 mod place;
 mod queues;
 mod runs;
+mod schedules;
 mod span;
 mod state;
 mod streams;
@@ -25,6 +26,9 @@ pub(crate) use place::Place;
 pub(crate) use queues::{RunsLimit, RunsQueues};
 pub(crate) use runs::{
     Runs, RunsCancel, RunsFork, RunsList, RunsResume, RunsRetire, RunsShow, RunsSignal, RunsStart, RunsWatch,
+};
+pub(crate) use schedules::{
+    Schedules, SchedulesHistory, SchedulesList, SchedulesPause, SchedulesResume, SchedulesRun, SchedulesShow,
 };
 pub(crate) use state::{
     Condition, State, StateDelete, StateGet, StateHistory, StateList, StateSet, StateWatch,
@@ -47,6 +51,7 @@ Examples:
   tidelock runs list --status failed --store app.db
   tidelock runs watch order-17 --store app.db
   tidelock idempotency list --store app.db   which requests are known by their keys?
+  tidelock schedules list --store app.db     which tasks are there, and when do they run next?
   tidelock migrate status --store postgres://me@db/app
   tidelock migrate sql > tidelock.sql        the tables, for whoever may make them
   tidelock bench store --store sqlite        how fast is it here, compared with what the disk can do?
@@ -88,6 +93,9 @@ pub(crate) enum Command {
     /// Shows and forgets the idempotency keys of requests, and what they were answered
     #[command(subcommand)]
     Idempotency(IdempotencyVerb),
+    /// Shows tasks that run at their times, asks for runs of them, pauses and resumes them
+    #[command(subcommand)]
+    Schedules(Schedules),
     /// Prints the page of an error code, or lists all codes
     Explain(Explain),
     /// Shows, applies or prints the migrations of a PostgreSQL store

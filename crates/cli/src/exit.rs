@@ -6,6 +6,7 @@ use tidelock::edge::EdgeError;
 use tidelock::error::{Code, Explain, InvalidInput};
 use tidelock::events::EventsError;
 use tidelock::reactions::ReactionsError;
+use tidelock::schedule::ScheduleError;
 use tidelock::state::StateError;
 use tidelock::store::{ApplyError, Refusal, StoreError, StoreErrorKind};
 use tidelock::workflow::WorkflowError;
@@ -74,6 +75,7 @@ fn code(error: &anyhow::Error) -> Option<Code> {
         let state = || cause.downcast_ref::<StateError>().map(Explain::code);
         let events = || cause.downcast_ref::<EventsError>().map(Explain::code);
         let reactions = || cause.downcast_ref::<ReactionsError>().map(Explain::code);
+        let schedule = || cause.downcast_ref::<ScheduleError>().map(Explain::code);
         let workflow = || cause.downcast_ref::<WorkflowError>().map(Explain::code);
         let edge = || cause.downcast_ref::<EdgeError>().map(Explain::code);
         store
@@ -84,6 +86,7 @@ fn code(error: &anyhow::Error) -> Option<Code> {
             .or_else(reactions)
             .or_else(workflow)
             .or_else(edge)
+            .or_else(schedule)
     })
 }
 
@@ -107,6 +110,9 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if let Some(edge) = cause.downcast_ref::<EdgeError>() {
         return Some(exit_of_edge(edge));
     }
+    if let Some(schedule) = cause.downcast_ref::<ScheduleError>() {
+        return Some(exit_of_schedule(schedule));
+    }
     if let Some(store) = cause.downcast_ref::<StoreError>() {
         return Some(exit_of_store(store));
     }
@@ -117,6 +123,19 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
         return Some(exit_of_events(events));
     }
     cause.downcast_ref::<ApplyError>().map(exit_of_apply)
+}
+
+fn exit_of_schedule(error: &ScheduleError) -> Exit {
+    match error {
+        ScheduleError::UnknownTask { .. } => Exit::NotFound,
+        ScheduleError::Archived { .. } => Exit::Conflict,
+        ScheduleError::TooMany { .. } | ScheduleError::Times { .. } | ScheduleError::Invalid(_) => {
+            Exit::Usage
+        }
+        ScheduleError::Store(error) => exit_of_store(error),
+        ScheduleError::Write(error) => exit_of_apply(error),
+        _ => Exit::Failed,
+    }
 }
 
 fn exit_of_store(error: &StoreError) -> Exit {

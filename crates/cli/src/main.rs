@@ -22,6 +22,7 @@ mod progress;
 mod random;
 mod reader;
 mod runs;
+mod schedules;
 mod schemas;
 mod server_url;
 mod state;
@@ -69,6 +70,7 @@ async fn run(command: Command) -> Result<Exit> {
         Command::Streams(verb) => Box::pin(streams::run(verb)).await,
         Command::Runs(verb) => Box::pin(runs::run(verb)).await,
         Command::Idempotency(verb) => Box::pin(idempotency::run(verb)).await,
+        Command::Schedules(verb) => Box::pin(schedules::run(verb)).await,
         Command::Explain(options) => explain::run(&options),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -26,6 +26,7 @@ pub mod payload;
 pub mod projections;
 pub mod random;
 pub mod reactions;
+pub mod schedule;
 pub mod state;
 pub mod store;
 pub mod telemetry;

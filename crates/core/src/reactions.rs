@@ -62,7 +62,7 @@
 mod call;
 mod decide;
 mod definition;
-mod effects;
+pub(crate) mod effects;
 mod error;
 mod job;
 mod leaving;

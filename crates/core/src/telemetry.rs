@@ -24,3 +24,7 @@ pub const WORKFLOW_RUN: &str = "workflow.run";
 pub const EDGE: &str = "tidelock::edge";
 /// The target of everything that outboxes report.
 pub const OUTBOX: &str = "tidelock::outbox";
+/// The target of everything that schedules report.
+pub const SCHEDULE: &str = "tidelock::schedule";
+/// The span of one run of a task: fields `task`, `fire` and `attempt`.
+pub const SCHEDULE_RUN: &str = "schedule.run";

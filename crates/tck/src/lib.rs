@@ -29,6 +29,7 @@ mod reacting;
 pub mod rng;
 mod run;
 mod running;
+mod scheduling;
 pub mod stop;
 pub mod stress;
 

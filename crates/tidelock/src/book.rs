@@ -20,6 +20,7 @@ page!(Workflows, "guide/workflows.md");
 #[cfg(all(feature = "axum", feature = "webhooks"))]
 page!(AnswerOnce, "guide/edge.md");
 page!(TellTheWorld, "guide/outbox.md");
+page!(Schedules, "guide/schedules.md");
 page!(HandOutWork, "guide/hand-out-work.md");
 page!(Locks, "guide/locks.md");
 page!(Authority, "guide/authority.md");

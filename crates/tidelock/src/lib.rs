@@ -26,12 +26,13 @@
 //! ```
 //!
 //! On these stand [`lock`] and [`lease`] for exclusion, [`state`] for values that many change, [`events`] and [`reactions`] for
-//! aggregates and what follows from them, and [`workflow`] for async functions whose steps survive the death of their process.
+//! aggregates and what follows from them, [`workflow`] for async functions whose steps survive the death of their process, and
+//! [`schedule`] for tasks that run at their times.
 
 pub use tidelock_core::store::Store;
 pub use tidelock_core::{
     authority, books, clock, error, events, id, key, lease, lock, model, outbox, payload, projections,
-    reactions, state, store, workflow,
+    reactions, schedule, state, store, workflow,
 };
 
 /// Requests that may come twice, and, with the feature `edge`, the layer for HTTP.

@@ -12,9 +12,13 @@ const FORBIDDEN: &[(&[&str], &[&str])] = &[
     (&["id", "key", "payload", "clock", "error", "lock", "model", "store"], ENGINES),
     (&["events"], &["crate::reactions"]),
     (&["lease", "authority", "state", "events", "reactions"], ABOVE_ENGINES),
-    (&["edge", "outbox"], &["crate::events", "crate::reactions", "crate::workflow", "crate::books"]),
+    (
+        &["edge", "outbox"],
+        &["crate::events", "crate::reactions", "crate::workflow", "crate::books", "crate::schedule"],
+    ),
     (&["edge"], &["crate::outbox"]),
     (&["outbox"], &["crate::edge"]),
+    (&["books", "projections", "workflow"], &["crate::schedule"]),
 ];
 
 /// What stands on the store.
@@ -29,11 +33,18 @@ const ENGINES: &[&str] = &[
     "crate::workflow",
     "crate::edge",
     "crate::outbox",
+    "crate::schedule",
 ];
 
 /// What stands on other engines.
-const ABOVE_ENGINES: &[&str] =
-    &["crate::books", "crate::projections", "crate::workflow", "crate::edge", "crate::outbox"];
+const ABOVE_ENGINES: &[&str] = &[
+    "crate::books",
+    "crate::projections",
+    "crate::workflow",
+    "crate::edge",
+    "crate::outbox",
+    "crate::schedule",
+];
 
 /// The foundations know nothing of decisions, decisions know nothing of stores, and stores know nothing of leases.
 pub(super) fn core_modules(tree: &Tree) -> Vec<Finding> {

@@ -15,6 +15,7 @@ mod idempotency;
 mod postgres;
 #[cfg(unix)]
 mod runs;
+mod schedules;
 #[cfg(unix)]
 mod state;
 #[cfg(unix)]

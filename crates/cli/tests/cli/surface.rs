@@ -13,6 +13,7 @@ fn help_is_an_answer_with_examples() {
         "streams",
         "runs",
         "idempotency",
+        "schedules",
         "explain",
         "migrate",
         "bench",
@@ -33,7 +34,7 @@ fn the_version_is_the_package_version() {
 
 #[test]
 fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
-    let calls: [&[&str]; 26] = [
+    let calls: [&[&str]; 29] = [
         &[],
         &["nonsense"],
         &["bench", "store", "--seconds", "never"],
@@ -55,6 +56,9 @@ fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
         &["runs"],
         &["idempotency"],
         &["idempotency", "list", "--after-scope", "a", "--store", "app.db"],
+        &["schedules"],
+        &["schedules", "run", "report", "--after", "yesterday", "--store", "app.db"],
+        &["schedules", "run", "report", "--dry-run", "--store", "app.db"],
         &["runs", "list", "--attribute", "customer", "--store", "app.db"],
         &["runs", "retire", "--older", "soon", "--store", "app.db"],
         &["state", "get", "settings"],

@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod claim;
 pub mod commit;
+pub mod cron;
 pub mod delta;
 mod document;
 pub mod facts;

@@ -7,12 +7,12 @@ use crate::clock::Due;
 use crate::store::Batch;
 
 /// What a handler does in the store: appends, documents, work. It is committed in one batch with the progress of the
-/// reaction, under its lease: all of it once, or nothing.
+/// reaction or the record of the task, under its lease: all of it once, or nothing.
 ///
 /// A handler may answer a [`Batch`] or `()` as well. The operation id of a batch does not count here: the position of the
 /// reaction says whether it was applied.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Effects(pub(super) Batch);
+pub struct Effects(pub(crate) Batch);
 
 impl Effects {
     /// No effect in the store.
@@ -78,7 +78,7 @@ impl fmt::Display for ReactionError {
 }
 
 /// An error with its causes, as far as it does not tell them itself.
-pub(super) fn told(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn told(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

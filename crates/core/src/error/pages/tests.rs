@@ -51,6 +51,7 @@ fn each_example_is_the_real_message() {
         .chain(books())
         .chain(projections())
         .chain(crate::workflow::pages_tests::examples().unwrap())
+        .chain(crate::schedule::pages_tests::examples())
         .chain(crate::edge::pages_tests::examples().unwrap())
         .chain(crate::outbox::pages_tests::examples());
     for error in errors {

@@ -1,0 +1,97 @@
+//! `tidelock schedules list`: which tasks there are, and what they do.
+
+use anyhow::Result;
+use comfy_table::Cell;
+use tidelock::prelude::*;
+use tidelock::schedule::{Doing, Schedules, TaskView};
+
+use crate::args::{Format, SchedulesList};
+use crate::exit::Exit;
+use crate::output::{self, Tone};
+
+/// Lists them all.
+pub(super) async fn run(tasks: &Schedules, options: &SchedulesList) -> Result<Exit> {
+    let mut views = tasks.list().await?;
+    let count = views.len();
+    views.retain(|task| options.archived || !matches!(task.doing, Doing::Archived { .. }));
+    match options.place.output {
+        Format::Json => output::json(&views)?,
+        Format::Table if views.is_empty() => eprintln!("no tasks"),
+        Format::Table => table(&views)?,
+    }
+    if options.place.output == Format::Table && views.len() < count {
+        eprintln!("hint: {} archived; list them with --archived", count - views.len());
+    }
+    Ok(Exit::Well)
+}
+
+fn table(tasks: &[TaskView]) -> Result<()> {
+    let mut table = output::table(
+        &["task", "times", "zone", "doing", "next", "last success", "runs", "failures"],
+        &[6, 7],
+    );
+    for task in tasks {
+        let record = &task.record;
+        table.add_row([
+            output::flat(&record.name).into(),
+            output::flat(&record.cron_expression).into(),
+            output::flat(&task.zone).into(),
+            doing(&task.doing),
+            when(task.next).into(),
+            when(record.last_success_time).into(),
+            output::number(task.runs).into(),
+            output::number(task.failures).into(),
+        ]);
+    }
+    output::say(table)
+}
+
+/// An instant, if there is one.
+pub(super) fn when(at: Option<Timestamp>) -> String {
+    at.map_or_else(|| "-".to_owned(), output::instant)
+}
+
+/// What a task does, in a word that stands out when somebody should look.
+fn doing(doing: &Doing) -> Cell {
+    let tone = match doing {
+        Doing::Runs { .. } => Tone::Good,
+        Doing::Retries { .. } | Doing::Paused { .. } => Tone::Caution,
+        Doing::Blocked { .. } | Doing::Broken { .. } => Tone::Bad,
+        Doing::Due | Doing::Waits { .. } | Doing::Archived { .. } => return word(doing).into(),
+    };
+    output::cell(word(doing), tone)
+}
+
+fn word(doing: &Doing) -> &'static str {
+    match doing {
+        Doing::Runs { .. } => "runs",
+        Doing::Due => "due",
+        Doing::Waits { .. } => "waits",
+        Doing::Retries { .. } => "retries",
+        Doing::Paused { .. } => "paused",
+        Doing::Archived { .. } => "archived",
+        Doing::Blocked { .. } => "blocked",
+        Doing::Broken { .. } => "broken",
+    }
+}
+
+/// The same with all that is known.
+pub(super) fn whole(doing: &Doing) -> String {
+    let word = word(doing);
+    match doing {
+        Doing::Runs { by, fire, until } => format!(
+            "{word} for {} by {} until {} at least",
+            output::instant(*fire),
+            output::flat(by),
+            output::instant(*until)
+        ),
+        Doing::Due | Doing::Waits { until: None } => word.to_owned(),
+        Doing::Waits { until: Some(until) } => format!("{word} until {}", output::instant(*until)),
+        Doing::Retries { at } => format!("{word} at {}", output::instant(*at)),
+        Doing::Paused { since, reason } => {
+            format!("{word} since {}: {}", output::instant(*since), output::flat(reason))
+        }
+        Doing::Archived { since } => format!("{word} since {}", output::instant(*since)),
+        Doing::Blocked { reason } | Doing::Broken { reason } => format!("{word}: {}", output::flat(reason)),
+    }
+}

@@ -1,0 +1,69 @@
+//! What people write down as the time of a task.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::instant::{length, read_length, short};
+use super::{CronError, Expression};
+use crate::clock::Timestamp;
+
+/// The shortest interval.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// When a task fires. As text it is one field: `30 2 * * *`, `@daily`, `@every 10m` or `@at 2026-03-29T01:00:00Z`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At the times of a cron expression, by the clock on the wall of a zone.
+    Cron(Expression),
+    /// Every so often, counted from when the task was first registered so.
+    Every(Duration),
+    /// Once, at that instant.
+    At(Timestamp),
+}
+
+impl When {
+    /// Every so often.
+    ///
+    /// # Errors
+    /// [`CronError::Expression`] when that is less than a tenth of a second, or not a whole number of milliseconds.
+    pub fn every(interval: Duration) -> Result<Self, CronError> {
+        let text = format!("@every {}ms", interval.as_millis());
+        if interval < SHORTEST || !interval.subsec_nanos().is_multiple_of(1_000_000) {
+            return Err(CronError::expression(&text, "an interval is at least 100 whole milliseconds"));
+        }
+        if interval > Duration::from_hours(24 * 366 * 100) {
+            return Err(CronError::expression(&text, "an interval is at most a hundred years"));
+        }
+        Ok(Self::Every(interval))
+    }
+}
+
+impl FromStr for When {
+    type Err = CronError;
+
+    fn from_str(text: &str) -> Result<Self, CronError> {
+        match text.trim().split_once(' ') {
+            Some(("@every", interval)) => {
+                let interval = read_length(interval.trim());
+                let unit = "the interval is a number and one of d, h, m, s and ms";
+                Self::every(interval.ok_or_else(|| CronError::expression(text, unit))?)
+            }
+            Some(("@at", at)) => match at.trim().parse() {
+                Ok(at) => Ok(Self::At(at)),
+                Err(error) => Err(CronError::expression(text, format!("{error}"))),
+            },
+            _ => Ok(Self::Cron(Expression::parse(text)?)),
+        }
+    }
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cron(expression) => f.write_str(expression.as_str()),
+            Self::Every(interval) => write!(f, "@every {}", length(*interval)),
+            Self::At(at) => write!(f, "@at {}", short(*at)),
+        }
+    }
+}

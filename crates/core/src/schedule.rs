@@ -1,0 +1,77 @@
+//! Schedules: tasks that run at their times, once for each, whoever dies meanwhile.
+//!
+//! A [`Task`] has a name, times, and what it does: an async function, or the start of a workflow. Its record in the store says
+//! which fires are done. However many processes run a [`Scheduler`] with the same tasks, each fire runs in one of them; if that
+//! one dies, another takes over when the lease ends.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use tidelock_core::clock::ManualClock;
+//! use tidelock_core::key::Key;
+//! use tidelock_core::payload::Payload;
+//! use tidelock_core::schedule::{Scheduler, Schedules, Task};
+//! use tidelock_core::store::{Batch, Expect, MemoryStore, SharedStore};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let clock = Arc::new(ManualClock::new("2026-01-05T02:29:00Z".parse()?));
+//! let store: SharedStore = Arc::new(MemoryStore::with_clock(clock.clone()));
+//!
+//! // What a task answers is committed with the record that it has run: once, or not at all.
+//! let report = Task::new("report").cron("30 2 * * *").zone("UTC").run(|fire| async move {
+//!     let report = Key::new("report", [fire.key()])?;
+//!     Ok(Batch::new().put(&report, Expect::Absent, Payload::null()))
+//! });
+//! let scheduler = Scheduler::new(Arc::clone(&store)).with(report).look_again(Duration::from_millis(5));
+//! let running = scheduler.start().await?;
+//! clock.advance(Duration::from_secs(60));
+//! running.settle().await?; // for tests: returns when nothing is due and nothing runs
+//!
+//! assert!(store.document(&Key::new("report", ["report:2026-01-05T02:30:00Z"])?).await?.is_some());
+//! let view = Schedules::new(store).show("report").await?;
+//! assert_eq!(view.record.last_success_time, Some("2026-01-05T02:30:00Z".parse()?));
+//! running.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What a task must know
+//! - Effects in its answer happen once. What it does by other means happens at least once: hand [`Fire::key`] to the other side.
+//! - It never overlaps itself, unless [`Overlap::Allow`] says so.
+//! - It is dropped when its lease may soon be somebody else's ([`Fire::cancelled`]), when its time limit is over, and when the
+//!   program shuts down and the grace period is over. Nothing of it is written then.
+
+mod call;
+mod change;
+mod detached;
+mod error;
+mod fire;
+mod history;
+mod job;
+mod names;
+mod operate;
+mod record;
+mod register;
+mod scheduler;
+mod shared;
+mod survey;
+mod task;
+mod view;
+mod worker;
+
+pub use crate::model::cron::{CatchUp, CronError, Gap, Overlap, Repeat};
+pub use crate::reactions::Effects;
+pub use error::{ScheduleError, TaskError};
+pub use fire::{Fire, Kind};
+pub use history::{Entry, Outcome};
+pub use operate::Schedules;
+pub use record::TaskRecord;
+pub use scheduler::{Running, Scheduler, SchedulerStats};
+pub use task::Task;
+pub use view::{Doing, TaskView};
+
+#[cfg(test)]
+pub(crate) mod pages_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! One run: the user's code, which may fail, panic, hang, or be broken off.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use super::change::Ended;
+use super::error::TaskError;
+use super::fire::Fire;
+use super::record::Begun;
+use super::shared::Shared;
+use super::task::{Action, RunFuture, Task};
+use crate::lock::sleep_until;
+use crate::state::calm::{calm, text};
+use crate::store::Batch;
+use crate::telemetry::{SCHEDULE, SCHEDULE_RUN};
+use crate::workflow::Client;
+
+/// How a run ended.
+pub(super) enum Called {
+    /// By itself, or because it had to; with what it does in the store.
+    Ended(Ended, Batch),
+    /// The row may soon be somebody else's. The future was dropped, and nothing is to be written.
+    Lost,
+}
+
+/// Who is called, and for what.
+pub(super) struct Call<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) task: &'a Task,
+    pub(super) begun: &'a Begun,
+    /// Fires when the row may soon be somebody else's.
+    pub(super) lease: &'a CancellationToken,
+}
+
+impl Call<'_> {
+    /// Runs the task. The token that it sees fires however the run ends.
+    pub(super) async fn run(&self) -> Called {
+        let token = self.lease.child_token();
+        let _ended = token.clone().drop_guard();
+        let fire = self.fire(token);
+        match &self.task.action {
+            Some(Action::Call(code)) => match calm("the task", || code(fire)) {
+                Ok(running) => self.running(running).await,
+                Err(panicked) => Called::Ended(Ended::Failed(panicked), Batch::new()),
+            },
+            Some(Action::Start(start)) => {
+                let client = Client::new(Arc::clone(&self.shared.store));
+                let (ended, batch) = match calm("the input of the workflow", || start(&client, &fire)) {
+                    Ok(Ok((run, batch))) => (Ended::Started(run), batch),
+                    Ok(Err(error)) => (Ended::ForGood(error.to_string()), Batch::new()),
+                    Err(panicked) => (Ended::Failed(panicked), Batch::new()),
+                };
+                Called::Ended(ended, batch)
+            }
+            None => Called::Ended(Ended::ForGood("the task has nothing to do".to_owned()), Batch::new()),
+        }
+    }
+
+    fn fire(&self, token: CancellationToken) -> Fire {
+        let Begun { fire, kind, attempt, .. } = *self.begun;
+        let (task, store) = (Arc::from(self.task.name.as_str()), Arc::clone(&self.shared.store));
+        Fire { task, time: fire, kind, attempt, store, token }
+    }
+
+    async fn running(&self, running: RunFuture) -> Called {
+        let Begun { fire, attempt, .. } = *self.begun;
+        let task = self.task.name.as_str();
+        let span = tracing::debug_span!(target: SCHEDULE, SCHEDULE_RUN, task, %fire, attempt);
+        let running = AssertUnwindSafe(running).catch_unwind().instrument(span);
+        let ended = |ended| Called::Ended(ended, Batch::new());
+        tokio::select! {
+            biased;
+            () = self.lease.cancelled() => Called::Lost,
+            answer = running => match answer {
+                Ok(Ok(effects)) => Called::Ended(Ended::Well, effects.0),
+                Ok(Err(error)) => ended(failure(&error)),
+                Err(panic) => ended(Ended::Failed(format!("the task panicked: {}", text(&*panic)))),
+            },
+            () = self.shared.cut.cancelled() => ended(Ended::Interrupted),
+            limit = over(self.task.limit) => {
+                ended(Ended::Failed(format!("it took longer than its time limit of {limit:?}, and was broken off")))
+            }
+        }
+    }
+}
+
+fn failure(error: &TaskError) -> Ended {
+    match error {
+        TaskError::Retry(_) => Ended::Failed(error.to_string()),
+        TaskError::NonRetryable(_) => Ended::ForGood(error.to_string()),
+    }
+}
+
+/// Waits until the time limit is over, if there is one.
+async fn over(limit: Option<Duration>) -> Duration {
+    match limit {
+        Some(limit) => {
+            sleep_until(Instant::now() + limit).await;
+            limit
+        }
+        None => std::future::pending().await,
+    }
+}

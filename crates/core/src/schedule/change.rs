@@ -1,0 +1,227 @@
+//! How a record changes: what is to be done next, and what a run that begins or ends leaves in it. Pure.
+
+use super::fire::Kind;
+use super::history::{Entry, Outcome};
+use super::record::{Begun, Record, Retrying};
+use crate::clock::Timestamp;
+use crate::model::cron::{Overlap, Plan, Situation, Span, Timetable, plan, retry_at};
+
+/// A fire whose process died this often, one time after the other, counts as failed.
+const LOST: u32 = 3;
+/// How many fires of a task may be open beside each other.
+pub(super) const OPEN: usize = 64;
+
+/// A run that is to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) fire: Timestamp,
+    pub(super) kind: Kind,
+    pub(super) attempt: u32,
+    pub(super) lost: u32,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Run(Run),
+    /// Nothing until then; `None` when there is nothing to come.
+    Rest(Option<Timestamp>),
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Well,
+    /// A workflow was started.
+    Started(String),
+    Failed(String),
+    /// It fails again if it is tried again.
+    ForGood(String),
+    /// It was broken off, and is to be run again at once.
+    Interrupted,
+}
+
+/// What is to be done with a task whose row nobody else holds. What was begun and not ended was lost with its process.
+pub(super) fn next(record: &mut Record, timetable: &Timetable, now: Timestamp) -> (Next, Option<Entry>) {
+    let mut lost = None;
+    if let Some(begun) = record.running.take() {
+        lost = Some(entry(record, &begun, now, Outcome::Lost, None));
+        record.busy = Some(Span { after: begun.began, to: now });
+        if begun.lost + 1 < LOST {
+            let Begun { fire, kind, attempt, lost: before, .. } = begun;
+            let run = Run { fire, kind, attempt: attempt.saturating_add(1), lost: before + 1 };
+            return (Next::Run(run), lost);
+        }
+        failed(record, &begun, now, true);
+    }
+    (to_do(record, timetable, now), lost)
+}
+
+fn to_do(record: &mut Record, timetable: &Timetable, now: Timestamp) -> Next {
+    let run = |fire, kind, attempt| Next::Run(Run { fire, kind, attempt, lost: 0 });
+    if record.archived.is_some() {
+        return Next::Rest(None);
+    }
+    if !record.asked.is_empty() {
+        return run(record.asked.remove(0), Kind::Manual, 1);
+    }
+    let wait = match record.paused {
+        Some(_) => None,
+        None => match planned(record, timetable, now) {
+            Ok(next) => return next,
+            Err(wait) => wait,
+        },
+    };
+    while let Some(span) = record.backfill.first_mut() {
+        match timetable.next(span.after).filter(|fire| *fire <= span.to) {
+            Some(fire) => {
+                span.after = fire;
+                return run(fire, Kind::Backfill, 1);
+            }
+            None => drop(record.backfill.remove(0)),
+        }
+    }
+    Next::Rest(wait)
+}
+
+/// What the timetable says, or until when it says nothing.
+fn planned(record: &mut Record, timetable: &Timetable, now: Timestamp) -> Result<Next, Option<Timestamp>> {
+    let situation = Situation {
+        timetable,
+        progress: &record.progress,
+        catch_up: record.spec.catch_up,
+        overlap: record.spec.overlap,
+        busy: record.busy,
+        retry: record.task.pending_retry_until.filter(|_| record.retrying.is_some()),
+    };
+    match plan(&situation, now) {
+        Plan::Wait { until, progress, skipped } => {
+            record.progress = progress;
+            record.skipped += u64::from(skipped);
+            Err(until)
+        }
+        Plan::Retry { progress } => {
+            record.progress = progress;
+            record.task.pending_retry_until = None;
+            match record.retrying.take() {
+                Some(Retrying { fire, kind, attempt }) => {
+                    Ok(Next::Run(Run { fire, kind, attempt: attempt.saturating_add(1), lost: 0 }))
+                }
+                None => Err(Some(now)),
+            }
+        }
+        Plan::Fire { fire, progress, skipped } => {
+            record.progress = progress;
+            record.skipped += u64::from(skipped);
+            (record.retrying, record.task.pending_retry_until) = (None, None);
+            Ok(Next::Run(Run { fire, kind: Kind::Scheduled, attempt: 1, lost: 0 }))
+        }
+    }
+}
+
+/// When a task is to be looked at next; `None` when there is nothing to come.
+pub(super) fn wake(record: &Record, timetable: &Timetable, now: Timestamp) -> Option<Timestamp> {
+    match next(&mut record.clone(), timetable, now).0 {
+        Next::Run(_) => Some(now),
+        Next::Rest(until) => until,
+    }
+}
+
+/// A run begins.
+pub(super) fn begin(record: &mut Record, run: Run, owner: &str, now: Timestamp) -> Begun {
+    let Run { fire, kind, attempt, lost } = run;
+    let begun = Begun { fire, kind, attempt, lost, began: now };
+    record.task.last_attempt_time = Some(now);
+    record.task.scheduler_identifier = Some(owner.to_owned());
+    begun
+}
+
+/// A run that is on the row of its task has ended.
+pub(super) fn end(record: &mut Record, begun: &Begun, ended: &Ended, now: Timestamp) -> Entry {
+    record.running = None;
+    record.busy = Some(Span { after: begun.began, to: now });
+    match ended {
+        Ended::Well | Ended::Started(_) => succeeded(record, now),
+        Ended::Failed(_) => failed(record, begun, now, true),
+        Ended::ForGood(_) => failed(record, begun, now, false),
+        Ended::Interrupted => {
+            let Begun { fire, kind, attempt, .. } = *begun;
+            record.retrying = Some(Retrying { fire, kind, attempt });
+            record.task.pending_retry_until = Some(now);
+        }
+    }
+    told(record, begun, ended, now)
+}
+
+/// A run that has a row of its own has ended. Answers when it is tried again: a newer fire makes that needless.
+pub(super) fn end_beside(
+    record: &mut Record,
+    begun: &Begun,
+    ended: &Ended,
+    now: Timestamp,
+) -> (Entry, Option<Timestamp>) {
+    let newest = record.progress.cursor <= begun.fire || begun.kind != Kind::Scheduled;
+    let again = match ended {
+        Ended::Well | Ended::Started(_) => {
+            succeeded(record, now);
+            None
+        }
+        Ended::Interrupted => Some(now),
+        Ended::Failed(_) | Ended::ForGood(_) => {
+            record.runs += 1;
+            record.failures += 1;
+            record.task.last_failure_time = Some(now);
+            let again = matches!(ended, Ended::Failed(_)) && newest;
+            again.then(|| retry_at(&record.retry(), begun.attempt, now)).flatten()
+        }
+    };
+    record.task.pending_retry_until = again.filter(|_| *ended != Ended::Interrupted);
+    if again.is_none() {
+        record.open.retain(|fire| *fire != begun.fire);
+    }
+    (told(record, begun, ended, now), again)
+}
+
+fn succeeded(record: &mut Record, now: Timestamp) {
+    record.runs += 1;
+    record.task.last_success_time = Some(now);
+}
+
+fn failed(record: &mut Record, begun: &Begun, now: Timestamp, again: bool) {
+    record.runs += 1;
+    record.failures += 1;
+    record.task.last_failure_time = Some(now);
+    let Begun { fire, kind, attempt, .. } = *begun;
+    let again = again.then(|| retry_at(&record.retry(), attempt, now)).flatten();
+    // One fire at a time is tried again, and that is the one that failed first.
+    if let (Some(at), None) = (again, &record.retrying) {
+        record.retrying = Some(Retrying { fire, kind, attempt });
+        record.task.pending_retry_until = Some(at);
+    }
+}
+
+fn told(record: &Record, begun: &Begun, ended: &Ended, now: Timestamp) -> Entry {
+    let (outcome, error) = match ended {
+        Ended::Well => (Outcome::Succeeded, None),
+        Ended::Started(run) => (Outcome::Started { run: run.clone() }, None),
+        Ended::Failed(error) | Ended::ForGood(error) => (Outcome::Failed, Some(error.clone())),
+        Ended::Interrupted => (Outcome::Interrupted, None),
+    };
+    entry(record, begun, now, outcome, error)
+}
+
+fn entry(record: &Record, begun: &Begun, now: Timestamp, outcome: Outcome, error: Option<String>) -> Entry {
+    let Begun { fire, kind, attempt, began, .. } = *begun;
+    let owner = record.task.scheduler_identifier.clone().unwrap_or_default();
+    Entry { fire, kind, attempt, outcome, began, ended: now, owner, error }
+}
+
+/// Whether the runs of a task have rows of their own.
+pub(super) fn beside(record: &Record) -> bool {
+    record.spec.overlap == Overlap::Allow
+}
+
+/// Whether a run that was asked for has to wait until one of those beside it has ended.
+pub(super) fn must_wait(record: &Record, run: &Run) -> bool {
+    beside(record) && record.open.len() >= OPEN && run.kind != Kind::Scheduled
+}

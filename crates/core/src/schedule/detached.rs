@@ -1,0 +1,91 @@
+//! One grant of a fire that runs beside others, on a row of its own.
+
+use std::sync::Arc;
+
+use super::call::{Call, Called};
+use super::change::{self, Ended, Run};
+use super::error::ScheduleError;
+use super::fire::Kind;
+use super::job::{Job, PUT_OFF, Read, Wrote, is_run, refused};
+use super::names;
+use super::record::Begun;
+use super::register::written;
+use super::task::Task;
+use crate::clock::{Due, Timestamp};
+use crate::key::Key;
+use crate::store::Batch;
+
+impl Job {
+    /// Runs the fire, unless its task is gone.
+    pub(super) async fn beside(&self, name: &str, fire: Timestamp) -> Result<(), ScheduleError> {
+        let key = names::task(name)?;
+        let kind = self.grant.row.payload.parse().unwrap_or(Kind::Scheduled);
+        let run = Run { fire, kind, attempt: self.grant.row.attempts, lost: 0 };
+        let (task, begun) = loop {
+            let Some(Read { mut record, version, now }) = self.read(&key).await? else { return Ok(()) };
+            if record.archived.is_some() {
+                return self.end(&key, Batch::new().ack(self.lease())).await;
+            }
+            let Some(task) = self.shared.tasks.get(name).map(Arc::clone) else {
+                return self.end(&key, Batch::new().defer(self.lease(), Due::After(PUT_OFF))).await;
+            };
+            let begun = change::begin(&mut record, run, self.shared.owner.as_str(), now);
+            match self.write(&key, written(&key, version, &record)?).await {
+                Wrote::Done => break (task, begun),
+                Wrote::Changed => {}
+                Wrote::Gone | Wrote::Refused(_) => return self.gone(),
+            }
+        };
+        if run.attempt > task.attempts() {
+            let ended = Ended::ForGood("its process died, as often as it may be tried".to_owned());
+            return self.ended(&key, &task, &begun, ended, Batch::new()).await;
+        }
+        let call = Call { shared: &self.shared, task: &task, begun: &begun, lease: self.holding.token() };
+        match call.run().await {
+            Called::Ended(ended, effects) => self.ended(&key, &task, &begun, ended, effects).await,
+            Called::Lost => self.gone(),
+        }
+    }
+
+    /// Writes how the run ended, and whether it is tried again.
+    async fn ended(
+        &self,
+        key: &Key,
+        task: &Task,
+        begun: &Begun,
+        ended: Ended,
+        effects: Batch,
+    ) -> Result<(), ScheduleError> {
+        let (mut ended, mut effects) = (ended, effects);
+        loop {
+            let Some(Read { mut record, version, now }) = self.read(key).await? else { return Ok(()) };
+            let (entry, again) = change::end_beside(&mut record, begun, &ended, now);
+            let batch = self.ending(key, &record, version, entry).await?.and(effects.clone());
+            let batch = match (again, &ended) {
+                (None, _) => batch.ack(self.lease()),
+                (Some(_), Ended::Interrupted) => batch.defer(self.lease(), Due::Now),
+                (Some(at), Ended::Failed(error)) => batch.fail(self.lease(), error.as_str(), Due::At(at)),
+                (Some(at), _) => batch.fail(self.lease(), "", Due::At(at)),
+            };
+            match self.write(key, batch).await {
+                Wrote::Done => return self.counted(&ended),
+                Wrote::Changed => {}
+                Wrote::Gone => return self.gone(),
+                Wrote::Refused(refusal) if matches!(ended, Ended::Started(_)) && is_run(&refusal) => {
+                    effects = Batch::new();
+                }
+                Wrote::Refused(refusal) => {
+                    tracing::debug!(target: crate::telemetry::SCHEDULE, task = task.name, %refusal, "effects are refused");
+                    (ended, effects) = (refused(&refusal), Batch::new());
+                }
+            }
+        }
+    }
+
+    async fn end(&self, key: &Key, batch: Batch) -> Result<(), ScheduleError> {
+        match self.write(key, batch).await {
+            Wrote::Done => Ok(()),
+            _ => self.gone(),
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! One grant of a task's row: what is to be done is decided, done, and written down.
+//!
+//! A run is two writes: that it begins, and how it ended, with its effects. If the process dies between them, the record says
+//! which fire was under way, and whoever gets the row next runs it again under the same key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::call::{Call, Called};
+use super::change::{self, Ended, Next, Run};
+use super::error::ScheduleError;
+use super::history::{self, Entry};
+use super::names::{self, Row};
+use super::record::{Begun, Record};
+use super::register::{quarantined, row, written};
+use super::shared::{Counters, Shared};
+use super::task::{Action, Task};
+use crate::clock::{Due, Timestamp};
+use crate::error::{Explain as _, Retry};
+use crate::id::DocVersion;
+use crate::key::Key;
+use crate::lease::{Committed, Holding, working};
+use crate::model::cron::Timetable;
+use crate::payload::Payload;
+use crate::store::{Batch, Grant, Lease, NewWork, Operation, Refusal, Selection, StoreError};
+use crate::telemetry::SCHEDULE;
+
+/// How often a task runs again at once because others wrote what its effects depend on, before that counts as a failure.
+const CONFLICTS: u32 = 5;
+/// How long a task is put off that this process cannot run: another one may.
+pub(super) const PUT_OFF: Duration = Duration::from_secs(10);
+
+/// How long fires that were asked for wait for room among those that run beside each other.
+const ROOM: Duration = Duration::from_secs(1);
+
+/// What became of a write.
+pub(super) enum Wrote {
+    Done,
+    /// Somebody else has written the record meanwhile: look again.
+    Changed,
+    /// The row is not ours any more.
+    Gone,
+    /// The effects were refused.
+    Refused(Box<Refusal>),
+}
+
+/// A grant that is worked on.
+pub(super) struct Job {
+    pub(super) shared: Arc<Shared>,
+    pub(super) grant: Grant,
+    pub(super) holding: Holding,
+}
+
+/// A record as it was read.
+pub(super) struct Read {
+    pub(super) record: Record,
+    pub(super) version: DocVersion,
+    pub(super) now: Timestamp,
+}
+
+impl Job {
+    pub(super) async fn run(self) {
+        let ended = match Row::read(&self.grant.row.key) {
+            Some(Row::Task(name)) => self.task(&name).await,
+            Some(Row::Fire(name, fire)) => self.beside(&name, fire).await,
+            None => {
+                let reason = "this is no row of a task; remove it";
+                drop(self.holding.commit(Batch::new().block(self.lease(), reason)).await);
+                Ok(())
+            }
+        };
+        if let Err(error) = ended {
+            let row = &self.grant.row.key;
+            tracing::error!(target: SCHEDULE, %row, %error, "a task cannot be worked on; it is put off");
+            drop(self.holding.commit(Batch::new().defer(self.lease(), Due::After(PUT_OFF))).await);
+        }
+    }
+
+    pub(super) fn lease(&self) -> &Lease {
+        self.holding.lease()
+    }
+
+    /// Decides what is to be done until it is done, or the row is not ours any more.
+    async fn task(&self, name: &str) -> Result<(), ScheduleError> {
+        let key = names::task(name)?;
+        loop {
+            let Some(Read { mut record, version, now }) = self.read(&key).await? else { return Ok(()) };
+            let before = record.clone();
+            let timetable = self.timetable(&record)?;
+            let (next, lost) = change::next(&mut record, &timetable, now);
+            let task = self.shared.tasks.get(name).map(Arc::clone);
+            let put = |record: &Record| {
+                let entries = history::add(name, lost.clone())?;
+                let same = *record == before;
+                Ok::<_, ScheduleError>(
+                    if same { Batch::new() } else { written(&key, version, record)? }.and(entries),
+                )
+            };
+            let wrote = match (next, task) {
+                (Next::Rest(until), _) => {
+                    self.write(&key, self.rest(&key, &record, until, put(&record)?)?).await
+                }
+                (Next::Run(_), None) => {
+                    self.write(&key, Batch::new().defer(self.lease(), Due::After(PUT_OFF))).await
+                }
+                (Next::Run(run), Some(_)) if change::must_wait(&record, &run) => {
+                    self.write(&key, Batch::new().defer(self.lease(), Due::After(ROOM))).await
+                }
+                (Next::Run(run), Some(_)) if change::beside(&record) => {
+                    let fire = self.open(&mut record, run)?;
+                    let batch = put(&record)?.and(fire).ack(self.lease());
+                    let again = NewWork::standing(key.clone(), names::lane(&record.scheduler)?);
+                    self.write(&key, batch.enqueue(again)).await
+                }
+                (Next::Run(run), Some(task)) => {
+                    let begun = change::begin(&mut record, run, self.shared.owner.as_str(), now);
+                    if let Some(Action::Call(_)) = task.action {
+                        record.running = Some(begun.clone());
+                        match self.write(&key, put(&record)?).await {
+                            Wrote::Done => return self.call(&key, &task, &begun).await,
+                            wrote => wrote,
+                        }
+                    } else {
+                        return self.call(&key, &task, &begun).await;
+                    }
+                }
+            };
+            match wrote {
+                Wrote::Done => return Ok(()),
+                Wrote::Changed => {}
+                Wrote::Gone => return self.gone(),
+                Wrote::Refused(refusal) => return self.refused(&refusal),
+            }
+        }
+    }
+
+    /// Runs the task on its own row, and writes how it ended.
+    async fn call(&self, key: &Key, task: &Task, begun: &Begun) -> Result<(), ScheduleError> {
+        let mut conflicts = 0;
+        let call = Call { shared: &self.shared, task, begun, lease: self.holding.token() };
+        let Called::Ended(mut ended, mut effects) = call.run().await else { return self.gone() };
+        loop {
+            let Some(Read { mut record, version, now }) = self.read(key).await? else { return Ok(()) };
+            if let Some(Action::Start(_)) = task.action {
+                // Nothing was written yet: what was decided is decided again, and comes out the same.
+                let timetable = self.timetable(&record)?;
+                let (next, _) = change::next(&mut record, &timetable, now);
+                let Next::Run(run) = next else { return self.again(key).await };
+                let same = change::begin(&mut record, run, self.shared.owner.as_str(), now);
+                if (same.fire, same.kind) != (begun.fire, begun.kind) {
+                    return self.again(key).await;
+                }
+            }
+            let entry = change::end(&mut record, begun, &ended, now);
+            let batch = self.ending(key, &record, version, entry).await?.and(effects.clone());
+            match self.write(key, self.next_fire(key, &record, now, batch.ack(self.lease()))?).await {
+                Wrote::Done => return self.counted(&ended),
+                Wrote::Changed => {}
+                Wrote::Gone => return self.gone(),
+                Wrote::Refused(refusal) => {
+                    if matches!(ended, Ended::Started(_)) && is_run(&refusal) {
+                        effects = Batch::new();
+                        continue;
+                    }
+                    conflicts += 1;
+                    if refusal.retry() == Retry::Now && conflicts <= CONFLICTS {
+                        let Called::Ended(again, with) = call.run().await else { return self.gone() };
+                        (ended, effects) = (again, with);
+                        continue;
+                    }
+                    (ended, effects) = (refused(&refusal), Batch::new());
+                }
+            }
+        }
+    }
+
+    /// Lets the row go, due at once: somebody changed what there is to do.
+    async fn again(&self, key: &Key) -> Result<(), ScheduleError> {
+        match self.write(key, Batch::new().defer(self.lease(), Due::Now)).await {
+            Wrote::Done => Ok(()),
+            _ => self.gone(),
+        }
+    }
+
+    /// The record at the end of a run, and its history.
+    pub(super) async fn ending(
+        &self,
+        key: &Key,
+        record: &Record,
+        version: DocVersion,
+        entry: Entry,
+    ) -> Result<Batch, ScheduleError> {
+        let batch = written(key, version, record)?.and(history::add(&record.task.name, [entry])?);
+        if !record.runs.is_multiple_of(8) {
+            return Ok(batch);
+        }
+        // What is too old can be removed another time; what was done must be written down.
+        let trimmed = history::trim(&self.shared.store, key, record.spec.keep).await;
+        Ok(batch.and(trimmed.unwrap_or_default()))
+    }
+
+    fn rest(
+        &self,
+        key: &Key,
+        record: &Record,
+        until: Option<Timestamp>,
+        batch: Batch,
+    ) -> Result<Batch, ScheduleError> {
+        if record.archived.is_some() {
+            return Ok(batch.operate(Selection::Keys(vec![key.clone()]), Operation::Remove));
+        }
+        let batch = batch.ack(self.lease());
+        let Some(until) = until else { return Ok(batch) };
+        let lane = names::lane(&record.scheduler)?;
+        Ok(batch.enqueue(NewWork::standing(key.clone(), lane).due(Due::At(until))))
+    }
+
+    fn next_fire(
+        &self,
+        key: &Key,
+        record: &Record,
+        now: Timestamp,
+        batch: Batch,
+    ) -> Result<Batch, ScheduleError> {
+        match record.timetable().map(|timetable| change::wake(record, &timetable, now)) {
+            Ok(None) => Ok(batch),
+            _ => Ok(batch.enqueue(row(key, record, now)?)),
+        }
+    }
+
+    /// The row of a fire that runs beside others. When there are too many, it is passed over.
+    fn open(&self, record: &mut Record, run: Run) -> Result<Batch, ScheduleError> {
+        if record.open.len() >= change::OPEN {
+            record.skipped += 1;
+            return Ok(Batch::new());
+        }
+        record.open.push(run.fire);
+        let key = names::fire(&record.task.name, run.fire)?;
+        let row = NewWork::once(key, names::lane(&record.scheduler)?).payload(Payload::of(&run.kind)?);
+        Ok(Batch::new().enqueue(row))
+    }
+
+    /// The record and the time. One that cannot be read is put into quarantine and made anew; a task that has none is forgotten.
+    pub(super) async fn read(&self, key: &Key) -> Result<Option<Read>, ScheduleError> {
+        loop {
+            let Some((found, now)) = self.patient(key).await else {
+                self.gone()?;
+                return Ok(None);
+            };
+            let Some(document) = found else {
+                let gone =
+                    Batch::new().operate(Selection::Keys(vec![self.lease().key.clone()]), Operation::Remove);
+                drop(self.holding.commit(gone).await);
+                return Ok(None);
+            };
+            let error = match document.value.parse() {
+                Ok(record) => return Ok(Some(Read { record, version: document.version, now })),
+                Err(error) => error,
+            };
+            let name = key.args().into_iter().next();
+            let task = match &name {
+                Some(crate::key::Arg::Str(name)) => self.shared.tasks.get(name),
+                _ => None,
+            };
+            let Some(task) = task else { return Err(error.into()) };
+            let new = task.check(&self.shared.options.name, now)?;
+            match self.write(key, quarantined(&document, &new, &error.to_string())?).await {
+                Wrote::Done => Counters::add(&self.shared.counters.quarantined),
+                Wrote::Changed => {}
+                Wrote::Gone | Wrote::Refused(_) => {
+                    self.gone()?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Reads for as long as the row is ours: what was done must be written down. `None` when it is not.
+    async fn patient(&self, key: &Key) -> Option<(Option<crate::store::Document>, Timestamp)> {
+        let store = &self.shared.store;
+        loop {
+            let read = async { Ok::<_, StoreError>((store.document(key).await?, store.now().await?)) };
+            let error = match read.await {
+                Ok(read) => return Some(read),
+                Err(error) => error,
+            };
+            if self.holding.lost().is_some() || error.retry() == Retry::Never {
+                tracing::warn!(target: SCHEDULE, row = %self.lease().key, %error, "a task is handed back");
+                self.holding.release().await;
+                return None;
+            }
+            let wait = working::after(&error, self.shared.options.look_again);
+            working::pause(wait, self.holding.token()).await;
+        }
+    }
+
+    /// When the task fires.
+    fn timetable(&self, record: &Record) -> Result<Timetable, ScheduleError> {
+        let times = |error| ScheduleError::Times { task: record.task.name.clone(), error };
+        record.timetable().map_err(times)
+    }
+
+    pub(super) async fn write(&self, record: &Key, batch: Batch) -> Wrote {
+        match self.holding.commit(batch).await {
+            Committed::Done(_) => Wrote::Done,
+            Committed::Gone => Wrote::Gone,
+            Committed::Refused(refusal) => match &*refusal {
+                Refusal::Document { key, .. } if key == record => Wrote::Changed,
+                _ => Wrote::Refused(refusal),
+            },
+        }
+    }
+
+    pub(super) fn counted(&self, ended: &Ended) -> Result<(), ScheduleError> {
+        let counters = &self.shared.counters;
+        match ended {
+            Ended::Interrupted => return Ok(()),
+            Ended::Failed(error) | Ended::ForGood(error) => {
+                Counters::add(&counters.failures);
+                let row = &self.lease().key;
+                tracing::warn!(target: SCHEDULE, %row, error, "a task failed");
+            }
+            Ended::Well | Ended::Started(_) => {}
+        }
+        Counters::add(&counters.runs);
+        Ok(())
+    }
+
+    pub(super) fn gone(&self) -> Result<(), ScheduleError> {
+        Counters::add(&self.shared.counters.lost);
+        Ok(())
+    }
+
+    fn refused(&self, refusal: &Refusal) -> Result<(), ScheduleError> {
+        let row = &self.lease().key;
+        tracing::error!(target: SCHEDULE, %row, %refusal, "the record of a task is refused");
+        self.gone()
+    }
+}
+
+/// Effects that the store refuses are a failure of the task.
+pub(super) fn refused(refusal: &Refusal) -> Ended {
+    let error = format!("its effects are refused: {refusal}");
+    match refusal {
+        Refusal::Invalid(_) => Ended::ForGood(error),
+        _ => Ended::Failed(error),
+    }
+}
+
+/// Whether a start was refused because the run is there: it was started for this fire before.
+pub(super) fn is_run(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Document { key, .. } if key.kind() == "tidelock.run")
+}

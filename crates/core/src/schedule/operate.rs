@@ -1,0 +1,245 @@
+//! Tasks from outside: what they are, what they did, and what operators ask of them. No scheduler is needed in the process.
+
+use super::error::ScheduleError;
+use super::fire;
+use super::history::{self, Entry};
+use super::names;
+use super::record::{Paused, Record};
+use super::register::{is_conflict, row, written};
+use super::view::TaskView;
+use crate::clock::Timestamp;
+use crate::key::Arg;
+use crate::model::cron::Span;
+use crate::store::{Document, Page, SharedStore};
+
+/// How many runs may be asked for that have not begun.
+const ASKED: usize = 100;
+/// How many fires one backfill may have.
+const BACKFILL: usize = 10_000;
+/// How many backfills may be under way.
+const BACKFILLS: usize = 16;
+
+/// The tasks of a store. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Schedules {
+    store: SharedStore,
+}
+
+impl Schedules {
+    /// The tasks of this store.
+    #[must_use]
+    pub fn new(store: SharedStore) -> Self {
+        Self { store }
+    }
+
+    /// All tasks, in the order of their names, archived ones and those whose record cannot be read, too.
+    ///
+    /// # Errors
+    /// [`ScheduleError::Store`] when the store cannot be read.
+    pub async fn list(&self) -> Result<Vec<TaskView>, ScheduleError> {
+        let now = self.store.now().await?;
+        let (mut tasks, mut page) = (Vec::new(), Page::first(500));
+        loop {
+            let found = self.store.documents(&names::all_tasks(), page).await?;
+            for document in &found.rows {
+                let row = self.store.work(&document.key).await?;
+                tasks.push(TaskView::of(document, row.as_ref(), now));
+            }
+            match found.next {
+                Some(next) => page = Page::after(&next, 500),
+                None => return Ok(tasks),
+            }
+        }
+    }
+
+    /// A task.
+    ///
+    /// # Errors
+    /// [`ScheduleError::UnknownTask`] when there is none of that name.
+    pub async fn show(&self, task: &str) -> Result<TaskView, ScheduleError> {
+        let document = self.find(task).await?;
+        let row = self.store.work(&document.key).await?;
+        Ok(TaskView::of(&document, row.as_ref(), self.store.now().await?))
+    }
+
+    /// The next fires of a task, as its times say. Fires that have run, and the pause of a task, do not count here.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] when there is no such task, or its record cannot be read.
+    pub async fn upcoming(&self, task: &str, count: usize) -> Result<Vec<Timestamp>, ScheduleError> {
+        let record = self.read(task, &self.find(task).await?)?;
+        let timetable = record.timetable().map_err(|error| times(task, error))?;
+        let mut at = self.store.now().await?;
+        let mut fires = Vec::new();
+        while fires.len() < count.min(BACKFILL)
+            && let Some(fire) = timetable.next(at)
+        {
+            fires.push(fire);
+            at = fire;
+        }
+        Ok(fires)
+    }
+
+    /// What became of the last runs of a task, newest first.
+    ///
+    /// # Errors
+    /// [`ScheduleError::UnknownTask`] when there is none of that name.
+    pub async fn history(&self, task: &str, limit: usize) -> Result<Vec<Entry>, ScheduleError> {
+        let document = self.find(task).await?;
+        Ok(history::read(&self.store, &document.key, limit.clamp(1, 1_000)).await?)
+    }
+
+    /// Lets a task rest until it is resumed. A run that is under way ends; what is asked for by hand runs all the same.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] when there is no such task, or it is archived.
+    pub async fn pause(&self, task: &str, reason: &str) -> Result<(), ScheduleError> {
+        self.change(task, |record, now| {
+            let paused = Paused { since: now, reason: reason.chars().take(1_000).collect() };
+            record.paused.get_or_insert(paused);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Lets a task go on. Fires that came while it was paused do not run.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] when there is no such task, or it is archived.
+    pub async fn resume(&self, task: &str) -> Result<(), ScheduleError> {
+        self.change(task, |record, now| {
+            if record.paused.take().is_some() {
+                record.progress.pass(now);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Asks for a run of a task, whatever its times say, and whether it is paused or not. Answers the key of the fire.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] when there is no such task, it is archived, or too much was asked of it.
+    pub async fn run_now(&self, task: &str) -> Result<String, ScheduleError> {
+        let fire = self
+            .change(task, |record, now| {
+                within(task, "runs that have not begun", record.asked.len() + 1, ASKED)?;
+                let at = unlike(now, record.last_asked);
+                record.last_asked = Some(at);
+                record.asked.push(at);
+                Ok(at)
+            })
+            .await?;
+        Ok(fire::key(task, fire))
+    }
+
+    /// Runs a task for all its fires after one instant and up to another, one after the other, whether they have run or not.
+    /// They have the same keys as the fires themselves. Answers how many there are.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] when there is no such task, it is archived, or there are too many.
+    pub async fn backfill(
+        &self,
+        task: &str,
+        after: Timestamp,
+        to: Timestamp,
+    ) -> Result<usize, ScheduleError> {
+        self.change(task, |record, _| {
+            let count = fires(record, after, to)?;
+            within(task, "backfills that are under way", record.backfill.len() + 1, BACKFILLS)?;
+            if count > 0 {
+                record.backfill.push(Span { after, to });
+            }
+            Ok(count)
+        })
+        .await
+    }
+
+    /// How many fires a [backfill](Self::backfill) would run. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] when there is no such task, or there are too many.
+    pub async fn count_backfill(
+        &self,
+        task: &str,
+        after: Timestamp,
+        to: Timestamp,
+    ) -> Result<usize, ScheduleError> {
+        fires(&self.read(task, &self.find(task).await?)?, after, to)
+    }
+
+    async fn find(&self, task: &str) -> Result<Document, ScheduleError> {
+        if let Some(document) = self.store.document(&names::task(task)?).await? {
+            return Ok(document);
+        }
+        let found = self.store.documents(&names::all_tasks(), Page::first(100)).await?;
+        let known = found.rows.iter().filter_map(|document| match document.key.args().into_iter().next() {
+            Some(Arg::Str(name)) => Some(name),
+            _ => None,
+        });
+        Err(ScheduleError::UnknownTask { task: task.to_owned(), known: known.collect() })
+    }
+
+    fn read(&self, task: &str, document: &Document) -> Result<Record, ScheduleError> {
+        let broken = |error: crate::error::InvalidInput| ScheduleError::Broken {
+            task: task.to_owned(),
+            reason: error.to_string(),
+        };
+        document.value.parse().map_err(broken)
+    }
+
+    /// Changes a record, and wakes its row.
+    async fn change<T>(
+        &self,
+        task: &str,
+        change: impl Fn(&mut Record, Timestamp) -> Result<T, ScheduleError>,
+    ) -> Result<T, ScheduleError> {
+        loop {
+            let document = self.find(task).await?;
+            let mut record = self.read(task, &document)?;
+            if let Some(since) = record.archived {
+                return Err(ScheduleError::Archived { task: task.to_owned(), since });
+            }
+            let now = self.store.now().await?;
+            let answer = change(&mut record, now)?;
+            let batch = written(&document.key, document.version, &record)?;
+            match self.store.apply(batch.enqueue(row(&document.key, &record, now)?)).await {
+                Ok(_) => return Ok(answer),
+                Err(error) if is_conflict(&error, &document.key) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// How many fires there are after one instant and up to another.
+fn fires(record: &Record, after: Timestamp, to: Timestamp) -> Result<usize, ScheduleError> {
+    let task = &record.task.name;
+    let timetable = record.timetable().map_err(|error| times(task, error))?;
+    let (mut count, mut at) = (0, after);
+    while let Some(fire) = timetable.next(at).filter(|fire| *fire <= to) {
+        count += 1;
+        at = fire;
+        within(task, "fires", count, BACKFILL)?;
+    }
+    Ok(count)
+}
+
+/// An instant for a run that was asked for: two that ask at one instant ask for two runs, and neither is a fire of the timetable.
+fn unlike(now: Timestamp, last: Option<Timestamp>) -> Timestamp {
+    let next = last.map_or(now, |last| now.max(Timestamp::from_micros(last.as_micros() + 1)));
+    let whole = next.as_micros().rem_euclid(1_000_000) == 0;
+    Timestamp::from_micros(next.as_micros() + i64::from(whole))
+}
+
+fn times(task: &str, error: crate::model::cron::CronError) -> ScheduleError {
+    ScheduleError::Times { task: task.to_owned(), error }
+}
+
+fn within(task: &str, what: &str, count: usize, limit: usize) -> Result<(), ScheduleError> {
+    if count <= limit {
+        return Ok(());
+    }
+    let what = format!("{count} {what}");
+    Err(ScheduleError::TooMany { task: task.to_owned(), what, limit })
+}

@@ -1,0 +1,140 @@
+//! How tasks come into the store, change there, and are archived.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::error::ScheduleError;
+use super::record::Record;
+use super::task::Task;
+use super::{change, names};
+use crate::clock::{Due, Timestamp};
+use crate::id::DocVersion;
+use crate::key::Key;
+use crate::payload::Payload;
+use crate::store::{ApplyError, Batch, Document, Expect, NewWork, Page, Refusal, SharedStore};
+use crate::telemetry::SCHEDULE;
+
+/// Registers tasks under the name of a scheduler, and archives those of the name that are not among them.
+pub(super) async fn all(
+    store: &SharedStore,
+    scheduler: &str,
+    tasks: &BTreeMap<String, Arc<Task>>,
+) -> Result<(), ScheduleError> {
+    for task in tasks.values() {
+        one(store, scheduler, task).await?;
+    }
+    let mut page = Page::first(500);
+    loop {
+        let found = store.documents(&names::all_tasks(), page).await?;
+        for document in found.rows {
+            // What cannot be read belongs to nobody that we know.
+            let Ok(record) = document.value.parse::<Record>() else { continue };
+            let ours = record.scheduler == scheduler && record.archived.is_none();
+            if ours && !tasks.contains_key(&record.task.name) {
+                archive(store, document, record).await?;
+            }
+        }
+        match found.next {
+            Some(next) => page = Page::after(&next, 500),
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn one(store: &SharedStore, scheduler: &str, task: &Task) -> Result<(), ScheduleError> {
+    let key = names::task(&task.name)?;
+    loop {
+        let now = store.now().await?;
+        let new = task.check(scheduler, now)?;
+        let found = store.document(&key).await?;
+        let (record, batch) = match &found {
+            None => {
+                let batch = Batch::new().put(&key, Expect::Absent, Payload::of(&new)?);
+                (new, batch)
+            }
+            Some(document) => match document.value.parse::<Record>() {
+                Ok(old) => {
+                    let mut record = changed(old.clone(), new);
+                    record.progress.look(now);
+                    let put = |record| written(&key, document.version, record);
+                    let batch = if record == old { Batch::new() } else { put(&record)? };
+                    (record, batch)
+                }
+                Err(error) => {
+                    let batch = quarantined(document, &new, &error.to_string())?;
+                    (new, batch)
+                }
+            },
+        };
+        let held = store.work(&key).await?.is_some_and(|row| row.lease.is_some());
+        let batch =
+            if held && batch.effects().is_empty() { batch } else { batch.enqueue(row(&key, &record, now)?) };
+        match store.apply(batch).await {
+            Err(error) if is_conflict(&error, &key) => {}
+            applied => return applied.map(drop).map_err(Into::into),
+        }
+    }
+}
+
+/// A record as its registration is now: the history stays. New times begin now, and what the old ones missed is forgotten.
+fn changed(old: Record, new: Record) -> Record {
+    let times = |record: &Record| {
+        let spec = &record.spec;
+        (record.task.cron_expression.clone(), spec.zone.clone(), spec.gap, spec.repeat)
+    };
+    let begins_anew = times(&old) != times(&new) || old.archived.is_some();
+    let mut record =
+        Record { spec: new.spec, scheduler: new.scheduler, action: new.action, archived: None, ..old };
+    record.task.cron_expression = new.task.cron_expression;
+    record.task.retry_delay_ms = new.task.retry_delay_ms;
+    if begins_anew {
+        record.anchor = new.anchor;
+        record.progress.pass(new.progress.cursor);
+    }
+    record
+}
+
+/// A task is not registered any more. Whoever runs it may end.
+async fn archive(store: &SharedStore, document: Document, record: Record) -> Result<(), ScheduleError> {
+    let now = store.now().await?;
+    let key = document.key.clone();
+    let mut record = Record { archived: Some(now), retrying: None, ..record };
+    record.task.pending_retry_until = None;
+    record.asked.clear();
+    record.backfill.clear();
+    tracing::info!(target: SCHEDULE, task = record.task.name, "a task is not registered any more, and archived");
+    let mut batch = written(&key, document.version, &record)?;
+    if store.work(&key).await?.is_some() {
+        batch = batch.enqueue(row(&key, &record, now)?);
+    }
+    match store.apply(batch).await {
+        // Somebody else has just archived it, runs it, or registers it: the next start sees.
+        Err(error) if is_conflict(&error, &key) => Ok(()),
+        applied => applied.map(drop).map_err(Into::into),
+    }
+}
+
+/// The record, written over the version that was read.
+pub(super) fn written(key: &Key, version: DocVersion, record: &Record) -> Result<Batch, ScheduleError> {
+    Ok(Batch::new().put(key, Expect::Exact(version), Payload::of(record)?))
+}
+
+/// A record that cannot be read is kept beside, and a new one takes its place.
+pub(super) fn quarantined(document: &Document, new: &Record, reason: &str) -> Result<Batch, ScheduleError> {
+    let name = &new.task.name;
+    tracing::error!(target: SCHEDULE, task = name, reason, "the record of a task cannot be read; it is put into quarantine");
+    let kept = Batch::new().put(&names::quarantine(name)?, Expect::Any, document.value.clone());
+    Ok(written(&document.key, document.version, new)?.and(kept))
+}
+
+/// The row of a task, due when there is something to do. A time that cannot be read is looked at by whoever gets the row.
+pub(super) fn row(key: &Key, record: &Record, now: Timestamp) -> Result<NewWork, ScheduleError> {
+    let wake = record.timetable().ok().and_then(|timetable| change::wake(record, &timetable, now));
+    let lane = names::lane(&record.scheduler)?;
+    Ok(NewWork::standing(key.clone(), lane).due(wake.map_or(Due::Now, Due::At)))
+}
+
+/// Whether a write was refused because somebody else has written the document.
+pub(super) fn is_conflict(error: &ApplyError, document: &Key) -> bool {
+    matches!(error.refusal(), Some(Refusal::Document { key, .. }) if key == document)
+}

@@ -1,0 +1,50 @@
+//! Records as they are stored: always the same text, with the times of the seed as people read them.
+
+use std::time::Duration;
+
+use super::change::{self, Ended, Next};
+use super::record::Record;
+use super::task::Task;
+use crate::clock::Timestamp;
+use crate::payload::Payload;
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn record() -> Record {
+    let task = Task::new("report").cron("30 2 * * *").zone("Europe/Berlin").retry(Duration::from_mins(5));
+    task.run(|_| async { Ok(()) }).check("default", at("2026-01-05T01:30:10Z")).unwrap()
+}
+
+#[test]
+fn a_record_is_the_same_text_every_time() {
+    let mut record = record();
+    let now = at("2026-01-05T01:30:10Z");
+    let timetable = record.timetable().unwrap();
+    let (Next::Run(run), None) = change::next(&mut record, &timetable, now) else { panic!("it is due") };
+    let begun = change::begin(&mut record, run, "here/1", now);
+    change::end(&mut record, &begun, &Ended::Failed("no paper".to_owned()), at("2026-01-05T01:30:20Z"));
+    let text = Payload::of(&record).unwrap();
+    let task = r#"{"name":"report","cronExpression":"30 2 * * *","retryDelayMs":300000,"#.to_owned()
+        + r#""lastFailureTime":"2026-01-05T01:30:20Z","lastAttemptTime":"2026-01-05T01:30:10Z","#
+        + r#""pendingRetryUntil":"2026-01-05T01:35:20Z","schedulerIdentifier":"here/1","#;
+    assert!(text.as_str().starts_with(&task), "{}", text.as_str());
+    let read: Record = text.parse().unwrap();
+    assert_eq!(read, record);
+    assert_eq!(Payload::of(&read).unwrap(), text);
+}
+
+#[test]
+fn what_was_begun_and_not_ended_runs_again_under_the_same_fire() {
+    let mut record = record();
+    let (now, later) = (at("2026-01-05T01:30:10Z"), at("2026-01-05T01:40:00Z"));
+    let timetable = record.timetable().unwrap();
+    let (Next::Run(first), None) = change::next(&mut record, &timetable, now) else { panic!("it is due") };
+    record.running = Some(change::begin(&mut record, first, "here/1", now));
+    let (next, lost) = change::next(&mut record, &timetable, later);
+    let Next::Run(second) = next else { panic!("it is due again") };
+    assert_eq!((second.fire, second.attempt, second.lost), (first.fire, 2, 1));
+    assert_eq!(lost.map(|entry| entry.outcome.word()), Some("lost"));
+    assert_eq!(change::wake(&record, &timetable, later), Some(at("2026-01-06T01:30:00Z")));
+}

@@ -1,0 +1,78 @@
+//! What cases about schedules share: schedulers that look often, and tasks that note what they ran for.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidelock_core::clock::Timestamp;
+use tidelock_core::schedule::{Fire, Running, Scheduler, Schedules, Task};
+use tidelock_core::store::SharedStore;
+
+use crate::Env;
+use crate::conn::Conn;
+use crate::reacting::LEASE;
+
+pub(crate) const MINUTE: Duration = Duration::from_mins(1);
+pub(crate) const HOUR: Duration = Duration::from_hours(1);
+
+/// A scheduler as cases run it: it looks often, because the clock of the store gives no hints.
+pub(crate) fn scheduler(conn: &Conn) -> Scheduler {
+    over(&conn.0)
+}
+
+/// The same on any store.
+pub(crate) fn over(store: &SharedStore) -> Scheduler {
+    Scheduler::new(Arc::clone(store)).look_again(Duration::from_millis(5)).lease(LEASE)
+}
+
+pub(crate) fn schedules(conn: &Conn) -> Schedules {
+    Schedules::new(Arc::clone(&conn.0))
+}
+
+/// The fires that tasks ran for, in order: the last part of each key, to the minute.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    pub(crate) fn add(&self, fire: &Fire) {
+        self.0.lock().unwrap().push(short(fire.time()));
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    /// What was added since the last look.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+/// An instant of the day in which cases take place, without the day.
+pub(crate) fn short(at: Timestamp) -> String {
+    let text = at.to_string();
+    text.split_once('T').map_or_else(String::new, |(_, time)| time.chars().take(5).collect())
+}
+
+/// A task that notes what it ran for.
+pub(crate) fn noting(name: &str, cron: &str, log: &Log) -> Task {
+    let log = log.clone();
+    Task::new(name).cron(cron).run(move |fire| {
+        log.add(&fire);
+        async { Ok(()) }
+    })
+}
+
+/// Moves the clock to an instant, whichever way that is.
+pub(crate) fn set(env: &Env, at: &str) {
+    env.clock.set(at.parse().expect("an instant"));
+}
+
+/// Moves the clock on, and waits until everything is done that is due then.
+pub(crate) async fn pass(env: &Env, running: &Running, by: Duration) {
+    env.pass(by);
+    running.settle().await.expect("the store answers");
+}

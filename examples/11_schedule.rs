@@ -1,0 +1,78 @@
+//! A report every night in Berlin, over the night in which the clocks go forward; a heartbeat that fails and is tried again; and
+//! a bill that a workflow writes. The days pass in a moment: the clock is moved by hand.
+//!
+//! `cargo run -p tidelock-examples --example 11_schedule`
+#![expect(clippy::print_stdout, reason = "a program talks to people")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tidelock::prelude::*;
+use tidelock::schedule::{Scheduler, Schedules, Task, TaskError};
+use tidelock::workflow::{Client, Ctx, Failure, Worker, Workflow};
+
+const BILL: Workflow<String, String> = Workflow::new("bill");
+
+async fn bill(cx: &Ctx, day: String) -> Result<String, Failure> {
+    Ok(cx.step("write", async |step| Ok(format!("the bill of {day}, sent as {}", step.key()))).await?)
+}
+
+/// Each report is a line in a document, in the same commit as the record that the task has run.
+fn report() -> Task {
+    Task::new("report").cron("30 2 * * *").zone("Europe/Berlin").run(|fire| async move {
+        let empty = Payload::from_json(r#"{"lines": []}"#)?;
+        let line = [Delta::push("/lines", fire.key())];
+        Ok(Batch::new().merge_or_create(&Key::single("reports")?, empty, line))
+    })
+}
+
+/// Fails the first time.
+fn heartbeat() -> Task {
+    let beats = Arc::new(AtomicU32::new(0));
+    Task::new("heartbeat").every(Duration::from_hours(24)).retry(Duration::from_mins(10)).run(move |fire| {
+        let first = beats.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            println!("heartbeat of {}, attempt {}", fire.time(), fire.attempt());
+            if first { Err(TaskError::retry("nobody answered")) } else { Ok(()) }
+        }
+    })
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let clock = Arc::new(ManualClock::new("2026-03-27T12:00:00Z".parse()?));
+    let store: SharedStore = Arc::new(MemoryStore::with_clock(clock.clone()));
+    let driving = Worker::new(Arc::clone(&store)).register(BILL, bill).start().await?;
+
+    let bills = Task::new("bills").cron("0 6 * * MON").start(BILL, |fire| fire.time().to_string());
+    let scheduler = Scheduler::new(Arc::clone(&store)).with(report()).with(heartbeat()).with(bills);
+    let running = scheduler.look_again(Duration::from_millis(5)).start().await?;
+    for _ in 0..4 * 24 * 2 {
+        clock.advance(Duration::from_mins(30));
+        running.settle().await?; // for tests: returns when nothing is due and nothing runs
+    }
+
+    let reports = store.document(&Key::single("reports")?).await?.ok_or("no report")?;
+    println!("{}", reports.value.as_str());
+    // On the 29th there is no 02:30 in Berlin: the report comes when the hour that is left out is over.
+    for key in ["report:2026-03-28T01:30:00Z", "report:2026-03-29T01:00:00Z", "report:2026-03-30T00:30:00Z"] {
+        assert!(reports.value.as_str().contains(key), "{key} is missing");
+    }
+
+    let bill = Client::new(Arc::clone(&store)).handle(BILL, "bills:2026-03-30T06:00:00Z").result().await?;
+    println!("{bill}");
+
+    let schedules = Schedules::new(store);
+    schedules.pause("report", "the printer is broken").await?;
+    for task in schedules.list().await? {
+        let record = &task.record;
+        println!("{} {}: {} runs, {:?}", record.name, record.cron_expression, task.runs, task.doing);
+    }
+    for entry in schedules.history("heartbeat", 10).await? {
+        println!("heartbeat of {} attempt {}: {:?}", entry.fire, entry.attempt, entry.outcome);
+    }
+    running.shutdown().await;
+    driving.shutdown().await;
+    Ok(())
+}
