@@ -81,14 +81,18 @@ impl Field {
     }
 }
 
+fn list(all: Vec<i8>) -> impl Strategy<Value = Field> {
+    prop::collection::btree_set(prop::sample::select(all), 1..4).prop_map(|values| {
+        let text = values.iter().map(i8::to_string).collect::<Vec<_>>().join(",");
+        Field { text, values: Some(values) }
+    })
+}
+
 fn field(range: std::ops::RangeInclusive<i8>, steps: bool) -> BoxedStrategy<Field> {
     let all: Vec<i8> = range.collect();
     let (first, count) = (all[0], all.len());
     let star = Just(Field { text: "*".to_owned(), values: None }).boxed();
-    let list = prop::collection::btree_set(prop::sample::select(all.clone()), 1..4).prop_map(|values| {
-        let text = values.iter().map(i8::to_string).collect::<Vec<_>>().join(",");
-        Field { text, values: Some(values) }
-    });
+    let list = list(all.clone());
     let step = (2..=(count as i8 - 1).min(20)).prop_map(move |step| {
         let values = all.iter().copied().filter(|value| (value - first) % step == 0).collect();
         Field { text: format!("*/{step}"), values: Some(values) }
@@ -132,7 +136,9 @@ impl Expression {
 }
 
 fn expression() -> impl Strategy<Value = Expression> {
-    let (minute, hour) = (field(0..=59, true), field(0..=23, true));
+    // Clocks change at night, so that half of the hours are of the night.
+    let (minute, night) = (field(0..=59, true), list(vec![0, 1, 2, 3, 23]));
+    let hour = prop_oneof![field(0..=23, true), night];
     let (day, month, weekday) = (field(1..=28, false), field(1..=12, false), field(0..=6, false));
     (minute, hour, day, month, weekday).prop_map(|(minute, hour, day, month, weekday)| Expression {
         minute,
