@@ -57,6 +57,8 @@ pub(super) struct Claiming {
     jobs: JoinSet<()>,
     hints: Watch,
     hush: Duration,
+    /// A hint led to this claim.
+    hinted: bool,
 }
 
 impl Claiming {
@@ -65,7 +67,7 @@ impl Claiming {
         let hints = shared.store.watch();
         let lines = shared.options.queues.iter().map(|queue| Line::new(&shared, queue.name())).collect();
         let (stale, jobs) = (Instant::now(), JoinSet::new());
-        Self { shared, lines, stale, slots, jobs, hints, hush: HUSH }
+        Self { shared, lines, stale, slots, jobs, hints, hush: HUSH, hinted: false }
     }
 
     async fn run_or_die(mut self) {
@@ -89,12 +91,15 @@ impl Claiming {
             for told in &mut told {
                 let _ = told.as_mut().enable();
             }
+            let room = slots.len();
             match self.claim(slots).await {
-                Ok((0, next_at)) => {
+                Ok((count, next_at)) => {
+                    self.followed(count);
                     let told = futures_util::future::select_all(told);
-                    self.idle(next_at, told.map(drop)).await;
+                    if count < room {
+                        self.idle(count, next_at, told.map(drop)).await;
+                    }
                 }
-                Ok(_) => self.hush = HUSH,
                 Err(WorkflowError::Store(error)) => {
                     self.shared.recover("runs could not be claimed", &error).await;
                 }
@@ -125,13 +130,20 @@ impl Claiming {
             got = self.take(lanes, slots.len(), &mut slots, &mut Vec::new()).await?;
         }
         for at in 0..self.lines.len() {
-            let Some(line) = self.lines.get_mut(at).filter(|line| line.limits.any() && !slots.is_empty())
-            else {
+            let Some(line) = self.lines.get_mut(at).filter(|line| line.limits.any()) else { continue };
+            if slots.is_empty() {
+                // Nothing can be begun here; somebody else may.
+                line.seats.hand_back().await;
                 continue;
-            };
+            }
             // A limit that was changed is held from the next claim on.
             line.refresh(&self.shared).await?;
-            let here = line.clone().claim(self, &mut slots).await?;
+            let line = line.clone();
+            let seats = Arc::clone(&line.seats);
+            let here = line.claim(self, &mut slots).await?;
+            if here.0 == 0 {
+                seats.hand_back().await;
+            }
             got = (got.0 + here.0, [got.1, here.1].into_iter().flatten().min());
         }
         Ok(got)
@@ -151,7 +163,7 @@ impl Claiming {
         let claimed = self.shared.store.claim(claim).await?;
         let count = claimed.grants.len();
         for grant in claimed.grants {
-            self.begin(grant, sent, slots.pop(), seats.pop());
+            self.begin(grant, sent, slots.pop(), seats.pop().map(Seat::used));
         }
         Ok((count, claimed.next_at))
     }
@@ -172,10 +184,21 @@ impl Claiming {
         });
     }
 
-    /// Waits until there may be something, and never for long.
-    async fn idle(&mut self, next_at: Option<Timestamp>, told: impl Future<Output = ()>) {
+    /// Hints that lead to runs are followed closely, the others less and less.
+    fn followed(&mut self, count: usize) {
+        if std::mem::take(&mut self.hinted) {
+            // Where time flies, nothing else is waited for.
+            let close = count > 0 || self.shared.options.skip.is_some();
+            self.hush = if close { HUSH } else { (self.hush * 2).min(LONGEST_HUSH) };
+        }
+    }
+
+    /// Waits until there may be something, and never for long. After a claim that had room for more, there is nothing more for now.
+    async fn idle(&mut self, count: usize, next_at: Option<Timestamp>, told: impl Future<Output = ()>) {
         let longest = self.shared.options.look_again;
         let wait = match (next_at, self.shared.store.now().await) {
+            // When the next one is due is not known.
+            _ if count > 0 => LONGEST_HUSH.min(longest),
             (Some(at), Ok(now)) => {
                 if self.skip_to(at, now) {
                     return;
@@ -189,7 +212,7 @@ impl Claiming {
             biased;
             () = self.shared.stopping.cancelled() => {}
             () = told => {}
-            () = working::hinted(&mut self.hints, looked + self.hush) => self.hush = (self.hush * 2).min(LONGEST_HUSH),
+            () = working::hinted(&mut self.hints, looked + self.hush) => self.hinted = true,
             () = sleep_until(looked + wait) => {}
         }
     }

@@ -54,16 +54,16 @@ impl Line {
         self.new.iter().chain(&self.under_way)
     }
 
-    /// Claims what the limits let it. Nothing is written while there is nothing to be had.
+    /// Claims what the limits let it. Nothing is written while nothing can be begun.
     pub(super) async fn claim(
         self,
         claiming: &mut Claiming,
         slots: &mut Vec<OwnedSemaphorePermit>,
     ) -> Result<Got, WorkflowError> {
-        let (due, next_at) = due(&claiming.shared, self.lanes().cloned().collect()).await?;
-        if !due {
-            self.seats.hand_back().await;
-            return Ok((0, next_at));
+        let (some_wait, next) = due(&claiming.shared, self.under_way.clone()).await?;
+        let (some_begin, first) = self.may_begin(&claiming.shared).await?;
+        if !some_wait && !some_begin {
+            return Ok((0, [next, first].into_iter().flatten().min()));
         }
         let mut seats = Vec::new();
         if let Some(most) = self.limits.concurrency {
@@ -83,6 +83,18 @@ impl Line {
         Ok((under_way + new, next_at))
     }
 
+    /// Whether a run may begin that has not, and else when one may.
+    async fn may_begin(&self, shared: &Shared) -> Result<(bool, Option<Timestamp>), WorkflowError> {
+        let (due, first) = due(shared, self.new.clone()).await?;
+        match self.limits.rate {
+            Some(rate) if due => {
+                let closed = pace::closed_until(&shared.store, &self.queue, rate).await?;
+                Ok((closed.is_none(), closed))
+            }
+            _ => Ok((due, first)),
+        }
+    }
+
     /// Claims runs that have not begun, as many as the rate lets begin.
     async fn claim_new(
         &self,
@@ -92,8 +104,8 @@ impl Line {
         seats: &mut Vec<super::seats::Seat>,
     ) -> Result<Got, WorkflowError> {
         let Some(rate) = self.limits.rate.filter(|_| room > 0) else { return Ok((0, None)) };
-        let (due, next_at) = due(&claiming.shared, self.new.clone()).await?;
-        if !due {
+        let (may, next_at) = self.may_begin(&claiming.shared).await?;
+        if !may {
             return Ok((0, next_at));
         }
         let wanted = u32::try_from(room).unwrap_or(u32::MAX);

@@ -19,6 +19,18 @@ struct Even {
     even: Timestamp,
 }
 
+/// Until when no run may begin; `None` when one may now. Nothing is written.
+pub(super) async fn closed_until(
+    store: &SharedStore,
+    queue: &str,
+    rate: Rate,
+) -> Result<Option<Timestamp>, WorkflowError> {
+    let (found, now) = (store.document(&names::rate(queue)?).await?, store.now().await?);
+    let so_far = found.map(|document| document.value.parse::<Even>()).transpose()?;
+    let taken = rate.take(so_far.map(|so_far| so_far.even), now, 1);
+    Ok((taken.granted == 0).then_some(taken.next_at))
+}
+
 /// How many of `wanted` runs may begin, and when the next one may. What is granted and not used is lost: rather too slow than too fast.
 pub(super) async fn take(
     store: &SharedStore,

@@ -30,6 +30,15 @@ pub(super) struct Seats {
 pub(super) struct Seat {
     seats: Arc<Seats>,
     held: Option<(u32, Holding)>,
+    used: bool,
+}
+
+impl Seat {
+    /// The seat of a run that begins.
+    pub(super) fn used(mut self) -> Self {
+        self.used = true;
+        self
+    }
 }
 
 impl Drop for Seat {
@@ -37,7 +46,10 @@ impl Drop for Seat {
         if let Some(held) = self.held.take().filter(|(_, holding)| holding.lost().is_none()) {
             self.seats.free.lock().push(held);
         }
-        names::wake(&self.seats.queue);
+        // One that was taken for nothing is no news.
+        if self.used {
+            names::wake(&self.seats.queue);
+        }
     }
 }
 
@@ -81,7 +93,7 @@ impl Seats {
     }
 
     fn seat(self: &Arc<Self>, seat: u32, holding: Holding) -> Seat {
-        Seat { seats: Arc::clone(self), held: Some((seat, holding)) }
+        Seat { seats: Arc::clone(self), held: Some((seat, holding)), used: false }
     }
 
     /// Removes a seat that the queue has no more, as the store has it now: a seat and the limit that it is below come in one commit.

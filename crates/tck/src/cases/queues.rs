@@ -182,7 +182,7 @@ pub async fn w11_runs_of_a_queue_begin_at_a_rate(env: &Env) {
         .await?;
         Ok(n)
     };
-    let queue = Queue::new("mail").rate(1, secs(60));
+    let queue = Queue::new("mail").rate(1, secs(60)).concurrency(5);
     let one = worker(&env.store).queues([queue]).register(JOB, code.clone()).start().await.unwrap();
     let two = worker(&env.other).queues([MAIL]).register(JOB, code).start().await.unwrap();
     start(&env.store, 0..3).await;
