@@ -44,6 +44,18 @@ pub(super) async fn claiming(shared: Arc<Shared>) {
     tokio::join!(claims, retires);
 }
 
+/// What is wrong with one queue does not stop the others; what is wrong with the store does.
+fn only_of<T>(queue: &str, done: Result<T, WorkflowError>) -> Result<Option<T>, WorkflowError> {
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(WorkflowError::Store(error)) => Err(error.into()),
+        Err(error) => {
+            tracing::error!(target: WORKFLOW, queue, %error, "a queue is left alone: what the store has of it does not read");
+            Ok(None)
+        }
+    }
+}
+
 /// How many runs were claimed, and when there may be more if none was.
 pub(super) type Got = (usize, Option<Timestamp>);
 
@@ -119,7 +131,8 @@ impl Claiming {
     async fn claim(&mut self, mut slots: Vec<OwnedSemaphorePermit>) -> Result<Got, WorkflowError> {
         if Instant::now() >= self.stale {
             for line in &mut self.lines {
-                line.refresh(&self.shared).await?;
+                let refreshed = line.refresh(&self.shared).await;
+                only_of(line.queue(), refreshed)?;
             }
             self.stale = Instant::now() + self.shared.options.look_again;
         }
@@ -137,12 +150,15 @@ impl Claiming {
                 continue;
             }
             // A limit that was changed is held from the next claim on.
-            line.refresh(&self.shared).await?;
+            let refreshed = line.refresh(&self.shared).await;
+            if only_of(line.queue(), refreshed)?.is_none() {
+                continue;
+            }
             let line = line.clone();
-            let seats = Arc::clone(&line.seats);
-            let here = line.claim(self, &mut slots).await?;
+            let claimed = line.claim(self, &mut slots).await;
+            let here = only_of(line.queue(), claimed)?.unwrap_or_default();
             if here.0 == 0 {
-                seats.hand_back().await;
+                line.seats.hand_back().await;
             }
             got = (got.0 + here.0, [got.1, here.1].into_iter().flatten().min());
         }

@@ -36,6 +36,9 @@ impl Line {
 
     /// Takes up what the store says of the queue.
     pub(super) async fn refresh(&mut self, shared: &Shared) -> Result<(), WorkflowError> {
+        // Without limits that read, there are no lanes to look at.
+        self.under_way.clear();
+        self.new.clear();
         self.limits = queue::read(&shared.store, &self.queue).await?;
         if self.limits.concurrency.is_none() {
             self.seats.hand_back().await;
@@ -49,6 +52,11 @@ impl Line {
         Ok(())
     }
 
+    /// Its name.
+    pub(super) fn queue(&self) -> &str {
+        &self.queue
+    }
+
     /// All its lanes.
     pub(super) fn lanes(&self) -> impl Iterator<Item = &Lane> {
         self.new.iter().chain(&self.under_way)
@@ -56,7 +64,7 @@ impl Line {
 
     /// Claims what the limits let it. Nothing is written while nothing can be begun.
     pub(super) async fn claim(
-        self,
+        &self,
         claiming: &mut Claiming,
         slots: &mut Vec<OwnedSemaphorePermit>,
     ) -> Result<Got, WorkflowError> {

@@ -164,6 +164,26 @@ pub async fn w9_limits_that_make_no_sense_are_refused(env: &Env) {
     assert_eq!(here.queues().await.unwrap(), [(MAIL.to_owned(), sound)]);
 }
 
+/// What the store has of one queue does not read: that one stands still until it is mended, and the others go on.
+pub async fn w12_a_queue_whose_limits_do_not_read_holds_up_no_other(env: &Env) {
+    let limits = Key::new("tidelock.queue", [MAIL]).unwrap();
+    env.store
+        .done(Batch::new().put(&limits, Expect::Absent, payload(json!({ "concurrency": "many" }))))
+        .await;
+    start(&env.store, 0..1).await;
+    let both = [Queue::new("mail"), Queue::new("default")];
+    let code = async |_: &Ctx, n: u32| Ok(n);
+    let driven = worker(&env.store).queues(both).register(JOB, code).start().await.unwrap();
+    let other = client(&env.other).start(JOB, &7).id("other").await.unwrap();
+    assert_eq!(other.result().await.unwrap(), 7);
+    assert_eq!(driven.stats().activations, 1, "that of the other queue");
+    env.store.done(Batch::new().put(&limits, Expect::Any, payload(json!({ "concurrency": null })))).await;
+    let mended = QueueLimits { concurrency: Some(2), ..QueueLimits::default() };
+    client(&env.other).limit_queue(MAIL, mended).await.unwrap();
+    ended(env, 1).await;
+    driven.shutdown().await;
+}
+
 /// So many begin in a while, however many workers there are; a run that goes on after a wait does not count.
 pub async fn w11_runs_of_a_queue_begin_at_a_rate(env: &Env) {
     let begun = Tally::default();
