@@ -84,3 +84,41 @@ async fn run(app: &App, route: &'static Route, request: Request, next: Next) -> 
         Err(_) => Problem::from(ServerError::TooLong { limit }).into_response(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+    use std::sync::Arc;
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use tidelock::store::MemoryStore;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::options::Options;
+    use crate::routes::ROUTES;
+    use crate::shared::Shared;
+    use crate::token::Tokens;
+
+    async fn broken() -> &'static str {
+        panic!("this is a test")
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_panics_or_hangs_is_answered_for() {
+        let options = Options::new(Tokens::none()).request_time(Duration::from_millis(20));
+        let app = Shared::new(Arc::new(MemoryStore::new()), options);
+        let open = ROUTES.iter().find(|route| route.role == Role::Open).unwrap();
+        let router: Router = Router::new()
+            .route("/broken", get(broken))
+            .route("/hangs", get(std::future::pending::<&'static str>))
+            .layer(from_fn_with_state((app, open), guard));
+        for (path, status) in [("/broken", 500), ("/hangs", 504)] {
+            let request = http::Request::get(path).body(Body::empty()).unwrap();
+            assert_eq!(router.clone().oneshot(request).await.unwrap().status(), status, "{path}");
+        }
+    }
+}

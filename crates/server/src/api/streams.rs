@@ -188,7 +188,8 @@ pub(crate) async fn append(
         return Err(unreadable("events", "there are none").into());
     }
     let ids: Vec<EventId> = events.iter().map(|event| event.id).collect();
-    let told = Told::new(&caller, "append", &key, json!({"expected": format!("{expect:?}"), "ids": ids}));
+    let details = json!({"expected": format!("{expect:?}"), "events": ids.len(), "first": ids.first()});
+    let told = Told::new(&caller, "append", &key, details);
     let batch = Batch::new().append(&key, expect, events);
     let batch = if chosen { told.with_repeatable(batch, &ids)? } else { told.with(batch)? };
     let receipt = app.store().apply(batch).await?;
