@@ -6,6 +6,7 @@ mod place;
 mod queues;
 mod runs;
 mod schedules;
+mod serve;
 mod span;
 mod state;
 mod streams;
@@ -30,6 +31,7 @@ pub(crate) use runs::{
 pub(crate) use schedules::{
     Schedules, SchedulesHistory, SchedulesList, SchedulesPause, SchedulesResume, SchedulesRun, SchedulesShow,
 };
+pub(crate) use serve::{Dev, Reached, Serve};
 pub(crate) use state::{
     Condition, State, StateDelete, StateGet, StateHistory, StateList, StateSet, StateWatch,
 };
@@ -52,6 +54,7 @@ Examples:
   tidelock runs watch order-17 --store app.db
   tidelock idempotency list --store app.db   which requests are known by their keys?
   tidelock schedules list --store app.db     which tasks are there, and when do they run next?
+  tidelock serve --store app.db              the store over HTTP, for reading, on this machine
   tidelock migrate status --store postgres://me@db/app
   tidelock migrate sql > tidelock.sql        the tables, for whoever may make them
   tidelock bench store --store sqlite        how fast is it here, compared with what the disk can do?
@@ -96,6 +99,10 @@ pub(crate) enum Command {
     /// Shows tasks that run at their times, asks for runs of them, pauses and resumes them
     #[command(subcommand)]
     Schedules(Schedules),
+    /// Serves a store over HTTP: a JSON API, events as they come, health and metrics
+    Serve(Serve),
+    /// Makes a store in a file and serves it, with writes allowed: to try things out
+    Dev(Dev),
     /// Prints the page of an error code, or lists all codes
     Explain(Explain),
     /// Shows, applies or prints the migrations of a PostgreSQL store

@@ -10,6 +10,7 @@ use tidelock::schedule::ScheduleError;
 use tidelock::state::StateError;
 use tidelock::store::{ApplyError, Refusal, StoreError, StoreErrorKind};
 use tidelock::workflow::WorkflowError;
+use tidelock_server::ServerError;
 
 use crate::output;
 
@@ -78,6 +79,7 @@ fn code(error: &anyhow::Error) -> Option<Code> {
         let schedule = || cause.downcast_ref::<ScheduleError>().map(Explain::code);
         let workflow = || cause.downcast_ref::<WorkflowError>().map(Explain::code);
         let edge = || cause.downcast_ref::<EdgeError>().map(Explain::code);
+        let server = || cause.downcast_ref::<ServerError>().map(Explain::code);
         store
             .or_else(apply)
             .or_else(input)
@@ -87,6 +89,7 @@ fn code(error: &anyhow::Error) -> Option<Code> {
             .or_else(workflow)
             .or_else(edge)
             .or_else(schedule)
+            .or_else(server)
     })
 }
 
@@ -97,6 +100,9 @@ fn exit(error: &anyhow::Error) -> Exit {
 fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if cause.is::<WrongUse>() || cause.is::<InvalidInput>() {
         return Some(Exit::Usage);
+    }
+    if let Some(server) = cause.downcast_ref::<ServerError>() {
+        return Some(exit_of_server(server));
     }
     if cause.is::<Conflict>() {
         return Some(Exit::Conflict);
@@ -123,6 +129,13 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
         return Some(exit_of_events(events));
     }
     cause.downcast_ref::<ApplyError>().map(exit_of_apply)
+}
+
+fn exit_of_server(error: &ServerError) -> Exit {
+    match error {
+        ServerError::Beyond { .. } => Exit::Usage,
+        _ => Exit::Failed,
+    }
 }
 
 fn exit_of_schedule(error: &ScheduleError) -> Exit {

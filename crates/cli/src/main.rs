@@ -24,6 +24,7 @@ mod reader;
 mod runs;
 mod schedules;
 mod schemas;
+mod serve;
 mod server_url;
 mod state;
 mod streams;
@@ -71,6 +72,8 @@ async fn run(command: Command) -> Result<Exit> {
         Command::Runs(verb) => Box::pin(runs::run(verb)).await,
         Command::Idempotency(verb) => Box::pin(idempotency::run(verb)).await,
         Command::Schedules(verb) => Box::pin(schedules::run(verb)).await,
+        Command::Serve(options) => Box::pin(serve::run(&options)).await,
+        Command::Dev(options) => Box::pin(serve::dev(&options)).await,
         Command::Explain(options) => explain::run(&options),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -17,6 +17,8 @@ mod postgres;
 mod runs;
 mod schedules;
 #[cfg(unix)]
+mod serve;
+#[cfg(unix)]
 mod state;
 #[cfg(unix)]
 mod streams;

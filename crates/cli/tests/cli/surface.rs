@@ -14,6 +14,8 @@ fn help_is_an_answer_with_examples() {
         "runs",
         "idempotency",
         "schedules",
+        "serve",
+        "dev",
         "explain",
         "migrate",
         "bench",
@@ -34,7 +36,7 @@ fn the_version_is_the_package_version() {
 
 #[test]
 fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
-    let calls: [&[&str]; 29] = [
+    let calls: [&[&str]; 31] = [
         &[],
         &["nonsense"],
         &["bench", "store", "--seconds", "never"],
@@ -62,6 +64,8 @@ fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
         &["runs", "list", "--attribute", "customer", "--store", "app.db"],
         &["runs", "retire", "--older", "soon", "--store", "app.db"],
         &["state", "get", "settings"],
+        &["serve", "--listen", "here", "--store", "app.db"],
+        &["serve", "--store", "postgres://localhost/db"],
         &["demo", "--workers", "0"],
         &["demo", "--store", "app.db"],
     ];

@@ -1,0 +1,47 @@
+//! `tidelock serve` and `tidelock dev`: the store over HTTP.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Place;
+
+/// How the server is reached.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Reached {
+    /// The address to listen on, which must be of this machine alone; port 0 takes one that is free
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4400")]
+    pub(crate) listen: SocketAddr,
+    /// Another name of this server: requests for names that it has not are refused
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
+    /// The file with the tokens, which is made when there is none [default: the file of the store, with .tokens after it]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokens: Option<PathBuf>,
+}
+
+/// `tidelock serve`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) reached: Reached,
+    /// Lets callers change things whose token is for that; without it, the server only shows
+    #[arg(long)]
+    pub(crate) allow_writes: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+/// `tidelock dev`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Dev {
+    #[command(flatten)]
+    pub(crate) reached: Reached,
+    /// The SQLite file of the store, which is made when there is none
+    #[arg(long, value_name = "FILE", default_value = "tidelock-dev.db")]
+    pub(crate) store: PathBuf,
+    /// How the address is printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: super::Format,
+}

@@ -1,0 +1,132 @@
+//! `tidelock serve` and `tidelock dev`: the store over HTTP, until Ctrl-C or a request to terminate.
+//!
+//! `serve` opens a store that exists, and only shows unless writes are allowed. `dev` makes a store, and allows them.
+
+mod tokens;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use tidelock_server::{Options, Server, ServerError};
+use tokio::net::TcpListener;
+
+use self::tokens::Kept;
+use crate::address::{Address, Opened};
+use crate::args::{Dev, Format, Reached, Serve};
+use crate::exit::{Exit, WrongUse};
+use crate::{output, target};
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    url: &'a str,
+    writes: bool,
+    /// The file with the tokens.
+    tokens: String,
+}
+
+/// Serves a store that exists.
+pub(crate) async fn run(options: &Serve) -> Result<Exit> {
+    let Serve { reached, allow_writes, place } = options;
+    let address = Address::parse(&place.store, place.schema.as_deref())?;
+    let tokens = tokens_of(reached, &address)?;
+    let opened = address.open_existing().await?;
+    serve(opened, reached, &tokens, *allow_writes, place.output).await
+}
+
+/// Makes a store, and serves it.
+pub(crate) async fn dev(options: &Dev) -> Result<Exit> {
+    let Dev { reached, store, output } = options;
+    let address = Address::File(store.clone());
+    let tokens = tokens_of(reached, &address)?;
+    let opened = address.open().await?;
+    serve(opened, reached, &tokens, true, *output).await
+}
+
+/// The file of tokens: the one that is named, or the one beside the store.
+fn tokens_of(reached: &Reached, address: &Address) -> Result<PathBuf> {
+    match (&reached.tokens, address) {
+        (Some(path), _) => Ok(path.clone()),
+        (None, Address::File(store)) => Ok(target::beside(store, ".tokens")),
+        (None, Address::Schema { .. }) => {
+            let reason =
+                "a PostgreSQL store has no file that the tokens could stand beside; name one with --tokens";
+            Err(WrongUse(reason.to_owned()).into())
+        }
+    }
+}
+
+async fn serve(
+    opened: Opened,
+    reached: &Reached,
+    tokens: &Path,
+    writes: bool,
+    format: Format,
+) -> Result<Exit> {
+    let ended = listen(&opened, reached, tokens, writes, format).await;
+    opened.close().await;
+    ended.map(|()| Exit::Well)
+}
+
+async fn listen(
+    opened: &Opened,
+    reached: &Reached,
+    tokens: &Path,
+    writes: bool,
+    format: Format,
+) -> Result<()> {
+    // The server would say so as well, but by then the tokens are made and told.
+    if !reached.listen.ip().is_loopback() {
+        return Err(ServerError::Beyond { address: reached.listen.to_string() }.into());
+    }
+    let listener = TcpListener::bind(reached.listen).await;
+    let listener = listener.with_context(|| format!("cannot listen on {}", reached.listen))?;
+    let kept = Kept::at(tokens)?;
+    let mut options = Options::new(kept.tokens());
+    if writes {
+        options = options.allow_writes();
+    }
+    for name in &reached.host {
+        options = options.host(name);
+    }
+    // Listens before the address is printed: whoever sees it may interrupt at once.
+    let stopped = stopped()?;
+    tell(&format!("http://{}", listener.local_addr()?), &kept, writes, format)?;
+    Ok(Server::new(opened.shared(), options).serve(listener, stopped).await?)
+}
+
+fn tell(url: &str, kept: &Kept, writes: bool, format: Format) -> Result<()> {
+    let tokens = output::escaped(&kept.path().display().to_string());
+    if kept.is_new() {
+        eprintln!("new tokens, which are shown this once and kept in {tokens}:");
+        eprintln!("{}", kept.shown());
+    }
+    match format {
+        Format::Json => output::json_line(&Report { url, writes, tokens }),
+        Format::Table => {
+            let does = if writes { "shows and changes" } else { "only shows; --allow-writes lets it change" };
+            output::say(format!("{url} {does}; Ctrl-C ends it"))
+        }
+    }
+}
+
+/// Ctrl-C, or the request to terminate, from now on.
+#[cfg(unix)]
+fn stopped() -> Result<impl Future<Output = ()> + Send> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// Ctrl-C.
+#[cfg(not(unix))]
+fn stopped() -> Result<impl Future<Output = ()> + Send> {
+    Ok(async { drop(tokio::signal::ctrl_c().await) })
+}

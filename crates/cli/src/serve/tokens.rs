@@ -1,0 +1,96 @@
+//! The file with the tokens of a server: made at its first start, for the eyes of its owner only.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use tidelock_server::{Token, Tokens};
+
+use crate::exit::Conflict;
+
+/// The tokens of a file.
+#[derive(Debug)]
+pub(super) struct Kept {
+    path: PathBuf,
+    read: Token,
+    write: Token,
+    new: bool,
+}
+
+impl Kept {
+    /// The tokens of the file; new ones when there is none.
+    pub(super) fn at(path: &Path) -> Result<Self> {
+        let shown = || format!("the file of tokens {}", path.display());
+        match make(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Self::read(path).with_context(shown),
+            Err(error) => Err(error).with_context(shown),
+            Ok(mut file) => {
+                let kept = Self {
+                    path: path.to_owned(),
+                    read: Token::generate()?,
+                    write: Token::generate()?,
+                    new: true,
+                };
+                file.write_all(kept.shown().as_bytes()).and_then(|()| file.sync_all()).with_context(shown)?;
+                Ok(kept)
+            }
+        }
+    }
+
+    fn read(path: &Path) -> Result<Self> {
+        private(path)?;
+        let text = std::fs::read_to_string(path)?;
+        let token = |role: &str| {
+            let found = text.lines().find_map(|line| line.strip_prefix(role)?.strip_prefix(' '));
+            let missing =
+                || Conflict(format!("it has no line \"{role} TOKEN\"; remove it, and new ones are made"));
+            anyhow::Ok(Token::new(found.ok_or_else(missing)?)?)
+        };
+        Ok(Self { path: path.to_owned(), read: token("read")?, write: token("write")?, new: false })
+    }
+
+    pub(super) fn tokens(&self) -> Tokens {
+        Tokens::none().read(&self.read).write(&self.write)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether they were made just now.
+    pub(super) fn is_new(&self) -> bool {
+        self.new
+    }
+
+    /// What the file says.
+    pub(super) fn shown(&self) -> String {
+        format!("read {}\nwrite {}\n", self.read.reveal(), self.write.reveal())
+    }
+}
+
+/// A file that was not there, also not as a link, and that nobody else may read from its first moment on.
+fn make(path: &Path) -> std::io::Result<std::fs::File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// Refuses a file that others may read or that is none.
+fn private(path: &Path) -> Result<()> {
+    let facts = std::fs::symlink_metadata(path)?;
+    if !facts.is_file() {
+        return Err(Conflict("it is no file; name another one with --tokens".to_owned()).into());
+    }
+    #[cfg(unix)]
+    {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&facts.permissions()) & 0o777;
+        if mode & 0o077 != 0 {
+            let reason = format!("others may read it (mode {mode:o}); remove it, and new ones are made");
+            return Err(Conflict(reason).into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! `tidelock serve` and `tidelock dev`: the address, the tokens, what is allowed, and the end.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tidelock::prelude::*;
+
+use crate::support::{command, stderr, stdout, tidelock};
+
+/// A server that runs.
+struct Serving {
+    child: Child,
+    address: String,
+    report: Value,
+}
+
+impl Serving {
+    fn start(args: &[&str]) -> Self {
+        let mut command = command(&[args, &["--listen", "127.0.0.1:0", "-o", "json"]].concat());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let report: Value = serde_json::from_str(&line).unwrap_or_else(|error| {
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            panic!("{error}: {line:?} {said}")
+        });
+        let address = report["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
+        Self { child, address, report }
+    }
+
+    /// The status and the body of an answer.
+    fn ask(&self, method: &str, path: &str, token: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let (host, length) = (&self.address, body.len());
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\nif-none-match: *\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// Ends it with a signal; what it said beside the data.
+    fn end(mut self, signal: &str) -> String {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+            std::thread::yield_now();
+        };
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(status.code(), Some(0), "{said}");
+        said
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It has ended, unless the test failed.
+        drop(self.child.kill());
+    }
+}
+
+/// The tokens of a file, to read and to write.
+fn tokens(path: &Path) -> (String, String) {
+    let text = std::fs::read_to_string(path).unwrap();
+    let token = |role: &str| text.lines().find_map(|line| line.strip_prefix(role)).unwrap().to_owned();
+    (token("read "), token("write "))
+}
+
+async fn store(directory: &Path) -> PathBuf {
+    let path = directory.join("a.db");
+    SqliteStore::open(&path, SqliteOptions::default()).await.unwrap().close().await;
+    path
+}
+
+const PUT: (&str, &str, &str) = ("PUT", "/api/v1/state/k", r#"{"value": 1}"#);
+
+#[tokio::test]
+async fn a_store_is_shown_and_changed_only_if_that_was_allowed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = store(directory.path()).await;
+    let file = directory.path().join("a.db.tokens");
+    let store = path.to_str().unwrap();
+
+    let serving = Serving::start(&["serve", "--store", store]);
+    assert_eq!(
+        (&serving.report["writes"], serving.report["tokens"].as_str()),
+        (&Value::Bool(false), file.to_str())
+    );
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let (read, write) = tokens(&file);
+    assert_eq!(serving.ask("GET", "/healthz", "", "").0, 200);
+    assert_eq!(serving.ask("GET", "/readyz", "", "").0, 401);
+    assert_eq!(serving.ask("GET", "/readyz", &read, "").0, 200);
+    assert_eq!(serving.ask(PUT.0, PUT.1, &write, PUT.2).0, 403);
+    let said = serving.end("-INT");
+    assert!(said.contains(&read) && said.contains(&write), "new tokens are shown: {said}");
+
+    let serving = Serving::start(&["serve", "--store", store, "--allow-writes"]);
+    assert_eq!(tokens(&file), (read.clone(), write.clone()), "they are the same");
+    assert_eq!(serving.ask(PUT.0, PUT.1, &read, PUT.2).0, 403);
+    assert_eq!(serving.ask(PUT.0, PUT.1, &write, PUT.2).0, 200);
+    let said = serving.end("-TERM");
+    assert!(!said.contains(&read) && !said.contains(&write), "they are shown once: {said}");
+    let read = tidelock(&["state", "get", "k", "--store", store]);
+    assert_eq!(stdout(&read).trim(), "1");
+}
+
+#[test]
+fn dev_makes_a_store_that_can_be_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("new.db");
+    let serving = Serving::start(&["dev", "--store", path.to_str().unwrap()]);
+    let (_, write) = tokens(&directory.path().join("new.db.tokens"));
+    assert_eq!(serving.ask(PUT.0, PUT.1, &write, PUT.2).0, 200);
+    serving.end("-INT");
+}
+
+#[tokio::test]
+async fn other_machines_are_not_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = store(directory.path()).await;
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:80"] {
+        let refused = tidelock(&["serve", "--store", path.to_str().unwrap(), "--listen", address]);
+        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("error[TL1316]"), "{}", stderr(&refused));
+        assert!(stdout(&refused).is_empty());
+    }
+    assert!(!directory.path().join("a.db.tokens").exists(), "no tokens were made");
+}
+
+#[tokio::test]
+async fn a_file_of_tokens_that_others_may_read_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = store(directory.path()).await;
+    let file = directory.path().join("tokens");
+    let refused = |part: &str| {
+        let (store, tokens) = (path.to_str().unwrap(), file.to_str().unwrap());
+        let refused = tidelock(&["serve", "--store", store, "--tokens", tokens, "--listen", "127.0.0.1:0"]);
+        assert_eq!(refused.status.code(), Some(4), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains(part), "{}", stderr(&refused));
+    };
+    let text = format!("read {}\nwrite {}\n", "r".repeat(43), "w".repeat(43));
+    std::fs::write(&file, &text).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    refused("others may read it");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(&file, text.lines().next().unwrap()).unwrap();
+    refused("no line \"write TOKEN\"");
+    std::fs::remove_file(&file).unwrap();
+    symlink(directory.path().join("elsewhere"), &file).unwrap();
+    refused("it is no file");
+}
+
+#[test]
+fn a_store_that_is_not_there_is_not_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("none.db");
+    let missing = tidelock(&["serve", "--store", path.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    assert_eq!(missing.status.code(), Some(3), "{}", stderr(&missing));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}

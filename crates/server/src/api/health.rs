@@ -1,0 +1,38 @@
+//! Whether the process lives, and whether it is of use.
+
+use axum::extract::State;
+use serde::Serialize;
+use tidelock::id::Position;
+use tidelock::store::{Direction, LogQuery};
+
+use crate::problem::Problem;
+use crate::request::{Answered, ok};
+use crate::shared::{App, Shared};
+
+/// The process lives.
+pub(crate) async fn lives() -> &'static str {
+    "ok\n"
+}
+
+#[derive(Serialize)]
+struct Ready {
+    ready: bool,
+    backend: String,
+    schema: u32,
+    engine: String,
+    /// The position of the last event.
+    position: Option<Position>,
+}
+
+/// The store answers, and its log can be read.
+pub(crate) async fn ready(State(app): State<App>) -> Answered {
+    let info = app.store().info().await?;
+    let position = head(&app).await?;
+    ok(&Ready { ready: true, backend: info.backend, schema: info.schema, engine: info.engine, position })
+}
+
+/// The position of the last event.
+pub(crate) async fn head(app: &Shared) -> Result<Option<Position>, Problem> {
+    let last = LogQuery { direction: Direction::Backward, ..LogQuery::all(1) };
+    Ok(app.store().read_log(last).await?.events.first().map(|event| event.position))
+}

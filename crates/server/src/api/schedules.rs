@@ -1,0 +1,56 @@
+//! Tasks that run at their times.
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use tidelock::clock::Timestamp;
+use tidelock::schedule::{Entry, Schedules, TaskView};
+use tidelock::store::SharedStore;
+
+use crate::request::{Answered, Asked, Named, ok, rows};
+use crate::shared::App;
+
+/// How many fires and runs are shown with a task.
+const FEW: usize = 10;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    schedules: Vec<TaskView>,
+    next: Option<String>,
+}
+
+/// One page of tasks.
+pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
+    let limit = rows(asked.limit)?;
+    let mut schedules = Schedules::new(SharedStore::clone(&app.store)).list().await?;
+    schedules.sort_by(|a, b| a.record.name.cmp(&b.record.name));
+    schedules.retain(|task| asked.after.as_ref().is_none_or(|after| task.record.name > *after));
+    let more = schedules.len() > limit;
+    schedules.truncate(limit);
+    let next = schedules.last().filter(|_| more).map(|task| task.record.name.clone());
+    ok(&Listing { schedules, next })
+}
+
+#[derive(Serialize)]
+struct Whole {
+    #[serde(flatten)]
+    view: TaskView,
+    upcoming: Vec<Timestamp>,
+    history: Vec<Entry>,
+}
+
+/// A task.
+pub(crate) async fn show(State(app): State<App>, Named(task): Named) -> Answered {
+    let tasks = Schedules::new(SharedStore::clone(&app.store));
+    let view = tasks.show(&task).await?;
+    // Of a record that cannot be read, its view is all there is.
+    let upcoming = tasks.upcoming(&task, FEW).await.unwrap_or_default();
+    let history = tasks.history(&task, FEW).await?;
+    ok(&Whole { view, upcoming, history })
+}

@@ -1,0 +1,202 @@
+//! Documents. A write names the version that it replaces, so that nothing is overwritten unseen, and is told in the history of
+//! the document if it has one.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use http::StatusCode;
+use http::header::{self, HeaderMap, HeaderValue};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tidelock::clock::{Due, Timestamp};
+use tidelock::id::DocVersion;
+use tidelock::key::Key;
+use tidelock::payload::Payload;
+use tidelock::state::{PastChange, history_batch, history_key};
+use tidelock::store::{Batch, Document, DocumentFound, Expect, Refusal, Store, StoreErrorKind};
+
+use crate::audit::Told;
+use crate::error::ServerError;
+use crate::problem::Problem;
+use crate::request::{Answered, Asked, Body, Named, header_text, ok, page, range, theirs, unreadable};
+use crate::shared::App;
+use crate::token::Caller;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    prefix: Option<String>,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Line {
+    key: Key,
+    version: DocVersion,
+    /// The length of the value's text, in bytes.
+    size: usize,
+    updated_at: Timestamp,
+    expires_at: Option<Timestamp>,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    records: Vec<Line>,
+    next: Option<Key>,
+}
+
+/// One page of documents.
+pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
+    let prefix = range(asked.prefix.as_deref())?;
+    let found = app.store().documents(&prefix, page(asked.after.as_deref(), asked.limit)?).await?;
+    let line = |document: Document| {
+        let Document { key, version, value, updated_at, expires_at } = document;
+        Line { key, version, size: value.len(), updated_at, expires_at }
+    };
+    ok(&Listing { records: found.rows.into_iter().map(line).collect(), next: found.next })
+}
+
+/// A document, unless the caller has that version.
+pub(crate) async fn show(State(app): State<App>, headers: HeaderMap, name: Named) -> Answered {
+    let key = name.key()?;
+    let document = app.store().document(&key).await?.ok_or_else(|| absent(&key))?;
+    let seen = header_text(&headers, header::IF_NONE_MATCH, "If-None-Match")?;
+    if seen.is_some_and(|seen| seen == tag(document.version)) {
+        return tagged(StatusCode::NOT_MODIFIED.into_response(), document.version);
+    }
+    tagged(ok(&document)?, document.version)
+}
+
+fn absent(key: &Key) -> ServerError {
+    ServerError::NotFound { what: "document", name: key.to_string() }
+}
+
+fn tag(version: DocVersion) -> String {
+    format!("\"{version}\"")
+}
+
+fn tagged(mut response: Response, version: DocVersion) -> Answered {
+    let value = HeaderValue::from_str(&tag(version));
+    let value = value.map_err(|error| unreadable("the version", &error.to_string()))?;
+    response.headers_mut().insert(header::ETAG, value);
+    Ok(response)
+}
+
+/// What the caller expects to replace.
+fn condition(headers: &HeaderMap, key: &Key) -> Result<Expect<DocVersion>, ServerError> {
+    let replaced = header_text(headers, header::IF_MATCH, "If-Match")?;
+    let created = header_text(headers, header::IF_NONE_MATCH, "If-None-Match")?;
+    match (replaced.as_deref(), created.as_deref()) {
+        (Some("*"), None) => Ok(Expect::Exists),
+        (Some(seen), None) => {
+            let version = seen.strip_prefix('"').and_then(|seen| seen.strip_suffix('"'));
+            let version = version.and_then(|version| version.parse().ok());
+            let reason = || unreadable("If-Match", &format!("{seen} is none of our ETags"));
+            Ok(Expect::Exact(DocVersion(version.ok_or_else(reason)?)))
+        }
+        (None, Some("*")) => Ok(Expect::Absent),
+        (None, Some(_)) => Err(unreadable("If-None-Match", "a write takes * only")),
+        (None, None) => Err(ServerError::NoCondition { key: key.to_string() }),
+        (Some(_), Some(_)) => Err(unreadable("the condition", "If-Match and If-None-Match are both given")),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Value {
+    value: Payload,
+}
+
+/// Writes a document. When it ceases to be stays as it is.
+pub(crate) async fn write(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    name: Named,
+    Body(body): Body<Value>,
+) -> Answered {
+    let key = name.key()?;
+    change(&app, &caller, &headers, key, PastChange::Put(body.value)).await
+}
+
+/// Deletes a document.
+pub(crate) async fn remove(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    name: Named,
+) -> Answered {
+    let key = name.key()?;
+    change(&app, &caller, &headers, key, PastChange::Delete).await
+}
+
+#[derive(Serialize)]
+struct Written {
+    key: Key,
+    version: DocVersion,
+    at: Timestamp,
+}
+
+async fn change(app: &App, caller: &Caller, headers: &HeaderMap, key: Key, change: PastChange) -> Answered {
+    theirs(&key)?;
+    let expect = condition(headers, &key)?;
+    let before = app.store().document(&key).await?;
+    let expect = seen(&key, expect, before.as_ref())?;
+    let deletes = change == PastChange::Delete;
+    let details = json!({"before": before.as_ref().map(|before| before.version)});
+    let told = Told::new(caller, if deletes { "delete" } else { "put" }, &key, details);
+    let expires = before.as_ref().and_then(|before| before.expires_at);
+    let batch = batch(&key, expect, &change, expires).and(in_history(app.store(), &key, change).await?);
+    let receipt = app.store().apply(told.with(batch)?).await?;
+    let Some(written) = receipt.documents.first() else { return Err(absent(&key).into()) };
+    let (version, at) = (written.version, receipt.at);
+    let response = ok(&Written { key, version, at })?;
+    if deletes { Ok(response) } else { tagged(response, version) }
+}
+
+/// The very version that is to be replaced: what is kept of the document, such as its expiry, was read from it.
+fn seen(
+    key: &Key,
+    expect: Expect<DocVersion>,
+    before: Option<&Document>,
+) -> Result<Expect<DocVersion>, Problem> {
+    let holds = match (expect, before) {
+        (Expect::Exact(version), Some(before)) => before.version == version,
+        (Expect::Exact(_) | Expect::Exists, None) | (Expect::Absent, Some(_)) => false,
+        _ => true,
+    };
+    if !holds {
+        let found = before.map_or(DocumentFound::Absent, |before| DocumentFound::Present(before.clone()));
+        return Err(Refusal::Document {
+            index: 0,
+            key: key.clone(),
+            expected: expect,
+            found: Box::new(found),
+        }
+        .into());
+    }
+    Ok(before.map_or(Expect::Absent, |before| Expect::Exact(before.version)))
+}
+
+fn batch(key: &Key, expect: Expect<DocVersion>, change: &PastChange, expires: Option<Timestamp>) -> Batch {
+    let batch = Batch::new();
+    match (change, expires) {
+        (PastChange::Put(value), None) => batch.put(key, expect, value.clone()),
+        (PastChange::Put(value), Some(at)) => batch.put_until(key, expect, value.clone(), Due::At(at)),
+        (PastChange::Merge(deltas), _) => batch.merge(key, deltas.clone()),
+        (PastChange::Delete, _) => batch.delete(key, expect),
+    }
+}
+
+/// What is added for the history: the event, or that there still is no history.
+async fn in_history(store: &dyn Store, key: &Key, change: PastChange) -> Result<Batch, Problem> {
+    // A key that is too long for a history has none.
+    let Ok(stream) = history_key(key) else { return Ok(Batch::new()) };
+    match store.stream(&stream).await {
+        Ok(Some(found)) if found.head.is_some() => Ok(history_batch(key, change, 1)?),
+        Ok(_) => Ok(Batch::new().guard_stream(&stream, Expect::Absent)),
+        Err(error) if error.kind == StoreErrorKind::Unsupported => Ok(Batch::new()),
+        Err(error) => Err(error.into()),
+    }
+}

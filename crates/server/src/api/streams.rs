@@ -1,0 +1,210 @@
+//! Streams, and the events in them.
+
+use axum::Extension;
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tidelock::clock::Timestamp;
+use tidelock::id::{EventId, EventType, Position, StreamVersion};
+use tidelock::key::Key;
+use tidelock::payload::Payload;
+use tidelock::store::{Appended, Batch, Event, Expect, NewEvent, StreamInfo, StreamQuery};
+
+use crate::audit::Told;
+use crate::error::ServerError;
+use crate::problem::Problem;
+use crate::request::{
+    Answered, Asked, Body, Named, json as answer, ok, page, range, rows, theirs, unreadable,
+};
+use crate::shared::App;
+use crate::token::Caller;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    prefix: Option<String>,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    streams: Vec<StreamInfo>,
+    next: Option<Key>,
+}
+
+/// One page of streams.
+pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
+    let prefix = range(asked.prefix.as_deref())?;
+    let found = app.store().streams(&prefix, page(asked.after.as_deref(), asked.limit)?).await?;
+    ok(&Listing { streams: found.rows, next: found.next })
+}
+
+/// A stream.
+pub(crate) async fn show(State(app): State<App>, name: Named) -> Answered {
+    let key = name.key()?;
+    let found = app.store().stream(&key).await?;
+    ok(&found.ok_or_else(|| absent(&key))?)
+}
+
+fn absent(key: &Key) -> ServerError {
+    ServerError::NotFound { what: "stream", name: key.to_string() }
+}
+
+/// An event as callers get it.
+#[derive(Serialize)]
+pub(crate) struct Line<'a> {
+    position: Position,
+    stream: &'a Key,
+    version: StreamVersion,
+    id: EventId,
+    #[serde(rename = "type")]
+    event_type: &'a EventType,
+    at: Timestamp,
+    payload: &'a Payload,
+    meta: &'a Payload,
+    correlation: Option<&'a str>,
+}
+
+impl<'a> Line<'a> {
+    pub(crate) fn of(event: &'a Event) -> Self {
+        let Event { position, stream, version, id, event_type, at, payload, meta, correlation } = event;
+        Self {
+            position: *position,
+            stream,
+            version: *version,
+            id: *id,
+            event_type,
+            at: *at,
+            payload,
+            meta,
+            correlation: correlation.as_deref(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EventsQuery {
+    from: Option<u64>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Events<'a> {
+    events: Vec<Line<'a>>,
+    /// The version to go on from.
+    next: Option<StreamVersion>,
+    /// Whether these were the last ones for now.
+    end: bool,
+}
+
+/// One page of a stream's events.
+pub(crate) async fn events(
+    State(app): State<App>,
+    name: Named,
+    Asked(asked): Asked<EventsQuery>,
+) -> Answered {
+    let key = name.key()?;
+    let from = asked.from.map(StreamVersion);
+    let query = StreamQuery { from, ..StreamQuery::forward(&key, rows(asked.limit)?) };
+    let found = app.store().read_stream(query).await?;
+    if found.events.is_empty() && app.store().stream(&key).await?.is_none() {
+        return Err(absent(&key).into());
+    }
+    let next = found.events.last().map(|event| event.version.next()).or(from);
+    ok(&Events { events: found.events.iter().map(Line::of).collect(), next, end: found.end })
+}
+
+/// What must be true of the stream.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Expected {
+    Version(u64),
+    Word(String),
+}
+
+impl Expected {
+    fn condition(&self) -> Result<Expect<StreamVersion>, ServerError> {
+        match self {
+            Self::Version(version) => Ok(Expect::Exact(StreamVersion(*version))),
+            Self::Word(word) => match word.as_str() {
+                "any" => Ok(Expect::Any),
+                "absent" => Ok(Expect::Absent),
+                "exists" => Ok(Expect::Exists),
+                other => {
+                    let reason = format!("{other:?} is no version, and not any, absent or exists");
+                    Err(unreadable("expected", &reason))
+                }
+            },
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    id: Option<EventId>,
+    #[serde(rename = "type")]
+    event_type: EventType,
+    #[serde(default)]
+    payload: Payload,
+    #[serde(default)]
+    meta: Payload,
+    correlation: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Append {
+    expected: Expected,
+    events: Vec<Said>,
+}
+
+#[derive(Serialize)]
+struct Receipt<'a> {
+    #[serde(flatten)]
+    appended: &'a Appended,
+    ids: &'a [EventId],
+    at: Timestamp,
+    /// Whether the same events were appended before, and nothing was done now.
+    repeated: bool,
+}
+
+/// Appends events. Sent again with the same ids, it is answered with where they stand.
+pub(crate) async fn append(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    name: Named,
+    Body(body): Body<Append>,
+) -> Answered {
+    let key = name.key()?;
+    theirs(&key)?;
+    let expect = body.expected.condition()?;
+    let chosen = body.events.iter().all(|said| said.id.is_some());
+    let events = body.events.into_iter().map(event).collect::<Result<Vec<NewEvent>, _>>()?;
+    if events.is_empty() {
+        return Err(unreadable("events", "there are none").into());
+    }
+    let ids: Vec<EventId> = events.iter().map(|event| event.id).collect();
+    let details = json!({"expected": format!("{expect:?}"), "events": ids.len(), "first": ids.first()});
+    let told = Told::new(&caller, "append", &key, details);
+    let batch = Batch::new().append(&key, expect, events);
+    let batch = if chosen { told.with_repeatable(batch, &ids)? } else { told.with(batch)? };
+    let receipt = app.store().apply(batch).await?;
+    let Some(appended) = receipt.appended.first() else {
+        return Err(unreadable("events", "the store did not say where they stand").into());
+    };
+    let body = Receipt { appended, ids: &ids, at: receipt.at, repeated: receipt.repeated };
+    answer(StatusCode::CREATED, &body)
+}
+
+fn event(said: Said) -> Result<NewEvent, Problem> {
+    let Said { id, event_type, payload, meta, correlation } = said;
+    if event_type.as_str().starts_with("tidelock.") {
+        return Err(ServerError::Ours { name: event_type.to_string() }.into());
+    }
+    let id = id.unwrap_or_else(EventId::new);
+    Ok(NewEvent { id, event_type, payload, meta, correlation })
+}

@@ -1,0 +1,164 @@
+//! Why the server refuses a request, before anything of the store is asked or beside it.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use tidelock::error::{Code, Explain, Outcome, Retry};
+
+/// Why a request was refused, or a server does not run.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ServerError {
+    /// No token, or one that nobody has.
+    #[error("the request shows no token that is known here; send \"Authorization: Bearer TOKEN\"")]
+    NoToken,
+    /// The caller may not do that.
+    #[error("{method} {path} is not allowed: {reason}")]
+    NotAllowed {
+        /// The method.
+        method: &'static str,
+        /// The route.
+        path: &'static str,
+        /// Why not, and what to do.
+        reason: &'static str,
+    },
+    /// The request is meant for another host.
+    #[error(
+        "the request is for host {host:?}, which is not a name of this server; use localhost, or add the name to those that it has"
+    )]
+    OtherHost {
+        /// The host that it is for.
+        host: String,
+    },
+    /// A page of another site sent the request.
+    #[error(
+        "the request comes from another site ({found}); call the server from its own pages, or from no page"
+    )]
+    CrossSite {
+        /// Which header says so.
+        found: String,
+    },
+    /// The body is not JSON by its own account.
+    #[error("the content type of the request is {found:?}; send application/json")]
+    ContentType {
+        /// What it is.
+        found: String,
+    },
+    /// The body is larger than is read.
+    #[error("the body of the request has more than {limit} bytes; send less at once")]
+    TooLarge {
+        /// How many bytes are read.
+        limit: usize,
+    },
+    /// There is nothing of that name.
+    #[error("there is no {what} {name:?} here")]
+    NotFound {
+        /// What was looked for.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// Something in the request does not read.
+    #[error("{what} of the request cannot be used: {reason}")]
+    Unreadable {
+        /// Which part.
+        what: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// A write does not say what it was decided on.
+    #[error(
+        "the request does not say which version of {key} it replaces; send If-Match with the ETag that you have seen, or If-None-Match: *"
+    )]
+    NoCondition {
+        /// The document.
+        key: String,
+    },
+    /// Another number of rows is meant than was confirmed.
+    #[error(
+        "{found} rows are meant, and {confirmed} were confirmed; look at them again, and confirm that number"
+    )]
+    OtherCount {
+        /// How many were confirmed.
+        confirmed: u64,
+        /// How many there are.
+        found: u64,
+    },
+    /// Too many clients follow the log.
+    #[error("{limit} clients follow the log, which is the most at once; try again later")]
+    TooMany {
+        /// How many may.
+        limit: usize,
+    },
+    /// It took too long.
+    #[error(
+        "the request was not done within {limit:?}; a write may still be carried out, so look before you send it again"
+    )]
+    TooLong {
+        /// The time limit.
+        limit: Duration,
+    },
+    /// Only Tidelock writes that.
+    #[error(
+        "{name} is Tidelock's own, and only Tidelock writes it; names that begin with tidelock. are not for others"
+    )]
+    Ours {
+        /// The key or type.
+        name: String,
+    },
+    /// The code of the server failed.
+    #[error("the server failed while it worked on the request; please report this with what the log says")]
+    Panicked,
+    /// A token cannot be made or used.
+    #[error("the token cannot be used: {reason}")]
+    BadToken {
+        /// Why not.
+        reason: &'static str,
+    },
+    /// The server was to be reached from other machines, without that being said.
+    #[error(
+        "the address {address} can be reached from other machines, and nothing is encrypted here; listen on 127.0.0.1 behind something that speaks TLS, or allow it with Options::beyond_this_machine"
+    )]
+    Beyond {
+        /// The address.
+        address: String,
+    },
+}
+
+impl Explain for ServerError {
+    fn code(&self) -> Code {
+        Code::of(match self {
+            Self::NoToken => "TL1301",
+            Self::NotAllowed { .. } => "TL1302",
+            Self::OtherHost { .. } => "TL1303",
+            Self::CrossSite { .. } => "TL1304",
+            Self::ContentType { .. } => "TL1305",
+            Self::TooLarge { .. } => "TL1306",
+            Self::NotFound { .. } => "TL1307",
+            Self::Unreadable { .. } => "TL1308",
+            Self::NoCondition { .. } => "TL1309",
+            Self::OtherCount { .. } => "TL1310",
+            Self::TooMany { .. } => "TL1311",
+            Self::TooLong { .. } => "TL1312",
+            Self::Ours { .. } => "TL1313",
+            Self::Panicked => "TL1314",
+            Self::BadToken { .. } => "TL1315",
+            Self::Beyond { .. } => "TL1316",
+        })
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::TooMany { .. } => Retry::After(Duration::from_secs(5)),
+            Self::OtherCount { .. } => Retry::Now,
+            _ => Retry::Never,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            // What was sent to the store before is not known here.
+            Self::TooLong { .. } | Self::Panicked => Outcome::Unknown(None),
+            _ => Outcome::NotApplied,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What every request passes, whatever it is for: its host, where it comes from, and its token. And what every answer says.
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{StatusCode, Uri};
+
+use crate::error::ServerError;
+use crate::options::Access;
+use crate::problem::{PROBLEM_JSON, Problem};
+use crate::routes;
+use crate::shared::{App, Shared};
+use crate::shown::escaped;
+use crate::token::{Caller, Role};
+
+/// What browsers are told with every answer: run nothing, frame nothing, guess nothing, pass nothing on, keep nothing.
+const TOLD: &[(&str, &str)] = &[
+    (
+        "content-security-policy",
+        "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cache-control", "no-store"),
+    ("cross-origin-resource-policy", "same-origin"),
+];
+
+/// The outermost layer.
+pub(crate) async fn gate(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    let mut response = match admit(&app, &mut request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => {
+            let shown = escaped(&error.to_string());
+            tracing::warn!(target: "tidelock::server", path = %escaped(&path), error = %shown, "a request was refused");
+            Problem::from(error).into_response()
+        }
+    };
+    if is_stray(&response) {
+        app.counts.stray();
+        response = stray(&response, path);
+    }
+    for (name, value) in TOLD {
+        response.headers_mut().insert(*name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Whether no route has answered.
+fn is_stray(response: &Response) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
+        && kind.is_none_or(|kind| kind != PROBLEM_JSON)
+}
+
+/// The answer with a code, with the status and the methods that it names.
+fn stray(bare: &Response, path: String) -> Response {
+    let problem = Problem::from(ServerError::NotFound { what: "route", name: path });
+    let mut response = problem.under(bare.status()).into_response();
+    if let Some(methods) = bare.headers().get(header::ALLOW) {
+        response.headers_mut().insert(header::ALLOW, methods.clone());
+    }
+    response
+}
+
+fn admit(app: &Shared, request: &mut Request) -> Result<(), ServerError> {
+    let open = routes::is_open(request.method(), request.uri().path());
+    if !open {
+        host(app, request.uri(), request.headers())?;
+        site(request.headers())?;
+    }
+    let caller = match &app.options.access {
+        Access::Tokens(tokens) => {
+            // What somebody else has put there does not count.
+            request.extensions_mut().remove::<Caller>();
+            bearer(request.headers()).and_then(|token| tokens.role(token)).map(named)
+        }
+        Access::Own => {
+            Some(request.extensions().get::<Caller>().cloned().unwrap_or_else(|| named(Role::Write)))
+        }
+    };
+    match caller {
+        Some(caller) => {
+            request.extensions_mut().insert(caller);
+            Ok(())
+        }
+        None if open => Ok(()),
+        None => Err(ServerError::NoToken),
+    }
+}
+
+fn named(role: Role) -> Caller {
+    Caller { role, name: role.word().to_owned() }
+}
+
+/// The token of the one header that may have it.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = only(headers, &header::AUTHORIZATION)?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim_start())
+}
+
+/// The value of a header that stands there once, as text.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    if values.next().is_some() { None } else { value.to_str().ok() }
+}
+
+/// Whether the request is for this server, by every name that it gives.
+fn host(app: &Shared, uri: &Uri, headers: &HeaderMap) -> Result<(), ServerError> {
+    let Some(known) = &app.options.hosts else { return Ok(()) };
+    let host = only(headers, &header::HOST).unwrap_or_default();
+    for given in [Some(host), uri.authority().map(http::uri::Authority::as_str)].into_iter().flatten() {
+        if !known.iter().any(|name| name.eq_ignore_ascii_case(without_port(given))) {
+            return Err(ServerError::OtherHost { host: given.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// A host without its port. What is no port stays, so that it is found to be no host.
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+/// Whether a browser says that a page of another site sent this. Programs say nothing about it.
+fn site(headers: &HeaderMap) -> Result<(), ServerError> {
+    for value in headers.get_all("sec-fetch-site") {
+        if value != "same-origin" && value != "none" {
+            return Err(cross("Sec-Fetch-Site", value));
+        }
+    }
+    for value in headers.get_all(header::ORIGIN) {
+        let origin = value.to_str().unwrap_or_default();
+        let from = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        let host = only(headers, &header::HOST);
+        if from.is_none() || host.is_none_or(|host| !from.is_some_and(|from| from.eq_ignore_ascii_case(host)))
+        {
+            return Err(cross("Origin", value));
+        }
+    }
+    Ok(())
+}
+
+fn cross(name: &str, value: &HeaderValue) -> ServerError {
+    let value: String = String::from_utf8_lossy(value.as_bytes()).chars().take(100).collect();
+    ServerError::CrossSite { found: format!("{name}: {}", escaped(&value)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_port;
+
+    #[test]
+    fn only_a_number_is_a_port() {
+        for (host, name) in [
+            ("localhost", "localhost"),
+            ("localhost:80", "localhost"),
+            ("[::1]", "[::1]"),
+            ("[::1]:8080", "[::1]"),
+            ("localhost:", "localhost:"),
+            ("localhost:80@evil.test", "localhost:80@evil.test"),
+            ("127.0.0.1:1:2", "127.0.0.1:1"),
+            ("", ""),
+        ] {
+            assert_eq!(without_port(host), name, "{host}");
+        }
+    }
+}

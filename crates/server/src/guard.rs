@@ -1,0 +1,124 @@
+//! What stands before each route: who may call it, what kind of body it takes, and how long it may last.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
+use http::header::CONTENT_TYPE;
+
+use crate::error::ServerError;
+use crate::problem::Problem;
+use crate::routes::{Lasts, Route, Verb};
+use crate::shared::App;
+use crate::shown::escaped;
+use crate::token::{Caller, Role};
+
+/// How long a caller may wait for the end of a run.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// The layer of one route.
+pub(crate) async fn guard(
+    State((app, route)): State<(App, &'static Route)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let path = escaped(request.uri().path());
+    let caller = request.extensions().get::<Caller>().map(|caller| escaped(&caller.name)).unwrap_or_default();
+    let response = match allowed(&app, route, &request) {
+        Ok(()) => run(&app, route, request, next).await,
+        Err(error) => Problem::from(error).into_response(),
+    };
+    let status = response.status().as_u16();
+    app.counts.answered(route.verb.word(), route.path, status);
+    if route.role == Role::Write {
+        let method = route.verb.word();
+        tracing::info!(target: "tidelock::server", method, %path, %caller, status, "a write was answered");
+    }
+    response
+}
+
+fn allowed(app: &App, route: &'static Route, request: &Request) -> Result<(), ServerError> {
+    let refused =
+        |reason| Err(ServerError::NotAllowed { method: route.verb.word(), path: route.path, reason });
+    if route.role != Role::Open {
+        let Some(caller) = request.extensions().get::<Caller>() else { return Err(ServerError::NoToken) };
+        if caller.role < route.role {
+            return refused("the token is for reading; show one that is for writing");
+        }
+    }
+    if route.role == Role::Write && !app.options.writes {
+        return refused("the server was started for reading; start it with writes allowed");
+    }
+    match route.verb {
+        Verb::Post | Verb::Put => json(request),
+        Verb::Get | Verb::Delete => Ok(()),
+    }
+}
+
+/// A form of a page cannot have this content type, so that a browser asks before it sends one from elsewhere.
+fn json(request: &Request) -> Result<(), ServerError> {
+    let found = request.headers().get(CONTENT_TYPE).map_or("", |kind| kind.to_str().unwrap_or("?"));
+    let kind = found.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(ServerError::ContentType { found: found.chars().take(100).collect() })
+}
+
+async fn run(app: &App, route: &'static Route, request: Request, next: Next) -> Response {
+    let limit = match route.lasts {
+        Lasts::Short => app.options.request_time,
+        Lasts::Waits => app.options.request_time + LONGEST_WAIT,
+    };
+    let running = AssertUnwindSafe(next.run(request)).catch_unwind();
+    match tokio::time::timeout(limit, running).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(_)) => {
+            let (method, path) = (route.verb.word(), route.path);
+            tracing::error!(target: "tidelock::server", method, path, "a handler panicked");
+            Problem::from(ServerError::Panicked).into_response()
+        }
+        Err(_) => Problem::from(ServerError::TooLong { limit }).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+    use std::sync::Arc;
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use tidelock::store::MemoryStore;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::options::Options;
+    use crate::routes::ROUTES;
+    use crate::shared::Shared;
+    use crate::token::Tokens;
+
+    async fn broken() -> &'static str {
+        panic!("this is a test")
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_panics_or_hangs_is_answered_for() {
+        let options = Options::new(Tokens::none()).request_time(Duration::from_millis(20));
+        let app = Shared::new(Arc::new(MemoryStore::new()), options);
+        let open = ROUTES.iter().find(|route| route.role == Role::Open).unwrap();
+        let router: Router = Router::new()
+            .route("/broken", get(broken))
+            .route("/hangs", get(std::future::pending::<&'static str>))
+            .layer(from_fn_with_state((app, open), guard));
+        for (path, status) in [("/broken", 500), ("/hangs", 504)] {
+            let request = http::Request::get(path).body(Body::empty()).unwrap();
+            assert_eq!(router.clone().oneshot(request).await.unwrap().status(), status, "{path}");
+        }
+    }
+}

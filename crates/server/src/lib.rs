@@ -1,0 +1,125 @@
+//! An HTTP server for a [Tidelock](tidelock) store: a JSON API for streams, documents, leases, runs, work and schedules, events as
+//! they come, health and metrics. It stands alone, or is mounted in an application of your own.
+//!
+//! It is safe without configuration: it wants a token for everything but `/healthz`, only shows and changes nothing, listens on
+//! this machine only, takes requests for its own names only, and has a limit for everything. Each loosening is a call of
+//! [`Options`].
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use tidelock::prelude::*;
+//! use tidelock_server::{Options, Server, Token, Tokens};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store: SharedStore = Arc::new(MemoryStore::new());
+//! let token = Token::generate()?;
+//! let server = Server::new(store, Options::new(Tokens::none().read(&token)));
+//!
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+//! let shutdown = async {}; // a signal, in a program
+//! server.serve(listener, shutdown).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # In an application of your own
+//!
+//! [`router`] gives the routes, for axum's `Router::nest`. If your application has a layer that knows its callers, put it outside,
+//! and leave the tokens to it:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use tidelock::prelude::*;
+//! # use tidelock_server::{Options, router};
+//! # let store: SharedStore = Arc::new(MemoryStore::new());
+//! let ours = router(store, Options::behind_own_auth().host("admin.example.com"));
+//! let app: axum::Router = axum::Router::new().nest("/tidelock", ours); // .layer(your own)
+//! ```
+//!
+//! # What is left behind
+//!
+//! Every write leaves an event in the stream `tidelock.audit`: in the same batch, where the change is one (appends, documents,
+//! renewals and releases of leases, unblocking); under the new fence, before the caller hears of it, when a lease is taken; and
+//! before the change, as something that was asked for, when it is for the engine of runs.
+
+mod api;
+mod audit;
+mod error;
+mod gate;
+mod guard;
+mod openapi;
+mod options;
+mod problem;
+mod request;
+mod routes;
+mod serve;
+mod shared;
+mod shown;
+mod token;
+
+use axum::Router;
+use tidelock::store::SharedStore;
+use tokio::net::TcpListener;
+
+pub use error::ServerError;
+pub use options::Options;
+pub use token::{Caller, Role, Token, Tokens};
+
+use crate::shared::{App, Shared};
+
+/// A server of one store.
+#[derive(Clone, Debug)]
+pub struct Server {
+    app: App,
+}
+
+impl Server {
+    /// A server that is not reached yet.
+    #[must_use]
+    pub fn new(store: SharedStore, options: Options) -> Self {
+        Self { app: Shared::new(store, options) }
+    }
+
+    /// The routes, for an application of your own.
+    pub fn router(&self) -> Router {
+        routes::router(&self.app)
+    }
+
+    /// Ends the answers that have no end by themselves, such as those to clients that follow the log: for an application of your
+    /// own that ends and waits for its requests.
+    pub fn end(&self) {
+        self.app.end();
+    }
+
+    /// Serves until `shutdown` is done. Then no connection is taken any more, those who follow the log are let go, and other
+    /// requests may end in [a stated time](Options::end_time).
+    ///
+    /// # Errors
+    /// [`ServerError::Beyond`] when other machines can reach the listener, and [that was not allowed](Options::beyond_this_machine).
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), ServerError> {
+        let router = self.router();
+        serve::serve(self.app, router, listener, shutdown).await
+    }
+}
+
+/// The routes of a [`Server`], for an application of your own.
+pub fn router(store: SharedStore, options: Options) -> Router {
+    Server::new(store, options).router()
+}
+
+/// Every route: its method, its path and who may call it.
+#[must_use]
+pub fn routes() -> Vec<(&'static str, &'static str, Role)> {
+    routes::ROUTES.iter().map(|route| (route.verb.word(), route.path, route.role)).collect()
+}
+
+/// The page of the book, compiled and run as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/server.md")]
+struct Guide;

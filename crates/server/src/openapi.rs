@@ -1,0 +1,155 @@
+//! The description of the API, made of the table of routes and of the schemas beside it.
+
+use axum::extract::State;
+use serde_json::{Map, Value, json};
+
+use crate::request::{Answered, ok, unreadable};
+use crate::routes::{ROUTES, Route, Verb};
+use crate::shared::App;
+use crate::token::Role;
+
+/// The shapes of bodies and answers.
+const SCHEMAS: &str = include_str!("openapi/schemas.json");
+
+/// OpenAPI 3.1.
+pub(crate) async fn document(State(_): State<App>) -> Answered {
+    ok(&described()?)
+}
+
+fn described() -> Result<Value, crate::ServerError> {
+    let schemas: Value =
+        serde_json::from_str(SCHEMAS).map_err(|error| unreadable("the description", &error.to_string()))?;
+    let mut paths: Map<String, Value> = Map::new();
+    for route in ROUTES {
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        if let Value::Object(methods) = path {
+            methods.insert(route.verb.word().to_ascii_lowercase(), operation(route));
+        }
+    }
+    Ok(json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tidelock",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Streams, documents, leases, runs, work and schedules of one store. Keys are written as in the command \
+                line, kind(\"text\", 42), with percent signs in paths. Refusals are application/problem+json with a code that \
+                `tidelock explain` knows.",
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": schemas,
+        },
+    }))
+}
+
+fn schema(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+fn operation(route: &Route) -> Value {
+    let (status, answer) = route.answer;
+    let kind = match answer {
+        "Text" => "text/plain",
+        "EventStream" => "text/event-stream",
+        _ => "application/json",
+    };
+    let mut operation = json!({
+        "operationId": name(route),
+        "summary": route.summary,
+        "x-role": route.role.word(),
+        "parameters": parameters(route),
+        "responses": {
+            status.to_string(): {"description": "Well", "content": {kind: {"schema": schema(answer)}}},
+            "default": {"description": "Refused", "content": {"application/problem+json": {"schema": schema("Problem")}}},
+        },
+    });
+    if let Value::Object(fields) = &mut operation {
+        if let Some(body) = route.body {
+            let content = json!({"application/json": {"schema": schema(body)}});
+            fields.insert("requestBody".to_owned(), json!({"required": true, "content": content}));
+        }
+        if route.role == Role::Open {
+            fields.insert("security".to_owned(), json!([]));
+        }
+    }
+    operation
+}
+
+/// `get_streams_key_events`.
+fn name(route: &Route) -> String {
+    let path = route.path.trim_start_matches("/api/v1");
+    let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let words: Vec<&str> = words.collect();
+    format!("{}_{}", route.verb.word().to_ascii_lowercase(), words.join("_"))
+}
+
+fn parameters(route: &Route) -> Vec<Value> {
+    let named = |place: &str, name: &str, required: bool| json!({"name": name, "in": place, "required": required, "schema": {"type": "string"}});
+    let inside = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let mut all: Vec<Value> = inside.map(|name| named("path", name, true)).collect();
+    all.extend(route.query.iter().map(|name| {
+        let bare = name.trim_end_matches('!');
+        match bare {
+            "limit" => json!({"name": bare, "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 1000}}),
+            "fence" => json!({"name": bare, "in": "query", "required": true, "schema": {"type": "integer", "minimum": 0}}),
+            _ => named("query", bare, bare != *name),
+        }
+    }));
+    if route.path == "/api/v1/log/tail" {
+        all.push(named("header", "Last-Event-ID", false));
+    }
+    if route.path == "/api/v1/state/{key}" {
+        all.push(named("header", "If-None-Match", false));
+        if route.verb != Verb::Get {
+            all.push(named("header", "If-Match", false));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_route_is_described_under_a_name_of_its_own() {
+        let document = described().unwrap();
+        let mut names = BTreeSet::new();
+        for route in ROUTES {
+            let path = document["paths"].get(route.path).unwrap();
+            let operation = path.get(route.verb.word().to_ascii_lowercase()).unwrap();
+            assert!(names.insert(operation["operationId"].as_str().unwrap().to_owned()), "{}", route.path);
+            assert_eq!(operation["x-role"], route.role.word());
+        }
+        let described: usize =
+            document["paths"].as_object().unwrap().values().map(|path| path.as_object().unwrap().len()).sum();
+        assert_eq!(described, ROUTES.len());
+    }
+
+    #[test]
+    fn every_reference_has_a_schema_and_every_schema_is_used() {
+        let document = described().unwrap();
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        let mut used = BTreeSet::new();
+        references(&document, &mut used);
+        assert_eq!(used, schemas.keys().cloned().collect::<BTreeSet<_>>());
+    }
+
+    fn references(value: &Value, used: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                if let Some(Value::String(to)) = fields.get("$ref") {
+                    used.insert(to.strip_prefix("#/components/schemas/").unwrap().to_owned());
+                }
+                fields.values().for_each(|value| references(value, used));
+            }
+            Value::Array(values) => values.iter().for_each(|value| references(value, used)),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Refusals as HTTP has them: `application/problem+json` (RFC 9457), with the code, what is known about the outcome, and what
+//! was found instead.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tidelock::error::{Explain, InvalidInput, Outcome, Retry};
+use tidelock::events::EventsError;
+use tidelock::lease::LeaseError;
+use tidelock::schedule::ScheduleError;
+use tidelock::store::{ApplyError, DocumentFound, Holder, Refusal, StoreError, StoreErrorKind, StreamFound};
+use tidelock::workflow::WorkflowError;
+
+use crate::error::ServerError;
+use crate::shown::escaped;
+
+/// The media type.
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// A refusal, ready to be answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+    outcome: Outcome,
+    found: Option<Box<Value>>,
+    retry_after: Option<u64>,
+}
+
+/// What is sent of it.
+#[derive(Serialize)]
+struct Sent<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    code: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    detail: &'a str,
+    /// Whether anything was done.
+    outcome: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<&'a Value>,
+}
+
+impl Problem {
+    /// A problem of the caller, who may know what it is.
+    fn told(status: StatusCode, error: &impl Explain) -> Self {
+        let retry_after = match error.retry() {
+            Retry::After(wait) => Some(wait.as_secs().max(1)),
+            Retry::Never | Retry::Now => None,
+        };
+        let (code, detail) = (error.code().as_str(), error.to_string());
+        Self { status, code, detail, outcome: error.outcome(), found: None, retry_after }
+    }
+
+    /// A problem of the service: the caller learns the code, and the log the rest.
+    fn logged(status: StatusCode, error: &impl Explain) -> Self {
+        let shown = escaped(&error.to_string());
+        tracing::error!(target: "tidelock::server", code = %error.code(), error = %shown, "a request failed");
+        Self { detail: String::new(), ..Self::told(status, error) }
+    }
+
+    /// The same problem under another status.
+    pub(crate) fn under(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    fn found(mut self, found: Value) -> Self {
+        self.found = Some(Box::new(found));
+        self
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Self { status, code, detail, outcome, found, retry_after } = &self;
+        let sent = Sent {
+            r#type: format!("urn:tidelock:error:{code}"),
+            title: status.canonical_reason().unwrap_or("Problem"),
+            status: status.as_u16(),
+            code,
+            detail,
+            outcome: match outcome {
+                Outcome::Applied => "applied",
+                Outcome::NotApplied => "not_applied",
+                Outcome::Unknown(_) => "unknown",
+            },
+            found: found.as_deref(),
+        };
+        // Texts, numbers and what came from JSON are always JSON.
+        let body = serde_json::to_vec(&sent).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = *status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if let Some(seconds) = retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(*seconds));
+        }
+        if *status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<ServerError> for Problem {
+    fn from(error: ServerError) -> Self {
+        let status = match &error {
+            ServerError::NoToken => StatusCode::UNAUTHORIZED,
+            ServerError::NotAllowed { .. } | ServerError::CrossSite { .. } | ServerError::Ours { .. } => {
+                StatusCode::FORBIDDEN
+            }
+            ServerError::OtherHost { .. } => StatusCode::MISDIRECTED_REQUEST,
+            ServerError::ContentType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ServerError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            ServerError::NotFound { .. } => StatusCode::NOT_FOUND,
+            ServerError::Unreadable { .. } => StatusCode::BAD_REQUEST,
+            ServerError::NoCondition { .. } => StatusCode::PRECONDITION_REQUIRED,
+            ServerError::OtherCount { found, .. } => {
+                let found = json!(found);
+                return Self::told(StatusCode::CONFLICT, &error).found(found);
+            }
+            ServerError::TooMany { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            ServerError::TooLong { .. } => StatusCode::GATEWAY_TIMEOUT,
+            ServerError::Panicked | ServerError::BadToken { .. } | ServerError::Beyond { .. } => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+        };
+        Self::told(status, &error)
+    }
+}
+
+impl From<InvalidInput> for Problem {
+    fn from(error: InvalidInput) -> Self {
+        Self::told(StatusCode::BAD_REQUEST, &error)
+    }
+}
+
+/// What a store that fails means for a request.
+fn status(kind: StoreErrorKind) -> StatusCode {
+    match kind {
+        StoreErrorKind::Busy
+        | StoreErrorKind::Full
+        | StoreErrorKind::Closed
+        | StoreErrorKind::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
+        StoreErrorKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match error.kind {
+            StoreErrorKind::Invalid => Self::told(StatusCode::BAD_REQUEST, &error),
+            kind => Self::logged(status(kind), &error),
+        }
+    }
+}
+
+impl From<ApplyError> for Problem {
+    fn from(error: ApplyError) -> Self {
+        match error {
+            ApplyError::Refused(refusal) => Self::from(*refusal),
+            ApplyError::Store { error: ref inner, .. } if inner.kind == StoreErrorKind::Invalid => {
+                Self::told(StatusCode::BAD_REQUEST, &error)
+            }
+            ApplyError::Store { error: ref inner, .. } => Self::logged(status(inner.kind), &error),
+        }
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let told = |status| Self::told(status, &refusal);
+        match &refusal {
+            Refusal::Stream { found, .. } => told(StatusCode::CONFLICT).found(match found {
+                StreamFound::Absent => json!({"version": null}),
+                StreamFound::At(version) => json!({"version": version}),
+            }),
+            Refusal::Document { found, .. } => told(StatusCode::PRECONDITION_FAILED).found(match &**found {
+                DocumentFound::Present(document) => json!({"version": document.version}),
+                DocumentFound::Absent | DocumentFound::Gone(_) => json!({"version": null}),
+            }),
+            Refusal::Fenced { holder, .. } => told(StatusCode::CONFLICT).found(match &**holder {
+                Holder::Held(lease) => json!({"holder": lease}),
+                Holder::Nobody | Holder::Gone => json!({"holder": null}),
+            }),
+            Refusal::NotFound { .. } => told(StatusCode::NOT_FOUND),
+            Refusal::Invalid(_) => told(StatusCode::BAD_REQUEST),
+            _ => told(StatusCode::CONFLICT),
+        }
+    }
+}
+
+impl From<LeaseError> for Problem {
+    fn from(error: LeaseError) -> Self {
+        match error {
+            LeaseError::Store(inner) => inner.into(),
+            LeaseError::Write(inner) => (*inner).into(),
+            LeaseError::Held { ref owner, fence, since, until, .. } => {
+                let holder = json!({"owner": owner, "fence": fence, "since": since, "until": until});
+                Self::told(StatusCode::CONFLICT, &error).found(json!({"holder": holder}))
+            }
+            LeaseError::NoKeeper { .. } => Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error),
+            _ => Self::told(StatusCode::CONFLICT, &error),
+        }
+    }
+}
+
+impl From<WorkflowError> for Problem {
+    fn from(error: WorkflowError) -> Self {
+        match error {
+            WorkflowError::Store(inner) => inner.into(),
+            WorkflowError::Write(inner) => (*inner).into(),
+            WorkflowError::Lease(inner) => (*inner).into(),
+            WorkflowError::Invalid(inner) => inner.into(),
+            WorkflowError::UnknownRun { .. } | WorkflowError::UnknownWorkflow { .. } => {
+                Self::told(StatusCode::NOT_FOUND, &error)
+            }
+            WorkflowError::UnknownSignal { .. } => Self::told(StatusCode::UNPROCESSABLE_ENTITY, &error),
+            WorkflowError::Twice { .. } | WorkflowError::NoRuntime => {
+                Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error)
+            }
+            _ => Self::told(StatusCode::CONFLICT, &error),
+        }
+    }
+}
+
+impl From<ScheduleError> for Problem {
+    fn from(error: ScheduleError) -> Self {
+        match error {
+            ScheduleError::Store(inner) => inner.into(),
+            ScheduleError::Invalid(inner) => inner.into(),
+            ScheduleError::UnknownTask { .. } => Self::told(StatusCode::NOT_FOUND, &error),
+            _ => Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error),
+        }
+    }
+}
+
+impl From<EventsError> for Problem {
+    fn from(error: EventsError) -> Self {
+        match error {
+            EventsError::Read(inner) => inner.into(),
+            _ => Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error),
+        }
+    }
+}

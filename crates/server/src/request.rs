@@ -1,0 +1,143 @@
+//! What handlers read of a request. What does not read is a problem with a code.
+
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidelock::key::{Key, KeyPrefix};
+use tidelock::store::Page;
+
+use crate::error::ServerError;
+use crate::problem::Problem;
+use crate::shared::App;
+use crate::shown::escaped;
+
+/// The most rows of a page.
+pub(crate) const PAGE_ROWS: usize = 1_000;
+/// The rows of a page when nothing is said.
+const SOME_ROWS: usize = 100;
+
+/// What a handler answers.
+pub(crate) type Answered = Result<Response, Problem>;
+
+/// The parameters behind the question mark.
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<App> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Problem> {
+        match Query::<T>::try_from_uri(&parts.uri) {
+            Ok(Query(asked)) => Ok(Self(asked)),
+            Err(error) => Err(unreadable("the query", &error.body_text()).into()),
+        }
+    }
+}
+
+/// The name in the path.
+pub(crate) struct Named(pub(crate) String);
+
+impl Named {
+    /// The name as a key.
+    pub(crate) fn key(&self) -> Result<Key, Problem> {
+        Ok(self.0.parse()?)
+    }
+}
+
+impl FromRequestParts<App> for Named {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        match Path::<String>::from_request_parts(parts, app).await {
+            Ok(Path(name)) => Ok(Self(name)),
+            Err(error) => Err(unreadable("the path", &error.body_text()).into()),
+        }
+    }
+}
+
+/// A body of JSON.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        let bytes = whole(request, app.options.body_bytes).await?;
+        match serde_json::from_slice(&bytes) {
+            Ok(body) => Ok(Self(body)),
+            Err(error) => Err(unreadable("the body", &error.to_string()).into()),
+        }
+    }
+}
+
+/// The body, read up to the limit.
+async fn whole(request: Request, limit: usize) -> Result<Bytes, ServerError> {
+    match Limited::new(request.into_body(), limit).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(ServerError::TooLarge { limit }),
+        Err(error) => Err(unreadable("the body", &error.to_string())),
+    }
+}
+
+pub(crate) fn unreadable(what: &'static str, reason: &str) -> ServerError {
+    ServerError::Unreadable { what, reason: escaped(reason) }
+}
+
+/// How many rows are meant.
+pub(crate) fn rows(limit: Option<usize>) -> Result<usize, ServerError> {
+    match limit {
+        None => Ok(SOME_ROWS),
+        Some(limit) if (1..=PAGE_ROWS).contains(&limit) => Ok(limit),
+        Some(limit) => Err(unreadable("limit", &format!("{limit} is not between 1 and {PAGE_ROWS}"))),
+    }
+}
+
+/// The page that is meant, by keys.
+pub(crate) fn page(after: Option<&str>, limit: Option<usize>) -> Result<Page, Problem> {
+    let after = after.map(str::parse).transpose()?;
+    Ok(Page { after, limit: rows(limit)? })
+}
+
+/// The range of keys that is meant.
+pub(crate) fn range(prefix: Option<&str>) -> Result<KeyPrefix, Problem> {
+    Ok(prefix.map_or_else(|| Ok(KeyPrefix::all()), str::parse)?)
+}
+
+/// Refuses to write what only Tidelock writes.
+pub(crate) fn theirs(key: &Key) -> Result<(), ServerError> {
+    if key.kind().starts_with("tidelock.") {
+        return Err(ServerError::Ours { name: key.to_string() });
+    }
+    Ok(())
+}
+
+/// A value of a header that may stand there once.
+pub(crate) fn header_text(
+    headers: &HeaderMap,
+    name: header::HeaderName,
+    shown: &'static str,
+) -> Result<Option<String>, ServerError> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(unreadable(shown, "it stands there twice"));
+    }
+    let text = value.to_str().map_err(|_| unreadable(shown, "it is not ASCII"))?;
+    Ok(Some(text.to_owned()))
+}
+
+/// An answer of JSON.
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Answered {
+    let text = serde_json::to_vec(body).map_err(|error| unreadable("the answer", &error.to_string()))?;
+    let kind = HeaderValue::from_static("application/json");
+    Ok((status, [(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// The usual answer.
+pub(crate) fn ok(body: &impl Serialize) -> Answered {
+    json(StatusCode::OK, body)
+}

@@ -1,0 +1,160 @@
+//! The table of all routes. The router, the description of the API and the test of who may call what are made of it, so that a
+//! route without a policy cannot be.
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodRouter, delete, get, post, put};
+use http::Method;
+
+use crate::api::{health, leases, log, metrics, runs, schedules, state, streams, work};
+use crate::shared::App;
+use crate::token::Role;
+use crate::{gate, guard, openapi};
+
+/// The methods that routes have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    Post,
+    Put,
+    Delete,
+}
+
+impl Verb {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// How long a request may last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lasts {
+    /// As long as the options say.
+    Short,
+    /// As long as the caller may wait on top.
+    Waits,
+}
+
+/// One route.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    pub(crate) verb: Verb,
+    pub(crate) path: &'static str,
+    pub(crate) role: Role,
+    pub(crate) lasts: Lasts,
+    /// What it does, for people.
+    pub(crate) summary: &'static str,
+    /// Its parameters behind the question mark; those with `!` must be given.
+    pub(crate) query: &'static [&'static str],
+    /// The schema of its body.
+    pub(crate) body: Option<&'static str>,
+    /// The status of success, and the schema of the answer.
+    pub(crate) answer: (u16, &'static str),
+    handler: fn() -> MethodRouter<App>,
+}
+
+impl Route {
+    const fn read(path: &'static str, summary: &'static str, handler: fn() -> MethodRouter<App>) -> Self {
+        Self {
+            verb: Verb::Get,
+            path,
+            role: Role::Read,
+            lasts: Lasts::Short,
+            summary,
+            query: &[],
+            body: None,
+            answer: (200, "Any"),
+            handler,
+        }
+    }
+
+    const fn write(
+        verb: Verb,
+        path: &'static str,
+        summary: &'static str,
+        handler: fn() -> MethodRouter<App>,
+    ) -> Self {
+        Self { verb, role: Role::Write, ..Self::read(path, summary, handler) }
+    }
+
+    const fn query(self, query: &'static [&'static str]) -> Self {
+        Self { query, ..self }
+    }
+
+    const fn body(self, schema: &'static str) -> Self {
+        Self { body: Some(schema), ..self }
+    }
+
+    const fn answers(self, status: u16, schema: &'static str) -> Self {
+        Self { answer: (status, schema), ..self }
+    }
+}
+
+const PAGE: &[&str] = &["prefix", "after", "limit"];
+
+/// All of them.
+#[rustfmt::skip]
+pub(crate) const ROUTES: &[Route] = &[
+    Route { role: Role::Open, ..Route::read("/healthz", "Whether the process lives", || get(health::lives)) }.answers(200, "Text"),
+    Route::read("/readyz", "Whether the store can be read", || get(health::ready)).answers(200, "Ready"),
+    Route::read("/metrics", "Metrics as Prometheus reads them", || get(metrics::text)).answers(200, "Text"),
+    Route::read("/api/v1/openapi.json", "This description", || get(openapi::document)),
+
+    Route::read("/api/v1/streams", "Streams in the order of their keys", || get(streams::list)).query(PAGE).answers(200, "Streams"),
+    Route::read("/api/v1/streams/{key}", "A stream", || get(streams::show)).answers(200, "Stream"),
+    Route::read("/api/v1/streams/{key}/events", "Events of a stream, from a version on", || get(streams::events))
+        .query(&["from", "limit"]).answers(200, "Events"),
+    Route::write(Verb::Post, "/api/v1/streams/{key}/events", "Append events", || post(streams::append)).body("Append").answers(201, "Appended"),
+    Route::read("/api/v1/log/tail", "Events as they come (text/event-stream); goes on after Last-Event-ID", || get(log::tail))
+        .query(&["from", "stream", "prefix", "types", "internal"]).answers(200, "EventStream"),
+
+    Route::read("/api/v1/state", "Documents in the order of their keys, without their values", || get(state::list)).query(PAGE).answers(200, "Records"),
+    Route::read("/api/v1/state/{key}", "A document, with its version as ETag", || get(state::show)).answers(200, "Record"),
+    Route::write(Verb::Put, "/api/v1/state/{key}", "Write a document: If-Match or If-None-Match: * says what it replaces", || put(state::write))
+        .body("Value").answers(200, "Written"),
+    Route::write(Verb::Delete, "/api/v1/state/{key}", "Delete a document: If-Match says which version", || delete(state::remove)).answers(200, "Written"),
+
+    Route::read("/api/v1/leases", "Leases in the order of their keys", || get(leases::list)).query(&["after", "limit"]).answers(200, "Leases"),
+    Route::read("/api/v1/leases/{key}", "A lease, and who waits for it", || get(leases::show)).answers(200, "Lease"),
+    Route::write(Verb::Post, "/api/v1/leases/{key}", "Take a lease", || post(leases::take)).body("Take").answers(200, "Held"),
+    Route::write(Verb::Put, "/api/v1/leases/{key}", "Renew a lease", || put(leases::renew)).body("Renew").answers(200, "Held"),
+    Route::write(Verb::Delete, "/api/v1/leases/{key}", "Release a lease", || delete(leases::release)).query(&["fence!"]).answers(200, "Released"),
+
+    Route::read("/api/v1/runs", "Runs in the order of their ids", || get(runs::list))
+        .query(&["workflow", "status", "prefix", "after", "limit"]).answers(200, "Runs"),
+    Route::write(Verb::Post, "/api/v1/runs", "Start a run of a workflow that some worker knows", || post(runs::start)).body("Start").answers(201, "Started"),
+    Route::read("/api/v1/runs/{run}", "A run", || get(runs::show)).answers(200, "Run"),
+    Route::read("/api/v1/runs/{run}/steps", "What a run has asked for so far", || get(runs::steps)).answers(200, "Steps"),
+    Route { lasts: Lasts::Waits, ..Route::read("/api/v1/runs/{run}/result", "How a run ended; waits for that (202 when it still runs)", || get(runs::result)) }
+        .query(&["wait"]).answers(200, "Result"),
+    Route::write(Verb::Post, "/api/v1/runs/{run}/signals", "Send a run a signal", || post(runs::signal)).body("Signal").answers(202, "RunId"),
+    Route::write(Verb::Post, "/api/v1/runs/{run}/cancel", "Ask a run to stop", || post(runs::cancel)).body("Reason").answers(202, "RunId"),
+    Route::write(Verb::Post, "/api/v1/runs/{run}/resume", "Let a run go on that cannot by itself", || post(runs::resume)).body("Reason").answers(202, "RunId"),
+
+    Route::read("/api/v1/work/blocked", "Work that waits for an operator", || get(work::blocked)).query(&["lane", "like", "after", "limit"]).answers(200, "Blocked"),
+    Route::write(Verb::Post, "/api/v1/work/unblock", "Let blocked work go on, after its number was confirmed", || post(work::unblock)).body("Unblock").answers(200, "Unblocked"),
+
+    Route::read("/api/v1/schedules", "Tasks in the order of their names", || get(schedules::list)).query(&["after", "limit"]).answers(200, "Schedules"),
+    Route::read("/api/v1/schedules/{task}", "A task, its next fires and its last runs", || get(schedules::show)).answers(200, "Schedule"),
+];
+
+/// Whether anybody may call this.
+pub(crate) fn is_open(method: &Method, path: &str) -> bool {
+    let open = |route: &&Route| route.role == Role::Open && route.path == path;
+    ROUTES.iter().filter(open).any(|route| route.verb.word() == method.as_str())
+}
+
+/// The router of the table.
+pub(crate) fn router(app: &App) -> Router {
+    let mut router = Router::new();
+    for route in ROUTES {
+        let layer = from_fn_with_state((App::clone(app), route), guard::guard);
+        router = router.route(route.path, (route.handler)().route_layer(layer));
+    }
+    router.layer(from_fn_with_state(App::clone(app), gate::gate)).with_state(App::clone(app))
+}

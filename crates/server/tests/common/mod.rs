@@ -1,0 +1,162 @@
+//! A server on a memory store, and a client of it that needs no socket.
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses its part; tests fail by panicking")]
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use tidelock::prelude::*;
+use tidelock_server::{Options, Server, Token, Tokens};
+use tower::ServiceExt as _;
+
+/// A server, with a token of each kind.
+pub(crate) struct Site {
+    pub(crate) store: SharedStore,
+    pub(crate) read: Token,
+    pub(crate) write: Token,
+    pub(crate) server: Server,
+    router: Router,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The JSON, of an answer with this status.
+    #[track_caller]
+    pub(crate) fn when(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{self:?}");
+        self.json()
+    }
+
+    /// The code of a problem with this status.
+    #[track_caller]
+    pub(crate) fn refused(&self, status: u16) -> String {
+        let problem = self.when(status);
+        assert_eq!(self.headers["content-type"], "application/problem+json");
+        assert_eq!(problem["status"], status);
+        problem["code"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Site {
+    /// A server that allows writes.
+    pub(crate) fn new() -> Self {
+        Self::with(Options::allow_writes)
+    }
+
+    pub(crate) fn with(options: impl FnOnce(Options) -> Options) -> Self {
+        Self::on(Arc::new(MemoryStore::new()), options)
+    }
+
+    pub(crate) fn on(store: SharedStore, options: impl FnOnce(Options) -> Options) -> Self {
+        let (read, write) = (Token::generate().unwrap(), Token::generate().unwrap());
+        let options = options(Options::new(Tokens::none().read(&read).write(&write)));
+        let server = Server::new(Arc::clone(&store), options);
+        Self { store, read, write, router: server.router(), server }
+    }
+
+    /// A request of somebody who may write.
+    pub(crate) fn ask(&self, method: &str, path: &str) -> Ask<'_> {
+        let request = Request::builder().method(method).uri(path).header("host", "localhost:4000");
+        Ask { site: self, request, body: String::new() }.bearer(&self.write)
+    }
+
+    /// A request without a token.
+    pub(crate) fn bare(&self, method: &str, path: &str) -> Ask<'_> {
+        let request = Request::builder().method(method).uri(path).header("host", "localhost:4000");
+        Ask { site: self, request, body: String::new() }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path).send().await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.ask("POST", path).json(body).send().await
+    }
+
+    /// What the audit says: who did what on what.
+    pub(crate) async fn audit(&self) -> Vec<String> {
+        let key = Key::single("tidelock.audit").unwrap();
+        let events = self.store.read_stream(StreamQuery::forward(&key, 1_000)).await.unwrap().events;
+        let line = |event: &tidelock::store::Event| {
+            let told: Value = event.payload.parse().unwrap();
+            format!("{} {} {}", told["by"], told["did"], told["on"]).replace("\\\"", "'").replace('"', "")
+        };
+        events.iter().map(line).collect()
+    }
+}
+
+/// A request that is about to be sent.
+pub(crate) struct Ask<'a> {
+    site: &'a Site,
+    request: http::request::Builder,
+    body: String,
+}
+
+impl Ask<'_> {
+    pub(crate) fn bearer(self, token: &Token) -> Self {
+        self.header("authorization", &format!("Bearer {}", token.reveal()))
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.request = self.request.header(name, value);
+        self
+    }
+
+    /// The same request for another host, or for none.
+    pub(crate) fn host(mut self, host: Option<&str>) -> Self {
+        let headers = self.request.headers_mut().unwrap();
+        headers.remove("host");
+        if let Some(host) = host {
+            headers.insert("host", host.parse().unwrap());
+        }
+        self
+    }
+
+    pub(crate) fn json(self, body: &Value) -> Self {
+        self.header("content-type", "application/json").body(&body.to_string())
+    }
+
+    pub(crate) fn body(mut self, body: &str) -> Self {
+        body.clone_into(&mut self.body);
+        self
+    }
+
+    pub(crate) async fn send(self) -> Answer {
+        let request = self.request.body(Body::from(self.body)).unwrap();
+        let response = self.site.router.clone().oneshot(request).await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        Answer { status, headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+    }
+}
+
+/// A text as it stands in a path.
+pub(crate) fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(
+            |byte| {
+                if byte.is_ascii_alphanumeric() {
+                    char::from(byte).to_string()
+                } else {
+                    format!("%{byte:02X}")
+                }
+            },
+        )
+        .collect()
+}

@@ -1,0 +1,48 @@
+//! The example on the page of each error is the message that programs print.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+use std::time::Duration;
+
+use tidelock::error::Explain as _;
+use tidelock::error::pages::{all, page};
+use tidelock_server::ServerError;
+
+fn examples() -> Vec<ServerError> {
+    vec![
+        ServerError::NoToken,
+        ServerError::NotAllowed {
+            method: "PUT",
+            path: "/api/v1/state/{key}",
+            reason: "the token is for reading; show one that is for writing",
+        },
+        ServerError::OtherHost { host: "evil.test".to_owned() },
+        ServerError::CrossSite { found: "Origin: https://evil.test".to_owned() },
+        ServerError::ContentType { found: "text/plain".to_owned() },
+        ServerError::TooLarge { limit: 1_048_576 },
+        ServerError::NotFound { what: "document", name: "cart(17)".to_owned() },
+        ServerError::Unreadable { what: "limit", reason: "0 is not between 1 and 1000".to_owned() },
+        ServerError::NoCondition { key: "cart(17)".to_owned() },
+        ServerError::OtherCount { confirmed: 3, found: 5 },
+        ServerError::TooMany { limit: 100 },
+        ServerError::TooLong { limit: Duration::from_secs(30) },
+        ServerError::Ours { name: "tidelock.audit".to_owned() },
+        ServerError::Panicked,
+        ServerError::BadToken { reason: "it has less than 32 characters; let one be made" },
+        ServerError::Beyond { address: "0.0.0.0:4000".to_owned() },
+    ]
+}
+
+#[test]
+fn each_example_is_the_real_message() {
+    let mut checked = Vec::new();
+    for error in examples() {
+        let code = error.code().as_str();
+        let text = page(code).unwrap_or_else(|| panic!("{code} has no page"));
+        let (_, example) = text.split_once("## Example message\n\n```text\n").unwrap();
+        assert_eq!(example, format!("{error}\n```\n"), "{code}");
+        checked.push(code);
+    }
+    let ours: Vec<&str> =
+        all().iter().map(|(code, _)| *code).filter(|code| code.starts_with("TL13")).collect();
+    assert_eq!(checked, ours);
+}

@@ -1,0 +1,115 @@
+//! Runs over the API, driven by a worker in the process, on a SQLite file.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::Site;
+use serde_json::{Value, json};
+use tidelock::prelude::*;
+use tidelock::workflow::{Ctx, Driving, Failure, Signal, Worker, Workflow};
+
+const APPROVED: Signal<bool> = Signal::new("approved");
+const ORDER: Workflow<Value, Value> = Workflow::new("order").hears(APPROVED);
+
+/// Waits to be approved; what is not approved fails.
+async fn order(cx: &Ctx, input: Value) -> Result<Value, Failure> {
+    let reserved: u32 = cx.step("reserve", async |_| Ok(7)).await?;
+    if cx.signal(APPROVED).await? {
+        return Ok(json!({"reserved": reserved, "input": input}));
+    }
+    Ok(cx.step("refuse", async |_| Err::<Value, _>(Failure::permanent("nobody wants it"))).await?)
+}
+
+struct Runs {
+    site: Site,
+    worker: Driving,
+    _directory: tempfile::TempDir,
+}
+
+async fn runs() -> Runs {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let store: SharedStore = Arc::new(SqliteStore::open(path, SqliteOptions::default()).await.unwrap());
+    let worker = Worker::new(Arc::clone(&store)).register(ORDER, order).start().await.unwrap();
+    Runs { site: Site::on(store, tidelock_server::Options::allow_writes), worker, _directory: directory }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_started_told_and_awaited() {
+    let Runs { site, worker, _directory } = runs().await;
+    let start = json!({"workflow": "order", "id": "o/17", "input": {"n": 1}, "attributes": {"who": "me"}});
+    assert_eq!(site.post("/api/v1/runs", &start).await.when(201)["run"], "o/17");
+    assert_eq!(site.post("/api/v1/runs", &start).await.when(201)["run"], "o/17", "it is the same run");
+    let other = json!({"workflow": "order", "id": "o/17", "input": {"n": 2}});
+    assert_eq!(site.post("/api/v1/runs", &other).await.refused(409), "TL1002");
+
+    let waits = site.get("/api/v1/runs/o%2F17/result?wait=20ms").await.when(202);
+    assert_eq!((&waits["status"], &waits["output"]), (&json!("running"), &Value::Null));
+    let signal = |name: &str| json!({"name": name, "id": "s-1", "value": true});
+    assert_eq!(site.post("/api/v1/runs/o%2F17/signals", &signal("odd")).await.refused(422), "TL1004");
+    site.post("/api/v1/runs/o%2F17/signals", &signal("approved")).await.when(202);
+    let ended = site.get("/api/v1/runs/o%2F17/result?wait=30s").await.when(200);
+    assert_eq!(ended["status"], "completed");
+    assert_eq!(ended["output"], json!({"reserved": 7, "input": {"n": 1}}));
+
+    let shown = site.get("/api/v1/runs/o%2F17").await.when(200);
+    assert_eq!((&shown["workflow"], &shown["attributes"]["who"]), (&json!("order"), &json!("me")));
+    let steps = site.get("/api/v1/runs/o%2F17/steps").await.when(200);
+    assert!(steps["steps"].as_array().unwrap().iter().any(|step| step["name"] == "reserve"), "{steps}");
+    let over = site.post("/api/v1/runs/o%2F17/cancel", &json!({"reason": "late"})).await;
+    assert_eq!(over.refused(409), "TL1003");
+    assert!(site.get("/metrics").await.text.contains("tidelock_runs{status=\"completed\"} 1\n"));
+    let told = site.audit().await;
+    assert_eq!(told.first().unwrap(), "write start o/17");
+    assert!(told.contains(&"write signal o/17".to_owned()), "{told:?}");
+    worker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_cancelled_or_resumed_and_found_by_how_it_stands() {
+    let Runs { site, worker, _directory } = runs().await;
+    for id in ["a", "b", "c"] {
+        site.post("/api/v1/runs", &json!({"workflow": "order", "id": id})).await.when(201);
+    }
+    site.post("/api/v1/runs/a/cancel", &json!({"reason": "late"})).await.when(202);
+    assert_eq!(site.get("/api/v1/runs/a/result?wait=30s").await.when(200)["status"], "cancelled");
+    site.post("/api/v1/runs/b/signals", &json!({"name": "approved", "value": false})).await.when(202);
+    let failed = site.get("/api/v1/runs/b/result?wait=30s").await.when(200);
+    assert_eq!(failed["status"], "failed");
+    assert!(failed["failure"].as_str().unwrap().contains("nobody wants it"), "{failed}");
+    site.post("/api/v1/runs/b/resume", &json!({"reason": "again"})).await.when(202);
+    assert_eq!(
+        site.get("/api/v1/runs/b/result?wait=30s").await.when(200)["status"],
+        "failed",
+        "it was tried again"
+    );
+
+    let ids = async |query: &str| {
+        let page = site.get(&format!("/api/v1/runs?{query}")).await.when(200);
+        let runs = page["runs"].as_array().unwrap().iter().map(|run| run["run"].as_str().unwrap().to_owned());
+        (runs.collect::<Vec<_>>(), page["next"].clone())
+    };
+    assert_eq!(ids("status=running").await.0, ["c"]);
+    assert_eq!(ids("status=failed&workflow=order").await.0, ["b"]);
+    assert_eq!(ids("workflow=other").await.0, [""; 0]);
+    assert_eq!(ids("prefix=c").await.0, ["c"]);
+    assert_eq!(ids("limit=2").await, (vec!["a".to_owned(), "b".to_owned()], json!("b")));
+    assert_eq!(ids("limit=2&after=b").await.0, ["c"]);
+    worker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_known_is_told() {
+    let Runs { site, worker, _directory } = runs().await;
+    assert_eq!(site.post("/api/v1/runs", &json!({"workflow": "odd"})).await.refused(404), "TL1005");
+    for path in
+        ["/api/v1/runs/x", "/api/v1/runs/x/steps", "/api/v1/runs/x/result", "/api/v1/runs/x/result?wait=1s"]
+    {
+        assert_eq!(site.get(path).await.refused(404), "TL1001", "{path}");
+    }
+    let cancel = site.post("/api/v1/runs/x/cancel", &json!({"reason": ""})).await;
+    assert_eq!(cancel.refused(404), "TL1001");
+    worker.shutdown().await;
+}

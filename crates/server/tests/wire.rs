@@ -1,0 +1,260 @@
+//! The server on a socket: clients that are slow, many or far away, those who follow the log, and the end.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use common::Site;
+use serde_json::{Value, json};
+use tidelock::error::Explain as _;
+use tidelock_server::Options;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Long enough for anything that happens at all.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A server that listens.
+struct Listening {
+    site: Site,
+    address: SocketAddr,
+    end: oneshot::Sender<()>,
+    served: JoinHandle<()>,
+}
+
+async fn listen(options: impl FnOnce(Options) -> Options) -> Listening {
+    let site = Site::with(|all| options(all.allow_writes()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (end, ended) = oneshot::channel::<()>();
+    let server = site.server.clone();
+    let served = tokio::spawn(async move {
+        server.serve(listener, async move { ended.await.unwrap_or_default() }).await.unwrap();
+    });
+    Listening { site, address, end, served }
+}
+
+impl Listening {
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    fn head(&self, path: &str, more: &str) -> String {
+        let token = self.site.write.reveal();
+        format!(
+            "GET {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\n{more}\r\n",
+            self.address
+        )
+    }
+
+    /// Sends a request on a connection of its own, and reads what comes until it is closed.
+    async fn whole(&self, path: &str) -> String {
+        let mut stream = self.connect().await;
+        stream.write_all(self.head(path, "connection: close\r\n").as_bytes()).await.unwrap();
+        rest(&mut stream).await
+    }
+
+    async fn follow(&self, query: &str, more: &str) -> Following {
+        let mut stream = self.connect().await;
+        stream.write_all(self.head(&format!("/api/v1/log/tail{query}"), more).as_bytes()).await.unwrap();
+        let mut following = Following { lines: BufReader::new(stream) };
+        let status = following.line().await.unwrap();
+        assert_eq!(status, "HTTP/1.1 200 OK");
+        while !following.line().await.unwrap().is_empty() {}
+        following
+    }
+
+    async fn append(&self, stream: &str, name: &str) {
+        let body = json!({"expected": "any", "events": [{"type": name}]});
+        self.site.post(&format!("/api/v1/streams/{stream}/events"), &body).await.when(201);
+    }
+
+    async fn shut(self) {
+        self.end.send(()).unwrap();
+        timeout(LONG, self.served).await.expect("the server does not end").unwrap();
+    }
+}
+
+/// What is left to read, until the other side closes.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    timeout(LONG, stream.read_to_end(&mut bytes)).await.expect("it stays open").unwrap_or_default();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// A client that follows the log.
+struct Following {
+    lines: BufReader<TcpStream>,
+}
+
+impl Following {
+    /// A line; `None` at the end.
+    async fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let read = timeout(LONG, self.lines.read_line(&mut line)).await.expect("nothing comes").unwrap_or(0);
+        (read > 0).then(|| line.trim_end().to_owned())
+    }
+
+    /// The next event: its id and what it says.
+    async fn event(&mut self) -> Option<(u64, Value)> {
+        let (mut id, mut data) = (None, None);
+        loop {
+            let line = self.line().await?;
+            if let Some(text) = line.strip_prefix("id: ") {
+                id = Some(text.parse().unwrap());
+            }
+            if let Some(text) = line.strip_prefix("data: ") {
+                data = Some(serde_json::from_str(text).unwrap());
+            }
+            if let (Some(id), Some(data)) = (id, &data) {
+                return Some((id, Value::clone(data)));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_is_slow_with_its_head_is_cut() {
+    let site = listen(|options| options.head_time(Duration::from_millis(300))).await;
+    let mut slow = site.connect().await;
+    slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: ").await.unwrap();
+    let began = Instant::now();
+    let answer = rest(&mut slow).await;
+    assert!(!answer.contains("200 OK"), "{answer}");
+    assert!(began.elapsed() >= Duration::from_millis(250), "it had some time");
+    let mut silent = site.connect().await;
+    assert_eq!(rest(&mut silent).await, "", "neither may it say nothing");
+    assert!(site.whole("/healthz").await.ends_with("ok\n"), "others are served");
+    site.shut().await;
+}
+
+#[tokio::test]
+async fn a_client_that_is_slow_with_its_body_is_told() {
+    let site = listen(|options| options.request_time(Duration::from_millis(300))).await;
+    let mut slow = site.connect().await;
+    let head = site.head(
+        "/api/v1/state/k",
+        "if-none-match: *\r\ncontent-type: application/json\r\ncontent-length: 100\r\n",
+    );
+    slow.write_all(head.replacen("GET", "PUT", 1).as_bytes()).await.unwrap();
+    slow.write_all(b"{").await.unwrap();
+    let answer = rest(&mut slow).await;
+    assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
+    assert!(answer.contains("TL1312"), "{answer}");
+    site.shut().await;
+}
+
+#[tokio::test]
+async fn a_head_has_a_limit() {
+    let site = listen(|options| options).await;
+    let mut long = site.connect().await;
+    let head = site.head("/healthz", &format!("x: {}\r\n", "x".repeat(20_000)));
+    long.write_all(head.as_bytes()).await.unwrap();
+    assert!(rest(&mut long).await.starts_with("HTTP/1.1 431"));
+    site.shut().await;
+}
+
+#[tokio::test]
+async fn connections_have_a_limit_and_the_next_one_waits() {
+    let site = listen(|options| options.connections(1).head_time(LONG)).await;
+    let first = site.connect().await;
+    let mut second = site.connect().await;
+    second.write_all(site.head("/healthz", "connection: close\r\n").as_bytes()).await.unwrap();
+    let mut byte = [0];
+    assert!(timeout(Duration::from_millis(200), second.read(&mut byte)).await.is_err(), "it has to wait");
+    drop(first);
+    assert!(rest(&mut second).await.ends_with("ok\n"));
+    site.shut().await;
+}
+
+#[tokio::test]
+async fn the_log_is_followed_and_gone_on_with() {
+    let site = listen(|options| options).await;
+    site.append("a", "One").await;
+    site.append("b", "Two").await;
+    let mut all = site.follow("?from=beginning", "").await;
+    let (first, event) = all.event().await.unwrap();
+    assert_eq!((&event["type"], &event["stream"]), (&json!("One"), &json!("a")));
+    assert_eq!(all.event().await.unwrap().1["type"], "Two");
+    drop(all);
+
+    let mut again = site.follow("?from=beginning", &format!("last-event-id: {first}\r\n")).await;
+    let (second, event) = again.event().await.unwrap();
+    assert_eq!(event["type"], "Two", "it goes on after what was seen");
+    assert!(second > first);
+    site.append("a", "Three").await;
+    assert_eq!(again.event().await.unwrap().1["type"], "Three", "and with what happens");
+
+    let mut some = site.follow("?from=beginning&stream=a&types=Three,Four", "").await;
+    assert_eq!(some.event().await.unwrap().1["type"], "Three");
+    let mut told = site.follow("?from=beginning&internal=true&prefix=tidelock.audit", "").await;
+    assert_eq!(told.event().await.unwrap().1["payload"]["did"], "append");
+    site.shut().await;
+}
+
+#[tokio::test]
+async fn those_who_follow_have_a_limit_and_are_let_go_at_the_end() {
+    let site = listen(|options| options.followers(1)).await;
+    let mut first = site.follow("", "").await;
+    let answer = site.whole("/api/v1/log/tail").await;
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(answer.contains("TL1311") && answer.contains("retry-after: 5"), "{answer}");
+    site.shut().await;
+    assert!(first.event().await.is_none(), "it was let go");
+}
+
+#[tokio::test]
+async fn the_seat_of_one_who_left_is_free() {
+    let site = listen(|options| options.followers(1)).await;
+    drop(site.follow("", "").await);
+    let deadline = Instant::now() + LONG;
+    loop {
+        // What happens is written to the one who left, which shows that nobody is there.
+        site.append("a", "One").await;
+        let mut stream = site.connect().await;
+        stream.write_all(site.head("/api/v1/log/tail", "").as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.unwrap();
+        if status.ends_with(b"200") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the seat is still taken");
+    }
+    site.shut().await;
+}
+
+#[tokio::test]
+async fn the_server_ends_when_a_client_does_not() {
+    let site = listen(|options| options.end_time(Duration::from_millis(100)).head_time(LONG)).await;
+    let mut held = site.connect().await;
+    let head = site.head(
+        "/api/v1/state/k",
+        "if-none-match: *\r\ncontent-type: application/json\r\ncontent-length: 100\r\n",
+    );
+    held.write_all(head.replacen("GET", "PUT", 1).as_bytes()).await.unwrap();
+    assert!(site.whole("/healthz").await.ends_with("ok\n"));
+    site.shut().await;
+    assert_eq!(rest(&mut held).await, "");
+}
+
+#[tokio::test]
+async fn an_address_that_others_can_reach_is_refused_unless_it_was_allowed() {
+    let site = Site::new();
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let refused = site.server.clone().serve(listener, async {}).await.unwrap_err();
+    assert_eq!(refused.code().as_str(), "TL1316");
+    let site = Site::with(Options::beyond_this_machine);
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    site.server.serve(listener, async {}).await.unwrap();
+}
