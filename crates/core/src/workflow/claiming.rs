@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
@@ -21,7 +22,7 @@ use crate::id::Lane;
 use crate::lease::{Holding, signal, working};
 use crate::lock::sleep_until;
 use crate::store::limits::CLAIM_EVENTS;
-use crate::store::{Claim, Grant, StoreError, Watch};
+use crate::store::{Claim, Claimed, Grant, StoreError, Watch};
 use crate::telemetry::{WORKFLOW, WORKFLOW_RUN};
 
 /// Claims and drives, removes what is old, and goes on if either panics.
@@ -71,6 +72,8 @@ pub(super) struct Claiming {
     hush: Duration,
     /// A hint led to this claim.
     hinted: bool,
+    /// A claim that was sent and not answered.
+    sent: Option<BoxFuture<'static, Result<Claimed, StoreError>>>,
 }
 
 impl Claiming {
@@ -79,7 +82,7 @@ impl Claiming {
         let hints = shared.store.watch();
         let lines = shared.options.queues.iter().map(|queue| Line::new(&shared, queue.name())).collect();
         let (stale, jobs) = (Instant::now(), JoinSet::new());
-        Self { shared, lines, stale, slots, jobs, hints, hush: HUSH, hinted: false }
+        Self { shared, lines, stale, slots, jobs, hints, hush: HUSH, hinted: false, sent: None }
     }
 
     async fn run_or_die(mut self) {
@@ -90,6 +93,10 @@ impl Claiming {
             () = self.run() => {}
         }
         self.jobs.shutdown().await;
+        // A claim that was sent is carried out, sooner or later: nobody may think that nothing happens any more before it was.
+        if let Some(sent) = self.sent.take() {
+            drop(sent.await);
+        }
     }
 
     async fn run(&mut self) {
@@ -175,8 +182,11 @@ impl Claiming {
     ) -> Result<Got, StoreError> {
         let (owner, ttl) = (&self.shared.owner, self.shared.options.ttl);
         let claim = Claim::lanes(owner, lanes, most, ttl).with_events(ENTRIES);
-        let sent = Instant::now();
-        let claimed = self.shared.store.claim(claim).await?;
+        let (sent, store) = (Instant::now(), Arc::clone(&self.shared.store));
+        let asked = self.sent.insert(Box::pin(async move { store.claim(claim).await }));
+        let claimed = asked.await;
+        self.sent = None;
+        let claimed = claimed?;
         let count = claimed.grants.len();
         for grant in claimed.grants {
             self.begin(grant, sent, slots.pop(), seats.pop().map(Seat::used));
