@@ -31,6 +31,7 @@
 
 mod error;
 mod guard;
+pub(crate) mod hands;
 mod hold;
 pub(crate) mod holding;
 mod keeper;
@@ -51,7 +52,8 @@ pub use row::Stolen;
 pub use view::{View, Waiter, list, view};
 
 // The keeper is for every engine that holds rows, not for leases alone.
-pub(crate) use holding::{Committed, Holding, nothing_under_way};
+pub(crate) use hands::{Claims, Hand, Hands};
+pub(crate) use holding::{Committed, Holding};
 pub(crate) use keeper::done as on_keeper;
 pub(crate) use names::unique_owner;
 pub(crate) use row::NEVER;

@@ -8,12 +8,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::keeper;
 use super::kept::Kept;
-use super::{LeaseError, LostReason, MIN_TTL};
+use super::{LeaseError, LostReason};
 use crate::error::{Explain as _, Outcome, Retry};
-use crate::id::Owner;
-use crate::key::Key;
 use crate::lock::sleep_until;
-use crate::store::{ApplyError, Batch, Claim, Grant, Lease, Receipt, Refusal, SharedStore};
+use crate::store::{ApplyError, Batch, Grant, Lease, Receipt, Refusal, SharedStore};
 
 /// A row that is held. Dropped, it is renewed no more, and ends by itself.
 #[derive(Debug)]
@@ -119,13 +117,6 @@ impl Holding {
         // Whoever has the row by now need not be told that we have not.
         drop(keeper::settle(store, lease.key.clone(), batch, self.kept.ttl()).await);
     }
-}
-
-/// Waits until claims that were sent and given up are carried out: a store takes them in order. One that came late would hold a row
-/// for somebody who is gone.
-pub(crate) async fn nothing_under_way(store: &SharedStore, owner: &Owner) {
-    let Ok(nobody) = Key::single("tidelock.nobody") else { return };
-    drop(store.claim(Claim::existing(owner, &nobody, MIN_TTL)).await);
 }
 
 impl Drop for Holding {

@@ -1,40 +1,22 @@
-//! What the workers of every engine share: slots, waits for hints and after failures, an end in peace, and going on after a panic.
+//! What the workers of every engine share: waits for hints, until something is due and after failures, and going on after a panic.
+//! What they work with is in [`hands`](super::hands).
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::Timestamp;
 use crate::error::{Explain as _, Retry};
 use crate::lock::sleep_until;
 use crate::random::spread;
 use crate::state::calm::text;
-use crate::store::{StoreError, Watch};
+use crate::store::{SharedStore, StoreError, Watch};
 
-/// As many free slots as are wanted and there are, at least one; `None` when nothing new is to be begun.
-pub(crate) async fn free_slots(
-    all: &Arc<Semaphore>,
-    wanted: usize,
-    stopping: &CancellationToken,
-) -> Option<Vec<OwnedSemaphorePermit>> {
-    let first = tokio::select! {
-        biased;
-        () = stopping.cancelled() => return None,
-        first = Arc::clone(all).acquire_owned() => first.ok()?,
-    };
-    let mut slots = vec![first];
-    while slots.len() < wanted
-        && let Ok(another) = Arc::clone(all).try_acquire_owned()
-    {
-        slots.push(another);
-    }
-    Some(slots)
-}
+/// Hints that come close together are one: nobody looks again sooner than this after it has found nothing.
+pub(crate) const HUSH: Duration = Duration::from_millis(1);
 
 /// Waits for a hint, and until an instant: hints that come close together are one. A store that is gone gives no more.
 pub(crate) async fn hinted(hints: &mut Watch, not_before: Instant) {
@@ -62,14 +44,21 @@ pub(crate) fn after(error: &StoreError, look_again: Duration) -> Duration {
     spread(wait, 0.5..1.5)
 }
 
-/// Lets what has begun come to its end within the grace period, and then breaks it off.
-pub(crate) async fn wind_down(jobs: &mut JoinSet<()>, grace: Duration, cut: &CancellationToken) {
-    let end = Instant::now() + grace;
-    loop {
-        tokio::select! {
-            ended = jobs.join_next() => if ended.is_none() { return },
-            () = sleep_until(end), if !cut.is_cancelled() => cut.cancel(),
-        }
+/// How long it is until an instant of the store, and no longer than until the next look. Never nothing: what should be there and is
+/// not is just being taken by others.
+pub(crate) async fn until(store: &SharedStore, at: Option<Timestamp>, look_again: Duration) -> Duration {
+    match at {
+        None => look_again,
+        Some(at) => store.now().await.map_or(look_again, |now| at.since(now).max(HUSH).min(look_again)),
+    }
+}
+
+/// Runs something, unless everything is broken off first.
+pub(crate) async fn unless(killed: &CancellationToken, run: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = killed.cancelled() => {}
+        () = run => {}
     }
 }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::deliver::Deliver;
@@ -16,17 +15,16 @@ use super::message::Outbox;
 use super::names;
 use crate::clock::Timestamp;
 use crate::id::{Lane, Owner};
-use crate::lease::{self, Holding, MAX_TTL, MIN_TTL, unique_owner, working};
+use crate::lease::working::{self, HUSH};
+use crate::lease::{Claims, DEFAULT_TTL, Hand, Hands, MAX_TTL, MIN_TTL, unique_owner};
 use crate::lock::sleep_until;
 use crate::model::retry::RetryPolicy;
 use crate::store::limits::{CLAIM_EVENTS, CLAIM_ROWS};
-use crate::store::{Claim, Grant, SharedStore, StoreError, Watch};
+use crate::store::{Claim, SharedStore, StoreError, Watch};
 use crate::telemetry::OUTBOX;
 
 /// How many messages in order come with one grant.
 pub(super) const IN_ORDER: usize = 10;
-/// Hints that come close together are one.
-const HUSH: Duration = Duration::from_millis(2);
 
 /// A sender that is about to run.
 #[must_use = "nothing is sent before start() is awaited"]
@@ -62,7 +60,7 @@ impl Sender {
             owner: None,
             concurrency: 16,
             retry,
-            ttl: lease::DEFAULT_TTL,
+            ttl: DEFAULT_TTL,
             limit: Duration::from_secs(30),
             grace: Duration::from_secs(10),
             look_again: Duration::from_secs(1),
@@ -122,8 +120,10 @@ impl Sender {
         tokio::runtime::Handle::try_current().map_err(|_| OutboxError::NoRuntime)?;
         let (lane, owner) = (names::lane(outbox.name())?, unique_owner(options.owner.as_ref())?);
         let (stopping, cut, killed, counters) = Default::default();
+        let claims = Claims::new(&store);
         let shared =
-            Arc::new(Shared { store, outbox, deliver, owner, options, stopping, cut, killed, counters });
+            Shared { store, outbox, deliver, owner, options, stopping, cut, killed, claims, counters };
+        let shared = Arc::new(shared);
         let task = tokio::spawn(sending(Arc::clone(&shared), lane));
         Ok(Sending { shared, task })
     }
@@ -170,6 +170,7 @@ pub(super) struct Shared {
     pub(super) cut: CancellationToken,
     /// Everything is broken off, as a crash would.
     killed: CancellationToken,
+    claims: Claims,
     pub(super) counters: Counters,
 }
 
@@ -209,7 +210,7 @@ impl Sending {
     pub async fn abort(mut self) {
         self.shared.killed.cancel();
         drop((&mut self.task).await);
-        lease::nothing_under_way(&self.shared.store, &self.shared.owner).await;
+        self.shared.claims.settle(&self.shared.owner).await;
     }
 }
 
@@ -237,85 +238,58 @@ async fn sending(shared: Arc<Shared>, lane: Lane) {
 struct Claiming {
     shared: Arc<Shared>,
     lane: Lane,
-    slots: Arc<Semaphore>,
-    jobs: JoinSet<()>,
+    hands: Hands,
     hints: Watch,
 }
 
 impl Claiming {
     fn new(shared: Arc<Shared>, lane: Lane) -> Self {
-        let slots = Arc::new(Semaphore::new(shared.options.concurrency.min(Semaphore::MAX_PERMITS)));
+        let hands = Hands::new(&shared.store, shared.options.concurrency);
         let hints = shared.store.watch();
-        Self { shared, lane, slots, jobs: JoinSet::new(), hints }
+        Self { shared, lane, hands, hints }
     }
 
     async fn run_or_die(mut self) {
         let killed = self.shared.killed.clone();
-        tokio::select! {
-            biased;
-            () = killed.cancelled() => {}
-            () = self.run() => {}
-        }
-        self.jobs.shutdown().await;
+        working::unless(&killed, self.run()).await;
+        self.hands.break_off().await;
     }
 
     async fn run(&mut self) {
         let most = CLAIM_ROWS.min(CLAIM_EVENTS / IN_ORDER);
-        while let Some(slots) = working::free_slots(&self.slots, most, &self.shared.stopping).await {
-            while self.jobs.try_join_next().is_some() {}
-            match self.claim(slots).await {
+        while let Some(hands) = self.hands.free(most, &self.shared.stopping).await {
+            match self.claim(hands).await {
                 Ok((0, next_at)) => self.idle(next_at).await,
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(target: OUTBOX, %error, "messages could not be claimed; it is tried again");
-                    working::pause(
-                        working::after(&error, self.shared.options.look_again),
-                        &self.shared.stopping,
-                    )
-                    .await;
+                    let wait = working::after(&error, self.shared.options.look_again);
+                    working::pause(wait, &self.shared.stopping).await;
                 }
             }
         }
-        working::wind_down(&mut self.jobs, self.shared.options.grace, &self.shared.cut).await;
+        self.hands.wind_down(self.shared.options.grace, &self.shared.cut).await;
     }
 
-    async fn claim(
-        &mut self,
-        mut slots: Vec<OwnedSemaphorePermit>,
-    ) -> Result<(usize, Option<Timestamp>), StoreError> {
+    async fn claim(&mut self, mut hands: Vec<Hand>) -> Result<(usize, Option<Timestamp>), StoreError> {
         let (owner, ttl) = (&self.shared.owner, self.shared.options.ttl);
-        let claim = Claim::lanes(owner, [self.lane.clone()], slots.len(), ttl).with_events(IN_ORDER);
+        let claim = Claim::lanes(owner, [self.lane.clone()], hands.len(), ttl).with_events(IN_ORDER);
         let sent = Instant::now();
-        let claimed = self.shared.store.claim(claim).await?;
+        let claimed = self.shared.claims.send(claim).await?;
         let count = claimed.grants.len();
         for grant in claimed.grants {
-            self.begin(grant, sent, slots.pop());
+            let shared = Arc::clone(&self.shared);
+            self.hands.hold(grant, ttl, sent, hands.pop(), async move |grant, holding| {
+                Job::new(shared, holding).run(grant).await;
+            });
         }
         Ok((count, claimed.next_at))
     }
 
-    fn begin(&mut self, grant: Grant, sent: Instant, slot: Option<OwnedSemaphorePermit>) {
-        let shared = Arc::clone(&self.shared);
-        self.jobs.spawn(async move {
-            let _slot = slot;
-            match Holding::start(&shared.store, &grant, shared.options.ttl, sent) {
-                Ok(holding) => Job::new(shared, holding).run(grant).await,
-                // Nobody renews it, so it ends by itself.
-                Err(error) => {
-                    tracing::error!(target: OUTBOX, row = %grant.row.key, %error, "a message is not kept")
-                }
-            }
-        });
-    }
-
     /// Waits until there may be something, and never for long.
     async fn idle(&mut self, next_at: Option<Timestamp>) {
-        let longest = self.shared.options.look_again;
-        let wait = match (next_at, self.shared.store.now().await) {
-            (Some(at), Ok(now)) => at.since(now).max(HUSH).min(longest),
-            _ => longest,
-        };
         let looked = Instant::now();
+        let wait = working::until(&self.shared.store, next_at, self.shared.options.look_again).await;
         tokio::select! {
             biased;
             () = self.shared.stopping.cancelled() => {}

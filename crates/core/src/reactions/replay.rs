@@ -83,7 +83,7 @@ impl Replay {
             .and_then(|row| Ok((row, unique_owner(Some(&self.shared.owner))?)));
         let Ok((row, owner)) = names else { return Row::None };
         let (sent, ttl) = (Instant::now(), self.definition.ttl);
-        let Ok(claimed) = self.shared.store.claim(Claim::existing(&owner, &row, ttl)).await else {
+        let Ok(claimed) = self.shared.claims.send(Claim::existing(&owner, &row, ttl)).await else {
             return Row::Denied(Box::new(Ended::Back));
         };
         if let Some(grant) = claimed.grants.first() {

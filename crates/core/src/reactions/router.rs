@@ -16,7 +16,7 @@ use super::reaction::WhenExhausted;
 use super::shared::{Shared, heard};
 use crate::clock::Timestamp;
 use crate::id::Position;
-use crate::lease::{Committed, Holding};
+use crate::lease::{Committed, Holding, working};
 use crate::lock::sleep_until;
 use crate::model::lease::{self, held_against};
 use crate::store::{Batch, Claim, Event, EventPage, Expect, LogQuery, NewWork, Watch};
@@ -63,7 +63,12 @@ impl Router {
         Self { shared, definition, hints }
     }
 
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run_or_die(mut self) {
+        let killed = self.shared.killed.clone();
+        working::unless(&killed, self.run()).await;
+    }
+
+    async fn run(&mut self) {
         while !self.shared.stopping.is_cancelled() {
             match self.take().await {
                 Ok(Taken::Mine(reading)) => self.route(*reading).await,
@@ -99,7 +104,7 @@ impl Router {
             return Ok(Taken::Others(Some(holder.until)));
         }
         let sent = Instant::now();
-        let claimed = store.claim(Claim::existing(owner, &key, ttl)).await?;
+        let claimed = self.shared.claims.send(Claim::existing(owner, &key, ttl)).await?;
         let Some(grant) = claimed.grants.first() else { return Ok(Taken::Others(None)) };
         let holding = Holding::start(store, grant, ttl, sent)?;
         // Read under the lease: whoever begins another life of the reaction takes the row away in the same batch.

@@ -16,7 +16,7 @@ use super::shared::{Options, Shared, heard};
 use super::stats::{Count, Stats};
 use super::worker::Worker;
 use crate::id::Owner;
-use crate::lease::{self, unique_owner, working};
+use crate::lease::{Claims, unique_owner, working};
 use crate::lock::sleep_until;
 use crate::store::SharedStore;
 use crate::telemetry::REACTIONS;
@@ -93,6 +93,7 @@ impl Reactions {
             definition.subscribe(&store).await?;
         }
         let owner = unique_owner(options.owner.as_ref())?;
+        let claims = Claims::new(&store);
         let shared = Arc::new(Shared {
             store,
             owner,
@@ -101,7 +102,9 @@ impl Reactions {
             stopping: Default::default(),
             cut: Default::default(),
             work: Default::default(),
-            claims: Count::default(),
+            killed: Default::default(),
+            claims,
+            claimed: Count::default(),
         });
         Ok(Running::over(shared))
     }
@@ -121,10 +124,10 @@ pub struct Running {
 impl Running {
     fn over(shared: Arc<Shared>) -> Self {
         let mut tasks =
-            vec![tokio::spawn(supervised(Arc::clone(&shared), |shared| Worker::new(shared).run()))];
+            vec![tokio::spawn(supervised(Arc::clone(&shared), |shared| Worker::new(shared).run_or_die()))];
         for definition in shared.definitions.values() {
             let definition = Arc::clone(definition);
-            let router = move |shared| Router::new(shared, Arc::clone(&definition)).run();
+            let router = move |shared| Router::new(shared, Arc::clone(&definition)).run_or_die();
             tasks.push(tokio::spawn(supervised(Arc::clone(&shared), router)));
         }
         Self { shared, tasks }
@@ -142,7 +145,7 @@ impl Running {
         let reactions = self.shared.definitions.iter();
         let reactions =
             reactions.map(|(name, definition)| (name.clone(), definition.counters.snapshot())).collect();
-        Stats { claims: self.shared.claims.get(), reactions }
+        Stats { claims: self.shared.claimed.get(), reactions }
     }
 
     /// Waits until nothing is pending for these reactions, in any process: every event is routed, and no row is due, held,
@@ -188,11 +191,11 @@ impl Running {
     /// # Cancel safety
     /// Cancel-safe: everything stops all the same.
     pub async fn abort(mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
+        self.shared.killed.cancel();
         for task in &mut self.tasks {
             drop(task.await);
         }
-        lease::nothing_under_way(&self.shared.store, &self.shared.owner).await;
+        self.shared.claims.settle(&self.shared.owner).await;
     }
 }
 

@@ -11,11 +11,9 @@ use super::definition::Definition;
 use super::stats::Count;
 use crate::clock::Timestamp;
 use crate::id::Owner;
-use crate::lease::working;
+use crate::lease::Claims;
+use crate::lease::working::{self, HUSH};
 use crate::store::{SharedStore, StoreError, Watch};
-
-/// Hints that come close together are one: nobody looks again sooner than this after it has found nothing.
-const HUSH: Duration = Duration::from_millis(2);
 
 /// How reactions run in this process.
 #[derive(Clone, Debug)]
@@ -52,7 +50,11 @@ pub(super) struct Shared {
     pub(super) cut: CancellationToken,
     /// There is work: somebody in this process knows it for sure.
     pub(super) work: Notify,
-    pub(super) claims: Count,
+    /// Everything is broken off, as a crash would.
+    pub(super) killed: CancellationToken,
+    pub(super) claims: Claims,
+    /// How many claims there were.
+    pub(super) claimed: Count,
 }
 
 impl Shared {
@@ -67,14 +69,9 @@ impl Shared {
         self.pause(working::after(error, self.options.look_again)).await;
     }
 
-    /// How long it is until an instant of the store, and no longer than until the next look. Never nothing: what should
-    /// be there and is not is just being taken by others.
+    /// How long it is until an instant of the store.
     pub(super) async fn until(&self, at: Option<Timestamp>) -> Duration {
-        let longest = self.options.look_again;
-        match at {
-            None => longest,
-            Some(at) => self.store.now().await.map_or(longest, |now| at.since(now).max(HUSH).min(longest)),
-        }
+        working::until(&self.store, at, self.options.look_again).await
     }
 }
 

@@ -4,17 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
-
 use super::job::Job;
 use super::names::Row;
 use super::replay::Replay;
 use super::shared::{Shared, heard};
 use crate::clock::{Due, Timestamp};
 use crate::id::Lane;
-use crate::lease::Holding;
-use crate::lease::working;
+use crate::lease::{Hand, Hands, Holding, working};
 use crate::lock::sleep_until;
 use crate::store::limits::{CLAIM_EVENTS, CLAIM_ROWS};
 use crate::store::{Batch, Claim, Grant, StoreError, Watch};
@@ -41,52 +37,54 @@ enum Found {
 pub(super) struct Worker {
     shared: Arc<Shared>,
     groups: Vec<Group>,
-    slots: Arc<Semaphore>,
-    jobs: JoinSet<()>,
+    hands: Hands,
     hints: Watch,
 }
 
 impl Worker {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let slots = Arc::new(Semaphore::new(shared.options.concurrency.clamp(1, Semaphore::MAX_PERMITS)));
+        let hands = Hands::new(&shared.store, shared.options.concurrency);
         let hints = shared.store.watch();
-        Self { groups: groups(&shared), slots, jobs: JoinSet::new(), hints, shared }
+        Self { groups: groups(&shared), hands, hints, shared }
     }
 
-    pub(super) async fn run(mut self) {
-        while let Some(slots) = self.free_slots().await {
-            while self.jobs.try_join_next().is_some() {}
-            match self.claim(slots).await {
+    pub(super) async fn run_or_die(mut self) {
+        let killed = self.shared.killed.clone();
+        working::unless(&killed, self.run()).await;
+        self.hands.break_off().await;
+    }
+
+    async fn run(&mut self) {
+        while let Some(hands) = self.hands.free(self.shared.options.prefetch, &self.shared.stopping).await {
+            match self.claim(hands).await {
                 Ok(Found::Something) => {}
                 Ok(Found::Nothing(next_at)) => self.idle(next_at).await,
                 Err(error) => self.shared.recover("work could not be claimed", &error).await,
             }
         }
-        working::wind_down(&mut self.jobs, self.shared.options.grace, &self.shared.cut).await;
+        self.hands.wind_down(self.shared.options.grace, &self.shared.cut).await;
     }
 
-    /// As many free slots as one claim asks for, at least one; `None` when nothing new is to be begun.
-    async fn free_slots(&self) -> Option<Vec<OwnedSemaphorePermit>> {
-        working::free_slots(&self.slots, self.shared.options.prefetch, &self.shared.stopping).await
-    }
-
-    /// Asks every group of lanes, as long as there are slots.
-    async fn claim(&mut self, mut slots: Vec<OwnedSemaphorePermit>) -> Result<Found, StoreError> {
+    /// Asks every group of lanes, as long as there are free hands.
+    async fn claim(&mut self, mut hands: Vec<Hand>) -> Result<Found, StoreError> {
         let (mut found, mut next_at) = (false, None);
         for group in self.groups.clone() {
-            let limit = slots.len().min(CLAIM_ROWS).min(CLAIM_EVENTS / group.events.max(1)).max(1);
-            if slots.is_empty() {
+            let limit = hands.len().min(CLAIM_ROWS).min(CLAIM_EVENTS / group.events.max(1)).max(1);
+            if hands.is_empty() {
                 break;
             }
             let claim =
                 Claim::lanes(&self.shared.owner, group.lanes, limit, group.ttl).with_events(group.events);
-            self.shared.claims.add(1);
+            self.shared.claimed.add(1);
             let sent = Instant::now();
-            let claimed = self.shared.store.claim(claim).await?;
+            let claimed = self.shared.claims.send(claim).await?;
             next_at = [next_at, claimed.next_at].into_iter().flatten().min();
             for grant in claimed.grants {
                 found = true;
-                self.begin(grant, group.ttl, sent, slots.pop());
+                let shared = Arc::clone(&self.shared);
+                self.hands.hold(grant, group.ttl, sent, hands.pop(), |grant, holding| {
+                    handle(shared, grant, holding)
+                });
             }
         }
         // Those that were asked first shall not always be.
@@ -94,20 +92,6 @@ impl Worker {
             self.groups.rotate_right(last.min(1));
         }
         Ok(if found { Found::Something } else { Found::Nothing(next_at) })
-    }
-
-    fn begin(&mut self, grant: Grant, ttl: Duration, sent: Instant, slot: Option<OwnedSemaphorePermit>) {
-        let shared = Arc::clone(&self.shared);
-        self.jobs.spawn(async move {
-            let _slot = slot;
-            match Holding::start(&shared.store, &grant, ttl, sent) {
-                Ok(holding) => handle(shared, grant, holding).await,
-                // Nobody renews it, so it ends by itself.
-                Err(error) => {
-                    tracing::error!(target: crate::telemetry::REACTIONS, row = %grant.row.key, %error, "a row is not kept");
-                }
-            }
-        });
     }
 
     /// Waits until there may be something, and never for long.

@@ -12,7 +12,7 @@ use super::shared::{Options, Shared};
 use super::task::Task;
 use super::{names, register, worker};
 use crate::id::Owner;
-use crate::lease::{self, unique_owner, working};
+use crate::lease::{self, Claims, unique_owner, working};
 use crate::lock::sleep_until;
 use crate::store::{Page, SharedStore, WorkFilter};
 
@@ -97,7 +97,8 @@ impl Scheduler {
         let owner = unique_owner(options.owner.as_ref())?;
         let (stopping, cut, killed, counters) = Default::default();
         let tasks = known;
-        let shared = Shared { store, owner, lane, options, tasks, stopping, cut, killed, counters };
+        let claims = Claims::new(&store);
+        let shared = Shared { store, owner, lane, options, tasks, stopping, cut, killed, claims, counters };
         let shared = Arc::new(shared);
         let task = tokio::spawn(worker::supervised(Arc::clone(&shared)));
         Ok(Running { shared, task })
@@ -208,7 +209,7 @@ impl Running {
     pub async fn abort(mut self) {
         self.shared.killed.cancel();
         drop((&mut self.task).await);
-        lease::nothing_under_way(&self.shared.store, &self.shared.owner).await;
+        self.shared.claims.settle(&self.shared.owner).await;
     }
 }
 

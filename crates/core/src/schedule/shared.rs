@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::task::Task;
 use crate::id::{Lane, Owner};
-use crate::lease::working;
+use crate::lease::{Claims, working};
 use crate::store::{SharedStore, StoreError};
 use crate::telemetry::SCHEDULE;
 
@@ -66,6 +66,7 @@ pub(super) struct Shared {
     pub(super) cut: CancellationToken,
     /// Everything is broken off, as a crash would.
     pub(super) killed: CancellationToken,
+    pub(super) claims: Claims,
     pub(super) counters: Counters,
 }
 

@@ -3,20 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
-
 use super::job::Job;
 use super::shared::Shared;
 use super::survey;
 use crate::clock::Timestamp;
-use crate::lease::{Holding, working};
+use crate::lease::working::{self, HUSH};
+use crate::lease::{Hand, Hands};
 use crate::lock::sleep_until;
-use crate::store::{Claim, Grant, StoreError, Watch};
+use crate::store::{Claim, StoreError, Watch};
 use crate::telemetry::SCHEDULE;
 
-/// Hints that come close together are one. Hints that led to nothing are followed less closely.
-const HUSH: Duration = Duration::from_millis(1);
+/// Hints that led to nothing are followed less closely.
 const LONGEST_HUSH: Duration = Duration::from_millis(32);
 /// How often all tasks are looked at.
 const SURVEY: Duration = Duration::from_secs(30);
@@ -33,8 +30,7 @@ pub(super) async fn supervised(shared: Arc<Shared>) {
 
 struct Worker {
     shared: Arc<Shared>,
-    slots: Arc<Semaphore>,
-    jobs: JoinSet<()>,
+    hands: Hands,
     hints: Watch,
     hush: Duration,
     /// When all tasks were looked at.
@@ -45,68 +41,47 @@ struct Worker {
 
 impl Worker {
     fn new(shared: Arc<Shared>) -> Self {
-        let slots = Arc::new(Semaphore::new(shared.options.concurrency.min(Semaphore::MAX_PERMITS)));
+        let hands = Hands::new(&shared.store, shared.options.concurrency);
         let hints = shared.store.watch();
         let (surveyed, shown) = (Instant::now(), Timestamp::from_micros(i64::MIN));
-        Self { shared, slots, jobs: JoinSet::new(), hints, hush: HUSH, surveyed, shown }
+        Self { shared, hands, hints, hush: HUSH, surveyed, shown }
     }
 
     async fn run_or_die(mut self) {
         let killed = self.shared.killed.clone();
-        tokio::select! {
-            biased;
-            () = killed.cancelled() => {}
-            () = self.run() => {}
-        }
-        self.jobs.shutdown().await;
+        working::unless(&killed, self.run()).await;
+        self.hands.break_off().await;
     }
 
     async fn run(&mut self) {
-        while let Some(slots) = working::free_slots(&self.slots, ROWS, &self.shared.stopping).await {
-            while self.jobs.try_join_next().is_some() {}
-            match self.claim(slots).await {
+        while let Some(hands) = self.hands.free(ROWS, &self.shared.stopping).await {
+            match self.claim(hands).await {
                 Ok((0, next_at)) => self.idle(next_at).await,
                 Ok(_) => self.hush = HUSH,
                 Err(error) => self.shared.recover("tasks could not be claimed", &error).await,
             }
         }
-        working::wind_down(&mut self.jobs, self.shared.options.grace, &self.shared.cut).await;
+        self.hands.wind_down(self.shared.options.grace, &self.shared.cut).await;
     }
 
-    async fn claim(
-        &mut self,
-        mut slots: Vec<OwnedSemaphorePermit>,
-    ) -> Result<(usize, Option<Timestamp>), StoreError> {
+    async fn claim(&mut self, mut hands: Vec<Hand>) -> Result<(usize, Option<Timestamp>), StoreError> {
         let (owner, ttl) = (&self.shared.owner, self.shared.options.ttl);
-        let claim = Claim::lanes(owner, [self.shared.lane.clone()], slots.len(), ttl);
+        let claim = Claim::lanes(owner, [self.shared.lane.clone()], hands.len(), ttl);
         let sent = Instant::now();
-        let claimed = self.shared.store.claim(claim).await?;
+        let claimed = self.shared.claims.send(claim).await?;
         let count = claimed.grants.len();
         for grant in claimed.grants {
-            self.begin(grant, sent, slots.pop());
+            let shared = Arc::clone(&self.shared);
+            self.hands.hold(grant, ttl, sent, hands.pop(), async move |grant, holding| {
+                Job { shared, grant, holding }.run().await;
+            });
         }
         Ok((count, claimed.next_at))
     }
 
-    fn begin(&mut self, grant: Grant, sent: Instant, slot: Option<OwnedSemaphorePermit>) {
-        let shared = Arc::clone(&self.shared);
-        self.jobs.spawn(async move {
-            let _slot = slot;
-            match Holding::start(&shared.store, &grant, shared.options.ttl, sent) {
-                Ok(holding) => Job { shared, grant, holding }.run().await,
-                // Nobody renews it, so it ends by itself.
-                Err(error) => {
-                    tracing::error!(target: SCHEDULE, row = %grant.row.key, %error, "a task is not kept")
-                }
-            }
-        });
-    }
-
     /// Waits until there may be something, and never for long.
     async fn idle(&mut self, next_at: Option<Timestamp>) {
-        let longest = self.shared.options.look_again;
-        let now = self.shared.store.now().await;
-        if let Ok(now) = now {
+        if let Ok(now) = self.shared.store.now().await {
             let went_back = now < self.shown;
             self.shown = now;
             if went_back || self.surveyed.elapsed() >= SURVEY {
@@ -114,11 +89,8 @@ impl Worker {
                 return survey::look(&self.shared).await;
             }
         }
-        let wait = match (next_at, now) {
-            (Some(at), Ok(now)) => at.since(now).max(HUSH).min(longest),
-            _ => longest,
-        };
         let looked = Instant::now();
+        let wait = working::until(&self.shared.store, next_at, self.shared.options.look_again).await;
         tokio::select! {
             biased;
             () = self.shared.stopping.cancelled() => {}

@@ -5,9 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
 use super::drive::{ENTRIES, Left, drive};
@@ -19,10 +16,11 @@ use super::seats::Seat;
 use super::shared::{Counters, Shared};
 use crate::clock::Timestamp;
 use crate::id::Lane;
-use crate::lease::{Holding, signal, working};
+use crate::lease::working::{self, HUSH};
+use crate::lease::{Hand, Hands, Holding, signal};
 use crate::lock::sleep_until;
 use crate::store::limits::CLAIM_EVENTS;
-use crate::store::{Claim, Claimed, Grant, StoreError, Watch};
+use crate::store::{Claim, Grant, StoreError, Watch};
 use crate::telemetry::{WORKFLOW, WORKFLOW_RUN};
 
 /// Claims and drives, removes what is old, and goes on if either panics.
@@ -66,52 +64,39 @@ pub(super) struct Claiming {
     lines: Vec<Line>,
     /// When what the queues hold to is to be read again.
     stale: Instant,
-    slots: Arc<Semaphore>,
-    jobs: JoinSet<()>,
+    hands: Hands,
     hints: Watch,
     hush: Duration,
     /// A hint led to this claim.
     hinted: bool,
-    /// A claim that was sent and not answered.
-    sent: Option<BoxFuture<'static, Result<Claimed, StoreError>>>,
 }
 
 impl Claiming {
     fn new(shared: Arc<Shared>) -> Self {
-        let slots = Arc::new(Semaphore::new(shared.options.concurrency.min(Semaphore::MAX_PERMITS)));
+        let hands = Hands::new(&shared.store, shared.options.concurrency);
         let hints = shared.store.watch();
         let lines = shared.options.queues.iter().map(|queue| Line::new(&shared, queue.name())).collect();
-        let (stale, jobs) = (Instant::now(), JoinSet::new());
-        Self { shared, lines, stale, slots, jobs, hints, hush: HUSH, hinted: false, sent: None }
+        Self { shared, lines, stale: Instant::now(), hands, hints, hush: HUSH, hinted: false }
     }
 
     async fn run_or_die(mut self) {
         let killed = self.shared.killed.clone();
-        tokio::select! {
-            biased;
-            () = killed.cancelled() => {}
-            () = self.run() => {}
-        }
-        self.jobs.shutdown().await;
-        // A claim that was sent is carried out, sooner or later: nobody may think that nothing happens any more before it was.
-        if let Some(sent) = self.sent.take() {
-            drop(sent.await);
-        }
+        working::unless(&killed, self.run()).await;
+        self.hands.break_off().await;
     }
 
     async fn run(&mut self) {
         let queues = self.shared.options.queues.iter().filter_map(|queue| names::queue(queue.name()).ok());
         let told: Vec<signal::Signal> = queues.map(|queue| signal::of(&queue)).collect();
         let most = CLAIM_EVENTS / ENTRIES;
-        while let Some(slots) = working::free_slots(&self.slots, most, &self.shared.stopping).await {
-            while self.jobs.try_join_next().is_some() {}
+        while let Some(hands) = self.hands.free(most, &self.shared.stopping).await {
             // What this process says from now on is heard, even if the claim does not see it.
             let mut told: Vec<_> = told.iter().map(|queue| Box::pin(queue.notified())).collect();
             for told in &mut told {
                 let _ = told.as_mut().enable();
             }
-            let room = slots.len();
-            match self.claim(slots).await {
+            let room = hands.len();
+            match self.claim(hands).await {
                 Ok((count, next_at)) => {
                     self.followed(count);
                     let told = futures_util::future::select_all(told);
@@ -128,14 +113,14 @@ impl Claiming {
                 }
             }
         }
-        working::wind_down(&mut self.jobs, self.shared.options.grace, &self.shared.cut).await;
+        self.hands.wind_down(self.shared.options.grace, &self.shared.cut).await;
         for line in &self.lines {
             line.seats.hand_back().await;
         }
     }
 
     /// Claims what there is in all queues: those without limits together, the others one by one.
-    async fn claim(&mut self, mut slots: Vec<OwnedSemaphorePermit>) -> Result<Got, WorkflowError> {
+    async fn claim(&mut self, mut hands: Vec<Hand>) -> Result<Got, WorkflowError> {
         if Instant::now() >= self.stale {
             for line in &mut self.lines {
                 let refreshed = line.refresh(&self.shared).await;
@@ -147,11 +132,11 @@ impl Claiming {
         let lanes: Vec<Lane> = free.flat_map(Line::lanes).cloned().collect();
         let mut got = (0, None);
         if !lanes.is_empty() {
-            got = self.take(lanes, slots.len(), &mut slots, &mut Vec::new()).await?;
+            got = self.take(lanes, hands.len(), &mut hands, &mut Vec::new()).await?;
         }
         for at in 0..self.lines.len() {
             let Some(line) = self.lines.get_mut(at).filter(|line| line.limits.any()) else { continue };
-            if slots.is_empty() {
+            if hands.is_empty() {
                 // Nothing can be begun here; somebody else may.
                 line.seats.hand_back().await;
                 continue;
@@ -162,7 +147,7 @@ impl Claiming {
                 continue;
             }
             let line = line.clone();
-            let claimed = line.claim(self, &mut slots).await;
+            let claimed = line.claim(self, &mut hands).await;
             let here = only_of(line.queue(), claimed)?.unwrap_or_default();
             if here.0 == 0 {
                 line.seats.hand_back().await;
@@ -172,42 +157,28 @@ impl Claiming {
         Ok(got)
     }
 
-    /// Claims up to so many runs of these lanes, each with a slot, and with a seat where those are given.
+    /// Claims up to so many runs of these lanes, for each of which there is a hand, and a seat where those are given.
     pub(super) async fn take(
         &mut self,
         lanes: Vec<Lane>,
         most: usize,
-        slots: &mut Vec<OwnedSemaphorePermit>,
+        hands: &mut Vec<Hand>,
         seats: &mut Vec<Seat>,
     ) -> Result<Got, StoreError> {
         let (owner, ttl) = (&self.shared.owner, self.shared.options.ttl);
         let claim = Claim::lanes(owner, lanes, most, ttl).with_events(ENTRIES);
-        let (sent, store) = (Instant::now(), Arc::clone(&self.shared.store));
-        let asked = self.sent.insert(Box::pin(async move { store.claim(claim).await }));
-        let claimed = asked.await;
-        self.sent = None;
-        let claimed = claimed?;
+        let sent = Instant::now();
+        let claimed = self.shared.claims.send(claim).await?;
         let count = claimed.grants.len();
         for grant in claimed.grants {
-            self.begin(grant, sent, slots.pop(), seats.pop().map(Seat::used));
+            let shared = Arc::clone(&self.shared);
+            // It counts from now on, not from when its task begins: a clock that skips would end its lease before.
+            let with = (hands.pop(), seats.pop().map(Seat::used), Active::new(&shared));
+            self.hands.hold(grant, ttl, sent, with, async move |grant, holding| {
+                activate(shared, grant, holding).await;
+            });
         }
         Ok((count, claimed.next_at))
-    }
-
-    fn begin(&mut self, grant: Grant, sent: Instant, slot: Option<OwnedSemaphorePermit>, seat: Option<Seat>) {
-        let shared = Arc::clone(&self.shared);
-        // It counts from now on, not from when its task begins: a clock that skips would end its lease before.
-        let active = Active::new(&shared);
-        self.jobs.spawn(async move {
-            let (_slot, _seat, _active) = (slot, seat, active);
-            match Holding::start(&shared.store, &grant, shared.options.ttl, sent) {
-                Ok(holding) => activate(shared, grant, holding).await,
-                // Nobody renews it, so it ends by itself.
-                Err(error) => {
-                    tracing::error!(target: WORKFLOW, row = %grant.row.key, %error, "a run is not kept")
-                }
-            }
-        });
     }
 
     /// Hints that lead to runs are followed closely, the others less and less.
@@ -254,9 +225,7 @@ impl Claiming {
     }
 }
 
-/// Hints that come close together are one. Hints that led to nothing are followed less closely: most of them are of steps that
-/// this process itself has written.
-const HUSH: Duration = Duration::from_millis(1);
+/// Hints that led to nothing are followed less closely: most of them are of steps that this process itself has written.
 const LONGEST_HUSH: Duration = Duration::from_millis(16);
 
 /// Counts a run that is in memory.

@@ -37,6 +37,8 @@ pub(super) struct Life {
     pub(super) token: CancellationToken,
     /// The activation before this one did not come to its end.
     pub(super) again: bool,
+    /// How often the run was taken over.
+    pub(super) takeovers: u32,
 }
 
 /// What a workflow has of its run: steps, timers, signals, children. Everything that is asked for has a name in the run, and
@@ -445,10 +447,11 @@ impl Ctx {
     }
 
     fn attempt(&self, name: &Arc<str>, attempt: u32) -> Step {
-        let Life { run, identity, hold, token, again, .. } = &*self.life;
+        let Life { run, identity, hold, token, again, takeovers, .. } = &*self.life;
         let (run, identity, name) = (Arc::clone(run), Arc::clone(identity), Arc::clone(name));
         let (token, hold) = (token.clone(), hold.clone());
-        Step { run, identity, name, attempt, again: *again && self.life.cell.is_first_round(), token, hold }
+        let (again, takeovers) = (*again && self.life.cell.is_first_round(), *takeovers);
+        Step { run, identity, name, attempt, again, takeovers, token, hold }
     }
 
     fn invalid<T>(&self, error: &InvalidInput) -> Option<T> {

@@ -148,6 +148,7 @@ impl Drive {
             hold: Some((Arc::clone(&shared.store), Arc::clone(holding))),
             token: token.clone(),
             again,
+            takeovers: grant.row.takeovers,
         };
         let begun = place::in_workflow(&cell, || (definition.begin)(Ctx::new(life), &started.input));
         let future = begun

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use super::claiming::{Claiming, Got};
 use super::error::WorkflowError;
 use super::queue::{self, QueueLimits};
@@ -13,6 +11,7 @@ use super::{names, pace};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::Lane;
+use crate::lease::Hand;
 use crate::store::Claim;
 
 /// See the module.
@@ -66,7 +65,7 @@ impl Line {
     pub(super) async fn claim(
         &self,
         claiming: &mut Claiming,
-        slots: &mut Vec<OwnedSemaphorePermit>,
+        hands: &mut Vec<Hand>,
     ) -> Result<Got, WorkflowError> {
         let (some_wait, next) = due(&claiming.shared, self.under_way.clone()).await?;
         let (some_begin, first) = self.may_begin(&claiming.shared).await?;
@@ -75,19 +74,19 @@ impl Line {
         }
         let mut seats = Vec::new();
         if let Some(most) = self.limits.concurrency {
-            seats = self.seats.take(slots.len(), most).await?;
+            seats = self.seats.take(&claiming.shared.claims, hands.len(), most).await?;
             if seats.is_empty() {
                 // Whoever hands one back is heard.
                 return Ok((0, None));
             }
         }
-        let room = if self.limits.concurrency.is_some() { seats.len() } else { slots.len() };
+        let room = if self.limits.concurrency.is_some() { seats.len() } else { hands.len() };
         if self.limits.rate.is_none() {
             let lanes = self.lanes().cloned().collect();
-            return Ok(claiming.take(lanes, room, slots, &mut seats).await?);
+            return Ok(claiming.take(lanes, room, hands, &mut seats).await?);
         }
-        let (under_way, _) = claiming.take(self.under_way.clone(), room, slots, &mut seats).await?;
-        let (new, next_at) = self.claim_new(claiming, room - under_way, slots, &mut seats).await?;
+        let (under_way, _) = claiming.take(self.under_way.clone(), room, hands, &mut seats).await?;
+        let (new, next_at) = self.claim_new(claiming, room - under_way, hands, &mut seats).await?;
         Ok((under_way + new, next_at))
     }
 
@@ -108,7 +107,7 @@ impl Line {
         &self,
         claiming: &mut Claiming,
         room: usize,
-        slots: &mut Vec<OwnedSemaphorePermit>,
+        hands: &mut Vec<Hand>,
         seats: &mut Vec<super::seats::Seat>,
     ) -> Result<Got, WorkflowError> {
         let Some(rate) = self.limits.rate.filter(|_| room > 0) else { return Ok((0, None)) };
@@ -122,7 +121,7 @@ impl Line {
             return Ok((0, Some(taken.next_at)));
         }
         let most = usize::try_from(taken.granted).unwrap_or(usize::MAX).min(room);
-        Ok(claiming.take(self.new.clone(), most, slots, seats).await?)
+        Ok(claiming.take(self.new.clone(), most, hands, seats).await?)
     }
 }
 

@@ -107,6 +107,7 @@ where
         hold: None,
         token: CancellationToken::new(),
         again: false,
+        takeovers: 0,
     };
     let begun = place::in_workflow(&cell, || begin_of(code)(Ctx::new(life), input));
     let future =

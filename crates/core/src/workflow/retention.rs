@@ -212,7 +212,7 @@ async fn retire_page(
     let (key, lane) = names::retention()?;
     let turn = shared.options.look_again.saturating_mul(90);
     let turn = turn.clamp(crate::lease::MIN_TTL, crate::lease::MAX_TTL);
-    if shared.store.claim(Claim::named(&shared.owner, &key, &lane, turn)).await?.grants.is_empty() {
+    if shared.claims.send(Claim::named(&shared.owner, &key, &lane, turn)).await?.grants.is_empty() {
         return Ok(None);
     }
     let page = page.map_or_else(|| Page::first(PAGE), |after| Page::after(&after, PAGE));

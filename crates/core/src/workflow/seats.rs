@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::error::WorkflowError;
 use super::{names, queue};
 use crate::id::Owner;
-use crate::lease::Holding;
+use crate::lease::{Claims, Holding};
 use crate::store::{Batch, Claim, Grant, SharedStore};
 use crate::telemetry::WORKFLOW;
 
@@ -60,7 +60,12 @@ impl Seats {
     }
 
     /// Up to so many seats of those that the queue has.
-    pub(super) async fn take(self: &Arc<Self>, wanted: usize, most: u32) -> Result<Vec<Seat>, WorkflowError> {
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        claims: &Claims,
+        wanted: usize,
+        most: u32,
+    ) -> Result<Vec<Seat>, WorkflowError> {
         let mut taken = Vec::new();
         loop {
             let Some((seat, holding)) = self.free.lock().pop() else { break };
@@ -76,7 +81,7 @@ impl Seats {
         let lane = names::seats(&self.queue)?;
         let claim = Claim::lanes(&self.owner, [lane], wanted - taken.len(), self.ttl);
         let sent = Instant::now();
-        for grant in self.store.claim(claim).await?.grants {
+        for grant in claims.send(claim).await?.grants {
             let Some(seat) = names::seat_of(&grant.row.key) else { continue };
             let holding = self.hold(&grant, sent)?;
             if seat >= most {

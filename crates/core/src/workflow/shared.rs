@@ -16,7 +16,7 @@ use super::retention::Retention;
 use crate::clock::ManualClock;
 use crate::error::InvalidInput;
 use crate::id::Owner;
-use crate::lease::working;
+use crate::lease::{Claims, working};
 use crate::payload::Payload;
 use crate::store::{SharedStore, StoreError};
 
@@ -102,6 +102,7 @@ pub(super) struct Shared {
     pub(super) cut: CancellationToken,
     /// Everything is broken off, as a crash would.
     pub(super) killed: CancellationToken,
+    pub(super) claims: Claims,
     pub(super) counters: Counters,
 }
 

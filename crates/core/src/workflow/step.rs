@@ -30,6 +30,7 @@ pub struct Step {
     pub(super) name: Arc<str>,
     pub(super) attempt: u32,
     pub(super) again: bool,
+    pub(super) takeovers: u32,
     pub(super) token: CancellationToken,
     pub(super) hold: Option<(SharedStore, Arc<Holding>)>,
 }
@@ -64,6 +65,12 @@ impl Step {
     #[must_use]
     pub fn may_have_run(&self) -> bool {
         self.again || self.attempt > 1
+    }
+
+    /// How often the run was taken over so far from a process that died or stood still.
+    #[must_use]
+    pub fn takeovers(&self) -> u32 {
+        self.takeovers
     }
 
     /// Fires when the step should stop: the run is cancelled, or may soon be driven by somebody else.

@@ -23,7 +23,7 @@ use super::shared::{Begin, Definition, Options, Output, RunFuture, Shared};
 use crate::clock::ManualClock;
 use crate::error::InvalidInput;
 use crate::id::Owner;
-use crate::lease::{self, Holding, unique_owner};
+use crate::lease::{Claims, Holding, unique_owner};
 use crate::payload::Payload;
 use crate::store::{Batch, Claim, Denied, Expect, SharedStore};
 
@@ -167,8 +167,9 @@ impl Worker {
         }
         let owner = unique_owner(options.owner.as_ref())?;
         let (stopping, cut, killed, counters) = Default::default();
-        let shared =
-            Arc::new(Shared { store, owner, options, definitions: known, stopping, cut, killed, counters });
+        let (claims, definitions) = (Claims::new(&store), known);
+        let shared = Shared { store, owner, options, definitions, stopping, cut, killed, claims, counters };
+        let shared = Arc::new(shared);
         let task = tokio::spawn(claiming(Arc::clone(&shared)));
         Ok(Driving { shared, task })
     }
@@ -255,7 +256,7 @@ impl Driving {
         let ttl = self.shared.options.ttl;
         let sent = Instant::now();
         let claim = Claim::existing(&self.shared.owner, &key, ttl).with_events(ENTRIES);
-        let claimed = self.shared.store.claim(claim).await?;
+        let claimed = self.shared.claims.send(claim).await?;
         match (claimed.grants.into_iter().next(), claimed.denied) {
             (Some(grant), _) => {
                 let holding = Holding::start(&self.shared.store, &grant, ttl, sent)?;
@@ -292,7 +293,7 @@ impl Driving {
     pub async fn abort(mut self) {
         self.shared.killed.cancel();
         drop((&mut self.task).await);
-        lease::nothing_under_way(&self.shared.store, &self.shared.owner).await;
+        self.shared.claims.settle(&self.shared.owner).await;
     }
 }
 
