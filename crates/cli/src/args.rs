@@ -12,6 +12,7 @@ mod state;
 mod streams;
 mod work;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -344,7 +345,7 @@ pub(crate) struct Explain {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Demo {
     /// How long orders come in and workers are killed, in seconds
-    #[arg(long, default_value = "10", value_parser = seconds)]
+    #[arg(long, default_value = "30", value_parser = seconds)]
     pub(crate) seconds: Duration,
     /// How many worker processes share the store
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -352,12 +353,19 @@ pub(crate) struct Demo {
     /// The store's file [default: a new file in the directory for temporary files]
     #[arg(long, value_name = "FILE")]
     pub(crate) path: Option<PathBuf>,
-    /// A PostgreSQL database instead of a file: postgres://…; the demo has a schema of its own there
-    #[arg(long, value_name = "URL", conflicts_with = "path")]
-    pub(crate) store: Option<String>,
+    /// What kind of store: sqlite, postgres (the server of DATABASE_URL, or a private one that is started for the demo), or
+    /// postgres://… On a server the demo has a schema of its own
+    #[arg(long, value_name = "KIND|URL", default_value = "sqlite")]
+    pub(crate) store: String,
     /// Keeps the file or the schema, to look at it afterwards; a file named with --path is always kept
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Where the server listens that shows the store meanwhile; port 0 is a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// Lets the server stay after the proof, until Ctrl-C
+    #[arg(long)]
+    pub(crate) stay: bool,
     /// How the proof is printed
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Format,

@@ -18,6 +18,7 @@ mod input;
 mod lifeline;
 mod migrate;
 mod output;
+mod private_server;
 mod progress;
 mod random;
 mod reader;

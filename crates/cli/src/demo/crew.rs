@@ -14,9 +14,14 @@ use super::shop::Shop;
 use crate::address::Address;
 use crate::random::Random;
 
-/// The time between two kills: 0.7 s on average.
-const SHORTEST: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_millis(900);
+/// How many workers are killed, more or less, and the time between two kills at most.
+const KILLS: f64 = 15.0;
+const LONGEST: Duration = Duration::from_secs(3);
+/// One in so many is not killed, but stands still for longer than its leases.
+#[cfg(unix)]
+const STOPPED: usize = 4;
+#[cfg(unix)]
+const STANDSTILL: Duration = Duration::from_millis(1_400);
 /// How long a worker that is not needed any more may take to end.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -42,17 +47,25 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Kills one worker after the other, without warning, and puts a new one in its place.
+    /// Kills one worker after the other, without warning, and puts a new one in its place. Some only stand still for a while, and
+    /// go on as if nothing had happened.
     pub(crate) async fn kill_at_random(&mut self, until: Instant) -> Result<()> {
         let mut random = Random::fresh();
+        let all = until.saturating_duration_since(Instant::now());
+        let middle = all.div_f64(KILLS).min(LONGEST);
         loop {
-            let pause = random.between(SHORTEST, LONGEST);
+            let pause = random.between(middle.mul_f64(0.5), middle.mul_f64(1.5));
             let left = until.saturating_duration_since(Instant::now());
             tokio::time::sleep(pause.min(left)).await;
             if pause >= left {
                 return Ok(());
             }
             let victim = random.below(self.workers.len());
+            #[cfg(unix)]
+            if random.below(STOPPED) == 0 && left > STANDSTILL * 2 {
+                self.stop_for_a_while(victim).await?;
+                continue;
+            }
             let successor = self.hire()?;
             if let Some(worker) = self.workers.get_mut(victim) {
                 let mut dead = std::mem::replace(worker, successor);
@@ -60,6 +73,22 @@ impl Crew {
                 self.tally.kills.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Stops a worker for longer than its leases last, and lets it go on. Nobody kills it meanwhile, so the process is this one.
+    #[cfg(unix)]
+    async fn stop_for_a_while(&self, victim: usize) -> Result<()> {
+        use rustix::process::{Pid, Signal, kill_process};
+
+        let worker = self.workers.get(victim).and_then(Child::id);
+        let Some(pid) = worker.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) else { return Ok(()) };
+        // One that ended by itself is replaced, and counted, in the end.
+        if kill_process(pid, Signal::STOP).is_ok() {
+            self.tally.stops.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(STANDSTILL).await;
+            kill_process(pid, Signal::CONT).context("a worker that was stopped cannot go on")?;
+        }
+        Ok(())
     }
 
     /// Replaces workers that ended by themselves, and remembers that they did.
@@ -101,18 +130,18 @@ impl Crew {
             .spawn()
             .context("a worker process cannot be started")?;
         if let Some(says) = worker.stdout.take() {
-            tokio::spawn(hear(says, Arc::clone(&self.tally)));
+            tokio::spawn(hear(says, self.hired, Arc::clone(&self.tally)));
         }
         Ok(worker)
     }
 }
 
-/// Notes the errors that a worker tells about, until it is gone.
-async fn hear(says: ChildStdout, tally: Arc<Tally>) {
+/// Notes what a worker tells, until it is gone.
+async fn hear(says: ChildStdout, worker: u64, tally: Arc<Tally>) {
     let mut lines = BufReader::new(says).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        if let Some(code) = line.split(' ').next() {
-            tally.add_error(code);
+        if let Ok(told) = serde_json::from_str(&line) {
+            tally.hear(worker, told);
         }
     }
 }

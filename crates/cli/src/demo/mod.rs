@@ -1,18 +1,21 @@
-//! `tidelock demo`: worker processes on one store are killed at random, and at the end the numbers are laid open.
+//! `tidelock demo`: a small shop on one store. Its worker processes are killed at random, and at the end the numbers are laid open.
 //!
-//! The parent asks (it places orders) and counts; it never ships. Workers ship, and never outlive the parent. If the
-//! parent is killed, the workers end by themselves and the file or the schema stays as it is.
+//! The parent asks (its customers order) and counts; it never ships. Workers drive the orders, fill the shelves and take stock, and
+//! never outlive the parent. If the parent is killed, the workers end by themselves and the file or the schema stays as it is.
 
 mod crew;
-mod load;
+mod customers;
+mod desk;
+mod inspector;
+mod ledger;
 mod proof;
 mod shop;
 mod site;
+mod tally;
 mod worker;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -20,11 +23,15 @@ use indicatif::ProgressBar;
 use tidelock::prelude::*;
 
 use self::crew::Crew;
+use self::customers::Customers;
+use self::inspector::Inspector;
 use self::proof::Proof;
-use self::shop::Shop;
+use self::shop::{ITEMS, Shop, Stock, StockEvent};
 use self::site::Site;
+use self::tally::Tally;
 use crate::args::Demo;
 use crate::exit::Exit;
+use crate::random::Random;
 
 pub(crate) use worker::work;
 
@@ -36,106 +43,99 @@ const DRAIN: Duration = Duration::from_secs(60);
 /// Plays the whole piece and proves how it ended.
 pub(crate) async fn run(options: Demo) -> Result<Exit> {
     let site = Site::choose(&options).await?;
-    let proof = Box::pin(perform(&options, &site)).await;
-    let shown = proof.and_then(|proof| proof.print(options.output).map(|()| proof.holds));
+    let proven = Box::pin(perform(&options, &site)).await;
     site.leave(&options).await?;
-    Ok(if shown? { Exit::Well } else { Exit::Failed })
+    Ok(if proven? { Exit::Well } else { Exit::Failed })
 }
 
-async fn perform(options: &Demo, site: &Site) -> Result<Proof> {
+async fn perform(options: &Demo, site: &Site) -> Result<bool> {
     let opened = site.address().open().await?;
     let store = opened.shared();
-    let shop = Shop::new(&uuid::Uuid::now_v7().simple().to_string())?;
-    let tally = Arc::new(Tally::default());
+    let shop = Shop::new(&format!("{:08x}", Random::fresh().next() >> 32));
+    let (tally, locks) = (Arc::new(Tally::default()), Locks::new());
+    let inspector = Inspector::open(&store, &locks, options).await?;
+    let stage = Stage { options, site, store: &store, shop: &shop, tally: &tally, locks: &locks };
+    let mut stopped = false;
     let whole = tokio::select! {
-        played = Box::pin(play(options, site, &*store, &shop, &tally)) => played?,
+        played = Box::pin(stage.play()) => played?,
         asked_to_stop = tokio::signal::ctrl_c() => {
             asked_to_stop?;
+            stopped = true;
             false
         }
     };
-    let proof = Proof::find(&*store, &shop, &tally, whole).await?;
+    let proof = Proof::find(&store, &shop, &tally, whole).await?;
+    proof.print(options.output)?;
+    if options.stay && !stopped {
+        inspector.stay().await?;
+    }
+    inspector.close().await;
     opened.close().await;
-    Ok(proof)
+    Ok(proof.holds)
 }
 
-/// Everybody at work. Returns whether nothing was left to do at the end. When this future is dropped, the workers
-/// are killed with it.
-async fn play(
-    options: &Demo,
-    site: &Site,
-    store: &dyn Store,
-    shop: &Shop,
-    tally: &Arc<Tally>,
-) -> Result<bool> {
-    let started = Instant::now();
-    let mut crew = Crew::start(site.address(), shop, options.workers, tally)?;
-    let whole = async {
-        let load_ends = started + options.seconds.mul_f64(LOAD_SHARE);
-        let chaos_ends = started + options.seconds;
-        tokio::try_join!(load::place_orders(store, shop, tally, load_ends), crew.kill_at_random(chaos_ends))?;
-        let drained = drain(store, shop, &mut crew).await?;
-        crew.dismiss().await;
-        anyhow::Ok(drained)
-    };
-    tokio::select! {
-        done = whole => done,
-        never = show(store, shop, tally) => never,
-    }
+/// Where everything comes together.
+struct Stage<'a> {
+    options: &'a Demo,
+    site: &'a Site,
+    store: &'a SharedStore,
+    shop: &'a Shop,
+    tally: &'a Arc<Tally>,
+    locks: &'a Locks,
 }
 
-/// Waits until no work is left; `false` when that takes too long.
-async fn drain(store: &dyn Store, shop: &Shop, crew: &mut Crew) -> Result<bool> {
-    let started = Instant::now();
-    while started.elapsed() < DRAIN {
-        if store.count_work(&shop.all_jobs()).await? == 0 {
-            return Ok(true);
+impl Stage<'_> {
+    /// Everybody at work. Returns whether nothing was left to do at the end. When this future is dropped, the workers are killed
+    /// with it.
+    async fn play(&self) -> Result<bool> {
+        let events = Events::new(Arc::clone(self.store));
+        for item in ITEMS {
+            let full: Option<StockEvent> = Stock::default().fill();
+            events.append::<Stock>(self.shop.named(item), full).await?;
         }
-        crew.replace_the_fallen()?;
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Ok(false)
-}
-
-/// A line on the terminal that lives; nothing when standard error is not one.
-async fn show(store: &dyn Store, shop: &Shop, tally: &Tally) -> Result<bool> {
-    let line = ProgressBar::new_spinner();
-    line.enable_steady_tick(Duration::from_millis(120));
-    loop {
-        let waiting = store.count_work(&shop.all_jobs()).await?;
-        let shipped = shop.counters(store).await?.shipped;
-        let (asked, kills) = (tally.asked(), tally.kills.load(Ordering::Relaxed));
-        line.set_message(format!("asked {asked} · shipped {shipped} · waiting {waiting} · killed {kills}"));
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-}
-
-/// What the parent knows by itself.
-#[derive(Debug, Default)]
-struct Tally {
-    /// Orders whose receipt came back.
-    receipts: Mutex<BTreeSet<u64>>,
-    /// Orders that were placed twice under one id, and recognised.
-    recognised: AtomicU64,
-    /// Workers that were killed.
-    kills: AtomicU64,
-    /// Workers that ended by themselves, which none should.
-    fallen: AtomicU64,
-    /// Errors that reached a worker, by code.
-    errors: Mutex<BTreeMap<String, u64>>,
-}
-
-impl Tally {
-    fn asked(&self) -> usize {
-        self.receipts.lock().unwrap_or_else(PoisonError::into_inner).len()
+        let started = Instant::now();
+        let mut crew = Crew::start(self.site.address(), self.shop, self.options.workers, self.tally)?;
+        let (store, shop, tally) = (Arc::clone(self.store), self.shop.clone(), Arc::clone(self.tally));
+        let customers = Customers { store, shop, tally, locks: self.locks.clone(), next: Arc::new(1.into()) };
+        let whole = async {
+            let load_ends = started + self.options.seconds.mul_f64(LOAD_SHARE);
+            let chaos_ends = started + self.options.seconds;
+            tokio::try_join!(customers.buy(load_ends), crew.kill_at_random(chaos_ends))?;
+            let drained = self.drain(&mut crew).await?;
+            crew.dismiss().await;
+            anyhow::Ok(drained)
+        };
+        tokio::select! {
+            done = whole => done,
+            never = self.show() => never,
+        }
     }
 
-    fn add_receipt(&self, order: u64) {
-        self.receipts.lock().unwrap_or_else(PoisonError::into_inner).insert(order);
+    /// Waits until nothing is left to do; `false` when that takes too long.
+    async fn drain(&self, crew: &mut Crew) -> Result<bool> {
+        let started = Instant::now();
+        while started.elapsed() < DRAIN {
+            if ledger::is_settled(self.store, self.shop, self.tally).await? {
+                return Ok(true);
+            }
+            crew.replace_the_fallen()?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(false)
     }
 
-    fn add_error(&self, code: &str) {
-        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        *errors.entry(code.to_owned()).or_default() += 1;
+    /// A line on the terminal that lives; nothing when standard error is not one.
+    async fn show(&self) -> Result<bool> {
+        let line = ProgressBar::new_spinner();
+        line.enable_steady_tick(Duration::from_millis(120));
+        loop {
+            let shipped = self.shop.shipped(&**self.store).await?;
+            let (asked, kills) = (self.tally.asked(), self.tally.kills.load(Ordering::Relaxed));
+            let under_way = asked.saturating_sub(shipped);
+            line.set_message(format!(
+                "ordered {asked} · shipped {shipped} · under way {under_way} · workers killed {kills}"
+            ));
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
     }
 }

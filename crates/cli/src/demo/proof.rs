@@ -1,111 +1,115 @@
-//! The proof: what the log, the queue and the counters say after everybody has gone home.
+//! The proof: what the store says after everybody has gone home, beside what the parent knows by itself.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tidelock::prelude::*;
-use tidelock::store::EventFilter;
+use tidelock::workflow::Status;
 
-use super::Tally;
-use super::shop::{PLACED, SHIPPED, Shop};
+use super::ledger::{self, Ledger};
+use super::shop::Shop;
+use super::tally::Tally;
 use crate::args::Format;
 use crate::output::{self, Tone};
-
-const PAGE: usize = 5_000;
 
 /// The numbers, each from its own source.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Proof {
     /// Whether the demo came to its end, with nothing left to do.
     whole: bool,
-    /// Orders whose receipt the parent got.
     asked: u64,
-    /// Orders with a shipping in the log.
     done: u64,
-    /// Orders that still wait in the queue.
-    waiting: u64,
-    /// Orders with a receipt that are neither shipped nor waiting.
+    under_way: u64,
     lost: u64,
-    /// Orders that were placed or shipped more than once.
     doubled: u64,
-    /// Orders in the log that nobody has a receipt for.
     unasked: u64,
-    /// Shippings that the workers' counter shows.
-    counted: u64,
-    /// Shippings in the log.
-    shipments: u64,
-    /// Workers that were killed.
+    /// Known when all is done.
+    astray: Option<u64>,
+    miscounted: Option<u64>,
+    collided: u64,
+    stock_takes: u64,
+    takes_doubled: u64,
+    takes_left_out: u64,
     kills: u64,
-    /// Workers that ended by themselves.
+    stops: u64,
     fallen: u64,
-    /// Leases that ran out, so that somebody else went on.
     takeovers: u64,
-    /// Writes of workers that had lost their lease, all refused.
+    rerun: u64,
+    replayed: u64,
     fenced: u64,
-    /// Attempts that failed on purpose and were tried again.
+    conflicts: u64,
     retries: u64,
-    /// Orders that were placed twice under one id, and recognised.
     recognised: u64,
-    /// Errors that reached a worker, by code.
-    errors: BTreeMap<String, u64>,
     /// Whether nothing was lost and nothing doubled.
     pub(crate) holds: bool,
 }
 
-/// What the log says about one order.
-#[derive(Clone, Copy, Debug, Default)]
-struct Order {
-    placed: u64,
-    shipped: u64,
-    takeovers: u64,
-}
-
-/// The part of a shipping that the proof reads.
-#[derive(Debug, Deserialize)]
-struct Shipping {
-    takeovers: u64,
-}
-
 impl Proof {
     /// Asks the store for every number.
-    pub(crate) async fn find(store: &dyn Store, shop: &Shop, tally: &Tally, whole: bool) -> Result<Self> {
-        let orders = read_log(store, shop).await?;
-        let queue = read_queue(store, shop).await?;
-        let counters = shop.counters(store).await?;
-        let receipts = tally.receipts.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let errors = tally.errors.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let shipped = |number: &u64| orders.get(number).is_some_and(|order| order.shipped > 0);
-        let placed = |number: &u64| orders.get(number).is_some_and(|order| order.placed > 0);
-        let lost = |number: &&u64| !placed(number) || !(shipped(number) || queue.contains(number));
+    pub(crate) async fn find(store: &SharedStore, shop: &Shop, tally: &Tally, whole: bool) -> Result<Self> {
+        let ledger = Ledger::read(&**store, shop).await?;
+        let runs = ledger::runs(store, shop).await?;
+        let (stock_takes, takes_doubled, takes_left_out) = ledger::takes(&**store, shop).await?;
+        let put = tally.put.load(Ordering::Relaxed);
+        let told = tally.told();
+        let (mut astray, mut miscounted) = (None, None);
+        if whole {
+            astray = Some(ledger.astray(store, shop, put).await?);
+            miscounted = Some(ledger.miscounted(&**store, shop).await?);
+        }
         let proof = Self {
             whole,
-            asked: count(&receipts),
-            done: receipts.iter().filter(|number| shipped(number)).count() as u64,
-            waiting: count(&queue),
-            lost: receipts.iter().filter(lost).count() as u64,
-            doubled: orders.values().filter(|order| order.placed > 1 || order.shipped > 1).count() as u64,
-            unasked: orders.keys().filter(|number| !receipts.contains(number)).count() as u64,
-            counted: counters.shipped,
-            shipments: orders.values().map(|order| order.shipped).sum(),
+            astray,
+            miscounted,
+            collided: ledger.collided(),
+            stock_takes,
+            takes_doubled,
+            takes_left_out,
             kills: tally.kills.load(Ordering::Relaxed),
+            stops: tally.stops.load(Ordering::Relaxed),
             fallen: tally.fallen.load(Ordering::Relaxed),
-            takeovers: orders.values().map(|order| order.takeovers).sum(),
-            fenced: counters.fenced,
-            retries: counters.retries,
+            takeovers: ledger.takeovers,
+            rerun: ledger.rerun,
+            replayed: told.replayed,
+            fenced: told.fenced,
+            conflicts: ledger.conflicts + tally.conflicts.load(Ordering::Relaxed),
+            retries: ledger.retries,
             recognised: tally.recognised.load(Ordering::Relaxed),
-            errors,
-            holds: false,
+            ..Self::of_orders(&ledger, &runs, tally)
         };
         Ok(Self { holds: proof.verdict(), ..proof })
     }
 
+    /// What became of the orders.
+    fn of_orders(ledger: &Ledger, runs: &BTreeMap<u64, Status>, tally: &Tally) -> Self {
+        let receipts = tally.receipts();
+        let entry = |number: &u64| ledger.orders.get(number).cloned().unwrap_or_default();
+        let ended = |number: &u64| runs.get(number) == Some(&Status::Completed);
+        let runs_on = |number: &u64| runs.get(number) == Some(&Status::Running);
+        let done = |number: &&u64| ended(number) && entry(number).paid > 0 && entry(number).shipped > 0;
+        let lost = |number: &&u64| entry(number).placed == 0 || !(done(number) || runs_on(number));
+        Self {
+            asked: receipts.len() as u64,
+            done: receipts.keys().filter(done).count() as u64,
+            under_way: runs.keys().filter(|number| runs_on(number)).count() as u64,
+            lost: receipts.keys().filter(lost).count() as u64,
+            doubled: ledger.orders.values().filter(|order| order.is_doubled()).count() as u64,
+            unasked: ledger.orders.keys().filter(|number| !receipts.contains_key(number)).count() as u64,
+            ..Self::default()
+        }
+    }
+
     fn verdict(&self) -> bool {
-        let exact =
-            self.lost == 0 && self.doubled == 0 && self.unasked == 0 && self.counted == self.shipments;
-        self.whole && exact && self.waiting == 0 && self.done == self.asked
+        let wrong = self.lost
+            + self.doubled
+            + self.unasked
+            + self.collided
+            + self.takes_doubled
+            + self.takes_left_out;
+        let books = self.astray == Some(0) && self.miscounted == Some(0);
+        self.whole && wrong == 0 && books && self.under_way == 0 && self.done == self.asked
     }
 
     /// Prints the numbers and where each comes from.
@@ -115,12 +119,10 @@ impl Proof {
         }
         let mut table = output::table(&["", "number", "where it comes from"], &[1]);
         for (name, number, source) in self.lines() {
-            table.add_row([name.to_owned(), output::number(number), source.to_owned()]);
+            let number = number.map_or_else(|| "?".to_owned(), output::number);
+            table.add_row([name.to_owned(), number, source.to_owned()]);
         }
         output::say(table)?;
-        if !self.errors.is_empty() {
-            output::say(format_args!("errors that reached a worker, by code: {:?}", self.errors))?;
-        }
         let (tone, text) = match (self.holds, self.whole) {
             (true, _) => (Tone::Good, "✓ the proof holds: everything that was asked was done, exactly once"),
             (false, false) => {
@@ -133,76 +135,32 @@ impl Proof {
         output::say(output::styled(text, tone))
     }
 
-    fn lines(&self) -> Vec<(&'static str, u64, &'static str)> {
-        vec![
-            ("asked", self.asked, "receipts that the parent got for OrderPlaced + job, one batch each"),
-            ("done", self.done, "of these, order streams with OrderShipped in the log (read_log)"),
-            ("waiting", self.waiting, "rows left in the shipping lane (works)"),
-            ("lost", self.lost, "receipts without OrderPlaced in the log, or neither shipped nor waiting"),
-            ("doubled", self.doubled, "order streams with two OrderPlaced or two OrderShipped"),
-            ("unasked", self.unasked, "orders in the log without a receipt"),
-            ("shipments", self.shipments, "all OrderShipped events in the log"),
-            ("counted", self.counted, "the document that each shipping increments in its own commit"),
-            ("kills", self.kills, "SIGKILLs that the parent sent to workers"),
-            ("fallen", self.fallen, "workers that ended by themselves, which none should"),
-            (
-                "take-overs",
-                self.takeovers,
-                "sum of `takeovers` in the OrderShipped events: leases that ran out",
-            ),
-            (
-                "fenced",
-                self.fenced,
-                "stale writes that the store refused, counted by the workers that survived them",
-            ),
-            (
-                "retries",
-                self.retries,
-                "attempts that failed on purpose, counted in the commit that failed them",
-            ),
-            (
-                "recognised",
-                self.recognised,
-                "batches sent twice under one op_id and answered with the first receipt",
-            ),
+    #[rustfmt::skip]
+    fn lines(&self) -> [(&'static str, Option<u64>, &'static str); 22] {
+        [
+            ("asked", Some(self.asked), "receipts of orders: cart emptied, stream begun and run started, in one commit"),
+            ("done", Some(self.done), "of these: run completed, OrderPaid and OrderShipped in the log"),
+            ("under way", Some(self.under_way), "runs that have not ended"),
+            ("lost", Some(self.lost), "receipts without OrderPlaced, or neither done nor under way"),
+            ("doubled", Some(self.doubled), "orders placed, paid, shipped or taken from a shelf twice"),
+            ("unasked", Some(self.unasked), "orders in the log without a receipt"),
+            ("astray", self.astray, "items whose way from cart to order to shelf has a gap"),
+            ("miscounted", self.miscounted, "items taken from shelves, less those that the reaction has counted"),
+            ("collided", Some(self.collided), "parcels that left a gate under a stale fence: two workers at once"),
+            ("stock takes", Some(self.stock_takes), "fires of the schedule, noted in the commit of its run"),
+            ("  doubled", Some(self.takes_doubled), "fires that ran twice"),
+            ("  left out", Some(self.takes_left_out), "fires that did not run, between the first and the last"),
+            ("kills", Some(self.kills), "SIGKILLs that the parent sent to workers"),
+            ("standstills", Some(self.stops), "workers that the parent stopped for longer than their leases"),
+            ("fallen", Some(self.fallen), "workers that ended by themselves, which none should"),
+            ("take-overs", Some(self.takeovers), "in OrderShipped events: runs that another worker went on with"),
+            ("re-run steps", Some(self.rerun), "in events: steps that a dead worker may have begun"),
+            ("replayed", Some(self.replayed), "told by workers: journal entries that were not run again"),
+            ("fenced", Some(self.fenced), "told by workers: runs that they had lost, all writes refused"),
+            ("conflicts", Some(self.conflicts), "carts and shelves that changed meanwhile: decided again"),
+            ("retries", Some(self.retries), "in events: attempts that failed, most of them on purpose"),
+            ("recognised", Some(self.recognised), "orders sent twice under one id, answered with the first receipt"),
         ]
-    }
-}
-
-fn count(set: &BTreeSet<u64>) -> u64 {
-    set.len() as u64
-}
-
-async fn read_log(store: &dyn Store, shop: &Shop) -> Result<BTreeMap<u64, Order>> {
-    let mut orders: BTreeMap<u64, Order> = BTreeMap::new();
-    let filter = EventFilter { streams: Some(shop.orders()), ..EventFilter::default() };
-    let mut query = LogQuery { filter, ..LogQuery::all(PAGE) };
-    loop {
-        let page = store.read_log(query.clone()).await?;
-        for event in page.events {
-            let Some(number) = Shop::number(&event.stream) else { continue };
-            let order = orders.entry(number).or_default();
-            order.placed += u64::from(event.event_type.as_str() == PLACED);
-            if event.event_type.as_str() == SHIPPED {
-                order.shipped += 1;
-                order.takeovers += event.payload.parse::<Shipping>()?.takeovers;
-            }
-        }
-        if page.end {
-            return Ok(orders);
-        }
-        query.after = page.scanned_to;
-    }
-}
-
-async fn read_queue(store: &dyn Store, shop: &Shop) -> Result<BTreeSet<u64>> {
-    let mut waiting = BTreeSet::new();
-    let mut page = Page::first(PAGE);
-    loop {
-        let found = store.works(&shop.all_jobs(), page).await?;
-        waiting.extend(found.rows.iter().filter_map(|row| Shop::number(&row.key)));
-        let Some(next) = found.next else { return Ok(waiting) };
-        page = Page::after(&next, PAGE);
     }
 }
 

@@ -7,7 +7,9 @@ use crate::address::Address;
 use crate::args::Demo;
 use crate::exit::WrongUse;
 use crate::output;
+use crate::private_server::{self, PrivateServer};
 use crate::schemas::Schemas;
+use crate::server_url::ServerUrl;
 
 /// The store, and what is to be tidied up afterwards.
 #[derive(Debug)]
@@ -22,18 +24,25 @@ enum Made {
     /// Nothing: the user named the file.
     Nothing,
     Directory(TempDir),
-    Schemas(Schemas),
+    /// A schema, and the server if that was made, too.
+    Schema(Box<Schemas>, Option<Box<PrivateServer>>),
 }
 
 impl Site {
     /// The place that the user named, or a new file.
     pub(crate) async fn choose(options: &Demo) -> Result<Self> {
-        if let Some(store) = &options.store {
-            return Self::on_server(store).await;
+        match (options.store.as_str(), &options.path) {
+            ("sqlite", Some(file)) => Ok(Self { address: Address::File(file.clone()), made: Made::Nothing }),
+            ("sqlite", None) => Self::in_new_file(),
+            (_, Some(_)) => {
+                Err(WrongUse("--path is for --store sqlite; leave one of them out".to_owned()).into())
+            }
+            ("postgres", None) => Self::on_some_server(options).await,
+            (store, None) => Self::on_server(parsed(store)?, None).await,
         }
-        if let Some(file) = &options.path {
-            return Ok(Self { address: Address::File(file.clone()), made: Made::Nothing });
-        }
+    }
+
+    fn in_new_file() -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("tidelock-demo-")
             .tempdir()
@@ -42,15 +51,29 @@ impl Site {
         Ok(Self { address, made: Made::Directory(directory) })
     }
 
+    /// The server of the environment, or one of this program's own.
+    async fn on_some_server(options: &Demo) -> Result<Self> {
+        if let Ok(url) = std::env::var("DATABASE_URL") {
+            return Self::on_server(parsed(&url)?, None).await;
+        }
+        if options.keep {
+            let reason = "a server that is started for the demo is gone afterwards; set DATABASE_URL, or leave out --keep";
+            return Err(WrongUse(reason.to_owned()).into());
+        }
+        eprintln!("DATABASE_URL names no server: starting a private one");
+        let (url, server) = private_server::start(None).await?;
+        Self::on_server(url, Some(server)).await
+    }
+
     /// A schema that nothing else is in, whatever the database is used for otherwise.
-    async fn on_server(store: &str) -> Result<Self> {
-        let Address::Schema { url, .. } = Address::parse(store, None)? else {
-            return Err(WrongUse("--store wants postgres://…; name a file with --path".to_owned()).into());
-        };
+    async fn on_server(url: ServerUrl, server: Option<PrivateServer>) -> Result<Self> {
         let mut schemas = Schemas::new(&url).await?;
         let schema = schemas.name("demo_tidelock");
         eprintln!("the demo plays in the schema {schema} of {}", output::escaped(&url.to_string()));
-        Ok(Self { address: Address::Schema { url, schema }, made: Made::Schemas(schemas) })
+        Ok(Self {
+            address: Address::Schema { url, schema },
+            made: Made::Schema(Box::new(schemas), server.map(Box::new)),
+        })
     }
 
     /// The store.
@@ -62,10 +85,13 @@ impl Site {
     pub(crate) async fn leave(self, options: &Demo) -> Result<()> {
         match self.made {
             Made::Directory(directory) if !options.keep => directory.close()?,
-            Made::Schemas(schemas) if !options.keep => schemas.leave().await,
+            Made::Schema(schemas, server) if !options.keep => {
+                schemas.leave().await;
+                drop(tokio::task::spawn_blocking(move || drop(server)).await);
+            }
             // The directory stays, and the system does not remove it for us.
             Made::Directory(directory) => drop(directory.keep()),
-            Made::Schemas(_) | Made::Nothing => {}
+            Made::Schema(..) | Made::Nothing => {}
         }
         let (what, place) = match self.address {
             _ if !options.keep && options.path.is_none() => return Ok(()),
@@ -74,5 +100,16 @@ impl Site {
         };
         eprintln!("the {what} stays at {}", output::escaped(&place));
         Ok(())
+    }
+}
+
+/// A server's address that the user gave.
+fn parsed(store: &str) -> Result<ServerUrl> {
+    match Address::parse(store, None)? {
+        Address::Schema { url, .. } => Ok(url),
+        Address::File(_) => {
+            let reason = "--store wants sqlite, postgres or postgres://…; name a file with --path";
+            Err(WrongUse(reason.to_owned()).into())
+        }
     }
 }

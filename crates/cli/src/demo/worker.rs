@@ -1,150 +1,166 @@
-//! One worker process: claims shipping jobs under a short lease, and for each does everything in one commit.
+//! One worker process: drives orders, reacts to what happens on the shelves, and takes stock when it is time.
 //!
-//! It is killed in the middle of anything. What it had claimed and not committed comes back when the lease ends.
+//! It is killed in the middle of anything. What it had in hand is somebody else's when the leases end.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tidelock::prelude::*;
-use tidelock::store::Watch;
-use tokio::task::JoinSet;
+use tidelock::reactions::{Reaction, ReactionError, Reactions};
+use tidelock::schedule::{CatchUp, Scheduler, Task};
+use tidelock::store::Event;
+use tidelock::workflow::{Ctx, Driving, Worker};
 
-use super::shop::{SHIPPED, Shop};
+use super::desk::{self, Desk, LEASE};
+use super::shop::{ORDER, Order, Shop, Stock, StockEvent};
 use crate::address::Address;
 use crate::args::DemoWorker;
 use crate::exit::Exit;
 use crate::lifeline::Lifeline;
 use crate::output;
-use crate::random::Random;
 
-/// How long a claim lasts. Short, so that a killed worker's jobs are soon somebody else's.
-const LEASE: Duration = Duration::from_secs(1);
-/// A worker that hangs does so for longer than its lease.
-const HANG: Duration = Duration::from_millis(1_400);
-/// Jobs that one worker has in hand.
-const SLOTS: usize = 8;
-/// One job in so many fails at its first attempt, on purpose.
-const FAILS_EVERY: u64 = 11;
-/// One job in so many meets a worker that hangs at its first attempt, on purpose.
-const HANGS_EVERY: u64 = 53;
-/// An idle worker looks this often, whatever it hears.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often stock is taken.
+pub(crate) const TAKE_EVERY: Duration = Duration::from_millis(500);
+/// A fire that was missed is made up for, if it is no older than this.
+const MAKE_UP: Duration = Duration::from_mins(5);
+/// How many orders one worker drives at once.
+const AT_ONCE: usize = 16;
+/// How often the parent is told.
+const TELL_EVERY: Duration = Duration::from_millis(250);
+
+/// What a worker tells its parent, on a line of its own.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Told {
+    /// Entries of journals that were replayed instead of being run again.
+    pub(crate) replayed: u64,
+    /// Runs that were lost to others: whatever was still to be written for them was refused.
+    pub(crate) fenced: u64,
+}
 
 /// Works until the parent is gone or closes the lifeline.
 pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
     let mut parent = Lifeline::listen();
     let store = Address::handed_over(&options.store)?.open_existing().await?.shared();
-    let worker = Worker { store, shop: Shop::new(&options.run)?, owner: Owner::new(options.name)? };
+    let desk = Desk {
+        events: Events::new(Arc::clone(&store)),
+        locks: Locks::new(),
+        shop: Shop::new(&options.run),
+        name: options.name,
+        store,
+    };
     tokio::select! {
-        ended = worker.run() => ended?,
+        ended = run(desk) => ended?,
         () = parent.cut() => {}
     }
     Ok(Exit::Well)
 }
 
-/// A worker; its copies are the same worker.
-#[derive(Clone, Debug)]
-struct Worker {
-    store: SharedStore,
-    shop: Shop,
-    owner: Owner,
+async fn run(desk: Desk) -> Result<()> {
+    let (store, owner): (_, Owner) = (Arc::clone(&desk.store), desk.name.parse()?);
+    let _reactions = Reactions::new(Arc::clone(&store))
+        .owner(owner.clone())
+        .with(fill_shelves(&desk))
+        .with(count_sales(&desk))
+        .start()
+        .await?;
+    let _schedule = Scheduler::new(Arc::clone(&store))
+        .owner(owner.clone())
+        .lease(LEASE)
+        .with(take_stock(&desk.shop)?)
+        .start()
+        .await?;
+    let (queue, at) = (desk.shop.named("orders"), desk);
+    let code = async move |cx: &Ctx, order: Order| desk::order(cx, &at, order).await;
+    let driving = Worker::new(store)
+        .owner(owner)
+        .lease(LEASE)
+        .queues([queue.as_str()])
+        .concurrency(AT_ONCE)
+        .register(ORDER, code)
+        .start()
+        .await?;
+    tell(&driving).await
 }
 
-/// What a shipping says about the way it came about.
-#[derive(Debug, Serialize)]
-struct Shipped<'a> {
-    worker: &'a Owner,
-    fence: Fence,
-    attempts: u32,
-    takeovers: u32,
+/// Fills a shelf that ran low. What is decided and the progress of the reaction are one commit.
+fn fill_shelves(desk: &Desk) -> Reaction {
+    let (events, shop) = (desk.events.clone(), desk.shop.clone());
+    of_this_shop(Reaction::new(desk.shop.named("fill-shelves")).on(["RanLow"]), shop).each(move |_, event| {
+        let events = events.clone();
+        async move {
+            let Some(shelf) = shelf(&event.stream) else { return Ok(Batch::new()) };
+            let decided = events.decide(shelf, |stock: &Stock| Ok::<_, Infallible>(stock.fill()));
+            decided.await.map_err(ReactionError::from)
+        }
+    })
 }
 
-impl Worker {
-    async fn run(&self) -> Result<()> {
-        let mut hints = self.store.watch();
-        let mut jobs = JoinSet::new();
-        loop {
-            while jobs.try_join_next().is_some() {}
-            if jobs.len() >= SLOTS {
-                jobs.join_next().await;
-                continue;
-            }
-            let free = SLOTS.saturating_sub(jobs.len());
-            let claim = Claim::lanes(&self.owner, [self.shop.lane.clone()], free, LEASE);
-            match self.store.claim(claim).await {
-                Ok(claimed) if claimed.grants.is_empty() => idle(&mut hints).await,
-                Ok(claimed) => {
-                    for grant in claimed.grants {
-                        let worker = self.clone();
-                        jobs.spawn(async move { worker.handle(grant).await });
-                    }
-                }
-                Err(error) => {
-                    tell(&error);
-                    tokio::time::sleep(LOOK).await;
-                }
-            }
-        }
-    }
+/// Counts what is sold, in a document: every event once, whoever dies.
+fn count_sales(desk: &Desk) -> Reaction {
+    let shop = desk.shop.clone();
+    let counting = shop.clone();
+    of_this_shop(Reaction::new(shop.named("count-sales")).on(["Reserved"]), shop).each(move |_, event| {
+        let counted = counted(&counting, &event);
+        async move { counted }
+    })
+}
 
-    /// One grant, from the claim to the commit.
-    async fn handle(&self, grant: Grant) {
-        let number = Shop::number(&grant.row.key).unwrap_or_default();
-        let first = grant.row.attempts == 1;
-        if first && number.is_multiple_of(HANGS_EVERY) {
-            tokio::time::sleep(HANG).await;
-        } else {
-            let packing = Random::fresh().between(Duration::from_millis(1), Duration::from_millis(12));
-            tokio::time::sleep(packing).await;
-        }
-        let fails = first && number.is_multiple_of(FAILS_EVERY) && !number.is_multiple_of(HANGS_EVERY);
-        let batch = if fails { self.failing(&grant) } else { self.shipping(&grant, number) };
-        match batch {
-            Ok(batch) => self.commit(batch).await,
-            Err(error) => eprintln!("warning: a batch cannot be made: {error:#}"),
-        }
-    }
+fn counted(shop: &Shop, event: &Event) -> Result<Batch, ReactionError> {
+    let sold = tidelock::events::decode::<StockEvent>(&event.event_type, &event.payload)?;
+    let item = shelf(&event.stream);
+    let (Some(item), StockEvent::Reserved { count, .. }) =
+        (item.as_deref().and_then(|name| shop.without_run(name)), sold)
+    else {
+        return Ok(Batch::new());
+    };
+    let key = shop.sales(item).map_err(|error| ReactionError::non_retryable(error.to_string()))?;
+    let none = Payload::from_json(r#"{"sold": 0}"#)?;
+    Ok(Batch::new().merge_or_create(&key, none, [Delta::inc("/sold", i64::from(count))]))
+}
 
-    /// The event, the counter and the acknowledgement: all three or none. The append accepts any version, so that
-    /// nothing but the fence keeps a second shipping out.
-    fn shipping(&self, grant: &Grant, number: u64) -> Result<Batch> {
-        let (attempts, takeovers) = (grant.row.attempts, grant.row.takeovers);
-        let shipped = Shipped { worker: &self.owner, fence: grant.fence, attempts, takeovers };
-        let event = NewEvent::new(SHIPPED.parse()?, Payload::of(&shipped)?);
-        let batch = Batch::new().append(&self.shop.order(number)?, Expect::Exists, [event]);
-        Ok(self.shop.count(batch, "shipped")?.ack(&grant.lease()))
-    }
+/// A reaction to the shelves of one demo, shelf by shelf.
+fn of_this_shop(reaction: Reaction, shop: Shop) -> Reaction {
+    let ours = move |event: &Event| {
+        let shelf = shelf(&event.stream)?;
+        shop.without_run(&shelf).map(|_| event.stream.clone())
+    };
+    reaction.streams(KeyPrefix::kind("stock")).to(ours).ttl(LEASE)
+}
 
-    fn failing(&self, grant: &Grant) -> Result<Batch> {
-        let wait = Due::After(Duration::from_millis(30));
-        let batch = Batch::new().fail(&grant.lease(), "the carrier was closed", wait);
-        self.shop.count(batch, "retries")
-    }
-
-    async fn commit(&self, batch: Batch) {
-        let Err(error) = self.store.apply(batch).await else { return };
-        if !matches!(error.refusal(), Some(Refusal::Fenced { .. })) {
-            return tell(&error);
-        }
-        let counted = match self.shop.count(Batch::new(), "fenced") {
-            Ok(batch) => self.store.apply(batch).await,
-            Err(error) => return eprintln!("warning: a batch cannot be made: {error:#}"),
-        };
-        if let Err(error) = counted {
-            tell(&error);
-        }
+/// The id of a shelf.
+fn shelf(stream: &Key) -> Option<String> {
+    match stream.args().into_iter().next() {
+        Some(Arg::Str(id)) => Some(id),
+        _ => None,
     }
 }
 
-/// Waits until something may have changed, and never for long.
-async fn idle(hints: &mut Watch) {
-    // Whether it was a hint or the clock makes no difference: the next claim finds out.
-    drop(tokio::time::timeout(LOOK, hints.changed()).await);
+/// Notes that stock was taken, in the commit that says that the task has run.
+fn take_stock(shop: &Shop) -> Result<Task> {
+    let key = shop.takes()?;
+    let task = Task::new(shop.named("take-stock")).every(TAKE_EVERY).catch_up(CatchUp::All(MAKE_UP));
+    Ok(task.run(move |fire| {
+        let key = key.clone();
+        async move {
+            let none = Payload::from_json(r#"{"fires": []}"#)?;
+            let at = fire.time().as_micros();
+            Ok::<_, tidelock::schedule::TaskError>(Batch::new().merge_or_create(
+                &key,
+                none,
+                [Delta::push("/fires", at)],
+            ))
+        }
+    }))
 }
 
-/// Tells the parent about an error that no worker should see: one line, the code first.
-fn tell(error: &dyn Explain) {
-    // A parent that does not listen any more is gone, and this worker will be, too.
-    drop(output::say(format_args!("{} {error}", error.code())));
+/// Tells the parent how it goes, for as long as there is one.
+async fn tell(driving: &Driving) -> Result<()> {
+    loop {
+        let stats = driving.stats();
+        output::json_line(&Told { replayed: stats.replayed, fenced: stats.lost })?;
+        tokio::time::sleep(TELL_EVERY).await;
+    }
 }

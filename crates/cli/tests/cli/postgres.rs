@@ -344,7 +344,7 @@ fn the_proof_holds_on_a_server() {
     let output = tidelock(&["demo", "--seconds", "3", "-o", "json", "--store", &url()]);
     let proof = json(&output);
     assert_eq!(output.status.code(), Some(0), "{proof:#} {}", stderr(&output));
-    for name in ["lost", "doubled", "unasked", "waiting", "fallen"] {
+    for name in crate::demo::WRONG {
         assert_eq!(proof[name], 0, "{name}: {proof:#}");
     }
     assert!(proof["kills"].as_u64().unwrap() > 0, "{proof:#}");

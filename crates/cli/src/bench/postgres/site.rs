@@ -3,16 +3,17 @@
 //! All that a run makes is in schemas of its own. If the process is killed, those on a server that was named stay, and
 //! their names are on the terminal; a private server ends by itself, with its data.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use tokio_postgres::Client;
 
 use crate::bench::machine::{Machine, Server};
 use crate::exit::WrongUse;
+use crate::output;
+use crate::private_server::{self, PrivateServer};
 use crate::schemas::Schemas;
 use crate::server_url::ServerUrl;
-use crate::{output, target};
 
 /// Settings as the server reports them, in the order of the fields of [`Server`].
 const FACTS: &str = "SELECT current_setting('server_version'), current_setting('fsync'), \
@@ -26,7 +27,7 @@ pub(crate) struct Site {
     schemas: Schemas,
     facts: Server,
     /// Dropped at the end: whoever is still connected is of no use any more.
-    private: Option<private::Running>,
+    private: Option<PrivateServer>,
 }
 
 impl Site {
@@ -41,7 +42,8 @@ impl Site {
             // The schema that the address may name is not for measurements.
             (Some(url), None) => (ServerUrl::parse(url)?.split_schema().0, None),
             (None, path) => {
-                let (url, running) = start(path.map(Path::to_owned)).await?;
+                eprintln!("neither --url nor DATABASE_URL names a server: starting a private one");
+                let (url, running) = private_server::start(path).await?;
                 (url, Some(running))
             }
         };
@@ -82,36 +84,13 @@ impl Site {
 
     /// What the numbers were measured on.
     pub(crate) fn machine(&self) -> Machine {
-        Machine::with_server(self.facts.clone(), self.private.as_ref().map(private::Running::data))
+        Machine::with_server(self.facts.clone(), self.private.as_ref().map(PrivateServer::data))
     }
 
     /// Drops the schemas and ends a private server.
     pub(crate) async fn leave(self) {
         self.schemas.leave().await;
         drop(tokio::task::spawn_blocking(move || drop(self.private)).await);
-    }
-}
-
-/// Starts a private server and says so.
-async fn start(path: Option<PathBuf>) -> Result<(ServerUrl, private::Running)> {
-    if let Some(path) = path.as_deref().filter(|path| !path.is_dir()) {
-        let shown = path.display();
-        return Err(
-            WrongUse(format!("{shown} is no directory; name one for the private server's data")).into()
-        );
-    }
-    let directory = path.unwrap_or_else(std::env::temp_dir);
-    let shown = output::escaped(&directory.display().to_string());
-    eprintln!("neither --url nor DATABASE_URL names a server: starting a private one below {shown}");
-    warn_about_memory(&directory, &shown);
-    let running = tokio::task::spawn_blocking(move || private::Running::start(directory)).await??;
-    Ok((ServerUrl::parse(&running.url())?, running))
-}
-
-fn warn_about_memory(directory: &Path, shown: &str) {
-    let kind = target::file_system(directory);
-    if target::is_memory(&kind) {
-        eprintln!("warning: {shown} is on {kind}, where flushes are free; name a disk with --path");
     }
 }
 
@@ -126,62 +105,4 @@ async fn facts(client: &Client, private: bool) -> Result<Server> {
         shared_buffers: row.try_get(4)?,
         max_connections: row.try_get(5)?,
     })
-}
-
-/// A server of this program's own.
-#[cfg(unix)]
-mod private {
-    use std::path::{Path, PathBuf};
-
-    use anyhow::Result;
-    use tidelock_pgserver::{Options, Server};
-
-    /// The server; it ends when this is dropped.
-    #[derive(Debug)]
-    pub(super) struct Running(Server);
-
-    impl Running {
-        /// Starts it with the settings that a careful operator would choose. Nothing is installed for it.
-        pub(super) fn start(directory: PathBuf) -> Result<Self> {
-            let options =
-                Options { durable: true, install: false, directory: Some(directory), ..Options::default() };
-            Ok(Self(Server::start(&options)?))
-        }
-
-        pub(super) fn url(&self) -> String {
-            self.0.url()
-        }
-
-        pub(super) fn data(&self) -> &Path {
-            self.0.data_directory()
-        }
-    }
-}
-
-/// Nothing but words: private servers are for Unix.
-#[cfg(not(unix))]
-mod private {
-    use std::path::{Path, PathBuf};
-
-    use anyhow::Result;
-
-    use crate::exit::WrongUse;
-
-    #[derive(Debug)]
-    pub(super) enum Running {}
-
-    impl Running {
-        pub(super) fn start(_directory: PathBuf) -> Result<Self> {
-            let message = "private servers run on Unix only; name a server with --url or DATABASE_URL";
-            Err(WrongUse(message.to_owned()).into())
-        }
-
-        pub(super) fn url(&self) -> String {
-            match *self {}
-        }
-
-        pub(super) fn data(&self) -> &Path {
-            match *self {}
-        }
-    }
 }

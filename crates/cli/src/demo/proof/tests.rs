@@ -1,54 +1,161 @@
-//! The proof must fail when there is something to find: a lost order, a doubled one, one that nobody asked for.
+//! The proof must fail when there is something to find: a lost order, a doubled one, one that nobody asked for, an item astray.
 
+use std::sync::Arc;
+
+use tidelock::workflow::{Client, Ctx, Worker};
+
+use super::super::shop::{Done, LEFT, Lines, ORDER, Order, PAID, PLACED, SHIPPED, StockEvent};
 use super::*;
+use crate::demo::shop::Stock;
 
-/// A demo in which every order was placed, shipped and counted so often.
-async fn found(orders: &[(u64, u64)], receipts: &[u64], counted: u64) -> Proof {
-    let store = MemoryStore::new();
-    let shop = Shop::new("test").unwrap();
-    let tally = Tally::default();
-    for (number, shipped) in orders {
-        let stream = shop.order(*number).unwrap();
-        let placed = NewEvent::new(PLACED.parse().unwrap(), Payload::null());
-        store.apply(Batch::new().append(&stream, Expect::Absent, [placed])).await.unwrap();
-        for _ in 0..*shipped {
-            let event =
-                NewEvent::new(SHIPPED.parse().unwrap(), Payload::from_json(r#"{"takeovers":1}"#).unwrap());
-            store.apply(Batch::new().append(&stream, Expect::Exists, [event])).await.unwrap();
+/// A shop in which every order goes as it should, unless a test says otherwise.
+struct Street {
+    store: SharedStore,
+    shop: Shop,
+    tally: Tally,
+}
+
+impl Street {
+    async fn with_orders(orders: u64) -> Self {
+        let (store, shop): (SharedStore, _) = (Arc::new(MemoryStore::new()), Shop::new("test"));
+        let street = Self { store, shop, tally: Tally::default() };
+        let events = Events::new(Arc::clone(&street.store));
+        let full = Stock::default().fill();
+        events.append::<Stock>(street.shop.named("apples"), full).await.unwrap();
+        for number in 1..=orders {
+            street.order(number).await;
         }
+        street
     }
-    for _ in 0..counted {
-        store.apply(shop.count(Batch::new(), "shipped").unwrap()).await.unwrap();
+
+    fn done(order: u64) -> Done {
+        let worker = "worker-1".to_owned();
+        Done { order, worker, attempt: 1, again: false, takeovers: 1, fence: Some(order) }
     }
-    receipts.iter().for_each(|number| tally.add_receipt(*number));
-    Proof::find(&store, &shop, &tally, true).await.unwrap()
+
+    async fn apply(&self, batch: Batch) {
+        self.store.apply(batch).await.unwrap();
+    }
+
+    async fn append(&self, stream: &Key, event: &str, payload: &impl Serialize) {
+        let event = NewEvent::new(event.parse().unwrap(), Payload::of(payload).unwrap());
+        self.apply(Batch::new().append(stream, Expect::Any, [event])).await;
+    }
+
+    async fn reserve(&self, number: u64) {
+        let reserved = StockEvent::Reserved { count: 1, done: Self::done(number) };
+        Events::new(Arc::clone(&self.store))
+            .append::<Stock>(self.shop.named("apples"), [reserved])
+            .await
+            .unwrap();
+        self.sell(1).await;
+    }
+
+    async fn sell(&self, count: i64) {
+        let none = Payload::from_json(r#"{"sold": 0}"#).unwrap();
+        let key = self.shop.sales("apples").unwrap();
+        self.apply(Batch::new().merge_or_create(&key, none, [Delta::inc("/sold", count)])).await;
+    }
+
+    async fn ship(&self, number: u64) {
+        self.append(&self.shop.order(number).unwrap(), SHIPPED, &Self::done(number)).await;
+    }
+
+    /// An apple, put into a cart, ordered, taken from the shelf, paid and shipped; its run completes.
+    async fn order(&self, number: u64) {
+        let order = Order { number, lines: Lines::from([("apples".to_owned(), 1)]) };
+        self.tally.put.fetch_add(1, Ordering::Relaxed);
+        self.tally.add_receipt(number, 1);
+        let stream = self.shop.order(number).unwrap();
+        self.append(&stream, PLACED, &order).await;
+        self.reserve(number).await;
+        self.append(&stream, PAID, &Self::done(number)).await;
+        self.ship(number).await;
+        self.append(&self.shop.gate_of(number).unwrap(), LEFT, &Self::done(number)).await;
+        let client = Client::new(Arc::clone(&self.store));
+        let run = client.start(ORDER, &order).id(self.shop.named(number)).await.unwrap();
+        let code = async |_: &Ctx, _: Order| Ok(1_u64);
+        let driving = Worker::new(Arc::clone(&self.store)).register(ORDER, code).start().await.unwrap();
+        run.result().await.unwrap();
+        driving.shutdown().await;
+    }
+
+    async fn proof(&self) -> Proof {
+        Proof::find(&self.store, &self.shop, &self.tally, true).await.unwrap()
+    }
 }
 
 #[tokio::test]
 async fn it_holds_when_everything_was_done_once() {
-    let proof = found(&[(1, 1), (2, 1)], &[1, 2], 2).await;
+    let proof = Street::with_orders(2).await.proof().await;
     assert!(proof.holds, "{proof:?}");
     assert_eq!((proof.asked, proof.done, proof.takeovers), (2, 2, 2));
 }
 
 #[tokio::test]
 async fn it_finds_what_was_lost() {
-    let never_written = found(&[(1, 1)], &[1, 2], 1).await;
-    assert_eq!((never_written.holds, never_written.lost), (false, 1));
-    let never_shipped = found(&[(1, 1), (2, 0)], &[1, 2], 1).await;
-    assert_eq!((never_shipped.holds, never_shipped.lost), (false, 1));
+    let street = Street::with_orders(1).await;
+    street.tally.add_receipt(2, 0);
+    let proof = street.proof().await;
+    assert_eq!((proof.holds, proof.lost), (false, 1));
+}
+
+#[tokio::test]
+async fn it_finds_an_order_whose_run_never_was() {
+    let street = Street::with_orders(1).await;
+    let order = Order { number: 2, lines: Lines::new() };
+    street.append(&street.shop.order(2).unwrap(), PLACED, &order).await;
+    street.tally.add_receipt(2, 0);
+    let proof = street.proof().await;
+    assert_eq!((proof.holds, proof.lost), (false, 1));
 }
 
 #[tokio::test]
 async fn it_finds_what_was_doubled() {
-    let proof = found(&[(1, 2)], &[1], 2).await;
+    let shipped_twice = Street::with_orders(1).await;
+    shipped_twice.ship(1).await;
+    let proof = shipped_twice.proof().await;
     assert_eq!((proof.holds, proof.doubled), (false, 1));
+    let taken_twice = Street::with_orders(1).await;
+    taken_twice.reserve(1).await;
+    let proof = taken_twice.proof().await;
+    assert_eq!((proof.holds, proof.doubled, proof.astray), (false, 1, Some(1)));
 }
 
 #[tokio::test]
-async fn it_finds_what_nobody_asked_for_and_what_was_not_counted() {
-    let unasked = found(&[(1, 1), (2, 1)], &[1], 2).await;
-    assert_eq!((unasked.holds, unasked.unasked), (false, 1));
-    let uncounted = found(&[(1, 1)], &[1], 0).await;
-    assert!(!uncounted.holds);
+async fn it_finds_what_nobody_asked_for() {
+    let street = Street::with_orders(1).await;
+    street.append(&street.shop.order(9).unwrap(), PAID, &Street::done(9)).await;
+    let proof = street.proof().await;
+    assert_eq!((proof.holds, proof.unasked), (false, 1));
+}
+
+#[tokio::test]
+async fn it_finds_items_that_went_astray_and_sales_that_were_not_counted() {
+    let street = Street::with_orders(1).await;
+    street.tally.put.fetch_add(1, Ordering::Relaxed);
+    assert_eq!(street.proof().await.astray, Some(1));
+    let street = Street::with_orders(1).await;
+    street.sell(1).await;
+    let proof = street.proof().await;
+    assert_eq!((proof.holds, proof.miscounted), (false, Some(1)));
+}
+
+#[tokio::test]
+async fn it_finds_two_at_one_gate() {
+    let street = Street::with_orders(1).await;
+    street.append(&street.shop.gate_of(1).unwrap(), LEFT, &Street::done(1)).await;
+    let proof = street.proof().await;
+    assert_eq!((proof.holds, proof.collided), (false, 1));
+}
+
+#[tokio::test]
+async fn it_finds_fires_that_ran_twice_or_not_at_all() {
+    for (fires, doubled, left_out) in [("[0, 500000, 500000]", 1, 0), ("[0, 1500000]", 0, 2)] {
+        let street = Street::with_orders(1).await;
+        let takes = Payload::from_json(format!(r#"{{"fires": {fires}}}"#)).unwrap();
+        street.apply(Batch::new().put(&street.shop.takes().unwrap(), Expect::Any, takes)).await;
+        let proof = street.proof().await;
+        assert_eq!((proof.holds, proof.takes_doubled, proof.takes_left_out), (false, doubled, left_out));
+    }
 }

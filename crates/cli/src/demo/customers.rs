@@ -1,0 +1,122 @@
+//! Whoever asks: customers with two windows each put things into their cart, and order what is in it.
+//!
+//! An order empties the cart, begins its stream and starts its run in one commit, and only if the cart is still what was seen. It has
+//! an id that makes ordering twice the same as ordering once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tidelock::prelude::*;
+use tidelock::workflow::Client;
+use tokio::task::JoinSet;
+
+use super::Tally;
+use super::shop::{Cart, ITEMS, ORDER, Order, PLACED, Shop, items};
+use crate::random::Random;
+
+/// How many customers there are, with so many windows each.
+pub(crate) const CUSTOMERS: usize = 4;
+const WINDOWS: usize = 2;
+/// More orders than this are not under way: the demo shows correctness, not queues.
+const BACKLOG: u64 = 100;
+/// One order in so many is placed twice, as after a lost answer.
+const TWICE_EVERY: u64 = 20;
+
+/// One order at a time for each cart: the other window waits for its turn.
+static CART: Functor = Functor::new("cart");
+
+/// The street in front of the shop.
+#[derive(Clone, Debug)]
+pub(crate) struct Customers {
+    pub(crate) store: SharedStore,
+    pub(crate) shop: Shop,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) locks: Locks,
+    pub(crate) next: Arc<AtomicU64>,
+}
+
+impl Customers {
+    /// Everybody buys until the time has come. Each window is a task of its own: locks know tasks.
+    pub(crate) async fn buy(self, until: Instant) -> Result<()> {
+        let mut windows = JoinSet::new();
+        for window in 0..CUSTOMERS * WINDOWS {
+            let customers = self.clone();
+            windows.spawn(async move { customers.window(window % CUSTOMERS, until).await });
+        }
+        while let Some(ended) = windows.join_next().await {
+            ended??;
+        }
+        Ok(())
+    }
+
+    async fn window(&self, customer: usize, until: Instant) -> Result<()> {
+        let scope = self.shop.customer(customer);
+        let cart = States::new(self.store.clone()).container::<Cart>(&scope, "cart")?;
+        let mut random = Random::fresh();
+        while Instant::now() < until {
+            for _ in 0..=random.below(3) {
+                let item = ITEMS.get(random.below(ITEMS.len())).copied().unwrap_or_default();
+                cart.mutate(move |cart| *cart.lines.entry(item.to_owned()).or_default() += 1).await?;
+                self.tally.put.fetch_add(1, Ordering::Relaxed);
+            }
+            self.order(&cart, &scope).await?;
+            while self.under_way().await? > BACKLOG && Instant::now() < until {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            tokio::time::sleep(random.between(Duration::from_millis(20), Duration::from_millis(60))).await;
+        }
+        Ok(())
+    }
+
+    async fn under_way(&self) -> Result<u64> {
+        Ok(self.tally.asked().saturating_sub(self.shop.shipped(&*self.store).await?))
+    }
+
+    /// Orders what is in the cart, if there is something.
+    async fn order(&self, cart: &Container<Cart>, scope: &Scope) -> Result<()> {
+        let key = scope.key("cart")?;
+        let _turn = self.locks.lock(&CART.term([key.to_string()])?).await?;
+        loop {
+            let Some(seen) = cart.read().await?.filter(|seen| !seen.value.lines.is_empty()) else {
+                return Ok(());
+            };
+            let order = Order { number: self.next.fetch_add(1, Ordering::Relaxed), lines: seen.value.lines };
+            let batch =
+                self.batch(&order)?.put(&key, Expect::Exact(seen.version), Payload::of(&Cart::default())?);
+            match self.store.apply(batch.clone()).await {
+                Ok(_) => return self.ordered(&order, batch).await,
+                // The other window put something into the cart.
+                Err(error) if matches!(error.refusal(), Some(Refusal::Document { .. })) => {
+                    self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn batch(&self, order: &Order) -> Result<Batch> {
+        let (_, start) = Client::new(self.store.clone())
+            .start(ORDER, order)
+            .id(self.shop.named(order.number))
+            .queue(self.shop.named("orders"))
+            .batch()?;
+        let placed = NewEvent::new(PLACED.parse()?, Payload::of(order)?);
+        Ok(start.op_id(OpId::new()).append(&self.shop.order(order.number)?, Expect::Absent, [placed]))
+    }
+
+    async fn ordered(&self, order: &Order, batch: Batch) -> Result<()> {
+        self.tally.add_receipt(order.number, items(&order.lines));
+        if order.number.is_multiple_of(TWICE_EVERY) {
+            let receipt = self.store.apply(batch).await?;
+            ensure!(
+                receipt.repeated,
+                "order {} was placed twice under one id and not recognised",
+                order.number
+            );
+            self.tally.recognised.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

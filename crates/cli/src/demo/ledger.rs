@@ -1,0 +1,228 @@
+//! What the store says: the log, read once from end to end, and the documents, runs and carts beside it.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde::Deserialize;
+use tidelock::prelude::*;
+use tidelock::store::{Event, EventFilter};
+use tidelock::workflow::{Client, RunFilter, Status};
+
+use super::customers::CUSTOMERS;
+use super::shop::{
+    Cart, Done, ITEMS, LEFT, Lines, Order, PAID, PLACED, SHIPPED, Shop, Stock, StockEvent, items,
+};
+use super::tally::Tally;
+
+const PAGE: usize = 5_000;
+
+/// What the log says about one order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) placed: u64,
+    pub(crate) paid: u64,
+    pub(crate) shipped: u64,
+    /// What was ordered.
+    pub(crate) lines: Lines,
+    /// How often each item was taken from its shelf.
+    pub(crate) reserved: BTreeMap<String, u64>,
+}
+
+impl Entry {
+    /// Whether something was done twice.
+    pub(crate) fn is_doubled(&self) -> bool {
+        self.placed > 1 || self.paid > 1 || self.shipped > 1 || self.reserved.values().any(|times| *times > 1)
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) orders: BTreeMap<u64, Entry>,
+    /// The fences of the parcels that left, gate by gate, in the order of the log.
+    pub(crate) gates: BTreeMap<Key, Vec<u64>>,
+    /// How many of each item came to the shelf, and how many were taken from it.
+    pub(crate) shelves: BTreeMap<String, (u64, u64)>,
+    /// Attempts beyond the first: of taking items from a shelf, and of everything else.
+    pub(crate) conflicts: u64,
+    pub(crate) retries: u64,
+    /// Steps that were begun by one process and ended by another.
+    pub(crate) rerun: u64,
+    /// Take-overs of runs.
+    pub(crate) takeovers: u64,
+}
+
+impl Ledger {
+    /// Reads the log.
+    pub(crate) async fn read(store: &dyn Store, shop: &Shop) -> Result<Self> {
+        let mut ledger = Self::default();
+        for range in [shop.all("order"), shop.all("gate"), KeyPrefix::kind("stock")] {
+            let filter = EventFilter { streams: Some(range), ..EventFilter::default() };
+            let mut query = LogQuery { filter, ..LogQuery::all(PAGE) };
+            loop {
+                let page = store.read_log(query.clone()).await?;
+                for event in &page.events {
+                    ledger.add(shop, event)?;
+                }
+                if page.end {
+                    break;
+                }
+                query.after = page.scanned_to;
+            }
+        }
+        Ok(ledger)
+    }
+
+    fn add(&mut self, shop: &Shop, event: &Event) -> Result<()> {
+        match (event.event_type.as_str(), Shop::number(&event.stream)) {
+            (LEFT, _) => {
+                let done: Done = event.payload.parse()?;
+                self.gates.entry(event.stream.clone()).or_default().extend(done.fence);
+            }
+            (PLACED, Some(number)) => {
+                let order: Order = event.payload.parse()?;
+                let entry = self.orders.entry(number).or_default();
+                entry.placed += 1;
+                entry.lines = order.lines;
+            }
+            (PAID, Some(number)) => {
+                let done: Done = event.payload.parse()?;
+                self.orders.entry(number).or_default().paid += 1;
+                self.retries += u64::from(done.attempt.saturating_sub(1));
+                self.rerun += u64::from(done.again && done.attempt == 1);
+            }
+            (SHIPPED, Some(number)) => {
+                let done: Done = event.payload.parse()?;
+                self.orders.entry(number).or_default().shipped += 1;
+                self.takeovers += u64::from(done.takeovers);
+                self.retries += u64::from(done.attempt.saturating_sub(1));
+                self.rerun += u64::from(done.again && done.attempt == 1);
+            }
+            _ => self.add_to_shelf(shop, event)?,
+        }
+        Ok(())
+    }
+
+    fn add_to_shelf(&mut self, shop: &Shop, event: &Event) -> Result<()> {
+        let args = event.stream.args();
+        let Some(Arg::Str(shelf)) = args.first() else { return Ok(()) };
+        let Some(item) = shop.without_run(shelf) else { return Ok(()) };
+        let (received, reserved) = self.shelves.entry(item.to_owned()).or_default();
+        match tidelock::events::decode(&event.event_type, &event.payload)? {
+            StockEvent::Received { count } => *received += u64::from(count),
+            StockEvent::RanLow { .. } => {}
+            StockEvent::Reserved { count, done } => {
+                *reserved += u64::from(count);
+                let order = self.orders.entry(done.order).or_default();
+                *order.reserved.entry(item.to_owned()).or_default() += 1;
+                self.conflicts += u64::from(done.attempt.saturating_sub(1));
+                self.rerun += u64::from(done.again && done.attempt == 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Items that came from nowhere or went nowhere: into carts, but neither in an order nor in a cart; ordered, but not taken from
+    /// the shelf; on the shelf, although its events say otherwise.
+    pub(crate) async fn astray(&self, store: &SharedStore, shop: &Shop, put: u64) -> Result<u64> {
+        let ordered: u64 = self.orders.values().map(|order| items(&order.lines)).sum();
+        let mut astray = put.abs_diff(ordered + in_carts(store, shop).await?);
+        let events = Events::new(store.clone());
+        for item in ITEMS {
+            let of_item = |order: &Entry| order.lines.get(item).copied().map_or(0, u64::from);
+            let (received, reserved) = self.shelves.get(item).copied().unwrap_or_default();
+            astray += reserved.abs_diff(self.orders.values().map(of_item).sum());
+            let left = u64::from(events.load::<Stock>(shop.named(item)).await?.state.left);
+            astray += received.abs_diff(reserved + left);
+        }
+        Ok(astray)
+    }
+
+    /// By how much the sales that were counted differ from what was taken from the shelves.
+    pub(crate) async fn miscounted(&self, store: &dyn Store, shop: &Shop) -> Result<u64> {
+        let mut differ = 0;
+        for item in ITEMS {
+            let reserved = self.shelves.get(item).copied().unwrap_or_default().1;
+            differ += reserved.abs_diff(sold(store, shop, item).await?);
+        }
+        Ok(differ)
+    }
+
+    /// Parcels that left by a gate under a fence that is not above the one before: two were there at once.
+    pub(crate) fn collided(&self) -> u64 {
+        let stale =
+            |fences: &Vec<u64>| fences.iter().zip(fences.iter().skip(1)).filter(|(a, b)| a >= b).count();
+        self.gates.values().map(stale).sum::<usize>() as u64
+    }
+}
+
+/// Which runs there are, by the number of their order, and how they stand.
+pub(crate) async fn runs(store: &SharedStore, shop: &Shop) -> Result<BTreeMap<u64, Status>> {
+    let client = Client::new(store.clone());
+    let filter = RunFilter { prefix: Some(shop.named("")), ..RunFilter::default() };
+    let (mut runs, mut after) = (BTreeMap::new(), None);
+    loop {
+        let page = client.list(&filter, after.as_ref(), 500).await?;
+        for run in page.runs {
+            if let Some(number) = shop.without_run(&run.run).and_then(|number| number.parse().ok()) {
+                runs.insert(number, run.status);
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(runs);
+        }
+    }
+}
+
+/// Whether everything that was asked for is done, as far as cheap looks tell: the proof looks closely.
+pub(crate) async fn is_settled(store: &SharedStore, shop: &Shop, tally: &Tally) -> Result<bool> {
+    if shop.shipped(&**store).await? < tally.asked() {
+        return Ok(false);
+    }
+    let (mut counted, ordered) = (0, tally.receipts().values().sum::<u64>());
+    for item in ITEMS {
+        counted += sold(&**store, shop, item).await?;
+    }
+    if counted < ordered {
+        return Ok(false);
+    }
+    let running =
+        RunFilter { prefix: Some(shop.named("")), status: Some(Status::Running), ..RunFilter::default() };
+    Ok(Client::new(store.clone()).list(&running, None, 1).await?.runs.is_empty())
+}
+
+/// How often stock was taken, how often twice for one fire, and how many fires were left out between the first and the last.
+pub(crate) async fn takes(store: &dyn Store, shop: &Shop) -> Result<(u64, u64, u64)> {
+    #[derive(Default, Deserialize)]
+    struct Takes {
+        fires: Vec<i64>,
+    }
+    let document = store.document(&shop.takes()?).await?;
+    let mut fires = document.map(|found| found.value.parse::<Takes>()).transpose()?.unwrap_or_default().fires;
+    let all = fires.len() as u64;
+    fires.sort_unstable();
+    fires.dedup();
+    let doubled = all - fires.len() as u64;
+    let every = i64::try_from(super::worker::TAKE_EVERY.as_micros())?;
+    let due = fires.first().zip(fires.last()).map_or(0, |(first, last)| (last - first) / every + 1);
+    Ok((all, doubled, u64::try_from(due)?.abs_diff(fires.len() as u64)))
+}
+
+async fn sold(store: &dyn Store, shop: &Shop, item: &str) -> Result<u64> {
+    #[derive(Deserialize)]
+    struct Sales {
+        sold: u64,
+    }
+    let document = store.document(&shop.sales(item)?).await?;
+    Ok(document.map(|found| found.value.parse::<Sales>()).transpose()?.map_or(0, |sales| sales.sold))
+}
+
+async fn in_carts(store: &SharedStore, shop: &Shop) -> Result<u64> {
+    let (states, mut all) = (States::new(store.clone()), 0);
+    for customer in 0..CUSTOMERS {
+        let cart = states.container::<Cart>(&shop.customer(customer), "cart")?;
+        all += items(&cart.get().await?.lines);
+    }
+    Ok(all)
+}
