@@ -1,4 +1,19 @@
-//! The names of spans, events and metrics, in one place, so that dashboards can rely on them.
+//! The names of spans, events and metrics, in one place, so that dashboards can rely on them; what is counted; and the traces that go on
+//! from one process to the next.
+//!
+//! Everything goes to the facades [`tracing`] and [`metrics`]: the library installs no subscriber and no recorder, and says nothing when
+//! nobody listens.
+
+mod metric;
+mod trace;
+
+pub use metric::{
+    CLAIMS, COMMIT_SECONDS, COMMITS, CONFLICTS, DELIVERIES, GRANTS, Kind, LEASES_LOST, LOCK_WAIT_SECONDS,
+    METRICS, Metric, REACTION_EVENTS, REACTION_LAG_SECONDS, RUNS, SCHEDULE_RUNS, STEPS, applied, claimed,
+};
+pub(crate) use metric::{Count, count, seconds};
+pub use trace::{TraceContext, TracesAlready, trace_with};
+pub(crate) use trace::{current_trace, follow};
 
 /// The target of everything that locks report.
 pub const LOCK: &str = "tidelock::lock";
@@ -12,14 +27,18 @@ pub const LEASE: &str = "tidelock::lease";
 pub const STATE: &str = "tidelock::state";
 /// The target of everything that aggregates report.
 pub const EVENTS: &str = "tidelock::events";
+/// The span of a command on an aggregate, from loading it to the commit: field `stream`.
+pub const EVENTS_EXECUTE: &str = "events.execute";
 /// The target of everything that reactions report.
 pub const REACTIONS: &str = "tidelock::reactions";
-/// The span of one run of a handler: fields `reaction`, `key`, `attempt` and `events`.
+/// The span of one run of a handler: fields `reaction`, `key`, `attempt` and `events`. It follows from the commits of its events.
 pub const REACTION_RUN: &str = "reaction.run";
 /// The target of everything that workflows report.
 pub const WORKFLOW: &str = "tidelock::workflow";
-/// The span of one activation of a run: fields `run` and `workflow`.
+/// The span of one activation of a run: fields `run` and `workflow`. It follows from the start of the run.
 pub const WORKFLOW_RUN: &str = "workflow.run";
+/// The span of one attempt of a step, within the one of its run: fields `step` and `attempt`.
+pub const WORKFLOW_STEP: &str = "workflow.step";
 /// The target of everything that idempotency keys report.
 pub const EDGE: &str = "tidelock::edge";
 /// The target of everything that outboxes report.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tidelock_core::clock::Timestamp;
@@ -12,6 +12,7 @@ use tidelock_core::store::{
     ApplyError, Batch, Claim, Claimed, Document, EventPage, LogQuery, Page, PageOf, Receipt, Store,
     StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow,
 };
+use tidelock_core::telemetry;
 use tokio::sync::oneshot;
 
 use crate::address::Address;
@@ -200,17 +201,7 @@ impl PostgresStore {
         self.shared.engine.hints.changed();
     }
 
-    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let closed = || closed(&self.shared.location);
-        self.shared.engine.queue.push(job(reply)).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())
-    }
-}
-
-#[async_trait]
-impl Store for PostgresStore {
-    async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+    async fn send(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         batch.validate()?;
         if let Some(answer) = self.shared.engine.lone(&batch).await {
             return answer;
@@ -226,9 +217,28 @@ impl Store for PostgresStore {
         }
     }
 
+    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let closed = || closed(&self.shared.location);
+        self.shared.engine.queue.push(job(reply)).await.map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        let began = Instant::now();
+        let answer = self.send(batch).await;
+        telemetry::applied(began, &answer);
+        answer
+    }
+
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
         claim.validate()?;
-        self.ask(|reply| Job::Claim(Claiming { claim: Box::new(claim), reply })).await?
+        let answer = self.ask(|reply| Job::Claim(Claiming { claim: Box::new(claim), reply })).await.flatten();
+        telemetry::claimed(&answer);
+        answer
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {

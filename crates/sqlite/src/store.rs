@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tidelock_core::clock::{Clock, Timestamp};
@@ -13,6 +13,7 @@ use tidelock_core::store::{
     ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, LogQuery, Page, PageOf, Receipt,
     Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow,
 };
+use tidelock_core::telemetry;
 use tokio::sync::oneshot;
 
 use crate::checkpoint::{Checkpointer, Gate};
@@ -148,6 +149,20 @@ impl SqliteStore {
         Ok(lines.into_iter().filter(|line| line != "ok").collect())
     }
 
+    async fn send(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        batch.validate()?;
+        let op_id = batch.id();
+        let (reply, answer) = oneshot::channel();
+        let job = Job::Apply(Box::new(batch), reply);
+        if self.shared.queue.push(job).await.is_err() {
+            return Err(not_decided(closed(&self.shared.path), op_id));
+        }
+        match answer.await {
+            Ok(result) => result.map_err(|e| with_op_id(e, op_id)),
+            Err(_) => Err(ApplyError::unknown(closed(&self.shared.path), op_id)),
+        }
+    }
+
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.shared.queue.push(job(reply)).await.map_err(|_| closed(&self.shared.path))?;
@@ -212,22 +227,17 @@ fn start(path: &Path, options: &Options) -> Result<(Shared, Writer, Ending), Sto
 #[async_trait]
 impl Store for SqliteStore {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
-        batch.validate()?;
-        let op_id = batch.id();
-        let (reply, answer) = oneshot::channel();
-        let job = Job::Apply(Box::new(batch), reply);
-        if self.shared.queue.push(job).await.is_err() {
-            return Err(not_decided(closed(&self.shared.path), op_id));
-        }
-        match answer.await {
-            Ok(result) => result.map_err(|e| with_op_id(e, op_id)),
-            Err(_) => Err(ApplyError::unknown(closed(&self.shared.path), op_id)),
-        }
+        let began = Instant::now();
+        let answer = self.send(batch).await;
+        telemetry::applied(began, &answer);
+        answer
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
         claim.validate()?;
-        self.ask(|reply| Job::Claim(Box::new(claim), reply)).await?
+        let answer = self.ask(|reply| Job::Claim(Box::new(claim), reply)).await.flatten();
+        telemetry::claimed(&answer);
+        answer
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {

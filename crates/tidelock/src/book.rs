@@ -33,4 +33,6 @@ page!(SensitiveData, "guide/sensitive-data.md");
 page!(OwnTables, "guide/own-tables.md");
 page!(Durability, "guide/durability.md");
 page!(Operations, "guide/operations.md");
+#[cfg(feature = "otel")]
+page!(Observability, "guide/observability.md");
 page!(OwnBackend, "guide/own-backend.md");

@@ -32,7 +32,7 @@
 pub use tidelock_core::store::Store;
 pub use tidelock_core::{
     authority, books, clock, error, events, id, key, lease, lock, model, outbox, payload, projections,
-    reactions, schedule, state, store, workflow,
+    reactions, schedule, state, store, telemetry, workflow,
 };
 
 /// Requests that may come twice, and, with the feature `edge`, the layer for HTTP.
@@ -44,6 +44,8 @@ pub mod edge {
 
 #[cfg(feature = "files")]
 pub use tidelock_files as files;
+#[cfg(feature = "otel")]
+pub use tidelock_otel as otel;
 #[cfg(feature = "postgres")]
 pub use tidelock_postgres as postgres;
 #[cfg(feature = "sealed")]

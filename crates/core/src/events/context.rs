@@ -7,6 +7,7 @@ use crate::error::InvalidInput;
 use crate::id::EventId;
 use crate::payload::Payload;
 use crate::store::{Event, NewEvent};
+use crate::telemetry;
 
 /// The conversation that events belong to, what caused them, the trace of the request, and notes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,9 +104,11 @@ impl Context {
     /// Stamps an event that is written in a shape of this version.
     pub(crate) fn stamp(&self, mut event: NewEvent, schema: u32) -> Result<NewEvent, InvalidInput> {
         event.correlation.clone_from(&self.correlation);
-        let bare = self.causation.is_none() && self.trace.is_none() && self.notes.is_empty();
+        // The span that writes is nearer than the one that was told of.
+        let trace = telemetry::current_trace().or_else(|| self.trace.clone());
+        let bare = self.causation.is_none() && trace.is_none() && self.notes.is_empty();
         if !bare || schema > 1 {
-            let Self { causation, trace, notes, .. } = self.clone();
+            let Self { causation, notes, .. } = self.clone();
             event.meta = Payload::of(&Meta { causation, trace, schema: Some(schema), notes })?;
         }
         Ok(event)

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tracing::Instrument as _;
+
 use super::Events;
 use super::aggregate::{Aggregate, Executed, Loaded};
 use super::codec::encode;
@@ -14,6 +16,7 @@ use crate::key::{Arg, Key};
 use crate::lock::sleep_until;
 use crate::random::spread;
 use crate::store::{Appended, ApplyError, Batch, Expect, NewEvent, Receipt, Refusal, StreamFound};
+use crate::telemetry::{EVENTS, EVENTS_EXECUTE};
 
 /// How often a batch is sent again whose fate is unknown: its ids make sure that it is applied once.
 const ASK_AGAIN: u32 = 3;
@@ -42,7 +45,8 @@ impl Events {
         I: IntoIterator<Item = A::Event>,
     {
         let stream = A::stream(id)?;
-        self.carry_out(&stream, None, decide).await
+        let span = tracing::debug_span!(target: EVENTS, EVENTS_EXECUTE, %stream);
+        self.carry_out(&stream, None, decide).instrument(span).await
     }
 
     /// Carries out a command that was thought out on this version, `None` for a new stream: if the stream is at another, it
@@ -65,7 +69,8 @@ impl Events {
         I: IntoIterator<Item = A::Event>,
     {
         let stream = A::stream(id)?;
-        self.carry_out(&stream, Some(version), decide).await
+        let span = tracing::debug_span!(target: EVENTS, EVENTS_EXECUTE, %stream);
+        self.carry_out(&stream, Some(version), decide).instrument(span).await
     }
 
     /// Lets a command decide on the newest state, and gives the batch that appends what it decided at the version that it saw,

@@ -34,6 +34,16 @@ pub enum LostReason {
 }
 
 impl LostReason {
+    /// The word for it in metrics; none when it was given back.
+    pub(super) fn word(&self) -> Option<&'static str> {
+        match self {
+            Self::Taken { .. } => Some("taken"),
+            Self::Revoked => Some("revoked"),
+            Self::CouldNotRenew { .. } => Some("not_renewed"),
+            Self::Released => None,
+        }
+    }
+
     /// What a stale fence means.
     pub(super) fn of(holder: &Holder) -> Self {
         match holder {

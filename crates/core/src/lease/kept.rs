@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::{LeaseError, LostReason};
 use super::keeper;
 use crate::store::{Lease, SharedStore};
+use crate::telemetry::{LEASES_LOST, count};
 
 /// A lease that is renewed.
 #[derive(Debug)]
@@ -94,7 +95,10 @@ impl Kept {
         let first = {
             let mut known = self.reason.lock();
             let first = known.is_none();
-            known.get_or_insert(reason);
+            let reason = known.get_or_insert(reason);
+            if let Some(word) = reason.word().filter(|_| first) {
+                count(LEASES_LOST, "reason", word, 1);
+            }
             first
         };
         if first {

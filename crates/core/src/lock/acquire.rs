@@ -317,6 +317,7 @@ impl<'l, 't> Lock<'l, 't> {
             Look::Waiting | Look::Stale => Poll::Pending,
             Look::Doomed(cycle) => self.refused(LockError::Deadlock { cycle }),
             Look::Granted => {
+                telemetry::seconds(telemetry::LOCK_WAIT_SECONDS, since.elapsed());
                 task.into_iter().for_each(|task| self.table.forget_wait(task, &Wanted::Lock(wait)));
                 let Wait { hash, entry, number, .. } = wait;
                 self.table.order.note(task, self.ask.term, number, self.place);

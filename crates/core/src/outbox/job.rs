@@ -4,7 +4,6 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use futures_util::FutureExt as _;
@@ -89,12 +88,12 @@ impl Job {
             Ended::Delivered => {
                 let committed = self.commit(done).await;
                 if committed {
-                    add(&self.shared.counters.delivered);
+                    self.shared.counters.delivered.add(1);
                 }
                 committed
             }
             Ended::Failed(error) => {
-                add(&self.shared.counters.failed);
+                self.shared.counters.failed.add(1);
                 tracing::debug!(target: OUTBOX, outbox = self.shared.outbox.name(), id, attempts, %error, "not delivered");
                 self.failed(attempts, &error).await;
                 false
@@ -146,7 +145,7 @@ impl Job {
         let row = &self.holding.lease().key;
         tracing::warn!(target: OUTBOX, %row, reason, "a message is blocked; unblock or discard it");
         if self.commit(Batch::new().block(self.holding.lease(), reason)).await {
-            add(&self.shared.counters.blocked);
+            self.shared.counters.blocked.add(1);
         }
     }
 
@@ -163,8 +162,4 @@ impl Job {
             }
         }
     }
-}
-
-fn add(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
@@ -21,7 +20,7 @@ use crate::lock::sleep_until;
 use crate::model::retry::RetryPolicy;
 use crate::store::limits::{CLAIM_EVENTS, CLAIM_ROWS};
 use crate::store::{Claim, SharedStore, StoreError, Watch};
-use crate::telemetry::OUTBOX;
+use crate::telemetry::{Count, DELIVERIES, OUTBOX};
 
 /// How many messages in order come with one grant.
 pub(super) const IN_ORDER: usize = 10;
@@ -150,11 +149,21 @@ pub struct SenderStats {
 }
 
 /// See [`SenderStats`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counters {
-    pub(super) delivered: AtomicU64,
-    pub(super) failed: AtomicU64,
-    pub(super) blocked: AtomicU64,
+    pub(super) delivered: Count,
+    pub(super) failed: Count,
+    pub(super) blocked: Count,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            delivered: Count::of(DELIVERIES, "delivered"),
+            failed: Count::of(DELIVERIES, "failed"),
+            blocked: Count::of(DELIVERIES, "blocked"),
+        }
+    }
 }
 
 /// What the tasks of a sender share.
@@ -189,8 +198,7 @@ impl Sending {
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         let Counters { delivered, failed, blocked } = &self.shared.counters;
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        SenderStats { delivered: get(delivered), failed: get(failed), blocked: get(blocked) }
+        SenderStats { delivered: delivered.get(), failed: failed.get(), blocked: blocked.get() }
     }
 
     /// Stops politely: nothing new is claimed, and deliveries may end within the grace period.

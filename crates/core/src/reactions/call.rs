@@ -13,10 +13,11 @@ use super::effects::{Effects, ReactionError, told};
 use super::reaction::Handler;
 use super::shared::Shared;
 use super::turn::Turn;
+use crate::events::Context;
 use crate::key::Key;
 use crate::state::calm::{calm, text};
 use crate::store::Event;
-use crate::telemetry::{REACTION_RUN, REACTIONS};
+use crate::telemetry::{REACTION_RUN, REACTIONS, follow};
 
 /// How a run ended.
 pub(super) enum Called {
@@ -55,6 +56,9 @@ impl Call<'_> {
         let (reaction, key, attempt, count) = (turn.reaction(), &self.key, self.attempt, events.len());
         let span =
             tracing::debug_span!(target: REACTIONS, REACTION_RUN, reaction, %key, attempt, events = count);
+        for event in &events {
+            follow(&span, Context::of(event).traceparent());
+        }
         let begun = calm("the handler", || match &self.definition.handler {
             Handler::Each(each) => events.pop().map(|event| each(turn, event)),
             Handler::Batch(batch) => Some(batch(turn, events)),

@@ -22,7 +22,7 @@ use crate::lease::LostReason;
 use crate::lease::{Committed, Holding};
 use crate::random::fraction;
 use crate::store::{Batch, Effect, Event, Grant, Lease, NewWork, Refusal};
-use crate::telemetry::REACTIONS;
+use crate::telemetry::{REACTION_LAG_SECONDS, REACTIONS, seconds};
 
 /// How often a handler runs again at once because others wrote what its effects depend on, before that counts as a failure.
 const CONFLICTS: u32 = 5;
@@ -154,6 +154,7 @@ impl Job {
         let waited = self.granted_at().map_or(Duration::ZERO, |granted| granted.since(at));
         let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
         self.definition.counters.lag_micros.store(micros, Ordering::Relaxed);
+        seconds(REACTION_LAG_SECONDS, Duration::from_micros(micros));
     }
 
     /// Hands the next events to the handler, and does what follows from its answer.

@@ -13,13 +13,13 @@ use super::reaction::Reaction;
 use super::router::Router;
 use super::settle::{self, Settled};
 use super::shared::{Options, Shared, heard};
-use super::stats::{Count, Stats};
+use super::stats::Stats;
 use super::worker::Worker;
 use crate::id::Owner;
 use crate::lease::{Claims, unique_owner, working};
 use crate::lock::sleep_until;
 use crate::store::SharedStore;
-use crate::telemetry::REACTIONS;
+use crate::telemetry::{Count, REACTIONS};
 
 /// Reactions that are about to run in this process.
 #[must_use = "nothing runs before start() is awaited"]
@@ -104,7 +104,7 @@ impl Reactions {
             work: Default::default(),
             killed: Default::default(),
             claims,
-            claimed: Count::default(),
+            claimed: Count::here(),
         });
         Ok(Running::over(shared))
     }

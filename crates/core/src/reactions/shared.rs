@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::definition::Definition;
-use super::stats::Count;
 use crate::clock::Timestamp;
 use crate::id::Owner;
 use crate::lease::Claims;
 use crate::lease::working::{self, HUSH};
 use crate::store::{SharedStore, StoreError, Watch};
+use crate::telemetry::Count;
 
 /// How reactions run in this process.
 #[derive(Clone, Debug)]

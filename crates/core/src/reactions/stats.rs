@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::telemetry::{Count, REACTION_EVENTS};
+
 /// What the reactions of a [`Running`](super::Running) have done since it was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -39,7 +41,7 @@ pub struct ReactionStats {
 }
 
 /// The counters of one reaction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counters {
     pub(super) routed: Count,
     pub(super) grants: Count,
@@ -51,6 +53,23 @@ pub(super) struct Counters {
     pub(super) lost: Count,
     pub(super) batches: Count,
     pub(super) lag_micros: AtomicU64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            routed: Count::of(REACTION_EVENTS, "routed"),
+            grants: Count::here(),
+            handled: Count::of(REACTION_EVENTS, "handled"),
+            failed: Count::of(REACTION_EVENTS, "failed"),
+            deferred: Count::of(REACTION_EVENTS, "deferred"),
+            blocked: Count::of(REACTION_EVENTS, "blocked"),
+            parked: Count::of(REACTION_EVENTS, "parked"),
+            lost: Count::of(REACTION_EVENTS, "lost"),
+            batches: Count::here(),
+            lag_micros: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Counters {
@@ -67,19 +86,5 @@ impl Counters {
             batches: self.batches.get(),
             lag: Duration::from_micros(self.lag_micros.load(Ordering::Relaxed)),
         }
-    }
-}
-
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
-
-impl Count {
-    pub(super) fn add(&self, more: usize) {
-        self.0.fetch_add(more as u64, Ordering::Relaxed);
-    }
-
-    pub(super) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }

@@ -13,7 +13,7 @@ use super::history::{self, Entry};
 use super::names::{self, Row};
 use super::record::{Begun, Record};
 use super::register::{quarantined, row, written};
-use super::shared::{Counters, Shared};
+use super::shared::Shared;
 use super::task::{Action, Task};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, Retry};
@@ -23,7 +23,7 @@ use crate::lease::{Committed, Holding, working};
 use crate::model::cron::Timetable;
 use crate::payload::Payload;
 use crate::store::{Batch, Grant, Lease, NewWork, Operation, Refusal, Selection, StoreError};
-use crate::telemetry::SCHEDULE;
+use crate::telemetry::{SCHEDULE, SCHEDULE_RUNS, count};
 
 /// How often a task runs again at once because others wrote what its effects depend on, before that counts as a failure.
 const CONFLICTS: u32 = 5;
@@ -265,7 +265,7 @@ impl Job {
             let Some(task) = task else { return Err(error.into()) };
             let new = task.check(&self.shared.options.name, now)?;
             match self.write(key, quarantined(&document, &new, &error.to_string())?).await {
-                Wrote::Done => Counters::add(&self.shared.counters.quarantined),
+                Wrote::Done => self.shared.counters.quarantined.add(1),
                 Wrote::Changed => {}
                 Wrote::Gone | Wrote::Refused(_) => {
                     self.gone()?;
@@ -316,18 +316,18 @@ impl Job {
         match ended {
             Ended::Interrupted => return Ok(()),
             Ended::Failed(error) | Ended::ForGood(error) => {
-                Counters::add(&counters.failures);
+                counters.failures.add(1);
                 let row = &self.lease().key;
                 tracing::warn!(target: SCHEDULE, %row, error, "a task failed");
             }
-            Ended::Well | Ended::Started(_) => {}
+            Ended::Well | Ended::Started(_) => count(SCHEDULE_RUNS, "outcome", "done", 1),
         }
-        Counters::add(&counters.runs);
+        counters.runs.add(1);
         Ok(())
     }
 
     pub(super) fn gone(&self) -> Result<(), ScheduleError> {
-        Counters::add(&self.shared.counters.lost);
+        self.shared.counters.lost.add(1);
         Ok(())
     }
 

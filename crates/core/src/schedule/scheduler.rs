@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
@@ -140,12 +139,11 @@ impl Running {
     #[must_use]
     pub fn stats(&self) -> SchedulerStats {
         let counters = &self.shared.counters;
-        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         SchedulerStats {
-            runs: get(&counters.runs),
-            failures: get(&counters.failures),
-            lost: get(&counters.lost),
-            quarantined: get(&counters.quarantined),
+            runs: counters.runs.get(),
+            failures: counters.failures.get(),
+            lost: counters.lost.get(),
+            quarantined: counters.quarantined.get(),
         }
     }
 

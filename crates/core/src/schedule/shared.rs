@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -11,7 +10,7 @@ use super::task::Task;
 use crate::id::{Lane, Owner};
 use crate::lease::{Claims, working};
 use crate::store::{SharedStore, StoreError};
-use crate::telemetry::SCHEDULE;
+use crate::telemetry::{Count, SCHEDULE, SCHEDULE_RUNS};
 
 /// How a scheduler works.
 #[derive(Clone, Debug)]
@@ -38,17 +37,22 @@ impl Default for Options {
 }
 
 /// What was done so far, in one process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counters {
-    pub(super) runs: AtomicU64,
-    pub(super) failures: AtomicU64,
-    pub(super) lost: AtomicU64,
-    pub(super) quarantined: AtomicU64,
+    pub(super) runs: Count,
+    pub(super) failures: Count,
+    pub(super) lost: Count,
+    pub(super) quarantined: Count,
 }
 
-impl Counters {
-    pub(super) fn add(counter: &AtomicU64) {
-        counter.fetch_add(1, Ordering::Relaxed);
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            runs: Count::here(),
+            failures: Count::of(SCHEDULE_RUNS, "failed"),
+            lost: Count::of(SCHEDULE_RUNS, "lost"),
+            quarantined: Count::of(SCHEDULE_RUNS, "quarantined"),
+        }
     }
 }
 

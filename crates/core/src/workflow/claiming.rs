@@ -13,7 +13,7 @@ use super::line::Line;
 use super::names;
 use super::retention::retiring;
 use super::seats::Seat;
-use super::shared::{Counters, Shared};
+use super::shared::Shared;
 use crate::clock::Timestamp;
 use crate::id::Lane;
 use crate::lease::working::{self, HUSH};
@@ -246,10 +246,10 @@ impl Drop for Active {
 
 pub(super) async fn activate(shared: Arc<Shared>, grant: Grant, holding: Holding) {
     let counters = &shared.counters;
-    Counters::add(&counters.activations, 1);
+    counters.activations.add(1);
     let run = names::run_of(&grant.row.key).unwrap_or_default();
-    let span = tracing::debug_span!(target: WORKFLOW, WORKFLOW_RUN, run);
-    if let Left::Lost = drive(Arc::clone(&shared), grant, holding).instrument(span).await {
-        Counters::add(&counters.lost, 1);
+    let span = tracing::debug_span!(target: WORKFLOW, WORKFLOW_RUN, run, workflow = tracing::field::Empty);
+    if let Left::Lost = drive(Arc::clone(&shared), grant, holding, &span).instrument(span.clone()).await {
+        counters.lost.add(1);
     }
 }

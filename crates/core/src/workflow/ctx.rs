@@ -191,7 +191,8 @@ impl Ctx {
                     Turn::Answer(answer) => return value(&asked, answer).await,
                     Turn::Run(attempt) => {
                         let step = TxStep::new(cx.attempt(&name, attempt), asked.id(), cx.life.generation);
-                        let ended = step::call((f.clone())(step), cx.limit).await;
+                        let span = step.span();
+                        let ended = step::call((f.clone())(step), cx.limit, span).await;
                         asked.maybe_recorded(ended.err(), &cx.policy);
                     }
                 }
@@ -218,7 +219,9 @@ impl Ctx {
                 match asked.turn().await {
                     Turn::Answer(answer) => return value(&asked, answer).await,
                     Turn::Run(attempt) => {
-                        let ended = step::call((f.clone())(cx.attempt(&name, attempt)), cx.limit).await;
+                        let step = cx.attempt(&name, attempt);
+                        let span = step.span();
+                        let ended = step::call((f.clone())(step), cx.limit, span).await;
                         let (ended, effects) = match ended.map(split) {
                             Ok((effects, value)) => (Payload::of(&value).map_err(Failure::from), effects),
                             Err(failure) => (Err(failure), Batch::new()),

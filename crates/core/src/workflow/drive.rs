@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tracing::Span;
+
 use super::broken::Broken;
 use super::cell::{Cell, Idle, Outgoing};
 use super::ctx::{Ctx, Life};
 use super::entry::{Ending, Entry, Placed, Started};
 use super::load::{Loaded, Unready, load};
-use super::shared::{Counters, Output, RunFuture, Shared};
+use super::shared::{Output, RunFuture, Shared};
 use super::{end, names, new_run, place};
 use crate::clock::{Due, Timestamp};
 use crate::error::Explain as _;
@@ -24,7 +26,7 @@ use crate::lock::sleep_until;
 use crate::payload::Payload;
 use crate::state::calm::text;
 use crate::store::{Batch, Grant, Watch};
-use crate::telemetry::WORKFLOW;
+use crate::telemetry::{WORKFLOW, follow};
 
 use self::writing::News;
 
@@ -81,7 +83,7 @@ pub(super) struct Drive {
 }
 
 /// Drives a run that was granted, as far as it goes.
-pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holding) -> Left {
+pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holding, span: &Span) -> Left {
     let holding = Arc::new(holding);
     let events = std::mem::take(&mut grant.events);
     let died = grant.row.attempts > SILENT_DEATHS && grant.row.last_error.is_none();
@@ -100,6 +102,8 @@ pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holdin
             Left::Ended
         }
         Ok(Loaded::Run(started, history, next)) => {
+            span.record("workflow", started.workflow.as_str());
+            follow(span, started.trace.as_deref());
             match Drive::new(&shared, &holding, &grant, *started, history, next) {
                 Ok(mut drive) => drive.go().await,
                 Err(reason) => Left::Parked(reason),
@@ -119,7 +123,7 @@ async fn park(shared: &Shared, holding: &Holding, grant: &Grant, reason: &str) {
     let wait =
         Duration::from_secs(1).saturating_mul(1 << grant.row.attempts.min(9)).min(Duration::from_secs(300));
     drop(holding.commit(Batch::new().fail(holding.lease(), reason, Due::After(wait))).await);
-    Counters::add(&shared.counters.parked, 1);
+    shared.counters.parked.add(1);
 }
 
 impl Drive {
@@ -153,7 +157,7 @@ impl Drive {
         let begun = place::in_workflow(&cell, || (definition.begin)(Ctx::new(life), &started.input));
         let future = begun
             .map_err(|error| format!("its input does not fit workflow {:?}: {error}", definition.name))?;
-        Counters::add(&shared.counters.replayed, history.len() as u64);
+        shared.counters.replayed.add(history.len());
         Ok(Self {
             shared: Arc::clone(shared),
             holding: Arc::clone(holding),

@@ -6,7 +6,6 @@ use super::error::WorkflowError;
 use super::names;
 use super::new_run::{row, wake};
 use super::record::{self, Record};
-use super::shared::Counters;
 use crate::clock::Due;
 use crate::error::InvalidInput;
 use crate::id::{DocVersion, Priority};
@@ -41,8 +40,8 @@ pub(super) async fn end(drive: &mut Drive, ending: Ending) -> Left {
     let counters = &drive.shared.counters;
     let ends = |entry: &Entry| matches!(entry, Entry::Done(_) | Entry::GaveUp(_));
     let steps = left.iter().filter(|outgoing| outgoing.entry.as_ref().is_some_and(ends)).count();
-    Counters::add(&counters.steps, steps as u64);
-    Counters::add(&counters.ended, 1);
+    counters.steps.add(steps);
+    counters.ended.add(1);
     signal::changed(&drive.grant.row.key);
     // A parent's queue is that of its children, unless somebody started them elsewhere.
     if drive.started.parent.is_some() {

@@ -26,6 +26,9 @@ pub(super) struct Started {
     /// Ids of signals that earlier generations heard: name and id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) heard: Vec<(String, String)>,
+    /// The trace that it was started in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) trace: Option<String>,
 }
 
 /// Who waits for a run.

@@ -9,6 +9,7 @@ use crate::error::InvalidInput;
 use crate::id::{Position, Priority};
 use crate::payload::Payload;
 use crate::store::{Batch, Expect, NewEvent, NewWork};
+use crate::telemetry::current_trace;
 
 /// What a run is started with.
 #[derive(Clone, Debug)]
@@ -106,6 +107,7 @@ impl NewRun {
             input: self.input.clone(),
             parent: self.parent.clone(),
             heard: Vec::new(),
+            trace: current_trace(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,7 @@ use crate::id::Owner;
 use crate::lease::{Claims, working};
 use crate::payload::Payload;
 use crate::store::{SharedStore, StoreError};
+use crate::telemetry::{Count, RUNS, STEPS};
 
 /// What a workflow's future brings.
 pub(super) type Output = Result<Payload, Failure>;
@@ -72,20 +73,28 @@ impl Default for Options {
 }
 
 /// What was done so far, in one process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counters {
-    pub(super) activations: AtomicU64,
-    pub(super) steps: AtomicU64,
-    pub(super) replayed: AtomicU64,
-    pub(super) ended: AtomicU64,
-    pub(super) parked: AtomicU64,
-    pub(super) lost: AtomicU64,
+    pub(super) activations: Count,
+    pub(super) steps: Count,
+    pub(super) replayed: Count,
+    pub(super) ended: Count,
+    pub(super) parked: Count,
+    pub(super) lost: Count,
     pub(super) active: AtomicUsize,
 }
 
-impl Counters {
-    pub(super) fn add(counter: &AtomicU64, by: u64) {
-        counter.fetch_add(by, Ordering::Relaxed);
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            activations: Count::of(RUNS, "taken_up"),
+            steps: Count::of(STEPS, "executed"),
+            replayed: Count::of(STEPS, "replayed"),
+            ended: Count::of(RUNS, "ended"),
+            parked: Count::of(RUNS, "put_off"),
+            lost: Count::of(RUNS, "lost"),
+            active: AtomicUsize::new(0),
+        }
     }
 }
 

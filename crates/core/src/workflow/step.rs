@@ -9,6 +9,7 @@ use futures_util::FutureExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, Span};
 
 use super::failure::Failure;
 use super::names;
@@ -18,6 +19,7 @@ use crate::lock::sleep_until;
 use crate::payload::Payload;
 use crate::state::calm::text;
 use crate::store::{Batch, Expect, SharedStore};
+use crate::telemetry::{STEPS, WORKFLOW, WORKFLOW_STEP, count};
 
 /// One attempt of a step.
 ///
@@ -79,6 +81,11 @@ impl Step {
         &self.token
     }
 
+    pub(super) fn span(&self) -> Span {
+        let (step, attempt) = (&*self.name, self.attempt);
+        tracing::debug_span!(target: WORKFLOW, WORKFLOW_STEP, step, attempt)
+    }
+
     /// Keeps how far a long step is. A later attempt reads it with [`saved`](Self::saved).
     ///
     /// # Errors
@@ -118,20 +125,26 @@ impl fmt::Debug for Step {
 }
 
 /// Runs the user's code within its time limit. A panic is a failure like others.
-pub(super) async fn call<T, Fut>(step: Fut, limit: Option<Duration>) -> Result<T, Failure>
+pub(super) async fn call<T, Fut>(step: Fut, limit: Option<Duration>, span: Span) -> Result<T, Failure>
 where
     Fut: Future<Output = Result<T, Failure>>,
 {
-    let guarded = AssertUnwindSafe(InStep(Box::pin(step))).catch_unwind();
+    let guarded = AssertUnwindSafe(InStep(Box::pin(step))).catch_unwind().instrument(span);
     let ended = match limit {
-        None => guarded.await,
+        None => Ok(guarded.await),
         Some(limit) => tokio::select! {
             biased;
-            ended = guarded => ended,
+            ended = guarded => Ok(ended),
             () = sleep_until(Instant::now() + limit) => {
-                return Err(Failure::new(format!("the step did not end within {limit:?}")));
+                Err(Failure::new(format!("the step did not end within {limit:?}")))
             }
         },
     };
-    ended.unwrap_or_else(|panic| Err(Failure::new(format!("the step panicked: {}", text(&*panic)))))
+    let ended = ended.and_then(|ended| {
+        ended.unwrap_or_else(|panic| Err(Failure::new(format!("the step panicked: {}", text(&*panic)))))
+    });
+    if ended.is_err() {
+        count(STEPS, "outcome", "failed", 1);
+    }
+    ended
 }

@@ -235,14 +235,13 @@ impl Driving {
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         let counters = &self.shared.counters;
-        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         WorkerStats {
-            activations: get(&counters.activations),
-            steps: get(&counters.steps),
-            replayed: get(&counters.replayed),
-            ended: get(&counters.ended),
-            parked: get(&counters.parked),
-            lost: get(&counters.lost),
+            activations: counters.activations.get(),
+            steps: counters.steps.get(),
+            replayed: counters.replayed.get(),
+            ended: counters.ended.get(),
+            parked: counters.parked.get(),
+            lost: counters.lost.get(),
             active: counters.active.load(Ordering::Relaxed),
         }
     }

@@ -7,6 +7,7 @@ mod read;
 mod tables;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -19,6 +20,7 @@ use super::{
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::id::OpId;
 use crate::key::{Key, KeyPrefix};
+use crate::telemetry;
 
 /// A store in memory. Cloning gives another handle to the same data.
 #[derive(Clone, Debug)]
@@ -74,13 +76,19 @@ impl Default for MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
-        batch.validate()?;
-        self.write(|tables, now| tables.apply(&batch, now), Result::is_ok)
+        let began = Instant::now();
+        let apply = || self.write(|tables, now| tables.apply(&batch, now), Result::is_ok);
+        let answer = batch.validate().map_err(Into::into).and_then(|()| apply());
+        telemetry::applied(began, &answer);
+        answer
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
         claim.validate()?;
-        Ok(self.write(|tables, now| tables.claim(&claim, now), |claimed| !claimed.grants.is_empty()))
+        let answer =
+            Ok(self.write(|tables, now| tables.claim(&claim, now), |claimed| !claimed.grants.is_empty()));
+        telemetry::claimed(&answer);
+        answer
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {

@@ -6,7 +6,6 @@ use super::super::broken::Broken;
 use super::super::cell::Outgoing;
 use super::super::entry::{Done, Entry, Placed};
 use super::super::load::Unready;
-use super::super::shared::Counters;
 use super::super::{journal, names};
 use super::{Drive, Flow, Left};
 use crate::id::{Position, StreamVersion};
@@ -111,7 +110,7 @@ impl Drive {
                 names::wake(&self.started.queue);
             }
             if matches!(entry, Entry::Done(_) | Entry::GaveUp(_)) {
-                Counters::add(&self.shared.counters.steps, 1);
+                self.shared.counters.steps.add(1);
             }
             if !outgoing.delivered {
                 self.queue.push_back(Placed { version, at: receipt.at, entry });
@@ -148,7 +147,7 @@ impl Drive {
             self.next = placed.version.next();
             match self.cell.own_record(&placed.entry) {
                 Some(waits) => {
-                    Counters::add(&self.shared.counters.steps, 1);
+                    self.shared.counters.steps.add(1);
                     news = if waits { news.max(News::Some) } else { News::Overtaken };
                 }
                 None if placed.entry.is_foreign() => news = news.max(News::Some),

@@ -1,0 +1,151 @@
+//! The metrics: one table, and the places that count. No label holds a key, a run or anything else that has no bound.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::error::{Explain as _, Outcome};
+use crate::store::{ApplyError, Claimed, Receipt, StoreError};
+
+/// What a metric is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It only grows.
+    Counter,
+    /// How long things took, in seconds.
+    Histogram,
+}
+
+/// A metric: its name, its label with the values that it can have, and what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// Its label, if it has one, and the values.
+    pub label: Option<(&'static str, &'static str)>,
+    /// What it says.
+    pub help: &'static str,
+}
+
+/// Batches, by how they ended.
+pub const COMMITS: &str = "tidelock_commits_total";
+/// How long a batch took, waiting included.
+pub const COMMIT_SECONDS: &str = "tidelock_commit_seconds";
+/// Batches that were refused, by what they met.
+pub const CONFLICTS: &str = "tidelock_conflicts_total";
+/// Claims, by what they found.
+pub const CLAIMS: &str = "tidelock_claims_total";
+/// Rows that were granted.
+pub const GRANTS: &str = "tidelock_grants_total";
+/// Rows and leases that their holder lost.
+pub const LEASES_LOST: &str = "tidelock_leases_lost_total";
+/// How long a lock was waited for.
+pub const LOCK_WAIT_SECONDS: &str = "tidelock_lock_wait_seconds";
+/// Events of reactions, by what became of them.
+pub const REACTION_EVENTS: &str = "tidelock_reaction_events_total";
+/// How long an event had waited when its reaction began.
+pub const REACTION_LAG_SECONDS: &str = "tidelock_reaction_lag_seconds";
+/// Steps of workflows.
+pub const STEPS: &str = "tidelock_steps_total";
+/// Runs of workflows.
+pub const RUNS: &str = "tidelock_runs_total";
+/// Runs of scheduled tasks.
+pub const SCHEDULE_RUNS: &str = "tidelock_schedule_runs_total";
+/// Messages of outboxes.
+pub const DELIVERIES: &str = "tidelock_deliveries_total";
+
+/// All metrics of this process. What the store as a whole holds is told by the server.
+#[rustfmt::skip]
+pub const METRICS: &[Metric] = &[
+    Metric { name: COMMITS, kind: Kind::Counter, label: Some(("result", "applied, repeated, refused, failed, unknown")), help: "Batches, by how they ended." },
+    Metric { name: COMMIT_SECONDS, kind: Kind::Histogram, label: None, help: "How long a batch took, waiting included." },
+    Metric { name: CONFLICTS, kind: Kind::Counter, label: Some(("code", "the code of the refusal: TL0201, TL0204, …")), help: "Batches that were refused, by what they met." },
+    Metric { name: CLAIMS, kind: Kind::Counter, label: Some(("result", "granted, nothing, failed")), help: "Claims, by what they found." },
+    Metric { name: GRANTS, kind: Kind::Counter, label: Some(("kind", "first, again, takeover")), help: "Rows that were granted: fresh, after a failure, and those that were ever taken over from a holder who was gone." },
+    Metric { name: LEASES_LOST, kind: Kind::Counter, label: Some(("reason", "taken, revoked, not_renewed")), help: "Rows and leases that their holder lost." },
+    Metric { name: LOCK_WAIT_SECONDS, kind: Kind::Histogram, label: None, help: "How long a lock was waited for by those who got it." },
+    Metric { name: REACTION_EVENTS, kind: Kind::Counter, label: Some(("outcome", "routed, handled, failed, deferred, blocked, parked, lost")), help: "Events of reactions, by what became of them." },
+    Metric { name: REACTION_LAG_SECONDS, kind: Kind::Histogram, label: None, help: "How long an event had waited when its reaction began." },
+    Metric { name: STEPS, kind: Kind::Counter, label: Some(("outcome", "executed, replayed, failed")), help: "Steps of workflows: ended, read from the journal instead of being run again, and attempts that failed." },
+    Metric { name: RUNS, kind: Kind::Counter, label: Some(("outcome", "taken_up, ended, put_off, lost")), help: "Runs of workflows, by what a worker did with them." },
+    Metric { name: SCHEDULE_RUNS, kind: Kind::Counter, label: Some(("outcome", "done, failed, lost, quarantined")), help: "Runs of scheduled tasks, by how they ended." },
+    Metric { name: DELIVERIES, kind: Kind::Counter, label: Some(("outcome", "delivered, failed, blocked")), help: "Messages of outboxes, by what became of them." },
+];
+
+/// A number that only grows: kept here, and told to whoever records metrics.
+#[derive(Debug)]
+pub(crate) struct Count {
+    here: AtomicU64,
+    /// The metric and the value of its label; nothing for what is only of interest here.
+    told: Option<(&'static str, &'static str)>,
+}
+
+impl Count {
+    /// One that is only kept here.
+    pub(crate) const fn here() -> Self {
+        Self { here: AtomicU64::new(0), told: None }
+    }
+
+    /// One that is told as an outcome of a metric.
+    pub(crate) const fn of(metric: &'static str, outcome: &'static str) -> Self {
+        Self { here: AtomicU64::new(0), told: Some((metric, outcome)) }
+    }
+
+    pub(crate) fn add(&self, more: usize) {
+        self.here.fetch_add(more as u64, Ordering::Relaxed);
+        if let Some((metric, outcome)) = self.told {
+            count(metric, "outcome", outcome, more);
+        }
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.here.load(Ordering::Relaxed)
+    }
+}
+
+/// Tells of something that happened.
+pub(crate) fn count(metric: &'static str, label: &'static str, value: &'static str, more: usize) {
+    metrics::counter!(metric, label => value).increment(more as u64);
+}
+
+/// Tells how long something took.
+pub(crate) fn seconds(metric: &'static str, time: Duration) {
+    metrics::histogram!(metric).record(time.as_secs_f64());
+}
+
+/// Tells how a batch ended: for stores.
+pub fn applied(began: Instant, answer: &Result<Receipt, ApplyError>) {
+    let result = match answer {
+        Ok(receipt) if receipt.repeated => "repeated",
+        Ok(_) => "applied",
+        Err(error) => match error.refusal() {
+            Some(refusal) => {
+                count(CONFLICTS, "code", refusal.code().as_str(), 1);
+                "refused"
+            }
+            None if matches!(error.outcome(), Outcome::Unknown(_)) => "unknown",
+            None => "failed",
+        },
+    };
+    count(COMMITS, "result", result, 1);
+    seconds(COMMIT_SECONDS, began.elapsed());
+}
+
+/// Tells what a claim found: for stores.
+pub fn claimed(answer: &Result<Claimed, StoreError>) {
+    let result = match answer {
+        Ok(claimed) if claimed.grants.is_empty() => "nothing",
+        Ok(_) => "granted",
+        Err(_) => "failed",
+    };
+    count(CLAIMS, "result", result, 1);
+    for grant in answer.iter().flat_map(|claimed| &claimed.grants) {
+        let kind = match (grant.row.takeovers, grant.row.attempts) {
+            (1.., _) => "takeover",
+            (_, 2..) => "again",
+            _ => "first",
+        };
+        count(GRANTS, "kind", kind, 1);
+    }
+}

@@ -1,0 +1,132 @@
+//! Every metric of the table is told by something that happens, with labels that the table has; and the guide shows the table.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests fail by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics_util::debugging::DebuggingRecorder;
+use tidelock::lease;
+use tidelock::outbox::{Delivery, Message, Outbox, Sender, Undelivered};
+use tidelock::prelude::*;
+use tidelock::reactions::{Reaction, ReactionError, Reactions};
+use tidelock::schedule::{Scheduler, Task, TaskError};
+use tidelock::telemetry::{Kind, METRICS};
+use tidelock::workflow::{Client, Ctx, Failure, Worker, Workflow};
+
+const ONE: Workflow<u32, u32> = Workflow::new("one");
+const MAILS: Outbox = Outbox::new("mails");
+static DOOR: Functor = Functor::new("door");
+
+fn event() -> NewEvent {
+    NewEvent::new("Came".parse().unwrap(), Payload::null())
+}
+
+/// A batch, one that is refused, and a lease that is lost.
+async fn write(store: &SharedStore) {
+    let stream = Key::single("guests").unwrap();
+    store.apply(Batch::new().append(&stream, Expect::Absent, [event()])).await.unwrap();
+    store.apply(Batch::new().append(&stream, Expect::Absent, [event()])).await.unwrap_err();
+    let held = lease::hold(store, &stream).now().await.unwrap();
+    let (there, key) = (Arc::clone(store), stream.clone());
+    let thief = tokio::spawn(async move {
+        let stolen = lease::hold(&there, &key).owner("thief".parse().unwrap()).steal("a test").await.unwrap();
+        stolen.release().await.unwrap();
+    });
+    thief.await.unwrap();
+    held.lost().await;
+}
+
+async fn wait_for_a_lock() {
+    let (locks, door) = (Locks::new(), DOOR.term(["front"]).unwrap());
+    let held = locks.lock(&door).await.unwrap();
+    let waiting = tokio::spawn({
+        let (locks, door) = (locks.clone(), door.clone());
+        async move { drop(locks.lock(&door).await.unwrap()) }
+    });
+    while locks.snapshot().terms.iter().all(|term| term.waiters.is_empty()) {
+        tokio::task::yield_now().await;
+    }
+    drop(held);
+    waiting.await.unwrap();
+}
+
+async fn react(store: &SharedStore) {
+    let reaction = Reaction::new("count").each(|_, _| async { Ok::<_, ReactionError>(Batch::new()) });
+    let running = Reactions::new(Arc::clone(store)).with(reaction).start().await.unwrap();
+    running.settle().await.unwrap();
+    running.shutdown().await;
+}
+
+async fn run(store: &SharedStore) {
+    let code =
+        async |cx: &Ctx, n: u32| -> Result<u32, Failure> { Ok(cx.step("add", async |_| Ok(n + 1)).await?) };
+    let driving = Worker::new(Arc::clone(store)).register(ONE, code).start().await.unwrap();
+    assert_eq!(Client::new(Arc::clone(store)).start(ONE, &1).await.unwrap().result().await.unwrap(), 2);
+    driving.shutdown().await;
+}
+
+async fn schedule(store: &SharedStore) {
+    let task = Task::new("beat").every(Duration::from_millis(100)).run(|_| async { Ok::<_, TaskError>(()) });
+    let running = Scheduler::new(Arc::clone(store)).with(task).start().await.unwrap();
+    while running.stats().runs == 0 {
+        tokio::task::yield_now().await;
+    }
+    running.shutdown().await;
+}
+
+async fn send(store: &SharedStore) {
+    let hello = Message::new("ada@example.com", "hello").unwrap();
+    store.apply(MAILS.put(Batch::new(), &hello).unwrap()).await.unwrap();
+    let deliver = |_: Delivery| async { Ok::<_, Undelivered>(()) };
+    let sending = Sender::new(Arc::clone(store), MAILS, deliver).start().await.unwrap();
+    while sending.stats().delivered == 0 {
+        tokio::task::yield_now().await;
+    }
+    sending.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_metric_is_told() {
+    let recorder = DebuggingRecorder::new();
+    let told = recorder.snapshotter();
+    recorder.install().unwrap();
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    write(&store).await;
+    wait_for_a_lock().await;
+    react(&store).await;
+    run(&store).await;
+    schedule(&store).await;
+    send(&store).await;
+
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (key, ..) in told.snapshot().into_vec() {
+        let key = key.key();
+        let labels = found.entry(key.name().to_owned()).or_default();
+        labels.extend(key.labels().map(|label| format!("{}={}", label.key(), label.value())));
+    }
+    let table: BTreeMap<&str, _> = METRICS.iter().map(|metric| (metric.name, metric)).collect();
+    for name in table.keys() {
+        assert!(found.contains_key(*name), "{name} is in the table, and was not told: {found:#?}");
+    }
+    for (name, labels) in found {
+        let Some(metric) = table.get(name.as_str()) else { panic!("{name} is not in the table") };
+        for label in labels {
+            let (key, value) = label.split_once('=').unwrap();
+            let (known, values) = metric.label.unwrap();
+            assert_eq!(key, known, "{name}");
+            assert!(key == "code" || values.split(", ").any(|known| known == value), "{name}: {label}");
+        }
+    }
+}
+
+#[test]
+fn the_guide_shows_the_table() {
+    let guide = include_str!("../../../docs/guide/observability.md");
+    for metric in METRICS {
+        let kind = if metric.kind == Kind::Counter { "counter" } else { "histogram" };
+        let label = metric.label.map_or_else(String::new, |(name, values)| format!("`{name}`: {values}"));
+        let line = format!("| `{}` | {kind} | {label} | {} |", metric.name, metric.help);
+        assert!(guide.contains(&line), "missing in docs/guide/observability.md:\n{line}");
+    }
+}
