@@ -1,6 +1,8 @@
 //! A server on a memory store, and a client of it that needs no socket.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses its part; tests fail by panicking")]
 
+pub(crate) mod logged;
+
 use std::sync::Arc;
 
 use axum::Router;
