@@ -9,71 +9,17 @@
 
 mod common;
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::Site;
+use common::listening::{LONG, Listening, listen, rest};
 use serde_json::{Value, json};
 use tidelock_server::Options;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Long enough for anything that happens at all.
-const LONG: Duration = Duration::from_secs(20);
-
-/// A server that listens.
-struct Listening {
-    site: Site,
-    address: SocketAddr,
-    end: oneshot::Sender<()>,
-    served: JoinHandle<()>,
-}
-
-async fn listen(options: impl FnOnce(Options) -> Options) -> Listening {
-    let site = Site::with(|all| options(all.allow_writes()));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (end, ended) = oneshot::channel::<()>();
-    let server = site.server.clone();
-    let served = tokio::spawn(async move {
-        server.serve(listener, async move { ended.await.unwrap_or_default() }).await.unwrap();
-    });
-    Listening { site, address, end, served }
-}
-
 impl Listening {
-    async fn connect(&self) -> TcpStream {
-        TcpStream::connect(self.address).await.unwrap()
-    }
-
-    fn head(&self, path: &str, more: &str) -> String {
-        let token = self.site.write.reveal();
-        format!(
-            "GET {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\n{more}\r\n",
-            self.address
-        )
-    }
-
-    /// Sends a request on a connection of its own, and reads what comes until it is closed.
-    async fn whole(&self, path: &str) -> String {
-        let mut stream = self.connect().await;
-        stream.write_all(self.head(path, "connection: close\r\n").as_bytes()).await.unwrap();
-        rest(&mut stream).await
-    }
-
-    /// Asks with some token, on a connection of its own.
-    async fn with_token(&self, token: &str) -> String {
-        let mut stream = self.connect().await;
-        let head = format!(
-            "GET /readyz HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        rest(&mut stream).await
-    }
-
     async fn follow(&self, query: &str, more: &str) -> Following {
         let mut stream = self.connect().await;
         stream.write_all(self.head(&format!("/api/v1/log/tail{query}"), more).as_bytes()).await.unwrap();
@@ -83,23 +29,6 @@ impl Listening {
         while !following.line().await.unwrap().is_empty() {}
         following
     }
-
-    async fn append(&self, stream: &str, name: &str) {
-        let body = json!({"expected": "any", "events": [{"type": name}]});
-        self.site.post(&format!("/api/v1/streams/{stream}/events"), &body).await.when(201);
-    }
-
-    async fn shut(self) {
-        self.end.send(()).unwrap();
-        timeout(LONG, self.served).await.expect("the server does not end").unwrap();
-    }
-}
-
-/// What is left to read, until the other side closes.
-async fn rest(stream: &mut TcpStream) -> String {
-    let mut bytes = Vec::new();
-    timeout(LONG, stream.read_to_end(&mut bytes)).await.expect("it stays open").unwrap_or_default();
-    String::from_utf8(bytes).unwrap()
 }
 
 /// A client that follows the log.

@@ -82,7 +82,8 @@ pub(crate) async fn take(
     let key = name.key()?;
     theirs(&key)?;
     // Owners inside of programs are named in another way, so that nobody takes what one of them holds.
-    let (owner, ttl) = (Owner::new(format!("http/{}", body.owner))?, ttl(body.ttl_ms)?);
+    let named = Owner::new(body.owner)?;
+    let (owner, ttl) = (Owner::new(format!("http/{named}"))?, ttl(body.ttl_ms)?);
     let seen = lease::view(&app.store, &key).await?;
     if let Some(View { waiters, .. }) = seen
         && !waiters.is_empty()
