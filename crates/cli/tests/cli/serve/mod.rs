@@ -1,5 +1,7 @@
 //! `tidelock serve` and `tidelock dev`: the address, the tokens, what is allowed, and the end.
 
+mod killed;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -41,17 +43,30 @@ impl Serving {
 
     /// The status and the body of an answer.
     fn ask(&self, method: &str, path: &str, token: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
+        self.try_ask(method, path, token, body).expect("an answer")
+    }
+
+    /// The same; `None` when no whole answer comes.
+    fn try_ask(&self, method: &str, path: &str, token: &str, body: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(&self.address).ok()?;
         let (host, length) = (&self.address, body.len());
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\nif-none-match: *\r\n\
              content-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
         );
-        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(head.as_bytes()).ok()?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let whole = length.is_none_or(|length| length.parse() == Ok(body.len()));
+        whole.then(|| (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
+    }
+
+    /// Kills it as the system does, without a word.
+    fn kill(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
     }
 
     /// Ends it with a signal; what it said beside the data.
@@ -77,6 +92,7 @@ impl Drop for Serving {
     fn drop(&mut self) {
         // It has ended, unless the test failed.
         drop(self.child.kill());
+        drop(self.child.wait());
     }
 }
 
