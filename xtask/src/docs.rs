@@ -47,7 +47,8 @@ fn mdbook(root: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-fn on_path(name: &str) -> Option<PathBuf> {
+/// A program of the `PATH`.
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
     let paths = std::env::var_os("PATH")?;
     std::env::split_paths(&paths).map(|dir| dir.join(&name)).find(|program| program.is_file())

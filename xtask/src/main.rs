@@ -1,9 +1,10 @@
-//! The project's own commands: `cargo xtask test | ci | tidy | docs | soak`.
+//! The project's own commands: `cargo xtask test | ci | tidy | docs | api-check | soak`.
 //!
 //! Each command is one module and can be read alone. None of them changes a source file.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to people")]
 
+mod api_check;
 mod checked;
 mod ci;
 mod docs;
@@ -24,9 +25,11 @@ Usage: cargo xtask <COMMAND>
 
 Commands:
   test [-- ARGS]      Run every test, documentation example, model checker and example; ARGS go to `cargo test`
-  ci                  What must pass before a change goes in: fmt, clippy, tidy, test, docs
+  ci                  What must pass before a change goes in: fmt, clippy, tidy, test, docs, api-check
   tidy                Check the rules of the house that the compiler does not know
   docs                Build the API documentation and the book; warnings are errors
+  api-check           Let schemathesis look for answers of the server that are not as described; needs python3
+      --require       Fail when it cannot be installed, instead of skipping it
   soak [OPTIONS]      Run the long variants of the tests
       --minutes N     How long each soak test runs (default: 10)
       --seeds N       How many random seeds the differential runner gets (default: 8)
@@ -65,6 +68,7 @@ enum Command {
     Ci,
     Tidy,
     Docs,
+    ApiCheck { required: bool },
     Soak(soak::Options),
 }
 
@@ -83,6 +87,10 @@ impl Command {
             "ci" => Self::Ci,
             "tidy" => Self::Tidy,
             "docs" => Self::Docs,
+            "api-check" if rest.first().is_some_and(|arg| arg == "--require") && rest.len() == 1 => {
+                return Ok(Self::ApiCheck { required: true });
+            }
+            "api-check" => Self::ApiCheck { required: false },
             other => bail!("there is no command {other:?}"),
         };
         match rest.first() {
@@ -101,6 +109,7 @@ impl Command {
             Self::Ci => ci::run(),
             Self::Tidy => tidy::run(),
             Self::Docs => docs::run(),
+            Self::ApiCheck { required } => api_check::run(required),
             Self::Soak(options) => soak::run(&options),
         }
     }
@@ -130,6 +139,8 @@ mod tests {
         assert_eq!(parse("ci --help"), Ok(Command::Help));
         assert_eq!(parse("ci"), Ok(Command::Ci));
         assert_eq!(parse("tidy"), Ok(Command::Tidy));
+        assert_eq!(parse("api-check"), Ok(Command::ApiCheck { required: false }));
+        assert_eq!(parse("api-check --require"), Ok(Command::ApiCheck { required: true }));
         let cargo_args = vec!["-p".to_owned(), "xtask".to_owned()];
         assert_eq!(parse("test -- -p xtask"), Ok(Command::Test { cargo_args }));
         let options = soak::Options { minutes: 3, ..soak::Options::default() };
@@ -140,6 +151,7 @@ mod tests {
     fn mistakes_are_named() {
         assert_eq!(parse("tset"), Err("there is no command \"tset\"".to_owned()));
         assert_eq!(parse("ci now"), Err("`ci` takes no argument, found \"now\"".to_owned()));
+        assert!(parse("api-check --strict").is_err_and(|e| e.contains("--strict")));
         assert!(parse("test -p xtask").is_err_and(|e| e.contains("after `--`")));
         assert!(parse("soak --minutes soon").is_err_and(|e| e.contains("--minutes")));
     }

@@ -133,7 +133,7 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
 
 fn exit_of_server(error: &ServerError) -> Exit {
     match error {
-        ServerError::Beyond { .. } => Exit::Usage,
+        ServerError::Beyond { .. } | ServerError::Tls { .. } => Exit::Usage,
         _ => Exit::Failed,
     }
 }

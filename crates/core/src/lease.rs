@@ -48,6 +48,7 @@ pub(crate) mod working;
 pub use error::{LeaseError, LostReason};
 pub use guard::Held;
 pub use hold::{DEFAULT_TTL, Hold, MAX_TTL, MIN_TTL, hold};
+pub use names::{lane, row_of};
 pub use row::Stolen;
 pub use view::{View, Waiter, list, view};
 

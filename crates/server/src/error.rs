@@ -116,11 +116,39 @@ pub enum ServerError {
     },
     /// The server was to be reached from other machines, without that being said.
     #[error(
-        "the address {address} can be reached from other machines, and nothing is encrypted here; listen on 127.0.0.1 behind something that speaks TLS, or allow it with Options::beyond_this_machine"
+        "the address {address} can be reached from other machines, and {missing}; listen on 127.0.0.1, or serve it with a certificate (--tls-cert, --tls-key) and tokens"
     )]
     Beyond {
         /// The address.
         address: String,
+        /// What would have to be there.
+        missing: &'static str,
+    },
+    /// A file of TLS cannot be used.
+    #[error("the {what} in {path} cannot be used: {reason}")]
+    Tls {
+        /// What should be in it.
+        what: &'static str,
+        /// The file.
+        path: String,
+        /// Why not, and what was expected.
+        reason: String,
+    },
+    /// A token sends too much.
+    #[error(
+        "the token sends more than {limit} requests in a second; wait for {wait:?}, and send less at once"
+    )]
+    TooFast {
+        /// How many are taken.
+        limit: u32,
+        /// When the next one is.
+        wait: Duration,
+    },
+    /// Somebody guesses tokens.
+    #[error("too many wrong tokens were shown from this address; wait for {wait:?}")]
+    Guessing {
+        /// When the next one is looked at.
+        wait: Duration,
     },
 }
 
@@ -143,6 +171,9 @@ impl Explain for ServerError {
             Self::Panicked => "TL1314",
             Self::BadToken { .. } => "TL1315",
             Self::Beyond { .. } => "TL1316",
+            Self::Tls { .. } => "TL1317",
+            Self::TooFast { .. } => "TL1318",
+            Self::Guessing { .. } => "TL1319",
         })
     }
 
@@ -150,6 +181,7 @@ impl Explain for ServerError {
         match self {
             Self::TooMany { .. } => Retry::After(Duration::from_secs(5)),
             Self::OtherCount { .. } => Retry::Now,
+            Self::TooFast { wait, .. } | Self::Guessing { wait } => Retry::After(*wait),
             _ => Retry::Never,
         }
     }

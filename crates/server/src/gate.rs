@@ -1,6 +1,9 @@
 //! What every request passes, whatever it is for: its host, where it comes from, and its token. And what every answer says.
 
-use axum::extract::{Request, State};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -12,7 +15,7 @@ use crate::problem::{PROBLEM_JSON, Problem};
 use crate::routes;
 use crate::shared::{App, Shared};
 use crate::shown::escaped;
-use crate::token::{Caller, Role};
+use crate::token::{Caller, Role, Tokens, digest};
 
 /// What browsers are told with every answer: run nothing, frame nothing, guess nothing, pass nothing on, keep nothing.
 const TOLD: &[(&str, &str)] = &[
@@ -26,6 +29,9 @@ const TOLD: &[(&str, &str)] = &[
     ("cross-origin-resource-policy", "same-origin"),
 ];
 
+/// What browsers are told when the server speaks TLS: come back with TLS only, for a year.
+const ONLY_TLS: &str = "max-age=31536000";
+
 /// The outermost layer.
 pub(crate) async fn gate(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
@@ -33,7 +39,12 @@ pub(crate) async fn gate(State(app): State<App>, mut request: Request, next: Nex
         Ok(()) => next.run(request).await,
         Err(error) => {
             let shown = escaped(&error.to_string());
-            tracing::warn!(target: "tidelock::server", path = %escaped(&path), error = %shown, "a request was refused");
+            // Who sends too much would also fill the log.
+            if matches!(error, ServerError::TooFast { .. } | ServerError::Guessing { .. }) {
+                tracing::debug!(target: "tidelock::server", path = %escaped(&path), error = %shown, "a request was refused");
+            } else {
+                tracing::warn!(target: "tidelock::server", path = %escaped(&path), error = %shown, "a request was refused");
+            }
             Problem::from(error).into_response()
         }
     };
@@ -43,6 +54,9 @@ pub(crate) async fn gate(State(app): State<App>, mut request: Request, next: Nex
     }
     for (name, value) in TOLD {
         response.headers_mut().insert(*name, HeaderValue::from_static(value));
+    }
+    if app.options.tls.is_some() {
+        response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static(ONLY_TLS));
     }
     response
 }
@@ -65,16 +79,20 @@ fn stray(bare: &Response, path: String) -> Response {
 }
 
 fn admit(app: &Shared, request: &mut Request) -> Result<(), ServerError> {
-    let open = routes::is_open(request.method(), request.uri().path());
-    if !open {
-        host(app, request.uri(), request.headers())?;
-        site(request.headers())?;
+    if routes::is_open(request.method(), request.uri().path()) {
+        return Ok(());
     }
+    host(app, request.uri(), request.headers())?;
+    site(request.headers())?;
     let caller = match &app.options.access {
         Access::Tokens(tokens) => {
             // What somebody else has put there does not count.
             request.extensions_mut().remove::<Caller>();
-            bearer(request.headers()).and_then(|token| tokens.role(token)).map(named)
+            let from = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|from| from.0.ip());
+            match bearer(request.headers()) {
+                Some(token) => known(app, tokens, token, from.filter(|_| app.options.back_off))?,
+                None => None,
+            }
         }
         Access::Own => {
             Some(request.extensions().get::<Caller>().cloned().unwrap_or_else(|| named(Role::Write)))
@@ -85,9 +103,30 @@ fn admit(app: &Shared, request: &mut Request) -> Result<(), ServerError> {
             request.extensions_mut().insert(caller);
             Ok(())
         }
-        None if open => Ok(()),
         None => Err(ServerError::NoToken),
     }
+}
+
+/// Who has a token. Who sends too much, or guesses, is told to wait.
+fn known(
+    app: &Shared,
+    tokens: &Tokens,
+    token: &str,
+    from: Option<IpAddr>,
+) -> Result<Option<Caller>, ServerError> {
+    let (now, token) = (Instant::now(), digest(token));
+    if let Some(wait) = from.and_then(|from| app.guesses.wait(from, now)) {
+        return Err(ServerError::Guessing { wait });
+    }
+    let Some((place, role)) = tokens.find(&token) else {
+        if let Some(from) = from {
+            app.guesses.wrong(from, token, now);
+        }
+        return Ok(None);
+    };
+    let limit = app.options.rate.map_or(0, |rate| rate.per_second);
+    app.rates.draw(place, now).map_err(|wait| ServerError::TooFast { limit, wait })?;
+    Ok(Some(named(role)))
 }
 
 fn named(role: Role) -> Caller {

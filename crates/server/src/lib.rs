@@ -49,14 +49,19 @@ mod audit;
 mod error;
 mod gate;
 mod guard;
+mod guesses;
+mod loosened;
 mod openapi;
 mod options;
+mod patient;
 mod problem;
+mod rate;
 mod request;
 mod routes;
 mod serve;
 mod shared;
 mod shown;
+mod tls;
 mod token;
 
 use axum::Router;
@@ -65,6 +70,7 @@ use tokio::net::TcpListener;
 
 pub use error::ServerError;
 pub use options::Options;
+pub use tls::Tls;
 pub use token::{Caller, Role, Token, Tokens};
 
 use crate::shared::{App, Shared};
@@ -84,7 +90,15 @@ impl Server {
 
     /// The routes, for an application of your own.
     pub fn router(&self) -> Router {
+        self.warn();
         routes::router(&self.app)
+    }
+
+    /// Tells the log what is looser than without a word.
+    fn warn(&self) {
+        for what in self.app.options.loosened() {
+            tracing::warn!(target: "tidelock::server", loosened = %what, "the server allows more than without a word");
+        }
     }
 
     /// Ends the answers that have no end by themselves, such as those to clients that follow the log: for an application of your
@@ -97,7 +111,8 @@ impl Server {
     /// requests may end in [a stated time](Options::end_time).
     ///
     /// # Errors
-    /// [`ServerError::Beyond`] when other machines can reach the listener, and [that was not allowed](Options::beyond_this_machine).
+    /// [`ServerError::Beyond`] when other machines can reach the listener, and [that was not allowed](Options::beyond_this_machine)
+    /// or there is no TLS or no token; [`ServerError::Tls`] when the files of TLS cannot be used.
     pub async fn serve(
         self,
         listener: TcpListener,

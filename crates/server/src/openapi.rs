@@ -4,7 +4,7 @@ use axum::extract::State;
 use serde_json::{Map, Value, json};
 
 use crate::request::{Answered, ok, unreadable};
-use crate::routes::{ROUTES, Route, Verb};
+use crate::routes::{Lasts, ROUTES, Route, Verb};
 use crate::shared::App;
 use crate::token::Role;
 
@@ -55,13 +55,14 @@ fn operation(route: &Route) -> Value {
         "EventStream" => "text/event-stream",
         _ => "application/json",
     };
+    let well = |says: &str| json!({"description": says, "content": {kind: {"schema": schema(answer)}}});
     let mut operation = json!({
         "operationId": name(route),
         "summary": route.summary,
         "x-role": route.role.word(),
         "parameters": parameters(route),
         "responses": {
-            status.to_string(): {"description": "Well", "content": {kind: {"schema": schema(answer)}}},
+            status.to_string(): well("Well"),
             "default": {"description": "Refused", "content": {"application/problem+json": {"schema": schema("Problem")}}},
         },
     });
@@ -69,6 +70,14 @@ fn operation(route: &Route) -> Value {
         if let Some(body) = route.body {
             let content = json!({"application/json": {"schema": schema(body)}});
             fields.insert("requestBody".to_owned(), json!({"required": true, "content": content}));
+        }
+        if let Some(Value::Object(responses)) = fields.get_mut("responses") {
+            if route.lasts == Lasts::Waits {
+                responses.insert("202".to_owned(), well("Not yet"));
+            }
+            if route.path == "/api/v1/state/{key}" && route.verb == Verb::Get {
+                responses.insert("304".to_owned(), json!({"description": "As you have seen it"}));
+            }
         }
         if route.role == Role::Open {
             fields.insert("security".to_owned(), json!([]));
@@ -85,10 +94,18 @@ fn name(route: &Route) -> String {
     format!("{}_{}", route.verb.word().to_ascii_lowercase(), words.join("_"))
 }
 
+/// Keys have a grammar, which an example says best.
+fn with_example(name: &str, mut parameter: Value) -> Value {
+    if let (Value::Object(fields), "key") = (&mut parameter, name) {
+        fields.insert("example".to_owned(), json!("order(\"o-1\", 7)"));
+    }
+    parameter
+}
+
 fn parameters(route: &Route) -> Vec<Value> {
     let named = |place: &str, name: &str, required: bool| json!({"name": name, "in": place, "required": required, "schema": {"type": "string"}});
     let inside = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-    let mut all: Vec<Value> = inside.map(|name| named("path", name, true)).collect();
+    let mut all: Vec<Value> = inside.map(|name| with_example(name, named("path", name, true))).collect();
     all.extend(route.query.iter().map(|name| {
         let bare = name.trim_end_matches('!');
         match bare {

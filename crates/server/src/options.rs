@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::rate::Rate;
+use crate::tls::Tls;
 use crate::token::Tokens;
 
 /// How callers are known.
@@ -18,14 +20,20 @@ pub struct Options {
     pub(crate) access: Access,
     pub(crate) writes: bool,
     pub(crate) beyond: bool,
+    pub(crate) tls: Option<Tls>,
     /// `None`: any.
     pub(crate) hosts: Option<Vec<String>>,
     pub(crate) body_bytes: usize,
     pub(crate) request_time: Duration,
     pub(crate) head_time: Duration,
+    pub(crate) handshake_time: Duration,
+    pub(crate) write_time: Duration,
     pub(crate) end_time: Duration,
     pub(crate) connections: usize,
     pub(crate) followers: usize,
+    /// `None`: any.
+    pub(crate) rate: Option<Rate>,
+    pub(crate) back_off: bool,
 }
 
 impl Options {
@@ -37,13 +45,18 @@ impl Options {
             access: Access::Tokens(tokens),
             writes: false,
             beyond: false,
+            tls: None,
             hosts: Some(hosts.into()),
             body_bytes: 1024 * 1024,
             request_time: Duration::from_secs(30),
             head_time: Duration::from_secs(5),
+            handshake_time: Duration::from_secs(5),
+            write_time: Duration::from_secs(30),
             end_time: Duration::from_secs(10),
             connections: 512,
             followers: 100,
+            rate: Some(Rate { per_second: 500, burst: 1_000 }),
+            back_off: true,
         }
     }
 
@@ -55,6 +68,14 @@ impl Options {
         Self { access: Access::Own, ..Self::new(Tokens::none()) }
     }
 
+    /// How many tokens are known.
+    pub(crate) fn tokens(&self) -> usize {
+        match &self.access {
+            Access::Tokens(tokens) => tokens.len(),
+            Access::Own => 0,
+        }
+    }
+
     /// Also lets callers change things whose token is for that.
     #[must_use]
     pub fn allow_writes(mut self) -> Self {
@@ -62,8 +83,15 @@ impl Options {
         self
     }
 
-    /// Serves an address that other machines can reach. Nothing is encrypted here, so tokens can be read on the way: let
-    /// something that speaks TLS stand before it. Counts in [`Server::serve`](crate::Server::serve).
+    /// Speaks TLS, with this certificate. Counts in [`Server::serve`](crate::Server::serve).
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Serves an address that other machines can reach. It still wants [TLS](Self::tls) and tokens for that: otherwise tokens
+    /// could be read on the way, or anybody might call. Counts in [`Server::serve`](crate::Server::serve).
     #[must_use]
     pub fn beyond_this_machine(mut self) -> Self {
         self.beyond = true;
@@ -106,6 +134,43 @@ impl Options {
     #[must_use]
     pub fn head_time(mut self, time: Duration) -> Self {
         self.head_time = time;
+        self
+    }
+
+    /// How long a client may take to agree on TLS: 5 s. Counts in [`Server::serve`](crate::Server::serve).
+    #[must_use]
+    pub fn handshake_time(mut self, time: Duration) -> Self {
+        self.handshake_time = time;
+        self
+    }
+
+    /// How long a client may read nothing of an answer that is sent to it: 30 s. Counts in [`Server::serve`](crate::Server::serve).
+    #[must_use]
+    pub fn write_time(mut self, time: Duration) -> Self {
+        self.write_time = time;
+        self
+    }
+
+    /// The most requests with one token: so many in a second, 500, and so many at once, 1,000. Others are refused with the time to
+    /// wait (429). Does not count where [tokens are left to a layer of yours](Self::behind_own_auth).
+    #[must_use]
+    pub fn rate(mut self, per_second: u32, burst: u32) -> Self {
+        self.rate = Some(Rate { per_second: per_second.max(1), burst: burst.max(1) });
+        self
+    }
+
+    /// Takes as many requests with a token as come.
+    #[must_use]
+    pub fn any_rate(mut self) -> Self {
+        self.rate = None;
+        self
+    }
+
+    /// Does not let an address wait from which many wrong tokens come: for a server behind something that sends it the requests of
+    /// many from one address.
+    #[must_use]
+    pub fn no_back_off(mut self) -> Self {
+        self.back_off = false;
         self
     }
 

@@ -50,7 +50,7 @@ impl Problem {
     /// A problem of the caller, who may know what it is.
     fn told(status: StatusCode, error: &impl Explain) -> Self {
         let retry_after = match error.retry() {
-            Retry::After(wait) => Some(wait.as_secs().max(1)),
+            Retry::After(wait) => Some(seconds(wait)),
             Retry::Never | Retry::Now => None,
         };
         let (code, detail) = (error.code().as_str(), error.to_string());
@@ -73,6 +73,12 @@ impl Problem {
         self.found = Some(Box::new(found));
         self
     }
+}
+
+/// Whole seconds, after which the wait is over.
+fn seconds(wait: std::time::Duration) -> u64 {
+    let more = u64::from(wait.subsec_nanos() > 0);
+    wait.as_secs().saturating_add(more).max(1)
 }
 
 impl IntoResponse for Problem {
@@ -124,11 +130,13 @@ impl From<ServerError> for Problem {
                 let found = json!(found);
                 return Self::told(StatusCode::CONFLICT, &error).found(found);
             }
+            ServerError::TooFast { .. } | ServerError::Guessing { .. } => StatusCode::TOO_MANY_REQUESTS,
             ServerError::TooMany { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ServerError::TooLong { .. } => StatusCode::GATEWAY_TIMEOUT,
-            ServerError::Panicked | ServerError::BadToken { .. } | ServerError::Beyond { .. } => {
-                StatusCode::INTERNAL_SERVER_ERROR
-            }
+            ServerError::Panicked
+            | ServerError::BadToken { .. }
+            | ServerError::Beyond { .. }
+            | ServerError::Tls { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::told(status, &error)
     }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Body as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidelock::key::{Key, KeyPrefix};
@@ -76,6 +77,15 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
 
 /// The body, read up to the limit.
 async fn whole(request: Request, limit: usize) -> Result<Bytes, ServerError> {
+    let announced = request.body().size_hint().lower();
+    if usize::try_from(announced).is_ok_and(|bytes| bytes <= limit) {
+        return read(request, limit).await;
+    }
+    // It need not be sent for that.
+    Err(ServerError::TooLarge { limit })
+}
+
+async fn read(request: Request, limit: usize) -> Result<Bytes, ServerError> {
     match Limited::new(request.into_body(), limit).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(ServerError::TooLarge { limit }),

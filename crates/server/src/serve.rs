@@ -1,20 +1,30 @@
 //! A listener, and the connections that it brings: how many there may be, how long they may say nothing, and how they end.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::ConnectInfo;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
 
 use crate::error::ServerError;
+use crate::options::Access;
+use crate::patient::Patient;
 use crate::shared::App;
+use crate::tls::Loaded;
 
 /// The longest head of a request, in bytes.
 const HEAD_BYTES: usize = 16 * 1024;
@@ -31,11 +41,13 @@ pub(crate) async fn serve(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServerError> {
     check(&app, listener.local_addr().ok())?;
+    let tls = app.options.tls.clone().map(Loaded::new).transpose()?.map(Arc::new);
     let connections = Connections {
         graceful: GracefulShutdown::new(),
         seats: Arc::new(Semaphore::new(app.options.connections)),
         cut: watch::Sender::new(false),
         router,
+        tls,
         app: App::clone(&app),
     };
     tokio::select! {
@@ -52,15 +64,20 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-/// What goes over the wire is not encrypted here, so it stays on this machine unless that was said.
+/// Other machines are served if that was said, with TLS, and to callers with a token.
 fn check(app: &App, address: Option<SocketAddr>) -> Result<(), ServerError> {
-    match address {
-        Some(address) if address.ip().is_loopback() || app.options.beyond => Ok(()),
-        other => {
-            let address = other.map_or_else(|| "that is not known".to_owned(), |address| address.to_string());
-            Err(ServerError::Beyond { address })
-        }
+    if address.is_some_and(|address| address.ip().is_loopback()) {
+        return Ok(());
     }
+    let options = &app.options;
+    let missing = match (&options.tls, &options.access, options.beyond) {
+        (None, ..) => "nothing is encrypted",
+        (_, Access::Own, _) => "no token is asked for",
+        (.., false) => "that was not allowed (Options::beyond_this_machine)",
+        (Some(_), Access::Tokens(_), true) => return Ok(()),
+    };
+    let address = address.map_or_else(|| "that is not known".to_owned(), |address| address.to_string());
+    Err(ServerError::Beyond { address, missing })
 }
 
 struct Connections {
@@ -69,6 +86,7 @@ struct Connections {
     /// Tells connections to end as they are.
     cut: watch::Sender<bool>,
     router: Router,
+    tls: Option<Arc<Loaded>>,
     app: App,
 }
 
@@ -77,7 +95,7 @@ impl Connections {
         // The seats are never closed.
         while let Ok(seat) = Arc::clone(&self.seats).acquire_owned().await {
             match listener.accept().await {
-                Ok((stream, _)) => self.connect(stream, seat),
+                Ok((stream, from)) => self.connect(stream, from, seat),
                 Err(error) => {
                     tracing::warn!(target: "tidelock::server", %error, "a connection could not be taken");
                     tokio::time::sleep(PAUSE).await;
@@ -86,26 +104,86 @@ impl Connections {
         }
     }
 
-    fn connect(&self, stream: TcpStream, seat: OwnedSemaphorePermit) {
-        let mut builder = http1::Builder::new();
-        builder.timer(TokioTimer::new()).header_read_timeout(self.app.options.head_time);
-        builder.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
-        let service = TowerToHyperService::new(self.router.clone());
-        let connection = self.graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
-        let (app, mut cut) = (App::clone(&self.app), self.cut.subscribe());
+    fn connect(&self, stream: TcpStream, from: SocketAddr, seat: OwnedSemaphorePermit) {
+        let app = App::clone(&self.app);
         app.counts.connections.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted { app: App::clone(&app), _seat: seat };
+        let service = Known { from, router: TowerToHyperService::new(self.router.clone()) };
+        let connection = Connection { app, service, watcher: self.graceful.watcher() };
+        let (tls, mut cut) = (self.tls.clone(), self.cut.subscribe());
         tokio::spawn(async move {
-            let counted = Counted { app, _seat: seat };
             tokio::select! {
-                ended = connection => {
-                    if let Err(error) = ended {
-                        tracing::debug!(target: "tidelock::server", %error, "a connection broke off");
-                    }
-                }
+                () = connection.run(stream, tls) => {}
                 _ = cut.wait_for(|cut| *cut) => {}
             }
             drop(counted);
         });
+    }
+}
+
+/// One connection, from its first byte on.
+struct Connection {
+    app: App,
+    service: Known,
+    watcher: Watcher,
+}
+
+impl Connection {
+    async fn run(self, stream: TcpStream, tls: Option<Arc<Loaded>>) {
+        let stream = Patient::new(stream, self.app.options.write_time);
+        match tls {
+            None => self.speak(stream).await,
+            Some(tls) => match self.agree(stream, &tls).await {
+                Ok(stream) => self.speak(stream).await,
+                Err(error) => {
+                    tracing::debug!(target: "tidelock::server", %error, "TLS was not agreed on");
+                }
+            },
+        }
+    }
+
+    /// Agrees on TLS, in the time for it and before the server ends.
+    async fn agree<S>(&self, stream: S, tls: &Arc<Loaded>) -> io::Result<tokio_rustls::server::TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut ending = self.app.ending.subscribe();
+        let accepted = async { TlsAcceptor::from(tls.current().await).accept(stream).await };
+        tokio::select! {
+            _ = ending.wait_for(|ending| *ending) => Err(io::Error::other("the server ends")),
+            agreed = tokio::time::timeout(self.app.options.handshake_time, accepted) => agreed?,
+        }
+    }
+
+    /// Speaks HTTP until one side ends it.
+    async fn speak<S>(self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(self.app.options.head_time);
+        builder.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
+        let connection = builder.serve_connection(TokioIo::new(stream), self.service);
+        if let Err(error) = self.watcher.watch(connection).await {
+            tracing::debug!(target: "tidelock::server", %error, "a connection broke off");
+        }
+    }
+}
+
+/// The router, told where requests come from.
+struct Known {
+    from: SocketAddr,
+    router: TowerToHyperService<Router>,
+}
+
+impl Service<Request<Incoming>> for Known {
+    type Response = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Response;
+    type Error = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Error;
+    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(ConnectInfo(self.from));
+        self.router.call(request)
     }
 }
 

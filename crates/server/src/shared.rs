@@ -8,7 +8,9 @@ use tidelock::store::{SharedStore, Store};
 use tidelock::workflow::Client;
 use tokio::sync::{Semaphore, watch};
 
+use crate::guesses::Guesses;
 use crate::options::Options;
+use crate::rate::Rates;
 
 /// As handlers have it.
 pub(crate) type App = Arc<Shared>;
@@ -23,6 +25,9 @@ pub(crate) struct Shared {
     pub(crate) followers: Arc<Semaphore>,
     /// Whether the server ends.
     pub(crate) ending: watch::Sender<bool>,
+    /// What each token may still send.
+    pub(crate) rates: Rates,
+    pub(crate) guesses: Guesses,
     pub(crate) counts: Counts,
 }
 
@@ -32,6 +37,8 @@ impl Shared {
             runs: Client::new(SharedStore::clone(&store)),
             store,
             followers: Arc::new(Semaphore::new(options.followers)),
+            rates: Rates::new(options.rate, options.tokens()),
+            guesses: Guesses::default(),
             options,
             ending: watch::Sender::new(false),
             counts: Counts::default(),

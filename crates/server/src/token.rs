@@ -81,7 +81,7 @@ impl fmt::Debug for Token {
     }
 }
 
-type Digested = [u8; 32];
+pub(crate) type Digested = [u8; 32];
 
 /// The tokens that a server knows, of which it keeps digests only.
 #[derive(Clone, Default)]
@@ -113,17 +113,20 @@ impl Tokens {
         self
     }
 
-    /// What the bearer of a token may do; `None` when nobody has it. It takes as long for every token.
-    pub(crate) fn role(&self, shown: &str) -> Option<Role> {
-        let shown = digest(shown);
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// The place of a token, and what its bearer may do; `None` when nobody has it. It takes as long for every token.
+    pub(crate) fn find(&self, shown: &Digested) -> Option<(usize, Role)> {
         let (mut found, mut place) = (Choice::from(0), 0_u64);
         for (index, (known, _)) in (0_u64..).zip(&self.known) {
-            let same = known.ct_eq(&shown);
+            let same = known.ct_eq(shown);
             place = u64::conditional_select(&place, &index, same);
             found |= same;
         }
         let place = usize::try_from(place).ok()?;
-        self.known.get(place).map(|(_, role)| *role).filter(|_| found.into())
+        self.known.get(place).map(|(_, role)| (place, *role)).filter(|_| found.into())
     }
 }
 
@@ -133,7 +136,7 @@ impl fmt::Debug for Tokens {
     }
 }
 
-fn digest(text: &str) -> Digested {
+pub(crate) fn digest(text: &str) -> Digested {
     Sha256::digest(text.as_bytes()).into()
 }
 
@@ -156,12 +159,12 @@ mod tests {
     fn a_token_is_known_by_all_of_its_characters() {
         let (read, write) = (Token::generate().unwrap(), Token::generate().unwrap());
         let tokens = Tokens::none().read(&read).write(&write);
-        assert_eq!(tokens.role(read.reveal()), Some(Role::Read));
-        assert_eq!(tokens.role(write.reveal()), Some(Role::Write));
+        assert_eq!(tokens.find(&digest(read.reveal())), Some((0, Role::Read)));
+        assert_eq!(tokens.find(&digest(write.reveal())), Some((1, Role::Write)));
         for wrong in ["", "x", &read.reveal()[1..], &format!("{}x", write.reveal())] {
-            assert_eq!(tokens.role(wrong), None, "{wrong}");
+            assert_eq!(tokens.find(&digest(wrong)), None, "{wrong}");
         }
-        assert_eq!(Tokens::none().role(""), None);
+        assert_eq!(Tokens::none().find(&digest("")), None);
     }
 
     #[test]

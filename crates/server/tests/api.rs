@@ -1,6 +1,7 @@
 //! Streams, documents, leases, work and schedules over the API, and the audit of what was done.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[macro_use]
 mod common;
 
 use std::sync::Arc;
@@ -22,9 +23,7 @@ async fn append(site: &Site, stream: &str, expected: Value, events: Value) -> An
     site.post(&path, &json!({"expected": expected, "events": events})).await
 }
 
-#[tokio::test]
-async fn events_are_appended_where_they_were_expected_and_read_by_pages() {
-    let site = Site::new();
+async fn events_are_appended_where_they_were_expected_and_read_by_pages(site: Site) {
     let stream = "order(\"a/b\", 7)";
     let first = append(&site, stream, json!("absent"), json!([{"type": "Placed", "payload": {"n": 1.50}}]))
         .await
@@ -64,9 +63,7 @@ async fn events_are_appended_where_they_were_expected_and_read_by_pages() {
     assert_eq!(site.audit().await, ["write append order('a/b', 7)"; 2]);
 }
 
-#[tokio::test]
-async fn payloads_keep_their_digits() {
-    let site = Site::new();
+async fn payloads_keep_their_digits(site: Site) {
     let payload = r#"{"n":1.50,"m":12345678901234567890123}"#;
     let body = format!(r#"{{"expected": "any", "events": [{{"type": "A", "payload": {payload}}}]}}"#);
     let ask = site.ask("POST", "/api/v1/streams/s/events").header("content-type", "application/json");
@@ -75,9 +72,7 @@ async fn payloads_keep_their_digits() {
     assert!(read.text.contains(payload), "{read:?}");
 }
 
-#[tokio::test]
-async fn an_append_that_is_sent_again_is_answered_as_before() {
-    let site = Site::new();
+async fn an_append_that_is_sent_again_is_answered_as_before(site: Site) {
     let (one, other) = (EventId::new(), EventId::new());
     let events = json!([{"id": one, "type": "A", "payload": 1}, {"id": other, "type": "B"}]);
     let first = append(&site, "s", json!("absent"), events.clone()).await.when(201);
@@ -145,9 +140,7 @@ async fn put(site: &Site, key: &str, condition: (&str, &str), value: Value) -> A
     ask.header(condition.0, condition.1).json(&json!({"value": value})).send().await
 }
 
-#[tokio::test]
-async fn a_document_is_replaced_by_those_who_have_seen_it() {
-    let site = Site::new();
+async fn a_document_is_replaced_by_those_who_have_seen_it(site: Site) {
     let cart = "cart(17)";
     let new = put(&site, cart, ("if-none-match", "*"), json!({"n": 1})).await;
     assert_eq!((new.status.as_u16(), &new.headers["etag"]), (200, &"\"1\"".parse().unwrap()));
@@ -188,9 +181,7 @@ async fn a_condition_that_is_none_is_refused() {
     assert!(site.store.document(&key("k")).await.unwrap().is_none());
 }
 
-#[tokio::test]
-async fn a_write_keeps_the_expiry_and_is_told_in_the_history() {
-    let site = Site::new();
+async fn a_write_keeps_the_expiry_and_is_told_in_the_history(site: Site) {
     let value = Payload::of(&1).unwrap();
     let until = Due::After(Duration::from_secs(3_600));
     let told = history_batch(&key("k"), tidelock::state::PastChange::Put(value.clone()), 1).unwrap();
@@ -206,9 +197,7 @@ async fn a_write_keeps_the_expiry_and_is_told_in_the_history() {
     assert_eq!(history.head, Some(StreamVersion(1)));
 }
 
-#[tokio::test]
-async fn lists_are_read_page_by_page() {
-    let site = Site::new();
+async fn lists_are_read_page_by_page(site: Site) {
     for n in 0..5 {
         put(&site, &format!("doc({n})"), ("if-none-match", "*"), json!(n)).await.when(200);
         append(&site, &format!("log({n})"), json!("absent"), json!([{"type": "A"}])).await.when(201);
@@ -232,9 +221,7 @@ async fn take(site: &Site, key: &str, owner: &str, ttl_ms: u64) -> Answer {
     site.post(&format!("/api/v1/leases/{}", encoded(key)), &json!({"owner": owner, "ttl_ms": ttl_ms})).await
 }
 
-#[tokio::test]
-async fn a_lease_is_taken_renewed_and_released_under_its_fence() {
-    let site = Site::new();
+async fn a_lease_is_taken_renewed_and_released_under_its_fence(site: Site) {
     let path = format!("/api/v1/leases/{}", encoded("report(1)"));
     let held = take(&site, "report(1)", "me", 30_000).await.when(200);
     let fence = held["fence"].as_u64().unwrap();
@@ -274,12 +261,11 @@ async fn a_lease_is_taken_renewed_and_released_under_its_fence() {
     assert_eq!(site.audit().await, told, "what was refused is not told");
 }
 
-#[tokio::test]
-async fn a_lease_of_the_library_is_not_taken_over() {
-    let site = Site::new();
+async fn a_lease_of_the_library_is_not_taken_over(site: Site) {
     let held = lease::hold(&site.store, &key("k")).ttl(Duration::from_secs(30)).now().await.unwrap();
     let name = held.owner().to_string();
     assert_eq!(take(&site, "k", &name, 1_000).await.refused(409), "TL0511");
+    assert_eq!(take(&site, "other", "", 1_000).await.refused(400), "TL0103", "an owner has a name");
     for ttl in [0, 99, u64::MAX] {
         assert_eq!(take(&site, "other", "me", ttl).await.refused(400), "TL1308");
     }
@@ -287,9 +273,7 @@ async fn a_lease_of_the_library_is_not_taken_over() {
     take(&site, "k", "me", 1_000).await.when(200);
 }
 
-#[tokio::test]
-async fn blocked_work_goes_on_after_its_number_was_confirmed() {
-    let site = Site::new();
+async fn blocked_work_goes_on_after_its_number_was_confirmed(site: Site) {
     let (lane, owner): (Lane, Owner) = ("mails".parse().unwrap(), "w".parse().unwrap());
     for n in 0..3 {
         site.store
@@ -314,9 +298,7 @@ async fn blocked_work_goes_on_after_its_number_was_confirmed() {
     assert_eq!(site.audit().await.len(), 3);
 }
 
-#[tokio::test]
-async fn tasks_are_listed_and_shown() {
-    let site = Site::new();
+async fn tasks_are_listed_and_shown(site: Site) {
     let task = |name: &str| Task::new(name).cron("0 3 * * *").zone("UTC").run(|_| async { Ok(Batch::new()) });
     let scheduler = Scheduler::new(Arc::clone(&site.store)).with(task("a")).with(task("b"));
     let running = scheduler.start().await.unwrap();
@@ -361,4 +343,17 @@ async fn the_description_is_served() {
     for (method, path, _) in tidelock_server::routes() {
         assert!(document["paths"][path][method.to_ascii_lowercase()].is_object(), "{method} {path}");
     }
+}
+
+on_each_store! {
+    events_are_appended_where_they_were_expected_and_read_by_pages,
+    payloads_keep_their_digits,
+    an_append_that_is_sent_again_is_answered_as_before,
+    a_document_is_replaced_by_those_who_have_seen_it,
+    a_write_keeps_the_expiry_and_is_told_in_the_history,
+    lists_are_read_page_by_page,
+    a_lease_is_taken_renewed_and_released_under_its_fence,
+    a_lease_of_the_library_is_not_taken_over,
+    blocked_work_goes_on_after_its_number_was_confirmed,
+    tasks_are_listed_and_shown,
 }

@@ -28,7 +28,14 @@ fn examples() -> Vec<ServerError> {
         ServerError::Ours { name: "tidelock.audit".to_owned() },
         ServerError::Panicked,
         ServerError::BadToken { reason: "it has less than 32 characters; let one be made" },
-        ServerError::Beyond { address: "0.0.0.0:4000".to_owned() },
+        ServerError::Beyond { address: "0.0.0.0:4000".to_owned(), missing: "nothing is encrypted" },
+        ServerError::Tls {
+            what: "certificate",
+            path: "cert.pem".to_owned(),
+            reason: "it holds none; expected -----BEGIN CERTIFICATE----- (PEM)".to_owned(),
+        },
+        ServerError::TooFast { limit: 500, wait: Duration::from_millis(1) },
+        ServerError::Guessing { wait: Duration::from_secs(8) },
     ]
 }
 

@@ -1,13 +1,13 @@
-//! Runs over the API, driven by a worker in the process, on a SQLite file.
+//! Runs over the API, driven by a worker in the process, on each store.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[macro_use]
 mod common;
 
 use std::sync::Arc;
 
 use common::Site;
 use serde_json::{Value, json};
-use tidelock::prelude::*;
 use tidelock::workflow::{Ctx, Driving, Failure, Signal, Worker, Workflow};
 
 const APPROVED: Signal<bool> = Signal::new("approved");
@@ -22,23 +22,13 @@ async fn order(cx: &Ctx, input: Value) -> Result<Value, Failure> {
     Ok(cx.step("refuse", async |_| Err::<Value, _>(Failure::permanent("nobody wants it"))).await?)
 }
 
-struct Runs {
-    site: Site,
-    worker: Driving,
-    _directory: tempfile::TempDir,
+/// A worker that knows the workflow.
+async fn worker(site: &Site) -> Driving {
+    Worker::new(Arc::clone(&site.store)).register(ORDER, order).start().await.unwrap()
 }
 
-async fn runs() -> Runs {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.db");
-    let store: SharedStore = Arc::new(SqliteStore::open(path, SqliteOptions::default()).await.unwrap());
-    let worker = Worker::new(Arc::clone(&store)).register(ORDER, order).start().await.unwrap();
-    Runs { site: Site::on(store, tidelock_server::Options::allow_writes), worker, _directory: directory }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_started_told_and_awaited() {
-    let Runs { site, worker, _directory } = runs().await;
+async fn a_run_is_started_told_and_awaited(site: Site) {
+    let worker = worker(&site).await;
     let start = json!({"workflow": "order", "id": "o/17", "input": {"n": 1}, "attributes": {"who": "me"}});
     assert_eq!(site.post("/api/v1/runs", &start).await.when(201)["run"], "o/17");
     assert_eq!(site.post("/api/v1/runs", &start).await.when(201)["run"], "o/17", "it is the same run");
@@ -67,9 +57,8 @@ async fn a_run_is_started_told_and_awaited() {
     worker.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_cancelled_or_resumed_and_found_by_how_it_stands() {
-    let Runs { site, worker, _directory } = runs().await;
+async fn a_run_is_cancelled_or_resumed_and_found_by_how_it_stands(site: Site) {
+    let worker = worker(&site).await;
     for id in ["a", "b", "c"] {
         site.post("/api/v1/runs", &json!({"workflow": "order", "id": id})).await.when(201);
     }
@@ -100,9 +89,8 @@ async fn a_run_is_cancelled_or_resumed_and_found_by_how_it_stands() {
     worker.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_known_is_told() {
-    let Runs { site, worker, _directory } = runs().await;
+async fn what_is_not_known_is_told(site: Site) {
+    let worker = worker(&site).await;
     assert_eq!(site.post("/api/v1/runs", &json!({"workflow": "odd"})).await.refused(404), "TL1005");
     for path in
         ["/api/v1/runs/x", "/api/v1/runs/x/steps", "/api/v1/runs/x/result", "/api/v1/runs/x/result?wait=1s"]
@@ -112,4 +100,10 @@ async fn what_is_not_known_is_told() {
     let cancel = site.post("/api/v1/runs/x/cancel", &json!({"reason": ""})).await;
     assert_eq!(cancel.refused(404), "TL1001");
     worker.shutdown().await;
+}
+
+on_each_store! {
+    a_run_is_started_told_and_awaited,
+    a_run_is_cancelled_or_resumed_and_found_by_how_it_stands,
+    what_is_not_known_is_told,
 }

@@ -9,62 +9,17 @@
 
 mod common;
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::Site;
+use common::listening::{LONG, Listening, listen, rest};
 use serde_json::{Value, json};
-use tidelock::error::Explain as _;
 use tidelock_server::Options;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Long enough for anything that happens at all.
-const LONG: Duration = Duration::from_secs(20);
-
-/// A server that listens.
-struct Listening {
-    site: Site,
-    address: SocketAddr,
-    end: oneshot::Sender<()>,
-    served: JoinHandle<()>,
-}
-
-async fn listen(options: impl FnOnce(Options) -> Options) -> Listening {
-    let site = Site::with(|all| options(all.allow_writes()));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (end, ended) = oneshot::channel::<()>();
-    let server = site.server.clone();
-    let served = tokio::spawn(async move {
-        server.serve(listener, async move { ended.await.unwrap_or_default() }).await.unwrap();
-    });
-    Listening { site, address, end, served }
-}
-
 impl Listening {
-    async fn connect(&self) -> TcpStream {
-        TcpStream::connect(self.address).await.unwrap()
-    }
-
-    fn head(&self, path: &str, more: &str) -> String {
-        let token = self.site.write.reveal();
-        format!(
-            "GET {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\n{more}\r\n",
-            self.address
-        )
-    }
-
-    /// Sends a request on a connection of its own, and reads what comes until it is closed.
-    async fn whole(&self, path: &str) -> String {
-        let mut stream = self.connect().await;
-        stream.write_all(self.head(path, "connection: close\r\n").as_bytes()).await.unwrap();
-        rest(&mut stream).await
-    }
-
     async fn follow(&self, query: &str, more: &str) -> Following {
         let mut stream = self.connect().await;
         stream.write_all(self.head(&format!("/api/v1/log/tail{query}"), more).as_bytes()).await.unwrap();
@@ -74,23 +29,6 @@ impl Listening {
         while !following.line().await.unwrap().is_empty() {}
         following
     }
-
-    async fn append(&self, stream: &str, name: &str) {
-        let body = json!({"expected": "any", "events": [{"type": name}]});
-        self.site.post(&format!("/api/v1/streams/{stream}/events"), &body).await.when(201);
-    }
-
-    async fn shut(self) {
-        self.end.send(()).unwrap();
-        timeout(LONG, self.served).await.expect("the server does not end").unwrap();
-    }
-}
-
-/// What is left to read, until the other side closes.
-async fn rest(stream: &mut TcpStream) -> String {
-    let mut bytes = Vec::new();
-    timeout(LONG, stream.read_to_end(&mut bytes)).await.expect("it stays open").unwrap_or_default();
-    String::from_utf8(bytes).unwrap()
 }
 
 /// A client that follows the log.
@@ -248,13 +186,87 @@ async fn the_server_ends_when_a_client_does_not() {
     assert_eq!(rest(&mut held).await, "");
 }
 
+/// The number of connections, by the server's own account.
+async fn connections(site: &Site) -> u64 {
+    let text = site.get("/metrics").await.text;
+    let line = text.lines().find_map(|line| line.strip_prefix("tidelock_http_connections ")).unwrap();
+    line.parse().unwrap()
+}
+
 #[tokio::test]
-async fn an_address_that_others_can_reach_is_refused_unless_it_was_allowed() {
-    let site = Site::new();
-    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let refused = site.server.clone().serve(listener, async {}).await.unwrap_err();
-    assert_eq!(refused.code().as_str(), "TL1316");
-    let site = Site::with(Options::beyond_this_machine);
-    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    site.server.serve(listener, async {}).await.unwrap();
+async fn a_client_that_does_not_read_is_let_go() {
+    let site = listen(|options| options.write_time(Duration::from_millis(200)).followers(1).any_rate()).await;
+    let big = json!({"expected": "any", "events": [{"type": "Big", "payload": "x".repeat(900_000)}]});
+    for _ in 0..16 {
+        site.site.post("/api/v1/streams/big/events", &big).await.when(201);
+    }
+    // One follows, and one asks for a page; both leave what they are sent.
+    let mut unread = Vec::new();
+    for path in ["/api/v1/log/tail?from=beginning", "/api/v1/streams/big/events"] {
+        let mut stream = site.connect().await;
+        stream.write_all(site.head(path, "").as_bytes()).await.unwrap();
+        stream.readable().await.unwrap();
+        unread.push(stream);
+    }
+    let deadline = Instant::now() + LONG;
+    while connections(&site.site).await > 0 {
+        assert!(Instant::now() < deadline, "they are still there");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(site.follow("", "").await.lines.buffer(), b"", "the seat is free");
+    site.shut().await;
+    drop(unread);
+}
+
+#[tokio::test]
+async fn a_token_has_a_rate_and_others_have_their_own() {
+    let site = listen(|options| options.rate(1, 3)).await;
+    let ask = async |token: &str| site.with_token(token).await;
+    let mut refused = None;
+    // More than can come by time while this runs.
+    for _ in 0..50 {
+        let answer = ask(site.site.read.reveal()).await;
+        if answer.starts_with("HTTP/1.1 429") {
+            refused = Some(answer);
+            break;
+        }
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let refused = refused.expect("it was never too much");
+    assert!(refused.contains("TL1318") && refused.contains("retry-after: 1\r\n"), "{refused}");
+    assert!(ask(site.site.write.reveal()).await.starts_with("HTTP/1.1 200"), "another token");
+    assert!(site.whole("/healthz").await.ends_with("ok\n"), "and what is open");
+    site.shut().await;
+}
+
+#[tokio::test]
+async fn who_shows_many_wrong_tokens_has_to_wait() {
+    let site = listen(|options| options).await;
+    let ask = async |token: &str| site.with_token(token).await;
+    for _ in 0..30 {
+        assert!(ask("old").await.starts_with("HTTP/1.1 401"), "the same one again is no guess");
+    }
+    let mut refused = None;
+    for guess in 0..30 {
+        let answer = ask(&format!("guess-{guess}")).await;
+        if answer.starts_with("HTTP/1.1 429") {
+            refused = Some(answer);
+            break;
+        }
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    }
+    let refused = refused.expect("it may guess for ever");
+    assert!(refused.contains("TL1319") && refused.contains("retry-after: "), "{refused}");
+    assert!(site.whole("/healthz").await.ends_with("ok\n"), "what is open stays so");
+    let deadline = Instant::now() + LONG;
+    while !ask(site.site.read.reveal()).await.starts_with("HTTP/1.1 200") {
+        assert!(Instant::now() < deadline, "it has to wait for ever");
+    }
+    site.shut().await;
+
+    let site = listen(Options::no_back_off).await;
+    for guess in 0..30 {
+        assert!(site.with_token(&format!("guess-{guess}")).await.starts_with("HTTP/1.1 401"));
+    }
+    site.shut().await;
 }

@@ -10,7 +10,7 @@ use super::Place;
 /// How the server is reached.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Reached {
-    /// The address to listen on, which must be of this machine alone; port 0 takes one that is free
+    /// The address to listen on, which must be of this machine alone unless there is a certificate; port 0 takes one that is free
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4400")]
     pub(crate) listen: SocketAddr,
     /// Another name of this server: requests for names that it has not are refused
@@ -19,6 +19,21 @@ pub(crate) struct Reached {
     /// The file with the tokens, which is made when there is none [default: the file of the store, with .tokens after it]
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
+    /// Speaks TLS with this certificate, in PEM, with those that lead to its root; read again when the file changes
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Wants a certificate of every client as well, signed by one of these, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+    /// The most requests of a token in a second, and twice as many at once; 0 takes as many as come
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub(crate) rate: u32,
+    /// Does not let an address wait that shows many wrong tokens: for a server behind something that sends it the requests of many
+    #[arg(long)]
+    pub(crate) no_back_off: bool,
 }
 
 /// `tidelock serve`

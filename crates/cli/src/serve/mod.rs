@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
-use tidelock_server::{Options, Server, ServerError};
+use tidelock_server::{Options, Server, ServerError, Tls};
 use tokio::net::TcpListener;
 
 use self::tokens::Kept;
@@ -77,12 +77,26 @@ async fn listen(
     format: Format,
 ) -> Result<()> {
     // The server would say so as well, but by then the tokens are made and told.
-    if !reached.listen.ip().is_loopback() {
-        return Err(ServerError::Beyond { address: reached.listen.to_string() }.into());
+    if !reached.listen.ip().is_loopback() && reached.tls_cert.is_none() {
+        let (address, missing) = (reached.listen.to_string(), "nothing is encrypted");
+        return Err(ServerError::Beyond { address, missing }.into());
     }
     let listener = TcpListener::bind(reached.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", reached.listen))?;
     let kept = Kept::at(tokens)?;
+    let options = allowed(reached, &kept, writes);
+    // Listens before the address is printed: whoever sees it may interrupt at once.
+    let stopped = stopped()?;
+    for loosened in options.loosened() {
+        eprintln!("warning: {}", output::escaped(&loosened));
+    }
+    let scheme = if reached.tls_cert.is_some() { "https" } else { "http" };
+    tell(&format!("{scheme}://{}", listener.local_addr()?), &kept, writes, format)?;
+    Ok(Server::new(opened.shared(), options).serve(listener, stopped).await?)
+}
+
+/// What the server allows.
+fn allowed(reached: &Reached, kept: &Kept, writes: bool) -> Options {
     let mut options = Options::new(kept.tokens());
     if writes {
         options = options.allow_writes();
@@ -90,10 +104,23 @@ async fn listen(
     for name in &reached.host {
         options = options.host(name);
     }
-    // Listens before the address is printed: whoever sees it may interrupt at once.
-    let stopped = stopped()?;
-    tell(&format!("http://{}", listener.local_addr()?), &kept, writes, format)?;
-    Ok(Server::new(opened.shared(), options).serve(listener, stopped).await?)
+    if let (Some(certificate), Some(key)) = (&reached.tls_cert, &reached.tls_key) {
+        let tls = Tls::files(certificate, key);
+        options = options.tls(match &reached.tls_client_ca {
+            Some(file) => tls.client_ca(file),
+            None => tls,
+        });
+    }
+    if !reached.listen.ip().is_loopback() {
+        options = options.beyond_this_machine();
+    }
+    if reached.no_back_off {
+        options = options.no_back_off();
+    }
+    match reached.rate {
+        0 => options.any_rate(),
+        rate => options.rate(rate, rate.saturating_mul(2)),
+    }
 }
 
 fn tell(url: &str, kept: &Kept, writes: bool, format: Format) -> Result<()> {

@@ -1,43 +1,9 @@
-//! An event on one line: whole for programs, cut for people.
+//! An event on one line, cut for people.
 
-use serde::Serialize;
 use tidelock::payload::text;
-use tidelock::prelude::*;
 use tidelock::store::Event;
 
 use crate::output::{self, Tone};
-
-/// An event as programs get it.
-#[derive(Debug, Serialize)]
-pub(super) struct Line<'a> {
-    position: Position,
-    stream: &'a Key,
-    version: StreamVersion,
-    id: EventId,
-    #[serde(rename = "type")]
-    event_type: &'a EventType,
-    at: Timestamp,
-    payload: &'a Payload,
-    meta: &'a Payload,
-    correlation: Option<&'a str>,
-}
-
-impl<'a> Line<'a> {
-    pub(super) fn of(event: &'a Event) -> Self {
-        let Event { position, stream, version, id, event_type, at, payload, meta, correlation } = event;
-        Self {
-            position: *position,
-            stream,
-            version: *version,
-            id: *id,
-            event_type,
-            at: *at,
-            payload,
-            meta,
-            correlation: correlation.as_deref(),
-        }
-    }
-}
 
 /// A payload on one line.
 pub(super) fn payload(event: &Event) -> String {

@@ -1,10 +1,11 @@
 //! `tidelock streams show`: the events of one stream.
 
 use anyhow::Result;
+use tidelock::events::EventLine;
 use tidelock::prelude::*;
 use tidelock::store::{Direction, Event, StreamInfo};
 
-use super::line::{Line, payload};
+use super::line::payload;
 use super::{not_found, types};
 use crate::args::{Format, StreamsShow};
 use crate::exit::Exit;
@@ -23,7 +24,7 @@ pub(super) async fn run(options: &StreamsShow) -> Result<Exit> {
     opened.close().await;
     let Some(info) = info else { return Ok(not_found(&key)) };
     match options.place.output {
-        Format::Json => found.events.iter().try_for_each(|event| output::json_line(&Line::of(event)))?,
+        Format::Json => found.events.iter().try_for_each(|event| output::json_line(&EventLine::of(event)))?,
         Format::Table => table(&found.events)?,
     }
     if options.place.output == Format::Table {

@@ -1,10 +1,10 @@
 //! `tidelock streams tail`: what happened and then what happens, until Ctrl-C or until nobody reads it any more.
 
 use anyhow::Result;
-use tidelock::events::{Start, Subscription, What};
+use tidelock::events::{EventLine, Start, Subscription, What};
 use tidelock::prelude::*;
 
-use super::line::{Line, followed};
+use super::line::followed;
 use super::types;
 use crate::args::{Format, StreamsTail, TailFrom};
 use crate::exit::Exit;
@@ -56,7 +56,7 @@ async fn follow(subscription: &mut Subscription, format: Format) -> Result<()> {
             Ok(event) => {
                 told = None;
                 match format {
-                    Format::Json => output::json_line(&Line::of(&event))?,
+                    Format::Json => output::json_line(&EventLine::of(&event))?,
                     Format::Table => output::say(followed(&event))?,
                 }
             }

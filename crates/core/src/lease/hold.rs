@@ -152,7 +152,7 @@ impl Hold {
 
     fn ask(self) -> Result<Arc<Ask>, LeaseError> {
         let Self { store, key, owner, ttl, at_least, note, place } = self;
-        let (row, owner) = (names::lease_row(&key)?, names::unique_owner(owner.as_ref())?);
+        let (row, owner) = (names::row_of(&key)?, names::unique_owner(owner.as_ref())?);
         let task = Task::current();
         Ok(Arc::new(Ask { store, key, row, owner, ttl, at_least, note, place, task }))
     }

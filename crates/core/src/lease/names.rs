@@ -18,7 +18,10 @@ const LEASE: &str = "tidelock.lease";
 const WAIT: &str = "tidelock.lease-wait";
 
 /// The lane of leases. Nobody claims from it: the rows rest.
-pub(super) fn leases() -> Result<Lane, InvalidInput> {
+///
+/// # Errors
+/// [`InvalidInput`] by its type only: the name is a lane's.
+pub fn lane() -> Result<Lane, InvalidInput> {
     Lane::new("tidelock.leases")
 }
 
@@ -27,8 +30,11 @@ pub(super) fn waits() -> Result<Lane, InvalidInput> {
     Lane::new("tidelock.lease-waits")
 }
 
-/// The row of the lease on a key.
-pub(super) fn lease_row(key: &Key) -> Result<Key, InvalidInput> {
+/// The row of the lease on a key, for a holder that is no program with this library and renews by itself.
+///
+/// # Errors
+/// [`InvalidInput`] when the key is too long to be that of a lease.
+pub fn row_of(key: &Key) -> Result<Key, InvalidInput> {
     let mut args = vec![Arg::Str(key.kind())];
     args.extend(key.args());
     Key::of(LEASE, &args)

@@ -56,7 +56,7 @@ impl Said {
 
     /// The effect that writes this onto the row.
     pub(super) fn written(&self, row: &Key) -> Result<NewWork, InvalidInput> {
-        let work = NewWork::standing(row.clone(), names::leases()?);
+        let work = NewWork::standing(row.clone(), names::lane()?);
         Ok(work.due(Due::At(NEVER)).payload(Payload::of(self)?))
     }
 }

@@ -59,7 +59,7 @@ pub(super) async fn take(ask: &Arc<Ask>) -> Result<Taken, LeaseError> {
 
 async fn claim(ask: Arc<Ask>) -> Result<Taken, LeaseError> {
     let sent = Instant::now();
-    let claimed = ask.store.claim(Claim::named(&ask.owner, &ask.row, &names::leases()?, ask.ttl)).await?;
+    let claimed = ask.store.claim(Claim::named(&ask.owner, &ask.row, &names::lane()?, ask.ttl)).await?;
     let Some(grant) = claimed.grants.into_iter().next() else {
         return match claimed.denied {
             Some(Denied::Held(holder)) => Ok(Err(holder)),

@@ -59,7 +59,7 @@ impl View {
 /// # Errors
 /// [`LeaseError::Store`] when the store cannot be asked.
 pub async fn view(store: &SharedStore, key: &Key) -> Result<Option<View>, LeaseError> {
-    let row = store.work(&names::lease_row(key)?).await?;
+    let row = store.work(&names::row_of(key)?).await?;
     let waiters = line::alive(store, key).await?;
     let now = store.now().await?;
     Ok(match row {
@@ -83,7 +83,7 @@ pub async fn view(store: &SharedStore, key: &Key) -> Result<Option<View>, LeaseE
 /// # Errors
 /// [`LeaseError::Store`] when the store cannot be asked.
 pub async fn list(store: &SharedStore, page: Page) -> Result<PageOf<View>, LeaseError> {
-    let after = page.after.as_ref().map_or_else(names::before_leases, names::lease_row)?;
+    let after = page.after.as_ref().map_or_else(names::before_leases, names::row_of)?;
     let found = store.works(&WorkFilter::default(), Page::after(&after, page.limit)).await?;
     let now = store.now().await?;
     let mut next = found.next.as_ref().and_then(names::leased_key);

@@ -10,9 +10,8 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock::clock::Timestamp;
-use tidelock::error::InvalidInput;
-use tidelock::id::{Fence, Lane, Owner};
-use tidelock::key::{Arg, Key};
+use tidelock::id::{Fence, Owner};
+use tidelock::key::Key;
 use tidelock::lease::{self, LeaseError, MAX_TTL, MIN_TTL, View};
 use tidelock::store::{Batch, Claim, Denied, Grant, Lease, Operation, Selection};
 
@@ -22,18 +21,6 @@ use crate::problem::Problem;
 use crate::request::{Answered, Asked, Body, Named, ok, page, theirs, unreadable};
 use crate::shared::{App, Shared};
 use crate::token::Caller;
-
-/// The row of the lease on a key, as the library names it.
-fn row(key: &Key) -> Result<Key, InvalidInput> {
-    let mut args = vec![Arg::Str(key.kind())];
-    args.extend(key.args());
-    Key::of("tidelock.lease", &args)
-}
-
-/// The lane of leases, as the library names it.
-fn lane() -> Result<Lane, InvalidInput> {
-    Lane::new("tidelock.leases")
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,7 +82,8 @@ pub(crate) async fn take(
     let key = name.key()?;
     theirs(&key)?;
     // Owners inside of programs are named in another way, so that nobody takes what one of them holds.
-    let (owner, ttl) = (Owner::new(format!("http/{}", body.owner))?, ttl(body.ttl_ms)?);
+    let named = Owner::new(body.owner)?;
+    let (owner, ttl) = (Owner::new(format!("http/{named}"))?, ttl(body.ttl_ms)?);
     let seen = lease::view(&app.store, &key).await?;
     if let Some(View { waiters, .. }) = seen
         && !waiters.is_empty()
@@ -115,7 +103,7 @@ pub(crate) async fn take(
 }
 
 async fn claim(app: &Shared, key: &Key, owner: &Owner, ttl: Duration) -> Result<Grant, Problem> {
-    let claimed = app.store().claim(Claim::named(owner, &row(key)?, &lane()?, ttl)).await?;
+    let claimed = app.store().claim(Claim::named(owner, &lease::row_of(key)?, &lease::lane()?, ttl)).await?;
     if let Some(grant) = claimed.grants.into_iter().next() {
         return Ok(grant);
     }
@@ -150,7 +138,7 @@ pub(crate) async fn renew(
     let key = name.key()?;
     theirs(&key)?;
     let (fence, ttl) = (Fence(body.fence), ttl(body.ttl_ms)?);
-    let lease = Lease { key: row(&key)?, fence };
+    let lease = Lease { key: lease::row_of(&key)?, fence };
     let told = Told::new(&caller, "renew", &key, json!({"fence": fence, "ttl_ms": body.ttl_ms}));
     app.store().apply(told.with(Batch::new().renew(&lease, ttl))?).await?;
     let holder = app.store().work(&lease.key).await?.and_then(|row| row.lease);
@@ -183,7 +171,7 @@ pub(crate) async fn release(
     let key = name.key()?;
     theirs(&key)?;
     let fence = Fence(asked.fence);
-    let lease = Lease { key: row(&key)?, fence };
+    let lease = Lease { key: lease::row_of(&key)?, fence };
     let seen = lease::view(&app.store, &key).await?;
     // A row that tells a story stays; others go with their holder, so that keys used once leave nothing behind.
     let stays = seen.is_some_and(|seen| seen.takeovers > 0 || seen.stolen.is_some());

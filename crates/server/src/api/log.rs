@@ -13,12 +13,11 @@ use http::HeaderMap;
 use http::header::HeaderName;
 use serde::Deserialize;
 use tidelock::error::{Explain as _, Retry};
-use tidelock::events::{Events, Start, Subscription, What};
+use tidelock::events::{EventLine, Events, Start, Subscription, What};
 use tidelock::id::{EventType, Position};
 use tidelock::store::SharedStore;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::api::streams::Line;
 use crate::error::ServerError;
 use crate::problem::Problem;
 use crate::request::{Asked, header_text, unreadable};
@@ -107,7 +106,7 @@ impl Following {
             };
             match found {
                 Ok(event) => {
-                    let line = serde_json::to_string(&Line::of(&event)).unwrap_or_default();
+                    let line = serde_json::to_string(&EventLine::of(&event)).unwrap_or_default();
                     return Some(Event::default().id(event.position.to_string()).data(line));
                 }
                 Err(error) => match error.retry() {

@@ -6,10 +6,11 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock::clock::Timestamp;
-use tidelock::id::{EventId, EventType, Position, StreamVersion};
+use tidelock::events::EventLine;
+use tidelock::id::{EventId, EventType, StreamVersion};
 use tidelock::key::Key;
 use tidelock::payload::Payload;
-use tidelock::store::{Appended, Batch, Event, Expect, NewEvent, StreamInfo, StreamQuery};
+use tidelock::store::{Appended, Batch, Expect, NewEvent, StreamInfo, StreamQuery};
 
 use crate::audit::Told;
 use crate::error::ServerError;
@@ -52,38 +53,6 @@ fn absent(key: &Key) -> ServerError {
     ServerError::NotFound { what: "stream", name: key.to_string() }
 }
 
-/// An event as callers get it.
-#[derive(Serialize)]
-pub(crate) struct Line<'a> {
-    position: Position,
-    stream: &'a Key,
-    version: StreamVersion,
-    id: EventId,
-    #[serde(rename = "type")]
-    event_type: &'a EventType,
-    at: Timestamp,
-    payload: &'a Payload,
-    meta: &'a Payload,
-    correlation: Option<&'a str>,
-}
-
-impl<'a> Line<'a> {
-    pub(crate) fn of(event: &'a Event) -> Self {
-        let Event { position, stream, version, id, event_type, at, payload, meta, correlation } = event;
-        Self {
-            position: *position,
-            stream,
-            version: *version,
-            id: *id,
-            event_type,
-            at: *at,
-            payload,
-            meta,
-            correlation: correlation.as_deref(),
-        }
-    }
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventsQuery {
@@ -93,7 +62,7 @@ pub(crate) struct EventsQuery {
 
 #[derive(Serialize)]
 struct Events<'a> {
-    events: Vec<Line<'a>>,
+    events: Vec<EventLine<'a>>,
     /// The version to go on from.
     next: Option<StreamVersion>,
     /// Whether these were the last ones for now.
@@ -114,7 +83,7 @@ pub(crate) async fn events(
         return Err(absent(&key).into());
     }
     let next = found.events.last().map(|event| event.version.next()).or(from);
-    ok(&Events { events: found.events.iter().map(Line::of).collect(), next, end: found.end })
+    ok(&Events { events: found.events.iter().map(EventLine::of).collect(), next, end: found.end })
 }
 
 /// What must be true of the stream.

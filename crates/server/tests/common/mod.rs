@@ -1,5 +1,15 @@
 //! A server on a memory store, and a client of it that needs no socket.
-#![allow(dead_code, clippy::unwrap_used, reason = "each test uses its part; tests fail by panicking")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "each test uses its part; tests fail by panicking"
+)]
+
+pub(crate) mod listening;
+pub(crate) mod logged;
+#[macro_use]
+pub(crate) mod stores;
 
 use std::sync::Arc;
 
@@ -67,6 +77,11 @@ impl Site {
         let options = options(Options::new(Tokens::none().read(&read).write(&write)));
         let server = Server::new(Arc::clone(&store), options);
         Self { store, read, write, router: server.router(), server }
+    }
+
+    /// A server that allows writes, on a store.
+    pub(crate) fn writing(store: SharedStore) -> Self {
+        Self::on(store, Options::allow_writes)
     }
 
     /// A request of somebody who may write.

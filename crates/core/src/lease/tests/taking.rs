@@ -60,7 +60,7 @@ async fn a_dropped_guard_releases_in_the_background() {
 async fn a_lease_is_never_due_for_a_lane() {
     let (store, lock) = (store(), key("lane"));
     let held = asked(&store, &lock, "one").note("mine").at_least(LONG).now().await.unwrap();
-    let claim = || Claim::lanes(&owner("w"), [names::leases().unwrap(), names::waits().unwrap()], 9, LONG);
+    let claim = || Claim::lanes(&owner("w"), [names::lane().unwrap(), names::waits().unwrap()], 9, LONG);
     assert!(store.claim(claim()).await.unwrap().grants.is_empty());
     let thief = tokio::spawn(asked(&store, &lock, "thief").steal("test")).await.unwrap().unwrap();
     drop(held);

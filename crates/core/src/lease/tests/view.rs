@@ -85,7 +85,7 @@ async fn names_lead_from_a_key_to_its_lease_and_back() {
     let store = store();
     let odd = Key::of("k", &["a,b".into(), 7.into(), uuid::Uuid::nil().into()]).unwrap();
     for lock in [odd, Key::single("alone").unwrap()] {
-        assert_eq!(names::leased_key(&names::lease_row(&lock).unwrap()), Some(lock.clone()));
+        assert_eq!(names::leased_key(&names::row_of(&lock).unwrap()), Some(lock.clone()));
         let held = asked(&store, &lock, "one").now().await.unwrap();
         assert_eq!(view_of(&store, &lock).await.unwrap().key, lock);
         drop(held);

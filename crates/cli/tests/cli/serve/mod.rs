@@ -1,10 +1,13 @@
 //! `tidelock serve` and `tidelock dev`: the address, the tokens, what is allowed, and the end.
 
+mod killed;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -22,7 +25,10 @@ struct Serving {
 impl Serving {
     fn start(args: &[&str]) -> Self {
         let mut command = command(&[args, &["--listen", "127.0.0.1:0", "-o", "json"]].concat());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn of(mut child: Child) -> Self {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let report: Value = serde_json::from_str(&line).unwrap_or_else(|error| {
@@ -30,23 +36,37 @@ impl Serving {
             child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
             panic!("{error}: {line:?} {said}")
         });
-        let address = report["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
+        let (_, address) = report["url"].as_str().unwrap().split_once("://").unwrap();
+        let address = address.to_owned();
         Self { child, address, report }
     }
 
     /// The status and the body of an answer.
     fn ask(&self, method: &str, path: &str, token: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
+        self.try_ask(method, path, token, body).expect("an answer")
+    }
+
+    /// The same; `None` when no whole answer comes.
+    fn try_ask(&self, method: &str, path: &str, token: &str, body: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(&self.address).ok()?;
         let (host, length) = (&self.address, body.len());
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\nif-none-match: *\r\n\
              content-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
         );
-        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(head.as_bytes()).ok()?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let whole = length.is_none_or(|length| length.parse() == Ok(body.len()));
+        whole.then(|| (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
+    }
+
+    /// Kills it as the system does, without a word.
+    fn kill(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
     }
 
     /// Ends it with a signal; what it said beside the data.
@@ -72,6 +92,7 @@ impl Drop for Serving {
     fn drop(&mut self) {
         // It has ended, unless the test failed.
         drop(self.child.kill());
+        drop(self.child.wait());
     }
 }
 
@@ -142,6 +163,102 @@ async fn other_machines_are_not_served() {
         assert!(stdout(&refused).is_empty());
     }
     assert!(!directory.path().join("a.db.tokens").exists(), "no tokens were made");
+}
+
+/// What was loosened, as it was told at the start.
+fn warnings(said: &str) -> Vec<&str> {
+    said.lines().filter_map(|line| line.strip_prefix("warning: ")).collect()
+}
+
+#[tokio::test]
+async fn each_loosening_is_told_at_every_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = store(directory.path()).await;
+    let path = path.to_str().unwrap();
+    let said = Serving::start(&["serve", "--store", path]).end("-INT");
+    assert_eq!(warnings(&said), [""; 0]);
+    let loose =
+        ["--allow-writes", "--host", "a.example", "--host", "b.example", "--rate", "501", "--no-back-off"];
+    for _ in 0..2 {
+        let said = Serving::start(&[&["serve", "--store", path], &loose[..]].concat()).end("-INT");
+        let told = warnings(&said);
+        assert_eq!(told.len(), 5, "{said}");
+        for part in
+            ["writes are allowed", "host a.example", "host b.example", "501 instead of 500", "wrong tokens"]
+        {
+            assert_eq!(told.iter().filter(|line| line.contains(part)).count(), 1, "{part}: {said}");
+        }
+    }
+    let said = Serving::start(&["serve", "--store", path, "--rate", "0"]).end("-INT");
+    assert!(warnings(&said).iter().all(|line| line.contains("as many requests as it likes")), "{said}");
+    let said = Serving::start(&["dev", "--store", path]).end("-INT");
+    assert_eq!(warnings(&said), ["writes are allowed"]);
+}
+
+/// The files of a certificate for this machine, and a client that trusts it.
+fn certificate(directory: &Path) -> (String, String, Arc<rustls::ClientConfig>) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (directory.join("cert.pem"), directory.join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let client = builder.unwrap().with_root_certificates(roots).with_no_client_auth();
+    (cert.to_str().unwrap().to_owned(), key.to_str().unwrap().to_owned(), Arc::new(client))
+}
+
+#[tokio::test]
+async fn with_a_certificate_other_machines_are_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = store(directory.path()).await;
+    let (cert, key, client) = certificate(directory.path());
+    let serve = ["serve", "--store", path.to_str().unwrap(), "--tls-cert", &cert, "--tls-key", &key];
+    let mut command = command(&[&serve[..], &["--listen", "0.0.0.0:0", "-o", "json"]].concat());
+    let serving = Serving::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let url = serving.report["url"].as_str().unwrap();
+    assert!(url.starts_with("https://0.0.0.0:"), "{url}");
+    let (_, port) = url.rsplit_once(':').unwrap();
+    let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
+    let session = rustls::ClientConnection::new(client, name).unwrap();
+    let stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    let mut stream = rustls::StreamOwned::new(session, stream);
+    let head = format!("GET /healthz HTTP/1.1\r\nhost: localhost:{port}\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("strict-transport-security"), "{answer}");
+    assert_eq!(warnings(&serving.end("-TERM")), ["other machines can reach the server"]);
+
+    let missing = tidelock(&["serve", "--store", path.to_str().unwrap(), "--tls-cert", &cert]);
+    assert_eq!(missing.status.code(), Some(2), "{}", stderr(&missing));
+    let store = path.to_str().unwrap();
+    let other = tidelock(&[
+        "serve",
+        "--store",
+        store,
+        "--listen",
+        "127.0.0.1:0",
+        "--tls-cert",
+        &key,
+        "--tls-key",
+        &key,
+    ]);
+    assert_eq!(other.status.code(), Some(2), "{}", stderr(&other));
+    assert!(stderr(&other).contains("error[TL1317]"), "{}", stderr(&other));
+}
+
+#[test]
+fn the_password_of_a_store_is_not_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens");
+    let store = "postgres://me:canary-4f9d1c77@127.0.0.1:1/x";
+    let serve = ["serve", "--store", store, "--tokens", tokens.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let failed = tidelock(&serve);
+    assert!(!failed.status.success());
+    let said = format!("{}{}", stdout(&failed), stderr(&failed));
+    assert!(said.contains("127.0.0.1") && !said.contains("canary"), "{said}");
 }
 
 #[tokio::test]

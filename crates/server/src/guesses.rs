@@ -1,0 +1,171 @@
+//! Wrong tokens, by the address that they come from. Who shows many different ones guesses, and has to wait longer each time.
+//!
+//! A client whose token is no longer known shows the same one again and again. That is no guess, so it keeps nobody else of its
+//! address out.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::token::Digested;
+
+/// How many wrong tokens are free.
+const FREE: u32 = 10;
+/// The longest wait.
+const LONGEST: Duration = Duration::from_secs(60);
+/// After so long without another one, all is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(15 * 60);
+/// How many wrong tokens of an address are known again.
+const KNOWN: usize = 8;
+/// The most addresses that are remembered.
+const ADDRESSES: usize = 4_096;
+
+#[derive(Debug)]
+struct Guesser {
+    wrong: u32,
+    last: Instant,
+    /// Nothing that shows a token is looked at before.
+    until: Instant,
+    shown: VecDeque<Digested>,
+}
+
+/// Who guesses.
+#[derive(Debug, Default)]
+pub(crate) struct Guesses {
+    by: Mutex<HashMap<IpAddr, Guesser>>,
+}
+
+impl Guesses {
+    /// How long an address has to wait before a token of it is looked at.
+    pub(crate) fn wait(&self, from: IpAddr, now: Instant) -> Option<Duration> {
+        let by = self.by.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = by.get(&one(from))?.until.saturating_duration_since(now);
+        (!wait.is_zero()).then_some(wait)
+    }
+
+    /// A wrong token was shown.
+    pub(crate) fn wrong(&self, from: IpAddr, token: Digested, now: Instant) {
+        let mut by = self.by.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = one(from);
+        if by.len() >= ADDRESSES && !by.contains_key(&from) {
+            forget(&mut by, now);
+        }
+        let guesser = by.entry(from).or_insert_with(|| Guesser::new(now));
+        if now.saturating_duration_since(guesser.last) >= FORGOTTEN {
+            *guesser = Guesser::new(now);
+        }
+        guesser.wrong(token, now);
+    }
+}
+
+impl Guesser {
+    fn new(now: Instant) -> Self {
+        Self { wrong: 0, last: now, until: now, shown: VecDeque::new() }
+    }
+
+    fn wrong(&mut self, token: Digested, now: Instant) {
+        self.last = now;
+        if self.shown.contains(&token) {
+            return;
+        }
+        if self.shown.len() >= KNOWN {
+            self.shown.pop_front();
+        }
+        self.shown.push_back(token);
+        self.wrong = self.wrong.saturating_add(1);
+        if let Some(beyond) = self.wrong.checked_sub(FREE + 1) {
+            let seconds = 1_u64.checked_shl(beyond.min(32)).unwrap_or(u64::MAX);
+            self.until = now + Duration::from_secs(seconds).min(LONGEST);
+        }
+    }
+}
+
+/// Makes room: those that are over, or else the one that was heard of longest ago.
+fn forget(by: &mut HashMap<IpAddr, Guesser>, now: Instant) {
+    by.retain(|_, guesser| now.saturating_duration_since(guesser.last) < FORGOTTEN);
+    if by.len() >= ADDRESSES
+        && let Some(oldest) = by.iter().min_by_key(|(_, guesser)| guesser.last).map(|(from, _)| *from)
+    {
+        by.remove(&oldest);
+    }
+}
+
+/// Addresses that one client has: a host with IPv6 has a whole network of them.
+fn one(from: IpAddr) -> IpAddr {
+    match from.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    fn token(number: u32) -> Digested {
+        let mut token = [0; 32];
+        token[..4].copy_from_slice(&number.to_be_bytes());
+        token
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn who_guesses_waits_longer_each_time() {
+        let (guesses, from) = (Guesses::default(), address("192.0.2.1"));
+        let mut now = Instant::now();
+        for number in 0..FREE {
+            guesses.wrong(from, token(number), now);
+            assert_eq!(guesses.wait(from, now), None, "{number}");
+        }
+        let mut waits = Vec::new();
+        for number in 0..8 {
+            guesses.wrong(from, token(100 + number), now);
+            let wait = guesses.wait(from, now).unwrap();
+            waits.push(wait.as_secs());
+            assert_eq!(guesses.wait(address("192.0.2.2"), now), None, "others do not");
+            now += wait;
+            assert_eq!(guesses.wait(from, now), None, "and then it is over");
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        now += FORGOTTEN;
+        guesses.wrong(from, token(1), now);
+        assert_eq!(guesses.wait(from, now), None, "it was forgotten");
+    }
+
+    #[test]
+    fn an_old_token_that_is_shown_again_is_no_guess() {
+        let (guesses, from, now) = (Guesses::default(), address("127.0.0.1"), Instant::now());
+        for round in 0..1_000 {
+            guesses.wrong(from, token(round % 8), now);
+        }
+        assert_eq!(guesses.wait(from, now), None);
+    }
+
+    #[test]
+    fn a_network_of_version_six_is_one_client() {
+        let (guesses, now) = (Guesses::default(), Instant::now());
+        for number in 0..=FREE {
+            guesses.wrong(address(&format!("2001:db8::{number:x}")), token(number), now);
+        }
+        assert!(guesses.wait(address("2001:db8::ffff"), now).is_some());
+        assert_eq!(guesses.wait(address("2001:db8:0:1::1"), now), None);
+        assert_eq!(one(address("::ffff:192.0.2.1")), address("192.0.2.1"));
+    }
+
+    #[test]
+    fn what_is_remembered_has_a_limit() {
+        let (guesses, now) = (Guesses::default(), Instant::now());
+        for number in 0..3 * u32::try_from(ADDRESSES).unwrap() {
+            let from = IpAddr::V4(std::net::Ipv4Addr::from_bits(number));
+            guesses.wrong(from, token(number), now + Duration::from_millis(u64::from(number)));
+        }
+        assert_eq!(guesses.by.lock().unwrap().len(), ADDRESSES);
+    }
+}

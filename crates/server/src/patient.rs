@@ -1,0 +1,119 @@
+//! A connection whose other side must read: a write that does not get on for too long breaks it off.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+/// Around a stream, below TLS: what counts is what the other side takes.
+#[derive(Debug)]
+pub(crate) struct Patient<S> {
+    stream: S,
+    patience: Duration,
+    waits: Pin<Box<Sleep>>,
+    /// Whether a write waits, and since when `waits` counts.
+    stuck: bool,
+}
+
+impl<S> Patient<S> {
+    pub(crate) fn new(stream: S, patience: Duration) -> Self {
+        Self { stream, patience, waits: Box::pin(tokio::time::sleep(patience)), stuck: false }
+    }
+
+    /// What a write came to; breaks off when it has come to nothing for too long.
+    fn judged<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stuck = false;
+            return written;
+        }
+        if !self.stuck {
+            self.stuck = true;
+            self.waits.as_mut().reset(Instant::now() + self.patience);
+        }
+        ready!(self.waits.as_mut().poll(cx));
+        let reason = "the other side does not read what it is sent";
+        Poll::Ready(Err(io::Error::new(ErrorKind::TimedOut, reason)))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.judged(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
+        self.judged(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use std::future::poll_fn;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// One try to write, which may have to wait.
+    async fn tried<S: AsyncWrite + Unpin>(stream: &mut Patient<S>) -> Poll<io::Result<usize>> {
+        poll_fn(|cx| Poll::Ready(Pin::new(&mut *stream).poll_write(cx, &[0; 4]))).await
+    }
+
+    #[tokio::test]
+    async fn who_reads_a_little_is_waited_for_anew() {
+        let (ours, mut theirs) = tokio::io::duplex(4);
+        let mut ours = Patient::new(ours, Duration::from_secs(3600));
+        for _ in 0..3 {
+            assert!(tried(&mut ours).await.is_ready());
+            assert!(!ours.stuck);
+            assert!(tried(&mut ours).await.is_pending());
+            assert!(ours.stuck);
+            let ends = ours.waits.deadline();
+            assert!(tried(&mut ours).await.is_pending());
+            assert_eq!(ours.waits.deadline(), ends, "another try gives no more time");
+            theirs.read_exact(&mut [0; 4]).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn who_reads_nothing_is_not() {
+        let (ours, _theirs) = tokio::io::duplex(4);
+        let mut ours = Patient::new(ours, Duration::from_millis(50));
+        let began = Instant::now();
+        let broken = ours.write_all(&[0; 16]).await.unwrap_err();
+        assert_eq!(broken.kind(), ErrorKind::TimedOut);
+        assert!(began.elapsed() >= Duration::from_millis(50));
+    }
+}

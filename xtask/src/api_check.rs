@@ -1,0 +1,179 @@
+//! `cargo xtask api-check`: a server with a fresh store, and schemathesis, which sends it what its own description allows and what
+//! it does not. No answer may be a failure of the server, and none may be other than described.
+//!
+//! schemathesis is a program in Python. It is taken from `PATH`, or installed into a directory that is removed afterwards. Where
+//! that cannot be, the check is skipped in words, unless it is required.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
+
+use crate::docs::on_path;
+use crate::run;
+
+/// The version that is installed.
+const VERSION: &str = "4.32.5";
+/// How many requests are made up for each operation and phase.
+const EXAMPLES: &str = "30";
+/// The most time for all of them.
+const LONGEST: Duration = Duration::from_secs(240);
+/// Following the log has no end.
+const ENDLESS: &str = "/api/v1/log/tail";
+/// Not all that a description in JSON allows is a key, a pattern or a condition, so that a refusal of what it allows is no mistake.
+const EXCLUDED: &str = "positive_data_acceptance";
+
+/// Runs the check; without Python it is skipped, unless it is required.
+pub(crate) fn run(required: bool) -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let tool = match tool(directory.path()) {
+        Ok(tool) => tool,
+        Err(reason) if required => return Err(reason),
+        Err(reason) => {
+            println!("skipped: {reason:#}");
+            return Ok(());
+        }
+    };
+    let server = Served::start(directory)?;
+    server.fill()?;
+    finished(server.checked_by(&tool).spawn()?)?;
+    server.ask("GET", "/readyz", "").context("the server does not answer after the check")
+}
+
+/// Waits for the check, for as long as it may take. Its arguments have a token, so they are not told.
+fn finished(mut check: Child) -> Result<()> {
+    let begun = Instant::now();
+    while begun.elapsed() < LONGEST {
+        match check.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(_) => bail!("schemathesis has found something, which is told above"),
+            None => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+    check.kill()?;
+    bail!("schemathesis was not done within {}", run::seconds(LONGEST))
+}
+
+/// The program: from `PATH`, or installed into the directory.
+fn tool(directory: &Path) -> Result<PathBuf> {
+    if let Some(found) = on_path("schemathesis").or_else(|| on_path("st")) {
+        return Ok(found);
+    }
+    let python = on_path("python3").context("python3 is not on the PATH")?;
+    let environment = directory.join("venv");
+    run::capture(Command::new(python).args(["-m", "venv"]).arg(&environment))
+        .context("python3 makes no environment")?;
+    println!("schemathesis is not installed: installing {VERSION} into a temporary directory");
+    let mut install = Command::new(environment.join("bin").join("pip"));
+    install
+        .args(["install", "--quiet", "--disable-pip-version-check"])
+        .arg(format!("schemathesis=={VERSION}"));
+    run::capture(&mut install).context("pip does not install schemathesis")?;
+    Ok(environment.join("bin").join("schemathesis"))
+}
+
+/// A server, which ends with this.
+struct Served {
+    child: Child,
+    address: String,
+    token: String,
+    directory: TempDir,
+}
+
+impl Served {
+    fn start(directory: TempDir) -> Result<Self> {
+        let store = directory.path().join("api.db");
+        let mut command = Command::new(built()?);
+        command.args(["dev", "--listen", "127.0.0.1:0", "--rate", "0", "--output", "json", "--store"]);
+        let mut child = command.arg(&store).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut line = String::new();
+        let stdout = child.stdout.take().context("the server has no output")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split('"').next());
+        let address = address.with_context(|| format!("the server says no address: {line:?}"))?.to_owned();
+        let tokens = fs::read_to_string(directory.path().join("api.db.tokens"))?;
+        let token = tokens.lines().find_map(|line| line.strip_prefix("write "));
+        let token = token.context("the server has made no token")?.to_owned();
+        Ok(Self { child, address, token, directory })
+    }
+
+    /// What the description has as examples is there.
+    fn fill(&self) -> Result<()> {
+        let key = "order%28%22o-1%22%2C%207%29";
+        let event = r#"{"expected": "any", "events": [{"type": "Placed", "payload": {"n": 1}}]}"#;
+        self.ask("POST", &format!("/api/v1/streams/{key}/events"), event)?;
+        self.ask("PUT", &format!("/api/v1/state/{key}"), r#"{"value": {"n": 1}}"#)?;
+        self.ask("POST", &format!("/api/v1/leases/{key}"), r#"{"owner": "me", "ttl_ms": 600000}"#)
+    }
+
+    /// Sends a request that must go well.
+    fn ask(&self, method: &str, path: &str, body: &str) -> Result<()> {
+        let Self { address, token, .. } = self;
+        let mut stream = TcpStream::connect(address)?;
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\nif-none-match: *\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        if !answer.starts_with("HTTP/1.1 2") {
+            bail!("{method} {path} was answered: {answer}");
+        }
+        Ok(())
+    }
+
+    fn checked_by(&self, tool: &Path) -> Command {
+        let mut check = Command::new(tool);
+        let description = format!("http://{}/api/v1/openapi.json", self.address);
+        check.args(["run", &description, "--header", &format!("Authorization: Bearer {}", self.token)]);
+        check.args(["--exclude-path", ENDLESS, "--exclude-checks", EXCLUDED, "--max-examples", EXAMPLES]);
+        check.args(["--request-timeout", "40", "--warnings", "off", "--no-color"]);
+        // It writes beside itself what it has found.
+        check.current_dir(self.directory.path());
+        check
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// The command line of the project, as cargo builds it.
+fn built() -> Result<PathBuf> {
+    let args =
+        ["build", "--locked", "--package", "tidelock-cli", "--message-format", "json-render-diagnostics"];
+    let (said, _) = run::capture(&mut run::cargo(&args))?;
+    let program = said.lines().filter_map(executable).next_back();
+    program.context("cargo has built no program")
+}
+
+/// The program that a line of cargo tells of.
+fn executable(line: &str) -> Option<PathBuf> {
+    let (_, rest) = line.split_once("\"executable\":\"")?;
+    Some(PathBuf::from(rest.split_once('"')?.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::executable;
+
+    #[test]
+    fn the_program_is_found_in_what_cargo_says() {
+        let line = r#"{"reason":"compiler-artifact","executable":"/a/tidelock","fresh":true}"#;
+        assert_eq!(executable(line), Some(PathBuf::from("/a/tidelock")));
+        assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null}"#), None);
+    }
+}
