@@ -17,16 +17,15 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use place::rows;
-
 pub(crate) use idempotency::{IdempotencyForget, IdempotencyList, IdempotencyShow, IdempotencyVerb};
 pub(crate) use operate::{
     StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize, StreamsReplay, StreamsReset, StreamsStatus,
 };
-pub(crate) use place::Place;
+pub(crate) use place::{Look, Pages, Place, Source};
 pub(crate) use queues::{RunsLimit, RunsQueues};
 pub(crate) use runs::{
-    Runs, RunsCancel, RunsFork, RunsList, RunsResume, RunsRetire, RunsShow, RunsSignal, RunsStart, RunsWatch,
+    Runs, RunsCancel, RunsFork, RunsList, RunsResume, RunsRetire, RunsShow, RunsSignal, RunsStart, RunsSteps,
+    RunsWatch,
 };
 pub(crate) use schedules::{
     Schedules, SchedulesHistory, SchedulesList, SchedulesPause, SchedulesResume, SchedulesRun, SchedulesShow,
@@ -72,6 +71,9 @@ Data goes to standard output, everything else to standard error. NO_COLOR is res
 #[derive(Debug, Parser)]
 #[command(name = "tidelock", version, after_help = EXAMPLES, propagate_version = true)]
 pub(crate) struct Cli {
+    /// Prints nothing in colour or bold; NO_COLOR does the same
+    #[arg(long, global = true)]
+    pub(crate) no_color: bool,
     /// The verb.
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -135,6 +137,18 @@ pub(crate) enum Format {
     Table,
     /// JSON for programs
     Json,
+}
+
+/// How the rows of a store are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Layout {
+    /// A table for people
+    #[default]
+    Table,
+    /// One JSON value for programs
+    Json,
+    /// JSON for programs, one row on each line, as they are read
+    Jsonl,
 }
 
 /// What can be measured.

@@ -24,8 +24,10 @@ mod reader;
 mod runs;
 mod schedules;
 mod schemas;
+mod screen;
 mod serve;
 mod server_url;
+mod sight;
 mod state;
 mod streams;
 mod target;
@@ -43,6 +45,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(refused) => return exit::usage(&refused),
     };
+    if cli.no_color {
+        output::be_plain();
+    }
     let done = runtime().and_then(|runtime| runtime.block_on(run(cli.command)));
     match done {
         Ok(exit) => exit.into(),

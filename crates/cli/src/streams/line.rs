@@ -1,41 +1,35 @@
 //! An event on one line: whole for programs, cut for people.
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 use tidelock::payload::text;
-use tidelock::prelude::*;
 use tidelock::store::Event;
 
 use crate::output::{self, Tone};
 
 /// An event as programs get it.
-#[derive(Debug, Serialize)]
-pub(super) struct Line<'a> {
-    position: Position,
-    stream: &'a Key,
-    version: StreamVersion,
-    id: EventId,
-    #[serde(rename = "type")]
-    event_type: &'a EventType,
-    at: Timestamp,
-    payload: &'a Payload,
-    meta: &'a Payload,
-    correlation: Option<&'a str>,
+#[derive(Debug)]
+pub(super) struct Line(pub(super) Event);
+
+impl Line {
+    pub(super) fn of(event: Event) -> Self {
+        Self(event)
+    }
 }
 
-impl<'a> Line<'a> {
-    pub(super) fn of(event: &'a Event) -> Self {
-        let Event { position, stream, version, id, event_type, at, payload, meta, correlation } = event;
-        Self {
-            position: *position,
-            stream,
-            version: *version,
-            id: *id,
-            event_type,
-            at: *at,
-            payload,
-            meta,
-            correlation: correlation.as_deref(),
-        }
+impl Serialize for Line {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Event { position, stream, version, id, event_type, at, payload, meta, correlation } = &self.0;
+        let mut line = serializer.serialize_struct("Event", 9)?;
+        line.serialize_field("position", position)?;
+        line.serialize_field("stream", stream)?;
+        line.serialize_field("version", version)?;
+        line.serialize_field("id", id)?;
+        line.serialize_field("type", event_type)?;
+        line.serialize_field("at", at)?;
+        line.serialize_field("payload", payload)?;
+        line.serialize_field("meta", meta)?;
+        line.serialize_field("correlation", correlation)?;
+        line.end()
     }
 }
 

@@ -12,6 +12,8 @@ mod demo;
 mod doctor;
 mod idempotency;
 #[cfg(unix)]
+mod listings;
+#[cfg(unix)]
 mod postgres;
 #[cfg(unix)]
 mod runs;

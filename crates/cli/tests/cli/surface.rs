@@ -36,7 +36,7 @@ fn the_version_is_the_package_version() {
 
 #[test]
 fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
-    let calls: [&[&str]; 31] = [
+    let calls: [&[&str]; 33] = [
         &[],
         &["nonsense"],
         &["bench", "store", "--seconds", "never"],
@@ -57,7 +57,9 @@ fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
         &["streams", "show", "order"],
         &["runs"],
         &["idempotency"],
-        &["idempotency", "list", "--after-scope", "a", "--store", "app.db"],
+        &["idempotency", "list", "--limit", "0", "--store", "app.db"],
+        &["runs", "list", "--watch=1ms", "--store", "app.db"],
+        &["state", "list", "-o", "xml", "--store", "app.db"],
         &["schedules"],
         &["schedules", "run", "report", "--after", "yesterday", "--store", "app.db"],
         &["schedules", "run", "report", "--dry-run", "--store", "app.db"],
