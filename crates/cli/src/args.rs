@@ -1,7 +1,9 @@
 //! What the user may type: verbs, flags, defaults and the texts of `--help`.
 
+mod config;
 mod idempotency;
 mod operate;
+mod outbox;
 mod place;
 mod queues;
 mod runs;
@@ -11,17 +13,20 @@ mod span;
 mod state;
 mod streams;
 mod work;
+mod work_rows;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use config::{Config, ConfigShow};
 pub(crate) use idempotency::{IdempotencyForget, IdempotencyList, IdempotencyShow, IdempotencyVerb};
 pub(crate) use operate::{
     StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize, StreamsReplay, StreamsReset, StreamsStatus,
 };
-pub(crate) use place::{Look, Pages, Place, Source};
+pub(crate) use outbox::{OutboxDiscard, OutboxList, OutboxRetry, OutboxVerb};
+pub(crate) use place::{Consent, Look, Pages, Place, Source};
 pub(crate) use queues::{RunsLimit, RunsQueues};
 pub(crate) use runs::{
     Runs, RunsCancel, RunsFork, RunsList, RunsResume, RunsRetire, RunsShow, RunsSignal, RunsStart, RunsSteps,
@@ -38,6 +43,7 @@ pub(crate) use streams::{
     Streams, StreamsAppend, StreamsClose, StreamsList, StreamsShow, StreamsTail, TailFrom,
 };
 pub(crate) use work::{Rows, StreamsBlocked, StreamsExport, StreamsImport};
+pub(crate) use work_rows::{Leases, LeasesList, LeasesShow, Work, WorkList, WorkShow, WorkState};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,6 +57,8 @@ Examples:
   tidelock streams blocked --store app.db    is any work stuck? Ends with 5 if so
   tidelock runs list --status failed --store app.db
   tidelock runs watch order-17 --store app.db
+  tidelock work list --watch --store app.db  what is due, held or blocked, again and again
+  tidelock leases list --store app.db        who holds what, with which fence, and for how long still
   tidelock idempotency list --store app.db   which requests are known by their keys?
   tidelock schedules list --store app.db     which tasks are there, and when do they run next?
   tidelock serve --store app.db              the store over HTTP, for reading, on this machine
@@ -74,6 +82,9 @@ pub(crate) struct Cli {
     /// Prints nothing in colour or bold; NO_COLOR does the same
     #[arg(long, global = true)]
     pub(crate) no_color: bool,
+    /// The file of settings [default: the nearest tidelock.toml from here upwards]
+    #[arg(long, global = true, value_name = "FILE", env = "TIDELOCK_CONFIG", hide_env = true)]
+    pub(crate) config: Option<PathBuf>,
     /// The verb.
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -95,6 +106,15 @@ pub(crate) enum Command {
     /// Shows, starts, signals, cancels and mends runs of workflows
     #[command(subcommand)]
     Runs(Runs),
+    /// Shows rows of work: what is due, held or blocked
+    #[command(subcommand)]
+    Work(Work),
+    /// Shows who holds what across processes, with which fence, and for how long still
+    #[command(subcommand)]
+    Leases(Leases),
+    /// Shows messages that wait to be delivered, and sends or removes those that are blocked
+    #[command(subcommand)]
+    Outbox(OutboxVerb),
     /// Shows and forgets the idempotency keys of requests, and what they were answered
     #[command(subcommand)]
     Idempotency(IdempotencyVerb),
@@ -113,11 +133,19 @@ pub(crate) enum Command {
     /// Measures, and compares with what the machine can do at best
     #[command(subcommand)]
     Bench(Bench),
+    /// Shows the settings and where they come from
+    #[command(subcommand)]
+    Config(Config),
+    /// Prints the manual page, or writes one for each verb into a directory
+    #[command(after_help = MAN)]
+    Man(Man),
     /// Prints a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Tells what this program is
+    Version(Version),
     /// One worker process of `demo`
     #[command(hide = true)]
     DemoWorker(DemoWorker),
@@ -127,6 +155,20 @@ pub(crate) enum Command {
     /// The process in which `bench lock` weighs locks
     #[command(hide = true)]
     BenchHolder(BenchHolder),
+}
+
+impl Command {
+    /// Whether it does its work although the settings do not read: it may be what explains them.
+    pub(crate) fn needs_no_settings(&self) -> bool {
+        matches!(
+            self,
+            Self::Explain(_)
+                | Self::Completions { .. }
+                | Self::Man(_)
+                | Self::Version(_)
+                | Self::Config(Config::Schema)
+        )
+    }
 }
 
 /// How data is printed.
@@ -301,7 +343,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
     /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value = "table")]
@@ -326,7 +368,7 @@ pub(crate) struct MigrateStore {
     #[arg(long, value_name = "URL", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: String,
     /// The schema [default: the one that the address names, or tidelock]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value = "table")]
@@ -352,6 +394,27 @@ pub(crate) struct MigrateSql {
 pub(crate) struct Explain {
     /// The code, for example TL0204; without it, all codes are listed
     pub(crate) code: Option<String>,
+}
+
+const MAN: &str = "\
+Examples:
+  tidelock man | man -l -
+  tidelock man --dir /usr/local/share/man/man1";
+
+/// `tidelock man`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Man {
+    /// Writes a page for each verb into this directory, which is made when there is none
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// `tidelock version`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Version {
+    /// How it is printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Layout,
 }
 
 /// `tidelock demo`

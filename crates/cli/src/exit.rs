@@ -14,6 +14,7 @@ use tidelock::store::{ApplyError, Refusal, StoreError, StoreErrorKind};
 use tidelock::workflow::WorkflowError;
 use tidelock_server::ServerError;
 
+use crate::config::ConfigError;
 use crate::output;
 
 /// How the program ends.
@@ -35,6 +36,19 @@ pub(crate) enum Exit {
     RunFailed = 6,
 }
 
+impl Exit {
+    /// All of them, and what they mean. The help and the manual say the same.
+    pub(crate) const ALL: [(Self, &'static str); 7] = [
+        (Self::Well, "well"),
+        (Self::Failed, "failed"),
+        (Self::Usage, "wrong usage"),
+        (Self::NotFound, "not found"),
+        (Self::Conflict, "conflict"),
+        (Self::Blocked, "something is blocked"),
+        (Self::RunFailed, "a run did not complete"),
+    ];
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)
@@ -47,6 +61,12 @@ pub(crate) fn usage(refused: &clap::Error) -> ExitCode {
     // A closed pipe is no reason to complain: whoever asked has seen enough.
     drop(refused.print());
     if asked { Exit::Well.into() } else { Exit::Usage.into() }
+}
+
+/// Tells that the settings do not read.
+pub(crate) fn unfit(error: &ConfigError) -> ExitCode {
+    eprintln!("error: {}", output::escaped(&error.to_string()));
+    Exit::Usage.into()
 }
 
 /// Tells a failure: the message, the code, and where to read on. A reader that closed the pipe has seen enough.

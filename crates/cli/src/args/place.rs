@@ -15,7 +15,7 @@ pub(crate) struct Place {
     #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: String,
     /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value = "table")]
@@ -67,6 +67,17 @@ pub(crate) struct Pages {
     /// Goes on after this row, which the page before has named
     #[arg(long, value_name = "CURSOR", visible_alias = "after")]
     pub(crate) cursor: Option<String>,
+}
+
+/// How a change is agreed on.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Consent {
+    /// Only says what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Does not ask; needed when nobody can be asked
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 /// Reads a number of rows.

@@ -90,7 +90,7 @@ async fn lines_of_json_are_all_rows_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_listing_has_pages_layouts_and_a_watch() {
     let site = Site::new().await;
-    let listings: [&[&str]; 8] = [
+    let listings: [&[&str]; 11] = [
         &["state", "list"],
         &["streams", "list"],
         &["streams", "blocked"],
@@ -99,6 +99,9 @@ async fn every_listing_has_pages_layouts_and_a_watch() {
         &["runs", "queues"],
         &["schedules", "list"],
         &["idempotency", "list"],
+        &["work", "list"],
+        &["leases", "list"],
+        &["outbox", "list", "mails"],
     ];
     for listing in listings {
         let json = site.run(&[listing, &["-o", "json", "--limit", "1"]].concat());

@@ -8,6 +8,8 @@
 )]
 
 mod bench;
+#[cfg(unix)]
+mod config;
 mod demo;
 mod doctor;
 mod idempotency;
@@ -26,3 +28,4 @@ mod state;
 mod streams;
 mod support;
 mod surface;
+mod work;

@@ -6,11 +6,11 @@ use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::store::WorkRow;
 
-use super::row::filter;
 use crate::args::StreamsBlocked;
 use crate::exit::Exit;
 use crate::output;
 use crate::sight::{self, Listing};
+use crate::work::filter;
 
 /// A row as it is printed.
 #[derive(Debug, Serialize)]
