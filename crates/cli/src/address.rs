@@ -8,7 +8,7 @@ use tidelock::prelude::*;
 use tidelock::store::{Durability, StoreErrorKind};
 use tokio::process::Command;
 
-use crate::args::{ChildStore, Place};
+use crate::args::{ChildStore, Source};
 use crate::exit::WrongUse;
 use crate::server_url::ServerUrl;
 
@@ -83,7 +83,7 @@ impl Address {
     }
 }
 
-impl Place {
+impl Source {
     /// Opens the store, which must exist.
     pub(crate) async fn open(&self) -> Result<Opened> {
         Ok(Address::parse(&self.store, self.schema.as_deref())?.open_existing().await?)

@@ -1,7 +1,9 @@
 //! What the user may type: verbs, flags, defaults and the texts of `--help`.
 
+mod config;
 mod idempotency;
 mod operate;
+mod outbox;
 mod place;
 mod queues;
 mod runs;
@@ -11,6 +13,7 @@ mod span;
 mod state;
 mod streams;
 mod work;
+mod work_rows;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,16 +21,17 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use place::rows;
-
+pub(crate) use config::{Config, ConfigShow};
 pub(crate) use idempotency::{IdempotencyForget, IdempotencyList, IdempotencyShow, IdempotencyVerb};
 pub(crate) use operate::{
     StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize, StreamsReplay, StreamsReset, StreamsStatus,
 };
-pub(crate) use place::Place;
+pub(crate) use outbox::{OutboxDiscard, OutboxList, OutboxRetry, OutboxVerb};
+pub(crate) use place::{Consent, Look, Pages, Place, Source};
 pub(crate) use queues::{RunsLimit, RunsQueues};
 pub(crate) use runs::{
-    Runs, RunsCancel, RunsFork, RunsList, RunsResume, RunsRetire, RunsShow, RunsSignal, RunsStart, RunsWatch,
+    Runs, RunsCancel, RunsFork, RunsList, RunsResume, RunsRetire, RunsShow, RunsSignal, RunsStart, RunsSteps,
+    RunsWatch,
 };
 pub(crate) use schedules::{
     Schedules, SchedulesHistory, SchedulesList, SchedulesPause, SchedulesResume, SchedulesRun, SchedulesShow,
@@ -40,6 +44,7 @@ pub(crate) use streams::{
     Streams, StreamsAppend, StreamsClose, StreamsList, StreamsShow, StreamsTail, TailFrom,
 };
 pub(crate) use work::{Rows, StreamsBlocked, StreamsExport, StreamsImport};
+pub(crate) use work_rows::{Leases, LeasesList, LeasesShow, Work, WorkList, WorkShow, WorkState};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,6 +58,8 @@ Examples:
   tidelock streams blocked --store app.db    is any work stuck? Ends with 5 if so
   tidelock runs list --status failed --store app.db
   tidelock runs watch order-17 --store app.db
+  tidelock work list --watch --store app.db  what is due, held or blocked, again and again
+  tidelock leases list --store app.db        who holds what, with which fence, and for how long still
   tidelock idempotency list --store app.db   which requests are known by their keys?
   tidelock schedules list --store app.db     which tasks are there, and when do they run next?
   tidelock serve --store app.db              the store over HTTP, for reading, on this machine
@@ -73,6 +80,12 @@ Data goes to standard output, everything else to standard error. NO_COLOR is res
 #[derive(Debug, Parser)]
 #[command(name = "tidelock", version, after_help = EXAMPLES, propagate_version = true)]
 pub(crate) struct Cli {
+    /// Prints nothing in colour or bold; NO_COLOR does the same
+    #[arg(long, global = true)]
+    pub(crate) no_color: bool,
+    /// The file of settings [default: the nearest tidelock.toml from here upwards]
+    #[arg(long, global = true, value_name = "FILE", env = "TIDELOCK_CONFIG", hide_env = true)]
+    pub(crate) config: Option<PathBuf>,
     /// The verb.
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -94,6 +107,15 @@ pub(crate) enum Command {
     /// Shows, starts, signals, cancels and mends runs of workflows
     #[command(subcommand)]
     Runs(Runs),
+    /// Shows rows of work: what is due, held or blocked
+    #[command(subcommand)]
+    Work(Work),
+    /// Shows who holds what across processes, with which fence, and for how long still
+    #[command(subcommand)]
+    Leases(Leases),
+    /// Shows messages that wait to be delivered, and sends or removes those that are blocked
+    #[command(subcommand)]
+    Outbox(OutboxVerb),
     /// Shows and forgets the idempotency keys of requests, and what they were answered
     #[command(subcommand)]
     Idempotency(IdempotencyVerb),
@@ -112,11 +134,19 @@ pub(crate) enum Command {
     /// Measures, and compares with what the machine can do at best
     #[command(subcommand)]
     Bench(Bench),
+    /// Shows the settings and where they come from
+    #[command(subcommand)]
+    Config(Config),
+    /// Prints the manual page, or writes one for each verb into a directory
+    #[command(after_help = MAN)]
+    Man(Man),
     /// Prints a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Tells what this program is
+    Version(Version),
     /// One worker process of `demo`
     #[command(hide = true)]
     DemoWorker(DemoWorker),
@@ -128,6 +158,20 @@ pub(crate) enum Command {
     BenchHolder(BenchHolder),
 }
 
+impl Command {
+    /// Whether it does its work although the settings do not read: it may be what explains them.
+    pub(crate) fn needs_no_settings(&self) -> bool {
+        matches!(
+            self,
+            Self::Explain(_)
+                | Self::Completions { .. }
+                | Self::Man(_)
+                | Self::Version(_)
+                | Self::Config(Config::Schema)
+        )
+    }
+}
+
 /// How data is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -136,6 +180,18 @@ pub(crate) enum Format {
     Table,
     /// JSON for programs
     Json,
+}
+
+/// How the rows of a store are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Layout {
+    /// A table for people
+    #[default]
+    Table,
+    /// One JSON value for programs
+    Json,
+    /// JSON for programs, one row on each line, as they are read
+    Jsonl,
 }
 
 /// What can be measured.
@@ -288,7 +344,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
     /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value = "table")]
@@ -313,7 +369,7 @@ pub(crate) struct MigrateStore {
     #[arg(long, value_name = "URL", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: String,
     /// The schema [default: the one that the address names, or tidelock]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value = "table")]
@@ -339,6 +395,27 @@ pub(crate) struct MigrateSql {
 pub(crate) struct Explain {
     /// The code, for example TL0204; without it, all codes are listed
     pub(crate) code: Option<String>,
+}
+
+const MAN: &str = "\
+Examples:
+  tidelock man | man -l -
+  tidelock man --dir /usr/local/share/man/man1";
+
+/// `tidelock man`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Man {
+    /// Writes a page for each verb into this directory, which is made when there is none
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// `tidelock version`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Version {
+    /// How it is printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Layout,
 }
 
 /// `tidelock demo`

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use tidelock::edge::EdgeError;
 use tidelock::error::{Code, Explain, InvalidInput};
 use tidelock::events::EventsError;
+use tidelock::lease::LeaseError;
+use tidelock::outbox::OutboxError;
 use tidelock::reactions::ReactionsError;
 use tidelock::schedule::ScheduleError;
 use tidelock::state::StateError;
@@ -12,6 +14,7 @@ use tidelock::store::{ApplyError, Refusal, StoreError, StoreErrorKind};
 use tidelock::workflow::WorkflowError;
 use tidelock_server::ServerError;
 
+use crate::config::ConfigError;
 use crate::output;
 
 /// How the program ends.
@@ -33,6 +36,19 @@ pub(crate) enum Exit {
     RunFailed = 6,
 }
 
+impl Exit {
+    /// All of them, and what they mean. The help and the manual say the same.
+    pub(crate) const ALL: [(Self, &'static str); 7] = [
+        (Self::Well, "well"),
+        (Self::Failed, "failed"),
+        (Self::Usage, "wrong usage"),
+        (Self::NotFound, "not found"),
+        (Self::Conflict, "conflict"),
+        (Self::Blocked, "something is blocked"),
+        (Self::RunFailed, "a run did not complete"),
+    ];
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)
@@ -45,6 +61,12 @@ pub(crate) fn usage(refused: &clap::Error) -> ExitCode {
     // A closed pipe is no reason to complain: whoever asked has seen enough.
     drop(refused.print());
     if asked { Exit::Well.into() } else { Exit::Usage.into() }
+}
+
+/// Tells that the settings do not read.
+pub(crate) fn unfit(error: &ConfigError) -> ExitCode {
+    eprintln!("error: {}", output::escaped(&error.to_string()));
+    Exit::Usage.into()
 }
 
 /// Tells a failure: the message, the code, and where to read on. A reader that closed the pipe has seen enough.
@@ -69,28 +91,29 @@ fn is_closed_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
 
 /// The stable code of a failure, when Tidelock itself reported it.
 fn code(error: &anyhow::Error) -> Option<Code> {
+    explained(error).map(Explain::code)
+}
+
+/// The cause of a failure that Tidelock itself reported.
+pub(crate) fn explained(error: &anyhow::Error) -> Option<&dyn Explain> {
     error.chain().find_map(|cause| {
-        let store = cause.downcast_ref::<StoreError>().map(Explain::code);
-        let apply = || cause.downcast_ref::<ApplyError>().map(Explain::code);
-        let input = || cause.downcast_ref::<InvalidInput>().map(Explain::code);
-        let state = || cause.downcast_ref::<StateError>().map(Explain::code);
-        let events = || cause.downcast_ref::<EventsError>().map(Explain::code);
-        let reactions = || cause.downcast_ref::<ReactionsError>().map(Explain::code);
-        let schedule = || cause.downcast_ref::<ScheduleError>().map(Explain::code);
-        let workflow = || cause.downcast_ref::<WorkflowError>().map(Explain::code);
-        let edge = || cause.downcast_ref::<EdgeError>().map(Explain::code);
-        let server = || cause.downcast_ref::<ServerError>().map(Explain::code);
-        store
-            .or_else(apply)
-            .or_else(input)
-            .or_else(state)
-            .or_else(events)
-            .or_else(reactions)
-            .or_else(workflow)
-            .or_else(edge)
-            .or_else(schedule)
-            .or_else(server)
+        is::<StoreError>(cause)
+            .or_else(|| is::<ApplyError>(cause))
+            .or_else(|| is::<InvalidInput>(cause))
+            .or_else(|| is::<StateError>(cause))
+            .or_else(|| is::<EventsError>(cause))
+            .or_else(|| is::<ReactionsError>(cause))
+            .or_else(|| is::<WorkflowError>(cause))
+            .or_else(|| is::<EdgeError>(cause))
+            .or_else(|| is::<ScheduleError>(cause))
+            .or_else(|| is::<LeaseError>(cause))
+            .or_else(|| is::<OutboxError>(cause))
+            .or_else(|| is::<ServerError>(cause))
     })
+}
+
+fn is<'a, E: Explain + 'static>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a dyn Explain> {
+    cause.downcast_ref::<E>().map(|error| error as &dyn Explain)
 }
 
 fn exit(error: &anyhow::Error) -> Exit {
@@ -118,6 +141,12 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     }
     if let Some(schedule) = cause.downcast_ref::<ScheduleError>() {
         return Some(exit_of_schedule(schedule));
+    }
+    if let Some(outbox) = cause.downcast_ref::<OutboxError>() {
+        return Some(exit_of_outbox(outbox));
+    }
+    if let Some(LeaseError::Store(store)) = cause.downcast_ref::<LeaseError>() {
+        return Some(exit_of_store(store));
     }
     if let Some(store) = cause.downcast_ref::<StoreError>() {
         return Some(exit_of_store(store));
@@ -213,6 +242,17 @@ fn exit_of_workflow(error: &WorkflowError) -> Exit {
         | WorkflowError::Leased { .. }
         | WorkflowError::Refused { .. } => Exit::Conflict,
         WorkflowError::Failed { .. } | WorkflowError::Cancelled { .. } => Exit::RunFailed,
+        _ => Exit::Failed,
+    }
+}
+
+fn exit_of_outbox(error: &OutboxError) -> Exit {
+    match error {
+        OutboxError::Write(error) => exit_of_apply(error),
+        OutboxError::Store(error) => exit_of_store(error),
+        OutboxError::Unknown { .. } => Exit::NotFound,
+        OutboxError::UnderWay { .. } => Exit::Conflict,
+        OutboxError::Invalid(_) => Exit::Usage,
         _ => Exit::Failed,
     }
 }

@@ -8,6 +8,7 @@ mod address;
 mod args;
 mod ask;
 mod bench;
+mod config;
 mod connection;
 mod demo;
 mod doctor;
@@ -15,8 +16,11 @@ mod exit;
 mod explain;
 mod idempotency;
 mod input;
+mod leases;
 mod lifeline;
+mod man;
 mod migrate;
+mod outbox;
 mod output;
 mod private_server;
 mod progress;
@@ -25,38 +29,62 @@ mod reader;
 mod runs;
 mod schedules;
 mod schemas;
+mod screen;
 mod serve;
 mod server_url;
+mod sight;
 mod state;
 mod streams;
 mod target;
+mod version;
+mod work;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory as _, Parser as _};
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use self::args::{Bench, Cli, Command};
+use self::config::Config;
 use self::exit::Exit;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(refused) => return exit::usage(&refused),
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let config = Config::load(&args);
+    let command = config.as_ref().map_or_else(|_| Cli::command(), |config| config.onto(Cli::command()));
+    let cli = match (parse(command, args), &config) {
+        (Ok(cli), _) => cli,
+        // What is missing may stand in the file that does not read.
+        (Err(refused), Err(error)) if refused.use_stderr() => return exit::unfit(error),
+        (Err(refused), _) => return exit::usage(&refused),
     };
-    let done = runtime().and_then(|runtime| runtime.block_on(run(cli.command)));
+    let config = match config {
+        Ok(config) => config,
+        Err(_) if cli.command.needs_no_settings() => Config::default(),
+        Err(error) => return exit::unfit(&error),
+    };
+    if cli.no_color || config.is_plain() {
+        output::be_plain();
+    }
+    let done = runtime().and_then(|runtime| runtime.block_on(run(cli, &config)));
     match done {
         Ok(exit) => exit.into(),
         Err(error) => exit::report(&error).into(),
     }
 }
 
+fn parse(command: clap::Command, args: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let mut read = command.try_get_matches_from(args)?;
+    Cli::from_arg_matches_mut(&mut read).map_err(|error| error.format(&mut Cli::command()))
+}
+
 fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-async fn run(command: Command) -> Result<Exit> {
-    match command {
+async fn run(cli: Cli, config: &Config) -> Result<Exit> {
+    match cli.command {
         Command::Bench(Bench::Store(options)) => Box::pin(bench::run(options)).await,
         Command::Bench(Bench::Lock(options)) => Box::pin(bench::lock(options)).await,
         Command::Bench(Bench::Events(options)) => Box::pin(bench::events(options)).await,
@@ -71,11 +99,17 @@ async fn run(command: Command) -> Result<Exit> {
         Command::State(verb) => Box::pin(state::run(verb)).await,
         Command::Streams(verb) => Box::pin(streams::run(verb)).await,
         Command::Runs(verb) => Box::pin(runs::run(verb)).await,
+        Command::Work(verb) => Box::pin(work::run(verb)).await,
+        Command::Leases(verb) => Box::pin(leases::run(verb)).await,
+        Command::Outbox(verb) => Box::pin(outbox::run(verb)).await,
+        Command::Version(options) => version::run(&options),
         Command::Idempotency(verb) => Box::pin(idempotency::run(verb)).await,
         Command::Schedules(verb) => Box::pin(schedules::run(verb)).await,
         Command::Serve(options) => Box::pin(serve::run(&options)).await,
         Command::Dev(options) => Box::pin(serve::dev(&options)).await,
         Command::Explain(options) => explain::run(&options),
+        Command::Config(verb) => config::run(&verb, config, cli.no_color),
+        Command::Man(options) => man::run(&options),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "tidelock", &mut script);

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,6 +12,9 @@ use comfy_table::{
 use serde::Serialize;
 use tidelock::payload::text;
 use tidelock::prelude::*;
+
+use crate::args::Layout;
+use crate::exit::Exit;
 
 /// Text with control and direction characters made visible, so that a name cannot move the cursor, hide itself or
 /// read backwards. Line breaks stay.
@@ -60,12 +64,32 @@ pub(crate) fn say(data: impl Display) -> Result<()> {
 
 /// Prints a value as JSON on standard output.
 pub(crate) fn json<T: Serialize>(value: &T) -> Result<()> {
-    say(harmless(&serde_json::to_string_pretty(value)?))
+    say(json_text(value)?)
 }
 
 /// Prints a value as JSON on one line of standard output.
 pub(crate) fn json_line<T: Serialize>(value: &T) -> Result<()> {
-    say(harmless(&text::compact(&serde_json::to_string(value)?)))
+    say(json_line_text(value)?)
+}
+
+/// A value as JSON.
+pub(crate) fn json_text<T: Serialize + ?Sized>(value: &T) -> Result<String> {
+    Ok(harmless(&serde_json::to_string_pretty(value)?))
+}
+
+/// A value as JSON on one line.
+pub(crate) fn json_line_text<T: Serialize + ?Sized>(value: &T) -> Result<String> {
+    Ok(harmless(&text::compact(&serde_json::to_string(value)?)))
+}
+
+/// Prints what was done: a sentence for people, a value for programs.
+pub(crate) fn told<T: Serialize>(layout: Layout, report: &T, sentence: impl Display) -> Result<Exit> {
+    match layout {
+        Layout::Json => json(report)?,
+        Layout::Jsonl => json_line(report)?,
+        Layout::Table => say(sentence)?,
+    }
+    Ok(Exit::Well)
 }
 
 /// A value over several lines, with all its digits.
@@ -149,6 +173,39 @@ pub(crate) fn one_line(table: &mut Table) {
     }
 }
 
+/// A column that is no wider than this is never broken: an instant has 20 characters.
+const NARROW: usize = 20;
+/// The other columns together get at least so many characters.
+const WIDE: usize = 24;
+
+/// The same table as it reads best on a terminal: without columns that say nothing, and with narrow ones whole.
+pub(crate) fn fit(table: &mut Table) {
+    let Some(columns) = table.width().map(usize::from) else { return };
+    let mut widest = vec![0; table.column_count()];
+    for row in table.row_iter() {
+        for (cell, widest) in row.cell_iter().zip(&mut widest) {
+            *widest = (*widest).max(cell.content().chars().count());
+        }
+    }
+    let headers = table.header().map(|header| header.cell_iter().map(|cell| cell.content().chars().count()));
+    let widths: Vec<usize> =
+        headers.into_iter().flatten().zip(&widest).map(|(head, rows)| head.max(*rows)).collect();
+    let narrow: usize = widths
+        .iter()
+        .zip(&widest)
+        .filter(|(width, rows)| **rows > 0 && **width <= NARROW)
+        .map(|(width, _)| width + 3)
+        .sum();
+    let roomy = narrow + WIDE <= columns;
+    for ((column, width), rows) in table.column_iter_mut().zip(widths).zip(widest) {
+        if rows == 0 {
+            column.set_constraint(ColumnConstraint::Hidden);
+        } else if roomy && width <= NARROW && column.constraint().is_none() {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+}
+
 /// The columns of the terminal that standard output is; `None` when it is none.
 pub(crate) fn columns() -> Option<usize> {
     Table::new().width().filter(|columns| *columns >= NARROWEST).map(usize::from)
@@ -197,10 +254,23 @@ pub(crate) fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
+/// Whether standard output is a terminal on which something can be drawn.
+pub(crate) fn is_interactive() -> bool {
+    is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Whether `--no-color` was given.
+static PLAIN: AtomicBool = AtomicBool::new(false);
+
+/// From now on nothing is emphasised.
+pub(crate) fn be_plain() {
+    PLAIN.store(true, Ordering::Relaxed);
+}
+
 /// Whether standard output is a terminal whose user wants emphasis.
 fn colour() -> bool {
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    wanted && std::env::var_os("TERM").is_none_or(|term| term != "dumb") && is_terminal()
+    wanted && !PLAIN.load(Ordering::Relaxed) && is_interactive()
 }
 
 /// A whole number with its thousands set apart.
@@ -267,6 +337,18 @@ mod tests {
             pretty(&Payload::from_json("{\"a\": 123456789012345678901}").unwrap()),
             "{\n  \"a\": 123456789012345678901\n}"
         );
+    }
+
+    #[test]
+    fn on_a_terminal_empty_columns_go_and_narrow_ones_are_whole() {
+        let mut table = table(&["key", "at", "closed"], &[]);
+        let key = "x".repeat(60);
+        table.add_row([key.as_str(), "2001-09-09 01:46:40Z", ""]);
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(60);
+        fit(&mut table);
+        let shown = table.to_string();
+        assert!(shown.contains("2001-09-09 01:46:40Z") && !shown.contains("closed"), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() <= 60), "{shown}");
     }
 
     #[test]

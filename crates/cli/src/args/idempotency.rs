@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Place, rows};
+use super::{Look, Pages, Source};
 
 /// `tidelock idempotency`
 #[derive(Debug, Subcommand)]
@@ -22,7 +22,7 @@ const LIST: &str = "\
 Examples:
   tidelock idempotency list --store app.db
   tidelock idempotency list --scope shop-1 --store app.db
-  tidelock idempotency list --limit 20 --after order-17 --scope shop-1 --store app.db
+  tidelock idempotency list --limit 20 --scope shop-1 --watch --store app.db
   tidelock idempotency list --store app.db -o json | jq -r '.keys[] | select(.state.in_flight) | .key'
 
 Keys are in the order of their scopes and names. With -o json, times are microseconds since 1970, UTC.";
@@ -33,18 +33,12 @@ pub(crate) struct IdempotencyList {
     /// Only keys of this scope
     #[arg(long, value_name = "SCOPE")]
     pub(crate) scope: Option<String>,
-    /// At most so many
-    #[arg(long, value_name = "N", default_value = "100", value_parser = rows)]
-    pub(crate) limit: usize,
-    /// Only keys that come after this one
-    #[arg(long, value_name = "KEY")]
-    pub(crate) after: Option<String>,
-    /// The scope of the key to go on after [default: the one of --scope]
-    #[arg(long, value_name = "SCOPE", requires = "after")]
-    pub(crate) after_scope: Option<String>,
+    /// Which page
+    #[command(flatten)]
+    pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 const SHOW: &str = "\
@@ -65,7 +59,7 @@ pub(crate) struct IdempotencyShow {
     pub(crate) scope: String,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 const FORGET: &str = "\
@@ -92,5 +86,5 @@ pub(crate) struct IdempotencyForget {
     pub(crate) yes: bool,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }

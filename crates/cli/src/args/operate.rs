@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Place, Rows, rows};
+use super::{Look, Pages, Rows, Source};
 
 pub(super) const UNBLOCK: &str = "\
 Examples:
@@ -57,7 +57,7 @@ pub(crate) struct StreamsOperate {
     pub(crate) yes: bool,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 /// `tidelock streams reset`
@@ -113,15 +113,12 @@ pub(crate) struct StreamsStatus {
     /// Only keys that are blocked
     #[arg(long, requires = "reaction")]
     pub(crate) blocked: bool,
-    /// At most so many keys
-    #[arg(long, value_name = "N", default_value = "100", value_parser = rows)]
-    pub(crate) limit: usize,
-    /// Only rows that come after this one
-    #[arg(long, value_name = "KEY", requires = "reaction")]
-    pub(crate) after: Option<String>,
+    /// Which page
+    #[command(flatten)]
+    pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 pub(super) const PARKED: &str = "\
@@ -134,15 +131,12 @@ Examples:
 pub(crate) struct StreamsParked {
     /// The reaction
     pub(crate) reaction: String,
-    /// At most so many
-    #[arg(long, value_name = "N", default_value = "100", value_parser = rows)]
-    pub(crate) limit: usize,
-    /// Only those that come after this one
-    #[arg(long, value_name = "KEY")]
-    pub(crate) after: Option<String>,
+    /// Which page
+    #[command(flatten)]
+    pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 pub(super) const PARK: &str = "\
@@ -172,7 +166,7 @@ pub(crate) struct StreamsPark {
     pub(crate) yes: bool,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 pub(super) const REPLAY: &str = "\

@@ -1,9 +1,12 @@
 //! What all verbs on a store that exists have in common.
 
+use std::time::Duration;
+
 use clap::Args;
 use tidelock::store::limits;
 
-use super::Format;
+use super::span::span;
+use super::{Format, Layout};
 
 /// Where the store is, and how the result is printed.
 #[derive(Clone, Debug, Args)]
@@ -12,11 +15,69 @@ pub(crate) struct Place {
     #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: String,
     /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Format,
+}
+
+/// Where the store is, and how data is printed: in rows, for people or for programs.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Source {
+    /// The store, which must exist: a path, sqlite://PATH or postgres://…
+    #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE", hide_env_values = true)]
+    pub(crate) store: String,
+    /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
+    #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
+    pub(crate) schema: Option<String>,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value = "table", env = "TIDELOCK_OUTPUT", hide_env = true)]
+    pub(crate) output: Layout,
+}
+
+/// A store that is looked at, once or again and again.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Look {
+    /// Looks again so often, until Ctrl-C [default: every 2 s]
+    #[arg(long, value_name = "SPAN", num_args = 0..=1, require_equals = true, default_missing_value = EVERY, value_parser = every)]
+    pub(crate) watch: Option<Duration>,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Source,
+}
+
+/// How often a watched view is looked at when nobody says.
+const EVERY: &str = "2s";
+
+/// Reads how often something is looked at. More often than every tenth of a second is a burden and no help.
+pub(super) fn every(text: &str) -> Result<Duration, String> {
+    let millis = text.strip_suffix("ms").and_then(|number| number.parse().ok()).map(Duration::from_millis);
+    let every = millis.map_or_else(|| span(text), Ok)?;
+    let sensible = Duration::from_millis(100)..=Duration::from_hours(24);
+    if sensible.contains(&every) { Ok(every) } else { Err("between 100ms and 24h make sense".to_owned()) }
+}
+
+/// Which page of a listing.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Pages {
+    /// At most so many rows [default: 100; with -o jsonl all of them]
+    #[arg(long, value_name = "N", value_parser = rows)]
+    pub(crate) limit: Option<usize>,
+    /// Goes on after this row, which the page before has named
+    #[arg(long, value_name = "CURSOR", visible_alias = "after")]
+    pub(crate) cursor: Option<String>,
+}
+
+/// How a change is agreed on.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Consent {
+    /// Only says what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Does not ask; needed when nobody can be asked
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 /// Reads a number of rows.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::Place;
 use super::span::span;
+use super::{Look, Pages, Source};
 
 pub(super) const QUEUES: &str = "\
 Examples:
   tidelock runs queues --store app.db
-  tidelock runs queues --store app.db -o json | jq -r '.[] | select(.driven == .concurrency) | .queue'
+  tidelock runs queues --store app.db -o json | jq -r '.queues[] | select(.driven == .concurrency) | .queue'
 
 Queues are listed of which the store knows something: limits, or runs that were started for somebody. Driven is how many of its seats
 are held at the moment; a worker that has just been busy may hold one a little longer.";
@@ -18,9 +18,12 @@ are held at the moment; a worker that has just been busy may hold one a little l
 /// `tidelock runs queues`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsQueues {
+    /// Which page
+    #[command(flatten)]
+    pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 pub(super) const LIMIT: &str = "\
@@ -51,7 +54,7 @@ pub(crate) struct RunsLimit {
     pub(crate) unlimited: bool,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 /// Reads `100/1min`.

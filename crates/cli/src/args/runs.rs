@@ -8,7 +8,7 @@ use tidelock::workflow::Status;
 
 use super::queues::{LIMIT, QUEUES, RunsLimit, RunsQueues};
 use super::span::span;
-use super::{Place, rows};
+use super::{Look, Pages, Source};
 
 /// `tidelock runs`
 #[derive(Debug, Subcommand)]
@@ -21,10 +21,10 @@ pub(crate) enum Runs {
     Show(RunsShow),
     /// Lists what a run has asked for so far: steps, timers, children and signals
     #[command(after_help = STEPS)]
-    Steps(RunsShow),
+    Steps(RunsSteps),
     /// Prints the recorded history of a run as JSON, to be replayed against new code in a test
     #[command(after_help = HISTORY)]
-    History(RunsShow),
+    History(RunsHistory),
     /// Starts a run of a workflow that a worker has registered, and prints its id
     #[command(after_help = START)]
     Start(RunsStart),
@@ -60,8 +60,9 @@ Examples:
   tidelock runs list --workflow order --status failed --store app.db
   tidelock runs list --attribute customer=c-7 --since 2h --store app.db
   tidelock runs list --status running --before 1d --store app.db        those that nothing has happened to for a day
-  tidelock runs list --limit 20 --after order-17 --store app.db
-  tidelock runs list --status failed --store app.db -o json | jq -r '.runs[].run'
+  tidelock runs list --limit 20 --cursor order-17 --store app.db
+  tidelock runs list --status running --watch=5s --store app.db
+  tidelock runs list --status failed --store app.db -o jsonl | jq -r .run
 
 Runs are in the order of their ids; ids that were not given are in the order of their start. The counts are of what is listed.
 Changed is when the document of a run was last written: when it ended, if it is over. With -o json, times are microseconds since
@@ -112,15 +113,12 @@ pub(crate) struct RunsList {
     /// Only runs that changed longer ago than this, such as 7d
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub(crate) before: Option<Duration>,
-    /// At most so many
-    #[arg(long, value_name = "N", default_value = "100", value_parser = rows)]
-    pub(crate) limit: usize,
-    /// Only runs whose ids come after this one
-    #[arg(long, value_name = "RUN")]
-    pub(crate) after: Option<String>,
+    /// Which page
+    #[command(flatten)]
+    pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 const SHOW: &str = "\
@@ -133,19 +131,42 @@ On a terminal, the values of steps are cut where the line ends; with -o json the
 const STEPS: &str = "\
 Examples:
   tidelock runs steps order-17 --store app.db
-  tidelock runs steps order-17 --store app.db -o json | jq '.[] | select(.state == \"failed\")'
+  tidelock runs steps order-17 --store app.db -o jsonl | jq 'select(.state == \"failed\")'
 
 Steps are listed when they have ended or failed: one that is just under way is not recorded yet. Of a run that continued as new,
 those since then are listed.";
 
-/// `tidelock runs show` and `tidelock runs steps`
+/// `tidelock runs steps`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunsSteps {
+    /// The id of the run
+    pub(crate) run: String,
+    /// Which page
+    #[command(flatten)]
+    pub(crate) pages: Pages,
+    /// The store
+    #[command(flatten)]
+    pub(crate) look: Look,
+}
+
+/// `tidelock runs history`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunsHistory {
+    /// The id of the run
+    pub(crate) run: String,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Source,
+}
+
+/// `tidelock runs show`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsShow {
     /// The id of the run
     pub(crate) run: String,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 const HISTORY: &str = "\
@@ -197,7 +218,7 @@ pub(crate) struct RunsStart {
     pub(crate) wait: bool,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 const SIGNAL: &str = "\
@@ -224,7 +245,7 @@ pub(crate) struct RunsSignal {
     pub(crate) id: Option<String>,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 const CANCEL: &str = "\
@@ -248,7 +269,7 @@ pub(crate) struct RunsCancel {
     pub(crate) yes: bool,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 const RESUME: &str = "\
@@ -268,7 +289,7 @@ pub(crate) struct RunsResume {
     pub(crate) reason: String,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 const FORK: &str = "\
@@ -292,7 +313,7 @@ pub(crate) struct RunsFork {
     pub(crate) id: Option<String>,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 const WATCH: &str = "\
@@ -312,7 +333,7 @@ pub(crate) struct RunsWatch {
     pub(crate) run: String,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 const RETIRE: &str = "\
@@ -340,7 +361,7 @@ pub(crate) struct RunsRetire {
     pub(crate) yes: bool,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 /// Reads a name and a value.

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use tidelock::prelude::*;
 
-use super::{Place, rows};
+use super::{Look, Pages, Source};
 
 /// `tidelock schedules`
 #[derive(Debug, Subcommand)]
@@ -32,7 +32,7 @@ const LIST: &str = "\
 Examples:
   tidelock schedules list --store app.db
   tidelock schedules list --archived --store app.db
-  tidelock schedules list --store app.db -o json | jq -r '.[] | select(.failures > 0) | .name'
+  tidelock schedules list --store app.db -o jsonl | jq -r 'select(.failures > 0) | .name'
 
 Next is the next fire on the timetable. With -o json, the times of the record are text, others microseconds since 1970, UTC.";
 
@@ -42,9 +42,12 @@ pub(crate) struct SchedulesList {
     /// Lists archived tasks, too
     #[arg(long)]
     pub(crate) archived: bool,
+    /// Which page
+    #[command(flatten)]
+    pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 const SHOW: &str = "\
@@ -59,25 +62,25 @@ pub(crate) struct SchedulesShow {
     pub(crate) task: String,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 const HISTORY: &str = "\
 Examples:
   tidelock schedules history report --store app.db
-  tidelock schedules history report --limit 5 --store app.db -o json | jq '.[] | select(.outcome == \"failed\")'";
+  tidelock schedules history report --limit 5 --store app.db -o jsonl | jq 'select(.outcome == \"failed\")'";
 
 /// `tidelock schedules history`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesHistory {
     /// The name of the task
     pub(crate) task: String,
-    /// At most so many
-    #[arg(long, value_name = "N", default_value = "20", value_parser = rows)]
-    pub(crate) limit: usize,
+    /// Which page; 20 rows when nobody says
+    #[command(flatten)]
+    pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 const RUN: &str = "\
@@ -108,7 +111,7 @@ pub(crate) struct SchedulesRun {
     pub(crate) yes: bool,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 const PAUSE: &str = "\
@@ -127,7 +130,7 @@ pub(crate) struct SchedulesPause {
     pub(crate) reason: String,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 const RESUME: &str = "\
@@ -141,7 +144,7 @@ pub(crate) struct SchedulesResume {
     pub(crate) task: String,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 /// Reads an instant.

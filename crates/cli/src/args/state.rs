@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{Place, rows};
+use super::place::rows;
+use super::{Look, Pages, Source};
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
@@ -41,15 +42,12 @@ Examples:
 pub(crate) struct StateList {
     /// What the keys begin with: a kind, or a key with its first arguments [default: all keys]
     pub(crate) prefix: Option<String>,
-    /// At most so many
-    #[arg(long, value_name = "N", default_value = "100", value_parser = rows)]
-    pub(crate) limit: usize,
-    /// Only keys that come after this one
-    #[arg(long, value_name = "KEY")]
-    pub(crate) after: Option<String>,
+    /// Which page
+    #[command(flatten)]
+    pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 const GET: &str = "\
@@ -66,7 +64,7 @@ pub(crate) struct StateGet {
     pub(crate) key: String,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 /// What must be true of a record for it to be changed.
@@ -110,7 +108,7 @@ pub(crate) struct StateSet {
     pub(crate) if_absent: bool,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 const DELETE: &str = "\
@@ -130,7 +128,7 @@ pub(crate) struct StateDelete {
     pub(crate) condition: Condition,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 const HISTORY: &str = "\
@@ -143,15 +141,15 @@ Examples:
 pub(crate) struct StateHistory {
     /// The key, such as 'session("s-1", "cart")'
     pub(crate) key: String,
-    /// At most so many
-    #[arg(long, value_name = "N", default_value = "20", value_parser = rows)]
-    pub(crate) limit: usize,
+    /// At most so many [default: 20; with -o jsonl all of them]
+    #[arg(long, value_name = "N", value_parser = rows)]
+    pub(crate) limit: Option<usize>,
     /// Only writes before the one of this number
-    #[arg(long, value_name = "N")]
-    pub(crate) before: Option<u64>,
+    #[arg(long, value_name = "N", visible_alias = "before")]
+    pub(crate) cursor: Option<u64>,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 const WATCH: &str = "\
@@ -169,5 +167,5 @@ pub(crate) struct StateWatch {
     pub(crate) key: String,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }

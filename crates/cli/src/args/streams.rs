@@ -4,8 +4,9 @@ use clap::{Args, Subcommand};
 
 use super::operate::{self, StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize};
 use super::operate::{StreamsReplay, StreamsReset, StreamsStatus};
+use super::place::rows;
 use super::work::{self, StreamsBlocked, StreamsExport, StreamsImport};
-use super::{Place, rows};
+use super::{Look, Pages, Source};
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
@@ -68,22 +69,19 @@ Examples:
   tidelock streams list --store app.db                  all streams
   tidelock streams list order --store app.db            those of a kind
   tidelock streams list 'order(\"o-' --store app.db       those of orders whose id begins with o-
-  tidelock streams list order --limit 20 --after 'order(\"o-7\")' --store app.db";
+  tidelock streams list order --limit 20 --cursor 'order(\"o-7\")' --store app.db";
 
 /// `tidelock streams list`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsList {
     /// What the keys begin with: a kind, or a key with its first arguments [default: all keys]
     pub(crate) prefix: Option<String>,
-    /// At most so many
-    #[arg(long, value_name = "N", default_value = "100", value_parser = rows)]
-    pub(crate) limit: usize,
-    /// Only keys that come after this one
-    #[arg(long, value_name = "KEY")]
-    pub(crate) after: Option<String>,
+    /// Which page
+    #[command(flatten)]
+    pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 const SHOW: &str = "\
@@ -91,10 +89,11 @@ Examples:
   tidelock streams show 'order(\"o-1\")' --store app.db
   tidelock streams show 'order(\"o-1\")' --backward --limit 5 --store app.db     the last five
   tidelock streams show 'order(\"o-1\")' --from 40 --type Paid --type Refunded --store app.db
-  tidelock streams show 'order(\"o-1\")' --store app.db -o json | jq .payload
+  tidelock streams show 'order(\"o-1\")' --store app.db -o jsonl | jq .payload
+  tidelock streams show 'order(\"o-1\")' --backward --watch --store app.db
 
-Versions count from 0. On a terminal, payloads are cut where the line ends; with -o json each event is a whole object on a
-line of its own, and times are microseconds since 1970, UTC.";
+Versions count from 0. On a terminal, payloads are cut where the line ends; with -o json and jsonl they are whole, and times
+are microseconds since 1970, UTC.";
 
 /// `tidelock streams show`
 #[derive(Clone, Debug, Args)]
@@ -102,11 +101,11 @@ pub(crate) struct StreamsShow {
     /// The stream, such as 'order("o-1")'
     pub(crate) key: String,
     /// Begins with the event of this version [default: the first, or the last with --backward]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", visible_alias = "cursor")]
     pub(crate) from: Option<u64>,
-    /// At most so many
-    #[arg(long, value_name = "N", default_value = "100", value_parser = rows)]
-    pub(crate) limit: usize,
+    /// At most so many [default: 100; with -o jsonl all of them]
+    #[arg(long, value_name = "N", value_parser = rows)]
+    pub(crate) limit: Option<usize>,
     /// The newest first
     #[arg(long)]
     pub(crate) backward: bool,
@@ -115,7 +114,7 @@ pub(crate) struct StreamsShow {
     pub(crate) types: Vec<String>,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 const TAIL: &str = "\
@@ -147,7 +146,7 @@ pub(crate) struct StreamsTail {
     pub(crate) internal: bool,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 /// Where `tail` begins.
@@ -203,7 +202,7 @@ pub(crate) struct StreamsAppend {
     pub(crate) correlation: Option<String>,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 const CLOSE: &str = "\
@@ -226,5 +225,5 @@ pub(crate) struct StreamsClose {
     pub(crate) yes: bool,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }

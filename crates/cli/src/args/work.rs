@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Place, rows};
+use super::{Look, Pages, Source};
 
 pub(super) const EXPORT: &str = "\
 Examples:
@@ -27,7 +27,7 @@ pub(crate) struct StreamsExport {
     pub(crate) file: Option<PathBuf>,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 pub(super) const IMPORT: &str = "\
@@ -62,13 +62,13 @@ pub(crate) struct StreamsImport {
     pub(crate) begin_later: bool,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Source,
 }
 
 pub(super) const BLOCKED: &str = "\
 Examples:
   tidelock streams blocked --store app.db
-  tidelock streams blocked --lane mails --like '^mail' --store app.db -o json | jq -r '.rows[].key'
+  tidelock streams blocked --lane mails --like '^mail' --store app.db -o jsonl | jq -r .key
   tidelock streams blocked --store app.db > /dev/null || page-somebody
 
 A pattern knows ^, $, . and .*, and is matched with the kind of the key and its arguments, set apart by blanks.";
@@ -79,15 +79,12 @@ pub(crate) struct StreamsBlocked {
     /// Which rows
     #[command(flatten)]
     pub(crate) rows: Rows,
-    /// At most so many
-    #[arg(long, value_name = "N", default_value = "100", value_parser = rows)]
-    pub(crate) limit: usize,
-    /// Only keys that come after this one
-    #[arg(long, value_name = "KEY")]
-    pub(crate) after: Option<String>,
+    /// Which page
+    #[command(flatten)]
+    pub(crate) pages: Pages,
     /// The store
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) look: Look,
 }
 
 /// Conditions on work rows.

@@ -5,8 +5,9 @@ use serde::Serialize;
 use tidelock::edge::{EdgeError, Idempotency, KeyState};
 
 use super::words;
-use crate::args::{Format, IdempotencyForget};
+use crate::args::IdempotencyForget;
 use crate::exit::Exit;
+use crate::output::told;
 use crate::{ask, output};
 
 /// What is printed.
@@ -30,7 +31,7 @@ pub(super) async fn run(keys: &Idempotency, options: &IdempotencyForget) -> Resu
     let stands = words(&view.state);
     if *dry_run {
         let report = Report { scope, key, forgotten: false, dry_run: true };
-        return told(place.output, &report, &format!("{name} was {stands}, which would be forgotten"));
+        return told(place.output, &report, format!("{name} was {stands}, which would be forgotten"));
     }
     let question = format!("{name} was {stands}. Forget it, so that its request runs again?");
     if !ask::agreed(&question, *yes)? {
@@ -38,13 +39,5 @@ pub(super) async fn run(keys: &Idempotency, options: &IdempotencyForget) -> Resu
     }
     keys.forget(scope, key).await?;
     let report = Report { scope, key, forgotten: true, dry_run: false };
-    told(place.output, &report, &format!("{name} is forgotten"))
-}
-
-fn told(format: Format, report: &Report<'_>, sentence: &str) -> Result<Exit> {
-    match format {
-        Format::Json => output::json(report)?,
-        Format::Table => output::say(sentence)?,
-    }
-    Ok(Exit::Well)
+    told(place.output, &report, format!("{name} is forgotten"))
 }

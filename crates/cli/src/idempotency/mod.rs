@@ -9,19 +9,15 @@ mod show;
 use anyhow::Result;
 use tidelock::edge::{Idempotency, KeyState};
 
-use crate::args::{IdempotencyVerb, Place};
+use crate::args::{IdempotencyVerb, Source};
 use crate::exit::Exit;
 use crate::output;
 
 /// Carries out a verb.
 pub(crate) async fn run(verb: IdempotencyVerb) -> Result<Exit> {
     match verb {
-        IdempotencyVerb::List(options) => {
-            on(&options.place, async |keys| list::run(&keys, &options).await).await
-        }
-        IdempotencyVerb::Show(options) => {
-            on(&options.place, async |keys| show::run(&keys, &options).await).await
-        }
+        IdempotencyVerb::List(options) => list::run(&options).await,
+        IdempotencyVerb::Show(options) => show::run(&options).await,
         IdempotencyVerb::Forget(options) => {
             on(&options.place, async |keys| forget::run(&keys, &options).await).await
         }
@@ -29,7 +25,7 @@ pub(crate) async fn run(verb: IdempotencyVerb) -> Result<Exit> {
 }
 
 /// Does something on a store that exists, and ends the store however that ends.
-async fn on(place: &Place, work: impl AsyncFnOnce(Idempotency) -> Result<Exit>) -> Result<Exit> {
+async fn on(place: &Source, work: impl AsyncFnOnce(Idempotency) -> Result<Exit>) -> Result<Exit> {
     let opened = place.open().await?;
     let ended = work(Idempotency::new(&opened.shared())).await;
     opened.close().await;

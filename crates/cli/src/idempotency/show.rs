@@ -5,13 +5,14 @@ use serde::Serialize;
 use tidelock::edge::{Answer, Idempotency, Kept, KeyState, KeyView};
 
 use super::words;
-use crate::args::{Format, IdempotencyShow};
+use crate::args::IdempotencyShow;
 use crate::exit::Exit;
 use crate::output;
+use crate::sight::{self, Whole};
 
 /// What is printed.
 #[derive(Debug, Serialize)]
-struct Whole {
+struct Key {
     #[serde(flatten)]
     view: KeyView,
     answer: Option<Shown>,
@@ -28,18 +29,18 @@ struct Shown {
 }
 
 /// Shows all there is about a key.
-pub(super) async fn run(keys: &Idempotency, options: &IdempotencyShow) -> Result<Exit> {
-    let (view, kept) = keys.show(&options.scope, &options.key).await?;
-    let answer = match kept {
-        Some(Kept::Whole(answer)) => Some(shown(answer)),
-        Some(Kept::StatusOnly { .. }) | None => None,
-    };
-    let whole = Whole { view, answer };
-    match options.place.output {
-        Format::Json => output::json(&whole)?,
-        Format::Table => tell(&whole)?,
-    }
-    Ok(Exit::Well)
+pub(super) async fn run(options: &IdempotencyShow) -> Result<Exit> {
+    sight::whole(&options.look, async |store| {
+        let (view, kept) = Idempotency::new(store).show(&options.scope, &options.key).await?;
+        let answer = match kept {
+            Some(Kept::Whole(answer)) => Some(shown(answer)),
+            Some(Kept::StatusOnly { .. }) | None => None,
+        };
+        let key = Key { view, answer };
+        let text = text(&key);
+        Ok(Whole::new(key, text))
+    })
+    .await
 }
 
 fn shown(Answer { status, headers, body }: Answer) -> Shown {
@@ -50,8 +51,8 @@ fn shown(Answer { status, headers, body }: Answer) -> Shown {
     }
 }
 
-fn tell(whole: &Whole) -> Result<()> {
-    let view = &whole.view;
+fn text(key: &Key) -> String {
+    let view = &key.view;
     let mut facts = vec![
         ("key", output::flat(&view.key)),
         ("scope", output::flat(&view.scope)),
@@ -65,16 +66,13 @@ fn tell(whole: &Whole) -> Result<()> {
         }
         KeyState::InFlight { since, .. } => facts.push(("since", output::instant(*since))),
     }
-    for (name, value) in facts.into_iter().filter(|(_, value)| !value.is_empty()) {
-        output::say(format!("{name:<9}  {value}"))?;
+    facts.retain(|(_, value)| !value.is_empty());
+    let mut lines: Vec<String> = facts.iter().map(|(name, value)| format!("{name:<9}  {value}")).collect();
+    if let Some(answer) = &key.answer {
+        let headers = answer.headers.iter();
+        lines.push(String::new());
+        lines.extend(headers.map(|(name, value)| format!("{}: {}", output::flat(name), output::flat(value))));
+        lines.extend([String::new(), output::escaped(&answer.body)]);
     }
-    if let Some(answer) = &whole.answer {
-        output::say("")?;
-        for (name, value) in &answer.headers {
-            output::say(format!("{}: {}", output::flat(name), output::flat(value)))?;
-        }
-        output::say("")?;
-        output::say(output::escaped(&answer.body))?;
-    }
-    Ok(())
+    lines.join("\n")
 }

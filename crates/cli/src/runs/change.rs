@@ -5,9 +5,10 @@ use serde::Serialize;
 use tidelock::workflow::Client;
 use uuid::Uuid;
 
-use super::{doing, on, shown, told};
-use crate::args::{Format, RunsCancel, RunsFork, RunsResume, RunsSignal};
+use super::{doing, on, shown};
+use crate::args::{RunsCancel, RunsFork, RunsResume, RunsSignal};
 use crate::exit::Exit;
+use crate::output::told;
 use crate::{ask, input, output};
 
 /// What is printed of a signal.
@@ -25,7 +26,7 @@ pub(super) async fn signal(options: &RunsSignal) -> Result<Exit> {
     on(&options.place, async |client, _| {
         client.signal_named(run, name, id, value).await?;
         let report = Signalled { run, signal: name, id };
-        told(options.place.output, &report, &format!("{} will hear {}", shown(run), output::flat(name)))
+        told(options.place.output, &report, format!("{} will hear {}", shown(run), output::flat(name)))
     })
     .await
 }
@@ -49,14 +50,14 @@ pub(super) async fn cancel(client: &Client, options: &RunsCancel) -> Result<Exit
         return Ok(Exit::Failed);
     }
     client.cancel(run, reason).await?;
-    told(place.output, &Asked { run, reason }, &format!("{name} was asked to stop, and cleans up now"))
+    told(place.output, &Asked { run, reason }, format!("{name} was asked to stop, and cleans up now"))
 }
 
 /// Lets a run go on.
 pub(super) async fn resume(client: &Client, options: &RunsResume) -> Result<Exit> {
     let RunsResume { run, reason, place } = options;
     client.resume(run, reason).await?;
-    told(place.output, &Asked { run, reason }, &format!("{} goes on", shown(run)))
+    told(place.output, &Asked { run, reason }, format!("{} goes on", shown(run)))
 }
 
 /// What is printed of a fork.
@@ -72,9 +73,5 @@ pub(super) async fn fork(client: &Client, options: &RunsFork) -> Result<Exit> {
     let RunsFork { run, from, id, place } = options;
     let id = id.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
     let handle = client.fork(run, from, &id).await?;
-    match place.output {
-        Format::Json => output::json(&Forked { run: handle.run(), of: run, from })?,
-        Format::Table => output::say(output::flat(handle.run()))?,
-    }
-    Ok(Exit::Well)
+    told(place.output, &Forked { run: handle.run(), of: run, from }, output::flat(handle.run()))
 }

@@ -4,53 +4,47 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde::Serialize;
+use comfy_table::Table;
+use serde_json::json;
 use tidelock::prelude::*;
 use tidelock::workflow::{Client, RunFilter, RunView};
 
-use super::{doing, keys, shown};
-use crate::args::{Format, RunsList};
+use super::{doing, keys};
+use crate::args::RunsList;
 use crate::exit::Exit;
 use crate::output;
-
-/// What is printed.
-#[derive(Debug, Serialize)]
-struct Listing {
-    runs: Vec<RunView>,
-    /// How many of these stand how.
-    counts: BTreeMap<&'static str, usize>,
-    /// The run to go on after; `None` when these are all.
-    next: Option<String>,
-}
+use crate::sight::{self, Listing};
 
 /// On a terminal, a reason is cut so that the other columns have room. `show` has the rest.
 const WORDS: usize = 48;
 
 /// Lists one page.
-pub(super) async fn run(client: &Client, store: &dyn Store, options: &RunsList) -> Result<Exit> {
-    let listing = page(client, store, options).await?;
-    match options.place.output {
-        Format::Json => output::json(&listing)?,
-        Format::Table => table(&listing)?,
-    }
-    Ok(Exit::Well)
+pub(super) async fn run(options: &RunsList) -> Result<Exit> {
+    sight::listing(&options.look, &options.pages, async |store, ask| {
+        let client = Client::new(SharedStore::clone(store));
+        let after = ask.cursor.as_deref().map(keys::run).transpose()?;
+        let filter = filter(&**store, options).await?;
+        // One more than is shown tells whether there are more.
+        let mut page = client.list(&filter, after.as_ref(), ask.limit + 1).await?;
+        let mut next = page.next.as_ref().and_then(keys::id);
+        if page.runs.len() > ask.limit {
+            page.runs.truncate(ask.limit);
+            next = page.runs.last().map(|run| run.run.clone());
+        }
+        Ok(counted(Listing::new("runs", page.runs, table).or("no runs").next(next)))
+    })
+    .await
 }
 
-async fn page(client: &Client, store: &dyn Store, options: &RunsList) -> Result<Listing> {
-    let after = options.after.as_deref().map(keys::run).transpose()?;
-    let filter = filter(store, options).await?;
-    // One more than is shown tells whether there are more.
-    let mut page = client.list(&filter, after.as_ref(), options.limit + 1).await?;
-    let mut next = page.next.as_ref().and_then(keys::id);
-    if page.runs.len() > options.limit {
-        page.runs.truncate(options.limit);
-        next = page.runs.last().map(|run| run.run.clone());
-    }
-    let mut counts = BTreeMap::new();
-    for run in &page.runs {
+/// How many of them stand how.
+fn counted(listing: Listing<RunView>) -> Listing<RunView> {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for run in &listing.rows {
         *counts.entry(run.status.word()).or_default() += 1;
     }
-    Ok(Listing { runs: page.runs, counts, next })
+    let words: Vec<String> = counts.iter().map(|(status, count)| format!("{count} {status}")).collect();
+    let listing = listing.fact("counts", json!(counts));
+    if words.is_empty() { listing } else { listing.note(words.join(", ")) }
 }
 
 async fn filter(store: &dyn Store, options: &RunsList) -> Result<RunFilter> {
@@ -71,21 +65,7 @@ pub(super) fn ago(now: Timestamp, span: Duration) -> Timestamp {
     Timestamp::from_micros(now.as_micros().saturating_sub(micros))
 }
 
-fn table(listing: &Listing) -> Result<()> {
-    if listing.runs.is_empty() {
-        eprintln!("no runs");
-    } else {
-        rows(&listing.runs)?;
-        let counts = listing.counts.iter().map(|(status, count)| format!("{count} {status}"));
-        eprintln!("{}", counts.collect::<Vec<_>>().join(", "));
-    }
-    if let Some(next) = &listing.next {
-        eprintln!("hint: there may be more; go on with --after {}", shown(next));
-    }
-    Ok(())
-}
-
-fn rows(runs: &[RunView]) -> Result<()> {
+fn table(runs: &[RunView]) -> Table {
     let mut table = output::table(&["run", "workflow", "status", "doing", "changed"], &[]);
     for run in runs {
         table.add_row([
@@ -96,7 +76,7 @@ fn rows(runs: &[RunView]) -> Result<()> {
             output::instant(run.changed_at).into(),
         ]);
     }
-    output::say(table)
+    table
 }
 
 fn cut(words: &str) -> String {

@@ -14,26 +14,19 @@ mod start;
 mod watch;
 
 use anyhow::Result;
-use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::workflow::Client;
 
-use crate::args::{Format, Place, Runs};
+use crate::args::{Runs, Source};
 use crate::exit::Exit;
 use crate::output;
 
 /// Carries out a verb.
 pub(crate) async fn run(verb: Runs) -> Result<Exit> {
     match verb {
-        Runs::List(options) => {
-            on(&options.place, async |client, store| list::run(&client, &*store, &options).await).await
-        }
-        Runs::Show(options) => {
-            on(&options.place, async |client, store| show::run(&client, &*store, &options).await).await
-        }
-        Runs::Steps(options) => {
-            on(&options.place, async |client, _| show::steps(&client, &options).await).await
-        }
+        Runs::List(options) => list::run(&options).await,
+        Runs::Show(options) => show::run(&options).await,
+        Runs::Steps(options) => show::steps(&options).await,
         Runs::History(options) => {
             on(&options.place, async |client, _| {
                 output::json(&client.history(&options.run).await?)?;
@@ -56,9 +49,7 @@ pub(crate) async fn run(verb: Runs) -> Result<Exit> {
         Runs::Retire(options) => {
             on(&options.place, async |client, store| retire::run(&client, &*store, &options).await).await
         }
-        Runs::Queues(options) => {
-            on(&options.place, async |client, store| queues::list(&client, &*store, &options).await).await
-        }
+        Runs::Queues(options) => queues::list(&options).await,
         Runs::Limit(options) => {
             on(&options.place, async |client, _| queues::limit(&client, &options).await).await
         }
@@ -66,21 +57,12 @@ pub(crate) async fn run(verb: Runs) -> Result<Exit> {
 }
 
 /// Does something on a store that exists, and ends the store however that ends.
-async fn on(place: &Place, work: impl AsyncFnOnce(Client, SharedStore) -> Result<Exit>) -> Result<Exit> {
+async fn on(place: &Source, work: impl AsyncFnOnce(Client, SharedStore) -> Result<Exit>) -> Result<Exit> {
     let opened = place.open().await?;
     let store = opened.shared();
     let ended = work(Client::new(SharedStore::clone(&store)), store).await;
     opened.close().await;
     ended
-}
-
-/// Prints what was done: a sentence for people, a value for programs.
-fn told(format: Format, report: &impl Serialize, sentence: &str) -> Result<Exit> {
-    match format {
-        Format::Json => output::json(report)?,
-        Format::Table => output::say(sentence)?,
-    }
-    Ok(Exit::Well)
 }
 
 /// The id of a run as a shell takes it.

@@ -1,14 +1,16 @@
 //! `tidelock runs queues` and `limit`: what the workers of queues hold to, and changing it.
 
 use anyhow::Result;
+use comfy_table::Table;
 use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::store::WorkFilter;
 use tidelock::workflow::{Client, QueueLimits, Rate};
 
-use crate::args::{Format, RunsLimit, RunsQueues};
+use crate::args::{RunsLimit, RunsQueues};
 use crate::exit::Exit;
 use crate::output;
+use crate::sight::{self, Listing};
 
 /// What is printed.
 #[derive(Debug, Serialize)]
@@ -23,22 +25,22 @@ struct QueueView {
 }
 
 /// Lists queues.
-pub(super) async fn list(client: &Client, store: &dyn Store, options: &RunsQueues) -> Result<Exit> {
-    let mut views = Vec::new();
-    for (queue, limits) in client.queues().await? {
-        let QueueLimits { concurrency, rate, fair } = limits;
-        let driven = match concurrency {
-            Some(_) => Some(store.count_work(&held(&queue)?).await?),
-            None => None,
-        };
-        views.push(QueueView { queue, concurrency, rate, fair, driven });
-    }
-    match options.place.output {
-        Format::Json => output::json(&views)?,
-        Format::Table if views.is_empty() => eprintln!("no queue has limits"),
-        Format::Table => table(&views)?,
-    }
-    Ok(Exit::Well)
+pub(super) async fn list(options: &RunsQueues) -> Result<Exit> {
+    sight::listing(&options.look, &options.pages, async |store, ask| {
+        let mut queues = Client::new(SharedStore::clone(store)).queues().await?;
+        queues.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let (queues, next) = ask.of(queues, |(queue, _)| queue);
+        let mut views = Vec::new();
+        for (queue, QueueLimits { concurrency, rate, fair }) in queues {
+            let driven = match concurrency {
+                Some(_) => Some(store.count_work(&held(&queue)?).await?),
+                None => None,
+            };
+            views.push(QueueView { queue, concurrency, rate, fair, driven });
+        }
+        Ok(Listing::new("queues", views, table).or("no queue has limits").next(next))
+    })
+    .await
 }
 
 /// The seats of a queue that somebody holds.
@@ -47,7 +49,7 @@ fn held(queue: &str) -> Result<WorkFilter> {
     Ok(WorkFilter { lane: Some(lane), leased: Some(true), ..WorkFilter::default() })
 }
 
-fn table(views: &[QueueView]) -> Result<()> {
+fn table(views: &[QueueView]) -> Table {
     let mut table = output::table(&["queue", "driven", "at once", "rate", "in turn"], &[]);
     for view in views {
         let number = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
@@ -59,7 +61,7 @@ fn table(views: &[QueueView]) -> Result<()> {
             if view.fair { "yes" } else { "no" }.to_owned(),
         ]);
     }
-    output::say(table)
+    table
 }
 
 fn words(rate: Rate) -> String {
@@ -75,14 +77,11 @@ pub(super) async fn limit(client: &Client, options: &RunsLimit) -> Result<Exit> 
     let before = client.queue_limits(queue).await?;
     client.limit_queue(queue, limits).await?;
     let after = client.queue_limits(queue).await?;
-    match options.place.output {
-        Format::Json => output::json(&after)?,
-        Format::Table if before == after => {
-            output::say(format!("queue {} had these limits", output::flat(queue)))?
-        }
-        Format::Table => output::say(format!("queue {}: {}", output::flat(queue), told(&after)))?,
-    }
-    Ok(Exit::Well)
+    let sentence = match before == after {
+        true => format!("queue {} had these limits", output::flat(queue)),
+        false => format!("queue {}: {}", output::flat(queue), told(&after)),
+    };
+    output::told(options.place.output, &after, sentence)
 }
 
 fn told(limits: &QueueLimits) -> String {

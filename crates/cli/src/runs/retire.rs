@@ -6,9 +6,9 @@ use tidelock::prelude::*;
 use tidelock::workflow::Client;
 
 use super::list::ago;
-use super::told;
 use crate::args::RunsRetire;
 use crate::exit::Exit;
+use crate::output::told;
 use crate::{ask, output};
 
 /// What is printed.
@@ -30,7 +30,7 @@ pub(super) async fn run(client: &Client, store: &dyn Store, options: &RunsRetire
     let runs = format!("{} that ended before {}", counted(meant), output::instant(before));
     if options.dry_run {
         let report = Report { meant, removed: 0, before, dry_run: true };
-        return told(format, &report, &format!("{runs} would be removed"));
+        return told(format, &report, format!("{runs} would be removed"));
     }
     let question = format!("Remove {runs}, with all that was left by them?");
     if meant > 0 && !ask::agreed(&question, options.yes)? {
@@ -39,7 +39,7 @@ pub(super) async fn run(client: &Client, store: &dyn Store, options: &RunsRetire
     // No more than was asked about, although more may have come of age meanwhile.
     let removed = client.retire(options.older, meant).await?;
     let report = Report { meant, removed, before, dry_run: false };
-    told(format, &report, &format!("{} removed", counted(removed)))
+    told(format, &report, format!("{} removed", counted(removed)))
 }
 
 fn counted(runs: usize) -> String {

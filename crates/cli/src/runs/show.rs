@@ -3,19 +3,21 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use comfy_table::Table;
 use serde::Serialize;
 use tidelock::payload::text;
 use tidelock::prelude::*;
 use tidelock::workflow::{Client, RunView, StepView};
 
 use super::{doing, keys};
-use crate::args::{Format, RunsShow};
-use crate::exit::Exit;
+use crate::args::{RunsShow, RunsSteps};
+use crate::exit::{Exit, WrongUse};
 use crate::output::{self, Tone};
+use crate::sight::{self, Listing, Whole};
 
 /// What is printed.
 #[derive(Debug, Serialize)]
-struct Whole {
+struct Run {
     #[serde(flatten)]
     view: RunView,
     /// What it has published.
@@ -24,46 +26,54 @@ struct Whole {
 }
 
 /// Shows all there is about a run.
-pub(super) async fn run(client: &Client, store: &dyn Store, options: &RunsShow) -> Result<Exit> {
-    let view = client.show(&options.run).await?;
-    let values = match store.document(&keys::values(&options.run)?).await? {
-        Some(document) => document.value.parse()?,
-        None => BTreeMap::new(),
-    };
-    let whole = Whole { view, values, steps: client.steps(&options.run).await? };
-    match options.place.output {
-        Format::Json => output::json(&whole)?,
-        Format::Table => tell(&whole)?,
-    }
-    Ok(Exit::Well)
+pub(super) async fn run(options: &RunsShow) -> Result<Exit> {
+    sight::whole(&options.look, async |store| {
+        let client = Client::new(SharedStore::clone(store));
+        let view = client.show(&options.run).await?;
+        let values = match store.document(&keys::values(&options.run)?).await? {
+            Some(document) => document.value.parse()?,
+            None => BTreeMap::new(),
+        };
+        let run = Run { view, values, steps: client.steps(&options.run).await? };
+        let notes = if run.steps.is_empty() { vec!["no steps yet".to_owned()] } else { Vec::new() };
+        let text = text(&run);
+        Ok(Whole::new(run, text).notes(notes))
+    })
+    .await
 }
 
-/// Shows what a run has asked for.
-pub(super) async fn steps(client: &Client, options: &RunsShow) -> Result<Exit> {
-    let steps = client.steps(&options.run).await?;
-    match options.place.output {
-        Format::Json => output::json(&steps)?,
-        Format::Table => table(&steps)?,
-    }
-    Ok(Exit::Well)
+/// Lists what a run has asked for. A step never goes away while the run is the same, so its number is a cursor.
+pub(super) async fn steps(options: &RunsSteps) -> Result<Exit> {
+    sight::listing(&options.look, &options.pages, async |store, ask| {
+        let seen = match ask.cursor.as_deref() {
+            None => 0,
+            Some(cursor) => {
+                cursor.parse().map_err(|_| WrongUse(format!("{cursor:?} is no cursor of steps")))?
+            }
+        };
+        let all = Client::new(SharedStore::clone(store)).steps(&options.run).await?;
+        let next = seen + ask.limit;
+        let next = (all.len() > next).then(|| next.to_string());
+        let steps = all.into_iter().skip(seen).take(ask.limit).collect();
+        Ok(Listing::new("steps", steps, table).or("no steps yet").next(next))
+    })
+    .await
 }
 
-fn tell(whole: &Whole) -> Result<()> {
-    for (name, value) in facts(&whole.view) {
-        line(name, &value)?;
+fn text(run: &Run) -> String {
+    let mut lines: Vec<String> = facts(&run.view).iter().map(|(name, value)| line(name, value)).collect();
+    if !run.values.is_empty() {
+        lines.push(format!("\n{}", output::styled("published", Tone::Bold)));
     }
-    if !whole.values.is_empty() {
-        output::say(format!("\n{}", output::styled("published", Tone::Bold)))?;
+    lines.extend(run.values.iter().map(|(name, value)| line(&output::flat(name), &compact(value))));
+    if !run.steps.is_empty() {
+        lines.push(format!("\n{}", table(&run.steps)));
     }
-    for (name, value) in &whole.values {
-        line(&output::flat(name), &compact(value))?;
-    }
-    output::say("")?;
-    table(&whole.steps)
+    lines.join("\n")
 }
 
-fn line(name: &str, value: &str) -> Result<()> {
-    output::say(format!("{name:<10}  {value}"))
+fn line(name: &str, value: &str) -> String {
+    format!("{name:<10}  {value}")
 }
 
 /// What is known about a run, in the order in which people ask for it.
@@ -96,11 +106,7 @@ pub(super) fn compact(value: &Payload) -> String {
     output::harmless(&text::compact(value.as_str()))
 }
 
-fn table(steps: &[StepView]) -> Result<()> {
-    if steps.is_empty() {
-        eprintln!("no steps yet");
-        return Ok(());
-    }
+fn table(steps: &[StepView]) -> Table {
     let mut table = output::table(&["name", "kind", "state", "attempts", "at", "value"], &[3]);
     for step in steps {
         table.add_row([
@@ -113,7 +119,7 @@ fn table(steps: &[StepView]) -> Result<()> {
         ]);
     }
     output::one_line(&mut table);
-    output::say(table)
+    table
 }
 
 fn state(word: &'static str) -> comfy_table::Cell {

@@ -7,7 +7,7 @@ use tidelock::prelude::*;
 use tidelock::workflow::{Client, Handle, Status};
 
 use super::{on, shown};
-use crate::args::{Format, RunsStart};
+use crate::args::{Layout, RunsStart};
 use crate::exit::Exit;
 use crate::{input, output};
 
@@ -36,11 +36,7 @@ pub(super) async fn run(options: &RunsStart) -> Result<Exit> {
         if options.wait {
             return wait(&client, &handle, report, options.place.output).await;
         }
-        match options.place.output {
-            Format::Json => output::json(&report)?,
-            Format::Table => output::say(output::flat(handle.run()))?,
-        }
-        Ok(Exit::Well)
+        output::told(options.place.output, &report, output::flat(handle.run()))
     })
     .await
 }
@@ -69,21 +65,16 @@ async fn wait(
     client: &Client,
     handle: &Handle<serde_json::Value>,
     mut report: Report<'_>,
-    format: Format,
+    layout: Layout,
 ) -> Result<Exit> {
-    if format == Format::Table {
+    if layout == Layout::Table {
         eprintln!("started {}", shown(handle.run()));
     }
     handle.result().await?;
     // What it brought is taken from the run as it stands there: with all its digits.
     let view = client.show(handle.run()).await?;
     let brought = view.output.unwrap_or_default();
-    match format {
-        Format::Json => {
-            (report.status, report.output) = (Some(view.status), Some(brought));
-            output::json(&report)?;
-        }
-        Format::Table => output::say(output::pretty(&brought))?,
-    }
-    Ok(Exit::Well)
+    let text = output::pretty(&brought);
+    (report.status, report.output) = (Some(view.status), Some(brought));
+    output::told(layout, &report, text)
 }

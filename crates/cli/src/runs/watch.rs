@@ -9,7 +9,7 @@ use tidelock::workflow::{Client, Status, WorkflowError};
 
 use super::entry::{Line, words};
 use super::{keys, shown};
-use crate::args::{Format, RunsWatch};
+use crate::args::{Layout, RunsWatch};
 use crate::exit::Exit;
 use crate::{output, reader};
 
@@ -38,16 +38,18 @@ pub(super) async fn run(options: &RunsWatch) -> Result<Exit> {
     ended
 }
 
-async fn follow(follower: &mut Follower, format: Format) -> Result<Exit> {
+async fn follow(follower: &mut Follower, layout: Layout) -> Result<Exit> {
     let mut told = None;
     loop {
         match follower.look().await {
             Ok(seen) => {
                 told = None;
                 for event in &seen.entries {
-                    match format {
-                        Format::Json => output::json_line(&Line::of(&follower.run, seen.generation, event))?,
-                        Format::Table => output::say(words(event))?,
+                    match layout {
+                        Layout::Json | Layout::Jsonl => {
+                            output::json_line(&Line::of(&follower.run, seen.generation, event))?
+                        }
+                        Layout::Table => output::say(words(event))?,
                     }
                 }
                 match seen.then {

@@ -5,9 +5,10 @@ use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::schedule::Schedules;
 
-use super::{shown, told};
-use crate::args::{Format, SchedulesPause, SchedulesResume, SchedulesRun};
+use super::shown;
+use crate::args::{SchedulesPause, SchedulesResume, SchedulesRun};
 use crate::exit::Exit;
+use crate::output::told;
 use crate::{ask, output};
 
 /// What is printed of a run that was asked for.
@@ -24,11 +25,8 @@ pub(super) async fn run(tasks: &Schedules, options: &SchedulesRun) -> Result<Exi
         return backfill(tasks, options, after, to).await;
     }
     let key = tasks.run_now(task).await?;
-    match options.place.output {
-        Format::Json => output::json(&Asked { task, key })?,
-        Format::Table => output::say(output::flat(&key))?,
-    }
-    Ok(Exit::Well)
+    let shown = output::flat(&key);
+    told(options.place.output, &Asked { task, key }, shown)
 }
 
 /// What is printed of fires that were asked for.
@@ -54,14 +52,14 @@ async fn backfill(
     };
     if options.dry_run {
         let report = Filled { task, fires, dry_run: true };
-        return told(format, &report, &format!("{meant} would be run"));
+        return told(format, &report, format!("{meant} would be run"));
     }
     if fires > 0 && !ask::agreed(&format!("Run {meant}, whether they have run before or not?"), options.yes)?
     {
         return Ok(Exit::Failed);
     }
     let fires = tasks.backfill(task, after, to).await?;
-    told(format, &Filled { task, fires, dry_run: false }, &format!("{meant} will be run"))
+    told(format, &Filled { task, fires, dry_run: false }, format!("{meant} will be run"))
 }
 
 /// What is printed of a pause and a resume.
@@ -75,12 +73,12 @@ struct Changed<'a> {
 pub(super) async fn pause(tasks: &Schedules, options: &SchedulesPause) -> Result<Exit> {
     let SchedulesPause { task, reason, place } = options;
     tasks.pause(task, reason).await?;
-    told(place.output, &Changed { task, paused: true }, &format!("{} is paused", shown(task)))
+    told(place.output, &Changed { task, paused: true }, format!("{} is paused", shown(task)))
 }
 
 /// Lets a task go on.
 pub(super) async fn resume(tasks: &Schedules, options: &SchedulesResume) -> Result<Exit> {
     let SchedulesResume { task, place } = options;
     tasks.resume(task).await?;
-    told(place.output, &Changed { task, paused: false }, &format!("{} goes on", shown(task)))
+    told(place.output, &Changed { task, paused: false }, format!("{} goes on", shown(task)))
 }

@@ -1,35 +1,37 @@
 //! `tidelock schedules list`: which tasks there are, and what they do.
 
 use anyhow::Result;
-use comfy_table::Cell;
+use comfy_table::{Cell, Table};
 use tidelock::prelude::*;
 use tidelock::schedule::{Doing, Schedules, TaskView};
 
-use crate::args::{Format, SchedulesList};
+use crate::args::SchedulesList;
 use crate::exit::Exit;
 use crate::output::{self, Tone};
+use crate::sight::{self, Listing};
 
-/// Lists them all.
-pub(super) async fn run(tasks: &Schedules, options: &SchedulesList) -> Result<Exit> {
-    let mut views = tasks.list().await?;
-    let count = views.len();
-    views.retain(|task| options.archived || !matches!(task.doing, Doing::Archived { .. }));
-    match options.place.output {
-        Format::Json => output::json(&views)?,
-        Format::Table if views.is_empty() => eprintln!("no tasks"),
-        Format::Table => table(&views)?,
-    }
-    if options.place.output == Format::Table && views.len() < count {
-        eprintln!("hint: {} archived; list them with --archived", count - views.len());
-    }
-    Ok(Exit::Well)
+/// Lists them.
+pub(super) async fn run(options: &SchedulesList) -> Result<Exit> {
+    sight::listing(&options.look, &options.pages, async |store, ask| {
+        let mut tasks = Schedules::new(SharedStore::clone(store)).list().await?;
+        let count = tasks.len();
+        tasks.retain(|task| options.archived || !matches!(task.doing, Doing::Archived { .. }));
+        let archived = count - tasks.len();
+        tasks.sort_by(|one, other| one.record.name.cmp(&other.record.name));
+        let (tasks, next) = ask.of(tasks, |task| &task.record.name);
+        let listing = Listing::new("tasks", tasks, table).or("no tasks").next(next);
+        Ok(if archived == 0 {
+            listing
+        } else {
+            listing.note(format!("{archived} archived; --archived lists them"))
+        })
+    })
+    .await
 }
 
-fn table(tasks: &[TaskView]) -> Result<()> {
-    let mut table = output::table(
-        &["task", "times", "zone", "doing", "next", "last success", "runs", "failures"],
-        &[6, 7],
-    );
+fn table(tasks: &[TaskView]) -> Table {
+    let header = ["task", "times", "zone", "doing", "next", "last success", "runs", "failures"];
+    let mut table = output::table(&header, &[6, 7]);
     for task in tasks {
         let record = &task.record;
         table.add_row([
@@ -43,7 +45,7 @@ fn table(tasks: &[TaskView]) -> Result<()> {
             output::number(task.failures).into(),
         ]);
     }
-    output::say(table)
+    table
 }
 
 /// An instant, if there is one.

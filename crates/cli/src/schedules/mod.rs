@@ -7,21 +7,18 @@ mod list;
 mod show;
 
 use anyhow::Result;
-use serde::Serialize;
 use tidelock::schedule::Schedules as Tasks;
 
-use crate::args::{Format, Place, Schedules};
+use crate::args::{Schedules, Source};
 use crate::exit::Exit;
 use crate::output;
 
 /// Carries out a verb.
 pub(crate) async fn run(verb: Schedules) -> Result<Exit> {
     match verb {
-        Schedules::List(options) => on(&options.place, async |tasks| list::run(&tasks, &options).await).await,
-        Schedules::Show(options) => on(&options.place, async |tasks| show::run(&tasks, &options).await).await,
-        Schedules::History(options) => {
-            on(&options.place, async |tasks| show::history(&tasks, &options).await).await
-        }
+        Schedules::List(options) => list::run(&options).await,
+        Schedules::Show(options) => show::run(&options).await,
+        Schedules::History(options) => show::history(&options).await,
         Schedules::Run(options) => {
             on(&options.place, async |tasks| change::run(&tasks, &options).await).await
         }
@@ -35,20 +32,11 @@ pub(crate) async fn run(verb: Schedules) -> Result<Exit> {
 }
 
 /// Does something on a store that exists, and ends the store however that ends.
-async fn on(place: &Place, work: impl AsyncFnOnce(Tasks) -> Result<Exit>) -> Result<Exit> {
+async fn on(place: &Source, work: impl AsyncFnOnce(Tasks) -> Result<Exit>) -> Result<Exit> {
     let opened = place.open().await?;
     let ended = work(Tasks::new(opened.shared())).await;
     opened.close().await;
     ended
-}
-
-/// Prints what was done: a sentence for people, a value for programs.
-fn told(format: Format, report: &impl Serialize, sentence: &str) -> Result<Exit> {
-    match format {
-        Format::Json => output::json(report)?,
-        Format::Table => output::say(sentence)?,
-    }
-    Ok(Exit::Well)
 }
 
 /// The name of a task as a shell takes it.

@@ -1,21 +1,26 @@
 //! `tidelock schedules show` and `history`: one task, its next fires, and how it ran.
 
 use anyhow::Result;
+use comfy_table::Table;
 use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::schedule::{Entry, Kind, Outcome, Schedules, TaskView};
 
 use super::list::{when, whole};
-use crate::args::{Format, SchedulesHistory, SchedulesShow};
+use crate::args::{SchedulesHistory, SchedulesShow};
 use crate::exit::Exit;
 use crate::output::{self, Tone};
+use crate::sight::{self, Listing, Whole};
 
 /// How many fires and runs are shown.
 const FEW: usize = 5;
+/// How many runs of a history are listed when nobody says, and how many there are at most.
+const RUNS: usize = 20;
+const MOST: usize = 1_000;
 
 /// What is printed.
 #[derive(Debug, Serialize)]
-struct Whole {
+struct Task {
     #[serde(flatten)]
     view: TaskView,
     /// The next fires, as the times say.
@@ -24,39 +29,47 @@ struct Whole {
 }
 
 /// Shows all there is about a task.
-pub(super) async fn run(tasks: &Schedules, options: &SchedulesShow) -> Result<Exit> {
-    let view = tasks.show(&options.task).await?;
-    // Of a record that cannot be read, its view is all there is.
-    let upcoming = tasks.upcoming(&options.task, FEW).await.unwrap_or_default();
-    let history = tasks.history(&options.task, FEW).await?;
-    let whole = Whole { view, upcoming, history };
-    match options.place.output {
-        Format::Json => output::json(&whole)?,
-        Format::Table => tell(&whole)?,
-    }
-    Ok(Exit::Well)
+pub(super) async fn run(options: &SchedulesShow) -> Result<Exit> {
+    sight::whole(&options.look, async |store| {
+        let tasks = Schedules::new(SharedStore::clone(store));
+        let view = tasks.show(&options.task).await?;
+        // Of a record that cannot be read, its view is all there is.
+        let upcoming = tasks.upcoming(&options.task, FEW).await.unwrap_or_default();
+        let task = Task { view, upcoming, history: tasks.history(&options.task, FEW).await? };
+        let notes = if task.history.is_empty() { vec!["no runs yet".to_owned()] } else { Vec::new() };
+        let text = text(&task);
+        Ok(Whole::new(task, text).notes(notes))
+    })
+    .await
 }
 
-/// Lists how a task ran.
-pub(super) async fn history(tasks: &Schedules, options: &SchedulesHistory) -> Result<Exit> {
-    let history = tasks.history(&options.task, options.limit).await?;
-    match options.place.output {
-        Format::Json => output::json(&history)?,
-        Format::Table => table(&history)?,
-    }
-    Ok(Exit::Well)
+/// Lists how a task ran, newest first. The instant at which a run began is the cursor.
+pub(super) async fn history(options: &SchedulesHistory) -> Result<Exit> {
+    sight::listing_of(RUNS, &options.look, &options.pages, async |store, ask| {
+        let before: Option<Timestamp> = ask.cursor.as_deref().map(str::parse).transpose()?;
+        let tasks = Schedules::new(SharedStore::clone(store));
+        let asked = if before.is_some() { MOST } else { (ask.limit + 1).min(MOST) };
+        let mut runs = tasks.history(&options.task, asked).await?;
+        runs.retain(|run| before.is_none_or(|before| run.began < before));
+        let more = runs.len() > ask.limit;
+        runs.truncate(ask.limit);
+        let next = runs.last().filter(|_| more).map(|run| run.began.to_string());
+        Ok(Listing::new("runs", runs, table).or("no runs yet").next(next))
+    })
+    .await
 }
 
-fn tell(whole: &Whole) -> Result<()> {
-    for (name, value) in facts(&whole.view) {
-        output::say(format!("{name:<12}  {value}"))?;
-    }
-    for (i, fire) in whole.upcoming.iter().enumerate() {
+fn text(task: &Task) -> String {
+    let facts = facts(&task.view).into_iter().map(|(name, value)| format!("{name:<12}  {value}"));
+    let mut lines: Vec<String> = facts.collect();
+    for (i, fire) in task.upcoming.iter().enumerate() {
         let name = if i == 0 { "upcoming" } else { "" };
-        output::say(format!("{name:<12}  {}", output::instant(*fire)))?;
+        lines.push(format!("{name:<12}  {}", output::instant(*fire)));
     }
-    output::say("")?;
-    table(&whole.history)
+    if !task.history.is_empty() {
+        lines.push(format!("\n{}", table(&task.history)));
+    }
+    lines.join("\n")
 }
 
 /// What is known about a task, in the order in which people ask for it.
@@ -84,11 +97,7 @@ fn facts(view: &TaskView) -> Vec<(&'static str, String)> {
     facts
 }
 
-fn table(history: &[Entry]) -> Result<()> {
-    if history.is_empty() {
-        eprintln!("no runs yet");
-        return Ok(());
-    }
+fn table(history: &[Entry]) -> Table {
     let mut table = output::table(&["fire", "kind", "attempt", "outcome", "began", "took", "error"], &[2, 5]);
     for run in history {
         table.add_row([
@@ -102,7 +111,7 @@ fn table(history: &[Entry]) -> Result<()> {
         ]);
     }
     output::one_line(&mut table);
-    output::say(table)
+    table
 }
 
 fn kind(kind: Kind) -> &'static str {

@@ -6,26 +6,26 @@ use tidelock::store::Document;
 
 /// A record. Without a version, there is none.
 #[derive(Debug, Serialize)]
-pub(super) struct Envelope<'a> {
-    key: &'a Key,
+pub(super) struct Envelope {
+    key: Key,
     version: Option<DocVersion>,
     updated_at: Option<Timestamp>,
     expires_at: Option<Timestamp>,
-    value: Option<&'a Payload>,
+    value: Option<Payload>,
 }
 
-impl<'a> Envelope<'a> {
-    pub(super) fn of(document: &'a Document) -> Self {
+impl Envelope {
+    pub(super) fn of(document: &Document) -> Self {
         Self {
-            key: &document.key,
+            key: document.key.clone(),
             version: Some(document.version),
             updated_at: Some(document.updated_at),
             expires_at: document.expires_at,
-            value: Some(&document.value),
+            value: Some(document.value.clone()),
         }
     }
 
-    pub(super) fn none(key: &'a Key) -> Self {
-        Self { key, version: None, updated_at: None, expires_at: None, value: None }
+    pub(super) fn none(key: &Key) -> Self {
+        Self { key: key.clone(), version: None, updated_at: None, expires_at: None, value: None }
     }
 }

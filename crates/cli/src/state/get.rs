@@ -4,27 +4,21 @@ use anyhow::Result;
 use tidelock::prelude::*;
 
 use super::envelope::Envelope;
-use super::{heading, not_found};
-use crate::args::{Format, StateGet};
+use super::{absent, heading};
+use crate::args::StateGet;
 use crate::exit::Exit;
 use crate::output;
+use crate::sight::{self, Whole};
 
 /// Prints the value for people, or everything for programs.
 pub(super) async fn run(options: &StateGet) -> Result<Exit> {
     let key: Key = options.key.parse()?;
-    let opened = options.place.open().await?;
-    let found = opened.shared().document(&key).await?;
-    opened.close().await;
-    let Some(document) = found else { return Ok(not_found(&key)) };
-    match options.place.output {
-        Format::Json => output::json(&Envelope::of(&document))?,
-        Format::Table => {
-            // In a file or a pipe, the value stands alone.
-            if output::is_terminal() {
-                eprintln!("{}", heading(&document));
-            }
-            output::say(output::pretty(&document.value))?;
-        }
-    }
-    Ok(Exit::Well)
+    sight::whole(&options.look, async |store| {
+        let Some(document) = store.document(&key).await? else { return Ok(Whole::missing(absent(&key))) };
+        let text = output::pretty(&document.value);
+        // In a file or a pipe, the value stands alone.
+        let notes = if output::is_terminal() { vec![heading(&document)] } else { Vec::new() };
+        Ok(Whole::new(Envelope::of(&document), text).notes(notes))
+    })
+    .await
 }

@@ -1,52 +1,50 @@
 //! `tidelock state history`: what a record was before.
 
 use anyhow::Result;
-use serde::Serialize;
+use comfy_table::Table;
 use tidelock::prelude::*;
 use tidelock::state::{Past, PastChange, history, history_key};
 
-use crate::args::{Format, StateHistory};
+use crate::args::{Pages, StateHistory};
 use crate::exit::Exit;
 use crate::output;
+use crate::sight::{self, Listing};
 
 /// More than this of a value is not shown in a table.
 const SHOWN_CHARACTERS: usize = 200;
 
-/// What is printed.
-#[derive(Debug, Serialize)]
-struct Told<'a> {
-    key: &'a Key,
-    writes: &'a [Past],
-    /// Where to go on with `--before`; `None` when these are all.
-    next: Option<StreamVersion>,
-}
+/// How many writes are printed when nobody says.
+const WRITES: usize = 20;
 
 /// Prints the last writes.
 pub(super) async fn run(options: &StateHistory) -> Result<Exit> {
     let key: Key = options.key.parse()?;
-    let opened = options.place.open().await?;
-    let store = opened.shared();
-    let writes = history(&*store, &key, options.before.map(StreamVersion), options.limit).await?;
-    let kept = !writes.is_empty() || store.stream(&history_key(&key)?).await?.is_some();
-    opened.close().await;
-    if !kept {
-        eprintln!("error: no history of {} is kept", output::key(&key));
-        eprintln!("hint: a program begins one by making its containers from `States::with_history`");
-        return Ok(Exit::NotFound);
-    }
-    let next = writes.last().map(|past| past.number).filter(|number| number.0 > 0);
-    match options.place.output {
-        Format::Json => output::json(&Told { key: &key, writes: &writes, next })?,
-        Format::Table => table(&writes, next)?,
-    }
-    Ok(Exit::Well)
+    let pages = Pages { limit: options.limit, cursor: options.cursor.map(|number| number.to_string()) };
+    sight::listing_of(WRITES, &options.look, &pages, async |store, ask| {
+        let before = ask.cursor.as_deref().and_then(|number| number.parse().ok()).map(StreamVersion);
+        let writes = history(&**store, &key, before, ask.limit).await?;
+        if writes.is_empty() && store.stream(&history_key(&key)?).await?.is_none() {
+            return Ok(not_kept(&key));
+        }
+        let next = writes.last().map(|past| past.number).filter(|number| number.0 > 0);
+        let listing = Listing::new("writes", writes, table).or("no writes before that");
+        Ok(listing.fact("key", key.to_string()).next(next.map(|number| number.to_string())))
+    })
+    .await
 }
 
-fn table(writes: &[Past], next: Option<StreamVersion>) -> Result<()> {
-    if writes.is_empty() {
-        eprintln!("no writes before that");
-        return Ok(());
-    }
+/// There is no history.
+fn not_kept(key: &Key) -> Listing<Past> {
+    let mut listing = Listing::new("writes", Vec::new(), table).or("");
+    listing.notes = vec![
+        format!("error: no history of {} is kept", output::key(key)),
+        "hint: a program begins one by making its containers from `States::with_history`".to_owned(),
+    ];
+    listing.exit = Exit::NotFound;
+    listing
+}
+
+fn table(writes: &[Past]) -> Table {
     let mut table = output::table(&["number", "at", "what", "mutations", "value or deltas"], &[0, 3]);
     for Past { number, at, mutations, change } in writes {
         let (what, content) = match change {
@@ -62,11 +60,7 @@ fn table(writes: &[Past], next: Option<StreamVersion>) -> Result<()> {
             output::harmless(&output::cut(&content, SHOWN_CHARACTERS)),
         ]);
     }
-    output::say(table)?;
-    if let Some(next) = next {
-        eprintln!("hint: there are older ones; go on with --before {next}");
-    }
-    Ok(())
+    table
 }
 
 /// A delta in a few words.

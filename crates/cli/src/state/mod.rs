@@ -38,7 +38,14 @@ fn heading(document: &Document) -> String {
 
 /// Says that there is no such record, and where to look.
 fn not_found(key: &Key) -> Exit {
-    eprintln!("error: there is no record {}", output::key(key));
-    eprintln!("hint: `tidelock state list {}` shows what there is", output::quoted(&key.kind()));
+    absent(key).iter().for_each(|line| eprintln!("{line}"));
     Exit::NotFound
+}
+
+fn absent(key: &Key) -> Vec<String> {
+    let kind = output::quoted(&key.kind());
+    vec![
+        format!("error: there is no record {}", output::key(key)),
+        format!("hint: `tidelock state list {kind}` shows what there is"),
+    ]
 }

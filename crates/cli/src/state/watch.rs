@@ -7,7 +7,7 @@ use tidelock::store::Document;
 
 use super::envelope::Envelope;
 use super::heading;
-use crate::args::{Format, StateWatch};
+use crate::args::{Layout, StateWatch};
 use crate::exit::Exit;
 use crate::output::{self, Tone};
 use crate::reader;
@@ -28,14 +28,14 @@ pub(super) async fn run(options: &StateWatch) -> Result<Exit> {
     ended.map(|()| Exit::Well)
 }
 
-async fn follow(store: &SharedStore, key: &Key, format: Format) -> Result<()> {
+async fn follow(store: &SharedStore, key: &Key, layout: Layout) -> Result<()> {
     let mut versions = versions(store, key);
     let mut told = None;
     loop {
         match versions.next().await {
             Ok(found) => {
                 told = None;
-                print(key, found.map(|found| found.value).as_ref(), format)?;
+                print(key, found.map(|found| found.value).as_ref(), layout)?;
             }
             Err(error) => {
                 // A server that is away may come back. Its absence is told once.
@@ -51,8 +51,8 @@ async fn follow(store: &SharedStore, key: &Key, format: Format) -> Result<()> {
     }
 }
 
-fn print(key: &Key, found: Option<&Document>, format: Format) -> Result<()> {
-    if format == Format::Json {
+fn print(key: &Key, found: Option<&Document>, layout: Layout) -> Result<()> {
+    if layout != Layout::Table {
         return output::json_line(&found.map_or_else(|| Envelope::none(key), Envelope::of));
     }
     let Some(document) = found else {

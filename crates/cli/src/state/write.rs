@@ -9,7 +9,7 @@ use tidelock::store::{Document, DocumentFound, StoreErrorKind};
 
 use super::envelope::Envelope;
 use super::not_found;
-use crate::args::{Condition, Format, Place, StateDelete, StateSet};
+use crate::args::{Condition, Source, StateDelete, StateSet};
 use crate::exit::{Exit, WrongUse};
 use crate::{input, output};
 
@@ -99,7 +99,7 @@ struct Report<'a> {
     /// The number of the write in the record's history, if it has one.
     history: Option<StreamVersion>,
     /// The record as it was.
-    before: Option<Envelope<'a>>,
+    before: Option<Envelope>,
 }
 
 impl Write {
@@ -158,18 +158,15 @@ impl Write {
         error.into()
     }
 
-    fn tell(&self, place: &Place, ended: Ended) -> Result<Exit> {
+    fn tell(&self, place: &Source, ended: Ended) -> Result<Exit> {
         let (version, changed, history) = match ended {
             Ended::Written(version, history) => (version, true, history),
             Ended::Same(version) => (version, false, None),
             Ended::Conflict(found) => return Ok(self.conflict(&found)),
         };
         let before = self.before.as_ref().map(Envelope::of);
-        match place.output {
-            Format::Json => output::json(&Report { key: &self.key, version, changed, history, before })?,
-            Format::Table => output::say(self.sentence(version, changed, history))?,
-        }
-        Ok(Exit::Well)
+        let report = Report { key: &self.key, version, changed, history, before };
+        output::told(place.output, &report, self.sentence(version, changed, history))
     }
 
     fn sentence(&self, version: DocVersion, changed: bool, history: Option<StreamVersion>) -> String {

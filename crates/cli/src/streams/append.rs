@@ -6,7 +6,7 @@ use tidelock::prelude::*;
 use tidelock::store::{Appended, StreamFound};
 
 use super::{check_theirs, conflict, ends, expected};
-use crate::args::{Format, StreamsAppend};
+use crate::args::{Layout, StreamsAppend};
 use crate::exit::{Exit, WrongUse};
 use crate::{input, output};
 
@@ -77,20 +77,12 @@ fn explained(key: &Key, error: ApplyError) -> anyhow::Error {
     error.into()
 }
 
-fn tell(receipt: &Receipt, id: EventId, format: Format) -> Result<Exit> {
+fn tell(receipt: &Receipt, id: EventId, layout: Layout) -> Result<Exit> {
     let Some(Appended { stream, last_version, last_position, .. }) = receipt.appended.first() else {
         return Err(anyhow::anyhow!("the store did not say where the event stands"));
     };
     let (version, position) = (*last_version, *last_position);
-    match format {
-        Format::Json => output::json(&Report { stream, version, position, id, at: receipt.at })?,
-        Format::Table => {
-            let new = if version.0 == 0 { "; it is new" } else { "" };
-            output::say(format!(
-                "{} is at version {version} now{new}; position {position}",
-                output::key(stream)
-            ))?;
-        }
-    }
-    Ok(Exit::Well)
+    let new = if version.0 == 0 { "; it is new" } else { "" };
+    let sentence = format!("{} is at version {version} now{new}; position {position}", output::key(stream));
+    output::told(layout, &Report { stream, version, position, id, at: receipt.at }, sentence)
 }

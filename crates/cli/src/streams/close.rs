@@ -6,7 +6,7 @@ use tidelock::prelude::*;
 use tidelock::store::{StreamFound, StreamInfo};
 
 use super::{check_theirs, conflict, ends, expected, not_found};
-use crate::args::{Format, StreamsClose};
+use crate::args::{Layout, StreamsClose};
 use crate::ask;
 use crate::exit::Exit;
 use crate::output;
@@ -63,16 +63,12 @@ async fn close(store: &dyn Store, key: &Key, options: &StreamsClose) -> Result<E
     }
 }
 
-fn tell(report: &Report<'_>, format: Format) -> Result<Exit> {
+fn tell(report: &Report<'_>, layout: Layout) -> Result<Exit> {
     let (key, head) = (output::key(report.stream), report.head);
     let last = head.map_or_else(|| "it has no events".to_owned(), |head| format!("its last event is {head}"));
-    match format {
-        Format::Json => output::json(report)?,
-        Format::Table if report.changed => output::say(format!("{key} is closed now; {last}"))?,
-        Format::Table => {
-            let since = output::instant(report.closed_at);
-            output::say(format!("{key} has been closed since {since}; {last}"))?;
-        }
-    }
-    Ok(Exit::Well)
+    let sentence = match report.changed {
+        true => format!("{key} is closed now; {last}"),
+        false => format!("{key} has been closed since {}; {last}", output::instant(report.closed_at)),
+    };
+    output::told(layout, report, sentence)
 }

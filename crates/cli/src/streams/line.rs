@@ -1,9 +1,21 @@
-//! An event on one line, cut for people.
+//! An event on one line: whole for programs, cut for people.
 
+use serde::ser::{Serialize, Serializer};
+use tidelock::events::EventLine;
 use tidelock::payload::text;
 use tidelock::store::Event;
 
 use crate::output::{self, Tone};
+
+/// An event as programs get it.
+#[derive(Debug)]
+pub(super) struct Line(pub(super) Event);
+
+impl Serialize for Line {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        EventLine::of(&self.0).serialize(serializer)
+    }
+}
 
 /// A payload on one line.
 pub(super) fn payload(event: &Event) -> String {

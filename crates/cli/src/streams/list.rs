@@ -1,22 +1,16 @@
 //! `tidelock streams list`: which streams there are.
 
 use anyhow::Result;
+use comfy_table::Table;
 use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::store::StreamInfo;
 
 use super::range;
-use crate::args::{Format, StreamsList};
+use crate::args::StreamsList;
 use crate::exit::Exit;
 use crate::output;
-
-/// What is printed.
-#[derive(Debug, Serialize)]
-struct Listing {
-    streams: Vec<Line>,
-    /// Where to go on; `None` when these are all.
-    next: Option<Key>,
-}
+use crate::sight::{self, Listing};
 
 #[derive(Debug, Serialize)]
 struct Line {
@@ -33,20 +27,15 @@ struct Line {
 /// Lists one page.
 pub(super) async fn run(options: &StreamsList) -> Result<Exit> {
     let prefix = range(options.prefix.as_deref())?;
-    let after = options.after.as_deref().map(str::parse).transpose()?;
-    let opened = options.place.open().await?;
-    let store = opened.shared();
-    let page = store.streams(&prefix, Page { after, limit: options.limit }).await?;
-    let mut listing = Listing { streams: Vec::with_capacity(page.rows.len()), next: page.next };
-    for info in page.rows {
-        listing.streams.push(line(&*store, info).await?);
-    }
-    opened.close().await;
-    match options.place.output {
-        Format::Json => output::json(&listing)?,
-        Format::Table => table(&listing)?,
-    }
-    Ok(Exit::Well)
+    sight::listing(&options.look, &options.pages, async |store, ask| {
+        let page = store.streams(&prefix, ask.page()?).await?;
+        let mut rows = Vec::with_capacity(page.rows.len());
+        for info in page.rows {
+            rows.push(line(&**store, info).await?);
+        }
+        Ok(Listing::new("streams", rows, table).or("no streams").next(page.next.map(|key| key.to_string())))
+    })
+    .await
 }
 
 /// The stream with its last event, which is looked up by its version: what is appended meanwhile comes with the next call.
@@ -60,25 +49,18 @@ async fn line(store: &dyn Store, info: StreamInfo) -> Result<Line> {
     Ok(Line { key, head, first, closed_at, last_type: last.map(|event| event.event_type), last_at })
 }
 
-fn table(listing: &Listing) -> Result<()> {
-    if listing.streams.is_empty() {
-        eprintln!("no streams");
-        return Ok(());
-    }
+fn table(lines: &[Line]) -> Table {
     let mut table = output::table(&["key", "first", "version", "last event", "at", "closed"], &[1, 2]);
-    for line in &listing.streams {
+    for line in lines {
         table.add_row([
             output::key(&line.key),
-            line.first.map(|first| first.to_string()).unwrap_or_default(),
+            // Most streams are whole.
+            line.first.filter(|first| first.0 > 0).map(|first| first.to_string()).unwrap_or_default(),
             line.head.map(|head| head.to_string()).unwrap_or_default(),
             line.last_type.as_ref().map(|name| output::escaped(name.as_str())).unwrap_or_default(),
             line.last_at.map(output::instant).unwrap_or_default(),
             line.closed_at.map(output::instant).unwrap_or_default(),
         ]);
     }
-    output::say(table)?;
-    if let Some(next) = &listing.next {
-        eprintln!("hint: there are more; go on with --after {}", output::quoted(&output::key(next)));
-    }
-    Ok(())
+    table
 }

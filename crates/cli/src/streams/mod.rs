@@ -71,9 +71,16 @@ fn check_theirs(key: &Key) -> Result<()> {
 
 /// Says that there is no such stream, and where to look.
 fn not_found(key: &Key) -> Exit {
-    eprintln!("error: there is no stream {}", output::key(key));
-    eprintln!("hint: `tidelock streams list {}` shows what there is", output::quoted(&key.kind()));
+    absent(key).iter().for_each(|line| eprintln!("{line}"));
     Exit::NotFound
+}
+
+fn absent(key: &Key) -> Vec<String> {
+    let kind = output::quoted(&key.kind());
+    vec![
+        format!("error: there is no stream {}", output::key(key)),
+        format!("hint: `tidelock streams list {kind}` shows what there is"),
+    ]
 }
 
 /// Says that a stream is not as expected.

@@ -1,15 +1,16 @@
 //! `tidelock streams show`: the events of one stream.
 
 use anyhow::Result;
-use tidelock::events::EventLine;
+use comfy_table::Table;
 use tidelock::prelude::*;
 use tidelock::store::{Direction, Event, StreamInfo};
 
-use super::line::payload;
-use super::{not_found, types};
-use crate::args::{Format, StreamsShow};
+use super::line::{Line, payload};
+use super::{absent, types};
+use crate::args::{Pages, StreamsShow};
 use crate::exit::Exit;
 use crate::output;
+use crate::sight::{self, Ask, Listing};
 
 /// How many events are read at once.
 const PAGE: usize = 500;
@@ -17,35 +18,35 @@ const PAGE: usize = 500;
 /// Prints the events that are meant.
 pub(super) async fn run(options: &StreamsShow) -> Result<Exit> {
     let (key, types): (Key, _) = (options.key.parse()?, types(&options.types)?);
-    let opened = options.place.open().await?;
-    let store = opened.shared();
-    let info = store.stream(&key).await?;
-    let found = read(&*store, &key, &types, options).await?;
-    opened.close().await;
-    let Some(info) = info else { return Ok(not_found(&key)) };
-    match options.place.output {
-        Format::Json => found.events.iter().try_for_each(|event| output::json_line(&EventLine::of(event)))?,
-        Format::Table => table(&found.events)?,
-    }
-    if options.place.output == Format::Table {
-        notes(&info);
-    }
-    if let Some(next) = found.next {
-        eprintln!("hint: there are more; go on with --from {next}");
-    }
-    Ok(Exit::Well)
+    let pages = Pages { limit: options.limit, cursor: options.from.map(|from| from.to_string()) };
+    sight::listing(&options.look, &pages, async |store, ask| {
+        let Some(info) = store.stream(&key).await? else { return Ok(missing(&key)) };
+        let found = read(&**store, &key, &types, options.backward, &ask).await?;
+        let rows = found.events.into_iter().map(Line).collect();
+        let next = found.next.map(|next| next.to_string());
+        let listing = Listing::new("events", rows, table).or("no such events").next(next);
+        Ok(notes(&info).into_iter().fold(listing.fact("stream", key.to_string()), Listing::note))
+    })
+    .await
+}
+
+/// There is no such stream.
+fn missing(key: &Key) -> Listing<Line> {
+    let mut listing = Listing::new("events", Vec::new(), table).or("");
+    listing.notes = absent(key);
+    listing.exit = Exit::NotFound;
+    listing
 }
 
 /// What the events do not tell.
-fn notes(info: &StreamInfo) {
-    match (info.first, info.head) {
-        (Some(first), _) if first.0 > 0 => eprintln!("the events before version {first} were removed"),
-        (None, Some(head)) => eprintln!("all events up to version {head} were removed"),
-        _ => {}
-    }
-    if let Some(at) = info.closed_at {
-        eprintln!("closed {}", output::instant(at));
-    }
+fn notes(info: &StreamInfo) -> Vec<String> {
+    let removed = match (info.first, info.head) {
+        (Some(first), _) if first.0 > 0 => Some(format!("the events before version {first} were removed")),
+        (None, Some(head)) => Some(format!("all events up to version {head} were removed")),
+        _ => None,
+    };
+    let closed = info.closed_at.map(|at| format!("closed {}", output::instant(at)));
+    removed.into_iter().chain(closed).collect()
 }
 
 /// Events, and the version to go on with.
@@ -55,10 +56,10 @@ struct Found {
 }
 
 /// Reads until there are enough. Types are compared here: a page of the store that holds none does not say where it ends.
-async fn read(store: &dyn Store, key: &Key, types: &[EventType], options: &StreamsShow) -> Result<Found> {
-    let direction = if options.backward { Direction::Backward } else { Direction::Forward };
+async fn read(store: &dyn Store, key: &Key, types: &[EventType], backward: bool, ask: &Ask) -> Result<Found> {
+    let direction = if backward { Direction::Backward } else { Direction::Forward };
     let mut query = StreamQuery { direction, ..StreamQuery::forward(key, PAGE) };
-    query.from = options.from.map(StreamVersion);
+    query.from = ask.cursor.as_deref().and_then(|from| from.parse().ok()).map(StreamVersion);
     let mut events = Vec::new();
     loop {
         let page = store.read_stream(query.clone()).await?;
@@ -67,7 +68,7 @@ async fn read(store: &dyn Store, key: &Key, types: &[EventType], options: &Strea
             if !types.is_empty() && !types.contains(&event.event_type) {
                 continue;
             }
-            if events.len() == options.limit {
+            if events.len() == ask.limit {
                 return Ok(Found { events, next: Some(event.version) });
             }
             events.push(event);
@@ -85,14 +86,10 @@ fn following(version: StreamVersion, direction: Direction) -> Option<StreamVersi
     }
 }
 
-fn table(events: &[Event]) -> Result<()> {
-    if events.is_empty() {
-        eprintln!("no such events");
-        return Ok(());
-    }
+fn table(events: &[Line]) -> Table {
     let header = ["version", "position", "at", "type", "correlation", "payload"];
     let mut table = output::table(&header, &[0, 1]);
-    for event in events {
+    for Line(event) in events {
         table.add_row([
             event.version.to_string(),
             event.position.to_string(),
@@ -103,5 +100,5 @@ fn table(events: &[Event]) -> Result<()> {
         ]);
     }
     output::one_line(&mut table);
-    output::say(table)
+    table
 }

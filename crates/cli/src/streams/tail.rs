@@ -6,7 +6,7 @@ use tidelock::prelude::*;
 
 use super::line::followed;
 use super::types;
-use crate::args::{Format, StreamsTail, TailFrom};
+use crate::args::{Layout, StreamsTail, TailFrom};
 use crate::exit::Exit;
 use crate::{output, reader};
 
@@ -49,15 +49,15 @@ fn what(options: &StreamsTail) -> Result<What> {
     Ok(if options.internal { what.with_internal() } else { what })
 }
 
-async fn follow(subscription: &mut Subscription, format: Format) -> Result<()> {
+async fn follow(subscription: &mut Subscription, layout: Layout) -> Result<()> {
     let mut told = None;
     loop {
         match subscription.next().await {
             Ok(event) => {
                 told = None;
-                match format {
-                    Format::Json => output::json_line(&EventLine::of(&event))?,
-                    Format::Table => output::say(followed(&event))?,
+                match layout {
+                    Layout::Json | Layout::Jsonl => output::json_line(&EventLine::of(&event))?,
+                    Layout::Table => output::say(followed(&event))?,
                 }
             }
             Err(error) => {

@@ -8,9 +8,13 @@
 )]
 
 mod bench;
+#[cfg(unix)]
+mod config;
 mod demo;
 mod doctor;
 mod idempotency;
+#[cfg(unix)]
+mod listings;
 #[cfg(unix)]
 mod postgres;
 #[cfg(unix)]
@@ -24,3 +28,4 @@ mod state;
 mod streams;
 mod support;
 mod surface;
+mod work;

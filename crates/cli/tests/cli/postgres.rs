@@ -168,7 +168,7 @@ async fn streams_are_appended_shown_copied_and_their_work_unblocked() {
         (&1.into(), &"Placed".into())
     );
     let newest =
-        json(&done(&from, &["show", "order(\"o-1\")", "--backward", "--limit", "1", "-o", "json"], 0));
+        json(&done(&from, &["show", "order(\"o-1\")", "--backward", "--limit", "1", "-o", "jsonl"], 0));
     assert_eq!((&newest["payload"], &newest["correlation"]), (&2.into(), &"c".into()));
 
     let directory = tempfile::tempdir().unwrap();

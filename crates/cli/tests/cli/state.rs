@@ -97,7 +97,7 @@ async fn a_list_shows_what_begins_alike_and_how_to_go_on() {
 
     let table = site.run(&["list", "session", "--limit", "2"], 0);
     assert!(stdout(&table).contains(CART), "{}", stdout(&table));
-    assert!(stderr(&table).contains(r#"--after 'session("s-1", "seen")'"#), "{}", stderr(&table));
+    assert!(stderr(&table).contains(r#"--cursor 'session("s-1", "seen")'"#), "{}", stderr(&table));
     let odd = site.run(&["list", "user"], 0);
     assert!(stdout(&odd).contains(r#"user("\u202e")"#), "what is shown can be typed: {}", stdout(&odd));
     assert!(stderr(&odd).is_empty(), "these were all: {}", stderr(&odd));
@@ -256,7 +256,7 @@ async fn edits_are_told_in_a_history_that_exists() {
     assert_eq!(record.history(None, 10).await.unwrap().len(), 4, "the program reads what the operator did");
 
     let newest = site.run(&["history", CART, "--limit", "2"], 0);
-    assert!(stderr(&newest).contains("--before 2"), "{}", stderr(&newest));
+    assert!(stderr(&newest).contains("--cursor 2"), "{}", stderr(&newest));
     let older = site.run(&["history", CART, "--before", "2"], 0);
     assert!(stdout(&older).contains("inc /n 2") && !stdout(&older).contains("delete"), "{}", stdout(&older));
     assert_eq!(site.json(&["history", CART, "--before", "0"])["writes"], json!([]));

@@ -15,7 +15,14 @@ pub(crate) fn tidelock_with(args: &[&str], settings: &[(&str, &str)]) -> Output 
 /// `tidelock` with the given arguments and without the caller's settings, not yet run.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
-    command.args(args).env_remove("DATABASE_URL").env_remove("TIDELOCK_STORE");
+    let settings = ["DATABASE_URL", "NO_COLOR"].into_iter().map(Into::into);
+    let ours = std::env::vars_os()
+        .map(|(name, _)| name)
+        .filter(|name| name.to_string_lossy().starts_with("TIDELOCK_"));
+    settings.chain(ours).for_each(|name: std::ffi::OsString| {
+        command.env_remove(name);
+    });
+    command.args(args);
     command
 }
 

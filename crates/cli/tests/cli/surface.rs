@@ -13,6 +13,10 @@ fn help_is_an_answer_with_examples() {
         "streams",
         "runs",
         "idempotency",
+        "work",
+        "leases",
+        "outbox",
+        "version",
         "schedules",
         "serve",
         "dev",
@@ -36,7 +40,7 @@ fn the_version_is_the_package_version() {
 
 #[test]
 fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
-    let calls: [&[&str]; 31] = [
+    let calls: [&[&str]; 33] = [
         &[],
         &["nonsense"],
         &["bench", "store", "--seconds", "never"],
@@ -57,7 +61,9 @@ fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
         &["streams", "show", "order"],
         &["runs"],
         &["idempotency"],
-        &["idempotency", "list", "--after-scope", "a", "--store", "app.db"],
+        &["idempotency", "list", "--limit", "0", "--store", "app.db"],
+        &["runs", "list", "--watch=1ms", "--store", "app.db"],
+        &["state", "list", "-o", "xml", "--store", "app.db"],
         &["schedules"],
         &["schedules", "run", "report", "--after", "yesterday", "--store", "app.db"],
         &["schedules", "run", "report", "--dry-run", "--store", "app.db"],
@@ -105,6 +111,24 @@ fn explain_of_an_unknown_code_ends_with_3_and_names_near_ones() {
     let nonsense = tidelock(&["explain", "a\u{1b}[31m\u{202e}b"]);
     assert_eq!(nonsense.status.code(), Some(3));
     assert!(!stderr(&nonsense).contains(['\u{1b}', '\u{202e}']), "{:?}", stderr(&nonsense));
+}
+
+#[test]
+fn there_is_a_page_of_the_manual_for_every_verb() {
+    let page = stdout(&tidelock(&["man"]));
+    assert!(page.contains("EXIT STATUS") && page.contains("something is blocked"), "{page}");
+    let directory = tempfile::tempdir().unwrap();
+    let made = directory.path().join("man1");
+    let output = tidelock(&["man", "--dir", made.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    for name in ["tidelock.1", "tidelock-runs.1", "tidelock-runs-list.1", "tidelock-man.1"] {
+        let page = std::fs::read_to_string(made.join(name)).unwrap();
+        assert!(page.contains("EXIT STATUS") && page.contains(".TH"), "{name}: {page}");
+    }
+    let list = std::fs::read_to_string(made.join("tidelock-runs-list.1")).unwrap();
+    assert!(list.contains("cursor") && list.contains("Examples:"), "{list}");
+    assert!(!made.join("tidelock-demo-worker.1").exists(), "hidden verbs stay hidden");
+    assert!(!made.join("tidelock-help.1").exists());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tidelock::prelude::*;
 use tidelock::store::{Direction, Event, EventFilter, StreamInfo, limits};
 
 use super::format::{BeginsLine, ClosedLine, EventLine, Head, written};
-use crate::args::{Format, StreamsExport};
+use crate::args::StreamsExport;
 use crate::exit::{Conflict, Exit};
 use crate::output;
 use crate::progress::Progress;
@@ -43,8 +43,7 @@ pub(in crate::streams) async fn run(options: &StreamsExport) -> Result<Exit> {
     opened.close().await;
     let report = written?;
     match (&options.file, options.place.output) {
-        (Some(_), Format::Json) => output::json(&report)?,
-        (Some(_), Format::Table) => output::say(summary(&report))?,
+        (Some(_), layout) => drop(output::told(layout, &report, summary(&report))?),
         // Standard output is the export itself.
         (None, _) => eprintln!("{}", summary(&report)),
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::format::{Head, Imported, Read, read};
 use super::plan::{Counts, Importer, Ways};
 use super::refused::Refused;
-use crate::args::{Format, StreamsImport};
+use crate::args::{Layout, StreamsImport};
 use crate::exit::{Exit, WrongUse};
 use crate::input::unreadable;
 use crate::output;
@@ -60,7 +60,7 @@ pub(in crate::streams) async fn run(options: &StreamsImport) -> Result<Exit> {
     let from_line = ended.is_err().then_some(from.max(2));
     let report = Report { counts: &counts, lines, from_line };
     match ended {
-        Ok(()) => tell(&report, options.place.output).map(|()| Exit::Well),
+        Ok(()) => tell(&report, options.place.output),
         Err(error) => stopped(error, &report, options.place.output),
     }
 }
@@ -175,21 +175,17 @@ fn tell_left_out(counts: &Counts) {
     }
 }
 
-fn tell(report: &Report<'_>, format: Format) -> Result<()> {
-    match format {
-        Format::Json => output::json(report)?,
-        Format::Table => {
-            tell_left_out(report.counts);
-            output::say(summary(report.counts))?;
-        }
+fn tell(report: &Report<'_>, layout: Layout) -> Result<Exit> {
+    if layout == Layout::Table {
+        tell_left_out(report.counts);
     }
-    Ok(())
+    output::told(layout, report, summary(report.counts))
 }
 
 /// Says why it stopped, what was done, and where to go on.
-fn stopped(error: anyhow::Error, report: &Report<'_>, format: Format) -> Result<Exit> {
-    if format == Format::Json {
-        output::json(report)?;
+fn stopped(error: anyhow::Error, report: &Report<'_>, layout: Layout) -> Result<Exit> {
+    if layout != Layout::Table {
+        output::told(layout, report, "")?;
     } else {
         tell_left_out(report.counts);
         eprintln!("{}", summary(report.counts));

@@ -1,14 +1,16 @@
 //! `tidelock streams blocked`: work that waits for an operator.
 
 use anyhow::Result;
+use comfy_table::Table;
 use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::store::WorkRow;
 
-use super::row::filter;
-use crate::args::{Format, StreamsBlocked};
+use crate::args::StreamsBlocked;
 use crate::exit::Exit;
 use crate::output;
+use crate::sight::{self, Listing};
+use crate::work::filter;
 
 /// A row as it is printed.
 #[derive(Debug, Serialize)]
@@ -53,46 +55,25 @@ impl Line {
     }
 }
 
-/// What is printed.
-#[derive(Debug, Serialize)]
-struct Listing {
-    /// How many are blocked in all.
-    blocked: u64,
-    rows: Vec<Line>,
-    /// Where to go on; `None` when these are all.
-    next: Option<Key>,
-}
-
 /// Lists one page of what is blocked.
 pub(in crate::streams) async fn run(options: &StreamsBlocked) -> Result<Exit> {
     let filter = filter(&options.rows, Some(true), None)?;
-    let after = options.after.as_deref().map(str::parse).transpose()?;
-    let opened = options.place.open().await?;
-    let store = opened.shared();
-    let blocked = store.count_work(&filter).await?;
-    let page = store.works(&filter, Page { after, limit: options.limit }).await?;
-    opened.close().await;
-    let rows = page.rows.into_iter().map(Line::of).collect();
-    let listing = Listing { blocked, rows, next: page.next };
-    match options.place.output {
-        Format::Json => output::json(&listing)?,
-        Format::Table if blocked == 0 => eprintln!("nothing is blocked"),
-        Format::Table => tell(&listing)?,
-    }
-    Ok(if blocked > 0 { Exit::Blocked } else { Exit::Well })
-}
-
-fn tell(listing: &Listing) -> Result<()> {
-    table(&listing.rows)?;
-    eprintln!("{} blocked", output::number(listing.blocked));
-    if let Some(next) = &listing.next {
-        eprintln!("hint: there are more; go on with --after {}", output::quoted(&output::key(next)));
-    }
-    Ok(())
+    sight::listing(&options.look, &options.pages, async |store, ask| {
+        let blocked = store.count_work(&filter).await?;
+        let page = store.works(&filter, ask.page()?).await?;
+        let rows = page.rows.into_iter().map(Line::of).collect();
+        let mut listing = Listing::new("rows", rows, table).or("nothing is blocked").fact("blocked", blocked);
+        if blocked > 0 {
+            listing = listing.or("no more").note(format!("{} blocked", output::number(blocked)));
+            listing.exit = Exit::Blocked;
+        }
+        Ok(listing.next(page.next.map(|key| key.to_string())))
+    })
+    .await
 }
 
 /// Rows as a table.
-pub(super) fn table(rows: &[Line]) -> Result<()> {
+pub(super) fn table(rows: &[Line]) -> Table {
     let mut table = output::table(&["key", "lane", "attempts", "blocked since", "error"], &[2]);
     for row in rows {
         table.add_row([
@@ -104,5 +85,5 @@ pub(super) fn table(rows: &[Line]) -> Result<()> {
         ]);
     }
     output::one_line(&mut table);
-    output::say(table)
+    table
 }

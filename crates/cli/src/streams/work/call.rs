@@ -1,9 +1,10 @@
 //! How an operator's verb is told beforehand, asked about, and told afterwards.
 
 use anyhow::Result;
+use comfy_table::Table;
 use serde::Serialize;
 
-use crate::args::Format;
+use crate::args::Layout;
 use crate::exit::Exit;
 use crate::{ask, output};
 
@@ -42,32 +43,28 @@ impl<L: Serialize> Report<'_, L> {
     }
 
     /// Prints what would be done.
-    pub(super) fn tell_dry(&self, what: &str, format: Format, table: fn(&[L]) -> Result<()>) -> Result<Exit> {
-        match format {
-            Format::Json => output::json(self)?,
-            Format::Table => {
-                if !self.rows.is_empty() {
-                    table(&self.rows)?;
-                }
-                let (meant, would) = (output::number(self.meant), output::number(self.would_change));
-                let more = self.meant > self.rows.len() as u64 && !self.rows.is_empty();
-                let shown = if more { "; these are the first" } else { "" };
-                eprintln!("{would} of {meant} {what} would change{shown}; nothing was changed");
-                self.tell_left_alone();
-            }
+    pub(super) fn tell_dry(&self, what: &str, layout: Layout, table: fn(&[L]) -> Table) -> Result<Exit> {
+        if layout != Layout::Table {
+            return output::told(layout, self, "");
         }
+        if !self.rows.is_empty() {
+            output::say(table(&self.rows))?;
+        }
+        let (meant, would) = (output::number(self.meant), output::number(self.would_change));
+        let more = self.meant > self.rows.len() as u64 && !self.rows.is_empty();
+        let shown = if more { "; these are the first" } else { "" };
+        eprintln!("{would} of {meant} {what} would change{shown}; nothing was changed");
+        self.tell_left_alone();
         Ok(Exit::Well)
     }
 
     /// Prints what was done.
-    pub(super) fn tell(&self, what: &str, format: Format) -> Result<Exit> {
-        match format {
-            Format::Json => output::json(self)?,
-            Format::Table => {
-                let (meant, changed) = (output::number(self.meant), output::number(self.changed));
-                output::say(format!("{}: {changed} of {meant} {what} changed", self.operation))?;
-                self.tell_left_alone();
-            }
+    pub(super) fn tell(&self, what: &str, layout: Layout) -> Result<Exit> {
+        let (meant, changed) = (output::number(self.meant), output::number(self.changed));
+        let done = format!("{}: {changed} of {meant} {what} changed", self.operation);
+        output::told(layout, self, done)?;
+        if layout == Layout::Table {
+            self.tell_left_alone();
         }
         Ok(Exit::Well)
     }

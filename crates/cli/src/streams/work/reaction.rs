@@ -8,7 +8,7 @@ use tidelock::store::Operation;
 
 use super::call::{FIRST, Report};
 use super::status::{KeyLine, table};
-use crate::args::{Place, StreamsOperate, StreamsPark, StreamsReplay};
+use crate::args::{Source, StreamsOperate, StreamsPark, StreamsReplay};
 use crate::exit::Exit;
 use crate::output;
 
@@ -67,7 +67,7 @@ struct Call<'a> {
     all: bool,
     dry_run: bool,
     yes: bool,
-    place: &'a Place,
+    place: &'a Source,
 }
 
 /// `unblock`, `reset`, `retry` and `prioritize` with `--reaction`.
@@ -108,11 +108,18 @@ struct Chosen<'a, 'b> {
 }
 
 /// Says that a reaction does not know a key.
-pub(super) fn never_seen(reaction: &str, key: &Key) -> Exit {
-    let (key, name) = (output::key(key), output::escaped(reaction));
-    eprintln!("error: reaction {name} has never seen {key}");
-    eprintln!("hint: `tidelock streams status {}` shows what it has seen", output::quoted(&name));
+fn never_seen(reaction: &str, key: &Key) -> Exit {
+    unseen(reaction, key).iter().for_each(|line| eprintln!("{line}"));
     Exit::NotFound
+}
+
+/// How it is said that a reaction does not know a key.
+pub(super) fn unseen(reaction: &str, key: &Key) -> Vec<String> {
+    let (key, name) = (output::key(key), output::escaped(reaction));
+    vec![
+        format!("error: reaction {name} has never seen {key}"),
+        format!("hint: `tidelock streams status {}` shows what it has seen", output::quoted(&name)),
+    ]
 }
 
 /// Which keys of a reaction are meant.
@@ -133,7 +140,7 @@ impl<'a> Call<'a> {
         change: Change,
         chosen: &Chosen<'a, '_>,
         (dry_run, yes): (bool, bool),
-        place: &'a Place,
+        place: &'a Source,
     ) -> Result<Self> {
         let Chosen { reaction, keys, like, at } = *chosen;
         let mut keys = keys.iter().map(|key| key.parse()).collect::<Result<Vec<Key>, _>>()?;

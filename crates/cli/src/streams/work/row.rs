@@ -3,24 +3,18 @@
 
 use anyhow::Result;
 use tidelock::prelude::*;
-use tidelock::store::{Operation, Pattern, Selection, WorkFilter, WorkRow, limits};
+use tidelock::store::{Operation, Selection, WorkFilter, WorkRow, limits};
 
 use super::blocked::{Line, table};
 use super::call::{FIRST, Report};
-use crate::args::{Rows, StreamsOperate};
+use crate::args::StreamsOperate;
 use crate::exit::{Exit, WrongUse};
 use crate::output;
 use crate::streams::is_ours;
+use crate::work::filter;
 
 /// How many rows are read at once.
 const PAGE: usize = 1_000;
-
-/// The rows that meet conditions.
-pub(super) fn filter(rows: &Rows, blocked: Option<bool>, leased: Option<bool>) -> Result<WorkFilter> {
-    let lane = rows.lane.as_deref().map(str::parse).transpose()?;
-    let pattern = rows.like.as_deref().map(Pattern::new).transpose()?;
-    Ok(WorkFilter { lane, pattern, blocked, leased })
-}
 
 /// Carries out an operator's verb, or says what it would mean.
 pub(super) async fn operate(

@@ -3,25 +3,38 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use comfy_table::Table;
 use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::reactions::{KeyView, Lag, Operator, Parked, ReactionView};
 
-use super::reaction::{never_seen, which};
-use crate::args::{Format, StreamsParked, StreamsStatus};
+use super::reaction::{unseen, which};
+use crate::args::{StreamsParked, StreamsStatus};
 use crate::exit::Exit;
 use crate::output;
+use crate::sight::{self, Listing};
 
 /// Shows reactions, or the keys of one.
 pub(in crate::streams) async fn run(options: &StreamsStatus) -> Result<Exit> {
-    let opened = options.place.open().await?;
-    let operator = Operator::new(opened.shared());
-    let ended = match &options.reaction {
-        Some(reaction) => keys(&operator, reaction, options).await,
-        None => reactions(&operator, options.place.output).await,
-    };
-    opened.close().await;
-    ended
+    let Some(reaction) = &options.reaction else { return reactions(options).await };
+    let named = options.keys.iter().map(|key| key.parse()).collect::<Result<Vec<Key>, _>>()?;
+    let mut which = which(reaction, &named, options.like.as_deref());
+    if options.blocked {
+        which = which.that_are_blocked();
+    }
+    sight::listing(&options.look, &options.pages, async |store, ask| {
+        let page = Operator::new(SharedStore::clone(store)).keys(&which, ask.page()?).await?;
+        let keys: Vec<KeyLine> = page.rows.into_iter().map(KeyLine::of).collect();
+        let missing = named.iter().find(|key| keys.iter().all(|line| line.key != **key));
+        let missing = missing.filter(|_| !options.blocked).map(|key| unseen(reaction, key));
+        let none = if named.is_empty() { "no such keys" } else { "none of these" };
+        let mut listing = Listing::new("keys", keys, table).or(none).fact("reaction", reaction.as_str());
+        if let Some(notes) = missing {
+            (listing.notes, listing.exit) = (notes, Exit::NotFound);
+        }
+        Ok(listing.next(page.next.map(|key| key.to_string())))
+    })
+    .await
 }
 
 /// How far behind something is, for programs.
@@ -99,46 +112,8 @@ impl KeyLine {
     }
 }
 
-/// What `status REACTION` prints.
-#[derive(Debug, Serialize)]
-struct Keys<'a> {
-    reaction: &'a str,
-    keys: Vec<KeyLine>,
-    /// Where to go on; `None` when these are all.
-    next: Option<Key>,
-}
-
-async fn keys(operator: &Operator, reaction: &str, options: &StreamsStatus) -> Result<Exit> {
-    let named = options.keys.iter().map(|key| key.parse()).collect::<Result<Vec<Key>, _>>()?;
-    let after = options.after.as_deref().map(str::parse).transpose()?;
-    let mut which = which(reaction, &named, options.like.as_deref());
-    if options.blocked {
-        which = which.that_are_blocked();
-    }
-    let page = operator.keys(&which, Page { after, limit: options.limit }).await?;
-    let keys: Vec<KeyLine> = page.rows.into_iter().map(KeyLine::of).collect();
-    let listing = Keys { reaction, keys, next: page.next };
-    match options.place.output {
-        Format::Json => output::json(&listing)?,
-        Format::Table if listing.keys.is_empty() && named.is_empty() => eprintln!("no such keys"),
-        Format::Table if listing.keys.is_empty() => {}
-        Format::Table => {
-            table(&listing.keys)?;
-            go_on(listing.next.as_ref());
-        }
-    }
-    let missing = named.iter().find(|key| listing.keys.iter().all(|line| line.key != **key));
-    Ok(missing.filter(|_| !options.blocked).map_or(Exit::Well, |key| never_seen(reaction, key)))
-}
-
-fn go_on(next: Option<&Key>) {
-    if let Some(next) = next {
-        eprintln!("hint: there are more; go on with --after {}", output::quoted(&output::key(next)));
-    }
-}
-
 /// Keys as a table.
-pub(super) fn table(keys: &[KeyLine]) -> Result<()> {
+pub(super) fn table(keys: &[KeyLine]) -> Table {
     let header = ["key", "position", "waiting", "behind", "attempts", "state", "when", "error"];
     let mut table = output::table(&header, &[1, 2, 3, 4]);
     for line in keys {
@@ -154,7 +129,7 @@ pub(super) fn table(keys: &[KeyLine]) -> Result<()> {
         ]);
     }
     output::one_line(&mut table);
-    output::say(table)
+    table
 }
 
 /// A reaction as it is printed.
@@ -203,73 +178,64 @@ impl ReactionLine {
     }
 }
 
-async fn reactions(operator: &Operator, format: Format) -> Result<Exit> {
-    let lines: Vec<ReactionLine> = operator.reactions().await?.into_iter().map(ReactionLine::of).collect();
-    match format {
-        Format::Json => output::json(&lines)?,
-        Format::Table if lines.is_empty() => eprintln!("no reaction has run on this store"),
-        Format::Table => {
-            let header =
-                ["reaction", "position", "of", "waiting", "behind", "keys", "blocked", "routed by", "error"];
-            let mut table = output::table(&header, &[1, 2, 3, 4, 5, 6]);
-            for line in &lines {
-                table.add_row([
-                    output::escaped(&line.name),
-                    line.position.to_string(),
-                    line.head.to_string(),
-                    line.lag.events(),
-                    line.lag.behind(),
-                    output::number(line.keys),
-                    output::number(line.blocked_keys),
-                    line.owner.as_ref().map(|owner| output::escaped(owner.as_str())).unwrap_or_default(),
-                    output::flat(line.error.as_deref().unwrap_or_default()),
-                ]);
-            }
-            output::one_line(&mut table);
-            output::say(table)?;
-        }
-    }
-    Ok(Exit::Well)
+async fn reactions(options: &StreamsStatus) -> Result<Exit> {
+    sight::listing(&options.look, &options.pages, async |store, ask| {
+        let mut views = Operator::new(SharedStore::clone(store)).reactions().await?;
+        views.sort_by(|one, other| one.name.cmp(&other.name));
+        let (views, next) = ask.of(views, |view| &view.name);
+        let lines: Vec<ReactionLine> = views.into_iter().map(ReactionLine::of).collect();
+        Ok(Listing::new("reactions", lines, table_of_reactions)
+            .or("no reaction has run on this store")
+            .next(next))
+    })
+    .await
 }
 
-/// What `parked` prints.
-#[derive(Debug, Serialize)]
-struct Listing {
-    events: Vec<Parked>,
-    /// Where to go on; `None` when these are all.
-    next: Option<Key>,
+fn table_of_reactions(lines: &[ReactionLine]) -> Table {
+    let header = ["reaction", "position", "of", "waiting", "behind", "keys", "blocked", "routed by", "error"];
+    let mut table = output::table(&header, &[1, 2, 3, 4, 5, 6]);
+    for line in lines {
+        table.add_row([
+            output::escaped(&line.name),
+            line.position.to_string(),
+            line.head.to_string(),
+            line.lag.events(),
+            line.lag.behind(),
+            output::number(line.keys),
+            output::number(line.blocked_keys),
+            line.owner.as_ref().map(|owner| output::escaped(owner.as_str())).unwrap_or_default(),
+            output::flat(line.error.as_deref().unwrap_or_default()),
+        ]);
+    }
+    output::one_line(&mut table);
+    table
 }
 
 /// Lists what a reaction has set aside.
 pub(in crate::streams) async fn parked(options: &StreamsParked) -> Result<Exit> {
-    let after = options.after.as_deref().map(str::parse).transpose()?;
-    let opened = options.place.open().await?;
-    let page = Page { after, limit: options.limit };
-    let found = Operator::new(opened.shared()).parked(&options.reaction, page).await;
-    opened.close().await;
-    let found = found?;
-    let listing = Listing { events: found.rows, next: found.next };
-    match options.place.output {
-        Format::Json => output::json(&listing)?,
-        Format::Table if listing.events.is_empty() => eprintln!("nothing is parked"),
-        Format::Table => {
-            let header = ["key", "position", "type", "parked", "attempts", "replays", "error"];
-            let mut table = output::table(&header, &[1, 4, 5]);
-            for parked in &listing.events {
-                table.add_row([
-                    output::key(&parked.key),
-                    parked.event.position.to_string(),
-                    output::escaped(parked.event.event_type.as_str()),
-                    output::instant(parked.at),
-                    parked.attempts.to_string(),
-                    parked.replays.to_string(),
-                    output::flat(&parked.error),
-                ]);
-            }
-            output::one_line(&mut table);
-            output::say(table)?;
-            go_on(listing.next.as_ref());
-        }
+    sight::listing(&options.look, &options.pages, async |store, ask| {
+        let operator = Operator::new(SharedStore::clone(store));
+        let found = operator.parked(&options.reaction, ask.page()?).await?;
+        let listing = Listing::new("events", found.rows, table_of_parked).or("nothing is parked");
+        Ok(listing.next(found.next.map(|key| key.to_string())))
+    })
+    .await
+}
+
+fn table_of_parked(events: &[Parked]) -> Table {
+    let header = ["key", "position", "type", "parked", "attempts", "replays", "error"];
+    let mut table = output::table(&header, &[1, 4, 5]);
+    for parked in events {
+        table.add_row([
+            output::key(&parked.key),
+            parked.event.position.to_string(),
+            output::escaped(parked.event.event_type.as_str()),
+            output::instant(parked.at),
+            parked.attempts.to_string(),
+            parked.replays.to_string(),
+            output::flat(&parked.error),
+        ]);
     }
-    Ok(Exit::Well)
+    output::one_line(&mut table);
+    table
 }

@@ -16,12 +16,12 @@ async fn limits_are_set_listed_and_taken_away() {
     site.waiting("o-1", json!({"amount": 20})).await;
     let table = stdout(&site.run(&["queues"], 0));
     assert!(table.contains("default") && table.contains("100 in 60s"), "{table}");
-    let all = site.json(&["queues"]);
+    let all = &site.json(&["queues"])["queues"];
     assert_eq!((&all[0]["queue"], &all[0]["concurrency"]), (&json!("default"), &json!(2)));
     assert!(all[0]["driven"].as_u64().is_some_and(|driven| driven <= 2), "{all}");
     let none = stdout(&site.run(&["limit", "default", "--unlimited"], 0));
     assert!(none.contains("queue default: no limits"), "{none}");
-    assert_eq!(site.json(&["queues"])[0]["concurrency"], json!(null));
+    assert_eq!(site.json(&["queues"])["queues"][0]["concurrency"], json!(null));
 }
 
 #[tokio::test(flavor = "multi_thread")]

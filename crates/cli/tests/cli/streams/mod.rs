@@ -55,7 +55,7 @@ impl Site {
     }
 
     fn lines(&self, args: &[&str]) -> Vec<Value> {
-        let output = self.run(&[args, &["-o", "json"]].concat(), 0);
+        let output = self.run(&[args, &["-o", "jsonl"]].concat(), 0);
         stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 

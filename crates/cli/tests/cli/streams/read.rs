@@ -33,7 +33,7 @@ async fn a_list_shows_where_streams_end_and_how_to_go_on() {
 
     let page = site.run(&["list", "--limit", "1"], 0);
     assert!(stdout(&page).contains(ORDER) && !stdout(&page).contains("o-2"), "{}", stdout(&page));
-    assert!(stderr(&page).contains(r#"--after 'order("o-1")'"#), "{}", stderr(&page));
+    assert!(stderr(&page).contains(r#"--cursor 'order("o-1")'"#), "{}", stderr(&page));
     assert_eq!(keys(&site.json(&["list", "--after", ORDER, "--limit", "1"])), [r#"order("o-2")"#]);
     assert!(stderr(&site.run(&["list", "nothing"], 0)).contains("no streams"));
 }
@@ -61,8 +61,8 @@ async fn a_stream_is_shown_from_either_end_and_by_type() {
     assert_eq!((&line["position"], &line["payload"]), (&json!(1), &json!({"n": 0})));
     let cut = site.run(&["show", ORDER, "--limit", "2", "--type", "Odd"], 0);
     assert!(stdout(&cut).contains(r#"{"n":3}"#), "{}", stdout(&cut));
-    assert!(stderr(&cut).contains("--from 5"), "{}", stderr(&cut));
-    assert!(!stderr(&site.run(&["show", ORDER, "--limit", "6"], 0)).contains("--from"), "these are all");
+    assert!(stderr(&cut).contains("--cursor 5"), "{}", stderr(&cut));
+    assert!(!stderr(&site.run(&["show", ORDER, "--limit", "6"], 0)).contains("--cursor"), "these are all");
 }
 
 #[tokio::test]

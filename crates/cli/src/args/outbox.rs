@@ -1,0 +1,85 @@
+//! What the user may type after `tidelock outbox`.
+
+use clap::{Args, Subcommand};
+
+use super::{Consent, Look, Pages, Source};
+
+/// `tidelock outbox`
+#[derive(Debug, Subcommand)]
+pub(crate) enum OutboxVerb {
+    /// Lists messages that are not delivered yet; ends with 5 when one is blocked
+    #[command(after_help = LIST)]
+    List(OutboxList),
+    /// Lets blocked messages be sent again, with a fresh budget
+    #[command(after_help = RETRY)]
+    Retry(OutboxRetry),
+    /// Removes a message without sending it
+    #[command(after_help = DISCARD)]
+    Discard(OutboxDiscard),
+}
+
+const LIST: &str = "\
+Examples:
+  tidelock outbox list mails --store app.db
+  tidelock outbox list mails --watch --store app.db
+  tidelock outbox list mails --store app.db -o jsonl | jq -r 'select(.state.blocked) | .id'
+
+Of messages in order, the first is listed: the others wait for it.";
+
+/// `tidelock outbox list`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OutboxList {
+    /// The name of the outbox
+    pub(crate) outbox: String,
+    /// Which page
+    #[command(flatten)]
+    pub(crate) pages: Pages,
+    /// The store
+    #[command(flatten)]
+    pub(crate) look: Look,
+}
+
+const RETRY: &str = "\
+Examples:
+  tidelock outbox retry mails --dry-run --store app.db       how many would it be?
+  tidelock outbox retry mails --yes --store app.db           all that are blocked
+  tidelock outbox retry mails order-17 --store app.db
+
+Without a message, all that are blocked are meant, which is asked about or needs --yes.";
+
+/// `tidelock outbox retry`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OutboxRetry {
+    /// The name of the outbox
+    pub(crate) outbox: String,
+    /// The id of the message, or what messages are in the order of [default: all that are blocked]
+    pub(crate) message: Option<String>,
+    /// How it is agreed on
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Source,
+}
+
+const DISCARD: &str = "\
+Examples:
+  tidelock outbox discard mails order-17 --dry-run --store app.db
+  tidelock outbox discard mails order-17 --yes --store app.db
+
+Of messages in order, the first is removed, and the next ones go on. A message that is being sent ends this with 4.";
+
+/// `tidelock outbox discard`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OutboxDiscard {
+    /// The name of the outbox
+    pub(crate) outbox: String,
+    /// The id of the message, or what messages are in the order of
+    pub(crate) message: String,
+    /// How it is agreed on
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Source,
+}

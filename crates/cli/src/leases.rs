@@ -1,0 +1,125 @@
+//! `tidelock leases`: who holds what, with which fence, and for how long still.
+
+use anyhow::Result;
+use comfy_table::{Cell, Table};
+use serde::Serialize;
+use tidelock::lease::{self, View};
+use tidelock::prelude::*;
+use tidelock::store::{LeaseRow, WorkRow};
+
+use crate::args::{Leases, LeasesList, LeasesShow};
+use crate::exit::Exit;
+use crate::output::{self, Tone};
+use crate::sight::{self, Listing, Whole};
+use crate::work::filter;
+
+/// Carries out a verb.
+pub(crate) async fn run(verb: Leases) -> Result<Exit> {
+    match verb {
+        Leases::List(options) => list(&options).await,
+        Leases::Show(options) => show(&options).await,
+    }
+}
+
+/// A lease as it is printed.
+#[derive(Debug, Serialize)]
+struct Line {
+    key: Key,
+    lane: Lane,
+    #[serde(flatten)]
+    lease: LeaseRow,
+    /// Whether its time has run out: the next one who asks gets it.
+    ended: bool,
+    takeovers: u32,
+    #[serde(skip)]
+    now: Timestamp,
+}
+
+impl Line {
+    fn of(row: WorkRow, now: Timestamp) -> Option<Self> {
+        let WorkRow { key, lane, takeovers, lease, .. } = row;
+        let lease = lease?;
+        Some(Self { key, lane, ended: lease.until.has_come(now), lease, takeovers, now })
+    }
+
+    /// How long it still lasts, or for how long it has been over.
+    fn left(&self) -> Cell {
+        match self.ended {
+            false => output::span(self.lease.until.since(self.now)).into(),
+            true => output::cell(
+                &format!("ended {} ago", output::span(self.now.since(self.lease.until))),
+                Tone::Caution,
+            ),
+        }
+    }
+}
+
+async fn list(options: &LeasesList) -> Result<Exit> {
+    let filter = filter(&options.rows, None, Some(true))?;
+    sight::listing(&options.look, &options.pages, async |store, ask| {
+        let page = store.works(&filter, ask.page()?).await?;
+        let now = store.now().await?;
+        let mut lines: Vec<Line> = page.rows.into_iter().filter_map(|row| Line::of(row, now)).collect();
+        lines.retain(|line| line.ended || !options.ended);
+        let none = if options.ended { "none has ended without release" } else { "nobody holds anything" };
+        Ok(Listing::new("leases", lines, table).or(none).next(page.next.map(|key| key.to_string())))
+    })
+    .await
+}
+
+fn table(lines: &[Line]) -> Table {
+    let mut table = output::table(&["key", "lane", "owner", "fence", "left", "takeovers"], &[3, 4, 5]);
+    for line in lines {
+        table.add_row([
+            output::key(&line.key).into(),
+            output::escaped(line.lane.as_str()).into(),
+            output::escaped(line.lease.owner.as_str()).into(),
+            line.lease.fence.to_string().into(),
+            line.left(),
+            line.takeovers.to_string().into(),
+        ]);
+    }
+    table
+}
+
+async fn show(options: &LeasesShow) -> Result<Exit> {
+    let key: Key = options.key.parse()?;
+    sight::whole(&options.look, async |store| {
+        let Some(view) = lease::view(store, &key).await? else {
+            let missing = format!("error: nobody holds a lease on {} or waits for one", output::key(&key));
+            let hint = "hint: `tidelock leases list` shows what is held".to_owned();
+            return Ok(Whole::missing(vec![missing, hint]));
+        };
+        let facts = facts(&view).into_iter().filter(|(_, value)| !value.is_empty());
+        let text: Vec<String> = facts.map(|(name, value)| format!("{name:<10}  {value}")).collect();
+        Ok(Whole::new(view, text.join("\n")))
+    })
+    .await
+}
+
+/// What is known about a lease, in the order in which people ask for it.
+fn facts(view: &View) -> Vec<(&'static str, String)> {
+    let held = |part: fn(&LeaseRow) -> String| view.holder.as_ref().map_or_else(String::new, part);
+    let ended = if view.has_ended() { ", which has passed: the next one who asks gets it" } else { "" };
+    let mut facts = vec![
+        ("key", output::key(&view.key)),
+        ("holder", held(|holder| output::escaped(holder.owner.as_str()))),
+        ("fence", held(|holder| holder.fence.to_string())),
+        ("since", held(|holder| output::instant(holder.since))),
+        (
+            "until",
+            view.holder
+                .as_ref()
+                .map(|holder| format!("{}{ended}", output::instant(holder.until)))
+                .unwrap_or_default(),
+        ),
+        ("note", view.note.as_deref().map(output::flat).unwrap_or_default()),
+        ("takeovers", view.takeovers.to_string()),
+        ("waiting", view.waiters.len().to_string()),
+    ];
+    let waiters = view.waiters.iter();
+    facts.extend(waiters.map(|waiter| {
+        ("", format!("{} since {}", output::escaped(waiter.owner.as_str()), output::instant(waiter.since)))
+    }));
+    facts
+}

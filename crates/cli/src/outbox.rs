@@ -1,0 +1,184 @@
+//! `tidelock outbox`: messages that wait to be delivered, and what to do about those that cannot be.
+
+use anyhow::Result;
+use comfy_table::{Cell, Table};
+use serde::Serialize;
+use tidelock::outbox::{MessageState, MessageView, Outbox};
+use tidelock::prelude::*;
+
+use crate::args::{OutboxDiscard, OutboxList, OutboxRetry, OutboxVerb, Source};
+use crate::ask;
+use crate::exit::Exit;
+use crate::output::{self, Tone, told};
+use crate::sight::{self, Listing};
+
+/// Carries out a verb.
+pub(crate) async fn run(verb: OutboxVerb) -> Result<Exit> {
+    match verb {
+        OutboxVerb::List(options) => list(&options).await,
+        OutboxVerb::Retry(options) => on(&options.place, async |store| retry(&store, &options).await).await,
+        OutboxVerb::Discard(options) => {
+            on(&options.place, async |store| discard(&store, &options).await).await
+        }
+    }
+}
+
+/// The outbox of this name. Programs name them in their code, so the library asks for a name that lives on: this one lives as
+/// long as the command.
+fn named(name: &str) -> Outbox {
+    Outbox::new(Box::leak(name.to_owned().into_boxed_str()))
+}
+
+/// Does something on a store that exists, and ends the store however that ends.
+async fn on(place: &Source, work: impl AsyncFnOnce(SharedStore) -> Result<Exit>) -> Result<Exit> {
+    let opened = place.open().await?;
+    let ended = work(opened.shared()).await;
+    opened.close().await;
+    ended
+}
+
+async fn list(options: &OutboxList) -> Result<Exit> {
+    let outbox = named(&options.outbox);
+    sight::listing(&options.look, &options.pages, async |store, ask| {
+        let page = outbox.list(store, ask.page()?).await?;
+        let blocked = outbox.count_blocked(store).await?;
+        let mut listing =
+            Listing::new("messages", page.rows, table).or("nothing waits").fact("blocked", blocked);
+        if blocked > 0 {
+            listing = listing.note(format!("{} blocked", output::number(blocked)));
+            listing.exit = Exit::Blocked;
+        }
+        Ok(listing.next(page.next.map(|key| key.to_string())))
+    })
+    .await
+}
+
+fn table(messages: &[MessageView]) -> Table {
+    let mut table = output::table(&["id", "destination", "in order of", "state", "attempts", "error"], &[4]);
+    for message in messages {
+        table.add_row([
+            output::flat(&message.id).into(),
+            output::flat(&message.destination).into(),
+            message.in_order_of.as_deref().map(output::flat).unwrap_or_default().into(),
+            state(&message.state),
+            message.attempts.to_string().into(),
+            error(message).into(),
+        ]);
+    }
+    table
+}
+
+fn state(state: &MessageState) -> Cell {
+    match state {
+        MessageState::Due(at) => format!("due {}", output::instant(*at)).into(),
+        MessageState::Sending { by, .. } => {
+            output::cell(&format!("sent by {}", output::flat(by)), Tone::Good)
+        }
+        MessageState::Blocked { since, .. } => {
+            output::cell(&format!("blocked {}", output::instant(*since)), Tone::Bad)
+        }
+    }
+}
+
+fn error(message: &MessageView) -> String {
+    let reason = match &message.state {
+        MessageState::Blocked { reason, .. } => Some(reason),
+        _ => message.last_error.as_ref(),
+    };
+    reason.map(|reason| output::flat(reason)).unwrap_or_default()
+}
+
+/// What is printed of a change.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    outbox: &'a str,
+    /// The message, if one was named.
+    message: Option<&'a str>,
+    /// How many messages, or lines of messages in order, were meant.
+    meant: u64,
+    changed: u64,
+    dry_run: bool,
+}
+
+async fn retry(store: &SharedStore, options: &OutboxRetry) -> Result<Exit> {
+    let OutboxRetry { outbox: name, message, consent, place } = options;
+    let (outbox, shown) = (named(name), output::quoted(&output::flat(name)));
+    let report = |meant, changed, dry_run| Report {
+        outbox: name,
+        message: message.as_deref(),
+        meant,
+        changed,
+        dry_run,
+    };
+    let meant = match message {
+        Some(message) => u64::from(is_blocked(store, outbox, message).await?),
+        None => outbox.count_blocked(store).await?,
+    };
+    let what = format!("{} blocked in {shown}", output::number(meant));
+    if consent.dry_run {
+        return told(place.output, &report(meant, 0, true), format!("{what} would be sent again"));
+    }
+    if message.is_none()
+        && meant > 0
+        && !ask::agreed(&format!("{what}. Send all of them again?"), consent.yes)?
+    {
+        return Ok(Exit::Failed);
+    }
+    let changed = match message {
+        Some(message) => {
+            outbox.unblock(store, message).await?;
+            meant
+        }
+        None => outbox.unblock_all(store).await?,
+    };
+    told(
+        place.output,
+        &report(meant, changed, false),
+        format!("{} will be sent again", output::number(changed)),
+    )
+}
+
+/// Whether a message that is there is blocked; one that is not there is an error.
+async fn is_blocked(store: &SharedStore, outbox: Outbox, message: &str) -> Result<bool> {
+    let found = find(store, outbox, message).await?;
+    Ok(found.is_some_and(|found| matches!(found.state, MessageState::Blocked { .. })))
+}
+
+/// A message by its id, or the first of those in the order of something.
+async fn find(store: &SharedStore, outbox: Outbox, message: &str) -> Result<Option<MessageView>> {
+    let mut page = Page::first(500);
+    loop {
+        let found = outbox.list(store, page).await?;
+        let is_it = |view: &MessageView| match &view.in_order_of {
+            Some(line) => line == message,
+            None => view.id == message,
+        };
+        if let Some(view) = found.rows.into_iter().find(is_it) {
+            return Ok(Some(view));
+        }
+        let Some(next) = found.next else { return Ok(None) };
+        page = Page::after(&next, 500);
+    }
+}
+
+async fn discard(store: &SharedStore, options: &OutboxDiscard) -> Result<Exit> {
+    let OutboxDiscard { outbox: name, message, consent, place } = options;
+    let outbox = named(name);
+    let report =
+        |changed, dry_run| Report { outbox: name, message: Some(message), meant: 1, changed, dry_run };
+    let Some(view) = find(store, outbox, message).await? else {
+        // The library knows best how it is said that there is none.
+        outbox.discard(store, message).await?;
+        return told(place.output, &report(1, false), "it is removed");
+    };
+    let shown =
+        format!("message {} to {}", output::quoted(&output::flat(&view.id)), output::flat(&view.destination));
+    if consent.dry_run {
+        return told(place.output, &report(0, true), format!("{shown} would be removed without being sent"));
+    }
+    if !ask::agreed(&format!("Remove {shown} without sending it?"), consent.yes)? {
+        return Ok(Exit::Failed);
+    }
+    outbox.discard(store, message).await?;
+    told(place.output, &report(1, false), format!("{shown} is removed"))
+}

@@ -1,0 +1,335 @@
+//! What reading verbs show: the one place that knows every way to print it, once or again and again.
+//!
+//! A verb fetches a [`Listing`] of rows or a [`Whole`] thing. Data goes to standard output, what is said beside it to standard
+//! error. Nothing here changes a store.
+
+mod frame;
+mod watch;
+
+use anyhow::Result;
+use comfy_table::Table;
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::Value;
+use tidelock::prelude::*;
+use tidelock::store::limits;
+
+use crate::args::{Layout, Look, Pages};
+use crate::exit::Exit;
+use crate::output;
+
+/// How many rows a page has when nobody says.
+const ROWS: usize = 100;
+
+/// Something that can be shown.
+pub(crate) trait Sight {
+    /// As one JSON value; `None` when there is nothing.
+    fn json(&self) -> Result<Option<String>>;
+    /// Its rows as JSON, each on one line.
+    fn lines(&self) -> Result<Vec<String>>;
+    /// For people; empty when there is nothing.
+    fn text(&self) -> String;
+    /// What is said beside the data.
+    fn notes(&self) -> Vec<String>;
+    /// How a program ends that has shown it.
+    fn exit(&self) -> Exit;
+}
+
+/// One page of rows.
+pub(crate) struct Listing<R> {
+    /// What the rows are called: a member of the JSON object.
+    pub(crate) name: &'static str,
+    /// The rows.
+    pub(crate) rows: Vec<R>,
+    /// The row to go on after; `None` when these are all.
+    pub(crate) next: Option<String>,
+    /// How people see them.
+    pub(crate) table: fn(&[R]) -> Table,
+    /// What is said when there are none.
+    pub(crate) none: &'static str,
+    /// More members of the JSON object.
+    pub(crate) facts: Vec<(&'static str, Value)>,
+    /// What is said below the table.
+    pub(crate) notes: Vec<String>,
+    /// How the program ends.
+    pub(crate) exit: Exit,
+}
+
+impl<R> Listing<R> {
+    /// Rows without anything else to say about them.
+    pub(crate) fn new(name: &'static str, rows: Vec<R>, table: fn(&[R]) -> Table) -> Self {
+        let (next, facts, notes) = (None, Vec::new(), Vec::new());
+        Self { name, rows, next, table, none: "none", facts, notes, exit: Exit::Well }
+    }
+
+    /// Says this when there are no rows.
+    pub(crate) fn or(mut self, none: &'static str) -> Self {
+        self.none = none;
+        self
+    }
+
+    /// There are more rows, after this one.
+    pub(crate) fn next(mut self, next: Option<String>) -> Self {
+        self.next = next;
+        self
+    }
+
+    /// Something else that programs are told.
+    pub(crate) fn fact(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.facts.push((name, value.into()));
+        self
+    }
+
+    /// Something else that people are told.
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+
+    fn hint(&self) -> Option<String> {
+        let next = self.next.as_deref()?;
+        let cursor = output::quoted(&output::harmless(next));
+        Some(format!("hint: there may be more; go on with --cursor {cursor}"))
+    }
+}
+
+impl<R: Serialize> Serialize for Listing<R> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.facts.len() + 2))?;
+        for (name, value) in &self.facts {
+            map.serialize_entry(name, value)?;
+        }
+        map.serialize_entry(self.name, &self.rows)?;
+        map.serialize_entry("next", &self.next)?;
+        map.end()
+    }
+}
+
+impl<R: Serialize> Sight for Listing<R> {
+    fn json(&self) -> Result<Option<String>> {
+        output::json_text(self).map(Some)
+    }
+
+    fn lines(&self) -> Result<Vec<String>> {
+        self.rows.iter().map(output::json_line_text).collect()
+    }
+
+    fn text(&self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        let mut table = (self.table)(&self.rows);
+        output::fit(&mut table);
+        table.to_string()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let none = self.rows.is_empty().then(|| self.none.to_owned());
+        none.into_iter().chain(self.notes.iter().cloned()).chain(self.hint()).collect()
+    }
+
+    fn exit(&self) -> Exit {
+        self.exit
+    }
+}
+
+/// One thing with all that is known about it.
+pub(crate) struct Whole<T> {
+    value: Option<T>,
+    text: String,
+    notes: Vec<String>,
+    exit: Exit,
+}
+
+impl<T> Whole<T> {
+    /// A thing, and how people see it.
+    pub(crate) fn new(value: T, text: impl Into<String>) -> Self {
+        Self { value: Some(value), text: text.into(), notes: Vec::new(), exit: Exit::Well }
+    }
+
+    /// There is no such thing, which is said so.
+    pub(crate) fn missing(notes: Vec<String>) -> Self {
+        Self { value: None, text: String::new(), notes, exit: Exit::NotFound }
+    }
+
+    /// Something else that people are told.
+    pub(crate) fn notes(mut self, notes: Vec<String>) -> Self {
+        self.notes = notes;
+        self
+    }
+}
+
+impl<T: Serialize> Sight for Whole<T> {
+    fn json(&self) -> Result<Option<String>> {
+        self.value.as_ref().map(output::json_text).transpose()
+    }
+
+    fn lines(&self) -> Result<Vec<String>> {
+        self.value.iter().map(output::json_line_text).collect()
+    }
+
+    fn text(&self) -> String {
+        self.text.clone()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn exit(&self) -> Exit {
+        self.exit
+    }
+}
+
+/// Which rows are fetched.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    /// Only rows after this one.
+    pub(crate) cursor: Option<String>,
+    /// At most so many.
+    pub(crate) limit: usize,
+}
+
+impl Ask {
+    /// The page of a store, where cursors are keys.
+    pub(crate) fn page(&self) -> Result<Page> {
+        let after = self.cursor.as_deref().map(str::parse).transpose()?;
+        Ok(Page { after, limit: self.limit })
+    }
+
+    /// One page of rows that are all there and sorted by their names, and the cursor to go on with.
+    pub(crate) fn of<R>(&self, rows: Vec<R>, name: impl Fn(&R) -> &str) -> (Vec<R>, Option<String>) {
+        let after = |row: &R| self.cursor.as_deref().is_none_or(|cursor| name(row) > cursor);
+        let mut rows: Vec<R> = rows.into_iter().filter(after).collect();
+        let more = rows.len() > self.limit;
+        rows.truncate(self.limit);
+        let next = rows.last().filter(|_| more).map(|row| name(row).to_owned());
+        (rows, next)
+    }
+}
+
+/// Shows one thing, or watches it.
+pub(crate) async fn whole<T: Serialize>(
+    look: &Look,
+    mut fetch: impl AsyncFnMut(&SharedStore) -> Result<Whole<T>>,
+) -> Result<Exit> {
+    let opened = look.place.open().await?;
+    let store = opened.shared();
+    let ended = match look.watch {
+        Some(every) => watch::run(every, look.place.output, async || fetch(&store).await).await,
+        None => match fetch(&store).await {
+            Ok(seen) => print(&seen, look.place.output),
+            Err(error) => Err(error),
+        },
+    };
+    opened.close().await;
+    ended
+}
+
+/// Shows a page of rows, streams all of them, or watches a page.
+pub(crate) async fn listing<R: Serialize>(
+    look: &Look,
+    pages: &Pages,
+    fetch: impl AsyncFnMut(&SharedStore, Ask) -> Result<Listing<R>>,
+) -> Result<Exit> {
+    listing_of(ROWS, look, pages, fetch).await
+}
+
+/// The same with another usual number of rows.
+pub(crate) async fn listing_of<R: Serialize>(
+    usual: usize,
+    look: &Look,
+    pages: &Pages,
+    mut fetch: impl AsyncFnMut(&SharedStore, Ask) -> Result<Listing<R>>,
+) -> Result<Exit> {
+    let opened = look.place.open().await?;
+    let (store, layout) = (opened.shared(), look.place.output);
+    let ask = Ask { cursor: pages.cursor.clone(), limit: pages.limit.unwrap_or(usual) };
+    let ended = match look.watch {
+        Some(every) => watch::run(every, layout, async || fetch(&store, ask.clone()).await).await,
+        None if layout == Layout::Jsonl && pages.limit.is_none() => {
+            stream(ask, async |ask| fetch(&store, ask).await).await
+        }
+        None => match fetch(&store, ask).await {
+            Ok(seen) => print(&seen, layout),
+            Err(error) => Err(error),
+        },
+    };
+    opened.close().await;
+    ended
+}
+
+/// Prints all rows, page by page as they are read.
+async fn stream<R: Serialize>(
+    mut ask: Ask,
+    mut fetch: impl AsyncFnMut(Ask) -> Result<Listing<R>>,
+) -> Result<Exit> {
+    ask.limit = limits::PAGE_ROWS.min(500);
+    loop {
+        let seen = fetch(ask.clone()).await?;
+        seen.lines()?.into_iter().try_for_each(output::say)?;
+        if seen.next.is_none() {
+            return Ok(seen.exit);
+        }
+        ask.cursor = seen.next;
+    }
+}
+
+fn print(seen: &impl Sight, layout: Layout) -> Result<Exit> {
+    match layout {
+        Layout::Json => seen.json()?.into_iter().try_for_each(output::say)?,
+        Layout::Jsonl => seen.lines()?.into_iter().try_for_each(output::say)?,
+        Layout::Table => {
+            let text = seen.text();
+            if !text.is_empty() {
+                output::say(text)?;
+            }
+        }
+    }
+    // What is missing is said in every layout; what is said about data only where there is no place for it in the data.
+    if layout != Layout::Json || seen.exit() == Exit::NotFound {
+        seen.notes().iter().filter(|note| layout == Layout::Table || is_needed(note)).for_each(|note| {
+            eprintln!("{note}");
+        });
+    }
+    Ok(seen.exit())
+}
+
+/// Whether somebody who reads rows must know.
+fn is_needed(note: &str) -> bool {
+    note.starts_with("hint:") || note.starts_with("error")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(cursor: Option<&str>, limit: usize) -> Ask {
+        Ask { cursor: cursor.map(str::to_owned), limit }
+    }
+
+    #[test]
+    fn rows_that_are_all_there_are_paged_by_their_names() {
+        let names = || vec!["a", "b", "c"];
+        let page = |cursor, limit| ask(cursor, limit).of(names(), |name| name);
+        assert_eq!(page(None, 2), (vec!["a", "b"], Some("b".to_owned())));
+        assert_eq!(page(Some("b"), 2), (vec!["c"], None));
+        assert_eq!(
+            page(Some("aa"), 1),
+            (vec!["b"], Some("b".to_owned())),
+            "a row that is gone is no obstacle"
+        );
+        assert_eq!(page(None, 3), (names(), None));
+    }
+
+    #[test]
+    fn a_listing_is_an_object_with_its_rows_and_the_cursor() {
+        let listing = Listing::new("keys", vec![1, 2], |_| Table::new()).fact("blocked", 7);
+        let listing = listing.next(Some("b\u{202e}".to_owned()));
+        let json = listing.json().unwrap().unwrap();
+        let read: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, serde_json::json!({"blocked": 7, "keys": [1, 2], "next": "b\u{202e}"}));
+        assert!(!json.contains('\u{202e}'));
+        assert_eq!(listing.notes(), [r"hint: there may be more; go on with --cursor 'b\u202e'"]);
+        assert_eq!(listing.lines().unwrap(), ["1", "2"]);
+    }
+}

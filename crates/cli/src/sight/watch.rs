@@ -1,0 +1,178 @@
+//! `--watch`: looks again and again. On a terminal the view is drawn in its place; elsewhere each change is a block of its own;
+//! with `jsonl`, each row that is new or has changed is a line.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use anyhow::Result;
+use tidelock::prelude::*;
+
+use super::Sight;
+use super::frame::frame;
+use crate::args::Layout;
+use crate::exit::{self, Exit};
+use crate::screen::{Input, Screen, stopped};
+use crate::{output, reader};
+
+/// Looks until somebody stops it, nobody reads it any more, or it fails for good.
+pub(super) async fn run<S: Sight>(
+    every: Duration,
+    layout: Layout,
+    fetch: impl AsyncFnMut() -> Result<S>,
+) -> Result<Exit> {
+    if layout == Layout::Table && output::is_interactive() {
+        return on_terminal(every, fetch).await;
+    }
+    tokio::select! {
+        // Listens before the first row is printed: whoever sees it may interrupt at once.
+        biased;
+        ended = stopped() => ended.map(|()| Exit::Well),
+        () = reader::gone() => Ok(Exit::Well),
+        ended = on_paper(every, layout, fetch) => ended,
+    }
+}
+
+/// What was seen, or why it could not be for the moment. A look that fails for good ends the watch; the very first one always
+/// does.
+async fn seen<S>(fetched: Result<S>, first: bool) -> Result<Result<S, String>> {
+    match fetched {
+        Ok(seen) => Ok(Ok(seen)),
+        Err(error) => match exit::explained(&error) {
+            Some(cause) if !first && matches!(cause.retry(), Retry::After(_)) => {
+                Ok(Err(output::escaped(&format!("warning[{}]: {error:#}", cause.code()))))
+            }
+            _ => Err(error),
+        },
+    }
+}
+
+async fn on_terminal<S: Sight>(every: Duration, mut fetch: impl AsyncFnMut() -> Result<S>) -> Result<Exit> {
+    let mut last = seen(fetch().await, true).await?.ok();
+    let (mut trouble, mut screen) = (None, Screen::enter()?);
+    loop {
+        if let Some(last) = &last {
+            let heading = format!("every {}, q ends it", output::span(every));
+            let notes: Vec<String> = last.notes().into_iter().chain(trouble.clone()).collect();
+            screen.draw(&frame(
+                &output::styled(&heading, output::Tone::Bold),
+                &last.text(),
+                &notes,
+                screen.rows(),
+            ))?;
+        }
+        tokio::select! {
+            biased;
+            ended = stopped() => return ended.map(|()| Exit::Well),
+            input = screen.input() => match input {
+                Input::Quit => return Ok(Exit::Well),
+                // A new size, or a key that means nothing here: drawn again with what is known.
+                _ => continue,
+            },
+            () = tokio::time::sleep(every) => {}
+        }
+        trouble = match seen(fetch().await, false).await? {
+            Ok(seen) => {
+                last = Some(seen);
+                None
+            }
+            Err(message) => Some(message),
+        };
+    }
+}
+
+async fn on_paper<S: Sight>(
+    every: Duration,
+    layout: Layout,
+    mut fetch: impl AsyncFnMut() -> Result<S>,
+) -> Result<Exit> {
+    let (mut paper, mut told, mut first) = (Paper::default(), None, true);
+    loop {
+        match seen(fetch().await, first).await? {
+            Ok(seen) => {
+                told = None;
+                paper.changed(&seen, layout)?.into_iter().try_for_each(output::say)?;
+            }
+            Err(message) if told.as_ref() == Some(&message) => {}
+            Err(message) => {
+                eprintln!("{message}");
+                told = Some(message);
+            }
+        }
+        first = false;
+        tokio::time::sleep(every).await;
+    }
+}
+
+/// What was printed so far.
+#[derive(Debug, Default)]
+struct Paper {
+    block: Option<String>,
+    rows: HashSet<String>,
+}
+
+impl Paper {
+    /// What is to be printed of a new look.
+    fn changed(&mut self, seen: &impl Sight, layout: Layout) -> Result<Vec<String>> {
+        if layout == Layout::Jsonl {
+            let lines = seen.lines()?;
+            let new = lines.iter().filter(|line| !self.rows.contains(*line)).cloned().collect();
+            self.rows = lines.into_iter().collect();
+            return Ok(new);
+        }
+        let block = match layout {
+            Layout::Json => seen.json()?.unwrap_or_default(),
+            _ => {
+                let text = seen.text();
+                if text.is_empty() { seen.notes().join("\n") } else { text }
+            }
+        };
+        if block.is_empty() || self.block.as_ref() == Some(&block) {
+            return Ok(Vec::new());
+        }
+        // People see where one block ends and the next begins.
+        let apart = self.block.is_some() && layout == Layout::Table;
+        self.block = Some(block.clone());
+        Ok(apart.then(String::new).into_iter().chain([block]).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use comfy_table::Table;
+
+    use super::super::Listing;
+    use super::*;
+
+    fn rows(rows: &[u32]) -> Listing<u32> {
+        let table = |rows: &[u32]| {
+            let mut table = Table::new();
+            table.load_style(comfy_table::TableStyle::new());
+            table.add_rows(rows.iter().map(|row| [row.to_string()]));
+            table
+        };
+        Listing::new("rows", rows.to_vec(), table).or("no rows")
+    }
+
+    #[test]
+    fn lines_are_of_rows_that_are_new_or_changed() {
+        let mut paper = Paper::default();
+        for (seen, told) in
+            [(vec![1, 2], vec!["1", "2"]), (vec![1, 3], vec!["3"]), (vec![1, 2, 3], vec!["2"])]
+        {
+            assert_eq!(paper.changed(&rows(&seen), Layout::Jsonl).unwrap(), told, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_comes_for_each_change() {
+        let mut paper = Paper::default();
+        let mut told = |seen: &[u32]| {
+            let lines = paper.changed(&rows(seen), Layout::Table).unwrap();
+            lines.iter().map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&[]), ["no rows"]);
+        assert!(told(&[]).is_empty());
+        assert_eq!(told(&[7]), ["", "7"]);
+        assert!(told(&[7]).is_empty());
+    }
+}

@@ -1,0 +1,169 @@
+//! `tidelock work`: rows of work as operators see them. `tidelock streams` has the verbs that change them.
+
+use anyhow::Result;
+use comfy_table::{Cell, Table};
+use serde::Serialize;
+use tidelock::model::lease::ready_at;
+use tidelock::payload::text;
+use tidelock::prelude::*;
+use tidelock::store::{Pattern, WorkFilter, WorkRow};
+
+use crate::args::{Rows, Work, WorkList, WorkShow, WorkState};
+use crate::exit::Exit;
+use crate::output::{self, Tone};
+use crate::sight::{self, Listing, Whole};
+
+/// Carries out a verb.
+pub(crate) async fn run(verb: Work) -> Result<Exit> {
+    match verb {
+        Work::List(options) => list(&options).await,
+        Work::Show(options) => show(&options).await,
+    }
+}
+
+/// The rows that meet conditions.
+pub(crate) fn filter(rows: &Rows, blocked: Option<bool>, leased: Option<bool>) -> Result<WorkFilter> {
+    let lane = rows.lane.as_deref().map(str::parse).transpose()?;
+    let pattern = rows.like.as_deref().map(Pattern::new).transpose()?;
+    Ok(WorkFilter { lane, pattern, blocked, leased })
+}
+
+/// A row as it is printed.
+#[derive(Debug, Serialize)]
+struct Line {
+    #[serde(flatten)]
+    row: WorkRow,
+    /// What it does: `blocked`, `held`, `due`, `waits` or `rests`.
+    state: &'static str,
+}
+
+impl Line {
+    fn of(row: WorkRow, now: Timestamp) -> Self {
+        let held = row.lease.as_ref().is_some_and(|lease| !lease.until.has_come(now));
+        let state = match ready_at(&row) {
+            _ if row.blocked.is_some() => "blocked",
+            _ if held => "held",
+            Some(ready) if ready.has_come(now) => "due",
+            Some(_) => "waits",
+            None => "rests",
+        };
+        Self { row, state }
+    }
+
+    /// Why it is blocked, or what went wrong last.
+    fn error(&self) -> String {
+        let blocked = self.row.blocked.as_ref().map(|blocked| &blocked.reason);
+        blocked.or(self.row.last_error.as_ref()).map(|error| output::flat(error)).unwrap_or_default()
+    }
+
+    /// Since when, until when, or when.
+    fn when(&self) -> Option<Timestamp> {
+        let blocked = self.row.blocked.as_ref().map(|blocked| blocked.since);
+        let held = self.row.lease.as_ref().filter(|_| self.state == "held").map(|lease| lease.until);
+        blocked.or(held).or_else(|| ready_at(&self.row))
+    }
+}
+
+async fn list(options: &WorkList) -> Result<Exit> {
+    let (blocked, leased) = match options.state {
+        Some(WorkState::Blocked) => (Some(true), None),
+        Some(WorkState::Held) => (Some(false), Some(true)),
+        Some(WorkState::Free) => (Some(false), Some(false)),
+        None => (None, None),
+    };
+    let filter = filter(&options.rows, blocked, leased)?;
+    sight::listing(&options.look, &options.pages, async |store, ask| {
+        let now = store.now().await?;
+        let (mut page, mut rows) = (ask.page()?, Vec::new());
+        // Rows that are not shown make a page smaller, so pages are read until one is full.
+        let next = loop {
+            let found = store.works(&filter, Page { limit: ask.limit - rows.len(), ..page.clone() }).await?;
+            rows.extend(found.rows.into_iter().filter(|row| options.all || !is_ours(&row.key)));
+            match found.next {
+                Some(next) if rows.len() < ask.limit => page.after = Some(next),
+                next => break next,
+            }
+        };
+        let lines = rows.into_iter().map(|row| Line::of(row, now)).collect();
+        let none =
+            if options.all { "no work" } else { "no work; --all also lists what Tidelock keeps for itself" };
+        Ok(Listing::new("rows", lines, table).or(none).next(next.map(|key| key.to_string())))
+    })
+    .await
+}
+
+fn is_ours(key: &Key) -> bool {
+    key.kind().starts_with("tidelock.")
+}
+
+fn table(lines: &[Line]) -> Table {
+    let mut table = output::table(&["key", "lane", "state", "when", "owner", "attempts", "error"], &[5]);
+    for line in lines {
+        let owner = line.row.lease.as_ref().map(|lease| output::escaped(lease.owner.as_str()));
+        table.add_row([
+            output::key(&line.row.key).into(),
+            output::escaped(line.row.lane.as_str()).into(),
+            state(line.state),
+            line.when().map(output::instant).unwrap_or_default().into(),
+            owner.unwrap_or_default().into(),
+            line.row.attempts.to_string().into(),
+            line.error().into(),
+        ]);
+    }
+    table
+}
+
+fn state(word: &'static str) -> Cell {
+    match word {
+        "blocked" => output::cell(word, Tone::Bad),
+        "held" => output::cell(word, Tone::Good),
+        _ => word.into(),
+    }
+}
+
+async fn show(options: &WorkShow) -> Result<Exit> {
+    let key: Key = options.key.parse()?;
+    sight::whole(&options.look, async |store| {
+        let Some(row) = store.work(&key).await? else { return Ok(Whole::missing(missing(&key))) };
+        let line = Line::of(row, store.now().await?);
+        let facts = facts(&line).into_iter().filter(|(_, value)| !value.is_empty());
+        let text: Vec<String> = facts.map(|(name, value)| format!("{name:<11}  {value}")).collect();
+        Ok(Whole::new(line, text.join("\n")))
+    })
+    .await
+}
+
+fn missing(key: &Key) -> Vec<String> {
+    let pattern = output::quoted(&format!("^{}", key.kind()));
+    vec![
+        format!("error: there is no work {}", output::key(key)),
+        format!("hint: `tidelock work list --like {pattern}` shows what there is"),
+    ]
+}
+
+/// What is known about a row, in the order in which people ask for it.
+fn facts(line: &Line) -> Vec<(&'static str, String)> {
+    let row = &line.row;
+    let when = |at: Option<Timestamp>| at.map(output::instant).unwrap_or_default();
+    let lease =
+        |part: fn(&tidelock::store::LeaseRow) -> String| row.lease.as_ref().map(part).unwrap_or_default();
+    vec![
+        ("key", output::key(&row.key)),
+        ("lane", output::escaped(row.lane.as_str())),
+        ("state", line.state.to_owned()),
+        ("due", when(row.due)),
+        ("blocked", when(row.blocked.as_ref().map(|blocked| blocked.since))),
+        ("error", line.error()),
+        ("owner", lease(|lease| output::escaped(lease.owner.as_str()))),
+        ("fence", lease(|lease| lease.fence.to_string())),
+        ("held since", lease(|lease| output::instant(lease.since))),
+        ("held until", lease(|lease| output::instant(lease.until))),
+        ("attempts", row.attempts.to_string()),
+        ("takeovers", row.takeovers.to_string()),
+        ("priority", row.priority.level().to_string()),
+        ("position", row.position.map(|position| position.to_string()).unwrap_or_default()),
+        ("follows", row.follow.as_ref().map(output::key).unwrap_or_default()),
+        ("enqueued", output::instant(row.enqueued_at)),
+        ("payload", output::harmless(&text::compact(row.payload.as_str()))),
+    ]
+}

@@ -1,0 +1,173 @@
+//! Work, leases and messages at the command line: what is due, held, blocked, and sent again.
+
+use std::process::Output;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tidelock::lease;
+use tidelock::outbox::{Message, Outbox};
+use tidelock::prelude::*;
+
+use crate::support::{self, stderr, stdout};
+
+const MAILS: Outbox = Outbox::new("mails");
+
+/// A store in a directory of its own.
+struct Site {
+    directory: TempDir,
+    store: SharedStore,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.db");
+        let store: SharedStore = Arc::new(SqliteStore::open(path, SqliteOptions::default()).await.unwrap());
+        Self { directory, store }
+    }
+
+    async fn enqueue(&self, name: &str) {
+        let job = NewWork::once(Key::new("job", [name]).unwrap(), "jobs".parse().unwrap());
+        self.store.apply(Batch::new().enqueue(job)).await.unwrap();
+    }
+
+    /// Takes what is due in a lane.
+    async fn claim(&self, lane: &str) -> Vec<tidelock::store::Grant> {
+        let owner: Owner = "worker\u{202e}-1".parse().unwrap();
+        let claim = Claim::lanes(&owner, [lane.parse().unwrap()], 10, Duration::from_secs(60));
+        self.store.claim(claim).await.unwrap().grants
+    }
+
+    /// Blocks what is due in a lane.
+    async fn block(&self, lane: &str, reason: &str) {
+        for grant in self.claim(lane).await {
+            self.store.apply(Batch::new().block(&grant.lease(), reason)).await.unwrap();
+        }
+    }
+
+    fn run(&self, args: &[&str], code: i32) -> Output {
+        let mut command = support::command(args);
+        let output = command.env("TIDELOCK_STORE", self.directory.path().join("a.db")).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {} {}", stdout(&output), stderr(&output));
+        output
+    }
+
+    fn json(&self, args: &[&str], code: i32) -> Value {
+        serde_json::from_slice(&self.run(&[args, &["-o", "json"]].concat(), code).stdout).unwrap()
+    }
+}
+
+fn states(listing: &Value) -> Vec<(&str, &str)> {
+    let rows = listing["rows"].as_array().unwrap().iter();
+    rows.map(|row| (row["key"].as_str().unwrap(), row["state"].as_str().unwrap())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_is_listed_by_how_it_stands() {
+    let site = Site::new().await;
+    site.enqueue("a").await;
+    site.block("jobs", "bad\naddress").await;
+    site.enqueue("b").await;
+    assert_eq!(site.claim("jobs").await.len(), 1);
+    site.enqueue("c").await;
+    let (a, b, c) = (r#"job("a")"#, r#"job("b")"#, r#"job("c")"#);
+    assert_eq!(states(&site.json(&["work", "list"], 0)), [(a, "blocked"), (b, "held"), (c, "due")]);
+    for (state, key) in [("blocked", (a, "blocked")), ("held", (b, "held")), ("free", (c, "due"))] {
+        assert_eq!(states(&site.json(&["work", "list", "--state", state], 0)), [key]);
+    }
+    assert_eq!(states(&site.json(&["work", "list", "--like", "a$"], 0)), [(a, "blocked")]);
+    let page = site.json(&["work", "list", "--limit", "2"], 0);
+    assert_eq!(
+        states(&site.json(&["work", "list", "--cursor", page["next"].as_str().unwrap()], 0)),
+        [(c, "due")]
+    );
+    let table = stdout(&site.run(&["work", "list"], 0));
+    assert!(table.contains("bad address") && table.contains("worker\\u{202e}-1"), "{table}");
+
+    let shown = stdout(&site.run(&["work", "show", b], 0));
+    assert!(shown.contains("fence") && shown.contains("held until"), "{shown}");
+    assert_eq!(site.json(&["work", "show", a], 0)["blocked"]["reason"], "bad\naddress");
+    assert!(stderr(&site.run(&["work", "show", r#"job("z")"#], 3)).contains("there is no work"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_are_left_out_do_not_make_pages_short() {
+    let site = Site::new().await;
+    let held = lease::hold(&site.store, &Key::single("report").unwrap()).now().await.unwrap();
+    for name in ["a", "b"] {
+        MAILS
+            .put(Batch::new(), &Message::new("x", &1).unwrap().id(name))
+            .map(|batch| site.store.apply(batch))
+            .unwrap()
+            .await
+            .unwrap();
+    }
+    let zone = NewWork::once(Key::single("zone").unwrap(), "jobs".parse().unwrap());
+    site.store.apply(Batch::new().enqueue(zone)).await.unwrap();
+    assert_eq!(states(&site.json(&["work", "list", "--limit", "1"], 0)), [("zone", "due")]);
+    assert_eq!(site.json(&["work", "list", "--all"], 0)["rows"].as_array().unwrap().len(), 4);
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_are_listed_with_owner_fence_and_time_left() {
+    let site = Site::new().await;
+    assert!(stderr(&site.run(&["leases", "list"], 0)).contains("nobody holds anything"));
+    site.enqueue("a").await;
+    let fence = site.claim("jobs").await[0].lease().fence;
+    let leases = site.json(&["leases", "list"], 0);
+    let line = &leases["leases"][0];
+    assert_eq!(
+        (&line["key"], &line["fence"], &line["ended"]),
+        (&json!(r#"job("a")"#), &json!(fence), &json!(false))
+    );
+    assert!(stdout(&site.run(&["leases", "list"], 0)).contains("5"), "some seconds are left");
+    assert!(stderr(&site.run(&["leases", "list", "--ended"], 0)).contains("none has ended"));
+
+    let held = lease::hold(&site.store, &Key::single("report").unwrap()).now().await.unwrap();
+    let shown = stdout(&site.run(&["leases", "show", "report"], 0));
+    assert!(shown.contains("holder") && shown.contains("fence"), "{shown}");
+    assert!(stderr(&site.run(&["leases", "show", "nothing"], 3)).contains("nobody holds a lease on nothing"));
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_are_blocked_are_listed_sent_again_or_removed() {
+    let site = Site::new().await;
+    for id in ["m-1", "m-2", "m-3"] {
+        let batch =
+            MAILS.put(Batch::new(), &Message::new("ada@example.com", "hello").unwrap().id(id)).unwrap();
+        site.store.apply(batch).await.unwrap();
+    }
+    assert!(stdout(&site.run(&["outbox", "list", "mails"], 0)).contains("ada@example.com"));
+    site.block("outbox.mails", "no such address").await;
+    let listed = site.json(&["outbox", "list", "mails"], 5);
+    assert_eq!((&listed["blocked"], listed["messages"].as_array().unwrap().len()), (&json!(3), 3));
+
+    assert_eq!(site.json(&["outbox", "retry", "mails", "--dry-run"], 0)["meant"], 3);
+    assert!(
+        stderr(&site.run(&["outbox", "retry", "mails"], 2)).contains("3 blocked in mails"),
+        "nobody can be asked"
+    );
+    assert_eq!(site.json(&["outbox", "retry", "mails", "m-1"], 0)["changed"], 1);
+    assert!(stderr(&site.run(&["outbox", "retry", "mails", "m-9"], 3)).contains("m-9"));
+
+    assert!(
+        stdout(&site.run(&["outbox", "discard", "mails", "m-2", "--dry-run"], 0))
+            .contains("would be removed")
+    );
+    site.run(&["outbox", "discard", "mails", "m-2"], 2);
+    site.run(&["outbox", "discard", "mails", "m-2", "--yes"], 0);
+    site.run(&["outbox", "discard", "mails", "m-2", "--yes"], 3);
+    assert_eq!(site.json(&["outbox", "retry", "mails", "--yes"], 0)["changed"], 1);
+    assert_eq!(site.json(&["outbox", "list", "mails"], 0)["messages"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn the_version_says_what_is_built_in() {
+    let about: Value = serde_json::from_slice(&support::tidelock(&["version", "-o", "json"]).stdout).unwrap();
+    assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
+    assert!(about["postgres_schema"].as_u64().is_some_and(|schema| schema > 0), "{about}");
+}
