@@ -49,6 +49,7 @@ mod audit;
 mod error;
 mod gate;
 mod guard;
+mod inspected;
 mod openapi;
 mod options;
 mod problem;
@@ -58,12 +59,17 @@ mod serve;
 mod shared;
 mod shown;
 mod token;
+mod ui;
+
+use std::sync::Arc;
 
 use axum::Router;
+use tidelock::lock::Locks;
 use tidelock::store::SharedStore;
 use tokio::net::TcpListener;
 
 pub use error::ServerError;
+pub use inspected::Conflicts;
 pub use options::Options;
 pub use token::{Caller, Role, Token, Tokens};
 
@@ -80,6 +86,21 @@ impl Server {
     #[must_use]
     pub fn new(store: SharedStore, options: Options) -> Self {
         Self { app: Shared::new(store, options) }
+    }
+
+    /// Also shows the locks of this table: they live in the memory of the program, so only the program itself can show them.
+    #[must_use]
+    pub fn locks(self, locks: &Locks) -> Self {
+        // The first table stays.
+        let _ = self.app.inspected.locks.set(locks.clone());
+        self
+    }
+
+    /// Also shows how often changes of state met others that were faster.
+    #[must_use]
+    pub fn conflicts(self, conflicts: &Arc<Conflicts>) -> Self {
+        let _ = self.app.inspected.conflicts.set(Arc::clone(conflicts));
+        self
     }
 
     /// The routes, for an application of your own.

@@ -8,6 +8,7 @@ use tidelock::store::{SharedStore, Store};
 use tidelock::workflow::Client;
 use tokio::sync::{Semaphore, watch};
 
+use crate::inspected::Inspected;
 use crate::options::Options;
 
 /// As handlers have it.
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     /// Whether the server ends.
     pub(crate) ending: watch::Sender<bool>,
     pub(crate) counts: Counts,
+    /// What the program shows of itself.
+    pub(crate) inspected: Inspected,
 }
 
 impl Shared {
@@ -35,6 +38,7 @@ impl Shared {
             options,
             ending: watch::Sender::new(false),
             counts: Counts::default(),
+            inspected: Inspected::default(),
         })
     }
 
