@@ -218,6 +218,13 @@ impl Locks {
         self.table.snapshot()
     }
 
+    /// The last circles of waiting tasks that were found, the newest first, and how long ago. In each of them one task was told,
+    /// so none of them lasts, unless that task does not listen.
+    #[must_use]
+    pub fn circles(&self) -> Vec<(std::time::Duration, Cycle)> {
+        self.table.circles()
+    }
+
     /// How often each functor was locked since the table was made, and how long was waited and held.
     #[must_use]
     pub fn stats(&self) -> Vec<FunctorStats> {

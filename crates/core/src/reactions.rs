@@ -86,6 +86,7 @@ mod worker;
 
 pub use effects::{Effects, ReactionError};
 pub use error::ReactionsError;
+pub use names::reaction_row;
 pub use operator::Operator;
 pub use pending::{Pending, Waits};
 pub use reaction::{Reaction, WhenExhausted};

@@ -53,7 +53,8 @@ pub(crate) async fn gate(State(app): State<App>, mut request: Request, next: Nex
         response = stray(&response, path);
     }
     for (name, value) in TOLD {
-        response.headers_mut().insert(*name, HeaderValue::from_static(value));
+        // Pages of our own say themselves what they may run.
+        response.headers_mut().entry(*name).or_insert(HeaderValue::from_static(value));
     }
     if app.options.tls.is_some() {
         response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static(ONLY_TLS));

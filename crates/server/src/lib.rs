@@ -50,6 +50,7 @@ mod error;
 mod gate;
 mod guard;
 mod guesses;
+mod inspected;
 mod loosened;
 mod openapi;
 mod options;
@@ -63,12 +64,17 @@ mod shared;
 mod shown;
 mod tls;
 mod token;
+mod ui;
+
+use std::sync::Arc;
 
 use axum::Router;
+use tidelock::lock::Locks;
 use tidelock::store::SharedStore;
 use tokio::net::TcpListener;
 
 pub use error::ServerError;
+pub use inspected::Conflicts;
 pub use options::Options;
 pub use tls::Tls;
 pub use token::{Caller, Role, Token, Tokens};
@@ -86,6 +92,21 @@ impl Server {
     #[must_use]
     pub fn new(store: SharedStore, options: Options) -> Self {
         Self { app: Shared::new(store, options) }
+    }
+
+    /// Also shows the locks of this table: they live in the memory of the program, so only the program itself can show them.
+    #[must_use]
+    pub fn locks(self, locks: &Locks) -> Self {
+        // The first table stays.
+        let _ = self.app.inspected.locks.set(locks.clone());
+        self
+    }
+
+    /// Also shows how often changes of state met others that were faster.
+    #[must_use]
+    pub fn conflicts(self, conflicts: &Arc<Conflicts>) -> Self {
+        let _ = self.app.inspected.conflicts.set(Arc::clone(conflicts));
+        self
     }
 
     /// The routes, for an application of your own.

@@ -52,7 +52,7 @@ fn operation(route: &Route) -> Value {
     let (status, answer) = route.answer;
     let kind = match answer {
         "Text" => "text/plain",
-        "EventStream" => "text/event-stream",
+        "EventStream" | "PulseStream" => "text/event-stream",
         _ => "application/json",
     };
     let well = |says: &str| json!({"description": says, "content": {kind: {"schema": schema(answer)}}});

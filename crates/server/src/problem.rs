@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use tidelock::error::{Explain, InvalidInput, Outcome, Retry};
 use tidelock::events::EventsError;
 use tidelock::lease::LeaseError;
+use tidelock::reactions::ReactionsError;
 use tidelock::schedule::ScheduleError;
+use tidelock::state::StateError;
 use tidelock::store::{ApplyError, DocumentFound, Holder, Refusal, StoreError, StoreErrorKind, StreamFound};
 use tidelock::workflow::WorkflowError;
 
@@ -244,6 +246,36 @@ impl From<ScheduleError> for Problem {
             ScheduleError::Store(inner) => inner.into(),
             ScheduleError::Invalid(inner) => inner.into(),
             ScheduleError::UnknownTask { .. } => Self::told(StatusCode::NOT_FOUND, &error),
+            ScheduleError::Archived { .. } | ScheduleError::TooMany { .. } => {
+                Self::told(StatusCode::CONFLICT, &error)
+            }
+            _ => Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error),
+        }
+    }
+}
+
+impl From<ReactionsError> for Problem {
+    fn from(error: ReactionsError) -> Self {
+        match error {
+            ReactionsError::Store(inner) => inner.into(),
+            ReactionsError::Write(inner) => (*inner).into(),
+            ReactionsError::Lease(inner) => (*inner).into(),
+            ReactionsError::Unknown { .. } => Self::told(StatusCode::NOT_FOUND, &error),
+            ReactionsError::Running { .. } => Self::told(StatusCode::CONFLICT, &error),
+            ReactionsError::Invalid { .. } | ReactionsError::Name { .. } => {
+                Self::told(StatusCode::UNPROCESSABLE_ENTITY, &error)
+            }
+            _ => Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error),
+        }
+    }
+}
+
+impl From<StateError> for Problem {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::Read(inner) => inner.into(),
+            StateError::Write(inner) => (*inner).into(),
+            StateError::History { .. } => Self::told(StatusCode::CONFLICT, &error),
             _ => Self::logged(StatusCode::INTERNAL_SERVER_ERROR, &error),
         }
     }

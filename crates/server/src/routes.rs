@@ -6,10 +6,11 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, delete, get, post, put};
 use http::Method;
 
-use crate::api::{health, leases, log, metrics, runs, schedules, state, streams, work};
+use crate::api::{about, forks, overview, past, reactions, rows, tasks};
+use crate::api::{health, leases, locks, log, metrics, runs, schedules, state, streams, work};
 use crate::shared::App;
 use crate::token::Role;
-use crate::{gate, guard, openapi};
+use crate::{gate, guard, openapi, ui};
 
 /// The methods that routes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,17 +142,39 @@ pub(crate) const ROUTES: &[Route] = &[
 
     Route::read("/api/v1/schedules", "Tasks in the order of their names", || get(schedules::list)).query(&["after", "limit"]).answers(200, "Schedules"),
     Route::read("/api/v1/schedules/{task}", "A task, its next fires and its last runs", || get(schedules::show)).answers(200, "Schedule"),
+
+    Route::read("/api/v1/about", "What the server is, and what the caller may do", || get(about::about)).answers(200, "About"),
+    Route::read("/api/v1/overview", "The numbers that matter", || get(overview::overview)).answers(200, "Overview"),
+    Route::read("/api/v1/pulse", "A sign whenever something may have changed (text/event-stream)", || get(about::pulse)).answers(200, "PulseStream"),
+    Route::read("/api/v1/locks", "Locks of the program that the server is mounted in", || get(locks::list)).answers(200, "Locks"),
+    Route::read("/api/v1/work/rows", "Rows of work in the order of their keys", || get(rows::list))
+        .query(&["lane", "like", "blocked", "leased", "after", "limit"]).answers(200, "Rows"),
+    Route::read("/api/v1/work/rows/{key}", "A row of work", || get(rows::show)).answers(200, "Row"),
+    Route::write(Verb::Post, "/api/v1/work/operate", "Unblock rows, or make them due at once, after their number was confirmed", || post(rows::operate))
+        .body("OperateRows").answers(200, "Operated"),
+    Route::read("/api/v1/reactions", "Reactions, and how far they are", || get(reactions::list)).answers(200, "Reactions"),
+    Route::read("/api/v1/reactions/{reaction}/keys", "Keys of a reaction", || get(reactions::keys)).query(&["blocked", "after", "limit"]).answers(200, "ReactionKeys"),
+    Route::read("/api/v1/reactions/{reaction}/parked", "Events that a reaction has set aside", || get(reactions::parked)).query(&["after", "limit"]).answers(200, "Parked"),
+    Route::write(Verb::Post, "/api/v1/reactions/{reaction}/operate", "Unblock, reset, retry, park, replay or drop, after the number was confirmed", || post(reactions::operate))
+        .body("OperateReaction").answers(200, "Operated"),
+    Route::read("/api/v1/state/{key}/history", "The last writes to a document, newest first", || get(past::list)).query(&["before", "limit"]).answers(200, "History"),
+    Route::read("/api/v1/state/{key}/at", "What a document was after a write of its history", || get(past::at)).query(&["number!"]).answers(200, "ValueAt"),
+    Route::read("/api/v1/conflicts", "How often changes of state met others, by kind of record", || get(past::conflicts)).answers(200, "Conflicts"),
+    Route::write(Verb::Post, "/api/v1/runs/{run}/fork", "Start a run that has done what another one did before a step", || post(forks::fork)).body("Fork").answers(201, "Forked"),
+    Route::write(Verb::Post, "/api/v1/schedules/{task}/run", "Ask for a run of a task now", || post(tasks::run)).body("Nothing").answers(202, "TaskRun"),
+    Route::write(Verb::Post, "/api/v1/schedules/{task}/pause", "Let a task rest", || post(tasks::pause)).body("Reason").answers(202, "TaskName"),
+    Route::write(Verb::Post, "/api/v1/schedules/{task}/resume", "Let a task go on", || post(tasks::resume)).body("Nothing").answers(202, "TaskName"),
 ];
 
 /// Whether anybody may call this.
 pub(crate) fn is_open(method: &Method, path: &str) -> bool {
     let open = |route: &&Route| route.role == Role::Open && route.path == path;
-    ROUTES.iter().filter(open).any(|route| route.verb.word() == method.as_str())
+    ROUTES.iter().filter(open).any(|route| route.verb.word() == method.as_str()) || ui::is_page(method, path)
 }
 
 /// The router of the table.
 pub(crate) fn router(app: &App) -> Router {
-    let mut router = Router::new();
+    let mut router = ui::router();
     for route in ROUTES {
         let layer = from_fn_with_state((App::clone(app), route), guard::guard);
         router = router.route(route.path, (route.handler)().route_layer(layer));

@@ -9,6 +9,7 @@ use tidelock::workflow::Client;
 use tokio::sync::{Semaphore, watch};
 
 use crate::guesses::Guesses;
+use crate::inspected::Inspected;
 use crate::options::Options;
 use crate::rate::Rates;
 
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) rates: Rates,
     pub(crate) guesses: Guesses,
     pub(crate) counts: Counts,
+    /// What the program shows of itself.
+    pub(crate) inspected: Inspected,
 }
 
 impl Shared {
@@ -42,6 +45,7 @@ impl Shared {
             options,
             ending: watch::Sender::new(false),
             counts: Counts::default(),
+            inspected: Inspected::default(),
         })
     }
 

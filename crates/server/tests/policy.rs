@@ -16,7 +16,8 @@ use tower::ServiceExt as _;
 
 /// A path of a route: names are filled in.
 fn path(route: &str) -> String {
-    let path = route.replace("{key}", "k").replace("{run}", "r").replace("{task}", "t");
+    let path =
+        route.replace("{key}", "k").replace("{run}", "r").replace("{task}", "t").replace("{reaction}", "e");
     assert!(!path.contains('{'), "{path}: say what stands there");
     path
 }

@@ -12,6 +12,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
+use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt as _};
 
@@ -20,6 +21,7 @@ use super::error::{Cycle, Link, LockError};
 use super::queue::Seat;
 use super::table::Table;
 use super::task::Task;
+use super::ticks::{self, Tick};
 
 /// Where somebody waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +57,12 @@ pub(super) struct Waits {
     first: HashMap<Task, Wanted>,
     /// A task waits at several places only when it polls several futures side by side.
     others: HashMap<Task, Vec<Wanted>>,
+    /// The last circles that were found, for people.
+    lately: VecDeque<(Tick, Cycle)>,
 }
+
+/// So many circles are remembered.
+const REMEMBERED: usize = 16;
 
 impl Waits {
     fn note(&mut self, task: Task, wanted: Wanted) {
@@ -83,6 +90,13 @@ impl Waits {
         }
     }
 
+    fn remember(&mut self, cycle: &Cycle) {
+        if self.lately.len() >= REMEMBERED {
+            self.lately.pop_front();
+        }
+        self.lately.push_back((ticks::look(), cycle.clone()));
+    }
+
     /// How many are noted.
     pub(super) fn len(&self) -> usize {
         self.first.len() + self.others.values().map(Vec::len).sum::<usize>()
@@ -98,6 +112,13 @@ impl Waits {
 }
 
 impl Table {
+    /// The last circles that were found, and how long ago.
+    pub(super) fn circles(&self) -> Vec<(Duration, Cycle)> {
+        let now = ticks::look();
+        let waits = self.waits.lock();
+        waits.lately.iter().rev().map(|(at, cycle)| (now.since(*at), cycle.clone())).collect()
+    }
+
     /// Notes that a task waits for a lock.
     ///
     /// # Errors
@@ -131,6 +152,7 @@ impl Table {
             None => Ok(()),
             Some(cycle) => {
                 waits.forget(task, &wanted);
+                waits.remember(&cycle);
                 self.several.store(waits.others.len(), Ordering::SeqCst);
                 Err(LockError::Deadlock { cycle })
             }
@@ -145,13 +167,14 @@ impl Table {
 
     /// Looks whether what a task holds by now closes a circle with something that it waits for; then the wait ends.
     pub(super) fn look_for_circles_of(&self, task: Task) {
-        let waits = self.waits.lock();
+        let mut waits = self.waits.lock();
         let waiting = |wanted: &&Wanted| matches!(wanted, Wanted::Lock(wait) if self.is_waiting(*wait));
         let found = waits.of(task).filter(waiting).find_map(|wanted| match wanted {
             Wanted::Lock(wait) => self.circle(&waits, task, wanted).map(|cycle| (*wait, cycle)),
             Wanted::Call(_) => None,
         });
         let Some((wait, cycle)) = found else { return };
+        waits.remember(&cycle);
         let mut shard = self.shard(wait.hash);
         let waiter =
             shard.entry(wait.hash, wait.entry).and_then(|entry| entry.waiter_mut(wait.seat, wait.number));

@@ -126,6 +126,14 @@ pub(super) enum Row {
     },
 }
 
+/// What a work row is for, when it is one of a reaction: the reaction and the key.
+#[must_use]
+pub fn reaction_row(row: &Key) -> Option<(String, Key)> {
+    match Row::read(row)? {
+        Row::Key { reaction, key } | Row::Replay { reaction, key, .. } => Some((reaction, key)),
+    }
+}
+
 impl Row {
     /// Reads the name of a row; `None` when it is no row of a reaction.
     pub(super) fn read(row: &Key) -> Option<Self> {

@@ -51,7 +51,7 @@ pub(super) async fn end(drive: &mut Drive, ending: Ending) -> Left {
 }
 
 fn closing(drive: &Drive, ending: &Ending, batch: Batch) -> Result<Batch, InvalidInput> {
-    let ended = Entry::Ended(ending.clone()).event()?;
+    let ended = Entry::Ended(ending.clone()).event_by(drive.holding.lease())?;
     let batch = batch.append(&drive.journal, Expect::Any, [ended]).ack(drive.holding.lease());
     Ok(batch.merge(&drive.grant.row.key, record::ended(ending)?))
 }
@@ -91,7 +91,11 @@ fn anew(drive: &Drive, input: Payload) -> Result<Batch, InvalidInput> {
     deltas.push(Delta::set("/generation", generation));
     let (journal, priority) = (names::journal(&started.run, generation)?, Priority::new(started.priority)?);
     Ok(Batch::new()
-        .append(&drive.journal, Expect::Exact(drive.last()), [Entry::Ended(ending).event()?])
+        .append(
+            &drive.journal,
+            Expect::Exact(drive.last()),
+            [Entry::Ended(ending).event_by(drive.holding.lease())?],
+        )
         .ack(drive.holding.lease())
         .append(&journal, Expect::Any, events)
         .enqueue(row(&started.run, &started.queue, priority, generation)?)

@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::failure::{Failure, StepError};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::id::{EventType, StreamVersion};
+use crate::id::{EventType, Fence, StreamVersion};
 use crate::payload::Payload;
-use crate::store::{Event, NewEvent};
+use crate::store::{Event, Lease, NewEvent};
 
 /// How a run began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -162,6 +162,12 @@ pub(super) struct Reason {
     pub(super) reason: String,
 }
 
+/// What is noted beside an entry.
+#[derive(Serialize)]
+struct By {
+    fence: Fence,
+}
+
 /// What kinds of things a workflow asks for, for comparing what it did with what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -183,6 +189,14 @@ impl Kind {
 }
 
 impl Entry {
+    /// The entry as an event of the one who drives the run: its fence is noted beside it, so that people can tell what each
+    /// activation did from what it only replayed.
+    pub(super) fn event_by(&self, lease: &Lease) -> Result<NewEvent, InvalidInput> {
+        let mut event = self.event()?;
+        event.meta = Payload::of(&By { fence: lease.fence })?;
+        Ok(event)
+    }
+
     /// The entry as an event.
     pub(super) fn event(&self) -> Result<NewEvent, InvalidInput> {
         let (name, payload) = match self {

@@ -41,7 +41,7 @@ impl TxStep {
         Ok(Batch::new()
             .guard_lease(holding.lease())
             .put(&names::recorded(run, identity, name)?, Expect::Absent, Payload::trusted("true"))
-            .append(&journal, Expect::Any, vec![entry.event()?]))
+            .append(&journal, Expect::Any, vec![entry.event_by(holding.lease())?]))
     }
 }
 

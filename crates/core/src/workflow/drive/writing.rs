@@ -74,7 +74,7 @@ impl Drive {
         for outgoing in group {
             batch = batch.and(outgoing.effects.clone());
             if let Some(entry) = &outgoing.entry {
-                events.push(entry.event().map_err(|error| error.to_string())?);
+                events.push(entry.event_by(self.holding.lease()).map_err(|error| error.to_string())?);
             }
         }
         if !events.is_empty() {

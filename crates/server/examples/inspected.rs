@@ -1,0 +1,331 @@
+//! A program with something of everything that the inspector shows, for its tests and screenshots: a key that is blocked, runs whose
+//! worker was killed, tasks in a circle of locks, tasks with times, documents with a history, leases, and names that mean harm.
+//!
+//! `cargo run -p tidelock-server --example inspected -- STORE PORT [read] [empty]`. It prints where it is and a token, and reads what is
+//! to happen from its standard input: `mend` lets the handler succeed that fails until then, `quit` ends it.
+#![expect(clippy::print_stdout, reason = "a program talks to people")]
+
+use std::error::Error;
+use std::io::BufRead as _;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tidelock::lease;
+use tidelock::lock::{Functor, Locks, Term};
+use tidelock::model::retry::RetryPolicy;
+use tidelock::prelude::*;
+use tidelock::reactions::{Reaction, ReactionError, Reactions};
+use tidelock::schedule::{Scheduler, Task, TaskError};
+use tidelock::workflow::{Client, Ctx, Failure, Signal, Worker, Workflow};
+use tidelock_server::{Conflicts, Options, Server, Token, Tokens};
+
+type Done = Result<(), Box<dyn Error>>;
+
+static ACCOUNT: Functor = Functor::new("account");
+static CART: Functor = Functor::new("cart");
+
+const ORDER: Workflow<u32, String> = Workflow::new("order");
+const APPROVAL: Workflow<String, String> = Workflow::new("approval").hears(APPROVED);
+const APPROVED: Signal<bool> = Signal::new("approved");
+/// A kind of key with what would be a part of a page, if names were.
+const HOSTILE: &str = "<img src=x onerror=\"window.hurt=1\">";
+
+/// Whether the mail server answers.
+static MENDED: AtomicBool = AtomicBool::new(false);
+/// Whether this process is the one that is killed.
+static VICTIM: AtomicBool = AtomicBool::new(false);
+
+async fn order(cx: &Ctx, apples: u32) -> Result<String, Failure> {
+    cx.step("reserve", async |_| Ok(json!({"apples": apples}))).await?;
+    cx.step("charge", async |step| Ok(step.key().to_string())).await?;
+    cx.step("ship", async |_| {
+        if VICTIM.load(Ordering::SeqCst) {
+            println!("in the third step");
+            std::future::pending::<()>().await;
+        }
+        Ok("DHL 00340".to_owned())
+    })
+    .await?;
+    if apples == 13 {
+        return Err(Failure::permanent("nobody delivers thirteen apples"));
+    }
+    Ok(format!("{apples} apples are on their way"))
+}
+
+async fn approval(cx: &Ctx, what: String) -> Result<String, Failure> {
+    cx.step("ask", async |_| Ok(format!("asked about {what}"))).await?;
+    let yes = cx.signal(APPROVED).await?;
+    Ok(if yes { "approved".to_owned() } else { "refused".to_owned() })
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Cart {
+    items: Vec<String>,
+    total: u32,
+}
+
+#[tokio::main]
+async fn main() -> Done {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let file = args.first().ok_or("name a file for the store")?.clone();
+    let has = |word: &str| args.iter().any(|arg| arg == word);
+    let store: SharedStore = Arc::new(SqliteStore::open(&file, SqliteOptions::default()).await?);
+    if has("victim") {
+        VICTIM.store(true, Ordering::SeqCst);
+        let _driving = worker(&store).start().await?;
+        return std::future::pending::<Done>().await;
+    }
+    let port: u16 = args.get(1).map_or(Ok(0), |port| port.parse())?;
+    let (locks, conflicts) = (Locks::new(), Conflicts::new());
+    let mut live = Vec::new();
+    if !has("empty") {
+        live = fill(&store, &file, &locks, &conflicts).await?;
+    }
+    serve(store, port, has("read"), (!has("alone")).then_some((&locks, &conflicts))).await?;
+    drop(live);
+    Ok(())
+}
+
+async fn serve(store: SharedStore, port: u16, read: bool, seen: Option<(&Locks, &Arc<Conflicts>)>) -> Done {
+    let token = std::env::var("INSPECTED_TOKEN").map_or_else(|_| Token::generate(), Token::new)?;
+    let options = if read {
+        Options::new(Tokens::none().read(&token))
+    } else {
+        Options::new(Tokens::none().write(&token)).allow_writes()
+    };
+    let mut server = Server::new(store, options);
+    if let Some((locks, conflicts)) = seen {
+        server = server.locks(locks).conflicts(conflicts);
+    }
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
+    println!("{}", json!({"url": format!("http://{}", listener.local_addr()?), "token": token.reveal()}));
+    Ok(server.serve(listener, told()).await?)
+}
+
+/// Does what it is told on the standard input, and is done when that ends.
+async fn told() {
+    let heard = tokio::task::spawn_blocking(|| {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            match line.trim() {
+                "mend" => MENDED.store(true, Ordering::SeqCst),
+                "quit" => return,
+                _ => {}
+            }
+        }
+    });
+    drop(heard.await);
+}
+
+/// What must stay alive.
+type Live = Vec<Box<dyn std::any::Any + Send>>;
+
+async fn fill(
+    store: &SharedStore,
+    file: &str,
+    locks: &Locks,
+    conflicts: &Arc<Conflicts>,
+) -> Result<Live, Box<dyn Error>> {
+    let mut live: Live = Vec::new();
+    let before = store.document(&Key::single("filled")?).await?.is_some();
+    if !before {
+        orders(store).await?;
+        runs(store, file).await?;
+        documents(store, conflicts).await?;
+    }
+    live.push(Box::new(
+        Reactions::new(Arc::clone(store))
+            .with(mails())
+            .with(stock())
+            .look_again(Duration::from_millis(200))
+            .start()
+            .await?,
+    ));
+    live.push(Box::new(worker(store).start().await?));
+    live.push(Box::new(scheduler(store).start().await?));
+    if !before {
+        Box::pin(held(store)).await?.into_iter().for_each(|lease| live.push(lease));
+        store.apply(Batch::new().put(&Key::single("filled")?, Expect::Any, Payload::null())).await?;
+    }
+    circle(locks).await?;
+    refused_circle(locks).await?;
+    Ok(live)
+}
+
+fn event(name: &str, says: &serde_json::Value) -> Result<NewEvent, Box<dyn Error>> {
+    Ok(NewEvent::new(name.parse()?, Payload::of(says)?))
+}
+
+async fn orders(store: &SharedStore) -> Done {
+    for number in 1..=40 {
+        let key = Key::new("order", [format!("o-{number}")])?;
+        let placed = event(
+            "placed",
+            &json!({"item": "apples", "count": number, "mail": format!("c{number}@example.com")}),
+        )?;
+        let paid = event("paid", &json!({"cents": number * 120, "by": "card"}))?;
+        store.apply(Batch::new().append(&key, Expect::Absent, [placed, paid])).await?;
+    }
+    let big = event("counted", &json!({"left": u64::MAX, "note": "\u{202e}desrever"}))?;
+    let key = Key::new("order", ["\u{202e}txt.exe", HOSTILE])?;
+    store.apply(Batch::new().append(&key, Expect::Absent, [big])).await?;
+    let mended = event("placed", &json!({"item": HOSTILE, "count": 1}))?;
+    store
+        .apply(Batch::new().append(&Key::new("order", ["bad-\u{202e}1"])?, Expect::Absent, [mended]))
+        .await?;
+    Ok(())
+}
+
+/// Fails for two orders until the mail server answers again.
+fn mails() -> Reaction {
+    let budget = RetryPolicy { max_attempts: 2, base: Duration::from_millis(10), ..RetryPolicy::default() };
+    Reaction::new("send-mail").on(["placed"]).retry(budget).each(|turn, _| async move {
+        let name = turn.key().to_string();
+        if !MENDED.load(Ordering::SeqCst) && (name.contains("o-7\"") || name.contains("bad-")) {
+            return Err(ReactionError::retry("smtp: 451 the mailbox of <b>nobody</b> is full\u{202e}"));
+        }
+        Ok(Batch::new())
+    })
+}
+
+fn stock() -> Reaction {
+    Reaction::new("reserve-stock").on(["placed", "paid"]).each(|turn, event| async move {
+        let reserved = Key::new("reserved", [turn.key().to_string()])?;
+        Ok(Batch::new().put(&reserved, Expect::Any, event.payload))
+    })
+}
+
+fn worker(store: &SharedStore) -> Worker {
+    Worker::new(Arc::clone(store))
+        .lease(Duration::from_secs(1))
+        .register(ORDER, order)
+        .register(APPROVAL, approval)
+}
+
+/// Runs that another process began, which was killed in their third step.
+async fn runs(store: &SharedStore, file: &str) -> Done {
+    let client = Client::new(Arc::clone(store));
+    let mut victim =
+        Command::new(std::env::current_exe()?).args([file, "victim"]).stdout(Stdio::piped()).spawn()?;
+    let said = victim.stdout.take().ok_or("it talks")?;
+    // The workflows are known once a worker has registered them.
+    client.start(ORDER, &3).id("order-17").attribute("customer", "c-17").await?;
+    client.start(ORDER, &13).id("order-13").await?;
+    for line in std::io::BufReader::new(said).lines().take(2) {
+        line?;
+    }
+    victim.kill()?;
+    victim.wait()?;
+    client.start(APPROVAL, &"a new chair".to_owned()).id("approval-1").await?;
+    for number in 1..=6 {
+        client.start(ORDER, &number).id(format!("order-2{number}")).await?;
+    }
+    Ok(())
+}
+
+async fn documents(store: &SharedStore, conflicts: &Arc<Conflicts>) -> Done {
+    let states = States::new(Arc::clone(store)).with_history().observer(Arc::clone(conflicts) as _);
+    // A second set of states stands for another process, so that changes meet.
+    let others = States::new(Arc::clone(store)).with_history().observer(Arc::clone(conflicts) as _);
+    let (cart, same) = (
+        states.container::<Cart>(&Scope::user("u-1"), "cart")?,
+        others.container::<Cart>(&Scope::user("u-1"), "cart")?,
+    );
+    for (number, item) in ["apples", "pears", "plums", "quinces"].into_iter().enumerate() {
+        let add = move |cart: &mut Cart| {
+            cart.items.push(item.to_owned());
+            cart.total += 100 + u32::try_from(number).unwrap_or_default();
+        };
+        let (one, other) = tokio::join!(cart.mutate(add), same.mutate(|cart: &mut Cart| cart.total += 1));
+        one?;
+        other?;
+    }
+    cart.inc("/total", 1).await?;
+    for user in 2..=5 {
+        states.container::<Cart>(&Scope::user(format!("u-{user}")), "cart")?.set(Cart::default()).await?;
+    }
+    Ok(())
+}
+
+/// A lease that is held, and somebody who waits for it.
+async fn held(store: &SharedStore) -> Result<Live, Box<dyn Error>> {
+    let key = Key::new("report", ["nightly"])?;
+    let hold = |who: &str| {
+        Ok::<_, Box<dyn Error>>(lease::hold(store, &key).owner(who.parse()?).ttl(Duration::from_secs(20)))
+    };
+    let holder = hold("worker-1")?.note("since midnight").now().await?;
+    let waits = hold("worker-2")?.wait();
+    let waiter = tokio::spawn(async move { waits.await.map(drop) });
+    Ok(vec![Box::new(holder), Box::new(waiter)])
+}
+
+fn scheduler(store: &SharedStore) -> Scheduler {
+    let report = Task::new("nightly-report")
+        .cron("30 2 * * *")
+        .zone("Europe/Berlin")
+        .run(|_| async { Ok(Batch::new()) });
+    let beat = Task::new("heartbeat").every(Duration::from_secs(2)).run(|_| async { Ok(Batch::new()) });
+    let fails = Task::new("invoices")
+        .cron("0 6 * * MON")
+        .run(|_| async { Err::<Batch, _>(TaskError::non_retryable("the printer is broken")) });
+    Scheduler::new(Arc::clone(store))
+        .with(report)
+        .with(beat)
+        .with(fails)
+        .look_again(Duration::from_millis(200))
+}
+
+/// Two tasks that wait for each other for good. One of them is told of it, and does not look: it has stopped to poll what it asked for.
+async fn circle(locks: &Locks) -> Done {
+    let (a, b) = (ACCOUNT.term(["alice"])?, ACCOUNT.term(["bob"])?);
+    let (first, locks_of_first, keys) = (locks.lock_owned(&a).await?, locks.clone(), (a.clone(), b.clone()));
+    let (has_b, b_is_held) = tokio::sync::oneshot::channel();
+    let (all_wait, go) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let (a, b) = keys;
+        let Ok(_held) = b_is_held.await else { return };
+        let mut to_b = std::pin::pin!(locks_of_first.lock(&b));
+        let mut to_a = std::pin::pin!(locks_of_first.lock(&a));
+        // Asks for both at once, and is in line for both.
+        drop((to_a.as_mut().now_or_never(), to_b.as_mut().now_or_never()));
+        let _ = all_wait.send(());
+        let _a = to_a.await;
+        std::future::pending::<()>().await;
+    });
+    let locks = locks.clone();
+    tokio::spawn(async move {
+        let Ok(_b) = locks.lock(&b).await else { return };
+        let _ = has_b.send(());
+        if go.await.is_err() {
+            return;
+        }
+        let mut to_a = std::pin::pin!(locks.lock(&a));
+        drop(to_a.as_mut().now_or_never());
+        // The first one of the line comes in, and with that the circle is closed.
+        drop(first);
+        drop(to_a.await);
+    });
+    Ok(())
+}
+
+/// Two tasks that would wait for each other: the one that closes the circle is refused.
+async fn refused_circle(locks: &Locks) -> Done {
+    let (x, y) = (CART.term(["x"])?, CART.term(["y"])?);
+    let met = Arc::new(tokio::sync::Barrier::new(2));
+    let task = |one: Term, other: Term| {
+        let (locks, met) = (locks.clone(), Arc::clone(&met));
+        tokio::spawn(async move {
+            let _one = locks.lock(&one).await;
+            met.wait().await;
+            drop(locks.lock(&other).await);
+        })
+    };
+    let (one, other) = (task(x.clone(), y.clone()), task(y, x));
+    one.await?;
+    other.await?;
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! Runs that begin where others were.
+
+use axum::Extension;
+use axum::extract::State;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::audit::Told;
+use crate::request::{Answered, Body, Named, json as answer};
+use crate::shared::App;
+use crate::token::Caller;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Fork {
+    /// The first step that is done anew.
+    from: String,
+    /// The new run; a new UUID when it is not given.
+    id: Option<String>,
+}
+
+/// Starts a run that has done what another one did before a step.
+pub(crate) async fn fork(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(run): Named,
+    Body(Fork { from, id }): Body<Fork>,
+) -> Answered {
+    let id = id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+    Told::new(&caller, "fork", &run, json!({"from": from, "new": id})).asked(&app).await?;
+    let new = app.runs.fork(&run, &from, &id).await?;
+    answer(StatusCode::CREATED, &json!({"run": new.run(), "from": run}))
+}

@@ -1,0 +1,212 @@
+//! Locks of the program that the server is mounted in: who holds what, who waits, and the circles among them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::extract::State;
+use serde::Serialize;
+use tidelock::lock::{Cycle, FunctorStats, HeldTerm, Locks, Party, Snapshot, Task};
+
+use crate::request::{Answered, ok};
+use crate::shared::App;
+
+/// So many terms are shown: those that most wait for come first.
+const TERMS: usize = 500;
+/// So many of those who hold a term, and of those who wait for it.
+const PARTIES: usize = 50;
+
+#[derive(Serialize)]
+struct Shown {
+    /// Whether the program shows its locks here at all.
+    shown: bool,
+    /// How many terms are held.
+    held: usize,
+    /// How many tasks wait.
+    waiting: usize,
+    terms: Vec<Term>,
+    /// Tasks that wait for each other at this moment.
+    circles: Vec<Vec<String>>,
+    /// Circles that were found lately; in each, one task was told.
+    found: Vec<Found>,
+    functors: Vec<Stats>,
+}
+
+#[derive(Serialize)]
+struct Term {
+    term: String,
+    holders: Vec<Line>,
+    waiters: Vec<Line>,
+    /// How many wait, shown or not.
+    waiting: usize,
+}
+
+#[derive(Serialize)]
+struct Line {
+    task: Option<String>,
+    mode: &'static str,
+    age_ms: u64,
+    place: String,
+    /// Whose holds keep it out.
+    blocked_by: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Found {
+    ago_ms: u64,
+    links: Vec<Link>,
+}
+
+#[derive(Serialize)]
+struct Link {
+    task: String,
+    term: String,
+    asked: String,
+    holder: String,
+    held: String,
+}
+
+#[derive(Serialize)]
+struct Stats {
+    functor: String,
+    acquired: u64,
+    waited: u64,
+    refused: u64,
+    wait_ms: u64,
+    longest_wait_ms: u64,
+    longest_hold_ms: u64,
+}
+
+/// The locks, if the program shows them.
+pub(crate) async fn list(State(app): State<App>) -> Answered {
+    ok(&app.inspected.locks.get().map_or_else(hidden, shown))
+}
+
+fn hidden() -> Shown {
+    Shown {
+        shown: false,
+        held: 0,
+        waiting: 0,
+        terms: vec![],
+        circles: vec![],
+        found: vec![],
+        functors: vec![],
+    }
+}
+
+fn shown(locks: &Locks) -> Shown {
+    let seen = locks.snapshot();
+    let word = |task: &Task| task.to_string();
+    let circles = circles(&seen).iter().map(|circle| circle.iter().map(word).collect()).collect();
+    let held = seen.terms.len();
+    let waiting = seen.terms.iter().map(|term| term.waiters.len()).sum();
+    let mut terms = seen.terms;
+    terms.sort_by_key(|term| std::cmp::Reverse(term.waiters.len()));
+    terms.truncate(TERMS);
+    Shown {
+        shown: true,
+        held,
+        waiting,
+        terms: terms.iter().map(Term::of).collect(),
+        circles,
+        found: locks.circles().iter().map(|(ago, cycle)| Found::of(*ago, cycle)).collect(),
+        functors: locks.stats().iter().map(Stats::of).collect(),
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Term {
+    fn of(held: &HeldTerm) -> Self {
+        let lines = |parties: &[Party]| parties.iter().take(PARTIES).map(Line::of).collect();
+        Self {
+            term: held.term.to_string(),
+            holders: lines(&held.holders),
+            waiters: lines(&held.waiters),
+            waiting: held.waiters.len(),
+        }
+    }
+}
+
+impl Line {
+    fn of(party: &Party) -> Self {
+        Self {
+            task: party.task.map(|task| task.to_string()),
+            mode: party.mode,
+            age_ms: millis(party.age),
+            place: party.place.to_string(),
+            blocked_by: party.blocked_by.iter().take(PARTIES).map(Task::to_string).collect(),
+        }
+    }
+}
+
+impl Found {
+    fn of(ago: Duration, cycle: &Cycle) -> Self {
+        let link = |link: &tidelock::lock::Link| Link {
+            task: link.task.to_string(),
+            term: link.term.to_string(),
+            asked: link.asked.to_string(),
+            holder: link.holder.to_string(),
+            held: link.held.to_string(),
+        };
+        Self { ago_ms: millis(ago), links: cycle.0.iter().map(link).collect() }
+    }
+}
+
+impl Stats {
+    fn of(stats: &FunctorStats) -> Self {
+        Self {
+            functor: stats.functor.clone(),
+            acquired: stats.acquired,
+            waited: stats.waited,
+            refused: stats.refused,
+            wait_ms: millis(stats.wait.sum()),
+            longest_wait_ms: millis(stats.wait.longest()),
+            longest_hold_ms: millis(stats.hold.longest()),
+        }
+    }
+}
+
+/// Tasks that wait for each other: each circle once, beginning with its lowest task.
+pub(crate) fn circles(seen: &Snapshot) -> Vec<Vec<Task>> {
+    let mut waits: BTreeMap<Task, Vec<Task>> = BTreeMap::new();
+    for edge in seen.edges() {
+        waits.entry(edge.waiter).or_default().push(edge.holder);
+    }
+    let mut found: Vec<Vec<Task>> = Vec::new();
+    for start in waits.keys() {
+        if found.iter().any(|circle| circle.contains(start)) {
+            continue;
+        }
+        if let Some(circle) = back_to(*start, &waits) {
+            found.push(circle);
+        }
+    }
+    found
+}
+
+/// The shortest way from a task back to itself.
+fn back_to(start: Task, waits: &BTreeMap<Task, Vec<Task>>) -> Option<Vec<Task>> {
+    let mut came_from: BTreeMap<Task, Task> = BTreeMap::new();
+    let mut ahead = std::collections::VecDeque::from([start]);
+    while let Some(task) = ahead.pop_front() {
+        for next in waits.get(&task).into_iter().flatten() {
+            if *next == start {
+                let mut way = vec![task];
+                while let Some(before) =
+                    way.last().filter(|task| **task != start).and_then(|task| came_from.get(task))
+                {
+                    way.push(*before);
+                }
+                way.reverse();
+                return Some(way);
+            }
+            if let std::collections::btree_map::Entry::Vacant(unseen) = came_from.entry(*next) {
+                unseen.insert(task);
+                ahead.push_back(*next);
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,132 @@
+//! What documents were before, where their program keeps a history, and how often changes met each other, where it says so.
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tidelock::clock::Timestamp;
+use tidelock::id::StreamVersion;
+use tidelock::key::Key;
+use tidelock::model::delta;
+use tidelock::payload::Payload;
+use tidelock::state::{Past, PastChange, history};
+
+use crate::error::ServerError;
+use crate::problem::Problem;
+use crate::request::{Answered, Asked, Named, ok, rows, unreadable};
+use crate::shared::{App, Shared};
+
+/// So many merges are gone back over to find out what a value was.
+const BACK: usize = 5_000;
+const PAGE: usize = 500;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HistoryQuery {
+    before: Option<u64>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    writes: Vec<Past>,
+    /// The number to go on before.
+    next: Option<StreamVersion>,
+}
+
+/// The last writes to a document, newest first.
+pub(crate) async fn list(State(app): State<App>, name: Named, Asked(asked): Asked<HistoryQuery>) -> Answered {
+    let limit = rows(asked.limit)?;
+    let writes = history(app.store(), &name.key()?, asked.before.map(StreamVersion), limit).await?;
+    let full = writes.len() == limit;
+    let next = writes.last().map(|write| write.number).filter(|number| full && number.0 > 0);
+    ok(&Listing { writes, next })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AtQuery {
+    number: u64,
+}
+
+#[derive(Serialize)]
+struct At {
+    number: StreamVersion,
+    at: Timestamp,
+    /// `null` also when it was deleted.
+    value: Option<Payload>,
+    deleted: bool,
+}
+
+/// What a document was after a write of its history.
+pub(crate) async fn at(State(app): State<App>, name: Named, Asked(asked): Asked<AtQuery>) -> Answered {
+    let key = name.key()?;
+    let Some((at, value)) = value_after(&app, &key, asked.number).await? else {
+        let name = format!("{key}, write {}", asked.number);
+        return Err(ServerError::NotFound { what: "history of", name }.into());
+    };
+    ok(&At { number: StreamVersion(asked.number), at, deleted: value.is_none(), value })
+}
+
+/// Goes back to the last write of a whole value, and forward again over what was merged into it.
+async fn value_after(
+    app: &Shared,
+    key: &Key,
+    number: u64,
+) -> Result<Option<(Timestamp, Option<Payload>)>, Problem> {
+    let mut before = Some(StreamVersion(number.saturating_add(1)));
+    let mut merges: Vec<Past> = Vec::new();
+    let mut when = None;
+    while merges.len() < BACK {
+        let page = history(app.store(), key, before, PAGE).await?;
+        for past in page.iter().cloned() {
+            if when.is_none() && past.number.0 != number {
+                return Ok(None);
+            }
+            let at = *when.get_or_insert(past.at);
+            let base = match past.change {
+                PastChange::Merge(_) => {
+                    merges.push(past);
+                    continue;
+                }
+                PastChange::Put(value) => Some(value),
+                PastChange::Delete => None,
+            };
+            return Ok(Some((at, merged(base, &merges)?)));
+        }
+        match page.last() {
+            Some(last) if page.len() == PAGE => before = Some(last.number),
+            _ => break,
+        }
+    }
+    match when {
+        None => Ok(None),
+        Some(_) => {
+            Err(unreadable("number", "the value that it builds on is not in the history any more").into())
+        }
+    }
+}
+
+fn merged(base: Option<Payload>, merges: &[Past]) -> Result<Option<Payload>, Problem> {
+    if merges.is_empty() {
+        return Ok(base);
+    }
+    let mut value: Value = base.map_or(Ok(Value::Null), |base| base.parse())?;
+    for past in merges.iter().rev() {
+        let PastChange::Merge(deltas) = &past.change else { continue };
+        for step in deltas {
+            let misfit = |misfit: delta::Misfit| {
+                let reason =
+                    format!("write {} needs {}, and there is {}", past.number, misfit.needed, misfit.found);
+                unreadable("the history", &reason)
+            };
+            delta::apply(&mut value, step).map_err(misfit)?;
+        }
+    }
+    Ok(Some(Payload::of(&value)?))
+}
+
+/// How often changes of state met others, by the kind of record.
+pub(crate) async fn conflicts(State(app): State<App>) -> Answered {
+    let seen = app.inspected.conflicts.get();
+    ok(&json!({"shown": seen.is_some(), "kinds": seen.map(|seen| seen.by_kind()).unwrap_or_default()}))
+}

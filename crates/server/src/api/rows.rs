@@ -1,0 +1,143 @@
+//! Rows of work, whatever they wait for, and what operators do to them.
+
+use axum::Extension;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tidelock::clock::Timestamp;
+use tidelock::key::Key;
+use tidelock::reactions::reaction_row;
+use tidelock::store::{Batch, Operation, Pattern, Selection, WorkFilter, WorkRow};
+
+use crate::audit::Told;
+use crate::error::ServerError;
+use crate::problem::Problem;
+use crate::request::{Answered, Asked, Body, Named, PAGE_ROWS, ok, page, unreadable};
+use crate::shared::App;
+use crate::token::Caller;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    lane: Option<String>,
+    like: Option<String>,
+    blocked: Option<bool>,
+    leased: Option<bool>,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+/// A row, and whose it is.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    row: WorkRow,
+    /// The reaction, and its key, when it is a row of one.
+    reaction: Option<String>,
+    reaction_key: Option<Key>,
+}
+
+impl Shown {
+    fn of(row: WorkRow) -> Self {
+        let (reaction, reaction_key) = reaction_row(&row.key).unzip();
+        Self { row, reaction, reaction_key }
+    }
+}
+
+#[derive(Serialize)]
+struct Listing {
+    rows: Vec<Shown>,
+    next: Option<Key>,
+    now: Timestamp,
+}
+
+fn filter(asked: &ListQuery) -> Result<WorkFilter, Problem> {
+    Ok(WorkFilter {
+        lane: asked.lane.as_deref().map(str::parse).transpose()?,
+        pattern: asked.like.as_deref().map(Pattern::new).transpose()?,
+        blocked: asked.blocked,
+        leased: asked.leased,
+    })
+}
+
+/// One page of rows.
+pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
+    let filter = filter(&asked)?;
+    let found = app.store().works(&filter, page(asked.after.as_deref(), asked.limit)?).await?;
+    let now = app.store().now().await?;
+    ok(&Listing { rows: found.rows.into_iter().map(Shown::of).collect(), next: found.next, now })
+}
+
+/// A row.
+pub(crate) async fn show(State(app): State<App>, name: Named) -> Answered {
+    let key = name.key()?;
+    let absent = || ServerError::NotFound { what: "row of work", name: key.to_string() };
+    ok(&Shown::of(app.store().work(&key).await?.ok_or_else(absent)?))
+}
+
+/// What may be done to rows by name.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Verb {
+    Unblock,
+    Retry,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Operate {
+    verb: Verb,
+    keys: Vec<Key>,
+    /// Only says how many of them are there.
+    #[serde(default)]
+    dry_run: bool,
+    confirm: Option<u64>,
+}
+
+/// Unblocks rows, or makes them due at once. Beginning again and setting aside are for reactions, which know what that means.
+pub(crate) async fn operate(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Body(body): Body<Operate>,
+) -> Answered {
+    if body.keys.len() > PAGE_ROWS {
+        return Err(unreadable("keys", &format!("there are more than {PAGE_ROWS}")).into());
+    }
+    let mut meant = Vec::new();
+    for key in body.keys {
+        let row = app.store().work(&key).await?;
+        if row.is_some_and(|row| counts(body.verb, &row)) {
+            meant.push(key);
+        }
+    }
+    let found = meant.len() as u64;
+    if body.dry_run {
+        return ok(&json!({"would": found, "changed": 0}));
+    }
+    confirmed(body.confirm, found)?;
+    let (did, operation) = match body.verb {
+        Verb::Unblock => ("unblock", Operation::Unblock),
+        Verb::Retry => ("retry", Operation::RetryNow),
+    };
+    let told = Told::new(&caller, did, "work", json!({"rows": found, "first": meant.first()}));
+    let batch = Batch::new().operate(Selection::Keys(meant), operation);
+    let receipt = app.store().apply(told.with(batch)?).await?;
+    ok(&json!({"would": found, "changed": receipt.operated.first().copied().unwrap_or_default()}))
+}
+
+/// Whether the verb does something to the row.
+fn counts(verb: Verb, row: &WorkRow) -> bool {
+    match verb {
+        Verb::Unblock => row.blocked.is_some(),
+        Verb::Retry => row.blocked.is_none() && row.lease.is_none(),
+    }
+}
+
+/// Whether the caller means as many as there are.
+pub(crate) fn confirmed(confirm: Option<u64>, found: u64) -> Result<(), ServerError> {
+    match confirm {
+        Some(confirmed) if confirmed == found => Ok(()),
+        Some(confirmed) => Err(ServerError::OtherCount { confirmed, found }),
+        None => Err(unreadable("confirm", "it is not given; ask with dry_run how many are meant")),
+    }
+}

@@ -1,0 +1,69 @@
+//! What the program that a server is mounted in lets it see of itself: its locks, and how its state is changed. A server that stands
+//! alone sees neither, because both live in the memory of the program.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::Value;
+use tidelock::lock::Locks;
+use tidelock::state::{Change, Observer};
+
+/// So many kinds of records are told apart; the others are counted together.
+const KINDS: usize = 200;
+/// The name of those.
+const OTHERS: &str = "(others)";
+
+/// What a server sees beside its store.
+#[derive(Debug, Default)]
+pub(crate) struct Inspected {
+    pub(crate) locks: OnceLock<Locks>,
+    pub(crate) conflicts: OnceLock<Arc<Conflicts>>,
+    /// What the overview said, and when: whoever asks within a moment gets the same.
+    pub(crate) overview: tokio::sync::Mutex<Option<(Instant, Arc<Value>)>>,
+}
+
+/// Counts how often changes of state met others that were faster, by the kind of record: for the page of the inspector. Give it
+/// to the program's `States` as observer, and to the [server](crate::Server::conflicts).
+#[derive(Debug, Default)]
+pub struct Conflicts {
+    kinds: Mutex<BTreeMap<String, Tally>>,
+}
+
+/// What was counted of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Tally {
+    /// Mutations that ended well.
+    pub(crate) mutations: u64,
+    /// How often they were tried.
+    pub(crate) attempts: u64,
+    /// How often others were faster.
+    pub(crate) conflicts: u64,
+}
+
+impl Conflicts {
+    /// Nothing was counted yet.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    pub(crate) fn by_kind(&self) -> BTreeMap<String, Tally> {
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Observer for Conflicts {
+    fn mutated(&self, change: &Change<'_>) {
+        let mut kind = change.key.kind();
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        if kinds.len() >= KINDS && !kinds.contains_key(&kind) {
+            OTHERS.clone_into(&mut kind);
+        }
+        let tally = kinds.entry(kind).or_default();
+        tally.mutations += change.callers.len().max(1) as u64;
+        tally.attempts += u64::from(change.attempts);
+        tally.conflicts += u64::from(change.conflicts);
+    }
+}

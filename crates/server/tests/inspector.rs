@@ -1,0 +1,288 @@
+//! The inspector's pages, and the routes that they live on.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Site, encoded};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use tidelock::lock::Functor;
+use tidelock::prelude::*;
+use tidelock::reactions::{Reaction, ReactionError, Reactions};
+use tidelock_server::{Conflicts, Options, Server, Token, Tokens};
+
+fn ui() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("ui")
+}
+
+/// All files below, by their path from there.
+fn files(below: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(below).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else {
+            found.push(path.strip_prefix(ui()).unwrap().to_str().unwrap().to_owned());
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_file_of_the_pages_is_served_to_anybody_and_may_run_only_what_is_ours() {
+    let (site, mut found) = (Site::new(), Vec::new());
+    files(&ui(), &mut found);
+    let served =
+        |name: &&String| !name.starts_with("tests/") && !name.ends_with("LICENSE") && !name.ends_with(".md");
+    let mut count = 0;
+    for name in found.iter().filter(served) {
+        let path = if name == "index.html" { "/ui/".to_owned() } else { format!("/ui/{name}") };
+        let answer = site.bare("GET", &path).send().await;
+        assert_eq!(answer.status, 200, "{path}: add it to the table in ui.rs");
+        assert_eq!(answer.text, std::fs::read_to_string(ui().join(name)).unwrap(), "{path}");
+        let policy = answer.headers["content-security-policy"].to_str().unwrap();
+        assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+        assert!(policy.contains("require-trusted-types-for 'script'"), "{policy}");
+        assert_eq!(answer.headers["x-content-type-options"], "nosniff");
+        count += 1;
+    }
+    assert!(count > 20, "{count}");
+    for path in ["/ui/nothing.js", "/ui/../Cargo.toml", "/ui/tests/common.mjs", "/ui/vendor/README.md"] {
+        assert_eq!(site.bare("GET", path).send().await.status, 401, "{path}");
+    }
+    assert_eq!(site.bare("POST", "/ui/app.js").send().await.status, 401);
+}
+
+#[tokio::test]
+async fn the_first_page_is_found_from_wherever_the_server_is_mounted() {
+    let site = Site::new();
+    for path in ["/", "/ui"] {
+        let answer = site.bare("GET", path).send().await;
+        assert_eq!(
+            (answer.status.as_u16(), &answer.headers["location"]),
+            (303, &"/ui/".parse().unwrap()),
+            "{path}"
+        );
+    }
+    let router = tidelock_server::router(Arc::clone(&site.store), Options::behind_own_auth());
+    let app: axum::Router = axum::Router::new().nest("/admin/store", router);
+    let request =
+        http::Request::get("/admin/store").header("host", "localhost").body(axum::body::Body::empty());
+    let answer = tower::ServiceExt::oneshot(app, request.unwrap()).await.unwrap();
+    assert_eq!(answer.headers()["location"], "/admin/store/ui/");
+}
+
+#[test]
+fn pages_have_no_script_or_style_in_them_and_never_make_markup_of_text() {
+    let mut found = Vec::new();
+    files(&ui(), &mut found);
+    for name in found.iter().filter(|name| !name.starts_with("tests/") && !name.starts_with("vendor/")) {
+        let text = std::fs::read_to_string(ui().join(name)).unwrap();
+        for word in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "style=",
+            "onclick=",
+            "javascript:",
+            "https://",
+        ] {
+            assert!(!text.contains(word), "{name}: {word}");
+        }
+    }
+}
+
+#[test]
+fn what_others_wrote_is_as_they_wrote_it() {
+    let vendor = ui().join("vendor");
+    let readme = std::fs::read_to_string(vendor.join("README.md")).unwrap();
+    let lines: Vec<Vec<&str>> = readme.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+    let mut known = BTreeSet::from(["README.md".to_owned()]);
+    for line in lines.iter().filter(|line| line.len() == 7 && line[5].len() == 64) {
+        let bytes = std::fs::read(vendor.join(line[1])).unwrap();
+        let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(digest, line[5], "{}", line[1]);
+        known.insert(line[1].to_owned());
+    }
+    let there =
+        std::fs::read_dir(vendor).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(there.collect::<BTreeSet<_>>(), known, "each file has a line");
+}
+
+#[tokio::test]
+async fn a_caller_learns_what_it_may_do() {
+    let site = Site::new();
+    let about = site.get("/api/v1/about").await.when(200);
+    assert_eq!(
+        (&about["role"], &about["writes"], &about["locks"]),
+        (&json!("write"), &json!(true), &json!(false))
+    );
+    let reader = site.bare("GET", "/api/v1/about").bearer(&site.read).send().await.when(200);
+    assert_eq!((&reader["role"], &reader["writes"]), (&json!("read"), &json!(false)));
+    let shut = Site::with(|options| options).get("/api/v1/about").await.when(200);
+    assert_eq!((&shut["role"], &shut["writes"]), (&json!("write"), &json!(false)));
+}
+
+/// A store with a reaction whose key `order("bad")` is blocked.
+async fn stuck() -> (Site, tidelock::reactions::Running) {
+    let site = Site::new();
+    let policy = tidelock::model::retry::RetryPolicy { max_attempts: 1, ..Default::default() };
+    let reaction = Reaction::new("mail").on(["placed"]).retry(policy).each(|turn, _| async move {
+        if turn.key().to_string().contains("bad") {
+            Err(ReactionError::retry("no"))
+        } else {
+            Ok(Batch::new())
+        }
+    });
+    for name in ["bad", "good"] {
+        let placed = NewEvent::new("placed".parse().unwrap(), Payload::null());
+        let key = Key::new("order", [name]).unwrap();
+        site.store.apply(Batch::new().append(&key, Expect::Absent, [placed])).await.unwrap();
+    }
+    let running = Reactions::new(Arc::clone(&site.store)).with(reaction).start().await.unwrap();
+    running.settle().await.unwrap();
+    (site, running)
+}
+
+#[tokio::test]
+async fn verbs_count_first_and_want_that_number() {
+    let (site, running) = stuck().await;
+    let rows = site.get("/api/v1/work/rows?blocked=true").await.when(200);
+    assert_eq!(
+        (&rows["rows"][0]["reaction"], &rows["rows"][0]["reaction_key"]),
+        (&json!("mail"), &json!("order(\"bad\")"))
+    );
+    assert_eq!(rows["rows"].as_array().unwrap().len(), 1);
+    let shown = site
+        .get(&format!("/api/v1/work/rows/{}", encoded(rows["rows"][0]["key"].as_str().unwrap())))
+        .await
+        .when(200);
+    assert_eq!(shown["attempts"], 1);
+    let overview = site.get("/api/v1/overview").await.when(200);
+    assert_eq!((&overview["work"]["blocked"], &overview["reactions"][0]["blocked"]), (&json!(1), &json!(1)));
+
+    let operate = "/api/v1/reactions/mail/operate";
+    let would =
+        site.post(operate, &json!({"verb": "park", "blocked": true, "dry_run": true})).await.when(200);
+    assert_eq!(would, json!({"would": 1, "changed": 0}));
+    assert_eq!(
+        site.post(operate, &json!({"verb": "park", "blocked": true, "confirm": 2})).await.refused(409),
+        "TL1310"
+    );
+    assert_eq!(site.post(operate, &json!({"verb": "park", "blocked": true})).await.refused(400), "TL1308");
+    assert!(site.audit().await.is_empty());
+    site.post(operate, &json!({"verb": "park", "blocked": true, "confirm": 1})).await.when(200);
+    running.settle().await.unwrap();
+    assert_eq!(site.audit().await, ["write park mail"]);
+    let parked = site.get("/api/v1/reactions/mail/parked").await.when(200);
+    assert_eq!(parked["parked"][0]["key"], "order(\"bad\")");
+    let keys = site.get("/api/v1/reactions/mail/keys?blocked=true").await.when(200);
+    assert_eq!(keys["keys"], json!([]));
+    assert_eq!(site.get("/api/v1/reactions/none/keys").await.refused(404), "TL0706");
+    running.shutdown().await;
+}
+
+#[tokio::test]
+async fn rows_are_unblocked_by_name_with_their_event_in_the_audit() {
+    let (site, running) = stuck().await;
+    let rows = site.get("/api/v1/work/rows?blocked=true").await.when(200);
+    let key = rows["rows"][0]["key"].clone();
+    running.shutdown().await;
+    let ask = |more: serde_json::Value| {
+        let mut body = json!({"verb": "unblock", "keys": [key, "none"]});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let operate = "/api/v1/work/operate";
+    assert_eq!(site.post(operate, &ask(json!({"dry_run": true}))).await.when(200)["would"], 1);
+    assert_eq!(site.post(operate, &ask(json!({"confirm": 2}))).await.refused(409), "TL1310");
+    assert_eq!(site.post(operate, &ask(json!({"confirm": 1}))).await.when(200)["changed"], 1);
+    assert_eq!(site.get("/api/v1/work/blocked").await.when(200)["blocked"], 0);
+    assert_eq!(site.audit().await, ["write unblock work"]);
+}
+
+#[tokio::test]
+async fn a_document_is_shown_as_it_was() {
+    let site = Site::new();
+    let conflicts = Conflicts::new();
+    let states = States::new(Arc::clone(&site.store)).with_history().observer(Arc::clone(&conflicts) as _);
+    let cart = states.container::<serde_json::Value>(&Scope::user("u"), "cart").unwrap();
+    cart.set(json!({"total": 1})).await.unwrap();
+    cart.inc("/total", 2).await.unwrap();
+    cart.inc("/total", 4).await.unwrap();
+    let key = encoded("user(\"u\", \"cart\")");
+    let history = site.get(&format!("/api/v1/state/{key}/history?limit=2")).await.when(200);
+    assert_eq!((&history["writes"][0]["number"], &history["next"]), (&json!(2), &json!(1)));
+    for (number, total) in [(0, 1), (1, 3), (2, 7)] {
+        let at = site.get(&format!("/api/v1/state/{key}/at?number={number}")).await.when(200);
+        assert_eq!((&at["value"]["total"], &at["deleted"]), (&json!(total), &json!(false)), "{number}");
+    }
+    assert_eq!(site.get(&format!("/api/v1/state/{key}/at?number=3")).await.refused(404), "TL1307");
+    assert_eq!(site.get("/api/v1/conflicts").await.when(200)["shown"], false);
+    let token = Token::generate().unwrap();
+    let server = Server::new(Arc::clone(&site.store), Options::new(Tokens::none().write(&token)))
+        .conflicts(&conflicts);
+    let request = http::Request::get("/api/v1/conflicts").header("host", "localhost");
+    let request = request.header("authorization", format!("Bearer {}", token.reveal()));
+    let answer =
+        tower::ServiceExt::oneshot(server.router(), request.body(axum::body::Body::empty()).unwrap())
+            .await
+            .unwrap();
+    let bytes = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+    let said: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(said["kinds"]["user"]["mutations"], 3, "{said}");
+}
+
+static ACCOUNT: Functor = Functor::new("inspector-account");
+
+#[tokio::test]
+async fn a_circle_that_was_refused_is_remembered() {
+    let locks = Locks::new();
+    let met = Arc::new(tokio::sync::Barrier::new(2));
+    let task = |one: &str, other: &str| {
+        let (one, other) = (ACCOUNT.term([one]).unwrap(), ACCOUNT.term([other]).unwrap());
+        let (locks, met) = (locks.clone(), Arc::clone(&met));
+        tokio::spawn(async move {
+            let _held = locks.lock(&one).await.unwrap();
+            met.wait().await;
+            locks.lock(&other).await.is_err()
+        })
+    };
+    let (one, other) = (task("a", "b"), task("b", "a"));
+    let refused = u8::from(one.await.unwrap()) + u8::from(other.await.unwrap());
+    assert_eq!(refused, 1);
+    let token = Token::generate().unwrap();
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let router = Server::new(store, Options::new(Tokens::none().read(&token))).locks(&locks).router();
+    let request = http::Request::get("/api/v1/locks").header("host", "localhost");
+    let request =
+        request.header("authorization", format!("Bearer {}", token.reveal())).body(axum::body::Body::empty());
+    let answer = tower::ServiceExt::oneshot(router, request.unwrap()).await.unwrap();
+    let bytes = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+    let said: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(said["found"][0]["links"].as_array().unwrap().len(), 2, "{said}");
+    assert_eq!((&said["held"], &said["circles"]), (&json!(0), &json!([])));
+    assert!(locks.circles()[0].0 < Duration::from_secs(60));
+}
+
+#[tokio::test]
+async fn tasks_are_asked_for_over_the_api() {
+    let site = Site::new();
+    let task = tidelock::schedule::Task::new("t").cron("0 3 * * *").run(|_| async { Ok(Batch::new()) });
+    let running =
+        tidelock::schedule::Scheduler::new(Arc::clone(&site.store)).with(task).start().await.unwrap();
+    assert_eq!(site.post("/api/v1/schedules/t/pause", &json!({"reason": "x"})).await.when(202)["task"], "t");
+    assert_eq!(site.get("/api/v1/schedules/t").await.when(200)["doing"]["state"], "paused");
+    site.post("/api/v1/schedules/t/resume", &json!({})).await.when(202);
+    site.post("/api/v1/schedules/t/run", &json!({})).await.when(202);
+    running.settle().await.unwrap();
+    assert_eq!(site.get("/api/v1/schedules/t").await.when(200)["history"][0]["outcome"], "succeeded");
+    assert_eq!(site.audit().await, ["write pause t", "write resume t", "write run t"]);
+    running.shutdown().await;
+}

@@ -1,0 +1,64 @@
+// What changes something: a button, how many it is about, the same at the command line, and then the deed.
+import { html, createContext, useContext, useEffect, useRef, useState } from './vendor/htm-preact.js';
+import { Cli, Failed } from './parts.js';
+import { count } from './show.js';
+
+/** What the server says of itself and of us. */
+export const About = createContext({ writes: false, role: 'read' });
+/** Says something for a moment. */
+export const Toast = createContext((/** @type {string} */ _text) => {});
+
+/**
+ * A button that asks before it acts. Nothing is there when nothing may be changed.
+ * @param {{label: string, title: string, about?: any, cli: string | ((given: string) => string), danger?: boolean, preview?: () => Promise<number>,
+ *   ask?: {label: string, value?: string, required?: boolean}[], run: (given: string[], meant: number | null) => Promise<string>, done?: () => void}} props
+ */
+export function Action(props) {
+  const { writes } = useContext(About);
+  const [open, set] = useState(false);
+  if (!writes) return null;
+  return html`<button type="button" class=${props.danger ? 'danger' : ''} data-action=${props.label} onClick=${() => set(true)}>${props.label}</button>
+    ${open ? html`<${Confirm} ...${props} close=${() => set(false)} />` : null}`;
+}
+
+function Confirm({ label, title, about, cli, danger, preview, ask = [], run, done, close }) {
+  const dialog = useRef(null);
+  const toast = useContext(Toast);
+  const [given, setGiven] = useState(ask.map((field) => field.value || ''));
+  const [state, set] = useState({ meant: null, busy: false, error: null });
+  const opener = useRef(document.activeElement);
+  useEffect(() => {
+    dialog.current.showModal();
+    if (preview) preview().then((meant) => set((s) => ({ ...s, meant })), (error) => set((s) => ({ ...s, error })));
+    return () => opener.current?.focus?.();
+  }, []);
+  const act = async (event) => {
+    event.preventDefault();
+    set((s) => ({ ...s, busy: true, error: null }));
+    try {
+      const said = await run(given, state.meant);
+      close();
+      toast(said);
+      done?.();
+    } catch (error) {
+      set((s) => ({ ...s, busy: false, error }));
+      if (preview) preview().then((meant) => set((s) => ({ ...s, meant })), () => {});
+    }
+  };
+  const waits = preview && state.meant === null;
+  const none = preview && state.meant === 0;
+  const lacks = ask.some((field, i) => field.required && !given[i].trim());
+  const shown = typeof cli === 'function' ? cli(...given) : cli;
+  return html`<dialog ref=${dialog} class="confirm" aria-label=${title} onCancel=${close} onClose=${close}><form onSubmit=${act}>
+    <h2>${title}</h2>
+    ${about ? html`<p>${about}</p>` : null}
+    ${preview ? html`<p class="meant" data-meant=${state.meant ?? ''}>${waits ? 'Counting…' : html`This is about <b>${count(state.meant)}</b>.`}</p>` : null}
+    ${ask.map((field, i) => html`<label class="field">${field.label}
+      <input value=${given[i]} onInput=${(e) => setGiven(given.map((v, n) => (n === i ? e.currentTarget.value : v)))} autocomplete="off" /></label>`)}
+    <p class="quiet">At the command line, with TIDELOCK_STORE set:</p><${Cli} text=${shown} />
+    <${Failed} error=${state.error} />
+    <footer><button type="button" onClick=${close}>Not now</button>
+      <button type="submit" class=${danger ? 'danger' : 'primary'} data-confirm disabled=${waits || none || lacks || state.busy}>
+        ${label}${preview && state.meant !== null ? ` ${count(state.meant)}` : ''}</button></footer>
+  </form></dialog>`;
+}

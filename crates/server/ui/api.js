@@ -1,0 +1,172 @@
+// The server: who we are to it, what we ask, and the pulse that says when to ask again.
+
+const BASE = new URL('../api/v1/', document.baseURI);
+const KEPT = 'tidelock.token';
+
+/** A refusal, with its code. */
+export class Problem extends Error {
+  /** @param {number} status @param {{code?: string, detail?: string, title?: string, outcome?: string}} body */
+  constructor(status, body) {
+    super(body.detail || body.title || `the server answered ${status}`);
+    this.status = status;
+    this.code = body.code || '';
+    this.outcome = body.outcome || '';
+  }
+}
+
+/** Takes the token out of the link that logs in, so that it is neither shown nor kept in the history of the browser. */
+export function takeToken() {
+  const found = /^#token=([^&]+)/.exec(location.hash);
+  if (found) {
+    sessionStorage.setItem(KEPT, decodeURIComponent(found[1]));
+    history.replaceState(null, '', `${location.pathname}${location.search}#/`);
+  }
+}
+
+/** @param {string} token */
+export function setToken(token) {
+  sessionStorage.setItem(KEPT, token.trim());
+}
+
+export function forgetToken() {
+  sessionStorage.removeItem(KEPT);
+}
+
+function headers(more = {}) {
+  const token = sessionStorage.getItem(KEPT);
+  return token ? { ...more, authorization: `Bearer ${token}` } : more;
+}
+
+/** Numbers that do not fit keep all their digits. */
+function exact(_key, value, context) {
+  if (typeof value === 'number' && context && !Number.isSafeInteger(value) && /^-?\d+$/.test(context.source)) {
+    return BigInt(context.source);
+  }
+  return value;
+}
+
+/** @param {string[]} parts the path, each part not yet encoded */
+export function path(...parts) {
+  return parts.map(encodeURIComponent).join('/');
+}
+
+async function answered(response) {
+  const text = await response.text();
+  let body = {};
+  try {
+    body = text ? JSON.parse(text, exact) : {};
+  } catch {
+    body = { detail: `the server answered ${response.status}, and what it said cannot be read` };
+  }
+  if (!response.ok) throw new Problem(response.status, body);
+  return body;
+}
+
+/** @param {string} where @param {Record<string, unknown>} query @param {AbortSignal} [signal] */
+export async function get(where, query = {}, signal) {
+  const url = new URL(where, BASE);
+  for (const [key, value] of Object.entries(query)) {
+    if (value !== undefined && value !== null && value !== '') url.searchParams.set(key, String(value));
+  }
+  return answered(await fetch(url, { headers: headers(), signal, cache: 'no-store' }));
+}
+
+/** @param {string} where @param {unknown} body */
+export async function post(where, body) {
+  const init = { method: 'POST', headers: headers({ 'content-type': 'application/json' }), body: JSON.stringify(body) };
+  return answered(await fetch(new URL(where, BASE), init));
+}
+
+// The pulse. It is read with fetch and not with EventSource, which cannot show a token.
+
+/** @type {Set<() => void>} */
+const heard = new Set();
+const FIRST_WAIT = 500;
+const LONGEST_WAIT = 5000;
+
+/** What is known of the connection: `connecting`, `live`, `lost`, `paused` or `refused`. */
+export const live = { state: 'connecting', position: 0, now: 0, at: 0, beats: 0, connects: 0 };
+
+let paused = false;
+let wait = FIRST_WAIT;
+/** @type {AbortController | null} */
+let running = null;
+let timer = 0;
+
+function tell(state) {
+  if (state) live.state = state;
+  for (const listener of [...heard]) listener();
+}
+
+/** @param {() => void} listener */
+export function onPulse(listener) {
+  heard.add(listener);
+  return () => heard.delete(listener);
+}
+
+/** The store's clock, in microseconds. */
+export function now() {
+  return live.now === 0 ? Date.now() * 1000 : live.now + (performance.now() - live.at) * 1000;
+}
+
+export function connect() {
+  clearTimeout(timer);
+  if (running || paused || document.hidden) return;
+  const mine = new AbortController();
+  running = mine;
+  follow(mine).catch((problem) => problem).then((problem) => {
+    if (running !== mine) return;
+    running = null;
+    if (paused || document.hidden) return;
+    if (problem instanceof Problem && (problem.status === 401 || problem.status === 403)) return tell('refused');
+    tell('lost');
+    timer = setTimeout(connect, wait);
+    wait = Math.min(wait * 2, LONGEST_WAIT);
+  });
+}
+
+function disconnect() {
+  clearTimeout(timer);
+  const last = running;
+  running = null;
+  last?.abort();
+}
+
+async function follow(mine) {
+  const response = await fetch(new URL('pulse', BASE), { headers: headers(), signal: mine.signal, cache: 'no-store' });
+  if (!response.ok || !response.body) await answered(response);
+  live.connects += 1;
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return null;
+    const blocks = (rest + value).split('\n\n');
+    rest = blocks.pop() ?? '';
+    blocks.forEach(beat);
+  }
+}
+
+function beat(block) {
+  const data = block.split('\n').filter((line) => line.startsWith('data:')).map((line) => line.slice(5).trim());
+  if (data.length === 0) return;
+  const { position, now: at } = JSON.parse(data.join('\n'));
+  Object.assign(live, { position: position ?? 0, now: at, at: performance.now(), beats: live.beats + 1 });
+  wait = FIRST_WAIT;
+  tell('live');
+}
+
+/** @param {boolean} on */
+export function pause(on) {
+  paused = on;
+  if (on) {
+    disconnect();
+    tell('paused');
+  } else {
+    tell('connecting');
+    connect();
+  }
+}
+
+// A tab that nobody sees needs no connection: browsers have few of them for one server.
+document.addEventListener('visibilitychange', () => (document.hidden ? disconnect() : connect()));

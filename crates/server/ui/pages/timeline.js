@@ -1,0 +1,91 @@
+// A run over time: what each activation did, and what it only replayed.
+import { html } from '../vendor/htm-preact.js';
+import { Badge, Name } from '../parts.js';
+import { brief, clock, count, instant, name, span } from '../show.js';
+
+const PREFIX = 'tidelock.run.';
+const WIDTH = 1000;
+const ROW = 22;
+
+/** The words of a journal entry: what it is about, and how it stands. */
+const ENTRIES = {
+  done: (p) => ['step', p.op?.name, 'done', p.value],
+  'gave-up': (p) => ['step', p.op?.name, 'failed', p.error],
+  tried: (p) => ['step', p.op?.name, 'tried', p.error],
+  'timer-set': (p) => ['timer', p.op?.name, 'waits', p.when],
+  'timer-fired': (p) => ['timer', p.name, 'fired', undefined],
+  'child-started': (p) => ['child', p.op?.name, 'waits', p.run],
+  'child-ended': (p) => ['child', p.name, 'done', p.ending],
+  heard: (p) => ['signal', p.signal, 'heard', p.value],
+};
+
+/** Who drove the run when, by the fences that are noted beside the entries; and who drives it now. */
+export function activations(events, fence) {
+  const found = [];
+  for (const event of events) {
+    const by = event.meta?.fence;
+    if (by === undefined || by === null || found.some((one) => one.fence === by)) continue;
+    found.push({ fence: by, at: event.at, version: event.version });
+  }
+  if (fence !== undefined && !found.some((one) => one.fence === fence)) found.push({ fence, at: null, version: Infinity });
+  return found.map((one, i) => ({ ...one, number: i + 1 }));
+}
+
+/** The rows of the timeline: one for each thing that was asked for, with all its entries. */
+export function rows(events, acts) {
+  const found = new Map();
+  let before = events[0]?.at ?? 0;
+  for (const event of events) {
+    const read = ENTRIES[event.type.startsWith(PREFIX) ? event.type.slice(PREFIX.length) : event.type];
+    if (read) {
+      const [kind, what, state, value] = read(event.payload ?? {});
+      const act = acts.find((one) => one.fence === event.meta?.fence);
+      const key = kind === 'signal' ? `signal ${event.version}` : `${kind} ${what}`;
+      const row = found.get(key) || { kind, what, marks: [], attempts: 0 };
+      row.marks.push({ state, from: before, at: event.at, act: act?.number });
+      const replays = act ? acts.filter((one) => one.number > act.number).length : 0;
+      Object.assign(row, { state, value, act: act?.number, replays, attempts: row.attempts + (kind === 'step' ? 1 : 0) });
+      found.set(key, row);
+    }
+    before = event.at;
+  }
+  return [...found.values()];
+}
+
+const TONES = { done: 'good', fired: 'good', heard: 'good', failed: 'bad', tried: 'warn', waits: 'quiet' };
+
+function Bars({ row, from, to }) {
+  const x = (at) => ((at - from) / Math.max(to - from, 1)) * (WIDTH - 20) + 10;
+  return html`<svg class="bars" viewBox=${`0 0 ${WIDTH} ${ROW}`} preserveAspectRatio="none" role="img" aria-label=${row.marks.map((mark) => `${mark.state} at ${clock(mark.at)}`).join(', ')}>
+    ${row.marks.map((mark) => html`<rect class=${`bar ${TONES[mark.state]}`} x=${Math.min(x(mark.from), x(mark.at) - 4)} y="6" width=${Math.max(x(mark.at) - x(mark.from), 4)} height="10"><title>${`${mark.state} ${clock(mark.at)}, ${span((mark.at - mark.from) / 1000)} after the entry before${mark.act ? `, activation ${mark.act}` : ''}`}</title></rect>`)}
+  </svg>`;
+}
+
+/** The marks of a row: which activation executed it, and how many others replayed it. */
+function Marks({ row }) {
+  const executed = row.act ? html`<${Badge} tone="executed" title="Its code ran in this activation">executed in ${row.act}</${Badge}>` : null;
+  const replayed = row.replays ? html`<${Badge} tone="replayed" title="Later activations took its result from the journal; its code did not run again">replayed ×${row.replays}</${Badge}>` : null;
+  return html`<span class="marks" data-executed=${row.act ?? ''} data-replayed=${row.replays}>${executed}${replayed}</span>`;
+}
+
+export function Timeline({ events, fence, takeovers }) {
+  const acts = activations(events, fence);
+  const found = rows(events, acts);
+  if (found.length === 0) return html`<p class="quiet">It has asked for nothing yet.</p>`;
+  const [from, to] = [events[0].at, events[events.length - 1].at];
+  return html`<p class="acts">${acts.map((one) => html`<span class="act" key=${one.fence}><b>Activation ${one.number}</b> <span class="quiet">fence ${one.fence}${one.at ? html`, first entry <time title=${instant(one.at)}>${clock(one.at)}</time>` : ', has written nothing yet'}</span></span>`)}
+      ${takeovers ? html`<${Badge} tone="warn" title="A worker died or lost the run, and another one took it">taken over ×${count(takeovers)}</${Badge}>` : null}</p>
+    <div class="scroll"><table class="timeline" aria-label="timeline"><thead><tr><th>What</th><th>State</th><th>Marks</th><th>Over ${span((to - from) / 1000)}</th><th>Result</th></tr></thead><tbody>
+    ${found.map((row, i) => html`<tr key=${i} data-step=${row.what}><td><span class="quiet">${row.kind}</span> <${Name} of=${row.what} most=${40} /></td>
+      <td><${Badge} tone=${TONES[row.state]}>${row.state}</${Badge}>${row.attempts > 1 ? html` <span class="quiet">${row.attempts} attempts</span>` : null}</td>
+      <td><${Marks} row=${row} /></td><td class="barcell"><${Bars} row=${row} from=${from} to=${to} /></td><td class="mono wide">${row.value === undefined ? '' : brief(row.value, 80)}</td></tr>`)}
+    </tbody></table></div>`;
+}
+
+/** The journal, entry by entry. */
+export function Journal({ events }) {
+  return html`<div class="scroll"><table aria-label="journal"><thead><tr><th>No.</th><th>Entry</th><th>At</th><th>Fence</th><th>Says</th></tr></thead><tbody>
+    ${events.map((event) => html`<tr key=${event.version}><td class="num">${event.version}</td><td class="mono">${name(event.type.replace(PREFIX, ''))}</td>
+      <td class="num" title=${instant(event.at)}>${clock(event.at)}</td><td class="num">${event.meta?.fence ?? '–'}</td><td class="mono wide">${brief(event.payload, 160)}</td></tr>`)}
+  </tbody></table></div>`;
+}
