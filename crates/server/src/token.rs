@@ -73,6 +73,13 @@ impl Token {
     pub fn reveal(&self) -> &str {
         &self.0
     }
+
+    /// The link that logs a browser in at the server of this address, such as `http://127.0.0.1:4400`. The token stands behind the `#`,
+    /// which browsers send to nobody.
+    #[must_use]
+    pub fn link(&self, address: &str) -> String {
+        format!("{address}/#token={}", self.reveal())
+    }
 }
 
 impl fmt::Debug for Token {

@@ -21,19 +21,19 @@ pub(crate) struct Inspector {
 
 impl Inspector {
     /// Listens, and says where.
-    pub(crate) async fn open(store: &SharedStore, _locks: &Locks, options: &Demo) -> Result<Self> {
+    pub(crate) async fn open(store: &SharedStore, locks: &Locks, options: &Demo) -> Result<Self> {
         let listener = TcpListener::bind(options.listen).await;
         let listener = listener.with_context(|| format!("cannot listen on {}", options.listen))?;
         let address = listener.local_addr()?;
         let token = Token::generate()?;
-        let server = Server::new(store.clone(), Options::new(Tokens::none().read(&token)));
+        let server = Server::new(store.clone(), Options::new(Tokens::none().read(&token))).locks(locks);
         let (end, ended) = oneshot::channel::<()>();
         let serving = tokio::spawn(async move {
             if let Err(error) = server.serve(listener, async { drop(ended.await) }).await {
                 eprintln!("warning: the server ended: {error}");
             }
         });
-        eprintln!("look at it while it runs: http://{address}/ with the token {}", token.reveal());
+        eprintln!("look at it while it runs: {}", token.link(&format!("http://{address}")));
         Ok(Self { address, end, serving })
     }
 

@@ -128,6 +128,7 @@ fn tell(url: &str, kept: &Kept, writes: bool, format: Format) -> Result<()> {
     if kept.is_new() {
         eprintln!("new tokens, which are shown this once and kept in {tokens}:");
         eprintln!("{}", kept.shown());
+        eprintln!("log a browser in: {}", kept.link(url, writes));
     }
     match format {
         Format::Json => output::json_line(&Report { url, writes, tokens }),

@@ -63,6 +63,12 @@ impl Kept {
         self.new
     }
 
+    /// The link that logs a browser in.
+    pub(super) fn link(&self, url: &str, writes: bool) -> String {
+        let token = if writes { &self.write } else { &self.read };
+        token.link(url)
+    }
+
     /// What the file says.
     pub(super) fn shown(&self) -> String {
         format!("read {}\nwrite {}\n", self.read.reveal(), self.write.reveal())
