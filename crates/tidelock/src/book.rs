@@ -33,4 +33,5 @@ page!(SensitiveData, "guide/sensitive-data.md");
 page!(OwnTables, "guide/own-tables.md");
 page!(Durability, "guide/durability.md");
 page!(Operations, "guide/operations.md");
+page!(CommandLine, "guide/command-line.md");
 page!(OwnBackend, "guide/own-backend.md");
