@@ -103,8 +103,9 @@ impl Screen {
         queue!(self.out, terminal::BeginSynchronizedUpdate)?;
         for (row, line) in lines.iter().take(self.rows()).enumerate() {
             let row = u16::try_from(row).unwrap_or(u16::MAX);
-            queue!(self.out, cursor::MoveTo(0, row), style::Print(line), style::ResetColor)?;
-            queue!(self.out, terminal::Clear(terminal::ClearType::UntilNewLine))?;
+            // Cleared first: after a line that fills the row, the cursor still stands on its last letter.
+            queue!(self.out, cursor::MoveTo(0, row), terminal::Clear(terminal::ClearType::UntilNewLine))?;
+            queue!(self.out, style::Print(line), style::ResetColor)?;
         }
         if lines.len() < self.rows() {
             let row = u16::try_from(lines.len()).unwrap_or(u16::MAX);
