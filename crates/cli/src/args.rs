@@ -12,6 +12,9 @@ mod serve;
 mod span;
 mod state;
 mod streams;
+mod top;
+#[cfg(test)]
+mod verbs;
 mod work;
 mod work_rows;
 
@@ -27,7 +30,7 @@ pub(crate) use operate::{
     StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize, StreamsReplay, StreamsReset, StreamsStatus,
 };
 pub(crate) use outbox::{OutboxDiscard, OutboxList, OutboxRetry, OutboxVerb};
-pub(crate) use place::{Consent, Look, Pages, Place, Source};
+pub(crate) use place::{Consent, Look, Pages, Place, Source, every};
 pub(crate) use queues::{RunsLimit, RunsQueues};
 pub(crate) use runs::{
     Runs, RunsCancel, RunsFork, RunsList, RunsResume, RunsRetire, RunsShow, RunsSignal, RunsStart, RunsSteps,
@@ -43,6 +46,7 @@ pub(crate) use state::{
 pub(crate) use streams::{
     Streams, StreamsAppend, StreamsClose, StreamsList, StreamsShow, StreamsTail, TailFrom,
 };
+pub(crate) use top::Top;
 pub(crate) use work::{Rows, StreamsBlocked, StreamsExport, StreamsImport};
 pub(crate) use work_rows::{Leases, LeasesList, LeasesShow, Work, WorkList, WorkShow, WorkState};
 
@@ -58,6 +62,7 @@ Examples:
   tidelock streams blocked --store app.db    is any work stuck? Ends with 5 if so
   tidelock runs list --status failed --store app.db
   tidelock runs watch order-17 --store app.db
+  tidelock top --store app.db                the store at a glance, live
   tidelock work list --watch --store app.db  what is due, held or blocked, again and again
   tidelock leases list --store app.db        who holds what, with which fence, and for how long still
   tidelock idempotency list --store app.db   which requests are known by their keys?
@@ -107,6 +112,9 @@ pub(crate) enum Command {
     /// Shows, starts, signals, cancels and mends runs of workflows
     #[command(subcommand)]
     Runs(Runs),
+    /// Shows a store at a glance, live: events, work, runs, leases and schedules
+    #[command(after_help = top::TOP)]
+    Top(Top),
     /// Shows rows of work: what is due, held or blocked
     #[command(subcommand)]
     Work(Work),

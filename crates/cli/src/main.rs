@@ -36,6 +36,7 @@ mod sight;
 mod state;
 mod streams;
 mod target;
+mod top;
 mod version;
 mod work;
 
@@ -102,6 +103,7 @@ async fn run(cli: Cli, config: &Config) -> Result<Exit> {
         Command::Work(verb) => Box::pin(work::run(verb)).await,
         Command::Leases(verb) => Box::pin(leases::run(verb)).await,
         Command::Outbox(verb) => Box::pin(outbox::run(verb)).await,
+        Command::Top(options) => Box::pin(top::run(&options)).await,
         Command::Version(options) => version::run(&options),
         Command::Idempotency(verb) => Box::pin(idempotency::run(verb)).await,
         Command::Schedules(verb) => Box::pin(schedules::run(verb)).await,

@@ -19,7 +19,7 @@ const LISTEN: Duration = Duration::from_millis(100);
 /// What the user did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// Wants to leave: q, Esc or Ctrl-C.
+    /// Wants to leave: q, Esc, Ctrl-C or a signal.
     Quit,
     /// A key that stands for itself.
     Key(char),
@@ -62,16 +62,19 @@ impl Input {
 pub(crate) struct Screen {
     out: Stdout,
     inputs: mpsc::UnboundedReceiver<Input>,
+    stop: Stop,
     over: Arc<AtomicBool>,
 }
 
 impl Screen {
     /// Takes the terminal.
     pub(crate) fn enter() -> Result<Self> {
+        // Before anything is changed: a signal that comes at once must find somebody who gives the terminal back.
+        let stop = Stop::listen()?;
         restore_after_panics();
         terminal::enable_raw_mode()?;
         let (heard, inputs) = mpsc::unbounded_channel();
-        let mut screen = Self { out: stdout(), inputs, over: Arc::default() };
+        let mut screen = Self { out: stdout(), inputs, stop, over: Arc::default() };
         execute!(
             screen.out,
             terminal::EnterAlternateScreen,
@@ -100,8 +103,9 @@ impl Screen {
         queue!(self.out, terminal::BeginSynchronizedUpdate)?;
         for (row, line) in lines.iter().take(self.rows()).enumerate() {
             let row = u16::try_from(row).unwrap_or(u16::MAX);
-            queue!(self.out, cursor::MoveTo(0, row), style::Print(line), style::ResetColor)?;
-            queue!(self.out, terminal::Clear(terminal::ClearType::UntilNewLine))?;
+            // Cleared first: after a line that fills the row, the cursor still stands on its last letter.
+            queue!(self.out, cursor::MoveTo(0, row), terminal::Clear(terminal::ClearType::UntilNewLine))?;
+            queue!(self.out, style::Print(line), style::ResetColor)?;
         }
         if lines.len() < self.rows() {
             let row = u16::try_from(lines.len()).unwrap_or(u16::MAX);
@@ -111,12 +115,14 @@ impl Screen {
         Ok(self.out.flush()?)
     }
 
-    /// What the user does next.
+    /// What the user does next. A signal means that the user wants to leave.
     pub(crate) async fn input(&mut self) -> Input {
-        match self.inputs.recv().await {
-            Some(input) => input,
-            // Nobody can type any more: only signals end it now.
-            None => std::future::pending().await,
+        tokio::select! {
+            biased;
+            () = self.stop.asked() => Input::Quit,
+            // Once nobody can type any more, only signals end it.
+            Some(input) = self.inputs.recv() => input,
+            else => std::future::pending().await,
         }
     }
 }
@@ -162,21 +168,41 @@ fn restore_after_panics() {
     });
 }
 
-/// Waits until somebody asks this process to end.
-pub(crate) async fn stopped() -> Result<()> {
+/// The signals that ask this process to end. From the moment that it is made none is missed, and none ends the process by itself.
+#[derive(Debug)]
+pub(crate) struct Stop {
     #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let (mut ended, mut hung_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
-        tokio::select! {
-            asked = tokio::signal::ctrl_c() => asked?,
-            _ = ended.recv() => {}
-            _ = hung_up.recv() => {}
+    signals: [tokio::signal::unix::Signal; 3],
+}
+
+impl Stop {
+    /// Begins to listen.
+    pub(crate) fn listen() -> Result<Self> {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+            let [interrupt, terminate, hangup] = kinds.map(signal);
+            Ok(Self { signals: [interrupt?, terminate?, hangup?] })
         }
-        Ok(())
+        #[cfg(not(unix))]
+        Ok(Self {})
     }
-    #[cfg(not(unix))]
-    Ok(tokio::signal::ctrl_c().await?)
+
+    /// Waits for the first of them.
+    pub(crate) async fn asked(&mut self) {
+        #[cfg(unix)]
+        {
+            let [interrupt, terminate, hangup] = &mut self.signals;
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+            }
+        }
+        #[cfg(not(unix))]
+        drop(tokio::signal::ctrl_c().await);
+    }
 }
 
 #[cfg(test)]

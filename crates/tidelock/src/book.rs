@@ -35,4 +35,5 @@ page!(Durability, "guide/durability.md");
 page!(Operations, "guide/operations.md");
 #[cfg(feature = "otel")]
 page!(Observability, "guide/observability.md");
+page!(CommandLine, "guide/command-line.md");
 page!(OwnBackend, "guide/own-backend.md");

@@ -51,7 +51,7 @@ pub(crate) struct Look {
 const EVERY: &str = "2s";
 
 /// Reads how often something is looked at. More often than every tenth of a second is a burden and no help.
-pub(super) fn every(text: &str) -> Result<Duration, String> {
+pub(crate) fn every(text: &str) -> Result<Duration, String> {
     let millis = text.strip_suffix("ms").and_then(|number| number.parse().ok()).map(Duration::from_millis);
     let every = millis.map_or_else(|| span(text), Ok)?;
     let sensible = Duration::from_millis(100)..=Duration::from_hours(24);

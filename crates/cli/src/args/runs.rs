@@ -8,7 +8,7 @@ use tidelock::workflow::Status;
 
 use super::queues::{LIMIT, QUEUES, RunsLimit, RunsQueues};
 use super::span::span;
-use super::{Look, Pages, Source};
+use super::{Consent, Look, Pages, Source};
 
 /// `tidelock runs`
 #[derive(Debug, Subcommand)]
@@ -264,9 +264,9 @@ pub(crate) struct RunsCancel {
     /// Why, as it is recorded
     #[arg(long, value_name = "TEXT", default_value = "cancelled at the command line")]
     pub(crate) reason: String,
-    /// Does not ask; needed when nobody can be asked
-    #[arg(long)]
-    pub(crate) yes: bool,
+    /// How it is agreed on
+    #[command(flatten)]
+    pub(crate) consent: Consent,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,

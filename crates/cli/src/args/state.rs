@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::place::rows;
-use super::{Look, Pages, Source};
+use super::{Consent, Look, Pages, Source};
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
@@ -114,9 +114,9 @@ pub(crate) struct StateSet {
 const DELETE: &str = "\
 Examples:
   tidelock state delete 'session(\"s-1\", \"cart\")' --store app.db
-  tidelock state delete 'session(\"s-1\", \"cart\")' --if-version 7 --store app.db -o json > before.json
+  tidelock state delete 'session(\"s-1\", \"cart\")' --if-version 7 --yes --store app.db -o json > before.json
 
-With -o json, the record as it was before is printed. If the record has a history, the deletion is told in it.";
+It is asked about, or needs --yes. With -o json, the record as it was before is printed. If the record has a history, the deletion is told in it.";
 
 /// `tidelock state delete`
 #[derive(Clone, Debug, Args)]
@@ -126,6 +126,9 @@ pub(crate) struct StateDelete {
     /// What must hold
     #[command(flatten)]
     pub(crate) condition: Condition,
+    /// How it is agreed on
+    #[command(flatten)]
+    pub(crate) consent: Consent,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,

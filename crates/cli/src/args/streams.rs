@@ -6,7 +6,7 @@ use super::operate::{self, StreamsOperate, StreamsPark, StreamsParked, StreamsPr
 use super::operate::{StreamsReplay, StreamsReset, StreamsStatus};
 use super::place::rows;
 use super::work::{self, StreamsBlocked, StreamsExport, StreamsImport};
-use super::{Look, Pages, Source};
+use super::{Consent, Look, Pages, Source};
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
@@ -207,7 +207,7 @@ pub(crate) struct StreamsAppend {
 
 const CLOSE: &str = "\
 Examples:
-  tidelock streams close 'order(\"o-1\")' --store app.db
+  tidelock streams close 'order(\"o-1\")' --dry-run --store app.db
   tidelock streams close 'order(\"o-1\")' --if-version 7 --yes --store app.db
 
 The events stay and can be read. A stream is never opened again. Somebody who appends in the same moment ends this with 4.";
@@ -220,9 +220,9 @@ pub(crate) struct StreamsClose {
     /// Only if the last event has this version
     #[arg(long, value_name = "N")]
     pub(crate) if_version: Option<u64>,
-    /// Does not ask; needed when nobody can be asked
-    #[arg(long)]
-    pub(crate) yes: bool,
+    /// How it is agreed on
+    #[command(flatten)]
+    pub(crate) consent: Consent,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Look, Pages, Source};
+use super::{Consent, Look, Pages, Source};
 
 pub(super) const EXPORT: &str = "\
 Examples:
@@ -32,9 +32,12 @@ pub(crate) struct StreamsExport {
 
 pub(super) const IMPORT: &str = "\
 Examples:
+  tidelock streams import --file all.jsonl --dry-run --store copy.db            how much would it be?
   tidelock streams import --file all.jsonl --store copy.db
-  gunzip < orders.jsonl.gz | tidelock streams import --store postgres://me@db/app
+  gunzip < orders.jsonl.gz | tidelock streams import --yes --store postgres://me@db/app
   tidelock streams import --file all.jsonl --from-line 1502 --store copy.db     goes on after a mistake was mended
+
+It is counted and asked about, or needs --yes; what comes on standard input cannot be counted before.
 
 Events keep their ids, versions, types, payloads, notes and conversations, so importing a file again changes nothing. Positions
 and times are the store's own; the time of the event in its first store is noted as original_at in the notes of its meta. Up to
@@ -60,6 +63,9 @@ pub(crate) struct StreamsImport {
     /// Makes streams that were truncated, beginning with the version of the oldest event that is left
     #[arg(long)]
     pub(crate) begin_later: bool,
+    /// How it is agreed on
+    #[command(flatten)]
+    pub(crate) consent: Consent,
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,

@@ -260,6 +260,7 @@ mod tests {
                 ":1: store must be a text: a path, sqlite://PATH or postgres://…, and is an integer",
             ),
             ("output = \"xml\"", ":1: output must be one of table, json, jsonl, and is \"xml\""),
+            ("[top]\nevery = \"soon\"", ":2: top.every must be a text with a span of time"),
             ("[serve]\nlisten = \"here\"", ":2: serve.listen must be a text with an address and a port"),
             ("store = \"a\"\nstore = \"b\"", ":2: this is no TOML: "),
             ("a = ", ":1: this is no TOML: "),

@@ -10,6 +10,8 @@ pub(crate) enum Kind {
     Store,
     /// One of these words.
     OneOf(&'static [&'static str]),
+    /// A span of time such as `2s`.
+    Span,
     /// An address to listen on.
     Socket,
 }
@@ -21,6 +23,7 @@ impl Kind {
             Self::Text => "a text".to_owned(),
             Self::Store => "a text: a path, sqlite://PATH or postgres://…".to_owned(),
             Self::OneOf(words) => format!("one of {}", words.join(", ")),
+            Self::Span => "a text with a span of time, such as \"2s\" or \"500ms\"".to_owned(),
             Self::Socket => "a text with an address and a port, such as \"127.0.0.1:4400\"".to_owned(),
         }
     }
@@ -30,6 +33,7 @@ impl Kind {
         match self {
             Self::Text | Self::Store => !text.is_empty(),
             Self::OneOf(words) => words.contains(&text),
+            Self::Span => crate::args::every(text).is_ok(),
             Self::Socket => text.parse::<std::net::SocketAddr>().is_ok(),
         }
     }
@@ -106,6 +110,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     )
     .or("auto")
     .also("NO_COLOR"),
+    Setting::new("top.every", "TIDELOCK_TOP_EVERY", "every", Kind::Span, "How often top looks")
+        .or("1s")
+        .of(&["top"]),
     Setting::new(
         "serve.listen",
         "TIDELOCK_LISTEN",

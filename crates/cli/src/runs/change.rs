@@ -36,28 +36,37 @@ pub(super) async fn signal(options: &RunsSignal) -> Result<Exit> {
 struct Asked<'a> {
     run: &'a str,
     reason: &'a str,
+    dry_run: bool,
 }
 
 /// Asks a run to stop.
 pub(super) async fn cancel(client: &Client, options: &RunsCancel) -> Result<Exit> {
-    let RunsCancel { run, reason, yes, place } = options;
+    let RunsCancel { run, reason, consent, place } = options;
     let view = client.show(run).await?;
     let (name, workflow) = (shown(run), output::flat(&view.workflow));
     let question =
         format!("{name} is a run of {workflow}, {} ({}). Cancel it?", view.status, doing::whole(&view.doing));
     // A run that is over cannot be cancelled, so there is nothing to ask.
-    if !view.status.is_over() && !ask::agreed(&question, *yes)? {
+    if !view.status.is_over() && consent.dry_run {
+        let report = Asked { run, reason, dry_run: true };
+        return told(place.output, &report, format!("{name} would be asked to stop"));
+    }
+    if !view.status.is_over() && !ask::agreed(&question, consent.yes)? {
         return Ok(Exit::Failed);
     }
     client.cancel(run, reason).await?;
-    told(place.output, &Asked { run, reason }, format!("{name} was asked to stop, and cleans up now"))
+    told(
+        place.output,
+        &Asked { run, reason, dry_run: false },
+        format!("{name} was asked to stop, and cleans up now"),
+    )
 }
 
 /// Lets a run go on.
 pub(super) async fn resume(client: &Client, options: &RunsResume) -> Result<Exit> {
     let RunsResume { run, reason, place } = options;
     client.resume(run, reason).await?;
-    told(place.output, &Asked { run, reason }, format!("{} goes on", shown(run)))
+    told(place.output, &Asked { run, reason, dry_run: false }, format!("{} goes on", shown(run)))
 }
 
 /// What is printed of a fork.

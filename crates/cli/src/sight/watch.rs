@@ -11,7 +11,7 @@ use super::Sight;
 use super::frame::frame;
 use crate::args::Layout;
 use crate::exit::{self, Exit};
-use crate::screen::{Input, Screen, stopped};
+use crate::screen::{Input, Screen, Stop};
 use crate::{output, reader};
 
 /// Looks until somebody stops it, nobody reads it any more, or it fails for good.
@@ -23,10 +23,11 @@ pub(super) async fn run<S: Sight>(
     if layout == Layout::Table && output::is_interactive() {
         return on_terminal(every, fetch).await;
     }
+    // Listens before the first row is printed: whoever sees it may interrupt at once.
+    let mut stop = Stop::listen()?;
     tokio::select! {
-        // Listens before the first row is printed: whoever sees it may interrupt at once.
         biased;
-        ended = stopped() => ended.map(|()| Exit::Well),
+        () = stop.asked() => Ok(Exit::Well),
         () = reader::gone() => Ok(Exit::Well),
         ended = on_paper(every, layout, fetch) => ended,
     }
@@ -62,7 +63,6 @@ async fn on_terminal<S: Sight>(every: Duration, mut fetch: impl AsyncFnMut() -> 
         }
         tokio::select! {
             biased;
-            ended = stopped() => return ended.map(|()| Exit::Well),
             input = screen.input() => match input {
                 Input::Quit => return Ok(Exit::Well),
                 // A new size, or a key that means nothing here: drawn again with what is known.

@@ -11,7 +11,7 @@ use super::envelope::Envelope;
 use super::not_found;
 use crate::args::{Condition, Source, StateDelete, StateSet};
 use crate::exit::{Exit, WrongUse};
-use crate::{input, output};
+use crate::{ask, input, output};
 
 /// Writes a record.
 pub(super) async fn set(options: &StateSet) -> Result<Exit> {
@@ -52,6 +52,25 @@ pub(super) async fn delete(options: &StateDelete) -> Result<Exit> {
     }
     let expect = expectation(&options.condition, before.as_ref(), Expect::Exists);
     let write = Write { key, expect, before, change: PastChange::Delete };
+    // What is not as expected is told below, without a question.
+    if let Some(before) = write.before.as_ref().filter(|before| write.is_met_by(before)) {
+        let name = output::key(&write.key);
+        if options.consent.dry_run {
+            let (key, version) = (&write.key, before.version);
+            let report =
+                Report { key, version, changed: false, history: None, before: Some(Envelope::of(before)) };
+            return output::told(
+                options.place.output,
+                &report,
+                format!("{name}, version {version}, would be deleted"),
+            );
+        }
+        let size = output::bytes(before.value.len() as u64);
+        let question = format!("{name} is at version {} and has {size}. Delete it?", before.version);
+        if !ask::agreed(&question, options.consent.yes)? {
+            return Ok(Exit::Failed);
+        }
+    }
     let ended = write.run(&*store, false).await?;
     opened.close().await;
     write.tell(&options.place, ended)
@@ -103,6 +122,15 @@ struct Report<'a> {
 }
 
 impl Write {
+    /// Whether what is there is what was expected.
+    fn is_met_by(&self, before: &Document) -> bool {
+        match self.expect {
+            Expect::Exact(version) => before.version == version,
+            Expect::Absent => false,
+            Expect::Exists | Expect::Any => true,
+        }
+    }
+
     async fn run(&self, store: &dyn Store, same: bool) -> Result<Ended> {
         // The store would say so as well. But what is kept of the record, such as its expiry, was read from this version.
         match (&self.before, self.expect) {

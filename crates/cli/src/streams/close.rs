@@ -16,9 +16,10 @@ use crate::output;
 struct Report<'a> {
     stream: &'a Key,
     head: Option<StreamVersion>,
-    closed_at: Timestamp,
+    closed_at: Option<Timestamp>,
     /// Whether it was open before.
     changed: bool,
+    dry_run: bool,
 }
 
 /// Closes a stream.
@@ -40,18 +41,24 @@ async fn close(store: &dyn Store, key: &Key, options: &StreamsClose) -> Result<E
         let expect = asked.map_or(Expect::Any, Expect::Exact);
         return Ok(conflict(key, &ends(head), &expected(expect)));
     }
-    if let Some(closed_at) = closed_at {
-        return tell(&Report { stream: key, head, closed_at, changed: false }, options.place.output);
+    if closed_at.is_some() {
+        let report = Report { stream: key, head, closed_at, changed: false, dry_run: false };
+        return tell(&report, options.place.output);
+    }
+    if options.consent.dry_run {
+        let report = Report { stream: key, head, closed_at: None, changed: false, dry_run: true };
+        return tell(&report, options.place.output);
     }
     let question = format!("{} {}. Close it for ever?", output::key(key), ends(head));
-    if !ask::agreed(&question, options.yes)? {
+    if !ask::agreed(&question, options.consent.yes)? {
         return Ok(Exit::Failed);
     }
     // What was asked about is what is closed: somebody may have appended meanwhile.
     let expect = head.map_or(Expect::Absent, Expect::Exact);
     match store.apply(Batch::new().close(key, expect)).await {
         Ok(receipt) => {
-            let report = Report { stream: key, head, closed_at: receipt.at, changed: true };
+            let report =
+                Report { stream: key, head, closed_at: Some(receipt.at), changed: true, dry_run: false };
             tell(&report, options.place.output)
         }
         Err(error) => match error.refusal() {
@@ -66,9 +73,10 @@ async fn close(store: &dyn Store, key: &Key, options: &StreamsClose) -> Result<E
 fn tell(report: &Report<'_>, layout: Layout) -> Result<Exit> {
     let (key, head) = (output::key(report.stream), report.head);
     let last = head.map_or_else(|| "it has no events".to_owned(), |head| format!("its last event is {head}"));
-    let sentence = match report.changed {
-        true => format!("{key} is closed now; {last}"),
-        false => format!("{key} has been closed since {}; {last}", output::instant(report.closed_at)),
+    let sentence = match report.closed_at {
+        None => format!("{key} would be closed; {last}"),
+        Some(_) if report.changed => format!("{key} is closed now; {last}"),
+        Some(at) => format!("{key} has been closed since {}; {last}", output::instant(at)),
     };
     output::told(layout, report, sentence)
 }

@@ -12,6 +12,8 @@ mod bench;
 mod config;
 mod demo;
 mod doctor;
+#[cfg(unix)]
+mod first_minutes;
 mod idempotency;
 #[cfg(unix)]
 mod listings;
@@ -28,4 +30,6 @@ mod state;
 mod streams;
 mod support;
 mod surface;
+#[cfg(unix)]
+mod top;
 mod work;

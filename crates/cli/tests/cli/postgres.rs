@@ -176,8 +176,8 @@ async fn streams_are_appended_shown_copied_and_their_work_unblocked() {
     let file = file.to_str().unwrap();
     assert_eq!(json(&done(&from, &["export", "--file", file, "-o", "json"], 0))["events"], 2);
     assert_eq!(to.run(&["migrate", "up"]).status.code(), Some(0));
-    assert_eq!(json(&done(&to, &["import", "--file", file, "-o", "json"], 0))["imported"], 2);
-    assert_eq!(json(&done(&to, &["import", "--file", file, "-o", "json"], 0))["there"], 2);
+    assert_eq!(json(&done(&to, &["import", "--yes", "--file", file, "-o", "json"], 0))["imported"], 2);
+    assert_eq!(json(&done(&to, &["import", "--yes", "--file", file, "-o", "json"], 0))["there"], 2);
     done(&to, &["append", "order(\"o-1\")", "Placed", "3"], 4);
 
     let (late, version) = (Key::single("late").unwrap(), StreamVersion(2));
@@ -185,10 +185,10 @@ async fn streams_are_appended_shown_copied_and_their_work_unblocked() {
     let (source, copy) = (from.open().await, to.open().await);
     source.apply(Batch::new().append(&late, Expect::Absent, events).truncate(&late, version)).await.unwrap();
     done(&from, &["export", "late", "--file", file], 0);
-    assert!(stderr(&done(&to, &["import", "--file", file], 4)).contains("--begin-later"));
+    assert!(stderr(&done(&to, &["import", "--yes", "--file", file], 4)).contains("--begin-later"));
     assert_eq!(copy.stream(&late).await.unwrap(), None);
     for imported in [2, 0] {
-        let report = json(&done(&to, &["import", "--file", file, "--begin-later", "-o", "json"], 0));
+        let report = json(&done(&to, &["import", "--yes", "--file", file, "--begin-later", "-o", "json"], 0));
         assert_eq!(report["imported"], imported);
         assert_eq!(copy.stream(&late).await.unwrap(), source.stream(&late).await.unwrap());
     }
@@ -364,7 +364,7 @@ async fn records_are_read_and_written_and_no_schema_is_made() {
     assert_eq!(refused.status.code(), Some(4), "{}", stderr(&refused));
     assert_eq!(json(&schema.run(&["state", "get", "limits(\"mail\")", "-o", "json"]))["value"]["n"], 1);
     assert_eq!(json(&schema.run(&["state", "list", "limits", "-o", "json"]))["records"][0]["version"], 1);
-    assert_eq!(schema.run(&["state", "delete", "limits(\"mail\")"]).status.code(), Some(0));
+    assert_eq!(schema.run(&["state", "delete", "--yes", "limits(\"mail\")"]).status.code(), Some(0));
     assert_eq!(schema.run(&["state", "get", "limits(\"mail\")"]).status.code(), Some(3));
     schema.drop().await;
 }

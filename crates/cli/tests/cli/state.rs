@@ -193,7 +193,7 @@ async fn conditions_that_do_not_hold_end_with_4_and_tell_the_version() {
         &["set", CART, "2", "--if-version", "1"],
         &["set", CART, "9", "--if-absent"],
         &["set", CART, "2", "--if-absent"],
-        &["delete", CART, "--if-version", "1"],
+        &["delete", "--yes", CART, "--if-version", "1"],
     ];
     for call in calls {
         let refused = site.run(call, 4);
@@ -209,9 +209,12 @@ async fn conditions_that_do_not_hold_end_with_4_and_tell_the_version() {
     assert_eq!(site.json(&["set", CART, "3", "--if-version", "2"])["version"], 3);
     assert_eq!(site.json(&["set", "new", "3", "--if-absent"])["version"], 1);
     assert_eq!(site.json(&["set", CART, "4", "--force"])["version"], 4);
-    assert_eq!(site.json(&["delete", CART, "--if-version", "4"])["before"]["value"], 4);
+    assert!(stderr(&site.run(&["delete", CART], 2)).contains("Delete it? Nobody can be asked here"));
+    assert_eq!(site.json(&["delete", CART, "--dry-run"])["changed"], false);
+    assert!(site.value(CART).await.is_some(), "nothing was deleted");
+    assert_eq!(site.json(&["delete", "--yes", CART, "--if-version", "4"])["before"]["value"], 4);
     assert_eq!(site.value(CART).await, None);
-    assert_eq!(site.json(&["delete", "new", "--force"])["version"], 2);
+    assert_eq!(site.json(&["delete", "--yes", "new", "--force"])["version"], 2);
 }
 
 #[tokio::test]
@@ -245,7 +248,7 @@ async fn edits_are_told_in_a_history_that_exists() {
     record.set(json!({"n": 1})).await.unwrap();
     record.inc("/n", 2).await.unwrap();
     assert_eq!(site.json(&["set", CART, r#"{"n": 9}"#])["history"], 2);
-    assert!(stdout(&site.run(&["delete", CART], 0)).contains("write 3 of its history"));
+    assert!(stdout(&site.run(&["delete", "--yes", CART], 0)).contains("write 3 of its history"));
     let told = site.json(&["history", CART]);
     let changes: Vec<&Value> =
         told["writes"].as_array().unwrap().iter().map(|past| &past["change"]).collect();
@@ -326,7 +329,7 @@ async fn a_watch_prints_each_version_on_a_line() {
         let line = watching.next();
         assert_eq!((&line["version"], &line["value"]), (&json!(n), &json!({"n": n})));
     }
-    site.run(&["delete", CART], 0);
+    site.run(&["delete", "--yes", CART], 0);
     assert_eq!(watching.next(), none);
     let interrupted = Command::new("kill").args(["-INT", &watching.child.id().to_string()]).status().unwrap();
     assert!(interrupted.success());

@@ -1,5 +1,6 @@
 //! `tidelock streams import`: what an export holds and the store does not.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 
@@ -10,6 +11,7 @@ use super::format::{Head, Imported, Read, read};
 use super::plan::{Counts, Importer, Ways};
 use super::refused::Refused;
 use crate::args::{Layout, StreamsImport};
+use crate::ask;
 use crate::exit::{Exit, WrongUse};
 use crate::input::unreadable;
 use crate::output;
@@ -37,25 +39,21 @@ struct Report<'a> {
 
 /// Imports a file.
 pub(in crate::streams) async fn run(options: &StreamsImport) -> Result<Exit> {
-    let (source, length): (Box<dyn BufRead>, _) = match &options.file {
-        None => (Box::new(io::stdin().lock()), None),
-        Some(path) => {
-            let name = path.display().to_string();
-            let file = File::open(path).map_err(|e| unreadable(&name, &e))?;
-            let length = file.metadata().map_err(|e| unreadable(&name, &e))?.len();
-            (Box::new(BufReader::new(file)), Some(length))
-        }
-    };
+    let (source, length) = source(options)?;
     let opened = options.place.open().await?;
+    if let Some(ended) = counted(options)? {
+        opened.close().await;
+        return Ok(ended);
+    }
     let store = opened.shared();
     let ways = Ways { skip_conflicts: options.skip_conflicts, begin_later: options.begin_later };
     let importer = Importer::new(&*store, ways);
-    let mut reading = Reading { source, line: 0, importer, waiting: Vec::new(), bytes: 0 };
+    let mut reading = Reading { lines: Lines { source, line: 0 }, importer, waiting: Vec::new(), bytes: 0 };
     let progress = length.map(Progress::new);
     let ended = reading.run(options.from_line, progress.as_ref()).await;
     drop(progress);
-    let from = reading.waiting.first().map_or(reading.line, |event| event.line);
-    let (lines, counts) = (reading.line, reading.importer.counts);
+    let from = reading.waiting.first().map_or(reading.lines.line, |event| event.line);
+    let (lines, counts) = (reading.lines.line, reading.importer.counts);
     opened.close().await;
     let from_line = ended.is_err().then_some(from.max(2));
     let report = Report { counts: &counts, lines, from_line };
@@ -67,9 +65,7 @@ pub(in crate::streams) async fn run(options: &StreamsImport) -> Result<Exit> {
 
 /// A file that is being read.
 struct Reading<'a> {
-    source: Box<dyn BufRead>,
-    /// The line that was read last.
-    line: u64,
+    lines: Lines,
     importer: Importer<'a>,
     /// Events that are not yet imported.
     waiting: Vec<Imported>,
@@ -78,10 +74,9 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     async fn run(&mut self, from_line: u64, progress: Option<&Progress>) -> Result<()> {
-        let head = self.next_line()?;
-        Head::check(head.as_deref().unwrap_or_default()).map_err(|e| WrongUse(format!("{e:#}")))?;
+        self.lines.head()?;
         loop {
-            let text = match self.next_line() {
+            let text = match self.lines.next_line() {
                 Ok(Some(text)) => text,
                 Ok(None) => return self.flush().await,
                 // What was read before is well.
@@ -89,16 +84,16 @@ impl Reading<'_> {
             };
             if let Some(progress) = progress {
                 progress.done(text.len() as u64);
-                progress.say(format!("line {}", output::number(self.line)));
+                progress.say(format!("line {}", output::number(self.lines.line)));
             }
-            if self.line >= from_line && !text.trim().is_empty() {
+            if self.lines.line >= from_line && !text.trim().is_empty() {
                 self.take(&text).await?;
             }
         }
     }
 
     async fn take(&mut self, text: &str) -> Result<()> {
-        match read(self.line, text) {
+        match read(self.lines.line, text) {
             Ok(Read::Event(event)) => {
                 self.bytes += event.event.payload.len() + event.event.meta.len();
                 self.waiting.push(event);
@@ -109,11 +104,11 @@ impl Reading<'_> {
             }
             Ok(Read::Begins { stream, at }) => {
                 self.flush().await?;
-                self.importer.begin(self.line, stream, at).await
+                self.importer.begin(self.lines.line, stream, at).await
             }
             Ok(Read::Closed { stream, head }) => {
                 self.flush().await?;
-                self.importer.close(self.line, stream, head).await
+                self.importer.close(self.lines.line, stream, head).await
             }
             Err(error) => {
                 self.flush().await?;
@@ -128,6 +123,82 @@ impl Reading<'_> {
         self.waiting.clear();
         self.bytes = 0;
         Ok(())
+    }
+}
+
+/// What is to be read, and how long it is, as far as that is known.
+fn source(options: &StreamsImport) -> Result<(Box<dyn BufRead>, Option<u64>)> {
+    let Some(path) = &options.file else { return Ok((Box::new(io::stdin().lock()), None)) };
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|e| unreadable(&name, &e))?;
+    let length = file.metadata().map_err(|e| unreadable(&name, &e))?.len();
+    Ok((Box::new(BufReader::new(file)), Some(length)))
+}
+
+/// What a file holds.
+#[derive(Debug, Default, Serialize)]
+struct Census {
+    events: u64,
+    streams: usize,
+    /// Streams that end closed.
+    closed: u64,
+    dry_run: bool,
+}
+
+/// Counts what is meant, and asks. `Some` when nothing is to be imported.
+fn counted(options: &StreamsImport) -> Result<Option<Exit>> {
+    let StreamsImport { file, consent, place, from_line, .. } = options;
+    if consent.yes && !consent.dry_run {
+        return Ok(None);
+    }
+    if file.is_none() && !consent.dry_run {
+        let reason = "what comes on standard input cannot be counted beforehand: add --yes if it is meant";
+        return Err(WrongUse(reason.to_owned()).into());
+    }
+    let census = Lines { source: source(options)?.0, line: 0 }.census(*from_line)?;
+    let (events, streams) = (output::number(census.events), output::number(census.streams as u64));
+    let what = format!("{events} events of {streams} streams");
+    if consent.dry_run {
+        let done = format!("{what} would be imported, as far as they are not there");
+        return output::told(place.output, &Census { dry_run: true, ..census }, done).map(Some);
+    }
+    let question = format!("Import {what}, as far as they are not there?");
+    Ok(if census.events == 0 || ask::agreed(&question, false)? { None } else { Some(Exit::Failed) })
+}
+
+/// The lines of a file.
+struct Lines {
+    source: Box<dyn BufRead>,
+    /// The line that was read last.
+    line: u64,
+}
+
+impl Lines {
+    /// The first line says what the file is.
+    fn head(&mut self) -> Result<()> {
+        let head = self.next_line()?;
+        Ok(Head::check(head.as_deref().unwrap_or_default()).map_err(|e| WrongUse(format!("{e:#}")))?)
+    }
+
+    /// Counts what the rest holds.
+    fn census(mut self, from_line: u64) -> Result<Census> {
+        let (mut census, mut streams) = (Census::default(), HashSet::new());
+        self.head()?;
+        while let Some(text) = self.next_line()? {
+            if self.line < from_line || text.trim().is_empty() {
+                continue;
+            }
+            match read(self.line, &text).map_err(|e| WrongUse(format!("{e:#}")))? {
+                Read::Event(event) => {
+                    census.events += 1;
+                    streams.insert(event.stream);
+                }
+                Read::Begins { .. } => {}
+                Read::Closed { .. } => census.closed += 1,
+            }
+        }
+        census.streams = streams.len();
+        Ok(census)
     }
 
     fn next_line(&mut self) -> Result<Option<String>> {

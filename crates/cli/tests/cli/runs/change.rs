@@ -29,6 +29,8 @@ async fn a_run_is_cancelled_when_somebody_means_it() {
     let site = Site::new().await;
     site.client.start(NAP, &()).id("n-1").await.unwrap();
     site.fails(&["cancel", "n-1"], 2, "Nobody can be asked here: add --yes");
+    assert_eq!(site.json(&["cancel", "n-1", "--dry-run"])["dry_run"], true);
+    assert_eq!(site.json(&["show", "n-1"])["status"], "running");
     assert_eq!(site.client.show("n-1").await.unwrap().status, Status::Running);
     site.run(&["cancel", "n-1", "--reason", "wake up", "--yes"], 0);
     let view = site.ended("n-1", Status::Cancelled).await;
@@ -38,7 +40,7 @@ async fn a_run_is_cancelled_when_somebody_means_it() {
 
     site.client.start(NAP, &()).id("n-2").await.unwrap();
     let told = site.json(&["cancel", "n-2", "--yes"]);
-    assert_eq!(told, json!({"run": "n-2", "reason": "cancelled at the command line"}));
+    assert_eq!(told, json!({"run": "n-2", "reason": "cancelled at the command line", "dry_run": false}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +49,7 @@ async fn a_run_that_failed_goes_on() {
     let gate = site.failed("o-1").await;
     std::fs::write(gate, "").unwrap();
     let told = site.json(&["resume", "o-1", "--reason", "the bank is open"]);
-    assert_eq!(told, json!({"run": "o-1", "reason": "the bank is open"}));
+    assert_eq!(told, json!({"run": "o-1", "reason": "the bank is open", "dry_run": false}));
     site.ended("o-1", Status::Completed).await;
     site.fails(&["resume", "o-1"], 4, "error[TL1003]");
 }

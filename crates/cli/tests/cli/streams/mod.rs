@@ -94,7 +94,7 @@ fn no_verb_makes_a_store() {
         &["append", "a", "T", "1"],
         &["close", "a", "--yes"],
         &["export"],
-        &["import", "--file", empty.to_str().unwrap()],
+        &["import", "--yes", "--file", empty.to_str().unwrap()],
         &["blocked"],
         &["unblock", "--yes"],
         &["reset", "--yes"],

@@ -19,7 +19,7 @@ impl Site {
     }
 
     pub(super) fn import(&self, lines: &[String], args: &[&str], code: i32) -> Output {
-        let mut command = self.command(&[&["import"], args].concat());
+        let mut command = self.command(&[&["import", "--yes"], args].concat());
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         // A child that refuses the beginning does not read the end.
@@ -81,7 +81,12 @@ async fn a_copy_has_the_same_events_in_the_same_order() {
     let file = from.path("all.jsonl");
     let exported = from.json(&["export", "--file", file.to_str().unwrap()]);
     assert_eq!(exported, json!({"events": 1_204, "streams": 8, "closed": 2, "truncated": 0}));
-    let report = to.json(&["import", "--file", file.to_str().unwrap()]);
+    let dry = to.json(&["import", "--dry-run", "--file", file.to_str().unwrap()]);
+    assert!(dry["events"].as_u64().unwrap() > 0 && dry["streams"].as_u64().unwrap() > 0, "{dry}");
+    assert!(to.log().await.is_empty(), "nothing was imported");
+    let asked = to.run(&["import", "--file", file.to_str().unwrap()], 2);
+    assert!(stderr(&asked).contains("events of") && stderr(&asked).contains("--yes"), "{}", stderr(&asked));
+    let report = to.json(&["import", "--yes", "--file", file.to_str().unwrap()]);
     assert_eq!((&report["imported"], &report["closed"]), (&json!(1_204), &json!(2)), "{report}");
     let (before, after) = (from.log().await, to.log().await);
     assert_eq!(told(&after), told(&before));
@@ -93,12 +98,12 @@ async fn a_copy_has_the_same_events_in_the_same_order() {
     assert_eq!(context.notes()["by"], "ann");
     assert!(after.last().unwrap().meta.as_str().contains("123456789012345678901"), "no digit is lost");
 
-    let again = to.json(&["import", "--file", file.to_str().unwrap()]);
+    let again = to.json(&["import", "--yes", "--file", file.to_str().unwrap()]);
     assert_eq!(
         (&again["imported"], &again["there"], &again["closed"]),
         (&json!(0), &json!(1_204), &json!(0))
     );
-    let home = from.json(&["import", "--file", file.to_str().unwrap()]);
+    let home = from.json(&["import", "--yes", "--file", file.to_str().unwrap()]);
     assert_eq!((&home["imported"], &home["there"]), (&json!(0), &json!(1_204)), "where it came from: {home}");
     assert_eq!((to.log().await, from.log().await), (after, before), "nothing has changed");
 }
@@ -239,7 +244,7 @@ async fn what_is_no_export_ends_with_2_and_names_the_line() {
     assert!(stderr(&broken).contains("--from-line 4"), "{}", stderr(&broken));
     assert_eq!(to.log().await.len(), 2, "what stood before is there");
     assert_eq!(to.counts(&all, &["--from-line", "4"]), (json!(12), json!(0)));
-    to.run(&["import", "--file", "no/such/file"], 2);
+    to.run(&["import", "--yes", "--file", "no/such/file"], 2);
 }
 
 #[tokio::test]
@@ -247,7 +252,7 @@ async fn an_import_that_is_killed_has_done_whole_batches_and_can_be_repeated() {
     let (from, to) = (source(1_300).await, Site::new().await);
     let all = from.export(&[]);
     let mut child = to
-        .command(&["import"])
+        .command(&["import", "--yes"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -274,7 +279,7 @@ async fn two_imports_of_one_file_at_once_make_one_copy() {
     let file = from.path("all.jsonl");
     from.run(&["export", "--file", file.to_str().unwrap()], 0);
     let start = || {
-        let mut command = to.command(&["import", "--file", file.to_str().unwrap(), "-o", "json"]);
+        let mut command = to.command(&["import", "--yes", "--file", file.to_str().unwrap(), "-o", "json"]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let mut imported = 0;

@@ -1,0 +1,120 @@
+//! Every verb is registered with what it does to a store, and what takes something away asks, and can be tried.
+
+use clap::{Command, CommandFactory as _};
+
+use super::Cli;
+
+/// What a verb does to a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    /// It changes nothing that was there.
+    Reads,
+    /// It adds something, or changes one thing that its caller names against the version that is there. Nothing is lost that
+    /// another call could not bring back.
+    Adds,
+    /// It takes something away, or lets many things happen at once: it counts, asks, and has `--dry-run` and `--yes`.
+    Takes,
+}
+
+use Does::{Adds, Reads, Takes};
+
+const VERBS: &[(&str, Does)] = &[
+    ("bench events", Reads),
+    ("bench lock", Reads),
+    ("bench state", Reads),
+    ("bench store", Reads),
+    ("bench workflow", Reads),
+    ("completions", Reads),
+    ("config schema", Reads),
+    ("config show", Reads),
+    ("demo", Reads),
+    ("dev", Reads),
+    ("doctor", Reads),
+    ("explain", Reads),
+    ("idempotency forget", Takes),
+    ("idempotency list", Reads),
+    ("idempotency show", Reads),
+    ("leases list", Reads),
+    ("leases show", Reads),
+    ("man", Reads),
+    ("migrate sql", Reads),
+    ("migrate status", Reads),
+    ("migrate up", Adds),
+    ("outbox discard", Takes),
+    ("outbox list", Reads),
+    ("outbox retry", Takes),
+    ("runs cancel", Takes),
+    ("runs fork", Adds),
+    ("runs history", Reads),
+    ("runs limit", Adds),
+    ("runs list", Reads),
+    ("runs queues", Reads),
+    ("runs resume", Adds),
+    ("runs retire", Takes),
+    ("runs show", Reads),
+    ("runs signal", Adds),
+    ("runs start", Adds),
+    ("runs steps", Reads),
+    ("runs watch", Reads),
+    ("schedules history", Reads),
+    ("schedules list", Reads),
+    ("schedules pause", Adds),
+    ("schedules resume", Adds),
+    ("schedules run", Takes),
+    ("schedules show", Reads),
+    ("serve", Reads),
+    ("state delete", Takes),
+    ("state get", Reads),
+    ("state history", Reads),
+    ("state list", Reads),
+    ("state set", Adds),
+    ("state watch", Reads),
+    ("streams append", Adds),
+    ("streams blocked", Reads),
+    ("streams close", Takes),
+    ("streams drop", Takes),
+    ("streams export", Reads),
+    ("streams import", Takes),
+    ("streams list", Reads),
+    ("streams park", Takes),
+    ("streams parked", Reads),
+    ("streams prioritize", Takes),
+    ("streams replay", Takes),
+    ("streams reset", Takes),
+    ("streams retry", Takes),
+    ("streams show", Reads),
+    ("streams status", Reads),
+    ("streams tail", Reads),
+    ("streams unblock", Takes),
+    ("top", Reads),
+    ("version", Reads),
+    ("work list", Reads),
+    ("work show", Reads),
+];
+
+/// The verbs below a command that can be typed, by their whole names.
+fn leaves(command: &Command, above: &str) -> Vec<(String, Command)> {
+    let below: Vec<&Command> = command.get_subcommands().filter(|below| !below.is_hide_set()).collect();
+    if below.is_empty() {
+        return vec![(above.to_owned(), command.clone())];
+    }
+    let name = |below: &Command| format!("{above} {}", below.get_name()).trim().to_owned();
+    below.into_iter().flat_map(|below| leaves(below, &name(below))).collect()
+}
+
+#[test]
+fn every_verb_is_registered_and_what_takes_away_asks() {
+    let mut verbs = leaves(&Cli::command(), "");
+    verbs.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let names: Vec<&str> = verbs.iter().map(|(name, _)| name.as_str()).collect();
+    let registered: Vec<&str> = VERBS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, registered, "a verb is new or gone: register what it does");
+    for ((name, verb), (_, does)) in verbs.iter().zip(VERBS) {
+        let has = |flag: &str| verb.get_arguments().any(|arg| arg.get_long() == Some(flag));
+        match does {
+            Takes => assert!(has("dry-run") && has("yes"), "{name} takes something away and does not ask"),
+            Reads => assert!(!has("yes"), "{name} reads, and asks all the same"),
+            Adds => {}
+        }
+    }
+}

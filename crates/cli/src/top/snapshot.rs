@@ -1,0 +1,208 @@
+//! One look at a store: how much there is, how fast it grows, and what somebody should look at. Nothing is changed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+use tidelock::model::lease::ready_at;
+use tidelock::prelude::*;
+use tidelock::schedule::Schedules;
+use tidelock::store::{Direction, WorkFilter, WorkRow};
+use tidelock::workflow::{Client, RunFilter};
+
+/// How many rows are looked at, at most and at once.
+const MOST_ROWS: usize = 20_000;
+const PAGE: usize = 1_000;
+/// How many runs are counted at most.
+const MOST_RUNS: usize = 1_000;
+/// How many lines a panel holds at most.
+const MOST_LINES: usize = 200;
+/// Work that nobody takes for this long is overdue.
+const OVERDUE: Duration = Duration::from_secs(60);
+
+/// How many rows stand how.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Counts {
+    /// Due, and nobody has it.
+    pub(crate) ready: u64,
+    /// Somebody works on it.
+    pub(crate) held: u64,
+    /// Due later.
+    pub(crate) waiting: u64,
+    /// Waits for an operator.
+    pub(crate) blocked: u64,
+    /// Ready for a minute or longer.
+    pub(crate) overdue: u64,
+    /// How long the oldest has been ready, in seconds.
+    pub(crate) oldest_seconds: u64,
+}
+
+/// Something that somebody holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Lease {
+    pub(crate) key: String,
+    pub(crate) owner: String,
+    pub(crate) fence: u64,
+    pub(crate) until: Timestamp,
+}
+
+/// Something that waits for an operator.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Stuck {
+    pub(crate) key: String,
+    pub(crate) lane: String,
+    pub(crate) since: Timestamp,
+    pub(crate) reason: String,
+}
+
+/// A task that runs at its times.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Task {
+    pub(crate) name: String,
+    pub(crate) next: Option<Timestamp>,
+    pub(crate) runs: u64,
+    pub(crate) failures: u64,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Snapshot {
+    /// What the store is.
+    pub(crate) store: String,
+    pub(crate) at: Timestamp,
+    /// The position of the last event.
+    pub(crate) position: u64,
+    /// Since the look before.
+    pub(crate) events_per_second: Option<f64>,
+    pub(crate) work: Counts,
+    /// Whether there is more work than was looked at.
+    pub(crate) more_work: bool,
+    pub(crate) lanes: BTreeMap<String, Counts>,
+    pub(crate) runs: BTreeMap<&'static str, u64>,
+    /// Whether there are more runs than were counted.
+    pub(crate) more_runs: bool,
+    /// Those that end first come first.
+    pub(crate) leases: Vec<Lease>,
+    pub(crate) stuck: Vec<Stuck>,
+    pub(crate) schedules: Vec<Task>,
+}
+
+impl Snapshot {
+    /// Looks at a store.
+    pub(crate) async fn take(store: &SharedStore, before: Option<&Self>) -> Result<Self> {
+        let (info, at) = (store.info().await?, store.now().await?);
+        let last = LogQuery { direction: Direction::Backward, ..LogQuery::all(1) };
+        let position = store.read_log(last).await?.events.first().map_or(0, |event| event.position.0);
+        let mut seen = Self {
+            store: info.backend,
+            at,
+            position,
+            events_per_second: before.and_then(|before| before.rate(position, at)),
+            work: Counts::default(),
+            more_work: false,
+            lanes: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            more_runs: false,
+            leases: Vec::new(),
+            stuck: Vec::new(),
+            schedules: Vec::new(),
+        };
+        seen.look_at_work(store).await?;
+        seen.look_at_runs(store).await?;
+        seen.look_at_schedules(store).await?;
+        Ok(seen)
+    }
+
+    /// How many events came in a second since this look.
+    fn rate(&self, position: u64, at: Timestamp) -> Option<f64> {
+        let passed = at.since(self.at).as_secs_f64();
+        (passed > 0.0).then(|| position.saturating_sub(self.position) as f64 / passed)
+    }
+
+    async fn look_at_work(&mut self, store: &SharedStore) -> Result<()> {
+        let (mut page, mut rows) = (Page::first(PAGE), 0);
+        loop {
+            let found = store.works(&WorkFilter::default(), page).await?;
+            rows += found.rows.len();
+            found.rows.into_iter().for_each(|row| self.row(row));
+            match found.next {
+                Some(next) if rows < MOST_ROWS => page = Page::after(&next, PAGE),
+                next => {
+                    self.more_work = next.is_some();
+                    break;
+                }
+            }
+        }
+        self.leases.sort_by_key(|lease| lease.until);
+        self.leases.truncate(MOST_LINES);
+        self.stuck.sort_by_key(|stuck| stuck.since);
+        self.stuck.truncate(MOST_LINES);
+        Ok(())
+    }
+
+    fn row(&mut self, row: WorkRow) {
+        let counted = Counts::of(&row, self.at);
+        self.work.add(&counted);
+        self.lanes.entry(row.lane.as_str().to_owned()).or_default().add(&counted);
+        if let Some(blocked) = row.blocked {
+            let (key, lane) = (row.key.to_string(), row.lane.as_str().to_owned());
+            self.stuck.push(Stuck { key, lane, since: blocked.since, reason: blocked.reason });
+        } else if let Some(lease) = row.lease {
+            let (key, owner) = (row.key.to_string(), lease.owner.as_str().to_owned());
+            self.leases.push(Lease { key, owner, fence: lease.fence.0, until: lease.until });
+        }
+    }
+
+    async fn look_at_runs(&mut self, store: &SharedStore) -> Result<()> {
+        let page =
+            Client::new(SharedStore::clone(store)).list(&RunFilter::default(), None, MOST_RUNS).await?;
+        self.more_runs = page.next.is_some();
+        for run in page.runs {
+            *self.runs.entry(run.status.word()).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    async fn look_at_schedules(&mut self, store: &SharedStore) -> Result<()> {
+        let tasks = Schedules::new(SharedStore::clone(store)).list().await?;
+        let task = |view: tidelock::schedule::TaskView| {
+            let (runs, failures) = (view.runs, view.failures);
+            Task { name: view.record.name, next: view.next, runs, failures }
+        };
+        self.schedules = tasks.into_iter().map(task).collect();
+        // Those without a next fire come last.
+        self.schedules.sort_by_key(|task| (task.next.is_none(), task.next));
+        self.schedules.truncate(MOST_LINES);
+        Ok(())
+    }
+}
+
+impl Counts {
+    fn of(row: &WorkRow, now: Timestamp) -> Self {
+        let mut counts = Self::default();
+        let held = row.lease.as_ref().is_some_and(|lease| !lease.until.has_come(now));
+        match ready_at(row) {
+            _ if row.blocked.is_some() => counts.blocked = 1,
+            _ if held => counts.held = 1,
+            Some(ready) if ready.has_come(now) => {
+                let waited = now.since(ready);
+                counts.ready = 1;
+                counts.overdue = u64::from(waited >= OVERDUE);
+                counts.oldest_seconds = waited.as_secs();
+            }
+            Some(_) => counts.waiting = 1,
+            None => {}
+        }
+        counts
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.ready += other.ready;
+        self.held += other.held;
+        self.waiting += other.waiting;
+        self.blocked += other.blocked;
+        self.overdue += other.overdue;
+        self.oldest_seconds = self.oldest_seconds.max(other.oldest_seconds);
+    }
+}
