@@ -79,7 +79,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
     use std::future::poll_fn;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -112,7 +112,8 @@ mod tests {
         let (ours, _theirs) = tokio::io::duplex(4);
         let mut ours = Patient::new(ours, Duration::from_millis(50));
         let began = Instant::now();
-        let broken = ours.write_all(&[0; 16]).await.unwrap_err();
+        let written = tokio::time::timeout(Duration::from_secs(20), ours.write_all(&[0; 16])).await;
+        let broken = written.expect("it waits for ever").unwrap_err();
         assert_eq!(broken.kind(), ErrorKind::TimedOut);
         assert!(began.elapsed() >= Duration::from_millis(50));
     }
