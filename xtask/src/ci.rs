@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::{docs, run, test, tidy};
+use crate::{browser, docs, run, test, tidy};
 
 /// Runs every step and prints the time of each.
 pub(crate) fn run() -> Result<()> {
@@ -14,6 +14,7 @@ pub(crate) fn run() -> Result<()> {
     run::step("tidy", tidy::run)?;
     run::step("test", || test::run(&["--locked".to_owned()]))?;
     run::step("docs", docs::run)?;
+    run::step("browser", || browser::run(&browser::Options::default()))?;
     println!("==> ci: everything passed in {}", run::seconds(start.elapsed()));
     Ok(())
 }
