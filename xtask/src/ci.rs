@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::{api_check, docs, run, test, tidy};
+use crate::{api_check, browser, docs, run, test, tidy};
 
 /// Runs every step and prints the time of each.
 pub(crate) fn run() -> Result<()> {
@@ -15,6 +15,7 @@ pub(crate) fn run() -> Result<()> {
     run::step("test", || test::run(&["--locked".to_owned()]))?;
     run::step("docs", docs::run)?;
     run::step("api-check", || api_check::run(false))?;
+    run::step("browser", || browser::run(&browser::Options::default()))?;
     println!("==> ci: everything passed in {}", run::seconds(start.elapsed()));
     Ok(())
 }

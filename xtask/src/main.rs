@@ -1,10 +1,11 @@
-//! The project's own commands: `cargo xtask test | ci | tidy | docs | api-check | soak`.
+//! The project's own commands: `cargo xtask test | ci | tidy | docs | api-check | browser | soak`.
 //!
 //! Each command is one module and can be read alone. None of them changes a source file.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to people")]
 
 mod api_check;
+mod browser;
 mod checked;
 mod ci;
 mod docs;
@@ -25,11 +26,15 @@ Usage: cargo xtask <COMMAND>
 
 Commands:
   test [-- ARGS]      Run every test, documentation example, model checker and example; ARGS go to `cargo test`
-  ci                  What must pass before a change goes in: fmt, clippy, tidy, test, docs, api-check
+  ci                  What must pass before a change goes in: fmt, clippy, tidy, test, docs, api-check, browser
   tidy                Check the rules of the house that the compiler does not know
   docs                Build the API documentation and the book; warnings are errors
   api-check           Let schemathesis look for answers of the server that are not as described; needs python3
       --require       Fail when it cannot be installed, instead of skipping it
+  browser [OPTIONS]   Look at the inspector in a real Chromium; skipped with a line where there is none
+      --require       What is missing is a failure
+      --only TEXT     Only cases whose name has this in it
+      --screens DIR   Make screenshots of the pages, and run no test
   soak [OPTIONS]      Run the long variants of the tests
       --minutes N     How long each soak test runs (default: 10)
       --seeds N       How many random seeds the differential runner gets (default: 8)
@@ -69,6 +74,7 @@ enum Command {
     Tidy,
     Docs,
     ApiCheck { required: bool },
+    Browser(browser::Options),
     Soak(soak::Options),
 }
 
@@ -83,6 +89,7 @@ impl Command {
         let command = match name.as_str() {
             "help" | "--help" | "-h" => return Ok(Self::Help),
             "test" => return Ok(Self::Test { cargo_args: after_dashes(rest)? }),
+            "browser" => return Ok(Self::Browser(browser::Options::parse(rest)?)),
             "soak" => return Ok(Self::Soak(soak::Options::parse(rest)?)),
             "ci" => Self::Ci,
             "tidy" => Self::Tidy,
@@ -110,6 +117,7 @@ impl Command {
             Self::Tidy => tidy::run(),
             Self::Docs => docs::run(),
             Self::ApiCheck { required } => api_check::run(required),
+            Self::Browser(options) => browser::run(&options),
             Self::Soak(options) => soak::run(&options),
         }
     }

@@ -148,7 +148,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::read("/api/v1/pulse", "A sign whenever something may have changed (text/event-stream)", || get(about::pulse)).answers(200, "PulseStream"),
     Route::read("/api/v1/locks", "Locks of the program that the server is mounted in", || get(locks::list)).answers(200, "Locks"),
     Route::read("/api/v1/work/rows", "Rows of work in the order of their keys", || get(rows::list))
-        .query(&["lane", "like", "blocked", "leased", "after", "limit"]).answers(200, "Rows"),
+        .query(&["key", "lane", "like", "blocked", "leased", "after", "limit"]).answers(200, "Rows"),
     Route::read("/api/v1/work/rows/{key}", "A row of work", || get(rows::show)).answers(200, "Row"),
     Route::write(Verb::Post, "/api/v1/work/operate", "Unblock rows, or make them due at once, after their number was confirmed", || post(rows::operate))
         .body("OperateRows").answers(200, "Operated"),

@@ -137,13 +137,19 @@ export function Head({ title, children, cli }) {
 /** A field that narrows a list; it is one view for each text. */
 export function Filter({ value, onChange, label, hint }) {
   const [text, set] = useState(value);
-  useEffect(() => set(value), [value]);
+  const [last, setLast] = useState(value);
+  const input = useRef(null);
+  // Another view has another text. Not in an effect: that may come after the first key was pressed.
+  if (last !== value) {
+    setLast(value);
+    set(value);
+  }
   const send = (event) => {
     event.preventDefault();
-    onChange(text.trim());
+    onChange(input.current.value.trim());
   };
   return html`<form class="filter" onSubmit=${send} role="search">
-    <input type="search" data-filter aria-label=${label} placeholder=${hint || label} value=${text}
+    <input ref=${input} type="search" data-filter aria-label=${label} placeholder=${hint || label} value=${text}
       onInput=${(event) => set(event.currentTarget.value)} onBlur=${send} autocomplete="off" spellcheck="false" /></form>`;
 }
 

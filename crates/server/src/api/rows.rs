@@ -19,6 +19,8 @@ use crate::token::Caller;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
+    /// Only this row, if it is there.
+    key: Option<Key>,
     lane: Option<String>,
     like: Option<String>,
     blocked: Option<bool>,
@@ -62,9 +64,13 @@ fn filter(asked: &ListQuery) -> Result<WorkFilter, Problem> {
 
 /// One page of rows.
 pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
+    let now = app.store().now().await?;
+    if let Some(key) = &asked.key {
+        let rows = app.store().work(key).await?.into_iter().map(Shown::of).collect();
+        return ok(&Listing { rows, next: None, now });
+    }
     let filter = filter(&asked)?;
     let found = app.store().works(&filter, page(asked.after.as_deref(), asked.limit)?).await?;
-    let now = app.store().now().await?;
     ok(&Listing { rows: found.rows.into_iter().map(Shown::of).collect(), next: found.next, now })
 }
 

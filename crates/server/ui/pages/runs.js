@@ -55,7 +55,7 @@ async function load(of, signal) {
   const [found, row] = await Promise.all([
     get(`${journal}/events`, { limit: ENTRIES }, signal).catch(absent({ events: [], end: true })),
     // The row goes when the run ends.
-    run.status === 'running' ? get(path('work', 'rows', `tidelock.run(${JSON.stringify(of)})`), {}, signal).catch(absent(null)) : null,
+    get('work/rows', { key: `tidelock.run(${JSON.stringify(of)})` }, signal).then(({ rows }) => rows[0] ?? null),
   ]);
   return { run, events: found.events, end: found.end, row };
 }

@@ -1,0 +1,168 @@
+//! `cargo xtask browser`: the inspector in a real Chromium. What is missing for it is installed where that can be done; otherwise one
+//! line says what is missing, and with `--require` that is a failure.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::run;
+
+/// The library that drives the browser: the version that the tests were written with.
+const LIBRARY: &str = "playwright-core@1.65.0";
+/// The oldest node that knows what the tests use.
+const OLDEST_NODE: u32 = 20;
+const CHROMIUM: &str = "/usr/bin/chromium";
+
+/// What is asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// What is missing is a failure.
+    require: bool,
+    /// Screenshots are made into this directory, and no test is run.
+    screens: Option<String>,
+    /// Only cases whose name has this in it.
+    only: Option<String>,
+}
+
+impl Options {
+    pub(crate) fn parse(args: &[String]) -> Result<Self> {
+        let (mut options, mut args) = (Self::default(), args.iter());
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().cloned().with_context(|| format!("{arg} needs a value"));
+            match arg.as_str() {
+                "--require" => options.require = true,
+                "--screens" => options.screens = Some(value()?),
+                "--only" => options.only = Some(value()?),
+                other => bail!("`browser` does not know {other:?}"),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Runs the tests, or says why not.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let scratch = Scratch::new()?;
+    match tools(&scratch.0) {
+        Ok(tools) => tools.look(options),
+        Err(missing) if options.require => bail!("the browser's tests cannot run: {missing}"),
+        Err(missing) => {
+            println!("skipped: the inspector was not looked at in a browser: {missing}");
+            Ok(())
+        }
+    }
+}
+
+/// What the tests need.
+struct Tools {
+    chromium: PathBuf,
+    library: PathBuf,
+}
+
+/// Finds or installs it; otherwise the reason for people.
+fn tools(scratch: &Path) -> Result<Tools, String> {
+    node()?;
+    Ok(Tools { chromium: chromium()?, library: library(scratch)? })
+}
+
+fn node() -> Result<(), String> {
+    let said = output(Command::new("node").arg("--version")).ok_or("node is not installed")?;
+    let major = said.trim().trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
+    if major.is_some_and(|major: u32| major >= OLDEST_NODE) {
+        return Ok(());
+    }
+    Err(format!("node {} is older than {OLDEST_NODE}", said.trim()))
+}
+
+fn chromium() -> Result<PathBuf, String> {
+    let path = std::env::var_os("CHROMIUM").map_or_else(|| PathBuf::from(CHROMIUM), PathBuf::from);
+    if path.exists() {
+        return Ok(path);
+    }
+    let root = output(Command::new("id").arg("-u")).is_some_and(|id| id.trim() == "0");
+    if !root {
+        return Err(format!("there is no Chromium at {}; name one with CHROMIUM", path.display()));
+    }
+    println!("installing chromium");
+    let install = ["install", "--yes", "--no-install-recommends", "chromium"];
+    let installed = output(Command::new("apt-get").args(install).env("DEBIAN_FRONTEND", "noninteractive"));
+    match installed {
+        Some(_) if path.exists() => Ok(path),
+        _ => Err("apt-get cannot install chromium".to_owned()),
+    }
+}
+
+fn library(scratch: &Path) -> Result<PathBuf, String> {
+    if let Some(path) = std::env::var_os("PLAYWRIGHT_CORE") {
+        return Ok(PathBuf::from(path));
+    }
+    let mut install = Command::new("npm");
+    install.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--prefix"]);
+    output(install.arg(scratch).arg(LIBRARY)).ok_or_else(|| format!("npm cannot install {LIBRARY}"))?;
+    Ok(scratch.join("node_modules").join("playwright-core"))
+}
+
+/// What a command says, when it is there and ends well.
+fn output(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+impl Tools {
+    fn look(&self, options: &Options) -> Result<()> {
+        let program = build()?;
+        let tests = run::root().join("crates/server/ui/tests");
+        let mut command = Command::new("node");
+        match &options.screens {
+            Some(directory) => command.arg(tests.join("screens.mjs")).arg(directory),
+            None => command.arg(tests.join("inspector.mjs")).args(&options.only),
+        };
+        command.env("INSPECTED_PROGRAM", program).env("PLAYWRIGHT_CORE", &self.library);
+        run::run(command.env("CHROMIUM", &self.chromium))
+    }
+}
+
+/// Builds the program that is looked at, and says where it is.
+fn build() -> Result<PathBuf> {
+    let args =
+        ["build", "--package", "tidelock-server", "--example", "inspected", "--message-format", "json"];
+    let (said, _) = run::capture(&mut run::cargo(&args))?;
+    let executables = said.lines().filter_map(|line| line.split_once("\"executable\":\""));
+    let path = executables.filter_map(|(_, rest)| rest.split_once('"')).map(|(path, _)| path).last();
+    Ok(PathBuf::from(path.context("cargo did not say where the program is")?))
+}
+
+/// A directory that goes away.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("tidelock-browser-{}", std::process::id()));
+        std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is left to the system.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::Options;
+
+    #[test]
+    fn options_are_read() {
+        let parse =
+            |line: &str| Options::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(parse("").unwrap(), Options::default());
+        let found = parse("--require --only keyboard").unwrap();
+        assert!(found.require && found.only.as_deref() == Some("keyboard"));
+        assert!(parse("--screens").is_err() && parse("--fast").is_err());
+    }
+}
