@@ -3,6 +3,8 @@
 //! `cargo test --release -p tidelock-server --test scale -- --ignored --nocapture`. Numbers of another size: `TIDELOCK_SCALE=0.1`.
 #![allow(
     clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
     clippy::print_stdout,
     reason = "tests fail by panicking, and this one tells numbers"
 )]
