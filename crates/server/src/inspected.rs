@@ -2,6 +2,7 @@
 //! alone sees neither, because both live in the memory of the program.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -15,11 +16,21 @@ const KINDS: usize = 200;
 /// The name of those.
 const OTHERS: &str = "(others)";
 
+/// Gives what a recorder of metrics has, as Prometheus reads it.
+pub(crate) type Render = dyn Fn() -> String + Send + Sync;
+
+impl fmt::Debug for Inspected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inspected").field("locks", &self.locks).finish_non_exhaustive()
+    }
+}
+
 /// What a server sees beside its store.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Inspected {
     pub(crate) locks: OnceLock<Locks>,
     pub(crate) conflicts: OnceLock<Arc<Conflicts>>,
+    pub(crate) metrics: OnceLock<Box<Render>>,
     /// What the overview said, and when: whoever asks within a moment gets the same.
     pub(crate) overview: tokio::sync::Mutex<Option<(Instant, Arc<Value>)>>,
 }

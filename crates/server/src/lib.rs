@@ -109,6 +109,15 @@ impl Server {
         self
     }
 
+    /// Also tells the metrics of this program at `/metrics`, after those of the store: `render` gives what its recorder has, as Prometheus
+    /// reads it.
+    #[must_use]
+    pub fn metrics(self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        // The first one stays.
+        let _ = self.app.inspected.metrics.set(Box::new(render));
+        self
+    }
+
     /// The routes, for an application of your own.
     pub fn router(&self) -> Router {
         self.warn();

@@ -7,6 +7,7 @@ mod tokens;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use serde::Serialize;
 use tidelock_server::{Options, Server, ServerError, Tls};
 use tokio::net::TcpListener;
@@ -16,6 +17,9 @@ use crate::address::{Address, Opened};
 use crate::args::{Dev, Format, Reached, Serve};
 use crate::exit::{Exit, WrongUse};
 use crate::{output, target};
+
+/// The edges of histograms, in seconds.
+const BUCKETS: [f64; 12] = [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 10.0];
 
 /// What is printed.
 #[derive(Debug, Serialize)]
@@ -92,7 +96,10 @@ async fn listen(
     }
     let scheme = if reached.tls_cert.is_some() { "https" } else { "http" };
     tell(&format!("{scheme}://{}", listener.local_addr()?), &kept, writes, format)?;
-    Ok(Server::new(opened.shared(), options).serve(listener, stopped).await?)
+    let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder();
+    let recorder = recorder.context("the metrics of this process cannot be recorded")?;
+    let server = Server::new(opened.shared(), options).metrics(move || recorder.render());
+    Ok(server.serve(listener, stopped).await?)
 }
 
 /// What the server allows.

@@ -26,6 +26,9 @@ pub(crate) async fn text(State(app): State<App>) -> Result<Response, Problem> {
     store(&app, &mut text).await?;
     runs(&app, &mut text).await?;
     server(&app, &mut text);
+    if let Some(render) = app.inspected.metrics.get() {
+        text.push_str(&render());
+    }
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 

@@ -149,7 +149,17 @@ fn dev_makes_a_store_that_can_be_changed() {
     let serving = Serving::start(&["dev", "--store", path.to_str().unwrap()]);
     let (_, write) = tokens(&directory.path().join("new.db.tokens"));
     assert_eq!(serving.ask(PUT.0, PUT.1, &write, PUT.2).0, 200);
-    serving.end("-INT");
+    let (status, metrics) = serving.ask("GET", "/metrics", &write, "");
+    assert_eq!(status, 200);
+    for told in [
+        "tidelock_commits_total{result=\"applied\"} 1",
+        "tidelock_commit_seconds_bucket",
+        "tidelock_blocked 0",
+    ] {
+        assert!(metrics.contains(told), "{told}: {metrics}");
+    }
+    let said = serving.end("-INT");
+    assert!(said.contains(&format!("/#token={write}")), "the link that logs in: {said}");
 }
 
 #[tokio::test]
