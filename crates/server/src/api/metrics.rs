@@ -1,24 +1,17 @@
 //! Metrics as Prometheus reads them. No label holds a key, a run or anything else that has no bound.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use http::header::CONTENT_TYPE;
-use serde::Deserialize;
-use tidelock::key::KeyPrefix;
-use tidelock::store::{Page, WorkFilter};
-use tidelock::workflow::Status;
+use tidelock::store::WorkFilter;
 
 use crate::api::health;
+use crate::api::overview::{self, Runs};
 use crate::problem::Problem;
 use crate::shared::{App, Shared};
-
-/// How many runs are counted at most.
-const RUNS: usize = 10_000;
-const PAGE: usize = 1_000;
 
 /// The text that is scraped.
 pub(crate) async fn text(State(app): State<App>) -> Result<Response, Problem> {
@@ -60,35 +53,10 @@ async fn store(app: &Shared, text: &mut String) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What is read of the document of a run.
-#[derive(Deserialize)]
-struct Stands {
-    status: Status,
-}
-
 async fn runs(app: &Shared, text: &mut String) -> Result<(), Problem> {
-    let all = [Status::Running, Status::Completed, Status::Failed, Status::Cancelled];
-    let mut counts: BTreeMap<Status, u64> = all.into_iter().map(|status| (status, 0)).collect();
-    let (mut page, mut seen, mut whole) = (Page::first(PAGE), 0, true);
-    loop {
-        let found = app.store().documents(&KeyPrefix::kind("tidelock.run"), page).await?;
-        seen += found.rows.len();
-        for document in found.rows {
-            if let Ok(Stands { status }) = document.value.parse() {
-                *counts.entry(status).or_default() += 1;
-            }
-        }
-        match found.next {
-            None => break,
-            Some(_) if seen >= RUNS => {
-                whole = false;
-                break;
-            }
-            Some(next) => page = Page::after(&next, PAGE),
-        }
-    }
+    let Runs { by_status, whole } = overview::runs(app).await?;
     head(text, "tidelock_runs", "gauge", "Runs by how they stand, of the first 10000.");
-    for (status, count) in counts {
+    for (status, count) in by_status {
         let _ = writeln!(text, "tidelock_runs{{status=\"{status}\"}} {count}");
     }
     gauge(text, "tidelock_runs_counted_all", "Whether tidelock_runs counts all runs.", whole.into());

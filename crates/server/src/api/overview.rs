@@ -24,6 +24,8 @@ use crate::shared::{App, Shared};
 const FRESH: Duration = Duration::from_millis(900);
 /// How many rows of a kind are looked at.
 const LOOKED: usize = 5_000;
+/// How many runs are counted at most.
+const RUNS: usize = 10_000;
 const PAGE: usize = 1_000;
 /// Work that is due and not taken for so long is overdue.
 const GRACE: Duration = Duration::from_secs(5);
@@ -64,10 +66,11 @@ struct Leases {
     whole: bool,
 }
 
+/// Runs by how they stand, and whether all were counted.
 #[derive(Default, Serialize)]
-struct Runs {
-    by_status: BTreeMap<Status, u64>,
-    whole: bool,
+pub(crate) struct Runs {
+    pub(crate) by_status: BTreeMap<Status, u64>,
+    pub(crate) whole: bool,
 }
 
 #[derive(Serialize)]
@@ -204,7 +207,8 @@ struct Stands {
     status: Status,
 }
 
-async fn runs(app: &Shared) -> Result<Runs, Problem> {
+/// How many runs there are, as they stand.
+pub(crate) async fn runs(app: &Shared) -> Result<Runs, Problem> {
     let all = [Status::Running, Status::Completed, Status::Failed, Status::Cancelled];
     let mut runs = Runs { by_status: all.into_iter().map(|status| (status, 0)).collect(), whole: false };
     let (mut page, mut seen) = (Page::first(PAGE), 0);
@@ -221,7 +225,7 @@ async fn runs(app: &Shared) -> Result<Runs, Problem> {
                 runs.whole = true;
                 return Ok(runs);
             }
-            Some(_) if seen >= LOOKED => return Ok(runs),
+            Some(_) if seen >= RUNS => return Ok(runs),
             Some(next) => page = Page::after(&next, PAGE),
         }
     }
