@@ -129,7 +129,7 @@ fn build() -> Result<PathBuf> {
         ["build", "--package", "tidelock-server", "--example", "inspected", "--message-format", "json"];
     let (said, _) = run::capture(&mut run::cargo(&args))?;
     let executables = said.lines().filter_map(|line| line.split_once("\"executable\":\""));
-    let path = executables.filter_map(|(_, rest)| rest.split_once('"')).map(|(path, _)| path).last();
+    let path = executables.filter_map(|(_, rest)| rest.split_once('"')).map(|(path, _)| path).next_back();
     Ok(PathBuf::from(path.context("cargo did not say where the program is")?))
 }
 
