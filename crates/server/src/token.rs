@@ -78,7 +78,7 @@ impl Token {
     /// which browsers send to nobody.
     #[must_use]
     pub fn link(&self, address: &str) -> String {
-        format!("{address}/#token={}", self.reveal())
+        format!("{address}/ui/#token={}", self.reveal())
     }
 }
 

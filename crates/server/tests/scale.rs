@@ -1,13 +1,8 @@
 //! How long each GET of the inspector takes on a store with a million events, a hundred thousand rows of work and ten thousand runs.
 //!
 //! `cargo test --release -p tidelock-server --test scale -- --ignored --nocapture`. Numbers of another size: `TIDELOCK_SCALE=0.1`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    reason = "tests fail by panicking, and this one tells numbers"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![allow(clippy::print_stdout, reason = "this one tells numbers")]
 
 mod common;
 

@@ -142,7 +142,7 @@ function Login({ error, done }) {
     done();
   };
   return html`<main class="login"><h1>Tidelock</h1>
-    <p>The server wants a token. It is in the file that <code>tidelock serve</code> named when it started; the link that it printed logs in by itself.</p>
+    <p>The server wants a token. It is in the file that <code>tidelock serve</code> named when it started; a link that ends in <code>/ui/#token=TOKEN</code> logs in by itself.</p>
     <form onSubmit=${send}><label class="field">Token <input type="password" autofocus autocomplete="off" value=${token}
       onInput=${(event) => set(event.currentTarget.value)} /></label><button class="primary" type="submit">Log in</button></form>
     ${error && error.status !== 401 ? html`<${Failed} error=${error} />` : null}
@@ -165,7 +165,8 @@ function Shell({ about }) {
   const [, title, , Page] = PAGES.find(([page]) => page === at.page) || PAGES[0];
   useEffect(() => {
     document.title = `${[at.parts[0] && name(at.parts[0]), title].filter(Boolean).join(' · ')} · Tidelock`;
-    main.current?.scrollTo?.(0, 0);
+    scrollTo(0, 0);
+    document.querySelector('aside [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
   }, [at.page, at.parts.join('/')]);
   const nav = PAGES.map(([page, word, key]) => html`<a href=${`#/${page}`} aria-current=${page === at.page ? 'page' : undefined}
     title=${`g ${key}`}>${word}<kbd aria-hidden="true">g ${key}</kbd></a>`);

@@ -20,7 +20,7 @@ function options(host, label, series) {
     height: HEIGHT,
     legend: { show: false },
     cursor: { show: false },
-    scales: { x: { time: true }, y: { range: (_u, _min, max) => [0, Math.max(1, max * 1.1)] } },
+    scales: { x: { time: true, range: (_u, min, max) => [Math.min(min ?? 0, (max ?? 0) - 10), max ?? 0] }, y: { range: (_u, _min, max) => [0, Math.max(1, max * 1.1)] } },
     axes: [{ ...axis, size: 22, space: 70 }, { ...axis, size: 44, space: 28 }],
     series: [{}, ...drawn],
   };

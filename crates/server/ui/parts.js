@@ -149,7 +149,7 @@ export function Filter({ value, onChange, label, hint }) {
     onChange(input.current.value.trim());
   };
   return html`<form class="filter" onSubmit=${send} role="search">
-    <input ref=${input} type="search" data-filter aria-label=${label} placeholder=${hint || label} value=${text}
+    <input ref=${input} type="text" role="searchbox" data-filter aria-label=${label} placeholder=${hint || label} value=${text}
       onInput=${(event) => set(event.currentTarget.value)} onBlur=${send} autocomplete="off" spellcheck="false" /></form>`;
 }
 

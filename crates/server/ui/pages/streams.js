@@ -30,7 +30,7 @@ function List({ query }) {
 function Nothing({ prefix }) {
   return prefix
     ? html`<${Empty} title="No stream begins like this">A prefix is a kind, <code>order</code>, or a kind and the beginning of its arguments, <code>order("o-1"</code>. Every character counts as it is.</${Empty}>`
-    : html`<${Empty} title="No streams yet" cli=${`tidelock streams append 'order("o-1")' placed`}>A stream holds the events of one thing, in order. It begins with its first event.</${Empty}>`;
+    : html`<${Empty} title="No streams yet" cli=${`tidelock streams append 'order("o-1")' placed '{}'`}>A stream holds the events of one thing, in order. It begins with its first event.</${Empty}>`;
 }
 
 /** The document whose history a stream is. */

@@ -159,7 +159,7 @@ fn dev_makes_a_store_that_can_be_changed() {
         assert!(metrics.contains(told), "{told}: {metrics}");
     }
     let said = serving.end("-INT");
-    assert!(said.contains(&format!("/#token={write}")), "the link that logs in: {said}");
+    assert!(said.contains(&format!("/ui/#token={write}")), "the link that logs in: {said}");
 }
 
 #[tokio::test]
