@@ -151,8 +151,15 @@ impl Drop for Served {
 
 /// The command line of the project, as cargo builds it.
 fn built() -> Result<PathBuf> {
-    let args =
-        ["build", "--locked", "--package", "tidelock-cli", "--message-format", "json-render-diagnostics"];
+    let args = [
+        "build",
+        "--locked",
+        "--workspace",
+        "--bin",
+        "tidelock",
+        "--message-format",
+        "json-render-diagnostics",
+    ];
     let (said, _) = run::capture(&mut run::cargo(&args))?;
     let program = said.lines().filter_map(executable).next_back();
     program.context("cargo has built no program")

@@ -1,5 +1,5 @@
-//! `cargo xtask browser`: the inspector in a real Chromium. What is missing for it is installed where that can be done; otherwise one
-//! line says what is missing, and with `--require` that is a failure.
+//! `cargo xtask browser`: the types of the inspector's pages, and the pages in a real Chromium. What is missing for it is installed where
+//! that can be done; otherwise one line says what is missing, and with `--require` that is a failure.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +10,8 @@ use crate::run;
 
 /// The library that drives the browser: the version that the tests were written with.
 const LIBRARY: &str = "playwright-core@1.65.0";
+/// The checker of types: its comments are in the sources of the pages.
+const CHECKER: &str = "typescript@5.9.3";
 /// The oldest node that knows what the tests use.
 const OLDEST_NODE: u32 = 20;
 const CHROMIUM: &str = "/usr/bin/chromium";
@@ -58,12 +60,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 struct Tools {
     chromium: PathBuf,
     library: PathBuf,
+    checker: PathBuf,
 }
 
 /// Finds or installs it; otherwise the reason for people.
 fn tools(scratch: &Path) -> Result<Tools, String> {
     node()?;
-    Ok(Tools { chromium: chromium()?, library: library(scratch)? })
+    Ok(Tools { chromium: chromium()?, library: library(scratch)?, checker: checker(scratch)? })
 }
 
 fn node() -> Result<(), String> {
@@ -86,6 +89,8 @@ fn chromium() -> Result<PathBuf, String> {
     }
     println!("installing chromium");
     let install = ["install", "--yes", "--no-install-recommends", "chromium"];
+    // What it knows may be old, or nothing at all; whether that matters is seen by the next line.
+    let _ = output(Command::new("apt-get").arg("update"));
     let installed = output(Command::new("apt-get").args(install).env("DEBIAN_FRONTEND", "noninteractive"));
     match installed {
         Some(_) if path.exists() => Ok(path),
@@ -97,10 +102,19 @@ fn library(scratch: &Path) -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os("PLAYWRIGHT_CORE") {
         return Ok(PathBuf::from(path));
     }
+    install(scratch, LIBRARY)?;
+    Ok(scratch.join("node_modules").join("playwright-core"))
+}
+
+fn checker(scratch: &Path) -> Result<PathBuf, String> {
+    install(scratch, CHECKER)?;
+    Ok(scratch.join("node_modules").join("typescript").join("bin").join("tsc"))
+}
+
+fn install(scratch: &Path, package: &str) -> Result<(), String> {
     let mut install = Command::new("npm");
     install.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--prefix"]);
-    output(install.arg(scratch).arg(LIBRARY)).ok_or_else(|| format!("npm cannot install {LIBRARY}"))?;
-    Ok(scratch.join("node_modules").join("playwright-core"))
+    output(install.arg(scratch).arg(package)).map(drop).ok_or_else(|| format!("npm cannot install {package}"))
 }
 
 /// What a command says, when it is there and ends well.
@@ -111,8 +125,10 @@ fn output(command: &mut Command) -> Option<String> {
 
 impl Tools {
     fn look(&self, options: &Options) -> Result<()> {
+        let pages = run::root().join("crates/server/ui");
+        run::run(Command::new("node").arg(&self.checker).arg("--project").arg(&pages))?;
         let program = build()?;
-        let tests = run::root().join("crates/server/ui/tests");
+        let tests = pages.join("tests");
         let mut command = Command::new("node");
         match &options.screens {
             Some(directory) => command.arg(tests.join("screens.mjs")).arg(directory),
@@ -125,8 +141,8 @@ impl Tools {
 
 /// Builds the program that is looked at, and says where it is.
 fn build() -> Result<PathBuf> {
-    let args =
-        ["build", "--package", "tidelock-server", "--example", "inspected", "--message-format", "json"];
+    // Of the whole workspace, so that what the tests have built is built already.
+    let args = ["build", "--workspace", "--example", "inspected", "--message-format", "json"];
     let (said, _) = run::capture(&mut run::cargo(&args))?;
     let executables = said.lines().filter_map(|line| line.split_once("\"executable\":\""));
     let path = executables.filter_map(|(_, rest)| rest.split_once('"')).map(|(path, _)| path).next_back();

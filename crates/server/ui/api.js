@@ -134,7 +134,8 @@ function disconnect() {
 
 async function follow(mine) {
   const response = await fetch(new URL('pulse', BASE), { headers: headers(), signal: mine.signal, cache: 'no-store' });
-  if (!response.ok || !response.body) await answered(response);
+  if (!response.ok) await answered(response);
+  if (!response.body) throw new Error('the server sent no pulse');
   live.connects += 1;
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';

@@ -15,7 +15,10 @@ import { State } from './pages/state.js';
 import { Schedules } from './pages/schedules.js';
 import { Audit } from './pages/audit.js';
 
-/** The pages: where, what they are called, and the key that goes there after `g`. */
+/**
+ * The pages: where, what they are called, and the key that goes there after `g`.
+ * @type {[string, string, string, Function][]}
+ */
 const PAGES = [
   ['', 'Overview', 'o', Overview],
   ['streams', 'Streams', 's', Streams],
@@ -99,9 +102,9 @@ function typing(target) {
 
 /** Moves to the row after or before the one that has the focus. */
 function step(by) {
-  const rows = [...document.querySelectorAll('[data-row]')];
+  const rows = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('[data-row]')]);
   if (rows.length === 0) return;
-  const at = rows.indexOf(document.activeElement);
+  const at = rows.indexOf(/** @type {HTMLElement} */ (document.activeElement));
   const next = at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + by, 0), rows.length - 1);
   rows[next].focus();
 }
@@ -120,7 +123,7 @@ function useKeys(help) {
       const to = after && PAGES.find(([, , key]) => key === event.key);
       if (to) go(to[0] ? [to[0]] : []);
       else if (event.key === 'g') gone = performance.now();
-      else if (event.key === '/') document.querySelector('[data-filter]')?.focus();
+      else if (event.key === '/') /** @type {HTMLElement | null} */ (document.querySelector('[data-filter]'))?.focus();
       else if (event.key === '?') help();
       else if (event.key === 'j') step(1);
       else if (event.key === 'k') step(-1);
@@ -207,4 +210,4 @@ function App() {
 
 takeToken();
 document.documentElement.dataset.theme = localStorage.getItem(THEME) || 'auto';
-render(html`<${App} />`, document.getElementById('app'));
+render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById('app')));

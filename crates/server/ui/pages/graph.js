@@ -53,7 +53,7 @@ export function Graph({ terms, circles }) {
       return html`<g class=${`edge ${kind}`} key=${`${edge.from} ${edge.to} ${edge.term}`} data-edge=${kind}><path d=${`M${a.x} ${a.y}Q${mid.x} ${mid.y} ${b.x} ${b.y}`} marker-end=${`url(#arrow-${kind})`} />
         <text x=${(a.x + 2 * mid.x + b.x) / 4} y=${(a.y + 2 * mid.y + b.y) / 4 + (both ? (a.y < b.y ? -14 : 14) : 0)} text-anchor="middle">${short(edge.term, 26)}<title>${name(edge.term)}</title></text></g>`;
     })}
-    ${tasks.map((task) => html`<g class=${`node ${round.includes(task) ? 'round' : ''}`} key=${task}><rect x=${at.get(task).x - NODE.width / 2} y=${at.get(task).y - NODE.height / 2} width=${NODE.width} height=${NODE.height} rx="5" />
-      <text x=${at.get(task).x} y=${at.get(task).y + 4} text-anchor="middle">${short(task, 18)}<title>${name(task)}</title></text></g>`)}
+    ${[...at].map(([task, { x, y }]) => html`<g class=${`node ${round.includes(task) ? 'round' : ''}`} key=${task}><rect x=${x - NODE.width / 2} y=${y - NODE.height / 2} width=${NODE.width} height=${NODE.height} rx="5" />
+      <text x=${x} y=${y + 4} text-anchor="middle">${short(task, 18)}<title>${name(task)}</title></text></g>`)}
   </svg>`;
 }

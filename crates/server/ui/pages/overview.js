@@ -7,7 +7,7 @@ import { count, span } from '../show.js';
 
 const KEPT = 180;
 /** What was seen since the page was opened: it outlives the view. */
-const seen = { at: [], rate: [], blocked: [], leased: [], last: null };
+const seen = { at: [], rate: [], blocked: [], leased: [], last: /** @type {{ at: number, position: number } | null} */ (null) };
 let drawn = { rate: [[], []], work: [[], [], []] };
 
 function remember(data) {

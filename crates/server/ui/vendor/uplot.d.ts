@@ -1,0 +1,7 @@
+/** What the pages use of uPlot, for the type checker alone. */
+export default class uPlot {
+  constructor(options: object, data: unknown[], target: Element);
+  setData(data: unknown[]): void;
+  setSize(size: { width: number; height: number }): void;
+  destroy(): void;
+}
