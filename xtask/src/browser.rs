@@ -66,7 +66,9 @@ struct Tools {
 /// Finds or installs it; otherwise the reason for people.
 fn tools(scratch: &Path) -> Result<Tools, String> {
     node()?;
-    Ok(Tools { chromium: chromium()?, library: library(scratch)?, checker: checker(scratch)? })
+    let chromium = chromium()?;
+    let (library, checker) = libraries(scratch)?;
+    Ok(Tools { chromium, library, checker })
 }
 
 fn node() -> Result<(), String> {
@@ -98,23 +100,16 @@ fn chromium() -> Result<PathBuf, String> {
     }
 }
 
-fn library(scratch: &Path) -> Result<PathBuf, String> {
-    if let Some(path) = std::env::var_os("PLAYWRIGHT_CORE") {
-        return Ok(PathBuf::from(path));
-    }
-    install(scratch, LIBRARY)?;
-    Ok(scratch.join("node_modules").join("playwright-core"))
-}
-
-fn checker(scratch: &Path) -> Result<PathBuf, String> {
-    install(scratch, CHECKER)?;
-    Ok(scratch.join("node_modules").join("typescript").join("bin").join("tsc"))
-}
-
-fn install(scratch: &Path, package: &str) -> Result<(), String> {
+/// Both at once: npm removes what it was not asked for.
+fn libraries(scratch: &Path) -> Result<(PathBuf, PathBuf), String> {
     let mut install = Command::new("npm");
     install.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--prefix"]);
-    output(install.arg(scratch).arg(package)).map(drop).ok_or_else(|| format!("npm cannot install {package}"))
+    output(install.arg(scratch).args([LIBRARY, CHECKER]))
+        .ok_or_else(|| format!("npm cannot install {LIBRARY} and {CHECKER}"))?;
+    let modules = scratch.join("node_modules");
+    let library = std::env::var_os("PLAYWRIGHT_CORE").map(PathBuf::from);
+    let library = library.unwrap_or_else(|| modules.join("playwright-core"));
+    Ok((library, modules.join("typescript").join("bin").join("tsc")))
 }
 
 /// What a command says, when it is there and ends well.
