@@ -14,8 +14,9 @@ use super::shop::Shop;
 use crate::address::Address;
 use crate::random::Random;
 
-/// How many workers are killed, more or less, and the time between two kills at most.
+/// How many workers are killed, more or less, and the time between two kills at least and at most.
 const KILLS: f64 = 15.0;
+const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(3);
 /// One in so many is not killed, but stands still for longer than its leases.
 #[cfg(unix)]
@@ -52,7 +53,7 @@ impl Crew {
     pub(crate) async fn kill_at_random(&mut self, until: Instant) -> Result<()> {
         let mut random = Random::fresh();
         let all = until.saturating_duration_since(Instant::now());
-        let middle = all.div_f64(KILLS).min(LONGEST);
+        let middle = all.div_f64(KILLS).clamp(SHORTEST, LONGEST);
         loop {
             let pause = random.between(middle.mul_f64(0.5), middle.mul_f64(1.5));
             let left = until.saturating_duration_since(Instant::now());

@@ -38,7 +38,7 @@ pub(crate) use worker::work;
 /// Orders come in for this share of the time; workers are killed to its end.
 const LOAD_SHARE: f64 = 0.85;
 /// The time in which what is left must be done, once nobody is killed any more.
-const DRAIN: Duration = Duration::from_secs(60);
+const DRAIN: Duration = Duration::from_mins(2);
 
 /// Plays the whole piece and proves how it ended.
 pub(crate) async fn run(options: Demo) -> Result<Exit> {

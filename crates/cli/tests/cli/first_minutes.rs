@@ -54,8 +54,8 @@ fn follow(page: &str) {
         let mut shell = Command::new("sh");
         let shell = shell.args(["-c", &line_of_shell]).current_dir(directory.path());
         let output = shell.env_remove("DATABASE_URL").env_remove("TIDELOCK_STORE").output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{page}:{line}: {command}: {told}");
+        let (said, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{page}:{line}: {command}: {told}{said}");
     }
 }
 

@@ -25,7 +25,7 @@ use crate::lease::{Committed, Holding, NEVER};
 use crate::lock::sleep_until;
 use crate::payload::Payload;
 use crate::state::calm::text;
-use crate::store::{Batch, Grant, Watch};
+use crate::store::{Batch, Grant, Watch, WorkRow};
 use crate::telemetry::{WORKFLOW, follow};
 
 use self::writing::News;
@@ -86,11 +86,8 @@ pub(super) struct Drive {
 pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holding, span: &Span) -> Left {
     let holding = Arc::new(holding);
     let events = std::mem::take(&mut grant.events);
-    let died = grant.row.attempts > SILENT_DEATHS && grant.row.last_error.is_none();
     let left = match load(&shared, &grant, events).await {
-        _ if died => {
-            Left::Parked(format!("it was begun {} times and never said how it went", grant.row.attempts))
-        }
+        _ if died_again(&grant.row) => Left::Parked(silence(grant.row.attempts)),
         Err(Unready::Store(error)) => {
             shared.recover("a journal could not be read", &error).await;
             holding.release().await;
@@ -116,12 +113,27 @@ pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holdin
     left
 }
 
+/// What is said of a run whose processes died, so often.
+fn silence(attempts: u32) -> String {
+    format!("it was begun {attempts} times and never said how it went")
+}
+
+/// Whether a run may be what its processes die of: it was begun often without progress or a word. After each wait it is tried once.
+fn died_again(row: &WorkRow) -> bool {
+    let begins = silence(0);
+    let silent = |told: &str| begins.split('0').all(|part| told.contains(part));
+    let waited = |told: &str| told == silence(row.attempts.saturating_sub(1));
+    row.attempts > SILENT_DEATHS && row.last_error.as_deref().is_none_or(|told| silent(told) && !waited(told))
+}
+
 /// Puts a run off that cannot go on. It stays as it was, with the reason and the time of the next try.
 async fn park(shared: &Shared, holding: &Holding, grant: &Grant, reason: &str) {
     let run = &grant.row.key;
     tracing::warn!(target: WORKFLOW, %run, reason, "a run is put off");
-    let wait =
-        Duration::from_secs(1).saturating_mul(1 << grant.row.attempts.min(9)).min(Duration::from_secs(300));
+    // What died silently was tried at once so often; the waits begin after that.
+    let tries = if reason == silence(grant.row.attempts) { SILENT_DEATHS } else { 0 };
+    let doublings = grant.row.attempts.saturating_sub(tries).min(9);
+    let wait = Duration::from_secs(1).saturating_mul(1 << doublings).min(Duration::from_mins(5));
     drop(holding.commit(Batch::new().fail(holding.lease(), reason, Due::After(wait))).await);
     shared.counters.parked.add(1);
 }

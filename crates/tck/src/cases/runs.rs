@@ -1,7 +1,7 @@
 //! W1–W18 through `tidelock_core::workflow`: steps that run once, waits, signals, cancels, and code that changes.
 
 use tidelock_core::workflow::{
-    Ctx, Failure, Replayed, RunHistory, Signal, Status, StepError, Workflow, WorkflowError, replay,
+    Ctx, Doing, Failure, Replayed, RunHistory, Signal, Status, StepError, Workflow, WorkflowError, replay,
 };
 
 use crate::prelude::*;
@@ -83,6 +83,53 @@ pub async fn w2_killed_inside_a_step_only_that_step_runs_again(env: &Env) {
     let expected =
         ["one", "three as r:three attempt 1 warned false", "three as r:three attempt 1 warned true", "two"];
     assert_eq!(tally.all(), expected.map(|name| (name.to_owned(), 1)));
+    driving.shutdown().await;
+}
+
+/// A run that its processes die of is put off after some deaths, tried once after each wait, and put off for longer each time.
+pub async fn w2_a_run_that_kills_its_workers_is_put_off(env: &Env) {
+    let (begun, gate) = (Tally::default(), Gate::closed());
+    let code = |begun: Tally, gate: Gate| {
+        async move |cx: &Ctx, _: u32| {
+            let step = cx.step("dies", async |_| {
+                begun.add("dies");
+                gate.pass().await;
+                Ok(7)
+            });
+            Ok(step.await?)
+        }
+    };
+    let start = || worker(&env.store).concurrency(1).register(JOB, code(begun.clone(), gate.clone())).start();
+    let run = client(&env.store).start(JOB, &0).id("r").await.unwrap();
+    let die = async |deaths: usize| {
+        let dying = start().await.unwrap();
+        until("the step began", async || begun.of("dies") == deaths).await;
+        dying.abort().await;
+        env.pass(LEASE);
+    };
+    for deaths in 1..=5 {
+        die(deaths).await;
+    }
+    let mut waits = Vec::new();
+    for deaths in 6..=7 {
+        let driving = start().await.unwrap();
+        until("it is put off", async || driving.stats().parked == 1).await;
+        let Doing::PutOff { next, .. } = client(&env.other).show("r").await.unwrap().doing else {
+            panic!("it should be put off");
+        };
+        let wait = next.since(env.now());
+        driving.shutdown().await;
+        waits.push(wait.as_secs());
+        env.pass(wait);
+        die(deaths).await;
+    }
+    assert_eq!(begun.of("dies"), 7, "once after each wait");
+    assert_eq!(waits, [2, 8]);
+    gate.open(1);
+    let driving = start().await.unwrap();
+    until("it is put off again", async || driving.stats().parked == 1).await;
+    env.pass(Duration::from_mins(5));
+    assert_eq!(run.result().await.unwrap(), 7);
     driving.shutdown().await;
 }
 
