@@ -75,10 +75,15 @@ async fn list(options: &WorkList) -> Result<Exit> {
     sight::listing(&options.look, &options.pages, async |store, ask| {
         let now = store.now().await?;
         let (mut page, mut rows) = (ask.page()?, Vec::new());
-        // Rows that are not shown make a page smaller, so pages are read until one is full.
+        // Rows that are not shown make a page smaller, so pages are read until one is full. Each is a whole one: behind the last row that
+        // is shown there may be many that are not.
         let next = loop {
-            let found = store.works(&filter, Page { limit: ask.limit - rows.len(), ..page.clone() }).await?;
+            let found = store.works(&filter, page.clone()).await?;
             rows.extend(found.rows.into_iter().filter(|row| options.all || !is_ours(&row.key)));
+            if rows.len() > ask.limit {
+                rows.truncate(ask.limit);
+                break rows.last().map(|row| row.key.clone());
+            }
             match found.next {
                 Some(next) if rows.len() < ask.limit => page.after = Some(next),
                 next => break next,

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use crate::rate::Rate;
 use crate::tls::Tls;
 use crate::token::Tokens;
+
+/// The longest time that is counted from now on: instants have an end.
+const LONGEST: Duration = Duration::from_hours(365 * 24);
 
 /// How callers are known.
 #[derive(Clone, Debug)]
@@ -125,7 +130,7 @@ impl Options {
     /// How long a request may take: 30 s. Waiting for the end of a run comes on top.
     #[must_use]
     pub fn request_time(mut self, time: Duration) -> Self {
-        self.request_time = time;
+        self.request_time = time.min(LONGEST);
         self
     }
 
@@ -133,7 +138,7 @@ impl Options {
     /// [`Server::serve`](crate::Server::serve).
     #[must_use]
     pub fn head_time(mut self, time: Duration) -> Self {
-        self.head_time = time;
+        self.head_time = time.min(LONGEST);
         self
     }
 
@@ -147,7 +152,7 @@ impl Options {
     /// How long a client may read nothing of an answer that is sent to it: 30 s. Counts in [`Server::serve`](crate::Server::serve).
     #[must_use]
     pub fn write_time(mut self, time: Duration) -> Self {
-        self.write_time = time;
+        self.write_time = time.min(LONGEST);
         self
     }
 
@@ -184,14 +189,14 @@ impl Options {
     /// The most connections at once: 512. Others wait. Counts in [`Server::serve`](crate::Server::serve).
     #[must_use]
     pub fn connections(mut self, most: usize) -> Self {
-        self.connections = most.max(1);
+        self.connections = most.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
 
     /// The most clients that follow the log at once: 100.
     #[must_use]
     pub fn followers(mut self, most: usize) -> Self {
-        self.followers = most;
+        self.followers = most.min(Semaphore::MAX_PERMITS);
         self
     }
 }

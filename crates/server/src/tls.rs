@@ -41,6 +41,14 @@ impl Tls {
         self
     }
 
+    /// Whether the files can be used as they are now. The server looks at its start, too; this is for those who tell its address before.
+    ///
+    /// # Errors
+    /// [`ServerError::Tls`] when one of them cannot be read, or does not belong to the others.
+    pub fn check(&self) -> Result<(), ServerError> {
+        self.load().map(drop)
+    }
+
     fn load(&self) -> Result<Arc<ServerConfig>, ServerError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let clients = self.clients.as_deref().map(verifier).transpose()?;

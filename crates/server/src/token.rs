@@ -78,7 +78,15 @@ impl Token {
     /// which browsers send to nobody.
     #[must_use]
     pub fn link(&self, address: &str) -> String {
-        format!("{address}/ui/#token={}", self.reveal())
+        let mut link = format!("{address}/ui/#token=");
+        for byte in self.reveal().bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => link.push(byte.into()),
+                // The page takes it up to the next `&`, and reads percent signs.
+                other => link.push_str(&format!("%{other:02X}")),
+            }
+        }
+        link
     }
 }
 
@@ -181,6 +189,15 @@ mod tests {
         assert_eq!(Base64UrlUnpadded::decode_vec(one.reveal()).unwrap().len(), 32);
         let shown = format!("{one:?} {:?}", Tokens::none().read(&one));
         assert!(!shown.contains(one.reveal()), "{shown}");
+    }
+
+    #[test]
+    fn a_link_holds_a_token_of_any_characters() {
+        let own = Token::new("100%&more#of=it+/?0123456789abcdef").unwrap();
+        let link = own.link("http://localhost:1");
+        assert_eq!(link, "http://localhost:1/#token=100%25%26more%23of%3Dit%2B%2F%3F0123456789abcdef");
+        let made = Token::generate().unwrap();
+        assert!(made.link("").ends_with(made.reveal()), "what is made needs no percent signs");
     }
 
     #[test]

@@ -117,6 +117,25 @@ async fn connections_have_a_limit_and_the_next_one_waits() {
 }
 
 #[tokio::test]
+async fn the_largest_limits_are_none() {
+    let endless = |options: Options| {
+        let options = options.connections(usize::MAX).followers(usize::MAX).request_time(Duration::MAX);
+        let options = options.head_time(Duration::MAX).handshake_time(Duration::MAX);
+        options
+            .write_time(Duration::MAX)
+            .end_time(Duration::MAX)
+            .body_bytes(usize::MAX)
+            .rate(u32::MAX, u32::MAX)
+    };
+    let listening = listen(endless).await;
+    let answer = listening.whole("/readyz").await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let answer = listening.whole("/api/v1/runs/nobody/result").await;
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    listening.shut().await;
+}
+
+#[tokio::test]
 async fn the_log_is_followed_and_gone_on_with() {
     let site = listen(|options| options).await;
     site.append("a", "One").await;

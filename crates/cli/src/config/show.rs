@@ -67,7 +67,7 @@ fn line(flag: &Option<String>, config: &Config, setting: &'static Setting) -> Li
 
 /// The value without passwords.
 fn masked(kind: Kind, value: &str) -> String {
-    if kind != Kind::Store || !value.contains("://") {
+    if kind != Kind::Store || !(value.contains("://") || is_no_path(value)) {
         return value.to_owned();
     }
     match ServerUrl::parse(value) {
@@ -76,6 +76,11 @@ fn masked(kind: Kind, value: &str) -> String {
         Err(_) if value.starts_with("sqlite:") => value.to_owned(),
         Err(_) => "***".to_owned(),
     }
+}
+
+/// Whether this looks like a server's address in a form that is not understood here: `postgres:me:secret@db`, `host=db password=secret`.
+fn is_no_path(value: &str) -> bool {
+    value.starts_with("postgres") && value.contains('@') || value.to_ascii_lowercase().contains("password=")
 }
 
 fn words(origin: &Origin) -> String {
@@ -108,6 +113,8 @@ mod tests {
             ("app.db", "app.db"),
             ("sqlite:///var/app.db", "sqlite:///var/app.db"),
             ("mysql://me:secret@db/app", "***"),
+            ("postgres:me:secret@db/app", "***"),
+            ("/shop/host=db password=secret", "***"),
         ] {
             assert_eq!(masked(Kind::Store, value), shown);
         }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
 use tidelock::prelude::*;
-use tidelock_server::{Options, Server, Token, Tokens};
+use tidelock_server::{Options, Server, ServerError, Token, Tokens};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -22,6 +22,11 @@ pub(crate) struct Inspector {
 impl Inspector {
     /// Listens, and says where.
     pub(crate) async fn open(store: &SharedStore, locks: &Locks, options: &Demo) -> Result<Self> {
+        // The server would say so as well, but by then its address is told.
+        if !options.listen.ip().is_loopback() {
+            let (address, missing) = (options.listen.to_string(), "nothing is encrypted");
+            return Err(ServerError::Beyond { address, missing }.into());
+        }
         let listener = TcpListener::bind(options.listen).await;
         let listener = listener.with_context(|| format!("cannot listen on {}", options.listen))?;
         let address = listener.local_addr()?;

@@ -22,6 +22,8 @@ pub(crate) struct Entry {
     pub(crate) placed: u64,
     pub(crate) paid: u64,
     pub(crate) shipped: u64,
+    /// How often its parcel left a gate.
+    pub(crate) left: u64,
     /// What was ordered.
     pub(crate) lines: Lines,
     /// How often each item was taken from its shelf.
@@ -31,7 +33,8 @@ pub(crate) struct Entry {
 impl Entry {
     /// Whether something was done twice.
     pub(crate) fn is_doubled(&self) -> bool {
-        self.placed > 1 || self.paid > 1 || self.shipped > 1 || self.reserved.values().any(|times| *times > 1)
+        let once = [self.placed, self.paid, self.shipped, self.left];
+        once.iter().chain(self.reserved.values()).any(|times| *times > 1)
     }
 }
 
@@ -77,6 +80,7 @@ impl Ledger {
         match (event.event_type.as_str(), Shop::number(&event.stream)) {
             (LEFT, _) => {
                 let done: Done = event.payload.parse()?;
+                self.orders.entry(done.order).or_default().left += 1;
                 self.gates.entry(event.stream.clone()).or_default().extend(done.fence);
             }
             (PLACED, Some(number)) => {
@@ -175,8 +179,14 @@ pub(crate) async fn runs(store: &SharedStore, shop: &Shop) -> Result<BTreeMap<u6
     }
 }
 
-/// Whether everything that was asked for is done, as far as cheap looks tell: the proof looks closely.
-pub(crate) async fn is_settled(store: &SharedStore, shop: &Shop, tally: &Tally) -> Result<bool> {
+/// Whether everything that was asked for is done and stock was taken up to an instant, as far as cheap looks tell: the proof looks
+/// closely.
+pub(crate) async fn is_settled(
+    store: &SharedStore,
+    shop: &Shop,
+    tally: &Tally,
+    until: Timestamp,
+) -> Result<bool> {
     if shop.shipped(&**store).await? < tally.asked() {
         return Ok(false);
     }
@@ -184,7 +194,7 @@ pub(crate) async fn is_settled(store: &SharedStore, shop: &Shop, tally: &Tally) 
     for item in ITEMS {
         counted += sold(&**store, shop, item).await?;
     }
-    if counted < ordered {
+    if counted < ordered || !is_taken(&fires(&**store, shop).await?, until) {
         return Ok(false);
     }
     let running =
@@ -192,14 +202,25 @@ pub(crate) async fn is_settled(store: &SharedStore, shop: &Shop, tally: &Tally) 
     Ok(Client::new(store.clone()).list(&running, None, 1).await?.runs.is_empty())
 }
 
-/// How often stock was taken, how often twice for one fire, and how many fires were left out between the first and the last.
-pub(crate) async fn takes(store: &dyn Store, shop: &Shop) -> Result<(u64, u64, u64)> {
+/// The fires for which stock was taken.
+async fn fires(store: &dyn Store, shop: &Shop) -> Result<Vec<i64>> {
     #[derive(Default, Deserialize)]
     struct Takes {
         fires: Vec<i64>,
     }
     let document = store.document(&shop.takes()?).await?;
-    let mut fires = document.map(|found| found.value.parse::<Takes>()).transpose()?.unwrap_or_default().fires;
+    Ok(document.map(|found| found.value.parse::<Takes>()).transpose()?.unwrap_or_default().fires)
+}
+
+/// Whether no fire is missing between the last one and an instant: a schedule that stopped would leave none out before its last.
+fn is_taken(fires: &[i64], until: Timestamp) -> bool {
+    let last = fires.iter().max().map(|last| Timestamp::from_micros(*last));
+    last.is_some_and(|last| last.after(super::worker::TAKE_EVERY) >= until)
+}
+
+/// How often stock was taken, how often twice for one fire, and how many fires were left out between the first and the last.
+pub(crate) async fn takes(store: &dyn Store, shop: &Shop) -> Result<(u64, u64, u64)> {
+    let mut fires = fires(store, shop).await?;
     let all = fires.len() as u64;
     fires.sort_unstable();
     fires.dedup();
@@ -225,4 +246,17 @@ async fn in_carts(store: &SharedStore, shop: &Shop) -> Result<u64> {
         all += items(&cart.get().await?.lines);
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_that_stopped_or_never_began_has_not_taken_all() {
+        let until = Timestamp::from_micros(10_000_000);
+        assert!(!is_taken(&[], until));
+        assert!(!is_taken(&[9_000_000, 9_499_999], until));
+        assert!(is_taken(&[9_000_000, 9_500_000], until));
+    }
 }

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use indicatif::ProgressBar;
 use tidelock::prelude::*;
+use tidelock::schedule::Scheduler;
 
 use self::crew::Crew;
 use self::customers::Customers;
@@ -43,12 +44,28 @@ const DRAIN: Duration = Duration::from_mins(2);
 /// Plays the whole piece and proves how it ended.
 pub(crate) async fn run(options: Demo) -> Result<Exit> {
     let site = Site::choose(&options).await?;
-    let proven = Box::pin(perform(&options, &site)).await;
+    // Listens before anything else is done: whoever interrupts it leaves nothing behind.
+    let interrupted = interrupted()?;
+    let proven = Box::pin(perform(&options, &site, interrupted)).await;
     site.leave(&options).await?;
     Ok(if proven? { Exit::Well } else { Exit::Failed })
 }
 
-async fn perform(options: &Demo, site: &Site) -> Result<bool> {
+/// Ctrl-C, from now on.
+fn interrupted() -> Result<impl Future<Output = ()>> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        Ok(async move {
+            interrupt.recv().await;
+        })
+    }
+    #[cfg(not(unix))]
+    Ok(async { drop(tokio::signal::ctrl_c().await) })
+}
+
+async fn perform(options: &Demo, site: &Site, interrupted: impl Future<Output = ()>) -> Result<bool> {
     let opened = site.address().open().await?;
     let store = opened.shared();
     let shop = Shop::new(&format!("{:08x}", Random::fresh().next() >> 32));
@@ -58,8 +75,7 @@ async fn perform(options: &Demo, site: &Site) -> Result<bool> {
     let mut stopped = false;
     let whole = tokio::select! {
         played = Box::pin(stage.play()) => played?,
-        asked_to_stop = tokio::signal::ctrl_c() => {
-            asked_to_stop?;
+        () = interrupted => {
             stopped = true;
             false
         }
@@ -103,6 +119,7 @@ impl Stage<'_> {
             tokio::try_join!(customers.buy(load_ends), crew.kill_at_random(chaos_ends))?;
             let drained = self.drain(&mut crew).await?;
             crew.dismiss().await;
+            self.close().await?;
             anyhow::Ok(drained)
         };
         tokio::select! {
@@ -113,15 +130,22 @@ impl Stage<'_> {
 
     /// Waits until nothing is left to do; `false` when that takes too long.
     async fn drain(&self, crew: &mut Crew) -> Result<bool> {
-        let started = Instant::now();
+        let (started, until) = (Instant::now(), self.store.now().await?);
         while started.elapsed() < DRAIN {
-            if ledger::is_settled(self.store, self.shop, self.tally).await? {
+            if ledger::is_settled(self.store, self.shop, self.tally, until).await? {
                 return Ok(true);
             }
             crew.replace_the_fallen()?;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(false)
+    }
+
+    /// Nobody takes stock any more: in a file that stays, the task would be late for ever.
+    async fn close(&self) -> Result<()> {
+        let empty = Scheduler::new(Arc::clone(self.store)).name(self.shop.scheduler());
+        empty.start().await?.shutdown().await;
+        Ok(())
     }
 
     /// A line on the terminal that lives; nothing when standard error is not one.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::workflow::Status;
 
-use super::ledger::{self, Ledger};
+use super::ledger::{self, Entry, Ledger};
 use super::shop::Shop;
 use super::tally::Tally;
 use crate::args::Format;
@@ -88,7 +88,8 @@ impl Proof {
         let entry = |number: &u64| ledger.orders.get(number).cloned().unwrap_or_default();
         let ended = |number: &u64| runs.get(number) == Some(&Status::Completed);
         let runs_on = |number: &u64| runs.get(number) == Some(&Status::Running);
-        let done = |number: &&u64| ended(number) && entry(number).paid > 0 && entry(number).shipped > 0;
+        let whole = |entry: Entry| entry.paid > 0 && entry.shipped > 0 && entry.left > 0;
+        let done = |number: &&u64| ended(number) && whole(entry(number));
         let lost = |number: &&u64| entry(number).placed == 0 || !(done(number) || runs_on(number));
         Self {
             asked: receipts.len() as u64,
@@ -139,10 +140,10 @@ impl Proof {
     fn lines(&self) -> [(&'static str, Option<u64>, &'static str); 22] {
         [
             ("asked", Some(self.asked), "receipts of orders: cart emptied, stream begun and run started, in one commit"),
-            ("done", Some(self.done), "of these: run completed, OrderPaid and OrderShipped in the log"),
+            ("done", Some(self.done), "of these: run completed, OrderPaid, OrderShipped and ParcelLeft in the log"),
             ("under way", Some(self.under_way), "runs that have not ended"),
             ("lost", Some(self.lost), "receipts without OrderPlaced, or neither done nor under way"),
-            ("doubled", Some(self.doubled), "orders placed, paid, shipped or taken from a shelf twice"),
+            ("doubled", Some(self.doubled), "orders placed, paid, shipped, out of a gate or taken from a shelf twice"),
             ("unasked", Some(self.unasked), "orders in the log without a receipt"),
             ("astray", self.astray, "items whose way from cart to order to shelf has a gap"),
             ("miscounted", self.miscounted, "items taken from shelves, less those that the reaction has counted"),

@@ -170,6 +170,11 @@ impl Shop {
         Ok(Key::new("sales", [self.run.as_str(), item])?)
     }
 
+    /// The scheduler. A name that others in the file have, too, would archive their tasks.
+    pub(crate) fn scheduler(&self) -> String {
+        self.named("shop")
+    }
+
     /// Which fires of the schedule have run.
     pub(crate) fn takes(&self) -> Result<Key> {
         Ok(Key::new("stock-takes", [self.run.as_str()])?)

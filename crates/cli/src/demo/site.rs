@@ -95,6 +95,8 @@ impl Site {
         }
         let (what, place) = match self.address {
             _ if !options.keep && options.path.is_none() => return Ok(()),
+            // It could not be made.
+            Address::File(file) if !file.exists() => return Ok(()),
             Address::File(file) => ("file", file.display().to_string()),
             Address::Schema { url, schema } => ("schema", format!("{schema} of {url}")),
         };

@@ -43,6 +43,7 @@ pub(crate) struct Told {
 /// Works until the parent is gone or closes the lifeline.
 pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
     let mut parent = Lifeline::listen();
+    wake_when_orphaned();
     let store = Address::handed_over(&options.store)?.open_existing().await?.shared();
     let desk = Desk {
         events: Events::new(Arc::clone(&store)),
@@ -58,6 +59,16 @@ pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
     Ok(Exit::Well)
 }
 
+/// A worker that stands still when its parent is killed has nobody left who lets it go on: the system does, and it sees that it is alone.
+fn wake_when_orphaned() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Signal, set_parent_process_death_signal};
+        // Without it, somebody has to end the worker by hand.
+        let _ = set_parent_process_death_signal(Some(Signal::CONT));
+    }
+}
+
 async fn run(desk: Desk) -> Result<()> {
     let (store, owner): (_, Owner) = (Arc::clone(&desk.store), desk.name.parse()?);
     let _reactions = Reactions::new(Arc::clone(&store))
@@ -67,6 +78,7 @@ async fn run(desk: Desk) -> Result<()> {
         .start()
         .await?;
     let _schedule = Scheduler::new(Arc::clone(&store))
+        .name(desk.shop.scheduler())
         .owner(owner.clone())
         .lease(LEASE)
         .with(take_stock(&desk.shop)?)

@@ -85,10 +85,12 @@ async fn listen(
         let (address, missing) = (reached.listen.to_string(), "nothing is encrypted");
         return Err(ServerError::Beyond { address, missing }.into());
     }
+    let tls = tls(reached);
+    tls.as_ref().map(Tls::check).transpose()?;
     let listener = TcpListener::bind(reached.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", reached.listen))?;
     let kept = Kept::at(tokens)?;
-    let options = allowed(reached, &kept, writes);
+    let options = allowed(reached, tls, &kept, writes);
     // Listens before the address is printed: whoever sees it may interrupt at once.
     let stopped = stopped()?;
     for loosened in options.loosened() {
@@ -102,8 +104,17 @@ async fn listen(
     Ok(server.serve(listener, stopped).await?)
 }
 
+/// The files of TLS.
+fn tls(reached: &Reached) -> Option<Tls> {
+    let tls = Tls::files(reached.tls_cert.as_ref()?, reached.tls_key.as_ref()?);
+    Some(match &reached.tls_client_ca {
+        Some(file) => tls.client_ca(file),
+        None => tls,
+    })
+}
+
 /// What the server allows.
-fn allowed(reached: &Reached, kept: &Kept, writes: bool) -> Options {
+fn allowed(reached: &Reached, tls: Option<Tls>, kept: &Kept, writes: bool) -> Options {
     let mut options = Options::new(kept.tokens());
     if writes {
         options = options.allow_writes();
@@ -111,12 +122,8 @@ fn allowed(reached: &Reached, kept: &Kept, writes: bool) -> Options {
     for name in &reached.host {
         options = options.host(name);
     }
-    if let (Some(certificate), Some(key)) = (&reached.tls_cert, &reached.tls_key) {
-        let tls = Tls::files(certificate, key);
-        options = options.tls(match &reached.tls_client_ca {
-            Some(file) => tls.client_ca(file),
-            None => tls,
-        });
+    if let Some(tls) = tls {
+        options = options.tls(tls);
     }
     if !reached.listen.ip().is_loopback() {
         options = options.beyond_this_machine();

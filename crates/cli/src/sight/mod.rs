@@ -19,6 +19,8 @@ use crate::output;
 
 /// How many rows a page has when nobody says.
 const ROWS: usize = 100;
+/// How many are read at once when all are wanted.
+const AT_ONCE: usize = if limits::PAGE_ROWS < 500 { limits::PAGE_ROWS } else { 500 };
 
 /// Something that can be shown.
 pub(crate) trait Sight {
@@ -244,11 +246,14 @@ pub(crate) async fn listing_of<R: Serialize>(
     let opened = look.place.open().await?;
     let (store, layout) = (opened.shared(), look.place.output);
     let ask = Ask { cursor: pages.cursor.clone(), limit: pages.limit.unwrap_or(usual) };
+    let every_row = layout == Layout::Jsonl && pages.limit.is_none();
     let ended = match look.watch {
-        Some(every) => watch::run(every, layout, async || fetch(&store, ask.clone()).await).await,
-        None if layout == Layout::Jsonl && pages.limit.is_none() => {
-            stream(ask, async |ask| fetch(&store, ask).await).await
+        Some(every) if every_row => {
+            watch::run(every, layout, async || all(ask.clone(), async |ask| fetch(&store, ask).await).await)
+                .await
         }
+        Some(every) => watch::run(every, layout, async || fetch(&store, ask.clone()).await).await,
+        None if every_row => stream(ask, async |ask| fetch(&store, ask).await).await,
         None => match fetch(&store, ask).await {
             Ok(seen) => print(&seen, layout),
             Err(error) => Err(error),
@@ -263,12 +268,26 @@ async fn stream<R: Serialize>(
     mut ask: Ask,
     mut fetch: impl AsyncFnMut(Ask) -> Result<Listing<R>>,
 ) -> Result<Exit> {
-    ask.limit = limits::PAGE_ROWS.min(500);
+    ask.limit = AT_ONCE;
     loop {
         let seen = fetch(ask.clone()).await?;
         seen.lines()?.into_iter().try_for_each(output::say)?;
         if seen.next.is_none() {
             return Ok(seen.exit);
+        }
+        ask.cursor = seen.next;
+    }
+}
+
+/// All rows, as if they were one page: a watch that looked at the first page alone would never tell of what comes behind it.
+async fn all<R>(mut ask: Ask, mut fetch: impl AsyncFnMut(Ask) -> Result<Listing<R>>) -> Result<Listing<R>> {
+    ask.limit = AT_ONCE;
+    let mut rows = Vec::new();
+    loop {
+        let mut seen = fetch(ask.clone()).await?;
+        rows.append(&mut seen.rows);
+        if seen.next.is_none() {
+            return Ok(Listing { rows, ..seen });
         }
         ask.cursor = seen.next;
     }

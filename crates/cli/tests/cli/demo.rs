@@ -2,11 +2,14 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tidelock::prelude::*;
+use tidelock::schedule::{Doing, Scheduler, Schedules, Task, TaskError};
 
-use crate::support::{stderr, stdout, tidelock};
+use crate::support::{command, stderr, stdout, tidelock};
 
 /// What must not be.
 pub(crate) const WRONG: [&str; 10] = [
@@ -50,6 +53,44 @@ fn two_demos_share_a_file_and_it_stays() {
     assert!(path.exists());
 }
 
+/// Tasks that others have in the file go on, and demos that play at the same time do not end each other's.
+#[tokio::test]
+async fn two_demos_at_once_and_a_program_with_tasks_leave_each_other_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("shared.db");
+    let store: SharedStore = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).await.unwrap());
+    let task = Task::new("backup")
+        .every(Duration::from_secs(3600))
+        .run(|_| async { Ok::<_, TaskError>(Batch::new()) });
+    Scheduler::new(Arc::clone(&store)).with(task).start().await.unwrap().shutdown().await;
+    let play = || {
+        let args =
+            ["demo", "--seconds", "2", "--workers", "2", "-o", "json", "--path", path.to_str().unwrap()];
+        command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let (one, other) = (play(), play());
+    for demo in [one, other] {
+        let output = demo.wait_with_output().unwrap();
+        let proof: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{proof:#} {}", stderr(&output));
+        assert!(proof["stock_takes"].as_u64().unwrap() > 0, "{proof:#}");
+    }
+    for task in Schedules::new(store).list().await.unwrap() {
+        let is_archived = matches!(task.doing, Doing::Archived { .. });
+        assert_eq!(is_archived, task.record.name != "backup", "{}", task.record.name);
+    }
+}
+
+#[test]
+fn what_is_not_there_is_not_said_to_stay_and_nobody_beyond_is_served() {
+    let output = tidelock(&["demo", "--seconds", "1", "--path", "/nowhere/at/all.db"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(!stderr(&output).contains("stays"), "{}", stderr(&output));
+    let output = tidelock(&["demo", "--seconds", "1", "--listen", "0.0.0.0:0"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).starts_with("error[TL1316]"), "{}", stderr(&output));
+}
+
 /// Starts a demo that goes on for long, and waits until the first order is shipped.
 async fn busy_demo(path: &Path) -> Child {
     let store = SqliteStore::open(path, SqliteOptions::default()).await.unwrap();
@@ -78,6 +119,34 @@ async fn workers_end_when_their_parent_is_killed() {
     let output = demo.wait_with_output().unwrap();
     let said = stderr(&output);
     assert!(said.starts_with("look at it") && said.lines().count() == 1, "{said}");
+}
+
+/// A worker that stands still just then ends, too.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_worker_that_stands_still_ends_when_its_parent_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut demo = busy_demo(&directory.path().join("demo.db")).await;
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", demo.id())).unwrap();
+    let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
+    let children: Vec<String> = children.collect::<String>().split_whitespace().map(str::to_owned).collect();
+    assert!(!children.is_empty());
+    let signal = |name: &str| Command::new("kill").arg(name).args(&children).status().unwrap();
+    assert!(signal("-STOP").success());
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    let is_there = |worker: &String| {
+        let state = std::fs::read_to_string(format!("/proc/{worker}/stat")).unwrap_or_default();
+        !state.is_empty() && !state.contains(") Z ")
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while children.iter().any(is_there) {
+        if Instant::now() > deadline {
+            signal("-KILL");
+            panic!("a worker is still there");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[cfg(unix)]

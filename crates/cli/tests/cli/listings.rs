@@ -134,6 +134,20 @@ async fn a_watch_with_lines_tells_rows_that_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_watch_with_lines_tells_of_rows_behind_the_first_page() {
+    let site = Site::new().await;
+    for number in 100..700 {
+        site.put(&format!("k{number}"), number).await;
+    }
+    let mut watching = Watching::start(site.command(&["state", "list", "-o", "jsonl", "--watch=100ms"]));
+    let first: Vec<String> = (0..605).flat_map(|_| keys(&watching.line())).collect();
+    assert_eq!(first, keys(&stdout(&site.run(&["state", "list", "-o", "jsonl"]))));
+    site.put("z", 1).await;
+    assert_eq!(keys(&watching.line()), ["z"]);
+    watching.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_watch_without_a_terminal_prints_a_block_for_each_change() {
     let site = Site::new().await;
     let mut watching = Watching::start(site.command(&["state", "get", "k0", "--watch=100ms"]));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -12,6 +12,7 @@ use super::{Holding, MIN_TTL};
 use crate::id::Owner;
 use crate::key::Key;
 use crate::lock::sleep_until;
+use crate::state::calm::text;
 use crate::store::{Claim, Claimed, Grant, SharedStore, StoreError};
 use crate::telemetry::LEASE;
 
@@ -74,7 +75,9 @@ impl Hands {
             () = stopping.cancelled() => return None,
             first = Arc::clone(&self.free).acquire_owned() => first.ok()?,
         };
-        while self.jobs.try_join_next().is_some() {}
+        while let Some(ended) = self.jobs.try_join_next() {
+            tell(ended);
+        }
         let mut hands = vec![first];
         while hands.len() < wanted
             && let Ok(another) = Arc::clone(&self.free).try_acquire_owned()
@@ -113,7 +116,10 @@ impl Hands {
         let end = Instant::now() + grace;
         loop {
             tokio::select! {
-                ended = self.jobs.join_next() => if ended.is_none() { return },
+                ended = self.jobs.join_next() => match ended {
+                    Some(ended) => tell(ended),
+                    None => return,
+                },
                 () = sleep_until(end), if !cut.is_cancelled() => cut.cancel(),
             }
         }
@@ -122,5 +128,12 @@ impl Hands {
     /// Breaks off everything, as a crash would.
     pub(crate) async fn break_off(&mut self) {
         self.jobs.shutdown().await;
+    }
+}
+
+/// What users' code does wrong is told where it is called. This is for what is wrong here: the row is claimed again when its lease ends.
+fn tell(ended: Result<(), JoinError>) {
+    if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+        tracing::error!(target: LEASE, error = text(&*panic), "the work on a row panicked; it is taken up again when its lease ends");
     }
 }

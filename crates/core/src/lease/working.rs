@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
+use super::MAX_TTL;
 use crate::clock::Timestamp;
 use crate::error::{Explain as _, Retry};
 use crate::lock::sleep_until;
@@ -17,6 +18,16 @@ use crate::store::{SharedStore, StoreError, Watch};
 
 /// Hints that come close together are one: nobody looks again sooner than this after it has found nothing.
 pub(crate) const HUSH: Duration = Duration::from_millis(1);
+
+/// A wait as long as it was asked for, and not so long that the instant of its end could not be told: "for ever" is a year.
+pub(crate) fn bounded(wait: Duration) -> Duration {
+    wait.min(MAX_TTL)
+}
+
+/// How often is looked, as it was asked for: not all the time, and now and then.
+pub(crate) fn interval(asked: Duration) -> Duration {
+    asked.clamp(Duration::from_millis(1), MAX_TTL)
+}
 
 /// Waits for a hint, and until an instant: hints that come close together are one. A store that is gone gives no more.
 pub(crate) async fn hinted(hints: &mut Watch, not_before: Instant) {

@@ -82,7 +82,7 @@ impl Sender {
 
     /// How long one delivery may take: 30 seconds. One that takes longer has failed.
     pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.options.limit = limit;
+        self.options.limit = working::bounded(limit);
         self
     }
 
@@ -100,13 +100,13 @@ impl Sender {
 
     /// How long deliveries may go on after [`Sending::shutdown`]: 10 seconds.
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.options.grace = grace;
+        self.options.grace = working::bounded(grace);
         self
     }
 
     /// How long a message may go unnoticed when the store's hint of it was missed: 1 second.
     pub fn look_again(mut self, interval: Duration) -> Self {
-        self.options.look_again = interval.max(Duration::from_millis(1));
+        self.options.look_again = working::interval(interval);
         self
     }
 

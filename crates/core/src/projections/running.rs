@@ -12,6 +12,7 @@ use super::error::ProjectionsError;
 use super::names::{self, Pointer};
 use super::projection::Projection;
 use super::read::ReadModel;
+use crate::lease::working;
 use crate::lock::sleep_until;
 use crate::payload::Payload;
 use crate::reactions::{Reactions, ReactionsError, Running};
@@ -42,7 +43,7 @@ impl Projections {
 
     /// How long something may go unnoticed: 1 second. So often it is looked whether a new version has caught up.
     pub fn look_again(mut self, interval: Duration) -> Self {
-        self.look_again = interval.max(Duration::from_millis(1));
+        self.look_again = working::interval(interval);
         self
     }
 

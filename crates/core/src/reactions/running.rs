@@ -62,13 +62,13 @@ impl Reactions {
 
     /// How long handlers may go on after [`Running::shutdown`]: 10 seconds.
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.options.grace = grace;
+        self.options.grace = working::bounded(grace);
         self
     }
 
     /// How long something may go unnoticed when the store's hint of it was missed: 1 second.
     pub fn look_again(mut self, interval: Duration) -> Self {
-        self.options.look_again = interval.max(Duration::from_millis(1));
+        self.options.look_again = working::interval(interval);
         self
     }
 

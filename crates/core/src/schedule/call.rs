@@ -14,6 +14,7 @@ use super::fire::Fire;
 use super::record::Begun;
 use super::shared::Shared;
 use super::task::{Action, RunFuture, Task};
+use crate::lease::working;
 use crate::lock::sleep_until;
 use crate::state::calm::{calm, text};
 use crate::store::Batch;
@@ -100,7 +101,7 @@ fn failure(error: &TaskError) -> Ended {
 async fn over(limit: Option<Duration>) -> Duration {
     match limit {
         Some(limit) => {
-            sleep_until(Instant::now() + limit).await;
+            sleep_until(Instant::now() + working::bounded(limit)).await;
             limit
         }
         None => std::future::pending().await,

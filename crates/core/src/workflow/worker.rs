@@ -23,7 +23,7 @@ use super::shared::{Begin, Definition, Options, Output, RunFuture, Shared};
 use crate::clock::ManualClock;
 use crate::error::InvalidInput;
 use crate::id::Owner;
-use crate::lease::{Claims, Holding, unique_owner};
+use crate::lease::{Claims, Holding, unique_owner, working};
 use crate::payload::Payload;
 use crate::store::{Batch, Claim, Denied, Expect, SharedStore};
 
@@ -104,13 +104,13 @@ impl Worker {
 
     /// How long steps may go on after [`Driving::shutdown`]: 10 seconds.
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.options.grace = grace;
+        self.options.grace = working::bounded(grace);
         self
     }
 
     /// How long something may go unnoticed when the store's hint of it was missed: 1 second.
     pub fn look_again(mut self, interval: Duration) -> Self {
-        self.options.look_again = interval.max(Duration::from_millis(1));
+        self.options.look_again = working::interval(interval);
         self
     }
 

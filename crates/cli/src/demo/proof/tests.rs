@@ -116,6 +116,11 @@ async fn it_finds_what_was_doubled() {
     shipped_twice.ship(1).await;
     let proof = shipped_twice.proof().await;
     assert_eq!((proof.holds, proof.doubled), (false, 1));
+    let left_twice = Street::with_orders(1).await;
+    let later = Done { fence: Some(9), ..Street::done(1) };
+    left_twice.append(&left_twice.shop.gate_of(1).unwrap(), LEFT, &later).await;
+    let proof = left_twice.proof().await;
+    assert_eq!((proof.holds, proof.doubled, proof.collided), (false, 1, 0));
     let taken_twice = Street::with_orders(1).await;
     taken_twice.reserve(1).await;
     let proof = taken_twice.proof().await;

@@ -254,9 +254,13 @@ async fn with_a_certificate_other_machines_are_served() {
         &key,
         "--tls-key",
         &key,
+        "--tokens",
+        directory.path().join("others").to_str().unwrap(),
     ]);
     assert_eq!(other.status.code(), Some(2), "{}", stderr(&other));
-    assert!(stderr(&other).contains("error[TL1317]"), "{}", stderr(&other));
+    assert!(stderr(&other).starts_with("error[TL1317]"), "{}", stderr(&other));
+    assert_eq!(stdout(&other), "", "an address that nobody answers at");
+    assert!(!directory.path().join("others").exists(), "tokens that nobody can use");
 }
 
 #[test]
