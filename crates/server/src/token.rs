@@ -195,7 +195,7 @@ mod tests {
     fn a_link_holds_a_token_of_any_characters() {
         let own = Token::new("100%&more#of=it+/?0123456789abcdef").unwrap();
         let link = own.link("http://localhost:1");
-        assert_eq!(link, "http://localhost:1/#token=100%25%26more%23of%3Dit%2B%2F%3F0123456789abcdef");
+        assert_eq!(link, "http://localhost:1/ui/#token=100%25%26more%23of%3Dit%2B%2F%3F0123456789abcdef");
         let made = Token::generate().unwrap();
         assert!(made.link("").ends_with(made.reveal()), "what is made needs no percent signs");
     }

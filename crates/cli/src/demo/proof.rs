@@ -126,9 +126,10 @@ impl Proof {
         output::say(table)?;
         let (tone, text) = match (self.holds, self.whole) {
             (true, _) => (Tone::Good, "✓ the proof holds: everything that was asked was done, exactly once"),
-            (false, false) => {
-                (Tone::Caution, "the demo was stopped before all was done: these are the numbers so far")
-            }
+            (false, false) => (
+                Tone::Caution,
+                "not all was done, because the demo was stopped or the machine is too slow: these are the numbers so far",
+            ),
             (false, true) => {
                 (Tone::Bad, "✗ the proof does not hold; please report this with the file (--keep)")
             }
