@@ -2,6 +2,7 @@
 //! with `jsonl`, each row that is new or has changed is a line.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -51,26 +52,24 @@ async fn on_terminal<S: Sight>(every: Duration, mut fetch: impl AsyncFnMut() -> 
     let mut last = seen(fetch().await, true).await?.ok();
     let (mut trouble, mut screen) = (None, Screen::enter()?);
     loop {
-        if let Some(last) = &last {
-            let heading = format!("every {}, q ends it", output::span(every));
-            let notes: Vec<String> = last.notes().into_iter().chain(trouble.clone()).collect();
-            screen.draw(&frame(
-                &output::styled(&heading, output::Tone::Bold),
-                &last.text(),
-                &notes,
-                screen.rows(),
-            ))?;
-        }
-        tokio::select! {
-            biased;
-            input = screen.input() => match input {
-                Input::Quit => return Ok(Exit::Well),
-                // A new size, or a key that means nothing here: drawn again with what is known.
-                _ => continue,
-            },
-            () = tokio::time::sleep(every) => {}
-        }
-        trouble = match seen(fetch().await, false).await? {
+        // Keys are heard while it looks, and do not put off the next look.
+        let mut next = pin!(async {
+            tokio::time::sleep(every).await;
+            fetch().await
+        });
+        let fetched = loop {
+            if let Some(last) = &last {
+                draw(&mut screen, every, last, trouble.as_ref())?;
+            }
+            tokio::select! {
+                biased;
+                input = screen.input() => if let Input::Quit = input {
+                    return Ok(Exit::Well);
+                },
+                fetched = &mut next => break fetched,
+            }
+        };
+        trouble = match seen(fetched, false).await? {
             Ok(seen) => {
                 last = Some(seen);
                 None
@@ -78,6 +77,12 @@ async fn on_terminal<S: Sight>(every: Duration, mut fetch: impl AsyncFnMut() -> 
             Err(message) => Some(message),
         };
     }
+}
+
+fn draw(screen: &mut Screen, every: Duration, last: &impl Sight, trouble: Option<&String>) -> Result<()> {
+    let heading = output::styled(&format!("every {}, q ends it", output::span(every)), output::Tone::Bold);
+    let notes: Vec<String> = last.notes().into_iter().chain(trouble.cloned()).collect();
+    screen.draw(&frame(&heading, &last.text(), &notes, screen.rows()))
 }
 
 async fn on_paper<S: Sight>(
