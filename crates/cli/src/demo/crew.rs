@@ -18,7 +18,7 @@ use crate::random::Random;
 const KILLS: f64 = 15.0;
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(3);
-/// One in so many is not killed, but stands still for longer than its leases.
+/// After the first, one in so many is not killed, but stands still for longer than its leases.
 #[cfg(unix)]
 const STOPPED: usize = 4;
 #[cfg(unix)]
@@ -63,7 +63,10 @@ impl Crew {
             }
             let victim = random.below(self.workers.len());
             #[cfg(unix)]
-            if random.below(STOPPED) == 0 && left > STANDSTILL * 2 {
+            if self.tally.kills.load(Ordering::Relaxed) > 0
+                && random.below(STOPPED) == 0
+                && left > STANDSTILL * 2
+            {
                 self.stop_for_a_while(victim).await?;
                 continue;
             }

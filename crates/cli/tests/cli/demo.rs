@@ -27,7 +27,7 @@ pub(crate) const WRONG: [&str; 10] = [
 
 #[test]
 fn the_proof_holds() {
-    let output = tidelock(&["demo", "--seconds", "3", "-o", "json"]);
+    let output = tidelock(&["demo", "--seconds", "5", "-o", "json"]);
     let proof: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{proof:#} {}", stderr(&output));
     assert_eq!(proof["holds"], true);

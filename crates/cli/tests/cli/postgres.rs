@@ -341,7 +341,7 @@ fn two_processes_on_a_private_server_lose_nothing() {
 
 #[test]
 fn the_proof_holds_on_a_server() {
-    let output = tidelock(&["demo", "--seconds", "3", "-o", "json", "--store", &url()]);
+    let output = tidelock(&["demo", "--seconds", "5", "-o", "json", "--store", &url()]);
     let proof = json(&output);
     assert_eq!(output.status.code(), Some(0), "{proof:#} {}", stderr(&output));
     for name in crate::demo::WRONG {
