@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
 
-use crate::docs::on_path;
-use crate::run;
+use crate::{Missing, apt, run};
 
 /// The version that is installed.
 const VERSION: &str = "4.32.5";
@@ -28,16 +27,12 @@ const ENDLESS: &str = "/api/v1/log/tail";
 /// Not all that a description in JSON allows is a key, a pattern or a condition, so that a refusal of what it allows is no mistake.
 const EXCLUDED: &str = "positive_data_acceptance";
 
-/// Runs the check; without Python it is skipped, unless it is required.
-pub(crate) fn run(required: bool) -> Result<()> {
+/// Runs the check, or says why not.
+pub(crate) fn run(missing: Missing) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let tool = match tool(directory.path()) {
         Ok(tool) => tool,
-        Err(reason) if required => return Err(reason),
-        Err(reason) => {
-            println!("skipped: {reason:#}");
-            return Ok(());
-        }
+        Err(reason) => return missing.because(&format!("the API was not checked: {reason:#}")),
     };
     let server = Served::start(directory)?;
     server.fill()?;
@@ -61,13 +56,19 @@ fn finished(mut check: Child) -> Result<()> {
 
 /// The program: from `PATH`, or installed into the directory.
 fn tool(directory: &Path) -> Result<PathBuf> {
-    if let Some(found) = on_path("schemathesis").or_else(|| on_path("st")) {
+    if let Some(found) = run::on_path("schemathesis").or_else(|| run::on_path("st")) {
         return Ok(found);
     }
-    let python = on_path("python3").context("python3 is not on the PATH")?;
     let environment = directory.join("venv");
-    run::capture(Command::new(python).args(["-m", "venv"]).arg(&environment))
-        .context("python3 makes no environment")?;
+    let make = || {
+        let python = run::on_path("python3").context("python3 is not on the PATH")?;
+        run::capture(Command::new(python).args(["-m", "venv"]).arg(&environment))
+    };
+    match make() {
+        Err(_) if apt::install(&["python3", "python3-venv"]) => make(),
+        made => made,
+    }
+    .context("python3 makes no environment")?;
     println!("schemathesis is not installed: installing {VERSION} into a temporary directory");
     let mut install = Command::new(environment.join("bin").join("pip"));
     install
@@ -88,7 +89,7 @@ struct Served {
 impl Served {
     fn start(directory: TempDir) -> Result<Self> {
         let store = directory.path().join("api.db");
-        let mut command = Command::new(built()?);
+        let mut command = Command::new(run::built(&["--bin", "tidelock"])?);
         command.args(["dev", "--listen", "127.0.0.1:0", "--rate", "0", "--output", "json", "--store"]);
         let mut child = command.arg(&store).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut line = String::new();
@@ -146,41 +147,5 @@ impl Drop for Served {
         // It may have ended by itself.
         drop(self.child.kill());
         drop(self.child.wait());
-    }
-}
-
-/// The command line of the project, as cargo builds it.
-fn built() -> Result<PathBuf> {
-    let args = [
-        "build",
-        "--locked",
-        "--workspace",
-        "--bin",
-        "tidelock",
-        "--message-format",
-        "json-render-diagnostics",
-    ];
-    let (said, _) = run::capture(&mut run::cargo(&args))?;
-    let program = said.lines().filter_map(executable).next_back();
-    program.context("cargo has built no program")
-}
-
-/// The program that a line of cargo tells of.
-fn executable(line: &str) -> Option<PathBuf> {
-    let (_, rest) = line.split_once("\"executable\":\"")?;
-    Some(PathBuf::from(rest.split_once('"')?.0))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-
-    use super::executable;
-
-    #[test]
-    fn the_program_is_found_in_what_cargo_says() {
-        let line = r#"{"reason":"compiler-artifact","executable":"/a/tidelock","fresh":true}"#;
-        assert_eq!(executable(line), Some(PathBuf::from("/a/tidelock")));
-        assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null}"#), None);
     }
 }

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::run;
+use crate::apt::{self, output};
+use crate::{Missing, run};
 
 /// The library that drives the browser: the version that the tests were written with.
 const LIBRARY: &str = "playwright-core@1.65.0";
@@ -19,8 +20,8 @@ const CHROMIUM: &str = "/usr/bin/chromium";
 /// What is asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// What is missing is a failure.
-    require: bool,
+    /// What it means that something is not there.
+    missing: Missing,
     /// Screenshots are made into this directory, and no test is run.
     screens: Option<String>,
     /// Only cases whose name has this in it.
@@ -28,12 +29,17 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// What it means that something is not there.
+    pub(crate) fn missing(self, missing: Missing) -> Self {
+        Self { missing, ..self }
+    }
+
     pub(crate) fn parse(args: &[String]) -> Result<Self> {
         let (mut options, mut args) = (Self::default(), args.iter());
         while let Some(arg) = args.next() {
             let mut value = || args.next().cloned().with_context(|| format!("{arg} needs a value"));
             match arg.as_str() {
-                "--require" => options.require = true,
+                "--require" => options.missing = Missing::Fails,
                 "--screens" => options.screens = Some(value()?),
                 "--only" => options.only = Some(value()?),
                 other => bail!("`browser` does not know {other:?}"),
@@ -48,10 +54,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let scratch = Scratch::new()?;
     match tools(&scratch.0) {
         Ok(tools) => tools.look(options),
-        Err(missing) if options.require => bail!("the browser's tests cannot run: {missing}"),
-        Err(missing) => {
-            println!("skipped: the inspector was not looked at in a browser: {missing}");
-            Ok(())
+        Err(reason) => {
+            options.missing.because(&format!("the inspector was not looked at in a browser: {reason}"))
         }
     }
 }
@@ -72,7 +76,9 @@ fn tools(scratch: &Path) -> Result<Tools, String> {
 }
 
 fn node() -> Result<(), String> {
-    let said = output(Command::new("node").arg("--version")).ok_or("node is not installed")?;
+    let version = || output(Command::new("node").arg("--version"));
+    let said = version().or_else(|| apt::install(&["nodejs", "npm"]).then(version).flatten());
+    let said = said.ok_or("node is not installed, and apt-get cannot install it")?;
     let major = said.trim().trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
     if major.is_some_and(|major: u32| major >= OLDEST_NODE) {
         return Ok(());
@@ -82,22 +88,13 @@ fn node() -> Result<(), String> {
 
 fn chromium() -> Result<PathBuf, String> {
     let path = std::env::var_os("CHROMIUM").map_or_else(|| PathBuf::from(CHROMIUM), PathBuf::from);
-    if path.exists() {
+    if path.exists() || (apt::install(&["chromium"]) && path.exists()) {
         return Ok(path);
     }
-    let root = output(Command::new("id").arg("-u")).is_some_and(|id| id.trim() == "0");
-    if !root {
-        return Err(format!("there is no Chromium at {}; name one with CHROMIUM", path.display()));
-    }
-    println!("installing chromium");
-    let install = ["install", "--yes", "--no-install-recommends", "chromium"];
-    // What it knows may be old, or nothing at all; whether that matters is seen by the next line.
-    let _ = output(Command::new("apt-get").arg("update"));
-    let installed = output(Command::new("apt-get").args(install).env("DEBIAN_FRONTEND", "noninteractive"));
-    match installed {
-        Some(_) if path.exists() => Ok(path),
-        _ => Err("apt-get cannot install chromium".to_owned()),
-    }
+    Err(format!(
+        "there is no Chromium at {}, and apt-get cannot install it; name one with CHROMIUM",
+        path.display()
+    ))
 }
 
 /// Both at once: npm removes what it was not asked for.
@@ -112,17 +109,11 @@ fn libraries(scratch: &Path) -> Result<(PathBuf, PathBuf), String> {
     Ok((library, modules.join("typescript").join("bin").join("tsc")))
 }
 
-/// What a command says, when it is there and ends well.
-fn output(command: &mut Command) -> Option<String> {
-    let output = command.output().ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
 impl Tools {
     fn look(&self, options: &Options) -> Result<()> {
         let pages = run::root().join("crates/server/ui");
         run::run(Command::new("node").arg(&self.checker).arg("--project").arg(&pages))?;
-        let program = build()?;
+        let program = run::built(&["--example", "inspected"])?;
         let tests = pages.join("tests");
         let mut command = Command::new("node");
         match &options.screens {
@@ -132,16 +123,6 @@ impl Tools {
         command.env("INSPECTED_PROGRAM", program).env("PLAYWRIGHT_CORE", &self.library);
         run::run(command.env("CHROMIUM", &self.chromium))
     }
-}
-
-/// Builds the program that is looked at, and says where it is.
-fn build() -> Result<PathBuf> {
-    // Of the whole workspace, so that what the tests have built is built already.
-    let args = ["build", "--workspace", "--example", "inspected", "--message-format", "json"];
-    let (said, _) = run::capture(&mut run::cargo(&args))?;
-    let executables = said.lines().filter_map(|line| line.split_once("\"executable\":\""));
-    let path = executables.filter_map(|(_, rest)| rest.split_once('"')).map(|(path, _)| path).next_back();
-    Ok(PathBuf::from(path.context("cargo did not say where the program is")?))
 }
 
 /// A directory that goes away.
@@ -165,7 +146,7 @@ impl Drop for Scratch {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-    use super::Options;
+    use super::{Missing, Options};
 
     #[test]
     fn options_are_read() {
@@ -173,7 +154,7 @@ mod tests {
             |line: &str| Options::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(parse("").unwrap(), Options::default());
         let found = parse("--require --only keyboard").unwrap();
-        assert!(found.require && found.only.as_deref() == Some("keyboard"));
+        assert!(found.missing == Missing::Fails && found.only.as_deref() == Some("keyboard"));
         assert!(parse("--screens").is_err() && parse("--fast").is_err());
     }
 }

@@ -32,7 +32,7 @@ fn is_complaint(line: &str) -> bool {
 
 /// The mdBook program: from `PATH`, or from `target/tools`, where it is installed when it is missing.
 fn mdbook(root: &Path) -> Result<PathBuf> {
-    if let Some(found) = on_path("mdbook") {
+    if let Some(found) = run::on_path("mdbook") {
         return Ok(found);
     }
     let tools = root.join("target").join("tools");
@@ -45,13 +45,6 @@ fn mdbook(root: &Path) -> Result<PathBuf> {
         run::run(install.arg(&tools).env_remove("CARGO_TARGET_DIR"))?;
     }
     Ok(program)
-}
-
-/// A program of the `PATH`.
-pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
-    let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
-    let paths = std::env::var_os("PATH")?;
-    std::env::split_paths(&paths).map(|dir| dir.join(&name)).find(|program| program.is_file())
 }
 
 #[cfg(test)]

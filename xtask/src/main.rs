@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to people")]
 
 mod api_check;
+mod apt;
 mod browser;
 mod checked;
 mod ci;
@@ -25,13 +26,13 @@ The project's own commands.
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  test [-- ARGS]      Run every test, documentation example, model checker and example; ARGS go to `cargo test`
-  ci                  What must pass before a change goes in: fmt, clippy, tidy, test, docs, api-check, browser
+  test [-- ARGS]      Run every test, documentation example, model checker, example and the pages; ARGS go to `cargo test`
+  ci                  What must pass before a change goes in: fmt, clippy, tidy, test, docs, api-check; nothing is skipped
   tidy                Check the rules of the house that the compiler does not know
   docs                Build the API documentation and the book; warnings are errors
   api-check           Let schemathesis look for answers of the server that are not as described; needs python3
       --require       Fail when it cannot be installed, instead of skipping it
-  browser [OPTIONS]   Look at the inspector in a real Chromium; skipped with a line where there is none
+  browser [OPTIONS]   Look at the inspector in a real Chromium alone; skipped with a line where there is none
       --require       What is missing is a failure
       --only TEXT     Only cases whose name has this in it
       --screens DIR   Make screenshots of the pages, and run no test
@@ -66,6 +67,29 @@ fn main() -> ExitCode {
     }
 }
 
+/// What it means for a check that something it needs is not there, and cannot be installed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Missing {
+    /// The check is skipped, and a line says so.
+    #[default]
+    Skips,
+    /// The check fails.
+    Fails,
+}
+
+impl Missing {
+    /// Skips or fails, in words.
+    fn because(self, reason: &str) -> Result<()> {
+        match self {
+            Self::Fails => bail!("{reason}"),
+            Self::Skips => {
+                println!("skipped: {reason}");
+                Ok(())
+            }
+        }
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum Command {
     Help,
@@ -73,7 +97,7 @@ enum Command {
     Ci,
     Tidy,
     Docs,
-    ApiCheck { required: bool },
+    ApiCheck(Missing),
     Browser(browser::Options),
     Soak(soak::Options),
 }
@@ -95,9 +119,9 @@ impl Command {
             "tidy" => Self::Tidy,
             "docs" => Self::Docs,
             "api-check" if rest.first().is_some_and(|arg| arg == "--require") && rest.len() == 1 => {
-                return Ok(Self::ApiCheck { required: true });
+                return Ok(Self::ApiCheck(Missing::Fails));
             }
-            "api-check" => Self::ApiCheck { required: false },
+            "api-check" => Self::ApiCheck(Missing::Skips),
             other => bail!("there is no command {other:?}"),
         };
         match rest.first() {
@@ -112,11 +136,11 @@ impl Command {
                 println!("{HELP}");
                 Ok(())
             }
-            Self::Test { cargo_args } => test::run(&cargo_args),
+            Self::Test { cargo_args } => test::run(&cargo_args, Missing::Skips),
             Self::Ci => ci::run(),
             Self::Tidy => tidy::run(),
             Self::Docs => docs::run(),
-            Self::ApiCheck { required } => api_check::run(required),
+            Self::ApiCheck(missing) => api_check::run(missing),
             Self::Browser(options) => browser::run(&options),
             Self::Soak(options) => soak::run(&options),
         }
@@ -134,7 +158,7 @@ fn after_dashes(args: &[String]) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Command, soak};
+    use super::{Command, Missing, soak};
 
     fn parse(line: &str) -> Result<Command, String> {
         let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -147,8 +171,8 @@ mod tests {
         assert_eq!(parse("ci --help"), Ok(Command::Help));
         assert_eq!(parse("ci"), Ok(Command::Ci));
         assert_eq!(parse("tidy"), Ok(Command::Tidy));
-        assert_eq!(parse("api-check"), Ok(Command::ApiCheck { required: false }));
-        assert_eq!(parse("api-check --require"), Ok(Command::ApiCheck { required: true }));
+        assert_eq!(parse("api-check"), Ok(Command::ApiCheck(Missing::Skips)));
+        assert_eq!(parse("api-check --require"), Ok(Command::ApiCheck(Missing::Fails)));
         let cargo_args = vec!["-p".to_owned(), "xtask".to_owned()];
         assert_eq!(parse("test -- -p xtask"), Ok(Command::Test { cargo_args }));
         let options = soak::Options { minutes: 3, ..soak::Options::default() };

@@ -59,6 +59,28 @@ pub(crate) fn capture(command: &mut Command) -> Result<(String, String)> {
     Ok((String::from_utf8_lossy(&output.stdout).into_owned(), stderr))
 }
 
+/// Builds with cargo and says where the last program is that came of it. Of the whole workspace, so that what the tests have built
+/// is built already.
+pub(crate) fn built(target: &[&str]) -> Result<PathBuf> {
+    let mut build =
+        cargo(&["build", "--locked", "--workspace", "--message-format", "json-render-diagnostics"]);
+    let (said, _) = capture(build.args(target))?;
+    said.lines().filter_map(executable).next_back().context("cargo has built no program")
+}
+
+/// The program that a line of cargo tells of.
+fn executable(line: &str) -> Option<PathBuf> {
+    let (_, rest) = line.split_once("\"executable\":\"")?;
+    Some(PathBuf::from(rest.split_once('"')?.0))
+}
+
+/// A program of the `PATH`.
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
+    let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+    let paths = std::env::var_os("PATH")?;
+    std::env::split_paths(&paths).map(|dir| dir.join(&name)).find(|program| program.is_file())
+}
+
 /// A command as one would type it.
 fn show(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
@@ -82,4 +104,18 @@ pub(crate) fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> 
 /// A duration for people.
 pub(crate) fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::executable;
+
+    #[test]
+    fn the_program_is_found_in_what_cargo_says() {
+        let line = r#"{"reason":"compiler-artifact","executable":"/a/tidelock","fresh":true}"#;
+        assert_eq!(executable(line), Some(PathBuf::from("/a/tidelock")));
+        assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null}"#), None);
+    }
 }

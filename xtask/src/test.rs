@@ -1,4 +1,5 @@
-//! `cargo xtask test`: every test, every example's build, every documentation example, and one line that sums them up.
+//! `cargo xtask test`: every test, every example's build, every documentation example, the pages in a browser, and one line
+//! that sums them up.
 //!
 //! The tests find a PostgreSQL in `DATABASE_URL`. A private one ends with this program, however that ends.
 
@@ -10,10 +11,11 @@ use anyhow::{Result, bail};
 
 use self::summary::Summary;
 use crate::postgres::Database;
-use crate::{checked, run};
+use crate::{Missing, browser, checked, run};
 
-/// Runs all tests. `cargo_args` are handed to `cargo test`; naming a package narrows it to that package.
-pub(crate) fn run(cargo_args: &[String]) -> Result<()> {
+/// Runs all tests. `cargo_args` are handed to `cargo test`; naming a package narrows it to that package. `browser` says what it means
+/// that there is none to look at the pages with.
+pub(crate) fn run(cargo_args: &[String], browser: Missing) -> Result<()> {
     let database = needs_database(cargo_args).then(Database::ready).transpose()?;
     let mut summary = Summary::default();
     let mut passed = true;
@@ -33,6 +35,7 @@ pub(crate) fn run(cargo_args: &[String]) -> Result<()> {
     if passed && is_whole(cargo_args) {
         count_cases(cargo_args, database.as_ref(), &mut summary)?;
         run::step("examples", examples)?;
+        run::step("browser", || browser::run(&browser::Options::default().missing(browser)))?;
     }
     println!();
     if let Some(cases) = summary.conformance() {

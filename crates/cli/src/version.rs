@@ -15,7 +15,7 @@ struct About {
     /// The version of the tables that a PostgreSQL store needs.
     postgres_schema: u32,
     target: String,
-    /// Whether locks report circles instead of hanging.
+    /// Whether locks report cycles instead of hanging.
     lock_detection: bool,
 }
 

@@ -7,7 +7,7 @@
 //!   overtakes, not even in the instant of a release. A release hands the lock on, whatever the number of those who wait.
 //! - A waiter that is dropped leaves no trace, a holder that panics lets the next one in, and a term that nobody holds
 //!   costs no memory.
-//! - A task that asks for what it holds gets [`LockError::Reentrant`] at once; a circle of waiting tasks gets
+//! - A task that asks for what it holds gets [`LockError::Reentrant`] at once; a cycle of waiting tasks gets
 //!   [`LockError::Deadlock`]; a functor with a [rank](Functor::rank) gets [`LockError::OutOfOrder`]. In release builds,
 //!   too. The feature `lock-detection`, which is on by default, can be switched off.
 //! - [`Locks::snapshot`] says who holds what since when and from where, and who waits for whom.
@@ -218,11 +218,11 @@ impl Locks {
         self.table.snapshot()
     }
 
-    /// The last circles of waiting tasks that were found, the newest first, and how long ago. In each of them one task was told,
+    /// The last cycles of waiting tasks that were found, the newest first, and how long ago. In each of them one task was told,
     /// so none of them lasts, unless that task does not listen.
     #[must_use]
-    pub fn circles(&self) -> Vec<(std::time::Duration, Cycle)> {
-        self.table.circles()
+    pub fn cycles(&self) -> Vec<(std::time::Duration, Cycle)> {
+        self.table.cycles()
     }
 
     /// How often each functor was locked since the table was made, and how long was waited and held.

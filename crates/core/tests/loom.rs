@@ -38,7 +38,7 @@ fn three_threads_are_never_inside_together() {
     check(Some(2), || {
         let (locks, x, inside) = (Locks::new(), thing("x"), Arc::new(AtomicUsize::new(0)));
         let visit = move |locks: &Locks, x: &Term, inside: &AtomicUsize| {
-            let guard = block_on(locks.lock(x)).expect("no circle");
+            let guard = block_on(locks.lock(x)).expect("no cycle");
             assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "two at once");
             inside.fetch_sub(1, Ordering::Relaxed);
             drop(guard);
@@ -86,12 +86,12 @@ fn readers_share_and_a_writer_is_alone() {
         let reading = {
             let (locks, x, inside) = (locks.clone(), x.clone(), inside.clone());
             thread::spawn(move || {
-                let _guard = block_on(locks.lock(x.mode(SHARED))).expect("no circle");
+                let _guard = block_on(locks.lock(x.mode(SHARED))).expect("no cycle");
                 assert!(inside.load(Ordering::Relaxed) < 100, "a writer is inside");
             })
         };
         {
-            let _guard = block_on(locks.lock(x.mode(ALONE))).expect("no circle");
+            let _guard = block_on(locks.lock(x.mode(ALONE))).expect("no cycle");
             inside.fetch_add(100, Ordering::Relaxed);
             inside.fetch_sub(100, Ordering::Relaxed);
         }
@@ -106,7 +106,7 @@ fn of_two_that_wait_for_each_other_at_most_one_is_told_and_none_hangs() {
         let (locks, x, y) = (Locks::new(), thing("x"), thing("y"));
         let crossing = |locks: &Locks, first: &Term, second: &Term| {
             block_on(async {
-                let _first = locks.lock(first).await.expect("a first lock closes no circle");
+                let _first = locks.lock(first).await.expect("a first lock closes no cycle");
                 match locks.lock(second).await {
                     Ok(_) => false,
                     Err(LockError::Deadlock { .. }) => true,

@@ -78,7 +78,7 @@ fn nobody_is_inside_with_somebody_and_everybody_is_served() {
                 spawn(async move {
                     for round in 0..2 {
                         let mode = if (i + round) % 2 == 0 { ALONE } else { SHARED };
-                        let _guard = locks.lock(x.mode(mode)).await.expect("no circle");
+                        let _guard = locks.lock(x.mode(mode)).await.expect("no cycle");
                         room.visit(mode).await;
                         served.fetch_add(1, Ordering::SeqCst);
                     }
@@ -111,11 +111,11 @@ fn waiters_that_leave_at_any_moment_leave_nothing_behind() {
                         let first = once(&mut lock).await;
                         yield_now().await;
                         match first {
-                            Some(guard) => room.visit(mode).await_with(guard.expect("no circle")).await,
+                            Some(guard) => room.visit(mode).await_with(guard.expect("no cycle")).await,
                             None => drop(lock),
                         }
                     } else {
-                        let guard = lock.await.expect("no circle");
+                        let guard = lock.await.expect("no cycle");
                         room.visit(mode).await_with(guard).await;
                     }
                 })
@@ -143,7 +143,7 @@ trait AwaitWith: Future + Sized {
 impl<F: Future> AwaitWith for F {}
 
 #[test]
-fn a_circle_is_told_to_exactly_one_and_never_hangs() {
+fn a_cycle_is_told_to_exactly_one_and_never_hangs() {
     let test = || {
         let locks = Locks::new();
         let terms: Vec<Term> = ["x", "y", "z"].map(thing).to_vec();
@@ -153,7 +153,7 @@ fn a_circle_is_told_to_exactly_one_and_never_hangs() {
                 let (locks, told) = (locks.clone(), told.clone());
                 let (mine, next) = (terms[i].clone(), terms[(i + 1) % 3].clone());
                 spawn(async move {
-                    let _mine = locks.lock(&mine).await.expect("a first lock closes no circle");
+                    let _mine = locks.lock(&mine).await.expect("a first lock closes no cycle");
                     yield_now().await;
                     match locks.lock(&next).await {
                         Ok(_) => {}

@@ -372,7 +372,7 @@ async fn a_deadlock_with_other_programs_costs_another_attempt_and_nothing_else()
     // The other program does not look for deadlocks: the store's transaction is the one that is given up.
     one.batch_execute("SET deadlock_timeout = '1min'; SET application_name = 'one'").await.unwrap();
     let mut rounds = 0;
-    // The store does not wait for the second row for ever: the circle may not be closed in time.
+    // The store does not wait for the second row for ever: the cycle may not be closed in time.
     until("there is a deadlock", async || {
         one.batch_execute("BEGIN").await.unwrap();
         hold(&one, &site.schema, &c).await;

@@ -1,5 +1,5 @@
 //! A program with something of everything that the inspector shows, for its tests and screenshots: a key that is blocked, runs whose
-//! worker was killed, tasks in a circle of locks, tasks with times, documents with a history, leases, and names that mean harm.
+//! worker was killed, tasks in a cycle of locks, tasks with times, documents with a history, leases, and names that mean harm.
 //!
 //! `cargo run -p tidelock-server --example inspected -- STORE PORT [read] [empty]`. It prints where it is and a token, and reads what is
 //! to happen from its standard input: `mend` lets the handler succeed that fails until then, `quit` ends it.
@@ -151,8 +151,8 @@ async fn fill(
         Box::pin(held(store)).await?.into_iter().for_each(|lease| live.push(lease));
         store.apply(Batch::new().put(&Key::single("filled")?, Expect::Any, Payload::null())).await?;
     }
-    circle(locks).await?;
-    refused_circle(locks).await?;
+    cycle(locks).await?;
+    refused_cycle(locks).await?;
     Ok(live)
 }
 
@@ -280,7 +280,7 @@ fn scheduler(store: &SharedStore) -> Scheduler {
 }
 
 /// Two tasks that wait for each other for good. One of them is told of it, and does not look: it has stopped to poll what it asked for.
-async fn circle(locks: &Locks) -> Done {
+async fn cycle(locks: &Locks) -> Done {
     let (a, b) = (ACCOUNT.term(["alice"])?, ACCOUNT.term(["bob"])?);
     let (first, locks_of_first, keys) = (locks.lock_owned(&a).await?, locks.clone(), (a.clone(), b.clone()));
     let (has_b, b_is_held) = tokio::sync::oneshot::channel();
@@ -305,15 +305,15 @@ async fn circle(locks: &Locks) -> Done {
         }
         let mut to_a = std::pin::pin!(locks.lock(&a));
         drop(to_a.as_mut().now_or_never());
-        // The first one of the line comes in, and with that the circle is closed.
+        // The first one of the line comes in, and with that the cycle is closed.
         drop(first);
         drop(to_a.await);
     });
     Ok(())
 }
 
-/// Two tasks that would wait for each other: the one that closes the circle is refused.
-async fn refused_circle(locks: &Locks) -> Done {
+/// Two tasks that would wait for each other: the one that closes the cycle is refused.
+async fn refused_cycle(locks: &Locks) -> Done {
     let (x, y) = (CART.term(["x"])?, CART.term(["y"])?);
     let met = Arc::new(tokio::sync::Barrier::new(2));
     let task = |one: Term, other: Term| {

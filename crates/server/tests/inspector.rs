@@ -242,7 +242,7 @@ async fn a_document_is_shown_as_it_was() {
 static ACCOUNT: Functor = Functor::new("inspector-account");
 
 #[tokio::test]
-async fn a_circle_that_was_refused_is_remembered() {
+async fn a_cycle_that_was_refused_is_remembered() {
     let locks = Locks::new();
     let met = Arc::new(tokio::sync::Barrier::new(2));
     let task = |one: &str, other: &str| {
@@ -267,8 +267,8 @@ async fn a_circle_that_was_refused_is_remembered() {
     let bytes = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
     let said: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(said["found"][0]["links"].as_array().unwrap().len(), 2, "{said}");
-    assert_eq!((&said["held"], &said["circles"]), (&json!(0), &json!([])));
-    assert!(locks.circles()[0].0 < Duration::from_secs(60));
+    assert_eq!((&said["held"], &said["cycles"]), (&json!(0), &json!([])));
+    assert!(locks.cycles()[0].0 < Duration::from_secs(60));
 }
 
 #[tokio::test]

@@ -261,7 +261,7 @@ impl<'l, 't> Lock<'l, 't> {
         }
     }
 
-    /// It waits from here on, unless that closed a circle.
+    /// It waits from here on, unless that closed a cycle.
     #[cold]
     fn queued(
         &mut self,

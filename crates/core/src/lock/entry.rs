@@ -34,7 +34,7 @@ pub(super) struct Waiter {
     pub(super) since: Tick,
     pub(super) mode: Mode,
     pub(super) waker: Waker,
-    /// The circle that it became a part of while it waited.
+    /// The cycle that it became a part of while it waited.
     pub(super) doomed: Option<Cycle>,
 }
 

@@ -65,7 +65,7 @@ pub enum LockError {
         /// Where it was taken.
         held: Place,
     },
-    /// Tasks wait for each other in a circle. The one that closed it hears of it, and the others go on.
+    /// Tasks wait for each other in a cycle. The one that closed it hears of it, and the others go on.
     #[error("deadlock: {cycle}; take these terms in one order everywhere, or give their functors ranks")]
     Deadlock {
         /// Who waits for whom.
@@ -189,11 +189,11 @@ impl fmt::Display for Busy {
     }
 }
 
-/// Tasks that wait for each other in a circle.
+/// Tasks that wait for each other in a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cycle(pub Vec<Link>);
 
-/// One task of a circle, with what it waits for.
+/// One task of a cycle, with what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Who waits.

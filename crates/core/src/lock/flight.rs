@@ -95,7 +95,7 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
     ///
     /// # Errors
     /// [`FlightError::Failed`] with the error of the call, for everybody who shares it; [`FlightError::Lock`] when the
-    /// caller's task runs such a call itself ([`LockError::Reentrant`]) or would wait in a circle.
+    /// caller's task runs such a call itself ([`LockError::Reentrant`]) or would wait in a cycle.
     ///
     /// # Cancel safety
     /// A caller that shares a call can go away at any time. If the one that runs it goes away, another one runs its own,

@@ -143,6 +143,6 @@ impl Table {
             self.order.note(task, &entry.term, hold.number, holder.place);
         }
         drop(shard);
-        task.into_iter().for_each(|task| self.look_for_circles_of(task));
+        task.into_iter().for_each(|task| self.look_for_cycles_of(task));
     }
 }

@@ -62,14 +62,14 @@ impl Table {
         self.shards.iter().map(|shard| shard.0.lock())
     }
 
-    /// Wakes those who were let in. What they hold now may close a circle with something else that they wait for.
+    /// Wakes those who were let in. What they hold now may close a cycle with something else that they wait for.
     pub(super) fn wake(&self, woken: Woken) {
         if woken.is_empty() {
             return;
         }
         // Whoever notes a second wait looks at the shards afterwards, and sees this hand-off there, or is seen here.
         if self.several.load(Ordering::SeqCst) > 0 {
-            woken.tasks().for_each(|task| self.look_for_circles_of(task));
+            woken.tasks().for_each(|task| self.look_for_cycles_of(task));
         }
         woken.wake();
     }

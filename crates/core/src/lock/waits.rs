@@ -1,10 +1,10 @@
-//! Who waits for whom. Every wait is noted here, and whoever closes a circle of waiting tasks hears of it.
+//! Who waits for whom. Every wait is noted here, and whoever closes a cycle of waiting tasks hears of it.
 //!
 //! One mutex is held from the noting of a wait to the end of the search, so the last one to wait sees every wait of a
-//! circle, and exactly one of its tasks is told. Shards are looked at one after the other: a task that waited when the
+//! cycle, and exactly one of its tasks is told. Shards are looked at one after the other: a task that waited when the
 //! search began lets go of nothing until it is let in or gives up, and neither can be noted before the search ends.
 //!
-//! A task that waits at several places at once (`join!`) may close a circle when it is let in at one of them: then it hears
+//! A task that waits at several places at once (`join!`) may close a cycle when it is let in at one of them: then it hears
 //! of it at another one.
 
 use std::collections::VecDeque;
@@ -57,11 +57,11 @@ pub(super) struct Waits {
     first: HashMap<Task, Wanted>,
     /// A task waits at several places only when it polls several futures side by side.
     others: HashMap<Task, Vec<Wanted>>,
-    /// The last circles that were found, for people.
+    /// The last cycles that were found, for people.
     lately: VecDeque<(Tick, Cycle)>,
 }
 
-/// So many circles are remembered.
+/// So many cycles are remembered.
 const REMEMBERED: usize = 16;
 
 impl Waits {
@@ -112,8 +112,8 @@ impl Waits {
 }
 
 impl Table {
-    /// The last circles that were found, and how long ago.
-    pub(super) fn circles(&self) -> Vec<(Duration, Cycle)> {
+    /// The last cycles that were found, and how long ago.
+    pub(super) fn cycles(&self) -> Vec<(Duration, Cycle)> {
         let now = ticks::look();
         let waits = self.waits.lock();
         waits.lately.iter().rev().map(|(at, cycle)| (now.since(*at), cycle.clone())).collect()
@@ -122,7 +122,7 @@ impl Table {
     /// Notes that a task waits for a lock.
     ///
     /// # Errors
-    /// [`LockError::Reentrant`] when it waits for the same term already, [`LockError::Deadlock`] when this closes a circle.
+    /// [`LockError::Reentrant`] when it waits for the same term already, [`LockError::Deadlock`] when this closes a cycle.
     /// The wait is then forgotten again.
     pub(super) fn note_wait(&self, task: Task, wait: Wait) -> Result<(), LockError> {
         let mut waits = self.waits.lock();
@@ -140,7 +140,7 @@ impl Table {
     /// Notes that a task waits for a call that another one runs.
     ///
     /// # Errors
-    /// [`LockError::Deadlock`] when this closes a circle.
+    /// [`LockError::Deadlock`] when this closes a cycle.
     pub(super) fn note_call(&self, task: Task, wanted: Wanted) -> Result<(), LockError> {
         self.note_in(&mut self.waits.lock(), task, wanted)
     }
@@ -148,7 +148,7 @@ impl Table {
     fn note_in(&self, waits: &mut Waits, task: Task, wanted: Wanted) -> Result<(), LockError> {
         waits.note(task, wanted.clone());
         self.several.store(waits.others.len(), Ordering::SeqCst);
-        match self.circle(waits, task, &wanted) {
+        match self.cycle(waits, task, &wanted) {
             None => Ok(()),
             Some(cycle) => {
                 waits.forget(task, &wanted);
@@ -165,12 +165,12 @@ impl Table {
         self.several.store(waits.others.len(), Ordering::SeqCst);
     }
 
-    /// Looks whether what a task holds by now closes a circle with something that it waits for; then the wait ends.
-    pub(super) fn look_for_circles_of(&self, task: Task) {
+    /// Looks whether what a task holds by now closes a cycle with something that it waits for; then the wait ends.
+    pub(super) fn look_for_cycles_of(&self, task: Task) {
         let mut waits = self.waits.lock();
         let waiting = |wanted: &&Wanted| matches!(wanted, Wanted::Lock(wait) if self.is_waiting(*wait));
         let found = waits.of(task).filter(waiting).find_map(|wanted| match wanted {
-            Wanted::Lock(wait) => self.circle(&waits, task, wanted).map(|cycle| (*wait, cycle)),
+            Wanted::Lock(wait) => self.cycle(&waits, task, wanted).map(|cycle| (*wait, cycle)),
             Wanted::Call(_) => None,
         });
         let Some((wait, cycle)) = found else { return };
@@ -202,7 +202,7 @@ impl Table {
     }
 
     /// The way from a wait back to the task that waits, if there is one.
-    fn circle(&self, waits: &Waits, start: Task, wanted: &Wanted) -> Option<Cycle> {
+    fn cycle(&self, waits: &Waits, start: Task, wanted: &Wanted) -> Option<Cycle> {
         let mut came_from: HashMap<Task, Link> = HashMap::new();
         let mut ahead = VecDeque::from([(start, wanted)]);
         while let Some((task, wanted)) = ahead.pop_front() {

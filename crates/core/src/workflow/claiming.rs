@@ -193,16 +193,15 @@ impl Claiming {
     /// Waits until there may be something, and never for long. After a claim that had room for more, there is nothing more for now.
     async fn idle(&mut self, count: usize, next_at: Option<Timestamp>, told: impl Future<Output = ()>) {
         let longest = self.shared.options.look_again;
-        let wait = match (next_at, self.shared.store.now().await) {
+        let wait = match next_at {
             // When the next one is due is not known.
             _ if count > 0 => LONGEST_HUSH.min(longest),
-            (Some(at), Ok(now)) => {
-                if self.skip_to(at, now) {
-                    return;
-                }
-                at.since(now).max(HUSH).min(longest)
-            }
-            _ => longest,
+            None => longest,
+            Some(at) => match self.shared.store.now().await {
+                Ok(now) if self.skip_to(at, now) => return,
+                Ok(now) => at.since(now).max(HUSH).min(longest),
+                Err(_) => longest,
+            },
         };
         let looked = Instant::now();
         tokio::select! {

@@ -76,7 +76,7 @@ async fn l13_locking_against_the_rank_is_an_error() {
 }
 
 #[test]
-fn l15_a_circle_is_told_to_one_and_the_other_goes_on() {
+fn l15_a_cycle_is_told_to_one_and_the_other_goes_on() {
     let (locks, x, y) = (Locks::new(), thing("x"), thing("y"));
     let mut a = Hand::new(async {
         let _x = locks.lock(&x).await.expect("free");
@@ -91,7 +91,7 @@ fn l15_a_circle_is_told_to_one_and_the_other_goes_on() {
     });
     assert!(a.poll().is_pending() && b.poll().is_pending());
     assert!(b.poll().is_pending(), "b waits for x");
-    let Poll::Ready(text) = a.poll() else { panic!("a closes the circle and hears of it") };
+    let Poll::Ready(text) = a.poll() else { panic!("a closes the cycle and hears of it") };
     assert!(text.starts_with("deadlock: scope "), "{text}");
     assert!(text.contains(r#"thing("y")"#) && text.contains(r#"thing("x")"#), "{text}");
     assert_eq!(b.poll(), Poll::Ready(()));
@@ -99,7 +99,7 @@ fn l15_a_circle_is_told_to_one_and_the_other_goes_on() {
 }
 
 #[test]
-fn l15_a_circle_of_a_hundred_is_found() {
+fn l15_a_cycle_of_a_hundred_is_found() {
     let locks = Locks::new();
     let terms: Vec<_> = (0..100).map(|i| thing(&format!("ring-{i}"))).collect();
     let mut tasks: Vec<_> = (0..100)
@@ -115,7 +115,7 @@ fn l15_a_circle_of_a_hundred_is_found() {
     assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
     let (last, others) = tasks.split_last_mut().expect("a hundred");
     assert!(others.iter_mut().all(|task| task.poll().is_pending()));
-    let Poll::Ready(Err(LockError::Deadlock { cycle })) = last.poll() else { panic!("it closes the circle") };
+    let Poll::Ready(Err(LockError::Deadlock { cycle })) = last.poll() else { panic!("it closes the cycle") };
     assert_eq!(cycle.0.len(), 100);
     for pair in cycle.0.windows(2) {
         assert_eq!(pair[0].holder, pair[1].task);
@@ -128,7 +128,7 @@ fn l15_a_circle_of_a_hundred_is_found() {
 }
 
 #[test]
-fn a_circle_through_the_queue_is_found() {
+fn a_cycle_through_the_queue_is_found() {
     // The reader is kept out by a writer in front of it, and the writer by a reader that waits for the first one's key.
     let (locks, g, y) = (Locks::new(), graph(), thing("queue-y"));
     let mut holder = Hand::new(async {
@@ -146,7 +146,7 @@ fn a_circle_through_the_queue_is_found() {
     let mut writer = asking(&locks, g.mode(ALONE));
     assert!(holder.poll().is_pending(), "it waits for y");
     let Poll::Ready(Err(LockError::Deadlock { cycle })) = reader.poll() else {
-        panic!("it closes the circle")
+        panic!("it closes the cycle")
     };
     assert_eq!(cycle.0.len(), 2);
     assert!(matches!(holder.poll(), Poll::Ready(Ok(()))));
@@ -155,7 +155,7 @@ fn a_circle_through_the_queue_is_found() {
 }
 
 #[test]
-fn waiting_behind_a_compatible_reader_that_waits_for_me_is_no_circle() {
+fn waiting_behind_a_compatible_reader_that_waits_for_me_is_no_cycle() {
     // The reader waits for y, which the other holds; the other may read beside it, so nothing is in the way.
     let (locks, g, y) = (Locks::new(), graph(), thing("fine-y"));
     let mut first = Hand::new(async {

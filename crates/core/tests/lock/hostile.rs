@@ -150,7 +150,7 @@ fn a_waker_that_panics_does_not_stop_the_clock() {
 }
 
 #[test]
-fn a_hand_off_that_closes_a_circle_is_told_to_the_one_that_waits() {
+fn a_hand_off_that_closes_a_cycle_is_told_to_the_one_that_waits() {
     let (locks, x, y) = (Locks::new(), thing("hand-x"), thing("hand-y"));
     let guard = taking(&locks, &x);
     let mut other = Hand::new(async {
@@ -174,7 +174,7 @@ fn a_hand_off_that_closes_a_circle_is_told_to_the_one_that_waits() {
 }
 
 #[test]
-fn two_locks_of_one_join_may_close_a_circle_when_one_is_granted() {
+fn two_locks_of_one_join_may_close_a_cycle_when_one_is_granted() {
     let (locks, x, z) = (Locks::new(), thing("join-x"), thing("join-z"));
     let guard = taking(&locks, &x);
     let mut other = Hand::new(async {
@@ -205,7 +205,7 @@ fn asking_twice_at_once_is_told_also_while_somebody_else_holds_it() {
 }
 
 #[test]
-fn adopting_may_close_a_circle() {
+fn adopting_may_close_a_cycle() {
     let (locks, x, y) = (Locks::new(), thing("adopt-x"), thing("adopt-y"));
     let guard = taking(&locks, &x).into_owned();
     let mut other = Hand::new(async {

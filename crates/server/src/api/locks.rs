@@ -1,4 +1,4 @@
-//! Locks of the program that the server is mounted in: who holds what, who waits, and the circles among them.
+//! Locks of the program that the server is mounted in: who holds what, who waits, and the cycles among them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,8 +25,8 @@ struct Shown {
     waiting: usize,
     terms: Vec<Term>,
     /// Tasks that wait for each other at this moment.
-    circles: Vec<Vec<String>>,
-    /// Circles that were found lately; in each, one task was told.
+    cycles: Vec<Vec<String>>,
+    /// Cycles that were found lately; in each, one task was told.
     found: Vec<Found>,
     functors: Vec<Stats>,
 }
@@ -87,7 +87,7 @@ fn hidden() -> Shown {
         held: 0,
         waiting: 0,
         terms: vec![],
-        circles: vec![],
+        cycles: vec![],
         found: vec![],
         functors: vec![],
     }
@@ -96,7 +96,7 @@ fn hidden() -> Shown {
 fn shown(locks: &Locks) -> Shown {
     let seen = locks.snapshot();
     let word = |task: &Task| task.to_string();
-    let circles = circles(&seen).iter().map(|circle| circle.iter().map(word).collect()).collect();
+    let cycles = cycles(&seen).iter().map(|cycle| cycle.iter().map(word).collect()).collect();
     let held = seen.terms.len();
     let waiting = seen.terms.iter().map(|term| term.waiters.len()).sum();
     let mut terms = seen.terms;
@@ -107,8 +107,8 @@ fn shown(locks: &Locks) -> Shown {
         held,
         waiting,
         terms: terms.iter().map(Term::of).collect(),
-        circles,
-        found: locks.circles().iter().map(|(ago, cycle)| Found::of(*ago, cycle)).collect(),
+        cycles,
+        found: locks.cycles().iter().map(|(ago, cycle)| Found::of(*ago, cycle)).collect(),
         functors: locks.stats().iter().map(Stats::of).collect(),
     }
 }
@@ -168,19 +168,19 @@ impl Stats {
     }
 }
 
-/// Tasks that wait for each other: each circle once, beginning with its lowest task.
-pub(crate) fn circles(seen: &Snapshot) -> Vec<Vec<Task>> {
+/// Tasks that wait for each other: each cycle once, beginning with its lowest task.
+pub(crate) fn cycles(seen: &Snapshot) -> Vec<Vec<Task>> {
     let mut waits: BTreeMap<Task, Vec<Task>> = BTreeMap::new();
     for edge in seen.edges() {
         waits.entry(edge.waiter).or_default().push(edge.holder);
     }
     let mut found: Vec<Vec<Task>> = Vec::new();
     for start in waits.keys() {
-        if found.iter().any(|circle| circle.contains(start)) {
+        if found.iter().any(|cycle| cycle.contains(start)) {
             continue;
         }
-        if let Some(circle) = back_to(*start, &waits) {
-            found.push(circle);
+        if let Some(cycle) = back_to(*start, &waits) {
+            found.push(cycle);
         }
     }
     found

@@ -87,7 +87,7 @@ struct Reaction {
 struct Locked {
     terms: usize,
     waiting: usize,
-    circles: usize,
+    cycles: usize,
 }
 
 #[derive(Serialize)]
@@ -151,7 +151,7 @@ fn millis(time: Duration) -> u64 {
 fn locked(locks: &tidelock::lock::Locks) -> Locked {
     let seen = locks.snapshot();
     let waiting = seen.terms.iter().map(|term| term.waiters.len()).sum();
-    Locked { terms: seen.terms.len(), waiting, circles: super::locks::circles(&seen).len() }
+    Locked { terms: seen.terms.len(), waiting, cycles: super::locks::cycles(&seen).len() }
 }
 
 async fn work(app: &Shared, now: Timestamp) -> Result<(Work, Leases), Problem> {

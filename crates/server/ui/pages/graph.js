@@ -17,9 +17,9 @@ export function edges(terms) {
   return found;
 }
 
-/** Whether an arrow is a part of a circle. */
-function goesRound(edge, circles) {
-  return circles.some((circle) => circle.some((task, i) => task === edge.from && circle[(i + 1) % circle.length] === edge.to));
+/** Whether an arrow is a part of a cycle. */
+function goesRound(edge, cycles) {
+  return cycles.some((cycle) => cycle.some((task, i) => task === edge.from && cycle[(i + 1) % cycle.length] === edge.to));
 }
 
 /** Where the border of a box is crossed on the way to another. */
@@ -29,10 +29,10 @@ function border(from, to) {
   return { x: from.x + dx * by, y: from.y + dy * by };
 }
 
-export function Graph({ terms, circles }) {
+export function Graph({ terms, cycles }) {
   const all = edges(terms);
   if (all.length === 0) return html`<p class="quiet">Nobody waits for anybody.</p>`;
-  const round = circles.flat();
+  const round = cycles.flat();
   const tasks = [...new Set([...round, ...all.flatMap((edge) => [edge.from, edge.to])])].slice(0, MOST);
   const radius = SIZE / 2 - 70;
   const at = new Map(tasks.map((task, i) => {
@@ -40,7 +40,7 @@ export function Graph({ terms, circles }) {
     return [task, { x: SIZE / 2 + radius * Math.cos(angle), y: SIZE / 2 + radius * Math.sin(angle) }];
   }));
   const arrows = all.filter((edge) => at.has(edge.from) && at.has(edge.to));
-  return html`<svg class="graph" viewBox=${`0 0 ${SIZE} ${SIZE}`} role="img" aria-label=${`${all.length} waits, ${circles.length} circles`}>
+  return html`<svg class="graph" viewBox=${`0 0 ${SIZE} ${SIZE}`} role="img" aria-label=${`${all.length} waits, ${cycles.length} cycles`}>
     <defs>${['plain', 'round'].map((kind) => html`<marker key=${kind} id=${`arrow-${kind}`} class=${kind} viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto-start-reverse"><path d="M0 0L10 5L0 10z" /></marker>`)}</defs>
     ${arrows.map((edge) => {
       const [from, to] = [at.get(edge.from), at.get(edge.to)];
@@ -49,7 +49,7 @@ export function Graph({ terms, circles }) {
       const length = Math.hypot(b.x - a.x, b.y - a.y) || 1;
       const bend = both ? 60 : 0;
       const mid = { x: (a.x + b.x) / 2 - ((b.y - a.y) / length) * bend, y: (a.y + b.y) / 2 + ((b.x - a.x) / length) * bend };
-      const kind = goesRound(edge, circles) ? 'round' : 'plain';
+      const kind = goesRound(edge, cycles) ? 'round' : 'plain';
       return html`<g class=${`edge ${kind}`} key=${`${edge.from} ${edge.to} ${edge.term}`} data-edge=${kind}><path d=${`M${a.x} ${a.y}Q${mid.x} ${mid.y} ${b.x} ${b.y}`} marker-end=${`url(#arrow-${kind})`} />
         <text x=${(a.x + 2 * mid.x + b.x) / 4} y=${(a.y + 2 * mid.y + b.y) / 4 + (both ? (a.y < b.y ? -14 : 14) : 0)} text-anchor="middle">${short(edge.term, 26)}<title>${name(edge.term)}</title></text></g>`;
     })}

@@ -45,8 +45,8 @@ function Cards({ data }) {
     <${Card} title="Expiring leases" value=${bound(leases.expiring, leases.whole)} tone=${leases.expiring ? 'warn' : ''} href="#/work?show=leased" note=${`of ${count(leases.held)} held`} />
     <${Card} title="Runs" value=${bound(status('running'), runs.whole)} href="#/runs?status=running" note=${`running; ${count(status('completed'))} completed`} />
     <${Card} title="Failed runs" value=${bound(status('failed'), runs.whole)} tone=${status('failed') ? 'bad' : ''} href="#/runs?status=failed" note=${`${count(status('cancelled'))} cancelled`} />
-    ${locks ? html`<${Card} title="Locks" value=${count(locks.terms)} tone=${locks.circles ? 'bad' : ''} href="#/locks"
-      note=${locks.circles ? `${count(locks.circles)} in a circle` : `${count(locks.waiting)} wait`} />` : null}
+    ${locks ? html`<${Card} title="Locks" value=${count(locks.terms)} tone=${locks.cycles ? 'bad' : ''} href="#/locks"
+      note=${locks.cycles ? `${count(locks.cycles)} in a cycle` : `${count(locks.waiting)} wait`} />` : null}
     ${conflicts ? html`<${Card} title="Conflicts" value=${count(conflicts.conflicts)} href="#/state" note=${`in ${count(conflicts.mutations)} mutations`} />` : null}
     <${Card} title="Events" value=${count(data.position ?? 0)} href="#/streams" note="position of the last one" />
   </section>`;

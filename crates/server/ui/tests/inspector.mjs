@@ -52,10 +52,10 @@ cases['the timeline of a run whose worker was killed marks what was replayed'] =
   await close();
 };
 
-cases['tasks that wait in a circle are shown in red, and so is one that was refused'] = async (browser, program) => {
+cases['tasks that wait in a cycle are shown in red, and so is one that was refused'] = async (browser, program) => {
   const { page, close } = await open(browser, program, { view: '/locks' });
-  await page.waitForSelector('[data-circles="1"]');
-  assert.match(await text(page, '[data-circles]'), /(task \d+) → task \d+ → \1/);
+  await page.waitForSelector('[data-cycles="1"]');
+  assert.match(await text(page, '[data-cycles]'), /(task \d+) → task \d+ → \1/);
   assert.equal(await page.locator('[data-edge=round]').count(), 2);
   const [line, bad] = await page.evaluate(() => {
     const probe = document.createElement('i');

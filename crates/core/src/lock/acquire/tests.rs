@@ -1,4 +1,4 @@
-//! Every way through an attempt: free, shared, waiting, refused, and waiting in a circle.
+//! Every way through an attempt: free, shared, waiting, refused, and waiting in a cycle.
 
 use std::sync::Arc;
 
@@ -131,7 +131,7 @@ async fn a_waiter_that_goes_away_leaves_nothing() {
 
 /// Tasks in a ring, each with one term, each asking for the next one's.
 #[tokio::test]
-async fn a_circle_is_told_to_exactly_one() {
+async fn a_cycle_is_told_to_exactly_one() {
     if !DETECTION {
         return;
     }
@@ -153,9 +153,9 @@ async fn a_circle_is_told_to_exactly_one() {
     }
 }
 
-/// A circle that closes through a task that was let in a moment ago, and still stood among those who wait.
+/// A cycle that closes through a task that was let in a moment ago, and still stood among those who wait.
 #[tokio::test]
-async fn a_circle_through_a_holder_that_waited_before_is_told() {
+async fn a_cycle_through_a_holder_that_waited_before_is_told() {
     if !DETECTION {
         return;
     }
