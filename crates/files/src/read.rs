@@ -25,24 +25,11 @@ impl Session<'_> {
         limit: usize,
     ) -> Result<PageOf<Document>, Failure> {
         let wanted = |key: &Key| prefix.contains(key) && page.after.as_ref().is_none_or(|after| key > after);
-        let mut rows: Vec<Document> = Vec::new();
-        let mut bytes = 0_usize;
-        for (key, name) in self.keys(wanted)? {
-            if rows.len() > limit {
-                break;
-            }
-            if bytes >= limits::PAGE_BYTES {
-                // There may be nothing visible behind this page: an empty one then says so.
-                let next = rows.last().map(|row| row.key.clone());
-                return Ok(PageOf { rows, next });
-            }
-            let Some((_, row)) = self.load(&name)? else { continue };
-            if let Some(document) = row.visible(&key, self.now) {
-                bytes = bytes.saturating_add(document.value.len());
-                rows.push(document);
-            }
-        }
-        Ok(PageOf::of(rows, limit, |row| row.key.clone()))
+        let visible = self.keys(wanted)?.into_iter().filter_map(|(key, name)| {
+            let loaded = self.load(&name).map(|found| found?.1.visible(&key, self.now));
+            loaded.transpose()
+        });
+        PageOf::gathered(visible, limit, |row| row.key.clone(), |row| row.value.len())
     }
 
     fn long_key(&self, name: &str) -> Result<Option<Key>, Failure> {

@@ -5,7 +5,6 @@ use tidelock_core::clock::Timestamp;
 use tidelock_core::id::{OpId, Position};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::model::limits::{PAGE_BYTES, PAYLOAD_BYTES};
-use tidelock_core::payload::Payload;
 use tidelock_core::store::{
     Direction, Document, EventFilter, EventPage, LogQuery, Page, PageOf, Pattern, Receipt, StreamInfo,
     StreamQuery, WorkFilter, WorkRow,
@@ -70,9 +69,7 @@ impl Reader<'_> {
         let call = Call::new(&sql).with(key.canonical(), Type::TEXT);
         let found = self.db.query(call.with(given.map(Timestamp::as_micros), Type::INT8)).await?;
         let Some(row) = found.first() else { return Ok(None) };
-        let now = Timestamp::from_micros(get(row, 5)?);
-        let (key, row) = rows::document(row)?;
-        Ok(row.visible(&key, now))
+        visible(row)
     }
 
     pub(crate) async fn documents(
@@ -97,18 +94,8 @@ impl Reader<'_> {
             .with(int(limit as u64 + 1), Type::INT8)
             .with(int(FAR_BEYOND as u64), Type::INT8);
         let found = self.db.query(call).await?;
-        let (mut documents, mut bytes): (Vec<Document>, usize) = (Vec::new(), 0);
-        for row in &found {
-            let now = Timestamp::from_micros(get(row, 5)?);
-            let (key, row) = rows::document(row)?;
-            if bytes >= PAGE_BYTES {
-                let next = documents.last().map(|document| document.key.clone());
-                return Ok(PageOf { rows: documents, next });
-            }
-            bytes += row.value.as_ref().map_or(0, Payload::len);
-            documents.extend(row.visible(&key, now));
-        }
-        Ok(PageOf::of(documents, limit, |document| document.key.clone()))
+        let visible = found.iter().filter_map(|row| visible(row).transpose());
+        PageOf::gathered(visible, limit, |found| found.key.clone(), |found| found.value.len())
     }
 
     pub(crate) async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, Failure> {
@@ -190,14 +177,19 @@ impl Reader<'_> {
     pub(crate) async fn works(&self, filter: &WorkFilter, page: &Page) -> Result<PageOf<WorkRow>, Failure> {
         let limit = page.rows()?;
         let (columns, s, blocked) = (rows::WORK_COLUMNS, &self.sql.schema, blocked_only(filter));
+        // Cuts off what is far beyond a page; the exact end is found below.
         let sql = format!(
-            "SELECT {columns} FROM {s}.work WHERE {WORK_FILTER} AND key > $5 {blocked} ORDER BY key LIMIT $6"
+            "SELECT {columns} FROM (
+                 SELECT *, sum(octet_length(payload::text)) OVER (ORDER BY key) AS total FROM (
+                     SELECT * FROM {s}.work WHERE {WORK_FILTER} AND key > $5 {blocked} ORDER BY key LIMIT $6) page) page
+             WHERE total - octet_length(payload::text) <= $7 ORDER BY key"
         );
         let after = page.after.as_ref().map_or("", Key::canonical);
         let call = with_filter(Call::new(&sql), filter).with(after, Type::TEXT);
-        let found = self.db.query(call.with(int(limit as u64 + 1), Type::INT8)).await?;
-        let found = found.iter().map(|row| Ok(rows::work(row)?.0)).collect::<Result<Vec<_>, Failure>>()?;
-        Ok(PageOf::of(found, limit, |row| row.key.clone()))
+        let call = call.with(int(limit as u64 + 1), Type::INT8).with(int(FAR_BEYOND as u64), Type::INT8);
+        let found = self.db.query(call).await?;
+        let found = found.iter().map(|row| Ok(rows::work(row)?.0));
+        PageOf::gathered(found, limit, |row| row.key.clone(), |row| row.payload.len())
     }
 
     pub(crate) async fn count_work(&self, filter: &WorkFilter) -> Result<u64, Failure> {
@@ -219,6 +211,13 @@ impl Reader<'_> {
         let found = self.db.query(Call::new(&sql)).await?;
         found.first().map_or(Ok(0), |row| get(row, 0))
     }
+}
+
+/// A document with the instant to go by, as readers see it.
+fn visible(row: &Row) -> Result<Option<Document>, Failure> {
+    let now = Timestamp::from_micros(get(row, 5)?);
+    let (key, row) = rows::document(row)?;
+    Ok(row.visible(&key, now))
 }
 
 fn stream_info(row: &Row) -> Result<StreamInfo, Failure> {

@@ -125,9 +125,10 @@ impl PostgresStore {
         let server = open::prepare(&address, &options).await?;
         let watcher = Arc::new(Watcher::default());
         let hints = Hints::new(Arc::clone(&watcher));
+        let connector = crate::tls::connector(&address)?;
         let telling = Telling {
             address: address.clone(),
-            connector: crate::tls::connector(&address)?,
+            connector: connector.clone(),
             channel: Sql::new(&options.schema).channel(),
             watcher: Arc::clone(&watcher),
             pending: hints.pending(),
@@ -154,7 +155,7 @@ impl PostgresStore {
             tokio::spawn(writer::run(Strays::one_more(&engine)));
         }
         let shared = Shared {
-            readers: Readers::new(readers, !options.pooled, options.patience),
+            readers: Readers::new(readers, connector, !options.pooled, options.patience),
             engine,
             watcher,
             location: format!("{}, schema {}", address.location(), options.schema),

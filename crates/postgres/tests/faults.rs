@@ -363,6 +363,24 @@ async fn is_waiting(admin: &Client, program: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_nobody_waits_for_ends_in_the_server() {
+    let site = Site::open(common::options()).await;
+    let (holder, admin) = (client(server()).await, client(server()).await);
+    holder.batch_execute(&format!("BEGIN; LOCK TABLE {}.work", site.schema)).await.unwrap();
+    let store = site.store.clone();
+    let reading = tokio::spawn(async move { store.work(&key("w")).await });
+    is_waiting(&admin, &site.schema).await;
+    reading.abort();
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND state <> 'idle'";
+    until("the query has ended", async || {
+        admin.query_one(sql, &[&site.schema]).await.unwrap().get::<_, i64>(0) == 0
+    })
+    .await;
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(site.store.work(&key("w")).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_with_other_programs_costs_another_attempt_and_nothing_else() {
     let site = Site::open(common::options()).await;
     let [a, b, c] = ["a", "b", "c"].map(key);

@@ -4,7 +4,6 @@ use rusqlite::{Connection, OptionalExtension as _};
 use tidelock_core::clock::Timestamp;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::model::limits::PAGE_BYTES;
-use tidelock_core::payload::Payload;
 use tidelock_core::store::{
     Direction, Document, Event, EventFilter, EventPage, LogQuery, Page, PageOf, StreamInfo, StreamQuery,
     WorkFilter, WorkRow,
@@ -44,18 +43,8 @@ pub(crate) fn documents(
     ))?;
     let parameters = (from, after, below, now.as_micros(), int(limit as u64 + 1));
     let found = statement.query_map(parameters, rows::document)?;
-    let mut documents: Vec<Document> = Vec::new();
-    let mut bytes = 0;
-    for row in found {
-        let (key, row) = row?;
-        if bytes >= PAGE_BYTES {
-            let next = documents.last().map(|document| document.key.clone());
-            return Ok(PageOf { rows: documents, next });
-        }
-        bytes += row.value.as_ref().map_or(0, Payload::len);
-        documents.extend(row.visible(&key, now));
-    }
-    Ok(PageOf::of(documents, limit, |document| document.key.clone()))
+    let visible = found.filter_map(|row| row.map(|(key, row)| row.visible(&key, now)).transpose());
+    Ok(PageOf::gathered(visible, limit, |found| found.key.clone(), |found| found.value.len())?)
 }
 
 const STREAM: &str = "SELECT no, first_version, key, closed_at FROM tidelock_streams";
@@ -201,8 +190,8 @@ pub(crate) fn works(db: &Connection, filter: &WorkFilter, page: &Page) -> Result
         session::blocked_only(filter)
     ))?;
     let parameters = (lane, pattern, blocked, leased, after, int(limit as u64 + 1));
-    let found = statement.query_map(parameters, rows::work)?.collect::<rusqlite::Result<_>>()?;
-    Ok(PageOf::of(found, limit, |row| row.key.clone()))
+    let found = statement.query_map(parameters, rows::work)?;
+    Ok(PageOf::gathered(found, limit, |row| row.key.clone(), |row| row.payload.len())?)
 }
 
 pub(crate) fn count_work(db: &Connection, filter: &WorkFilter) -> Result<u64, Failure> {

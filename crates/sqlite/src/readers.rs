@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -66,13 +67,20 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Runs a query on one of the connections, in one snapshot.
+    /// Runs a query on one of the connections, in one snapshot. Once nobody waits for its answer any more it is not begun, or broken
+    /// off: those who hang up do not keep the others waiting.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let job: Read = Box::new(move |connection| drop(reply.send(in_snapshot(connection, query))));
+        let awaited = Awaited::default();
+        let abandoned = Arc::clone(&awaited.abandoned);
+        let job: Read = Box::new(move |connection| {
+            if !abandoned.load(Ordering::Relaxed) {
+                drop(reply.send(unless(abandoned, connection, query)));
+            }
+        });
         self.queue.push(ReadJob(job)).await.map_err(|_| crate::closed(&self.path))?;
         match answer.await {
             Ok(result) => result.map_err(StoreError::from),
@@ -83,6 +91,31 @@ impl Readers {
     pub(crate) fn close(&self) {
         self.queue.close();
     }
+}
+
+/// Somebody waits for the answer, for as long as this lives.
+#[derive(Debug, Default)]
+struct Awaited {
+    abandoned: Arc<AtomicBool>,
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+}
+
+/// So many instructions of SQLite's machine are carried out between two looks at whether somebody still waits: a millisecond or less.
+const LOOK_EVERY: i32 = 10_000;
+
+fn unless<T>(
+    abandoned: Arc<AtomicBool>,
+    connection: &mut Connection,
+    query: impl FnOnce(&Connection) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    // It stays until the next read of this connection puts its own in its place.
+    connection.progress_handler(LOOK_EVERY, Some(move || abandoned.load(Ordering::Relaxed)))?;
+    in_snapshot(connection, query)
 }
 
 fn in_snapshot<T>(
@@ -105,5 +138,40 @@ fn serve(jobs: &Queue<ReadJob>, gate: &Gate, mut connection: Connection) {
                 tracing::error!(kind = ?StoreErrorKind::Bug, "a read panicked");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use std::time::Duration;
+
+    use super::Readers;
+    use crate::checkpoint::Gate;
+    use crate::ending::Ending;
+
+    const ENDLESS: &str =
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n";
+
+    #[tokio::test]
+    async fn a_read_that_nobody_waits_for_makes_room_for_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.db");
+        rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+        let (ending, _ended) = Ending::new();
+        let readers = Readers::start(&path, 1, Duration::from_secs(1), &Gate::default(), &ending).unwrap();
+        let (begun, begins) = tokio::sync::oneshot::channel();
+        let endless = readers.read(move |db| {
+            begun.send(()).unwrap();
+            Ok(db.query_row(ENDLESS, [], |row| row.get::<_, i64>(0))?)
+        });
+        let never_begun = readers.read::<()>(|_| panic!("nobody waits for it"));
+        tokio::select! {
+            biased;
+            _ = async { tokio::join!(endless, never_begun) } => unreachable!("it has no end"),
+            begun = begins => begun.unwrap(),
+        }
+        let next = readers.read(|db| Ok(db.query_row("SELECT 7", [], |row| row.get::<_, i64>(0))?));
+        assert_eq!(tokio::time::timeout(Duration::from_secs(60), next).await.unwrap().unwrap(), 7);
     }
 }

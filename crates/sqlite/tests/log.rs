@@ -42,21 +42,3 @@ async fn readers_do_not_keep_the_log_from_starting_over() {
     let log = std::fs::metadata(directory.path().join("a.db-wal")).unwrap().len();
     assert!(log < 24 * 1024 * 1024, "the log has {log} bytes");
 }
-
-/// Large rows make short pages: memory is bounded by bytes, too.
-#[tokio::test]
-async fn t12_a_page_of_large_rows_is_short_and_goes_on() {
-    let directory = tempfile::tempdir().unwrap();
-    let options = Options { durability: Durability::Relaxed, ..Options::default() };
-    let store = SqliteStore::open(directory.path().join("a.db"), options).await.unwrap();
-    let value = Payload::of(&"x".repeat(4_000_000)).unwrap();
-    for n in 0..20 {
-        store
-            .apply(Batch::new().put(&Key::new("d", [n]).unwrap(), Expect::Any, value.clone()))
-            .await
-            .unwrap();
-    }
-    let first = store.documents(&KeyPrefix::all(), Page::first(100)).await.unwrap();
-    let rest = store.documents(&KeyPrefix::all(), Page::after(&first.next.unwrap(), 100)).await.unwrap();
-    assert_eq!((first.rows.len(), rest.rows.len(), rest.next), (17, 3, None));
-}

@@ -59,6 +59,30 @@ impl<T> PageOf<T> {
         let next = if more { rows.last().map(key) } else { None };
         Self { rows, next }
     }
+
+    /// Makes a page of rows that come one by one: it ends with the row that fills it, or whose payload reaches
+    /// [`limits::PAGE_BYTES`], and takes no more rows than it needs to know whether there are others.
+    ///
+    /// # Errors
+    /// Those of the rows.
+    pub fn gathered<E>(
+        rows: impl IntoIterator<Item = Result<T, E>>,
+        limit: usize,
+        key: impl Fn(&T) -> Key,
+        bytes: impl Fn(&T) -> usize,
+    ) -> Result<Self, E> {
+        let (mut taken, mut size) = (Vec::new(), 0_usize);
+        for row in rows {
+            let row = row?;
+            if taken.len() == limit || size >= limits::PAGE_BYTES {
+                let next = taken.last().map(key);
+                return Ok(Self { rows: taken, next });
+            }
+            size = size.saturating_add(bytes(&row));
+            taken.push(row);
+        }
+        Ok(Self { rows: taken, next: None })
+    }
 }
 
 /// A stream as readers see it.

@@ -261,6 +261,31 @@ pub async fn t12_pages_and_claims_are_bounded(env: &Env) {
     assert_eq!(claimed, told, "nothing was asked for, and something is to be had already");
 }
 
+/// Large rows make short pages, whatever number of them was asked for, and the next page goes on: what a reader takes into memory is
+/// bounded by bytes, too.
+pub async fn t12_pages_of_large_rows_are_short_and_go_on(env: &Env) {
+    let value = long_text(contract::PAYLOAD_BYTES);
+    let most = contract::PAGE_BYTES / contract::PAYLOAD_BYTES;
+    let stream = key("t12-large");
+    for n in 0..=most {
+        let k = key(&format!("t12-{n:02}"));
+        let batch = Batch::new().put(&k, Expect::Absent, value.clone());
+        let batch = batch.append(&stream, Expect::Any, [NewEvent::new(event_type("E"), value.clone())]);
+        env.store.done(batch.enqueue(NewWork::once(k, jobs()).payload(value.clone()))).await;
+    }
+    let first = env.other.documents(&all_keys(), Page::first(100)).await.unwrap();
+    let rest = env.other.documents(&all_keys(), Page::after(&first.next.unwrap(), 100)).await.unwrap();
+    assert_eq!((first.rows.len(), rest.rows.len(), rest.next), (most, 1, None), "documents");
+    let all = WorkFilter::default();
+    let first = env.other.works(&all, Page::first(100)).await.unwrap();
+    let rest = env.other.works(&all, Page::after(&first.next.unwrap(), 100)).await.unwrap();
+    assert_eq!((first.rows.len(), rest.rows.len(), rest.next), (most, 1, None), "work");
+    let page = env.other.read_stream(StreamQuery::forward(&stream, 100)).await.unwrap();
+    assert_eq!((page.events.len(), page.end), (most, false), "events of a stream");
+    let page = env.other.read_log(LogQuery::all(100)).await.unwrap();
+    assert_eq!((page.events.len(), page.end), (most, false), "events of the log");
+}
+
 /// Errors and reasons that are too long are cut, never refused: a failing worker must be able to say so.
 pub async fn t12_long_errors_are_cut(env: &Env) {
     env.store.done(enqueue(job("t12-error"))).await;

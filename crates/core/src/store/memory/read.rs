@@ -10,6 +10,7 @@ use super::tables::Tables;
 use crate::clock::Timestamp;
 use crate::id::Position;
 use crate::key::{Key, KeyPrefix};
+use crate::model::limits;
 use crate::model::rows::Event;
 
 impl Tables {
@@ -27,7 +28,7 @@ impl Tables {
         let rows = self.documents.range::<Key, _>((beyond(after), Bound::Unbounded));
         let rows =
             rows.filter(|(key, _)| prefix.contains(key)).filter_map(|(key, row)| row.visible(key, now));
-        PageOf::of(rows.take(limit + 1).collect(), limit, |d| d.key.clone())
+        gathered(rows, limit, |found| found.key.clone(), |found| found.value.len())
     }
 
     pub(super) fn stream(&self, key: &Key) -> Option<StreamInfo> {
@@ -83,7 +84,7 @@ impl Tables {
     pub(super) fn works(&self, filter: &WorkFilter, after: Option<&Key>, limit: usize) -> PageOf<WorkRow> {
         let rows = self.work.range::<Key, _>((beyond(after), Bound::Unbounded));
         let rows = rows.map(|(_, row)| row).filter(|row| filter.matches(row)).cloned();
-        PageOf::of(rows.take(limit + 1).collect(), limit, |row| row.key.clone())
+        gathered(rows, limit, |row| row.key.clone(), |row| row.payload.len())
     }
 
     pub(super) fn count_work(&self, filter: &WorkFilter) -> u64 {
@@ -95,15 +96,29 @@ fn beyond(after: Option<&Key>) -> Bound<&Key> {
     after.map_or(Bound::Unbounded, Bound::Excluded)
 }
 
+/// A page of rows that cannot fail.
+fn gathered<T>(
+    rows: impl Iterator<Item = T>,
+    limit: usize,
+    key: impl Fn(&T) -> Key,
+    bytes: impl Fn(&T) -> usize,
+) -> PageOf<T> {
+    match PageOf::gathered(rows.map(Ok::<T, std::convert::Infallible>), limit, key, bytes) {
+        Ok(page) => page,
+    }
+}
+
 fn scan<'a>(events: impl Iterator<Item = &'a Event>, filter: &EventFilter, limit: usize) -> EventPage {
     let mut page = EventPage { events: Vec::new(), scanned_to: None, end: true };
+    let mut bytes = 0;
     for event in events {
-        if page.events.len() == limit {
+        if page.events.len() == limit || bytes >= limits::PAGE_BYTES {
             page.end = false;
             break;
         }
         page.scanned_to = Some(event.position);
         if filter.matches(event) {
+            bytes += event.payload.len() + event.meta.len();
             page.events.push(event.clone());
         }
     }
