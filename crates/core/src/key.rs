@@ -5,6 +5,7 @@
 
 pub mod encoding;
 mod readable;
+pub mod reserved;
 
 use std::borrow::Borrow;
 use std::fmt;

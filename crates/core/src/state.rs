@@ -56,7 +56,7 @@ use serde::de::DeserializeOwned;
 pub use container::Container;
 pub use document::{Document, Record, Transaction};
 pub use error::{MutateError, Stage, StateError};
-pub use history::{Past, PastChange, history, history_batch, history_key};
+pub use history::{Past, PastChange, PastPage, history, history_batch, history_key, history_page};
 pub use items::{BadItem, Items};
 pub use observe::{Change, Observer};
 pub use schema::Schema;

@@ -99,7 +99,7 @@ pub enum ServerError {
     },
     /// Only Tidelock writes that.
     #[error(
-        "{name} is Tidelock's own, and only Tidelock writes it; names that begin with tidelock. are not for others"
+        "{name} is Tidelock's own, and only Tidelock writes it; take another name, one that does not begin with tidelock. and stands beside no stream or record"
     )]
     Ours {
         /// The key or type.
@@ -150,6 +150,26 @@ pub enum ServerError {
         /// When the next one is looked at.
         wait: Duration,
     },
+    /// A lease was asked for longer than is given over HTTP.
+    #[error(
+        "the lease was asked for {asked:?}, and over HTTP it is given for {limit:?} at most; ask for less, and renew it before it ends"
+    )]
+    LeaseTime {
+        /// For how long it was asked.
+        asked: Duration,
+        /// The longest time.
+        limit: Duration,
+    },
+    /// Too much is worked on already.
+    #[error(
+        "{limit} requests are worked on, which is the most at once, and none was done within {waited:?}; nothing was begun, try again later"
+    )]
+    Busy {
+        /// How many are.
+        limit: usize,
+        /// How long this one has waited.
+        waited: Duration,
+    },
 }
 
 impl Explain for ServerError {
@@ -174,12 +194,14 @@ impl Explain for ServerError {
             Self::Tls { .. } => "TL1317",
             Self::TooFast { .. } => "TL1318",
             Self::Guessing { .. } => "TL1319",
+            Self::LeaseTime { .. } => "TL1331",
+            Self::Busy { .. } => "TL1332",
         })
     }
 
     fn retry(&self) -> Retry {
         match self {
-            Self::TooMany { .. } => Retry::After(Duration::from_secs(5)),
+            Self::TooMany { .. } | Self::Busy { .. } => Retry::After(Duration::from_secs(5)),
             Self::OtherCount { .. } => Retry::Now,
             Self::TooFast { wait, .. } | Self::Guessing { wait } => Retry::After(*wait),
             _ => Retry::Never,

@@ -7,14 +7,16 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::Authority;
 use http::{StatusCode, Uri};
+use tidelock::error::Explain as _;
 
 use crate::error::ServerError;
 use crate::options::Access;
 use crate::problem::{PROBLEM_JSON, Problem};
 use crate::routes;
 use crate::shared::{App, Shared};
-use crate::shown::escaped;
+use crate::shown::{escaped, short};
 use crate::token::{Caller, Role, Tokens, digest};
 
 /// What browsers are told with every answer: run nothing, frame nothing, guess nothing, pass nothing on, keep nothing.
@@ -38,19 +40,17 @@ pub(crate) async fn gate(State(app): State<App>, mut request: Request, next: Nex
     let mut response = match admit(&app, &mut request) {
         Ok(()) => next.run(request).await,
         Err(error) => {
-            let shown = escaped(&error.to_string());
-            // Who sends too much would also fill the log.
-            if matches!(error, ServerError::TooFast { .. } | ServerError::Guessing { .. }) {
-                tracing::debug!(target: "tidelock::server", path = %escaped(&path), error = %shown, "a request was refused");
-            } else {
-                tracing::warn!(target: "tidelock::server", path = %escaped(&path), error = %shown, "a request was refused");
-            }
+            tell(&app, &path, &error);
             Problem::from(error).into_response()
         }
     };
     if is_stray(&response) {
         app.counts.stray();
         response = stray(&response, path);
+    }
+    if response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream") {
+        // What follows the log says no-cache by itself, with which others may still keep it.
+        response.headers_mut().remove(header::CACHE_CONTROL);
     }
     for (name, value) in TOLD {
         // Pages of our own say themselves what they may run.
@@ -60,6 +60,17 @@ pub(crate) async fn gate(State(app): State<App>, mut request: Request, next: Nex
         response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static(ONLY_TLS));
     }
     response
+}
+
+/// Tells the log of a refusal. Who sends many of them, or long names, does not fill it.
+fn tell(app: &Shared, path: &str, error: &ServerError) {
+    let Some(left_out) = app.refusals.tell(error.code().as_str(), Instant::now()) else { return };
+    let (path, shown) = (short(path), short(&error.to_string()));
+    if matches!(error, ServerError::TooFast { .. } | ServerError::Guessing { .. }) {
+        tracing::debug!(target: "tidelock::server", %path, error = %shown, left_out, "a request was refused");
+    } else {
+        tracing::warn!(target: "tidelock::server", %path, error = %shown, left_out, "a request was refused");
+    }
 }
 
 /// Whether no route has answered.
@@ -83,8 +94,9 @@ fn admit(app: &Shared, request: &mut Request) -> Result<(), ServerError> {
     if routes::is_open(request.method(), request.uri().path()) {
         return Ok(());
     }
-    host(app, request.uri(), request.headers())?;
-    site(request.headers())?;
+    let names = names(request.uri(), request.headers());
+    host(app, &names)?;
+    site(request.headers(), &names)?;
     let caller = match &app.options.access {
         Access::Tokens(tokens) => {
             // What somebody else has put there does not count.
@@ -108,7 +120,8 @@ fn admit(app: &Shared, request: &mut Request) -> Result<(), ServerError> {
     }
 }
 
-/// Who has a token. Who sends too much, or guesses, is told to wait.
+/// Who has a token. Who sends too much, or guesses, is told to wait. A right token is known before guesses are counted, so that nobody
+/// keeps others of the same address out with wrong ones.
 fn known(
     app: &Shared,
     tokens: &Tokens,
@@ -116,10 +129,10 @@ fn known(
     from: Option<IpAddr>,
 ) -> Result<Option<Caller>, ServerError> {
     let (now, token) = (Instant::now(), digest(token));
-    if let Some(wait) = from.and_then(|from| app.guesses.wait(from, now)) {
-        return Err(ServerError::Guessing { wait });
-    }
     let Some((place, role)) = tokens.find(&token) else {
+        if let Some(wait) = from.and_then(|from| app.guesses.wait(from, now)) {
+            return Err(ServerError::Guessing { wait });
+        }
         if let Some(from) = from {
             app.guesses.wrong(from, token, now);
         }
@@ -147,13 +160,21 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     if values.next().is_some() { None } else { value.to_str().ok() }
 }
 
+/// The hosts that a request is for. HTTP/1 has them in a header, HTTP/2 in the address, and a request may have both. One that says
+/// nothing, or whose header does not read, is for a host without a name.
+fn names<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Vec<&'a str> {
+    let address = uri.authority().map(Authority::as_str);
+    let must = headers.contains_key(header::HOST) || address.is_none();
+    let header = must.then(|| only(headers, &header::HOST).unwrap_or_default());
+    [header, address].into_iter().flatten().collect()
+}
+
 /// Whether the request is for this server, by every name that it gives.
-fn host(app: &Shared, uri: &Uri, headers: &HeaderMap) -> Result<(), ServerError> {
+fn host(app: &Shared, names: &[&str]) -> Result<(), ServerError> {
     let Some(known) = &app.options.hosts else { return Ok(()) };
-    let host = only(headers, &header::HOST).unwrap_or_default();
-    for given in [Some(host), uri.authority().map(http::uri::Authority::as_str)].into_iter().flatten() {
+    for given in names {
         if !known.iter().any(|name| name.eq_ignore_ascii_case(without_port(given))) {
-            return Err(ServerError::OtherHost { host: given.to_owned() });
+            return Err(ServerError::OtherHost { host: (*given).to_owned() });
         }
     }
     Ok(())
@@ -168,7 +189,7 @@ fn without_port(host: &str) -> &str {
 }
 
 /// Whether a browser says that a page of another site sent this. Programs say nothing about it.
-fn site(headers: &HeaderMap) -> Result<(), ServerError> {
+fn site(headers: &HeaderMap, names: &[&str]) -> Result<(), ServerError> {
     for value in headers.get_all("sec-fetch-site") {
         if value != "same-origin" && value != "none" {
             return Err(cross("Sec-Fetch-Site", value));
@@ -177,9 +198,8 @@ fn site(headers: &HeaderMap) -> Result<(), ServerError> {
     for value in headers.get_all(header::ORIGIN) {
         let origin = value.to_str().unwrap_or_default();
         let from = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-        let host = only(headers, &header::HOST);
-        if from.is_none() || host.is_none_or(|host| !from.is_some_and(|from| from.eq_ignore_ascii_case(host)))
-        {
+        let own = |from: &str| !from.is_empty() && names.iter().all(|name| from.eq_ignore_ascii_case(name));
+        if !from.is_some_and(own) {
             return Err(cross("Origin", value));
         }
     }

@@ -8,12 +8,14 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 use http::header::CONTENT_TYPE;
+use tokio::time::Instant;
 
 use crate::error::ServerError;
 use crate::problem::Problem;
 use crate::routes::{Lasts, Route, Verb};
+use crate::seats;
 use crate::shared::App;
-use crate::shown::escaped;
+use crate::shown::short;
 use crate::token::{Caller, Role};
 
 /// How long a caller may wait for the end of a run.
@@ -25,8 +27,8 @@ pub(crate) async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    let path = escaped(request.uri().path());
-    let caller = request.extensions().get::<Caller>().map(|caller| escaped(&caller.name)).unwrap_or_default();
+    let path = short(request.uri().path());
+    let caller = request.extensions().get::<Caller>().map(|caller| short(&caller.name)).unwrap_or_default();
     let response = match allowed(&app, route, &request) {
         Ok(()) => run(&app, route, request, next).await,
         Err(error) => Problem::from(error).into_response(),
@@ -73,9 +75,18 @@ async fn run(app: &App, route: &'static Route, request: Request, next: Next) -> 
         Lasts::Short => app.options.request_time,
         Lasts::Waits => app.options.request_time + LONGEST_WAIT,
     };
+    let deadline = Instant::now() + limit;
+    let seat = match route {
+        // What waits for others, and what costs nothing.
+        Route { lasts: Lasts::Waits, .. } | Route { role: Role::Open, .. } => None,
+        _ => match seats::take(app, deadline).await {
+            Ok(seat) => Some(seat),
+            Err(error) => return Problem::from(error).into_response(),
+        },
+    };
     let running = AssertUnwindSafe(next.run(request)).catch_unwind();
-    match tokio::time::timeout(limit, running).await {
-        Ok(Ok(response)) => response,
+    match tokio::time::timeout_at(deadline, running).await {
+        Ok(Ok(response)) => seats::until_sent(response, seat),
         Ok(Err(_)) => {
             let (method, path) = (route.verb.word(), route.path);
             tracing::error!(target: "tidelock::server", method, path, "a handler panicked");

@@ -36,16 +36,18 @@ impl Options {
             ("the largest body, in bytes", self.body_bytes, usual.body_bytes),
             ("the number of connections", self.connections, usual.connections),
             ("the number of clients that follow the log", self.followers, usual.followers),
+            ("the number of requests at once", self.at_once, usual.at_once),
         ] {
             if is > was {
                 told.push(format!("a limit is raised: {what}, is {is} instead of {was}"));
             }
         }
-        let times: [(&str, Duration, Duration); 4] = [
+        let times: [(&str, Duration, Duration); 5] = [
             ("the time of a request", self.request_time, usual.request_time),
             ("the time for the head of a request", self.head_time, usual.head_time),
             ("the time to agree on TLS", self.handshake_time, usual.handshake_time),
             ("the time without reading an answer", self.write_time, usual.write_time),
+            ("the time of a lease", self.lease_time, usual.lease_time),
         ];
         for (what, is, was) in times {
             if is > was {
@@ -80,7 +82,7 @@ mod tests {
         let tight = usual().tls(Tls::files("c", "k")).rate(1, 1).body_bytes(1).connections(1).followers(0);
         let tight = tight.request_time(Duration::ZERO).head_time(Duration::ZERO).write_time(Duration::ZERO);
         assert_eq!(tight.loosened(), [""; 0], "what is tighter is no loosening");
-        let cases: [(Loosens, &str); 14] = [
+        let cases: [(Loosens, &str); 16] = [
             (Options::allow_writes, "writes are allowed"),
             (Options::beyond_this_machine, "other machines"),
             (|_| Options::behind_own_auth(), "no token"),
@@ -95,6 +97,8 @@ mod tests {
             (|options| options.handshake_time(Duration::from_secs(6)), "TLS, is 6s"),
             (|options| options.write_time(Duration::from_secs(31)), "answer, is 31s"),
             (|options| options.rate(501, 1), "is 501 instead of 500"),
+            (|options| options.at_once(33), "requests at once, is 33 instead of 32"),
+            (|options| options.lease_time(Duration::from_hours(2)), "a lease, is 7200s instead of 3600s"),
         ];
         for (loosen, part) in cases {
             let told = loosen(usual()).loosened();

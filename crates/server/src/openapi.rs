@@ -110,7 +110,7 @@ fn parameters(route: &Route) -> Vec<Value> {
         let bare = name.trim_end_matches('!');
         match bare {
             "limit" => json!({"name": bare, "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 1000}}),
-            "fence" => json!({"name": bare, "in": "query", "required": true, "schema": {"type": "integer", "minimum": 0}}),
+            "fence" => json!({"name": bare, "in": "query", "required": bare != *name, "schema": {"type": "integer", "minimum": 0}}),
             _ => named("query", bare, bare != *name),
         }
     }));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidelock::lease::{MAX_TTL, MIN_TTL};
 use tokio::sync::Semaphore;
 
 use crate::rate::Rate;
@@ -36,6 +37,8 @@ pub struct Options {
     pub(crate) end_time: Duration,
     pub(crate) connections: usize,
     pub(crate) followers: usize,
+    pub(crate) lease_time: Duration,
+    pub(crate) at_once: usize,
     /// `None`: any.
     pub(crate) rate: Option<Rate>,
     pub(crate) back_off: bool,
@@ -60,6 +63,8 @@ impl Options {
             end_time: Duration::from_secs(10),
             connections: 512,
             followers: 100,
+            lease_time: Duration::from_hours(1),
+            at_once: 32,
             rate: Some(Rate { per_second: 500, burst: 1_000 }),
             back_off: true,
         }
@@ -197,6 +202,22 @@ impl Options {
     #[must_use]
     pub fn followers(mut self, most: usize) -> Self {
         self.followers = most.min(Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// The longest time for which a lease is taken or renewed over HTTP: an hour. A client that goes away keeps others out for no longer.
+    #[must_use]
+    pub fn lease_time(mut self, longest: Duration) -> Self {
+        self.lease_time = longest.clamp(MIN_TTL, MAX_TTL);
+        self
+    }
+
+    /// The most requests that are worked on at once: 32. Others wait for as long as [a request may take](Self::request_time), and are then
+    /// refused (503). An answer of more than 1 MiB counts until it is sent. Those that wait for the end of a run, or follow the log, do not
+    /// count.
+    #[must_use]
+    pub fn at_once(mut self, most: usize) -> Self {
+        self.at_once = most.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
 }

@@ -126,14 +126,14 @@ impl From<ServerError> for Problem {
             ServerError::ContentType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             ServerError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             ServerError::NotFound { .. } => StatusCode::NOT_FOUND,
-            ServerError::Unreadable { .. } => StatusCode::BAD_REQUEST,
+            ServerError::Unreadable { .. } | ServerError::LeaseTime { .. } => StatusCode::BAD_REQUEST,
             ServerError::NoCondition { .. } => StatusCode::PRECONDITION_REQUIRED,
             ServerError::OtherCount { found, .. } => {
                 let found = json!(found);
                 return Self::told(StatusCode::CONFLICT, &error).found(found);
             }
             ServerError::TooFast { .. } | ServerError::Guessing { .. } => StatusCode::TOO_MANY_REQUESTS,
-            ServerError::TooMany { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            ServerError::TooMany { .. } | ServerError::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ServerError::TooLong { .. } => StatusCode::GATEWAY_TIMEOUT,
             ServerError::Panicked
             | ServerError::BadToken { .. }

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidelock::key::reserved::is_own;
 use tidelock::key::{Key, KeyPrefix};
 use tidelock::store::Page;
 
@@ -117,9 +118,9 @@ pub(crate) fn range(prefix: Option<&str>) -> Result<KeyPrefix, Problem> {
     Ok(prefix.map_or_else(|| Ok(KeyPrefix::all()), str::parse)?)
 }
 
-/// Refuses to write what only Tidelock writes.
-pub(crate) fn theirs(key: &Key) -> Result<(), ServerError> {
-    if key.kind().starts_with("tidelock.") {
+/// Refuses names that only Tidelock uses.
+pub(crate) fn ours(key: &Key) -> Result<(), ServerError> {
+    if is_own(key) {
         return Err(ServerError::Ours { name: key.to_string() });
     }
     Ok(())

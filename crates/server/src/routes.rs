@@ -97,6 +97,8 @@ impl Route {
 }
 
 const PAGE: &[&str] = &["prefix", "after", "limit"];
+/// The lease under which something is written, and its fence.
+const LEASE: &[&str] = &["lease", "fence"];
 
 /// All of them.
 #[rustfmt::skip]
@@ -117,8 +119,9 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::read("/api/v1/state", "Documents in the order of their keys, without their values", || get(state::list)).query(PAGE).answers(200, "Records"),
     Route::read("/api/v1/state/{key}", "A document, with its version as ETag", || get(state::show)).answers(200, "Record"),
     Route::write(Verb::Put, "/api/v1/state/{key}", "Write a document: If-Match or If-None-Match: * says what it replaces", || put(state::write))
-        .body("Value").answers(200, "Written"),
-    Route::write(Verb::Delete, "/api/v1/state/{key}", "Delete a document: If-Match says which version", || delete(state::remove)).answers(200, "Written"),
+        .query(LEASE).body("Value").answers(200, "Written"),
+    Route::write(Verb::Delete, "/api/v1/state/{key}", "Delete a document: If-Match says which version", || delete(state::remove))
+        .query(LEASE).answers(200, "Written"),
 
     Route::read("/api/v1/leases", "Leases in the order of their keys", || get(leases::list)).query(&["after", "limit"]).answers(200, "Leases"),
     Route::read("/api/v1/leases/{key}", "A lease, and who waits for it", || get(leases::show)).answers(200, "Lease"),

@@ -9,6 +9,7 @@ use tidelock::workflow::Client;
 use tokio::sync::{Semaphore, watch};
 
 use crate::guesses::Guesses;
+use crate::hushed::Hushed;
 use crate::inspected::Inspected;
 use crate::options::Options;
 use crate::rate::Rates;
@@ -29,6 +30,10 @@ pub(crate) struct Shared {
     /// What each token may still send.
     pub(crate) rates: Rates,
     pub(crate) guesses: Guesses,
+    /// Refusals that the log was told of.
+    pub(crate) refusals: Hushed,
+    /// Seats of requests that are worked on.
+    pub(crate) seats: Arc<Semaphore>,
     pub(crate) counts: Counts,
     /// What the program shows of itself.
     pub(crate) inspected: Inspected,
@@ -42,6 +47,8 @@ impl Shared {
             followers: Arc::new(Semaphore::new(options.followers)),
             rates: Rates::new(options.rate, options.tokens()),
             guesses: Guesses::default(),
+            refusals: Hushed::default(),
+            seats: Arc::new(Semaphore::new(options.at_once)),
             options,
             ending: watch::Sender::new(false),
             counts: Counts::default(),

@@ -266,11 +266,106 @@ async fn a_lease_of_the_library_is_not_taken_over(site: Site) {
     let name = held.owner().to_string();
     assert_eq!(take(&site, "k", &name, 1_000).await.refused(409), "TL0511");
     assert_eq!(take(&site, "other", "", 1_000).await.refused(400), "TL0103", "an owner has a name");
-    for ttl in [0, 99, u64::MAX] {
-        assert_eq!(take(&site, "other", "me", ttl).await.refused(400), "TL1308");
+    for (ttl, code) in [(0, "TL1308"), (99, "TL1308"), (3_600_001, "TL1331"), (u64::MAX, "TL1331")] {
+        assert_eq!(take(&site, "other", "me", ttl).await.refused(400), code);
     }
     held.release().await.unwrap();
     take(&site, "k", "me", 1_000).await.when(200);
+}
+
+async fn a_lease_of_the_library_is_neither_renewed_nor_released(site: Site) {
+    let held = lease::hold(&site.store, &key("k")).ttl(Duration::from_secs(30)).now().await.unwrap();
+    let (owner, fence) = (held.owner().to_string(), held.fence());
+    let before = site.get("/api/v1/leases/k").await.when(200);
+    let renew = site.ask("PUT", "/api/v1/leases/k").json(&json!({"fence": fence, "ttl_ms": 60_000}));
+    let release = site.ask("DELETE", &format!("/api/v1/leases/k?fence={fence}"));
+    for refused in [renew.send().await, release.send().await] {
+        assert_eq!(refused.refused(409), "TL0511");
+        assert_eq!(refused.json()["found"]["holder"]["owner"], owner.as_str());
+    }
+    let after = site.get("/api/v1/leases/k").await.when(200);
+    assert_eq!(before["holder"], after["holder"], "it is held as before");
+    assert_eq!(site.audit().await, [""; 0]);
+    held.release().await.unwrap();
+}
+
+async fn what_is_written_under_a_lease_that_was_lost_is_refused(site: Site) {
+    let lease = |fence: &Value| json!({"key": "report(1)", "fence": fence});
+    let append = async |fence: &Value| {
+        let body = json!({"expected": "any", "events": [{"type": "A"}], "lease": lease(fence)});
+        site.post("/api/v1/streams/s/events", &body).await
+    };
+    let write = |method: &str, fence: &Value| {
+        site.ask(method, &format!("/api/v1/state/doc?lease=report%281%29&fence={fence}"))
+    };
+    let put = async |condition: (&str, &str), fence: &Value| {
+        write("PUT", fence).header(condition.0, condition.1).json(&json!({"value": 1})).send().await
+    };
+    let old = take(&site, "report(1)", "one", 30_000).await.when(200)["fence"].clone();
+    append(&old).await.when(201);
+    put(("if-none-match", "*"), &old).await.when(200);
+    put(("if-match", "\"1\""), &old).await.when(200);
+
+    // Its own time is over for the one, and another one takes it.
+    let gone = site.ask("DELETE", &format!("/api/v1/leases/report%281%29?fence={old}")).send().await;
+    gone.when(200);
+    let new = take(&site, "report(1)", "other", 30_000).await.when(200)["fence"].clone();
+    let audited = site.audit().await.len();
+    for refused in [
+        append(&old).await,
+        put(("if-match", "\"2\""), &old).await,
+        put(("if-match", "\"1\""), &old).await,
+        put(("if-none-match", "*"), &old).await,
+        write("DELETE", &old).header("if-match", "\"2\"").send().await,
+    ] {
+        assert_eq!(refused.refused(409), "TL0204");
+        assert_eq!(refused.json()["found"]["holder"]["owner"], "http/other");
+    }
+    assert_eq!(site.audit().await.len(), audited, "what is refused is not told");
+    assert_eq!(site.store.stream(&key("s")).await.unwrap().unwrap().head, Some(StreamVersion(0)));
+    assert_eq!(site.store.document(&key("doc")).await.unwrap().unwrap().version, DocVersion(2));
+
+    append(&new).await.when(201);
+    assert_eq!(
+        put(("if-match", "\"1\""), &new).await.refused(412),
+        "TL0202",
+        "other conditions count as before"
+    );
+    write("DELETE", &new).header("if-match", "\"2\"").send().await.when(200);
+}
+
+#[tokio::test]
+async fn a_lease_is_shown_with_its_fence() {
+    let site = Site::new();
+    for query in ["lease=a", "fence=1", "lease=a%28&fence=1", "lease=a&fence=x", "lease=a&fence=-1", "odd=1"]
+    {
+        let put = site.ask("PUT", &format!("/api/v1/state/k?{query}")).header("if-none-match", "*");
+        put.json(&json!({"value": 1})).send().await.refused(400);
+    }
+    let held = take(&site, "a", "me", 1_000).await.when(200);
+    let body = |lease: Value| json!({"expected": "any", "events": [{"type": "A"}], "lease": lease});
+    for lease in [json!({"key": "a"}), json!({"fence": 1}), json!({"key": "a", "fence": "1"}), json!(1)] {
+        site.post("/api/v1/streams/s/events", &body(lease)).await.refused(400);
+    }
+    let never =
+        site.post("/api/v1/streams/s/events", &body(json!({"key": "b", "fence": held["fence"]}))).await;
+    assert_eq!(never.refused(409), "TL0204", "a fence is that of its own lease");
+    assert!(site.store.stream(&key("s")).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn what_stands_beside_streams_and_records_is_not_written() {
+    let site = Site::new();
+    for stream in ["history(\"user\", \"u-1\")", "tagged(\"username:alice\")"] {
+        assert_eq!(append(&site, stream, json!("any"), json!([{"type": "X"}])).await.refused(403), "TL1313");
+    }
+    for document in ["snapshot(\"stock\", \"apples\")", "base(\"stock\", \"apples\")"] {
+        assert_eq!(put(&site, document, ("if-none-match", "*"), json!(1)).await.refused(403), "TL1313");
+        let delete = site.ask("DELETE", &format!("/api/v1/state/{}", encoded(document)));
+        assert_eq!(delete.header("if-match", "*").send().await.refused(403), "TL1313");
+    }
+    put(&site, "history(17)", ("if-none-match", "*"), json!(1)).await.when(200);
+    append(&site, "snapshot(\"mine\")", json!("absent"), json!([{"type": "X"}])).await.when(201);
 }
 
 async fn blocked_work_goes_on_after_its_number_was_confirmed(site: Site) {
@@ -354,6 +449,8 @@ on_each_store! {
     lists_are_read_page_by_page,
     a_lease_is_taken_renewed_and_released_under_its_fence,
     a_lease_of_the_library_is_not_taken_over,
+    a_lease_of_the_library_is_neither_renewed_nor_released,
+    what_is_written_under_a_lease_that_was_lost_is_refused,
     blocked_work_goes_on_after_its_number_was_confirmed,
     tasks_are_listed_and_shown,
 }

@@ -14,6 +14,8 @@ use sha2::{Digest as _, Sha256};
 use tidelock::lock::Functor;
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, ReactionError, Reactions};
+use tidelock::state::{PastChange, history_batch};
+use tidelock::store::Delta;
 use tidelock_server::{Conflicts, Options, Server, Token, Tokens};
 
 fn ui() -> PathBuf {
@@ -237,6 +239,48 @@ async fn a_document_is_shown_as_it_was() {
     let bytes = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
     let said: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(said["kinds"]["user"]["mutations"], 3, "{said}");
+}
+
+#[tokio::test]
+async fn a_history_is_read_to_its_end_also_when_pages_are_full_of_bytes() {
+    let (store, _directory) = common::stores::sqlite().await;
+    let (site, key) = (Site::writing(store), Key::single("big").unwrap());
+    // More than a page of the store has, in writes that fit a page of the API.
+    let value = Payload::of(&"x".repeat(4_000_000)).unwrap();
+    for _ in 0..18 {
+        let told = history_batch(&key, PastChange::Put(value.clone()), 1).unwrap();
+        site.store.apply(told).await.unwrap();
+    }
+    let (mut seen, mut before) = (Vec::new(), String::new());
+    loop {
+        let page = site.get(&format!("/api/v1/state/big/history?limit=100{before}")).await.when(200);
+        seen.extend(page["writes"].as_array().unwrap().iter().map(|write| write["number"].as_u64().unwrap()));
+        let Some(next) = page["next"].as_u64() else { break };
+        before = format!("&before={next}");
+    }
+    assert_eq!(seen, (0..18).rev().collect::<Vec<u64>>());
+}
+
+#[tokio::test]
+async fn a_value_that_was_built_by_very_many_merges_is_not_said_to_be_lost() {
+    let (site, key) = (Site::new(), Key::single("k").unwrap());
+    let told = |change: PastChange| history_batch(&key, change, 1).unwrap();
+    site.store.apply(told(PastChange::Put(Payload::of(&json!({"n": 0})).unwrap()))).await.unwrap();
+    let add = Delta::Inc { path: "/n".to_owned(), by: 1.into() };
+    let merges = (0..5_400).fold(Batch::new(), |all, _| all.and(told(PastChange::Merge(vec![add.clone()]))));
+    site.store.apply(merges).await.unwrap();
+    assert_eq!(site.get("/api/v1/state/k/at?number=4000").await.when(200)["value"]["n"], 4_000);
+    let many = site.get("/api/v1/state/k/at?number=5400").await;
+    assert_eq!(many.refused(400), "TL1308");
+    assert!(many.text.contains("more than 5000 merges"), "{many:?}");
+
+    site.store
+        .apply(Batch::new().truncate(&key.beside("history").unwrap(), StreamVersion(10)))
+        .await
+        .unwrap();
+    let lost = site.get("/api/v1/state/k/at?number=4000").await;
+    assert_eq!(lost.refused(400), "TL1308");
+    assert!(lost.text.contains("not in the history any more"), "{lost:?}");
 }
 
 static ACCOUNT: Functor = Functor::new("inspector-account");

@@ -157,3 +157,22 @@ async fn a_token_shows_itself_to_nobody() {
     let refused = Token::new("canary-short").unwrap_err();
     assert!(!format!("{token:?} {refused} {refused:?}").contains("canary"));
 }
+
+#[tokio::test]
+async fn many_refusals_of_long_names_do_not_fill_the_log() {
+    let logged = Logged::here();
+    let site = Site::new();
+    let long = format!("/{}", "x".repeat(10_000));
+    for _ in 0..100 {
+        site.bare("GET", &long).send().await.refused(401);
+        site.ask("GET", &long).host(Some(&"y".repeat(10_000))).send().await.refused(421);
+    }
+    let lines = logged.lines();
+    let told: Vec<&String> = lines.iter().filter(|line| line.contains("a request was refused")).collect();
+    assert!(told.len() >= 2, "each reason is told: {told:#?}");
+    // One line in a second for each reason, however long this took.
+    assert!(told.len() < 100, "{} lines", told.len());
+    for line in told {
+        assert!(line.len() < 700 && line.contains("left_out="), "{line}");
+    }
+}

@@ -36,6 +36,8 @@ fn examples() -> Vec<ServerError> {
         },
         ServerError::TooFast { limit: 500, wait: Duration::from_millis(1) },
         ServerError::Guessing { wait: Duration::from_secs(8) },
+        ServerError::LeaseTime { asked: Duration::from_secs(86_400), limit: Duration::from_secs(3_600) },
+        ServerError::Busy { limit: 32, waited: Duration::from_secs(30) },
     ]
 }
 

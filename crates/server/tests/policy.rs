@@ -140,6 +140,49 @@ async fn a_name_that_was_made_to_point_here_is_refused() {
     }
 }
 
+/// A request as HTTP/2 has it: the host is in the address, and in no header.
+async fn second(site: &Site, address: &str, more: &[(&str, &str)]) -> u16 {
+    let ask = site.ask("GET", address).host(None).version(http::Version::HTTP_2);
+    more.iter().fold(ask, |ask, (name, value)| ask.header(name, value)).send().await.status.as_u16()
+}
+
+#[tokio::test]
+async fn a_host_that_stands_in_the_address_counts_as_one_in_the_header() {
+    let site = Site::with(|options| options.host("tidelock.internal"));
+    for host in ["localhost", "127.0.0.1:4000", "[::1]:4000", "Tidelock.Internal"] {
+        assert_eq!(second(&site, &format!("https://{host}/readyz"), &[]).await, 200, "{host}");
+        assert_eq!(second(&site, &format!("https://{host}/readyz"), &[("host", host)]).await, 200, "{host}");
+    }
+    for host in
+        ["evil.test", "evil.test:4000", "localhost@evil.test", "user@localhost", "localhost.evil.test"]
+    {
+        assert_eq!(second(&site, &format!("https://{host}/readyz"), &[]).await, 421, "{host}");
+        let both = second(&site, &format!("https://{host}/readyz"), &[("host", "localhost")]).await;
+        assert_eq!(both, 421, "{host}, and a header");
+    }
+    for hosts in
+        [&[("host", "evil.test")][..], &[("host", "")], &[("host", "localhost"), ("host", "localhost")]]
+    {
+        assert_eq!(second(&site, "https://localhost/readyz", hosts).await, 421, "{hosts:?}");
+    }
+    assert_eq!(second(&site, "/readyz", &[]).await, 421, "one of them must be there");
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_are_refused_by_the_host_in_the_address() {
+    let site = Site::new();
+    let from = async |origin: &str, more: &[(&str, &str)]| {
+        let headers = [&[("origin", origin)], more].concat();
+        second(&site, "https://localhost:4000/readyz", &headers).await
+    };
+    assert_eq!(from("https://localhost:4000", &[]).await, 200);
+    assert_eq!(from("https://localhost:4000", &[("host", "localhost:4000")]).await, 200);
+    for origin in ["https://evil.test", "null", "https://localhost", "https://", "localhost:4000"] {
+        assert_eq!(from(origin, &[]).await, 403, "{origin}");
+    }
+    assert_eq!(from("https://localhost:4000", &[("host", "localhost")]).await, 403, "by both names");
+}
+
 #[tokio::test]
 async fn pages_of_other_sites_are_refused() {
     let site = Site::new();

@@ -4,6 +4,7 @@
 
 mod tokens;
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -96,12 +97,32 @@ async fn listen(
     for loosened in options.loosened() {
         eprintln!("warning: {}", output::escaped(&loosened));
     }
-    let scheme = if reached.tls_cert.is_some() { "https" } else { "http" };
-    tell(&format!("{scheme}://{}", listener.local_addr()?), &kept, writes, format)?;
+    tell(&address(reached, listener.local_addr()?), &kept, writes, format)?;
     let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder();
     let recorder = recorder.context("the metrics of this process cannot be recorded")?;
     let server = Server::new(opened.shared(), options).metrics(move || recorder.render());
     Ok(server.serve(listener, stopped).await?)
+}
+
+/// The address under which the server is called, by a name that it takes requests for.
+fn address(reached: &Reached, at: SocketAddr) -> String {
+    let scheme = if reached.tls_cert.is_some() { "https" } else { "http" };
+    let (ip, port) = (at.ip(), at.port());
+    match reached.host.first() {
+        // A certificate has the name, and an address of all interfaces is none to be called at.
+        Some(name) if !ip.is_loopback() => format!("{scheme}://{name}:{port}"),
+        None if ip.is_unspecified() => format!("{scheme}://localhost:{port}"),
+        _ => format!("{scheme}://{at}"),
+    }
+}
+
+/// The host of requests to the address that is listened on.
+fn own_host(ip: IpAddr) -> Option<String> {
+    match ip {
+        ip if ip.is_unspecified() => None,
+        IpAddr::V4(ip) => Some(ip.to_string()),
+        IpAddr::V6(ip) => Some(format!("[{ip}]")),
+    }
 }
 
 /// The files of TLS.
@@ -119,7 +140,7 @@ fn allowed(reached: &Reached, tls: Option<Tls>, kept: &Kept, writes: bool) -> Op
     if writes {
         options = options.allow_writes();
     }
-    for name in &reached.host {
+    for name in reached.host.iter().cloned().chain(own_host(reached.listen.ip())) {
         options = options.host(name);
     }
     if let Some(tls) = tls {

@@ -15,15 +15,13 @@ use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::{EventType, Position, StreamVersion};
 use crate::key::Key;
+use crate::key::reserved::{BASE, SNAPSHOT};
 use crate::payload::Payload;
 use crate::store::{ApplyError, Batch, Event, Expect, NewEvent, Refusal, SharedStore, Store};
 use crate::telemetry;
 
 /// The type of the event with which a stream begins anew: it holds the state, and what came before is gone.
 pub(super) const BEGUN_ANEW: &str = "tidelock.snapshot";
-/// The document beside a stream whose oldest events were removed: the state that stands for them. Unlike a snapshot, it is
-/// needed: it goes only when a later one takes its place, or with the stream.
-const BASE: &str = "base";
 
 impl Events {
     /// The same, with snapshots of this aggregate after every so many events, at least one. To be set before it is used.
@@ -64,7 +62,7 @@ impl Events {
 
     /// Adds to a batch that nothing is kept beside a stream any more.
     pub(crate) fn forget_beside(batch: Batch, stream: &Key) -> Result<Batch, InvalidInput> {
-        let (snapshot, base) = (stream.beside("snapshot")?, stream.beside(BASE)?);
+        let (snapshot, base) = (stream.beside(SNAPSHOT)?, stream.beside(BASE)?);
         Ok(batch.delete(&snapshot, Expect::Any).delete(&base, Expect::Any))
     }
 }
@@ -118,7 +116,7 @@ impl Snapshots {
         wanted: impl Fn(&Taken) -> bool,
     ) -> Result<Option<Loaded<A>>, EventsError> {
         let Some(kept) = self.of::<A>() else { return Ok(None) };
-        let Some(document) = store.document(&stream.beside("snapshot")?).await? else { return Ok(None) };
+        let Some(document) = store.document(&stream.beside(SNAPSHOT)?).await? else { return Ok(None) };
         let Ok(taken) = document.value.parse::<Taken>() else { return Ok(None) };
         if taken.fold != A::FOLD || !wanted(&taken) {
             return Ok(None);
@@ -209,7 +207,7 @@ struct Anew {
 
 /// Writes a snapshot, unless there is one as new already: snapshots of one aggregate are written at the same time.
 async fn put(store: &dyn Store, stream: &Key, taken: Result<Taken, InvalidInput>) -> Result<(), EventsError> {
-    let (key, taken) = (stream.beside("snapshot")?, taken?);
+    let (key, taken) = (stream.beside(SNAPSHOT)?, taken?);
     let value = Payload::of(&taken)?;
     loop {
         let found = store.document(&key).await?;

@@ -87,6 +87,11 @@ impl Events {
     /// [`EventsError::Read`] when the store fails.
     pub async fn subscribe(&self, what: What, start: Start) -> Result<Subscription, EventsError> {
         let hints = self.store.watch();
+        // The stream before the log: what comes in between is beyond the one, and not yet beyond the other.
+        let next = match &what.stream {
+            Some(stream) => self.place(stream, start).await?,
+            None => StreamVersion(0),
+        };
         let after = match start {
             Start::Beginning => None,
             Start::After(position) => Some(position),
@@ -99,10 +104,36 @@ impl Events {
             hints,
             after,
             scanned: after,
-            next: StreamVersion(0),
+            next,
             ready: VecDeque::new(),
             caught_up: false,
         })
+    }
+
+    /// The version of a stream with which a subscription begins. Positions rise with versions, so that it is found by looking at few
+    /// events, however long the stream is.
+    async fn place(&self, stream: &Key, start: Start) -> Result<StreamVersion, EventsError> {
+        let after = match start {
+            Start::Beginning => return Ok(StreamVersion(0)),
+            Start::After(position) => Some(position),
+            Start::Now => None,
+        };
+        let Some(head) = self.store.stream(stream).await?.and_then(|stream| stream.head) else {
+            return Ok(StreamVersion(0));
+        };
+        let (mut low, mut high) = (StreamVersion(0), next(head));
+        let Some(after) = after else { return Ok(high) };
+        // The last event first: who comes back has seen most of them.
+        let mut middle = head;
+        while low < high {
+            let one = StreamQuery::forward(stream, 1).from(middle);
+            match self.store.read_stream(one).await?.events.first() {
+                Some(event) if event.position <= after => low = next(event.version),
+                _ => high = middle,
+            }
+            middle = StreamVersion(low.0 + high.0.saturating_sub(low.0) / 2);
+        }
+        Ok(low)
     }
 
     /// The position of the last event in the log.

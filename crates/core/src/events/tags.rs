@@ -13,11 +13,12 @@ use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::{EventId, EventType, Position, StreamVersion};
 use crate::key::Key;
+use crate::key::reserved::TAGGED;
 use crate::payload::Payload;
 use crate::store::{NewEvent, Store, StreamQuery};
 
 /// The type of the copies.
-const TAGGED: &str = "tidelock.tagged";
+const COPY: &str = "tidelock.tagged";
 /// How many copies are read at once.
 const PAGE: usize = 1_000;
 
@@ -37,7 +38,7 @@ impl Tag {
     /// # Errors
     /// [`InvalidInput`] when the name is too long.
     pub fn stream(&self) -> Result<Key, InvalidInput> {
-        Key::new("tagged", [self.0.as_str()])
+        Key::new(TAGGED, [self.0.as_str()])
     }
 }
 
@@ -87,7 +88,7 @@ pub(super) fn link(stream: &Key, event: &NewEvent) -> Result<NewEvent, InvalidIn
         event_type: event.event_type.clone(),
         payload: event.payload.clone(),
     };
-    Ok(NewEvent::new(EventType::new(TAGGED)?, Payload::of(&copied)?))
+    Ok(NewEvent::new(EventType::new(COPY)?, Payload::of(&copied)?))
 }
 
 /// All events of a tag, oldest first.

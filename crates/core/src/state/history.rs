@@ -7,6 +7,7 @@ use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::{EventType, StreamVersion};
 use crate::key::Key;
+use crate::key::reserved::HISTORY;
 use crate::payload::Payload;
 use crate::store::{ApplyError, Batch, Delta, Event, EventPage, Expect, NewEvent, Store, StreamQuery};
 
@@ -91,27 +92,53 @@ fn told(stream: &Key, change: PastChange, mutations: usize) -> Result<Batch, Inv
 /// # Errors
 /// [`InvalidInput`] when the key is too long for that.
 pub fn history_key(record: &Key) -> Result<Key, InvalidInput> {
-    record.beside("history")
+    record.beside(HISTORY)
 }
 
-/// The last writes to a record, the newest first; those before `before`, when it is given. Empty when no history was kept.
+/// The last writes to a record, the newest first; those before `before`, when it is given. Empty when no history was kept. They may
+/// be fewer than `limit` before all were returned, when they are large; [`history_page`] says so.
 ///
 /// # Errors
-/// [`StateError::Read`] when the store fails, [`StateError::History`] when an event in the stream is none of ours.
+/// As [`history_page`].
 pub async fn history(
     store: &dyn Store,
     record: &Key,
     before: Option<StreamVersion>,
     limit: usize,
 ) -> Result<Vec<Past>, StateError> {
+    Ok(history_page(store, record, before, limit).await?.writes)
+}
+
+/// One page of a history, the newest write first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PastPage {
+    /// The writes.
+    pub writes: Vec<Past>,
+    /// Whether there are no older ones.
+    pub end: bool,
+}
+
+/// Like [`history`], and says whether these were the last ones.
+///
+/// # Errors
+/// [`StateError::Read`] when the store fails, [`StateError::History`] when an event in the stream is none of ours.
+pub async fn history_page(
+    store: &dyn Store,
+    record: &Key,
+    before: Option<StreamVersion>,
+    limit: usize,
+) -> Result<PastPage, StateError> {
     let stream = history_key(record).map_err(ApplyError::from)?;
     let mut query = StreamQuery::backward(&stream, limit);
     if let Some(before) = before {
-        let Some(last) = before.0.checked_sub(1) else { return Ok(Vec::new()) };
+        let Some(last) = before.0.checked_sub(1) else {
+            return Ok(PastPage { writes: Vec::new(), end: true });
+        };
         query = query.from(StreamVersion(last));
     }
-    let EventPage { events, .. } = store.read_stream(query).await?;
-    events.iter().map(|event| past(record, event)).collect()
+    let EventPage { events, end, .. } = store.read_stream(query).await?;
+    let writes = events.iter().map(|event| past(record, event)).collect::<Result<_, _>>()?;
+    Ok(PastPage { writes, end })
 }
 
 fn past(record: &Key, event: &Event) -> Result<Past, StateError> {

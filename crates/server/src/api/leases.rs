@@ -1,25 +1,29 @@
 //! Leases of callers that renew them by themselves. They are the leases of the library: who holds one here holds it there.
 //!
 //! A take is a claim, and no batch: its audit event is written under the new fence before the caller hears of it. If that
-//! fails, the lease is given back; if the process dies in between, nobody knows the fence, and the lease ends by itself.
+//! fails, or the caller is gone by then, the lease is given back; if the process dies in between, nobody knows the fence, and the
+//! lease ends by itself.
 
 use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tidelock::clock::Timestamp;
+use tidelock::error::InvalidInput;
 use tidelock::id::{Fence, Owner};
 use tidelock::key::Key;
-use tidelock::lease::{self, LeaseError, MAX_TTL, MIN_TTL, View};
-use tidelock::store::{Batch, Claim, Denied, Grant, Lease, Operation, Selection};
+use tidelock::lease::{self, LeaseError, MIN_TTL, View};
+use tidelock::store::{Batch, Claim, Denied, Grant, Lease, LeaseRow, Operation, Selection};
+use tokio::sync::oneshot;
 
 use crate::audit::Told;
 use crate::error::ServerError;
 use crate::problem::Problem;
-use crate::request::{Answered, Asked, Body, Named, ok, page, theirs, unreadable};
+use crate::request::{Answered, Asked, Body, Named, ok, ours, page, unreadable};
 use crate::shared::{App, Shared};
+use crate::shown::escaped;
 use crate::token::Caller;
 
 #[derive(Deserialize)]
@@ -63,13 +67,67 @@ struct Held {
     until: Timestamp,
 }
 
-fn ttl(millis: u64) -> Result<Duration, ServerError> {
-    let ttl = Duration::from_millis(millis);
-    if ttl < MIN_TTL || ttl > MAX_TTL {
-        let reason = format!("{millis} is not between {} and {}", MIN_TTL.as_millis(), MAX_TTL.as_millis());
-        return Err(unreadable("ttl_ms", &reason));
+/// What the owners of leases begin with that are held over HTTP. Owners inside of programs are named in another way, so that nobody
+/// takes, renews or releases what one of them holds.
+const OVER_HTTP: &str = "http/";
+
+fn ttl(app: &Shared, millis: u64) -> Result<Duration, ServerError> {
+    let (ttl, limit) = (Duration::from_millis(millis), app.options.lease_time);
+    if ttl < MIN_TTL {
+        return Err(unreadable("ttl_ms", &format!("{millis} is less than {}", MIN_TTL.as_millis())));
+    }
+    if ttl > limit {
+        return Err(ServerError::LeaseTime { asked: ttl, limit });
     }
     Ok(ttl)
+}
+
+/// A lease that a caller says to hold, under which something else is written.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Shown {
+    key: Key,
+    fence: Fence,
+}
+
+impl Shown {
+    /// The lease as the store knows it.
+    pub(crate) fn lease(&self) -> Result<Lease, InvalidInput> {
+        Ok(Lease { key: lease::row_of(&self.key)?, fence: self.fence })
+    }
+}
+
+/// The batch that refuses all that is added to it when the fence is stale; without a lease, an empty one.
+pub(crate) fn under(shown: Option<&Shown>) -> Result<Batch, InvalidInput> {
+    let Some(shown) = shown else { return Ok(Batch::new()) };
+    Ok(Batch::new().guard_lease(&shown.lease()?))
+}
+
+/// The details of a write for the audit, with the lease under which it was done.
+pub(crate) fn with_lease(mut details: Value, shown: Option<&Shown>) -> Value {
+    if let (Value::Object(fields), Some(shown)) = (&mut details, shown) {
+        fields.insert("lease".to_owned(), json!(shown));
+    }
+    details
+}
+
+/// Where a lease is shown behind the question mark.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShownQuery {
+    lease: Option<Key>,
+    fence: Option<Fence>,
+}
+
+impl ShownQuery {
+    pub(crate) fn shown(self) -> Result<Option<Shown>, ServerError> {
+        match (self.lease, self.fence) {
+            (Some(key), Some(fence)) => Ok(Some(Shown { key, fence })),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(unreadable("fence", "a lease is named, and its fence is not")),
+            (None, Some(_)) => Err(unreadable("lease", "a fence is shown, and its lease is not named")),
+        }
+    }
 }
 
 /// Takes a lease that nobody holds or waits for. Its owner may take it again, and then has a new fence.
@@ -80,26 +138,80 @@ pub(crate) async fn take(
     Body(body): Body<Take>,
 ) -> Answered {
     let key = name.key()?;
-    theirs(&key)?;
-    // Owners inside of programs are named in another way, so that nobody takes what one of them holds.
+    ours(&key)?;
     let named = Owner::new(body.owner)?;
-    let (owner, ttl) = (Owner::new(format!("http/{named}"))?, ttl(body.ttl_ms)?);
+    let (owner, ttl) = (Owner::new(format!("{OVER_HTTP}{named}"))?, ttl(&app, body.ttl_ms)?);
     let seen = lease::view(&app.store, &key).await?;
     if let Some(View { waiters, .. }) = seen
         && !waiters.is_empty()
     {
         return Err(LeaseError::Waited { key, waiters }.into());
     }
-    let grant = claim(&app, &key, &owner, ttl).await?;
-    let (lease, fence) = (grant.lease(), grant.fence);
-    let told = Told::new(&caller, "take", &key, json!({"owner": owner, "fence": fence}));
-    if let Err(error) = app.store().apply(told.with(Batch::new().guard_lease(&lease))?).await {
-        // What cannot be given back ends by itself.
-        let _ = app.store().apply(Batch::new().release(&lease)).await;
-        return Err(error.into());
+    let (answer, answered) = oneshot::channel();
+    // A connection that breaks off ends this handler at any point, but not what it has begun.
+    tokio::spawn(Taking { app, caller, key, owner, ttl }.run(answer));
+    ok(&answered.await.map_err(|_| ServerError::Panicked)??)
+}
+
+/// What takes a lease, also when nobody waits for it any more.
+struct Taking {
+    app: App,
+    caller: Caller,
+    key: Key,
+    owner: Owner,
+    ttl: Duration,
+}
+
+impl Taking {
+    /// Takes the lease, and gives it back when nobody hears of it.
+    async fn run(self, answer: oneshot::Sender<Result<Held, Problem>>) {
+        let grant = match claim(&self.app, &self.key, &self.owner, self.ttl).await {
+            Ok(grant) => grant,
+            Err(problem) => return drop(answer.send(Err(problem))),
+        };
+        let lease = grant.lease();
+        if answer.is_closed() {
+            return self.give_back(&lease, None).await;
+        }
+        let (key, owner, fence) = (self.key.clone(), self.owner.clone(), grant.fence);
+        let told = self.told("take", json!({"owner": owner, "fence": fence}));
+        let written = match told.with(Batch::new().guard_lease(&lease)) {
+            Ok(batch) => self.app.store().apply(batch).await.map_err(Problem::from),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(problem) = written {
+            self.give_back(&lease, None).await;
+            return drop(answer.send(Err(problem)));
+        }
+        let until = grant.row.lease.map_or(grant.row.enqueued_at, |lease| lease.until);
+        if answer.send(Ok(Held { key, owner, fence, until })).is_err() {
+            let told = self.told("release", json!({"fence": fence, "why": "nobody waited for the answer"}));
+            self.give_back(&lease, Some(&told)).await;
+        }
     }
-    let until = grant.row.lease.map_or(grant.row.enqueued_at, |lease| lease.until);
-    ok(&Held { key, owner, fence, until })
+
+    fn told(&self, did: &'static str, details: Value) -> Told<'_> {
+        Told::new(&self.caller, did, &self.key, details)
+    }
+
+    /// Gives the lease back. What cannot be given back ends by itself.
+    async fn give_back(&self, lease: &Lease, told: Option<&Told<'_>>) {
+        if self.given_back(lease, told).await.is_err() {
+            // The problem itself was logged, or is that somebody else has the lease by now.
+            let key = escaped(&self.key.to_string());
+            tracing::warn!(target: "tidelock::server", %key, "a lease that nobody waits for ends by itself");
+        }
+    }
+
+    async fn given_back(&self, lease: &Lease, told: Option<&Told<'_>>) -> Result<(), Problem> {
+        let batch = giving_back(&self.app, &self.key, lease).await?;
+        let batch = match told {
+            Some(told) => told.with(batch)?,
+            None => batch,
+        };
+        self.app.store().apply(batch).await?;
+        Ok(())
+    }
 }
 
 async fn claim(app: &Shared, key: &Key, owner: &Owner, ttl: Duration) -> Result<Grant, Problem> {
@@ -121,6 +233,20 @@ async fn claim(app: &Shared, key: &Key, owner: &Owner, ttl: Duration) -> Result<
     .into())
 }
 
+/// Refuses to touch a lease that a program holds. No fence is given twice, so that the owner of one stays who it is; another fence than
+/// the one that is shown is refused by the store.
+async fn held_over_http(app: &Shared, key: &Key, lease: &Lease) -> Result<(), Problem> {
+    let held = app.store().work(&lease.key).await?.and_then(|row| row.lease);
+    match held {
+        Some(LeaseRow { owner, fence, since, until, .. })
+            if fence == lease.fence && !owner.as_str().starts_with(OVER_HTTP) =>
+        {
+            Err(LeaseError::Held { key: key.clone(), owner, since, until, fence }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Renew {
@@ -136,9 +262,10 @@ pub(crate) async fn renew(
     Body(body): Body<Renew>,
 ) -> Answered {
     let key = name.key()?;
-    theirs(&key)?;
-    let (fence, ttl) = (Fence(body.fence), ttl(body.ttl_ms)?);
+    ours(&key)?;
+    let (fence, ttl) = (Fence(body.fence), ttl(&app, body.ttl_ms)?);
     let lease = Lease { key: lease::row_of(&key)?, fence };
+    held_over_http(&app, &key, &lease).await?;
     let told = Told::new(&caller, "renew", &key, json!({"fence": fence, "ttl_ms": body.ttl_ms}));
     app.store().apply(told.with(Batch::new().renew(&lease, ttl))?).await?;
     let holder = app.store().work(&lease.key).await?.and_then(|row| row.lease);
@@ -169,19 +296,25 @@ pub(crate) async fn release(
     Asked(asked): Asked<ReleaseQuery>,
 ) -> Answered {
     let key = name.key()?;
-    theirs(&key)?;
+    ours(&key)?;
     let fence = Fence(asked.fence);
     let lease = Lease { key: lease::row_of(&key)?, fence };
-    let seen = lease::view(&app.store, &key).await?;
-    // A row that tells a story stays; others go with their holder, so that keys used once leave nothing behind.
-    let stays = seen.is_some_and(|seen| seen.takeovers > 0 || seen.stolen.is_some());
-    let batch = if stays {
-        Batch::new().release(&lease)
-    } else {
-        let rows = Selection::Keys(vec![lease.key.clone()]);
-        Batch::new().guard_lease(&lease).operate(rows, Operation::Remove)
-    };
+    held_over_http(&app, &key, &lease).await?;
+    let batch = giving_back(&app, &key, &lease).await?;
     let told = Told::new(&caller, "release", &key, json!({"fence": fence}));
     app.store().apply(told.with(batch)?).await?;
     ok(&Released { key, fence })
+}
+
+/// The batch that gives a lease back.
+async fn giving_back(app: &Shared, key: &Key, lease: &Lease) -> Result<Batch, Problem> {
+    let seen = lease::view(&app.store, key).await?;
+    // A row that tells a story stays; others go with their holder, so that keys used once leave nothing behind.
+    let stays = seen.is_some_and(|seen| seen.takeovers > 0 || seen.stolen.is_some());
+    Ok(if stays {
+        Batch::new().release(lease)
+    } else {
+        let rows = Selection::Keys(vec![lease.key.clone()]);
+        Batch::new().guard_lease(lease).operate(rows, Operation::Remove)
+    })
 }

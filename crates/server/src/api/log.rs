@@ -1,5 +1,5 @@
 //! The log as it grows, as server-sent events. The id of each is its position, so that a client that comes back goes on where it
-//! was.
+//! was. The first frame has an id and says nothing: a client that is cut off before anything happened goes on there as well.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -52,7 +52,10 @@ pub(crate) async fn tail(
     let seat = seat.map_err(|_| ServerError::TooMany { limit: app.options.followers })?;
     let subscription = Events::new(SharedStore::clone(&app.store)).subscribe(what, start).await?;
     let ending = app.ending.subscribe();
-    let told = follow(Following { subscription, ending, over: false, _seat: seat });
+    // Positions begin with 1.
+    let began = subscription.position().unwrap_or(Position(0));
+    let first = Event::default().id(began.to_string());
+    let told = follow(Following { first: Some(first), subscription, ending, over: false, _seat: seat });
     Ok(Sse::new(told).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE)).into_response())
 }
 
@@ -83,6 +86,8 @@ fn what(asked: &TailQuery) -> Result<What, Problem> {
 }
 
 struct Following {
+    /// The frame that says where it began.
+    first: Option<Event>,
     subscription: Subscription,
     ending: watch::Receiver<bool>,
     over: bool,
@@ -98,6 +103,9 @@ fn follow(following: Following) -> impl Stream<Item = Result<Event, Infallible>>
 
 impl Following {
     async fn next(&mut self) -> Option<Event> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
         while !self.over {
             let found = tokio::select! {
                 // Also when nobody is left who could say that the server ends.

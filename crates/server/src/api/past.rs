@@ -8,7 +8,7 @@ use tidelock::id::StreamVersion;
 use tidelock::key::Key;
 use tidelock::model::delta;
 use tidelock::payload::Payload;
-use tidelock::state::{Past, PastChange, history};
+use tidelock::state::{Past, PastChange, PastPage, history_page};
 
 use crate::error::ServerError;
 use crate::problem::Problem;
@@ -36,9 +36,9 @@ struct Listing {
 /// The last writes to a document, newest first.
 pub(crate) async fn list(State(app): State<App>, name: Named, Asked(asked): Asked<HistoryQuery>) -> Answered {
     let limit = rows(asked.limit)?;
-    let writes = history(app.store(), &name.key()?, asked.before.map(StreamVersion), limit).await?;
-    let full = writes.len() == limit;
-    let next = writes.last().map(|write| write.number).filter(|number| full && number.0 > 0);
+    let before = asked.before.map(StreamVersion);
+    let PastPage { writes, end } = history_page(app.store(), &name.key()?, before, limit).await?;
+    let next = writes.last().map(|write| write.number).filter(|number| !end && number.0 > 0);
     ok(&Listing { writes, next })
 }
 
@@ -77,8 +77,9 @@ async fn value_after(
     let mut merges: Vec<Past> = Vec::new();
     let mut when = None;
     while merges.len() < BACK {
-        let page = history(app.store(), key, before, PAGE).await?;
-        for past in page.iter().cloned() {
+        let PastPage { writes, end } = history_page(app.store(), key, before, PAGE).await?;
+        before = writes.last().map(|oldest| oldest.number);
+        for past in writes {
             if when.is_none() && past.number.0 != number {
                 return Ok(None);
             }
@@ -93,17 +94,20 @@ async fn value_after(
             };
             return Ok(Some((at, merged(base, &merges)?)));
         }
-        match page.last() {
-            Some(last) if page.len() == PAGE => before = Some(last.number),
-            _ => break,
+        if end || before.is_none() {
+            return match when {
+                None => Ok(None),
+                Some(_) => {
+                    Err(unreadable("number", "the value that it builds on is not in the history any more")
+                        .into())
+                }
+            };
         }
     }
-    match when {
-        None => Ok(None),
-        Some(_) => {
-            Err(unreadable("number", "the value that it builds on is not in the history any more").into())
-        }
-    }
+    let reason = format!(
+        "it was built by more than {BACK} merges, which are not gone back over; ask for a write of a whole value"
+    );
+    Err(unreadable("number", &reason).into())
 }
 
 fn merged(base: Option<Payload>, merges: &[Past]) -> Result<Option<Payload>, Problem> {

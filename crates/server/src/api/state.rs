@@ -11,14 +11,16 @@ use serde_json::json;
 use tidelock::clock::{Due, Timestamp};
 use tidelock::id::DocVersion;
 use tidelock::key::Key;
+use tidelock::key::reserved::is_own_document;
 use tidelock::payload::Payload;
 use tidelock::state::{PastChange, history_batch, history_key};
 use tidelock::store::{Batch, Document, DocumentFound, Expect, Refusal, Store, StoreErrorKind};
 
+use super::leases::{Shown, ShownQuery, under, with_lease};
 use crate::audit::Told;
 use crate::error::ServerError;
 use crate::problem::Problem;
-use crate::request::{Answered, Asked, Body, Named, header_text, ok, page, range, theirs, unreadable};
+use crate::request::{Answered, Asked, Body, Named, header_text, ok, page, range, unreadable};
 use crate::shared::App;
 use crate::token::Caller;
 
@@ -114,10 +116,11 @@ pub(crate) async fn write(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     name: Named,
+    Asked(asked): Asked<ShownQuery>,
     Body(body): Body<Value>,
 ) -> Answered {
-    let key = name.key()?;
-    change(&app, &caller, &headers, key, PastChange::Put(body.value)).await
+    let write = Write { expect: &headers, lease: asked.shown()?, change: PastChange::Put(body.value) };
+    change(&app, &caller, name.key()?, write).await
 }
 
 /// Deletes a document.
@@ -126,9 +129,19 @@ pub(crate) async fn remove(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     name: Named,
+    Asked(asked): Asked<ShownQuery>,
 ) -> Answered {
-    let key = name.key()?;
-    change(&app, &caller, &headers, key, PastChange::Delete).await
+    let write = Write { expect: &headers, lease: asked.shown()?, change: PastChange::Delete };
+    change(&app, &caller, name.key()?, write).await
+}
+
+/// What is done to a document.
+struct Write<'a> {
+    /// The headers that say what it replaces.
+    expect: &'a HeaderMap,
+    /// The lease under which it is done.
+    lease: Option<Shown>,
+    change: PastChange,
 }
 
 #[derive(Serialize)]
@@ -138,16 +151,30 @@ struct Written {
     at: Timestamp,
 }
 
-async fn change(app: &App, caller: &Caller, headers: &HeaderMap, key: Key, change: PastChange) -> Answered {
-    theirs(&key)?;
-    let expect = condition(headers, &key)?;
+async fn change(app: &App, caller: &Caller, key: Key, write: Write<'_>) -> Answered {
+    if is_own_document(&key) {
+        return Err(ServerError::Ours { name: key.to_string() }.into());
+    }
+    let Write { expect, lease, change } = write;
+    let expect = condition(expect, &key)?;
     let before = app.store().document(&key).await?;
-    let expect = seen(&key, expect, before.as_ref())?;
+    let expect = match seen(&key, expect, before.as_ref()) {
+        Ok(expect) => expect,
+        Err(problem) => {
+            // Who has lost its lease learns that rather than to look and write again.
+            if lease.is_some() {
+                app.store().apply(under(lease.as_ref())?).await?;
+            }
+            return Err(problem);
+        }
+    };
     let deletes = change == PastChange::Delete;
     let details = json!({"before": before.as_ref().map(|before| before.version)});
-    let told = Told::new(caller, if deletes { "delete" } else { "put" }, &key, details);
+    let did = if deletes { "delete" } else { "put" };
+    let told = Told::new(caller, did, &key, with_lease(details, lease.as_ref()));
     let expires = before.as_ref().and_then(|before| before.expires_at);
-    let batch = batch(&key, expect, &change, expires).and(in_history(app.store(), &key, change).await?);
+    let batch = under(lease.as_ref())?.and(batch(&key, expect, &change, expires));
+    let batch = batch.and(in_history(app.store(), &key, change).await?);
     let receipt = app.store().apply(told.with(batch)?).await?;
     let Some(written) = receipt.documents.first() else { return Err(absent(&key).into()) };
     let (version, at) = (written.version, receipt.at);

@@ -9,15 +9,15 @@ use tidelock::clock::Timestamp;
 use tidelock::events::EventLine;
 use tidelock::id::{EventId, EventType, StreamVersion};
 use tidelock::key::Key;
+use tidelock::key::reserved::is_own_stream;
 use tidelock::payload::Payload;
-use tidelock::store::{Appended, Batch, Expect, NewEvent, StreamInfo, StreamQuery};
+use tidelock::store::{Appended, Expect, NewEvent, StreamInfo, StreamQuery};
 
+use super::leases::{Shown, under, with_lease};
 use crate::audit::Told;
 use crate::error::ServerError;
 use crate::problem::Problem;
-use crate::request::{
-    Answered, Asked, Body, Named, json as answer, ok, page, range, rows, theirs, unreadable,
-};
+use crate::request::{Answered, Asked, Body, Named, json as answer, ok, page, range, rows, unreadable};
 use crate::shared::App;
 use crate::token::Caller;
 
@@ -129,6 +129,8 @@ struct Said {
 pub(crate) struct Append {
     expected: Expected,
     events: Vec<Said>,
+    /// The lease under which this is appended.
+    lease: Option<Shown>,
 }
 
 #[derive(Serialize)]
@@ -149,7 +151,9 @@ pub(crate) async fn append(
     Body(body): Body<Append>,
 ) -> Answered {
     let key = name.key()?;
-    theirs(&key)?;
+    if is_own_stream(&key) {
+        return Err(ServerError::Ours { name: key.to_string() }.into());
+    }
     let expect = body.expected.condition()?;
     let chosen = body.events.iter().all(|said| said.id.is_some());
     let events = body.events.into_iter().map(event).collect::<Result<Vec<NewEvent>, _>>()?;
@@ -157,9 +161,10 @@ pub(crate) async fn append(
         return Err(unreadable("events", "there are none").into());
     }
     let ids: Vec<EventId> = events.iter().map(|event| event.id).collect();
+    let lease = body.lease.as_ref();
     let details = json!({"expected": format!("{expect:?}"), "events": ids.len(), "first": ids.first()});
-    let told = Told::new(&caller, "append", &key, details);
-    let batch = Batch::new().append(&key, expect, events);
+    let told = Told::new(&caller, "append", &key, with_lease(details, lease));
+    let batch = under(lease)?.append(&key, expect, events);
     let batch = if chosen { told.with_repeatable(batch, &ids)? } else { told.with(batch)? };
     let receipt = app.store().apply(batch).await?;
     let Some(appended) = receipt.appended.first() else {

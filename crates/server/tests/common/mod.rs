@@ -143,6 +143,11 @@ impl Ask<'_> {
         self
     }
 
+    pub(crate) fn version(mut self, version: http::Version) -> Self {
+        self.request = self.request.version(version);
+        self
+    }
+
     pub(crate) fn json(self, body: &Value) -> Self {
         self.header("content-type", "application/json").body(&body.to_string())
     }

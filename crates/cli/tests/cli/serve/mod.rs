@@ -228,7 +228,7 @@ async fn with_a_certificate_other_machines_are_served() {
     let mut command = command(&[&serve[..], &["--listen", "0.0.0.0:0", "-o", "json"]].concat());
     let serving = Serving::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     let url = serving.report["url"].as_str().unwrap();
-    assert!(url.starts_with("https://0.0.0.0:"), "{url}");
+    assert!(url.starts_with("https://localhost:"), "a name that it takes requests for: {url}");
     let (_, port) = url.rsplit_once(':').unwrap();
     let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
     let session = rustls::ClientConnection::new(client, name).unwrap();
@@ -261,6 +261,41 @@ async fn with_a_certificate_other_machines_are_served() {
     assert!(stderr(&other).starts_with("error[TL1317]"), "{}", stderr(&other));
     assert_eq!(stdout(&other), "", "an address that nobody answers at");
     assert!(!directory.path().join("others").exists(), "tokens that nobody can use");
+}
+
+#[tokio::test]
+async fn the_address_that_is_told_is_one_that_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = store(directory.path()).await;
+    let path = path.to_str().unwrap();
+    let start = |args: &[&str]| {
+        let mut command = command(&[&["serve", "--store", path, "-o", "json"], args].concat());
+        Serving::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    };
+    let (cert, key, _) = certificate(directory.path());
+    let named = [
+        "--tls-cert",
+        &cert,
+        "--tls-key",
+        &key,
+        "--host",
+        "store.example.com",
+        "--host",
+        "other.example.com",
+    ];
+    let serving = start(&[&["--listen", "0.0.0.0:0"], &named[..]].concat());
+    assert!(serving.address.starts_with("store.example.com:"), "{}", serving.address);
+    let (url, (read, _)) = (serving.report["url"].clone(), tokens(&directory.path().join("a.db.tokens")));
+    let said = serving.end("-TERM");
+    assert!(said.contains(&format!("{}/ui/#token={read}", url.as_str().unwrap())), "{said}");
+
+    // Another address of this machine, which has no name.
+    if cfg!(target_os = "linux") {
+        let serving = start(&["--listen", "127.0.0.2:0"]);
+        assert!(serving.address.starts_with("127.0.0.2:"), "{}", serving.address);
+        assert_eq!(serving.ask("GET", "/readyz", &read, "").0, 200);
+        assert_eq!(warnings(&serving.end("-TERM")), ["requests for the host 127.0.0.2 are taken"]);
+    }
 }
 
 #[test]
