@@ -193,7 +193,7 @@ function Shell({ about }) {
       <div class="right"><div class="bar"><${Signal} />
         ${about.writes ? null : html`<span class="badge" data-readonly title="The token is for reading, or the server was started without --allow-writes">Read-only</span>`}
         <span class="grow"></span><span class="quiet" title="All times of the day are UTC">UTC</span>
-        <button type="button" class="small" data-theme-switch onClick=${nextTheme} aria-label=${`Theme: ${theme}`}>Theme: ${theme}</button>
+        <button type="button" class="small" data-theme-switch onClick=${nextTheme} aria-label=${`Theme: ${theme}`}><span class="roomy">Theme: </span>${theme}</button>
         <button type="button" class="small" onClick=${() => setHelp(true)} aria-label="Keys">?</button></div>
         <main ref=${main} tabindex="-1" data-page=${at.page || 'overview'}><${Guarded} view=${location.hash}><${Page} key=${at.page} parts=${at.parts} query=${at.query} theme=${theme} about=${about} /></${Guarded}></main></div></div>
     ${help ? html`<${Keys} close=${() => setHelp(false)} />` : null}

@@ -48,9 +48,9 @@ function Cards({ data }) {
     <${Card} title="Overdue" value=${bound(work.overdue, work.whole)} tone=${work.overdue ? 'warn' : ''} href="#/work?show=waiting"
       note=${work.overdue ? `oldest ${span(work.oldest_ms)}` : 'due work is taken'} />
     <${Card} title="Oldest lag" value=${lag.lag_ms ? span(lag.lag_ms) : '0'} tone=${lag.lag_ms > 60000 ? 'warn' : ''} href="#/stuck?tab=reactions"
-      note=${lag.name ? html`<${Name} of=${lag.name} most=${24} />` : `${count(reactions.length)} reactions, none behind`} />
+      note=${lag.name ? html`<${Name} of=${lag.name} most=${24} />` : 'none is behind'} />
     <${Card} title="Expiring leases" value=${bound(leases.expiring, leases.whole)} tone=${leases.expiring ? 'warn' : ''} href="#/work?show=leased" note=${`of ${count(leases.held)} held`} />
-    <${Card} title="Runs" value=${bound(status('running'), runs.whole)} href="#/runs?status=running" note=${`running; ${count(status('completed'))} completed`} />
+    <${Card} title="Runs under way" value=${bound(status('running'), runs.whole)} href="#/runs?status=running" note=${`${count(status('completed'))} completed`} />
     <${Card} title="Failed runs" value=${bound(status('failed'), runs.whole)} tone=${status('failed') ? 'bad' : ''} href="#/runs?status=failed" note=${`${count(status('cancelled'))} cancelled`} />
     ${locks ? html`<${Card} title="Locks" value=${count(locks.terms)} tone=${locks.cycles ? 'bad' : ''} href="#/locks"
       note=${locks.cycles ? `${count(locks.cycles)} in a cycle` : `${count(locks.waiting)} wait`} />` : null}
