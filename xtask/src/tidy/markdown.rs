@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn blocks_that_are_not_compiled_are_found() {
-        let text = "```rust,ignore\nlet x = ;\n```\n\n```rust,no_run\n// ignore\n```\n\n```text\nignore\n```\n";
+        let text =
+            "```rust,ignore\nlet x = ;\n```\n\n```rust,no_run\n// ignore\n```\n\n```text\nignore\n```\n";
         check(ignored_code, &[("docs/a.md", text)], &["docs/a.md:1"]);
     }
 
