@@ -113,15 +113,16 @@ impl Tools {
     fn look(&self, options: &Options) -> Result<()> {
         let pages = run::root().join("crates/server/ui");
         run::run(Command::new("node").arg(&self.checker).arg("--project").arg(&pages))?;
-        let program = run::built(&["--example", "inspected"])?;
+        let (program, tidelock) =
+            (run::built(&["--example", "inspected"])?, run::built(&["--bin", "tidelock"])?);
         let tests = pages.join("tests");
         let mut command = Command::new("node");
         match &options.screens {
             Some(directory) => command.arg(tests.join("screens.mjs")).arg(directory),
             None => command.arg(tests.join("inspector.mjs")).args(&options.only),
         };
-        command.env("INSPECTED_PROGRAM", program).env("PLAYWRIGHT_CORE", &self.library);
-        run::run(command.env("CHROMIUM", &self.chromium))
+        command.env("INSPECTED_PROGRAM", program).env("TIDELOCK_PROGRAM", tidelock);
+        run::run(command.env("PLAYWRIGHT_CORE", &self.library).env("CHROMIUM", &self.chromium))
     }
 }
 

@@ -35,7 +35,7 @@ Commands:
   browser [OPTIONS]   Look at the inspector in a real Chromium alone; skipped with a line where there is none
       --require       What is missing is a failure
       --only TEXT     Only cases whose name has this in it
-      --screens DIR   Make screenshots of the pages, and run no test
+      --screens DIR   Make pictures of the pages for the book, and run no test
   soak [OPTIONS]      Run the long variants of the tests
       --minutes N     How long each soak test runs (default: 10)
       --seeds N       How many random seeds the differential runner gets (default: 8)

@@ -72,6 +72,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     migrations::checksums,
     markdown::links,
     markdown::book_pages,
+    markdown::ignored_code,
 ];
 
 /// Checks the working tree.

@@ -2,7 +2,8 @@
 //! worker was killed, tasks in a cycle of locks, tasks with times, documents with a history, leases, and names that mean harm.
 //!
 //! `cargo run -p tidelock-server --example inspected -- STORE PORT [read] [empty]`. It prints where it is and a token, and reads what is
-//! to happen from its standard input: `mend` lets the handler succeed that fails until then, `quit` ends it.
+//! to happen from its standard input: `mend` lets the handler succeed that fails until then, `long` starts a run of many steps, `quit`
+//! ends it.
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
 
 use std::error::Error;
@@ -21,6 +22,8 @@ use tidelock::model::retry::RetryPolicy;
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, ReactionError, Reactions};
 use tidelock::schedule::{Scheduler, Task, TaskError};
+use tidelock::state::{PastChange, history_batch};
+use tidelock::store::Delta;
 use tidelock::workflow::{Client, Ctx, Failure, Signal, Worker, Workflow};
 use tidelock_server::{Conflicts, Options, Server, Token, Tokens};
 
@@ -31,6 +34,8 @@ static CART: Functor = Functor::new("cart");
 
 const ORDER: Workflow<u32, String> = Workflow::new("order");
 const APPROVAL: Workflow<String, String> = Workflow::new("approval").hears(APPROVED);
+/// So many steps that they do not fit on a page.
+const LONG: Workflow<u32, u32> = Workflow::new("long");
 const APPROVED: Signal<bool> = Signal::new("approved");
 /// A kind of key with what would be a part of a page, if names were.
 const HOSTILE: &str = "<img src=x onerror=\"window.hurt=1\">";
@@ -61,6 +66,13 @@ async fn approval(cx: &Ctx, what: String) -> Result<String, Failure> {
     cx.step("ask", async |_| Ok(format!("asked about {what}"))).await?;
     let yes = cx.signal(APPROVED).await?;
     Ok(if yes { "approved".to_owned() } else { "refused".to_owned() })
+}
+
+async fn long(cx: &Ctx, steps: u32) -> Result<u32, Failure> {
+    for number in 0..steps {
+        cx.step(&format!("part-{number}"), async |_| Ok(number)).await?;
+    }
+    Ok(steps)
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -98,27 +110,38 @@ async fn serve(store: SharedStore, port: u16, read: bool, seen: Option<(&Locks, 
     } else {
         Options::new(Tokens::none().write(&token)).allow_writes()
     };
+    let client = Client::new(Arc::clone(&store));
     let mut server = Server::new(store, options);
     if let Some((locks, conflicts)) = seen {
         server = server.locks(locks).conflicts(conflicts);
     }
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
     println!("{}", json!({"url": format!("http://{}", listener.local_addr()?), "token": token.reveal()}));
-    Ok(server.serve(listener, told()).await?)
+    Ok(server.serve(listener, told(client)).await?)
 }
 
 /// Does what it is told on the standard input, and is done when that ends.
-async fn told() {
-    let heard = tokio::task::spawn_blocking(|| {
+async fn told(client: Client) {
+    let (say, mut said) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            match line.trim() {
-                "mend" => MENDED.store(true, Ordering::SeqCst),
-                "quit" => return,
-                _ => {}
+            if say.send(line).is_err() {
+                return;
             }
         }
     });
-    drop(heard.await);
+    while let Some(line) = said.recv().await {
+        match line.trim() {
+            "mend" => MENDED.store(true, Ordering::SeqCst),
+            "long" => {
+                if let Err(error) = client.start(LONG, &520).id("long-1").await {
+                    println!("the long run was not started: {error}");
+                }
+            }
+            "quit" => return,
+            _ => {}
+        }
+    }
 }
 
 /// What must stay alive.
@@ -141,6 +164,7 @@ async fn fill(
         Reactions::new(Arc::clone(store))
             .with(mails())
             .with(stock())
+            .with(labels())
             .look_again(Duration::from_millis(200))
             .start()
             .await?,
@@ -173,6 +197,11 @@ async fn orders(store: &SharedStore) -> Done {
     let big = event("counted", &json!({"left": u64::MAX, "note": "\u{202e}desrever"}))?;
     let key = Key::new("order", ["\u{202e}txt.exe", HOSTILE])?;
     store.apply(Batch::new().append(&key, Expect::Absent, [big])).await?;
+    // Keys that objects of JavaScript have already.
+    let odd = Key::new("odd", ["keys"])?;
+    let first = event("noted", &json!({"constructor": 1, "kept": true}))?;
+    let second = event("noted", &json!({"toString": 2, "__proto__": {"x": 1}, "kept": true}))?;
+    store.apply(Batch::new().append(&odd, Expect::Absent, [first, second])).await?;
     let mended = event("placed", &json!({"item": HOSTILE, "count": 1}))?;
     store
         .apply(Batch::new().append(&Key::new("order", ["bad-\u{202e}1"])?, Expect::Absent, [mended]))
@@ -192,6 +221,19 @@ fn mails() -> Reaction {
     })
 }
 
+/// Fails for one order, and is tried again much later.
+fn labels() -> Reaction {
+    // Waits are drawn up to this long: none is over while anybody looks.
+    let month = Duration::from_secs(30 * 24 * 3600);
+    let patient = RetryPolicy { base: month, cap: month, ..RetryPolicy::default() };
+    Reaction::new("print-label").on(["placed"]).retry(patient).each(|turn, _| async move {
+        if turn.key().to_string().contains("o-9\"") {
+            return Err(ReactionError::retry("the printer does not answer\n  at tray 2\n  of the warehouse"));
+        }
+        Ok(Batch::new())
+    })
+}
+
 fn stock() -> Reaction {
     Reaction::new("reserve-stock").on(["placed", "paid"]).each(|turn, event| async move {
         let reserved = Key::new("reserved", [turn.key().to_string()])?;
@@ -204,6 +246,7 @@ fn worker(store: &SharedStore) -> Worker {
         .lease(Duration::from_secs(1))
         .register(ORDER, order)
         .register(APPROVAL, approval)
+        .register(LONG, long)
 }
 
 /// Runs that another process began, which was killed in their third step.
@@ -220,7 +263,9 @@ async fn runs(store: &SharedStore, file: &str) -> Done {
     }
     victim.kill()?;
     victim.wait()?;
-    client.start(APPROVAL, &"a new chair".to_owned()).id("approval-1").await?;
+    for (number, what) in [(1, "a new chair"), (2, "a new desk")] {
+        client.start(APPROVAL, &what.to_owned()).id(format!("approval-{number}")).await?;
+    }
     for number in 1..=6 {
         client.start(ORDER, &number).id(format!("order-2{number}")).await?;
     }
@@ -245,6 +290,14 @@ async fn documents(store: &SharedStore, conflicts: &Arc<Conflicts>) -> Done {
         other?;
     }
     cart.inc("/total", 1).await?;
+    // Its history begins with a merge: what that was merged into is not told.
+    let (score, up) = (Key::new("user", ["u-9", "score"])?, Delta::inc("/points", 5));
+    let told = history_batch(&score, PastChange::Merge(vec![up.clone()]), 1)?;
+    store
+        .apply(Batch::new().put(&score, Expect::Absent, Payload::of(&json!({"points": 41}))?).and(told))
+        .await?;
+    let told = history_batch(&score, PastChange::Merge(vec![up.clone()]), 1)?;
+    store.apply(Batch::new().merge(&score, vec![up]).and(told)).await?;
     for user in 2..=5 {
         states.container::<Cart>(&Scope::user(format!("u-{user}")), "cart")?.set(Cart::default()).await?;
     }

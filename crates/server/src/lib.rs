@@ -170,3 +170,8 @@ pub fn routes() -> Vec<(&'static str, &'static str, Role)> {
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/server.md")]
 struct Guide;
+
+/// The page about the inspector, likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/inspector.md")]
+struct Inspector;

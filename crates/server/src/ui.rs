@@ -55,6 +55,7 @@ const FILES: &[File] = files![
     JS "pages/leases.js",
     JS "pages/locks.js",
     JS "pages/graph.js",
+    JS "pages/past.js",
     JS "pages/state.js",
     JS "pages/schedules.js",
     JS "pages/audit.js",

@@ -38,8 +38,9 @@ fn files(below: &Path, found: &mut Vec<String>) {
 async fn every_file_of_the_pages_is_served_to_anybody_and_may_run_only_what_is_ours() {
     let (site, mut found) = (Site::new(), Vec::new());
     files(&ui(), &mut found);
-    let served =
-        |name: &&String| !name.starts_with("tests/") && !name.ends_with("LICENSE") && !name.ends_with(".md");
+    // The others are for those who write pages: tests, types, licences.
+    let kept = |name: &str| ["tests/", "types/", "tsconfig.json"].iter().any(|ours| name.starts_with(ours));
+    let served = |name: &&String| !kept(name) && !name.ends_with("LICENSE") && !name.ends_with(".md");
     let mut count = 0;
     for name in found.iter().filter(served) {
         let path = if name == "index.html" { "/ui/".to_owned() } else { format!("/ui/{name}") };
@@ -53,7 +54,14 @@ async fn every_file_of_the_pages_is_served_to_anybody_and_may_run_only_what_is_o
         count += 1;
     }
     assert!(count > 20, "{count}");
-    for path in ["/ui/nothing.js", "/ui/../Cargo.toml", "/ui/tests/common.mjs", "/ui/vendor/README.md"] {
+    for path in [
+        "/ui/nothing.js",
+        "/ui/../Cargo.toml",
+        "/ui/tests/common.mjs",
+        "/ui/vendor/README.md",
+        "/ui/tsconfig.json",
+        "/ui/types/vendor/uplot.d.ts",
+    ] {
         assert_eq!(site.bare("GET", path).send().await.status, 401, "{path}");
     }
     assert_eq!(site.bare("POST", "/ui/app.js").send().await.status, 401);

@@ -11,14 +11,29 @@ export const Toast = createContext((/** @type {string} */ _text) => {});
 /**
  * A button that asks before it acts. Nothing is there when nothing may be changed.
  * @param {{label: string, title: string, about?: any, cli: string | ((given: string) => string), danger?: boolean, preview?: () => Promise<number>,
- *   ask?: {label: string, value?: string, required?: boolean}[], run: (given: string[], meant: number | null) => Promise<string>, done?: () => void}} props
+ *   ask?: {label: string, value?: string, options?: string[], required?: boolean}[], run: (given: string[], meant: number | null) => Promise<string>, done?: () => void}} props
  */
 export function Action(props) {
   const { writes } = useContext(About);
   const [open, set] = useState(false);
+  const button = useRef(null);
+  useEffect(() => () => button.current && handOn(button.current), []);
   if (!writes) return null;
-  return html`<button type="button" class=${props.danger ? 'danger' : ''} data-action=${props.label} onClick=${() => set(true)}>${props.label}</button>
+  return html`<button type="button" ref=${button} class=${props.danger ? 'danger' : ''} data-action=${props.label} onClick=${() => set(true)}>${props.label}</button>
     ${open ? html`<${Confirm} ...${props} close=${() => set(false)} />` : null}`;
+}
+
+/** The focus of a button that goes away, because what it was about is done, goes to the row that stands there then. */
+function handOn(button) {
+  if (document.activeElement !== button) return;
+  const rows = () => /** @type {HTMLElement[]} */ ([...document.querySelectorAll('main [data-row]')]);
+  const before = rows().filter((row) => row.compareDocumentPosition(button) & Node.DOCUMENT_POSITION_FOLLOWING);
+  requestAnimationFrame(() => {
+    if (document.activeElement !== document.body) return;
+    const left = rows();
+    const next = left[Math.min(Math.max(before.length - 1, 0), left.length - 1)] || /** @type {HTMLElement | null} */ (document.querySelector('main'));
+    next?.focus();
+  });
 }
 
 function Confirm({ label, title, about, cli, danger, preview, ask = [], run, done, close }) {
@@ -28,9 +43,14 @@ function Confirm({ label, title, about, cli, danger, preview, ask = [], run, don
   const [state, set] = useState({ meant: null, busy: false, error: null });
   const opener = useRef(document.activeElement);
   useEffect(() => {
-    dialog.current.showModal();
+    const shown = dialog.current;
+    shown.showModal();
     if (preview) preview().then((meant) => set((s) => ({ ...s, meant })), (error) => set((s) => ({ ...s, error })));
-    return () => opener.current?.focus?.();
+    // As long as it is open, nothing behind it takes the focus.
+    return () => {
+      shown.close();
+      opener.current?.focus?.();
+    };
   }, []);
   const act = async (event) => {
     event.preventDefault();
@@ -54,7 +74,8 @@ function Confirm({ label, title, about, cli, danger, preview, ask = [], run, don
     ${about ? html`<p>${about}</p>` : null}
     ${preview ? html`<p class="meant" data-meant=${state.meant ?? ''}>${waits ? 'Counting…' : html`This is about <b>${count(state.meant)}</b>.`}</p>` : null}
     ${ask.map((field, i) => html`<label class="field">${field.label}
-      <input value=${given[i]} onInput=${(e) => setGiven(given.map((v, n) => (n === i ? e.currentTarget.value : v)))} autocomplete="off" /></label>`)}
+      ${field.options ? html`<datalist id=${`offered-${i}`}>${field.options.map((one) => html`<option value=${one} />`)}</datalist>` : null}
+      <input value=${given[i]} list=${field.options ? `offered-${i}` : undefined} onInput=${(e) => setGiven(given.map((v, n) => (n === i ? e.currentTarget.value : v)))} autocomplete="off" /></label>`)}
     <p class="quiet">At the command line, with TIDELOCK_STORE set:</p><${Cli} text=${shown} />
     <${Failed} error=${state.error} />
     <footer><button type="button" onClick=${close}>Not now</button>

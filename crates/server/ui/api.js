@@ -14,18 +14,31 @@ export class Problem extends Error {
   }
 }
 
-/** Takes the token out of the link that logs in, so that it is neither shown nor kept in the history of the browser. */
+/**
+ * Takes the token out of the link that logs in, so that it is neither shown nor kept in the history of the browser. Says whether
+ * there was one.
+ */
 export function takeToken() {
   const found = /^#token=([^&]+)/.exec(location.hash);
-  if (found) {
-    sessionStorage.setItem(KEPT, decodeURIComponent(found[1]));
-    history.replaceState(null, '', `${location.pathname}${location.search}#/`);
+  if (!found) return false;
+  let token = found[1];
+  try {
+    token = decodeURIComponent(token);
+  } catch {
+    // It is no token of ours, and the server says so.
   }
+  setToken(token);
+  history.replaceState(null, '', `${location.pathname}${location.search}#/`);
+  return true;
 }
 
 /** @param {string} token */
 export function setToken(token) {
   sessionStorage.setItem(KEPT, token.trim());
+}
+
+export function hasToken() {
+  return sessionStorage.getItem(KEPT) !== null;
 }
 
 export function forgetToken() {
@@ -58,8 +71,19 @@ async function answered(response) {
   } catch {
     body = { detail: `the server answered ${response.status}, and what it said cannot be read` };
   }
-  if (!response.ok) throw new Problem(response.status, body);
-  return body;
+  if (response.ok) return body;
+  // Whatever was asked: who is not known here must log in again.
+  if (response.status === 401) tell('refused');
+  throw new Problem(response.status, body);
+}
+
+/** So long is waited for an answer. */
+const PATIENCE = 30000;
+
+/** Ends with the view, and when no answer comes. @param {AbortSignal} [signal] */
+function patience(signal) {
+  const limit = AbortSignal.timeout(PATIENCE);
+  return signal ? AbortSignal.any([signal, limit]) : limit;
 }
 
 /** @param {string} where @param {Record<string, unknown>} query @param {AbortSignal} [signal] */
@@ -68,12 +92,17 @@ export async function get(where, query = {}, signal) {
   for (const [key, value] of Object.entries(query)) {
     if (value !== undefined && value !== null && value !== '') url.searchParams.set(key, String(value));
   }
-  return answered(await fetch(url, { headers: headers(), signal, cache: 'no-store' }));
+  return answered(await fetch(url, { headers: headers(), signal: patience(signal), cache: 'no-store' }));
 }
 
 /** @param {string} where @param {unknown} body */
-export async function post(where, body) {
-  const init = { method: 'POST', headers: headers({ 'content-type': 'application/json' }), body: JSON.stringify(body) };
+export function post(where, body) {
+  return postText(where, JSON.stringify(body));
+}
+
+/** Sends JSON as it stands, with all digits of its numbers. @param {string} where @param {string} body */
+export async function postText(where, body) {
+  const init = { method: 'POST', headers: headers({ 'content-type': 'application/json' }), body, signal: patience() };
   return answered(await fetch(new URL(where, BASE), init));
 }
 
@@ -83,6 +112,8 @@ export async function post(where, body) {
 const heard = new Set();
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 5000;
+/** The server beats every five seconds at least. When nothing comes for so long, the connection is dead, whatever it looks like. */
+const SILENT = 15000;
 
 /** What is known of the connection: `connecting`, `live`, `lost`, `paused` or `refused`. */
 export const live = { state: 'connecting', position: 0, now: 0, at: 0, beats: 0, connects: 0 };
@@ -132,7 +163,29 @@ function disconnect() {
   last?.abort();
 }
 
+/** With another token. */
+export function reconnect() {
+  disconnect();
+  wait = FIRST_WAIT;
+  tell('connecting');
+  connect();
+}
+
 async function follow(mine) {
+  let silence = 0;
+  const heardOf = () => {
+    clearTimeout(silence);
+    silence = setTimeout(() => mine.abort(), SILENT);
+  };
+  heardOf();
+  try {
+    return await listen(mine, heardOf);
+  } finally {
+    clearTimeout(silence);
+  }
+}
+
+async function listen(mine, heardOf) {
   const response = await fetch(new URL('pulse', BASE), { headers: headers(), signal: mine.signal, cache: 'no-store' });
   if (!response.ok) await answered(response);
   if (!response.body) throw new Error('the server sent no pulse');
@@ -142,6 +195,7 @@ async function follow(mine) {
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return null;
+    heardOf();
     const blocks = (rest + value).split('\n\n');
     rest = blocks.pop() ?? '';
     blocks.forEach(beat);

@@ -1,6 +1,6 @@
 // The shell: who looks, which view, what is pressed.
-import { html, render, useEffect, useRef, useState } from './vendor/htm-preact.js';
-import { Problem, connect, get, live, pause, setToken, takeToken } from './api.js';
+import { html, render, useEffect, useErrorBoundary, useRef, useState } from './vendor/htm-preact.js';
+import { Problem, connect, forgetToken, get, hasToken, live, onPulse, pause, reconnect, setToken, takeToken } from './api.js';
 import { About, Toast } from './actions.js';
 import { Failed, Loading, go, usePulse } from './parts.js';
 import { name } from './show.js';
@@ -137,19 +137,32 @@ function useKeys(help) {
   }, []);
 }
 
-function Login({ error, done }) {
+function Login({ wrong, error, done }) {
   const [token, set] = useState('');
   const send = (event) => {
     event.preventDefault();
+    if (!token.trim()) return;
     setToken(token);
     done();
   };
   return html`<main class="login"><h1>Tidelock</h1>
     <p>The server wants a token. It is in the file that <code>tidelock serve</code> named when it started; a link that ends in <code>/ui/#token=TOKEN</code> logs in by itself.</p>
+    ${wrong ? html`<div class="notice bad" role="alert" data-wrong>The server does not take that token. Is it from the same server, and of its last start?</div>` : null}
     <form onSubmit=${send}><label class="field">Token <input type="password" autofocus autocomplete="off" value=${token}
       onInput=${(event) => set(event.currentTarget.value)} /></label><button class="primary" type="submit">Log in</button></form>
-    ${error && error.status !== 401 ? html`<${Failed} error=${error} />` : null}
+    ${error.status !== 401 ? html`<${Failed} error=${error} />` : null}
     <p class="quiet">It is kept for this tab only, and sent in a header, never in a cookie or an address.</p></main>`;
+}
+
+/** What a page that breaks leaves: the reason, and a way on. Whoever goes elsewhere leaves it behind. */
+function Guarded({ view, children }) {
+  const [error, reset] = useErrorBoundary((broken) => console.error(broken));
+  const last = useRef(view);
+  if (last.current !== view) {
+    last.current = view;
+    if (error) reset();
+  }
+  return error ? html`<${Failed} error=${error} retry=${() => location.reload()} word="Reload" />` : children;
 }
 
 function Shell({ about }) {
@@ -159,7 +172,7 @@ function Shell({ about }) {
   const [toast, setToast] = useState('');
   const main = useRef(null);
   useKeys(() => setHelp(true));
-  useEffect(() => connect(), []);
+  useEffect(() => { live.state === 'refused' ? reconnect() : connect(); }, []);
   useEffect(() => {
     if (!toast) return undefined;
     const timer = setTimeout(() => setToast(''), 6000);
@@ -179,33 +192,49 @@ function Shell({ about }) {
       <p class="foot"><span>${about.backend} · schema ${about.schema}</span><span>${about.version}</span></p></aside>
       <div class="right"><div class="bar"><${Signal} />
         ${about.writes ? null : html`<span class="badge" data-readonly title="The token is for reading, or the server was started without --allow-writes">Read-only</span>`}
-        <span class="grow"></span>
-        <button type="button" class="small" data-theme-switch onClick=${nextTheme} aria-label=${`Theme: ${theme}`}>Theme: ${theme}</button>
+        <span class="grow"></span><span class="quiet" title="All times of the day are UTC">UTC</span>
+        <button type="button" class="small" data-theme-switch onClick=${nextTheme} aria-label=${`Theme: ${theme}`}><span class="roomy">Theme: </span>${theme}</button>
         <button type="button" class="small" onClick=${() => setHelp(true)} aria-label="Keys">?</button></div>
-        <main ref=${main} tabindex="-1" data-page=${at.page || 'overview'}><${Page} key=${at.page} parts=${at.parts} query=${at.query} theme=${theme} about=${about} /></main></div></div>
+        <main ref=${main} tabindex="-1" data-page=${at.page || 'overview'}><${Guarded} view=${location.hash}><${Page} key=${at.page} parts=${at.parts} query=${at.query} theme=${theme} about=${about} /></${Guarded}></main></div></div>
     ${help ? html`<${Keys} close=${() => setHelp(false)} />` : null}
     <div class="toasts" role="status" aria-live="polite">${toast ? html`<div class="toast" data-toast>${name(toast)}</div>` : null}</div>
   </${Toast.Provider}></${About.Provider}>`;
 }
 
+/** Who looks: asked of the server at the beginning, with every token, and when it does not take the one that is there. */
 function App() {
-  const [state, set] = useState({ about: null, error: null, asks: 0 });
+  const [state, set] = useState({ about: null, error: null, wrong: false, asks: 0 });
+  const ask = () => set((s) => ({ ...s, about: null, error: null, asks: s.asks + 1 }));
   useEffect(() => {
     let ended = false;
     get('about').then(
-      (about) => !ended && set((s) => ({ ...s, about, error: null })),
+      (about) => !ended && set((s) => ({ ...s, about, error: null, wrong: false })),
       (error) => {
         if (ended) return;
-        set((s) => ({ ...s, error }));
+        const refused = error.status === 401;
+        set((s) => ({ ...s, error, wrong: refused && hasToken() }));
+        if (refused) forgetToken();
         // A server that is away may come back.
-        if (!(error instanceof Problem)) setTimeout(() => !ended && set((s) => ({ ...s, asks: s.asks + 1 })), 2000);
+        if (!(error instanceof Problem)) setTimeout(() => !ended && ask(), 2000);
       },
     );
     return () => { ended = true; };
   }, [state.asks]);
-  if (state.about) return html`<${Shell} about=${state.about} />`;
-  if (state.error instanceof Problem) return html`<${Login} error=${state.error} done=${() => set((s) => ({ ...s, error: null, asks: s.asks + 1 }))} />`;
-  return state.error ? html`<main class="login"><${Failed} error=${state.error} /></main>` : html`<${Loading} />`;
+  useEffect(() => {
+    const pasted = () => {
+      if (!takeToken()) return;
+      reconnect();
+      ask();
+    };
+    addEventListener('hashchange', pasted);
+    return () => removeEventListener('hashchange', pasted);
+  }, []);
+  // A token that is not taken any more: the server is asked once again, and then the user.
+  useEffect(() => onPulse(() => live.state === 'refused' && set((s) => (s.about ? { ...s, about: null, asks: s.asks + 1 } : s))), []);
+  if (state.about) return html`<${Shell} key=${state.asks} about=${state.about} />`;
+  const { error } = state;
+  if (error?.status === 401 || error?.status === 403) return html`<${Login} wrong=${state.wrong} error=${error} done=${ask} />`;
+  return error ? html`<main class="login"><h1>Tidelock</h1><${Failed} error=${error} retry=${ask} /></main>` : html`<${Loading} />`;
 }
 
 takeToken();

@@ -8,6 +8,11 @@ function colour(of, name) {
   return getComputedStyle(of).getPropertyValue(name).trim() || '#888';
 }
 
+/** Where the axis ends as long as nothing was seen. */
+function now() {
+  return Date.now() / 1000;
+}
+
 function options(host, label, series) {
   const [ink, line] = [colour(host, '--ink-2'), colour(host, '--line')];
   const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: '11px system-ui, sans-serif' };
@@ -18,9 +23,11 @@ function options(host, label, series) {
   return {
     width: Math.max(host.clientWidth, 120),
     height: HEIGHT,
+    // Like every other time that is shown.
+    tzDate: (at) => uPlot.tzDate(new Date(at * 1000), 'Etc/UTC'),
     legend: { show: false },
     cursor: { show: false },
-    scales: { x: { time: true, range: (_u, min, max) => [Math.min(min ?? 0, (max ?? 0) - 10), max ?? 0] }, y: { range: (_u, _min, max) => [0, Math.max(1, max * 1.1)] } },
+    scales: { x: { time: true, range: (_u, min, max) => [Math.min(min ?? now(), (max ?? now()) - 10), max ?? now()] }, y: { range: (_u, _min, max) => [0, Math.max(1, max * 1.1)] } },
     axes: [{ ...axis, size: 22, space: 70 }, { ...axis, size: 44, space: 28 }],
     series: [{}, ...drawn],
   };

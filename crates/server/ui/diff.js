@@ -15,11 +15,16 @@ function isObject(value) {
   return value !== null && typeof value === 'object';
 }
 
+/** What stands under a key, and nothing that every object has: keys may be called `constructor`. */
+function own(value, key) {
+  return Object.hasOwn(value, key) ? value[key] : undefined;
+}
+
 function walk(path, before, after, found) {
   if (found.length >= MOST || Object.is(before, after)) return;
   if (isObject(before) && isObject(after) && Array.isArray(before) === Array.isArray(after)) {
     for (const key of new Set([...Object.keys(before), ...Object.keys(after)])) {
-      walk(`${path}/${key}`, before[key], after[key], found);
+      walk(`${path}/${key}`, own(before, key), own(after, key), found);
     }
     return;
   }

@@ -1,7 +1,7 @@
 // The parts that pages are made of.
 import { html, useCallback, useEffect, useRef, useState } from './vendor/htm-preact.js';
-import { live, now, onPulse } from './api.js';
-import { instant, lines, name, pretty, short, span } from './show.js';
+import { Problem, live, now, onPulse } from './api.js';
+import { instant, isNever, lines, micros, name, pretty, short, span } from './show.js';
 
 /** Draws again with every pulse, and as often as is said besides. */
 export function usePulse(every = 0) {
@@ -17,48 +17,67 @@ export function usePulse(every = 0) {
 const APART = 900;
 
 /**
- * What is loaded, and loaded again with the pulse. What was there stays until the new is.
+ * Loads now, and with each pulse after that: at most once in a while, and never without a last look after a burst.
+ * @param {() => Promise<unknown>} load
+ */
+function follow(load) {
+  let [busy, again, ended, last, timer] = [false, false, false, 0, 0];
+  const go = async () => {
+    clearTimeout(timer);
+    timer = 0;
+    if (busy) {
+      again = true;
+      return;
+    }
+    [busy, last] = [true, performance.now()];
+    await load();
+    busy = false;
+    if (again && !ended) {
+      again = false;
+      go();
+    }
+  };
+  const stop = onPulse(() => {
+    if (live.state !== 'live' || timer) return;
+    timer = setTimeout(go, Math.max(0, APART - (performance.now() - last)));
+  });
+  go();
+  const end = () => {
+    ended = true;
+    clearTimeout(timer);
+    stop();
+  };
+  return { go, end };
+}
+
+/**
+ * What is loaded, and loaded again with the pulse. What was there stays until the new is, also when what it depends on changes; only
+ * an error takes away what is about something else.
  * @param {(signal: AbortSignal) => Promise<any>} load @param {unknown[]} by what it depends on
  */
 export function useLive(load, by) {
-  const [state, set] = useState({ data: null, error: null });
-  const mine = useRef({ busy: false, last: 0, again: false, ended: false, go: () => {} });
+  const [state, set] = useState({ data: null, error: null, of: '' });
+  const mine = useRef({ go: () => {} });
+  const of = JSON.stringify(by);
   useEffect(() => {
-    const self = { busy: false, last: 0, again: false, ended: false, go: () => {} };
     const abort = new AbortController();
-    mine.current = self;
-    self.go = async () => {
-      if (self.busy) {
-        self.again = true;
-        return;
-      }
-      self.busy = true;
-      self.last = performance.now();
+    const once = async () => {
       try {
         const data = await load(abort.signal);
-        if (!self.ended) set({ data, error: null });
+        if (!abort.signal.aborted) set({ data, error: null, of });
       } catch (error) {
-        if (!self.ended) set((before) => ({ data: before.data, error }));
-      }
-      self.busy = false;
-      if (self.again && !self.ended) {
-        self.again = false;
-        self.go();
+        if (!abort.signal.aborted) set((before) => ({ data: before.of === of ? before.data : null, error, of }));
       }
     };
-    set({ data: null, error: null });
-    self.go();
-    const stop = onPulse(() => {
-      if (live.state === 'live' && performance.now() - self.last >= APART) self.go();
-    });
+    const following = follow(once);
+    mine.current = following;
     return () => {
-      self.ended = true;
+      following.end();
       abort.abort();
-      stop();
     };
   }, by);
   const reload = useCallback(() => mine.current.go(), []);
-  return { ...state, reload };
+  return { data: state.data, error: state.error, reload };
 }
 
 /** A link to a view. @param {string[]} parts @param {Record<string, unknown>} query */
@@ -79,8 +98,10 @@ export function Name({ of, most = 90 }) {
 }
 
 export function When({ at }) {
-  if (at === null || at === undefined) return html`<span class="quiet">–</span>`;
-  const ms = (now() - at) / 1000;
+  const there = micros(at);
+  if (there === null) return html`<span class="quiet">–</span>`;
+  if (isNever(there)) return html`<span class="quiet">never</span>`;
+  const ms = (now() - there) / 1000;
   const said = Math.abs(ms) < 1000 ? 'now' : ms > 0 ? `${span(ms)} ago` : `in ${span(ms)}`;
   return html`<time class="num" title=${instant(at)}>${said}</time>`;
 }
@@ -88,7 +109,8 @@ export function When({ at }) {
 /** The time that is left, counted down. */
 export function Left({ until }) {
   usePulse(1000);
-  const ms = (until - now()) / 1000;
+  if (isNever(until)) return html`<span class="quiet">without end</span>`;
+  const ms = ((micros(until) ?? 0) - now()) / 1000;
   const tone = ms <= 0 ? 'bad' : ms < 5000 ? 'warn' : 'good';
   return html`<span class=${`num left ${tone}`} title=${instant(until)}>${ms <= 0 ? `ended ${span(ms)} ago` : span(ms)}</span>`;
 }
@@ -101,10 +123,17 @@ export function Badge({ tone = '', children, title }) {
   return html`<span class=${`badge ${tone}`} title=${title}>${children}</span>`;
 }
 
-export function Failed({ error }) {
+/** Why something is not there, with a button that tries again where that may help. */
+export function Failed({ error, retry, word = 'Try again' }) {
   if (!error || error.name === 'AbortError') return null;
-  return html`<div class="notice bad" role="alert"><b>${error.code || 'No answer'}</b> ${name(error.message)}
-    ${error.code ? html` <span class="quiet mono">tidelock explain ${error.code}</span>` : null}</div>`;
+  return html`<div class="notice bad" role="alert"><b>${error.code || (error instanceof Problem ? 'Refused' : 'No answer')}</b> <span class="lines">${lines(error.message)}</span>
+    ${error.code ? html` <span class="quiet mono">tidelock explain ${error.code}</span>` : null}
+    ${retry ? html`<p><button type="button" data-retry onClick=${retry}>${word}</button></p>` : null}</div>`;
+}
+
+/** An error of the store's programs, as they wrote it. */
+export function ErrorText({ of }) {
+  return html`<pre class="error" tabindex="0">${lines(of)}</pre>`;
 }
 
 /** What is said where there is nothing: what would be here, and how it comes here. */
@@ -113,20 +142,26 @@ export function Empty({ title, children, cli, code }) {
     ${code ? html`<pre class="json" tabindex="0">${code}</pre>` : null}${cli ? html`<${Cli} text=${cli} />` : null}</div>`;
 }
 
-/** A command that does the same, to be copied. */
+/** A command that does the same, to be copied. Where there is no clipboard, as on a page without TLS, it is selected instead. */
 export function Cli({ text, label = 'Copy' }) {
-  const [copied, set] = useState(false);
+  const [said, say] = useState('');
+  const shown = useRef(null);
+  useEffect(() => {
+    if (!said) return undefined;
+    const timer = setTimeout(() => say(''), 3000);
+    return () => clearTimeout(timer);
+  }, [said]);
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
-      set(true);
-      setTimeout(() => set(false), 1500);
+      say('Copied');
     } catch {
-      set(false);
+      getSelection()?.selectAllChildren(shown.current);
+      say('Selected: press Ctrl+C');
     }
   };
-  return html`<span class="cli"><code>${name(text)}</code>
-    <button type="button" class="small" onClick=${copy} aria-label=${`Copy command: ${name(text)}`}>${copied ? 'Copied' : label}</button></span>`;
+  return html`<span class="cli"><code ref=${shown} tabindex="-1">${name(text)}</code>
+    <button type="button" class="small" onClick=${copy} aria-label=${`Copy command: ${name(text)}`}>${said || label}</button></span>`;
 }
 
 /** The head of a page. */

@@ -24,26 +24,49 @@ export function count(n) {
   return n === null || n === undefined ? '–' : Number(n).toLocaleString('en-GB');
 }
 
-/** @param {number} ms */
+/** A time for people. It is rounded first and split then, so that nothing is 60 seconds long. @param {number} ms */
 export function span(ms) {
-  const s = Math.abs(ms) / 1000;
-  if (s < 1) return `${Math.round(Math.abs(ms))} ms`;
-  if (s < 60) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
-  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.round((s % 3600) / 60)} min`;
-  return `${Math.floor(s / 86400)} d ${Math.round((s % 86400) / 3600)} h`;
+  const all = Math.round(Math.abs(ms));
+  if (all < 1000) return `${all} ms`;
+  if (all < 9950) return `${(all / 1000).toFixed(1)} s`;
+  const s = Math.round(all / 1000);
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  const min = Math.round(s / 60);
+  if (min < 1440) return `${Math.floor(min / 60)} h ${min % 60} min`;
+  const h = Math.round(s / 3600);
+  return `${count(Math.floor(h / 24))} d ${h % 24} h`;
 }
 
-/** Microseconds since the epoch. @param {number} micros */
-export function instant(micros) {
-  const date = new Date(micros / 1000);
-  return Number.isNaN(date.getTime()) ? String(micros) : date.toISOString().replace('T', ' ').replace('Z', ' UTC');
+/** The instant that stands for never, in microseconds: what rests until it is woken is due then. */
+const NEVER = 253402300799000000;
+
+/**
+ * An instant that can be counted with. One beyond the year 2255 has more digits than a number keeps, and came as a long one.
+ * @param {number | bigint | null | undefined} at
+ */
+export function micros(at) {
+  return at === null || at === undefined ? null : Number(at);
 }
 
-/** @param {number} micros */
-export function clock(micros) {
-  const date = new Date(micros / 1000);
-  return Number.isNaN(date.getTime()) ? String(micros) : date.toISOString().slice(11, 23);
+/** @param {number | bigint | null | undefined} at */
+export function isNever(at) {
+  return (micros(at) ?? 0) >= NEVER;
+}
+
+function date(at) {
+  const found = new Date((micros(at) ?? NaN) / 1000);
+  return Number.isNaN(found.getTime()) ? null : found.toISOString();
+}
+
+/** Microseconds since the epoch. @param {number | bigint} at */
+export function instant(at) {
+  return date(at)?.replace('T', ' ').replace('Z', ' UTC') ?? String(at);
+}
+
+/** The time of the day, UTC. @param {number | bigint} at */
+export function clock(at) {
+  return date(at)?.slice(11, 23) ?? String(at);
 }
 
 /** @param {number} n */
@@ -79,7 +102,19 @@ export function quoted(text) {
   return /^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${text.replace(/'/g, `'\\''`)}'`;
 }
 
-/** A command for a terminal. The store comes from TIDELOCK_STORE. @param {(string | null | undefined | false)[]} words */
-export function command(...words) {
-  return ['tidelock', ...words.filter(Boolean).map(String).map(quoted)].join(' ');
+/**
+ * A command for a terminal; the store comes from TIDELOCK_STORE. Options come before names, and `--` between them where a name
+ * would be taken for an option.
+ * @param {string} verb @param {(string | null | undefined | false)[]} names
+ * @param {Record<string, string | boolean | null | undefined>} options what is empty is left out
+ */
+export function command(verb, names = [], options = {}) {
+  const words = ['tidelock', verb];
+  for (const [option, value] of Object.entries(options)) {
+    if (value === true) words.push(`--${option}`);
+    else if (value) words.push(value.startsWith('-') ? quoted(`--${option}=${value}`) : `--${option} ${quoted(value)}`);
+  }
+  const given = names.filter((name) => typeof name === 'string' && name !== '').map(String);
+  if (given.some((name) => name.startsWith('-'))) words.push('--');
+  return [...words, ...given.map(quoted)].join(' ');
 }

@@ -146,3 +146,8 @@ macro_rules! child {
         }
     };
 }
+
+/// The page of the book, compiled as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/own-backend.md")]
+struct Guide;

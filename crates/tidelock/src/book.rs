@@ -30,10 +30,11 @@ page!(RetrySafely, "guide/retry-safely.md");
 page!(Files, "guide/files.md");
 #[cfg(feature = "sealed")]
 page!(SensitiveData, "guide/sensitive-data.md");
+#[cfg(feature = "postgres")]
+page!(MoveToPostgres, "guide/postgres.md");
 page!(OwnTables, "guide/own-tables.md");
 page!(Durability, "guide/durability.md");
 page!(Operations, "guide/operations.md");
 #[cfg(feature = "otel")]
 page!(Observability, "guide/observability.md");
 page!(CommandLine, "guide/command-line.md");
-page!(OwnBackend, "guide/own-backend.md");

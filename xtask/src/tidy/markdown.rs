@@ -1,4 +1,4 @@
-//! Rules about documents: links that lead somewhere, and a book whose table of contents is complete.
+//! Rules about documents: links that lead somewhere, a book whose table of contents is complete, and code that compiles.
 
 use std::collections::BTreeSet;
 
@@ -113,10 +113,32 @@ fn listed(summary: &File) -> BTreeSet<String> {
     targets(summary).into_iter().filter_map(|(_, target)| tree::resolve(SUMMARY, target)).collect()
 }
 
+/// Code of Rust is compiled: no block says that it is not looked at.
+pub(super) fn ignored_code(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.markdown() {
+        for (line, text) in file.lines() {
+            let words = text.trim_start().strip_prefix("```").unwrap_or_default();
+            if words.split([',', ' ']).any(|word| word.trim() == "ignore") {
+                let message = "the block is not compiled: complete it with hidden lines (`# `), and say no_run where it cannot run";
+                findings.push(Finding::error(&file.path, line, "ignored-code", message));
+            }
+        }
+    }
+    findings
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::{check, findings};
-    use super::{anchor, book_pages, links};
+    use super::{anchor, book_pages, ignored_code, links};
+
+    #[test]
+    fn blocks_that_are_not_compiled_are_found() {
+        let text =
+            "```rust,ignore\nlet x = ;\n```\n\n```rust,no_run\n// ignore\n```\n\n```text\nignore\n```\n";
+        check(ignored_code, &[("docs/a.md", text)], &["docs/a.md:1"]);
+    }
 
     #[test]
     fn links_that_lead_nowhere_are_found() {

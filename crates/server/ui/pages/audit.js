@@ -20,7 +20,7 @@ async function load(before, signal) {
 export function Audit({ query }) {
   const { data, error } = useLive((signal) => load(query.before, signal), [query.before]);
   const last = data?.events[data.events.length - 1];
-  return html`<${Head} title="Audit" cli=${command('streams', 'show', STREAM)} /><${Failed} error=${error} />
+  return html`<${Head} title="Audit" cli=${command('streams show', [STREAM], { backward: true })} /><${Failed} error=${error} />
     ${!data ? (error ? null : html`<${Loading} />`) : data.events.length === 0 ? html`<${Empty} title="Nothing was changed over the API">Every write through this server leaves an event in the stream <code>tidelock.audit</code>: who, what, on what. What programs do by themselves is not told here.</${Empty}>` : html`
       <${Table} label="audit" heads=${['When', 'Who', 'Did', 'On', '', 'Details']} rows=${data.events.map((event) => html`<tr key=${event.version}><td><a data-row href=${link(['streams', STREAM], { at: event.version })}><${When} at=${event.at} /></a></td>
         <td>${name(event.payload?.by)}</td><td><b>${name(event.payload?.did)}</b></td><td><${Name} of=${event.payload?.on} most=${50} /></td>

@@ -1,6 +1,6 @@
 // Who waits for whom, drawn: tasks in a ring, an arrow from each that waits to the one that holds. What goes round is red.
 import { html } from '../vendor/htm-preact.js';
-import { name, short } from '../show.js';
+import { count, name, short } from '../show.js';
 
 const MOST = 40;
 const SIZE = 440;
@@ -33,14 +33,16 @@ export function Graph({ terms, cycles }) {
   const all = edges(terms);
   if (all.length === 0) return html`<p class="quiet">Nobody waits for anybody.</p>`;
   const round = cycles.flat();
-  const tasks = [...new Set([...round, ...all.flatMap((edge) => [edge.from, edge.to])])].slice(0, MOST);
+  const everybody = [...new Set([...round, ...all.flatMap((edge) => [edge.from, edge.to])])];
+  const tasks = everybody.slice(0, MOST);
   const radius = SIZE / 2 - 70;
   const at = new Map(tasks.map((task, i) => {
     const angle = (2 * Math.PI * i) / tasks.length - Math.PI / 2;
     return [task, { x: SIZE / 2 + radius * Math.cos(angle), y: SIZE / 2 + radius * Math.sin(angle) }];
   }));
   const arrows = all.filter((edge) => at.has(edge.from) && at.has(edge.to));
-  return html`<svg class="graph" viewBox=${`0 0 ${SIZE} ${SIZE}`} role="img" aria-label=${`${all.length} waits, ${cycles.length} cycles`}>
+  const rest = everybody.length - tasks.length;
+  return html`${rest ? html`<p class="quiet">The first ${count(MOST)} of ${count(everybody.length)} tasks; those in cycles come first.</p>` : null}<svg class="graph" viewBox=${`0 0 ${SIZE} ${SIZE}`} role="img" aria-label=${`${all.length} waits, ${cycles.length} cycles`}>
     <defs>${['plain', 'round'].map((kind) => html`<marker key=${kind} id=${`arrow-${kind}`} class=${kind} viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto-start-reverse"><path d="M0 0L10 5L0 10z" /></marker>`)}</defs>
     ${arrows.map((edge) => {
       const [from, to] = [at.get(edge.from), at.get(edge.to)];

@@ -2,7 +2,7 @@
 import { html } from '../vendor/htm-preact.js';
 import { get, path } from '../api.js';
 import { Badge, Empty, Failed, Head, Left, Loading, Name, Pager, Table, When, link, useLive } from '../parts.js';
-import { count, name } from '../show.js';
+import { command, count, name } from '../show.js';
 
 const ROWS = 100;
 
@@ -28,7 +28,7 @@ function List({ query }) {
 
 function Lease({ of }) {
   const { data, error } = useLive((signal) => get(path('leases', of), {}, signal), [of]);
-  return html`<${Head} title=${html`<${Name} of=${of} />`}><a class="button small" href="#/leases">All leases</a></${Head}><${Failed} error=${error} />
+  return html`<${Head} title=${html`<${Name} of=${of} />`} cli=${command('leases show', [of])}><a class="button small" href="#/leases">All leases</a></${Head}><${Failed} error=${error} />
     ${!data ? (error ? null : html`<${Loading} />`) : html`<dl class="facts"><div><dt>Owner</dt><dd><${Holder} lease=${data} /></dd></div><div><dt>Fence</dt><dd class="num">${data.holder?.fence ?? '–'}</dd></div>
         <div><dt>Left</dt><dd>${data.holder ? html`<${Left} until=${data.holder.until} />` : '–'}</dd></div><div><dt>Since</dt><dd><${When} at=${data.holder?.since} /></dd></div>
         <div><dt>Taken over</dt><dd class="num">${count(data.takeovers)}</dd></div>${data.note ? html`<div><dt>Note</dt><dd>${name(data.note)}</dd></div>` : null}

@@ -16,20 +16,21 @@ export function Locks() {
         ${data.cycles.map((cycle, i) => html`<div key=${i} class="mono">${[...cycle, cycle[0]].map(name).join(' → ')}</div>`)}
         <p>One of them was told, with an error that names both places, and has not looked at it: is there a future that nobody polls any more?</p></div>` : null}
       ${data.held === 0 ? html`<${Empty} title="Nothing is locked">Holders and those who wait show up here while they do.</${Empty}>` : html`
-        <section class="locks"><div><h2>${count(data.held)} held, ${count(data.waiting)} wait</h2><${Terms} terms=${data.terms} cycles=${data.cycles} /></div>
+        <section class="locks"><div><h2>${count(data.held)} held, ${count(data.waiting)} wait</h2>${data.terms.length < data.held ? html`<p class="quiet">The first ${count(data.terms.length)}: those that most wait for.</p>` : null}<${Terms} terms=${data.terms} cycles=${data.cycles} /></div>
           <div><h2>Who waits for whom</h2><${Graph} terms=${data.terms} cycles=${data.cycles} /></div></section>`}
       <${FoundLately} found=${data.found} /><${Stats} functors=${data.functors} />`}`;
 }
 
 function Party({ of, role, round }) {
-  return html`<tr class=${round ? 'blocked' : ''}><td>${role}</td><td>${of.task ? name(of.task) : 'somebody'} ${round ? html`<${Badge} tone="bad">cycle</${Badge}>` : null}</td><td>${name(of.mode)}</td><td class="num">${span(of.age_ms)}</td><td class="mono wide">${name(of.place)}</td></tr>`;
+  return html`<tr class=${round ? 'blocked' : ''}><td>${role}</td><td>${of.task ? name(of.task) : 'somebody'} ${round ? html`<${Badge} tone="bad">cycle</${Badge}>` : null}</td><td>${name(of.mode)}</td><td class="num">${span(of.age_ms)}</td><td class="mono quiet">${name(of.place)}</td></tr>`;
 }
 
 function Terms({ terms, cycles }) {
   const round = new Set(cycles.flat());
   return html`<div class="stack">${terms.map((term) => html`<article class="item" key=${term.term} data-term=${term.term}><header><${Name} of=${term.term} />${term.waiting ? html`<${Badge} tone="warn">${count(term.waiting)} wait</${Badge}>` : null}</header>
-    <div class="scroll"><table aria-label=${`lock ${name(term.term)}`}><tbody>${term.holders.map((one) => html`<${Party} of=${one} role="holds" round=${term.waiting > 0 && round.has(one.task)} />`)}
-      ${term.waiters.map((one, i) => html`<${Party} of=${one} role=${`waits, ${i + 1}.`} round=${round.has(one.task)} />`)}</tbody></table></div></article>`)}</div>`;
+    <div class="scroll"><table class="parties" aria-label=${`lock ${name(term.term)}`}><tbody>${term.holders.map((one) => html`<${Party} of=${one} role="holds" round=${term.waiting > 0 && round.has(one.task)} />`)}
+      ${term.waiters.map((one, i) => html`<${Party} of=${one} role=${`waits, ${i + 1}.`} round=${round.has(one.task)} />`)}</tbody></table></div>
+      ${term.waiting > term.waiters.length ? html`<p class="quiet">The first ${count(term.waiters.length)} of ${count(term.waiting)} that wait.</p>` : null}</article>`)}</div>`;
 }
 
 function FoundLately({ found }) {

@@ -32,6 +32,13 @@ function bound(n, whole) {
   return `${whole ? '' : 'at least '}${count(n)}`;
 }
 
+/** A store that takes longer to answer, in microseconds, is worth a look. */
+const SLOW = 250000;
+
+function latency(us) {
+  return us < 10000 ? `${(us / 1000).toFixed(us < 1000 ? 2 : 1)} ms` : span(us / 1000);
+}
+
 function Cards({ data }) {
   const { work, leases, runs, reactions, locks, conflicts } = data;
   const lag = reactions.reduce((most, one) => (one.lag_ms > most.lag_ms ? one : most), { lag_ms: 0, name: '' });
@@ -41,13 +48,14 @@ function Cards({ data }) {
     <${Card} title="Overdue" value=${bound(work.overdue, work.whole)} tone=${work.overdue ? 'warn' : ''} href="#/work?show=waiting"
       note=${work.overdue ? `oldest ${span(work.oldest_ms)}` : 'due work is taken'} />
     <${Card} title="Oldest lag" value=${lag.lag_ms ? span(lag.lag_ms) : '0'} tone=${lag.lag_ms > 60000 ? 'warn' : ''} href="#/stuck?tab=reactions"
-      note=${lag.name ? html`<${Name} of=${lag.name} most=${24} />` : `${count(reactions.length)} reactions, none behind`} />
+      note=${lag.name ? html`<${Name} of=${lag.name} most=${24} />` : 'none is behind'} />
     <${Card} title="Expiring leases" value=${bound(leases.expiring, leases.whole)} tone=${leases.expiring ? 'warn' : ''} href="#/work?show=leased" note=${`of ${count(leases.held)} held`} />
-    <${Card} title="Runs" value=${bound(status('running'), runs.whole)} href="#/runs?status=running" note=${`running; ${count(status('completed'))} completed`} />
+    <${Card} title="Runs under way" value=${bound(status('running'), runs.whole)} href="#/runs?status=running" note=${`${count(status('completed'))} completed`} />
     <${Card} title="Failed runs" value=${bound(status('failed'), runs.whole)} tone=${status('failed') ? 'bad' : ''} href="#/runs?status=failed" note=${`${count(status('cancelled'))} cancelled`} />
     ${locks ? html`<${Card} title="Locks" value=${count(locks.terms)} tone=${locks.cycles ? 'bad' : ''} href="#/locks"
       note=${locks.cycles ? `${count(locks.cycles)} in a cycle` : `${count(locks.waiting)} wait`} />` : null}
     ${conflicts ? html`<${Card} title="Conflicts" value=${count(conflicts.conflicts)} href="#/state" note=${`in ${count(conflicts.mutations)} mutations`} />` : null}
+    ${data.latency_us === undefined || data.latency_us === null ? null : html`<${Card} title="Store latency" value=${latency(data.latency_us)} tone=${data.latency_us > SLOW ? 'warn' : ''} href="#/" note="for its last answers" />`}
     <${Card} title="Events" value=${count(data.position ?? 0)} href="#/streams" note="position of the last one" />
   </section>`;
 }

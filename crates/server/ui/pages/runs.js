@@ -1,8 +1,8 @@
 // Runs of workflows: which there are, what each did, and what can be asked of them.
 import { html } from '../vendor/htm-preact.js';
-import { Problem, get, path, post } from '../api.js';
+import { Problem, get, path, post, postText } from '../api.js';
 import { Action } from '../actions.js';
-import { Badge, Empty, Failed, Filter, Head, Json, Left, Loading, Name, Pager, Pick, Table, When, go, link, useLive } from '../parts.js';
+import { Badge, Empty, ErrorText, Failed, Filter, Head, Json, Left, Loading, Name, Pager, Pick, Table, When, go, link, useLive } from '../parts.js';
 import { brief, command, count, name } from '../show.js';
 import { Journal, Timeline } from './timeline.js';
 
@@ -11,7 +11,7 @@ const ENTRIES = 500;
 const TONES = { running: 'live', completed: 'good', failed: 'bad', cancelled: 'warn' };
 
 export function Runs({ parts, query }) {
-  return parts[0] ? html`<${Run} key=${parts[0]} of=${parts[0]} />` : html`<${List} query=${query} />`;
+  return parts[0] ? html`<${Run} key=${parts[0]} of=${parts[0]} query=${query} />` : html`<${List} query=${query} />`;
 }
 
 /** What a run does at the moment, in words. */
@@ -32,7 +32,7 @@ function List({ query }) {
   const to = (change) => go(['runs'], { status, workflow, prefix, ...change });
   const states = [['', 'all'], ['running', 'running'], ['completed', 'completed'], ['failed', 'failed'], ['cancelled', 'cancelled']];
   const filtered = status || workflow || prefix;
-  return html`<${Head} title="Runs" cli=${command('runs', 'list', status && '--status', status, workflow && '--workflow', workflow, prefix && '--prefix', prefix)}>
+  return html`<${Head} title="Runs" cli=${command('runs list', [], { status, workflow, prefix })}>
       <${Pick} label="Status" value=${status} options=${states} onChange=${(value) => to({ status: value })} />
       <${Filter} value=${prefix} label="Id begins with" onChange=${(text) => text !== prefix && to({ prefix: text })} />
       <${Filter} value=${workflow} label="Workflow" onChange=${(text) => text !== workflow && to({ workflow: text })} /></${Head}>
@@ -45,34 +45,42 @@ function List({ query }) {
       <${Pager} parts=${['runs']} query=${{ status, workflow, prefix }} next=${data.next} first=${after} />`}`;
 }
 
-async function load(of, signal) {
-  const run = await get(path('runs', of), {}, signal);
-  const journal = path('streams', `tidelock.journal(${JSON.stringify(of)}, ${run.generation})`);
-  const absent = (instead) => (error) => {
-    if (error instanceof Problem && error.status === 404) return instead;
+/** The last entries of a journal; those before an entry, when it is given. */
+async function journal(of, generation, before, signal) {
+  const where = path('streams', `tidelock.journal(${JSON.stringify(of)}, ${generation})`);
+  try {
+    const { first, head } = await get(where, {}, signal);
+    if (first === null) return { events: [], first: 0, head: 0 };
+    const last = before === undefined ? head : Math.min(Math.max(Number(before) - 1, first), head);
+    const from = Math.max(last - ENTRIES + 1, first);
+    const { events } = await get(`${where}/events`, { from, limit: last - from + 1 }, signal);
+    return { events, first, head };
+  } catch (error) {
+    if (error instanceof Problem && error.status === 404) return { events: [], first: 0, head: 0 };
     throw error;
-  };
+  }
+}
+
+async function load(of, before, signal) {
+  const run = await get(path('runs', of), {}, signal);
   const [found, row] = await Promise.all([
-    get(`${journal}/events`, { limit: ENTRIES }, signal).catch(absent({ events: [], end: true })),
+    journal(of, run.generation, before, signal),
     // The row goes when the run ends.
     get('work/rows', { key: `tidelock.run(${JSON.stringify(of)})` }, signal).then(({ rows }) => rows[0] ?? null),
   ]);
-  return { run, events: found.events, end: found.end, row };
+  return { run, ...found, row };
 }
 
 function Verbs({ run, steps, reload }) {
   const where = path('runs', run.run);
   const over = run.status !== 'running';
   const signal = async ([word, value]) => {
-    let read = null;
-    if (value.trim()) {
-      try {
-        read = JSON.parse(value);
-      } catch {
-        throw new Error('the value is not JSON; a text has quotes, as in "yes"');
-      }
+    try {
+      JSON.parse(value.trim() || 'null');
+    } catch {
+      throw new Error('the value is not JSON; a text has quotes, as in "yes"');
     }
-    await post(`${where}/signals`, { name: word.trim(), value: read });
+    await postText(`${where}/signals`, `{"name": ${JSON.stringify(word.trim())}, "value": ${value.trim() || 'null'}}`);
     return `Signal ${word} sent`;
   };
   const told = (verb) => async ([reason]) => {
@@ -87,30 +95,41 @@ function Verbs({ run, steps, reload }) {
   const reason = [{ label: 'Reason' }];
   return html`
     ${over ? null : html`<${Action} label="Signal" title="Send a signal" ask=${[{ label: 'Name', value: run.signals[0] || '', required: true }, { label: 'Value (JSON)' }]}
-      cli=${(word, value) => command('runs', 'signal', run.run, word || 'NAME', value && '--value', value)} run=${signal} done=${reload} />
-      <${Action} label="Cancel" danger title="Ask the run to stop, and to clean up" ask=${reason} cli=${(text) => command('runs', 'cancel', run.run, text && '--reason', text)} run=${told('cancel')} done=${reload} />`}
+      cli=${(word, value) => command('runs signal', [run.run, word || 'NAME'], { value })} run=${signal} done=${reload} />
+      <${Action} label="Cancel" danger title="Ask the run to stop, and to clean up" ask=${reason} cli=${(text) => command('runs cancel', [run.run], { reason: text })} run=${told('cancel')} done=${reload} />`}
     ${run.status === 'failed' || run.doing === 'blocked' || run.doing === 'put_off' ? html`<${Action} label="Resume" title="Let it go on: the step that failed is tried again" ask=${reason}
-      cli=${(text) => command('runs', 'resume', run.run, text && '--reason', text)} run=${told('resume')} done=${reload} />` : null}
-    ${steps.length ? html`<${Action} label="Fork" title="Start a run that has done what this one did before a step" ask=${[{ label: 'First step that is done anew', value: steps[steps.length - 1], required: true }, { label: 'Id of the new run (a new one when empty)' }]}
-      cli=${(from, id) => command('runs', 'fork', run.run, '--from', from || 'STEP', id && '--id', id)} run=${fork} /> ` : null}`;
+      cli=${(text) => command('runs resume', [run.run], { reason: text })} run=${told('resume')} done=${reload} />` : null}
+    ${steps.length ? html`<${Action} label="Fork" title="Start a run that has done what this one did before a step" ask=${[{ label: 'First step that is done anew', value: steps[steps.length - 1], options: steps, required: true }, { label: 'Id of the new run (a new one when empty)' }]}
+      cli=${(from, id) => command('runs fork', [run.run], { from: from || 'STEP', id })} run=${fork} /> ` : null}`;
 }
 
-function Run({ of }) {
-  const { data, error, reload } = useLive((signal) => load(of, signal), [of]);
-  if (!data) return html`<${Head} title=${html`<${Name} of=${of} />`} /><${Failed} error=${error} />${error ? null : html`<${Loading} />`}`;
-  const { run, events, end, row } = data;
+function Facts({ run }) {
+  return html`<dl class="facts"><div><dt>Status</dt><dd><${Badge} tone=${TONES[run.status]}>${run.status}</${Badge}></dd></div><div><dt>Does</dt><dd><${Doing} run=${run} /></dd></div>
+    <div><dt>Workflow</dt><dd><${Name} of=${run.workflow} /></dd></div><div><dt>Queue</dt><dd><${Name} of=${run.queue} /> · priority ${run.priority}</dd></div>
+    <div><dt>Generation</dt><dd class="num">${run.generation}</dd></div><div><dt>Changed</dt><dd><${When} at=${run.changed_at} /></dd></div>
+    ${run.signals.length ? html`<div><dt>Hears</dt><dd>${run.signals.map((word) => html`<${Badge}>${name(word)}</${Badge}> `)}</dd></div>` : null}
+    ${run.parent ? html`<div><dt>Parent</dt><dd><a href=${link(['runs', run.parent])}><${Name} of=${run.parent} /></a></dd></div>` : null}
+    ${Object.entries(run.attributes).map(([key, value]) => html`<div key=${key}><dt>${name(key)}</dt><dd><${Name} of=${value} /></dd></div>`)}</dl>`;
+}
+
+/** Which entries are shown, when those are not all. */
+function Window({ of, events, first, head }) {
+  if (events.length === 0 || events.length > head - first) return null;
+  const [from, to] = [events[0].version, events[events.length - 1].version];
+  return html`<nav class="pager" aria-label="entries"><span class="quiet" data-window=${`${from}-${to}`}>Entries ${count(from)} to ${count(to)} of ${count(first)} to ${count(head)}; activations are counted among these.</span>
+    ${from > first ? html`<a class="button small" data-next href=${link(['runs', of], { before: from })}>Older entries</a>` : null}
+    ${to < head ? html`<a class="button small" href=${link(['runs', of])}>Newest entries</a>` : null}</nav>`;
+}
+
+function Run({ of, query }) {
+  const { data, error, reload } = useLive((signal) => load(of, query.before, signal), [of, query.before]);
+  if (!data) return html`<${Head} title=${html`<${Name} of=${of} />`} cli=${command('runs show', [of])}><a class="button small" href="#/runs">All runs</a></${Head}><${Failed} error=${error} />${error ? null : html`<${Loading} />`}`;
+  const { run, events, row } = data;
   const steps = [...new Set(events.map((event) => event.payload?.op?.name).filter(Boolean))];
-  return html`<${Head} title=${html`<${Name} of=${of} />`} cli=${command('runs', 'show', of)}><a class="button small" href="#/runs">All runs</a><${Verbs} run=${run} steps=${steps} reload=${reload} /></${Head}>
-    <${Failed} error=${error} />
-    <dl class="facts"><div><dt>Status</dt><dd><${Badge} tone=${TONES[run.status]}>${run.status}</${Badge}></dd></div><div><dt>Does</dt><dd><${Doing} run=${run} /></dd></div>
-      <div><dt>Workflow</dt><dd><${Name} of=${run.workflow} /></dd></div><div><dt>Queue</dt><dd><${Name} of=${run.queue} /> · priority ${run.priority}</dd></div>
-      <div><dt>Generation</dt><dd class="num">${run.generation}</dd></div><div><dt>Changed</dt><dd><${When} at=${run.changed_at} /></dd></div>
-      ${run.signals.length ? html`<div><dt>Hears</dt><dd>${run.signals.map((word) => html`<${Badge}>${name(word)}</${Badge}> `)}</dd></div>` : null}
-      ${run.parent ? html`<div><dt>Parent</dt><dd><a href=${link(['runs', run.parent])}><${Name} of=${run.parent} /></a></dd></div>` : null}
-      ${Object.entries(run.attributes).map(([key, value]) => html`<div key=${key}><dt>${name(key)}</dt><dd><${Name} of=${value} /></dd></div>`)}</dl>
-    ${run.failure ? html`<pre class="error" tabindex="0">${name(run.failure)}</pre>` : null}
-    <section><h2>Timeline</h2><${Timeline} events=${events} fence=${run.fence} takeovers=${row?.takeovers} />
-      ${end ? null : html`<p class="quiet">These are the first ${count(events.length)} entries; the journal has more.</p>`}</section>
+  return html`<${Head} title=${html`<${Name} of=${of} />`} cli=${command('runs show', [of])}><a class="button small" href="#/runs">All runs</a><${Verbs} run=${run} steps=${steps} reload=${reload} /></${Head}>
+    <${Failed} error=${error} /><${Facts} run=${run} />
+    ${run.failure ? html`<${ErrorText} of=${run.failure} />` : null}
+    <section><h2>Timeline</h2><${Timeline} events=${events} fence=${run.fence} takeovers=${row?.takeovers} /><${Window} of=${of} ...${data} /></section>
     <section class="two"><div><h2>Input</h2><${Json} of=${run.input} label="input" /></div><div><h2>Output</h2>${run.output === null ? html`<p class="quiet">None ${run.status === 'running' ? 'yet' : ''}.</p>` : html`<${Json} of=${run.output} label="output" />`}</div></section>
     <section><details><summary>Journal, ${count(events.length)} entries</summary><${Journal} events=${events} /></details></section>`;
 }

@@ -23,16 +23,16 @@ function Verbs({ task, reload }) {
   const { name: of, doing } = task;
   if (doing.state === 'archived' || doing.state === 'broken') return null;
   const where = path('schedules', of);
-  return html`<${Action} label="Run now" title="Ask for a run now" about=${html`<${Name} of=${of} />`} cli=${command('schedules', 'run', of)} done=${reload} run=${async () => `Asked for: ${(await post(`${where}/run`, {})).fire}`} />
-    ${doing.state === 'paused' ? html`<${Action} label="Resume" title="Let it go on; fires that came meanwhile do not run" about=${html`<${Name} of=${of} />`} cli=${command('schedules', 'resume', of)} done=${reload}
+  return html`<${Action} label="Run now" title="Ask for a run now" about=${html`<${Name} of=${of} />`} cli=${command('schedules run', [of])} done=${reload} run=${async () => `Asked for: ${(await post(`${where}/run`, {})).fire}`} />
+    ${doing.state === 'paused' ? html`<${Action} label="Resume" title="Let it go on; fires that came meanwhile do not run" about=${html`<${Name} of=${of} />`} cli=${command('schedules resume', [of])} done=${reload}
       run=${async () => { await post(`${where}/resume`, {}); return `Resumed: ${of}`; }} />` : html`<${Action} label="Pause" title="Let it rest until it is resumed" about=${html`<${Name} of=${of} />`} ask=${[{ label: 'Reason' }]}
-      cli=${(reason) => command('schedules', 'pause', of, reason && '--reason', reason)} done=${reload} run=${async ([reason]) => { await post(`${where}/pause`, { reason: reason.trim() || 'paused in the inspector' }); return `Paused: ${of}`; }} />`}`;
+      cli=${(reason) => command('schedules pause', [of], { reason })} done=${reload} run=${async ([reason]) => { await post(`${where}/pause`, { reason: reason.trim() || 'paused in the inspector' }); return `Paused: ${of}`; }} />`}`;
 }
 
 function List({ query }) {
   const { after = '' } = query;
   const { data, error, reload } = useLive((signal) => get('schedules', { after, limit: ROWS }, signal), [after]);
-  return html`<${Head} title="Schedules" cli="tidelock schedules list" /><${Failed} error=${error} />
+  return html`<${Head} title="Schedules" cli=${command('schedules list', [], { archived: true })} /><${Failed} error=${error} />
     ${!data ? (error ? null : html`<${Loading} />`) : data.schedules.length === 0 ? html`<${Empty} title="No tasks yet">A task is something that runs at its times, once over all processes. A program registers its tasks when its scheduler starts, and they show up here.</${Empty}>` : html`
       <${Table} label="tasks" heads=${['Task', 'Times', 'Does', 'Next', 'Runs', 'Failed', 'Skipped', '']} rows=${data.schedules.map((task) => html`<tr key=${task.name}>
         <td><a data-row href=${link(['schedules', task.name])}><${Name} of=${task.name} most=${40} /></a></td><td class="mono">${name(task.cronExpression)} <span class="quiet">${name(task.zone)}</span></td>
@@ -43,7 +43,7 @@ function List({ query }) {
 
 function Task({ of }) {
   const { data, error, reload } = useLive((signal) => get(path('schedules', of), {}, signal), [of]);
-  return html`<${Head} title=${html`<${Name} of=${of} />`} cli=${command('schedules', 'show', of)}><a class="button small" href="#/schedules">All tasks</a>${data ? html`<${Verbs} task=${data} reload=${reload} />` : null}</${Head}>
+  return html`<${Head} title=${html`<${Name} of=${of} />`} cli=${command('schedules show', [of])}><a class="button small" href="#/schedules">All tasks</a>${data ? html`<${Verbs} task=${data} reload=${reload} />` : null}</${Head}>
     <${Failed} error=${error} />
     ${!data ? (error ? null : html`<${Loading} />`) : html`<dl class="facts"><div><dt>Times</dt><dd class="mono">${name(data.cronExpression)} ${name(data.zone)}</dd></div><div><dt>Does</dt><dd><${Doing} of=${data.doing} /></dd></div>
         <div><dt>Action</dt><dd>${name(data.action)}</dd></div><div><dt>Scheduler</dt><dd><${Name} of=${data.scheduler} /></dd></div><div><dt>Runs</dt><dd class="num">${count(data.runs)}</dd></div>

@@ -1,23 +1,54 @@
 // Documents: their values, their versions, what they were, and how often changes met each other.
-import { html, useState } from '../vendor/htm-preact.js';
-import { get, path } from '../api.js';
-import { Diff } from '../diff.js';
+import { html, useEffect, useState } from '../vendor/htm-preact.js';
+import { Problem, get, path } from '../api.js';
 import { Badge, Empty, Failed, Filter, Head, Json, Loading, Name, Pager, Table, When, go, link, useLive } from '../parts.js';
 import { brief, bytes, command, count } from '../show.js';
+import { Change, Slider, change, within } from './past.js';
 
 const ROWS = 100;
+/** So many scopes are looked for, one small question each. */
+const SCOPES = 40;
 
 export function State({ parts, query }) {
   return parts[0] ? html`<${Record} key=${parts[0]} of=${parts[0]} query=${query} />` : html`<${List} query=${query} />`;
+}
+
+/** The kinds of documents, found by stepping over all documents of a kind at once. */
+async function scopes(signal) {
+  const found = [];
+  for (let after = ''; found.length < SCOPES;) {
+    const { records } = await get('state', { after, limit: 1 }, signal);
+    if (records.length === 0) return { found, whole: true };
+    const kind = records[0].key.split('(')[0];
+    if (kind === found[found.length - 1]) return { found, whole: false };
+    found.push(kind);
+    // No key of this kind is behind this one, and none of another is before it.
+    after = `${kind}-`;
+  }
+  return { found, whole: false };
+}
+
+/** Where to begin: whose documents there are. */
+function Scopes({ chosen }) {
+  const [state, set] = useState({ found: [], whole: true, error: null });
+  useEffect(() => {
+    const abort = new AbortController();
+    scopes(abort.signal).then((found) => set({ ...found, error: null }), (error) => !abort.signal.aborted && set((s) => ({ ...s, error })));
+    return () => abort.abort();
+  }, []);
+  const to = (kind) => html`<a class="scope" key=${kind} data-scope=${kind} aria-current=${kind === chosen ? 'true' : undefined} href=${link(['state'], { prefix: kind })}><${Name} of=${kind} most=${40} /></a>`;
+  const [theirs, ours] = [state.found.filter((kind) => !kind.startsWith('tidelock.')), state.found.filter((kind) => kind.startsWith('tidelock.'))];
+  return html`<${Failed} error=${state.error} />${state.found.length === 0 ? null : html`<nav class="scopes" aria-label="scopes"><span class="quiet">Scopes</span>
+    <a class="scope" aria-current=${chosen ? undefined : 'true'} href="#/state">all</a>${[...theirs, ...ours].map(to)}${state.whole ? null : html`<span class="quiet">the first ${count(state.found.length)}</span>`}</nav>`}`;
 }
 
 function List({ query }) {
   const { prefix = '', after = '' } = query;
   const { data, error } = useLive((signal) => Promise.all([get('state', { prefix, after, limit: ROWS }, signal), get('conflicts', {}, signal)]), [prefix, after]);
   const [found, conflicts] = data || [];
-  return html`<${Head} title="State" cli=${command('state', 'list', prefix)}>
+  return html`<${Head} title="State" cli=${command('state list', [prefix])}>
       <${Filter} value=${prefix} label="Scope or key" hint='session or session("s-1"' onChange=${(text) => text !== prefix && go(['state'], { prefix: text })} /></${Head}>
-    <${Failed} error=${error} />
+    <${Failed} error=${error} /><${Scopes} chosen=${prefix} />
     ${!data ? (error ? null : html`<${Loading} />`) : html`
       ${found.records.length === 0 ? html`<${Empty} title=${prefix ? 'No document begins like this' : 'No documents yet'} cli=${`tidelock state set 'user("u-1", "cart")' '{}'`}>A document is a value with a version. Whoever writes it says which version it replaces, so that nobody overwrites what they have not seen.</${Empty}>` : html`
         <${Table} label="documents" heads=${['Key', 'Version', 'Size', 'Written', 'Expires']} rows=${found.records.map((one) => html`<tr key=${one.key}><td><a data-row href=${link(['state', one.key])}><${Name} of=${one.key} /></a></td>
@@ -33,18 +64,39 @@ function Conflicts({ data }) {
       <td class="num">${count(tally.conflicts)}</td><td class="num">${((100 * tally.conflicts) / Math.max(tally.mutations, 1)).toFixed(1)}</td></tr>`)} />`}</section>`;
 }
 
+/** The stream that holds the history of a document. */
+export function historyOf(key) {
+  const found = /^([^(]+)(?:\((.*)\))?$/s.exec(key);
+  return found ? `history(${[JSON.stringify(found[1]), found[2]].filter(Boolean).join(', ')})` : null;
+}
+
+/** What is there, or nothing: no such document, no history, or a store that keeps none. */
+async function orNothing(asked) {
+  try {
+    return await asked;
+  } catch (error) {
+    if (error instanceof Problem && (error.status === 404 || error.status === 501)) return null;
+    throw error;
+  }
+}
+
+/** Which writes are kept. It is looked for and not asked for by name: that there is none is no mistake. */
+async function kept(of, signal) {
+  const history = historyOf(of);
+  const found = history && (await orNothing(get('streams', { prefix: history, limit: 1 }, signal)));
+  return found?.streams.find((stream) => stream.key === history && stream.first !== null) ?? null;
+}
+
 async function load(of, at, signal) {
-  const [record, history] = await Promise.all([
-    get(path('state', of), {}, signal).catch((error) => {
-      if (error.status === 404) return null;
-      throw error;
-    }),
-    get(`${path('state', of)}/history`, { limit: 50, before: at === undefined ? undefined : Number(at) + 1 }, signal),
+  const [record, history] = await Promise.all([orNothing(get(path('state', of), {}, signal)), kept(of, signal)]);
+  if (!history) return { record, past: null };
+  const { first, head } = history;
+  const number = within(at, first, head);
+  const [{ writes, next }, { after, before }] = await Promise.all([
+    get(`${path('state', of)}/history`, { limit: 50, before: number + 1 }, signal), change(of, number, first, signal),
   ]);
-  const number = history.writes[0]?.number;
-  if (number === undefined) return { record, history, past: null };
-  const was = (n) => get(`${path('state', of)}/at`, { number: n }, signal).catch(() => null);
-  return { record, history, past: { number, after: await was(number), before: number > 0 ? await was(number - 1) : null } };
+  const now = after.problem && number === head && record ? { value: record.value, now: true } : after;
+  return { record, past: { number, first, head, writes, next, before, after: now } };
 }
 
 function said(change) {
@@ -54,27 +106,21 @@ function said(change) {
 
 function Record({ of, query }) {
   const { data, error } = useLive((signal) => load(of, query.at, signal), [of, query.at]);
-  return html`<${Head} title=${html`<${Name} of=${of} />`} cli=${command('state', 'get', of)}><a class="button small" href="#/state">All documents</a></${Head}><${Failed} error=${error} />
+  const cli = query.at === undefined ? command('state get', [of]) : command('state history', [of]);
+  return html`<${Head} title=${html`<${Name} of=${of} />`} cli=${cli}><a class="button small" href="#/state">All documents</a></${Head}><${Failed} error=${error} />
     ${!data ? (error ? null : html`<${Loading} />`) : html`
       ${data.record ? html`<dl class="facts"><div><dt>Version</dt><dd class="num">${data.record.version}</dd></div><div><dt>Written</dt><dd><${When} at=${data.record.updated_at} /></dd></div>
         <div><dt>Expires</dt><dd>${data.record.expires_at ? html`<${When} at=${data.record.expires_at} />` : 'never'}</dd></div></dl>` : html`<p><${Badge} tone="warn">deleted</${Badge}> There is no such document now.</p>`}
-      ${data.past ? html`<${Past} of=${of} data=${data} follows=${query.at === undefined} />` : html`<h2>Value</h2>${data.record ? html`<${Json} of=${data.record.value} />` : null}
+      ${data.past ? html`<${Past} of=${of} past=${data.past} at=${query.at} />` : html`<h2>Value</h2>${data.record ? html`<${Json} of=${data.record.value} />` : null}
         <p class="quiet">No history is kept of it. A program that wants one makes its states with <code>States::with_history()</code>.</p>`}`}`;
 }
 
-function Past({ of, data, follows }) {
-  const { past, history } = data;
-  const [shown, show] = useState(null);
-  const [newest, setNewest] = useState(past.number);
-  if (past.number > newest) setNewest(past.number);
-  const to = (number) => go(['state', of], Number(number) >= newest && follows ? {} : { at: number });
-  return html`<div class="slider"><label>Write <b class="num">${shown ?? past.number}</b> of 0…${newest}<input type="range" aria-label="write" min="0" max=${newest} step="1" value=${shown ?? past.number}
-      onInput=${(event) => show(event.currentTarget.value)} onChange=${(event) => { show(null); to(event.currentTarget.value); }} /></label>
-      <button type="button" class="small" disabled=${past.number <= 0} onClick=${() => to(past.number - 1)}>Older</button>
-      ${follows ? html`<${Badge} tone="good">newest</${Badge}>` : html`<button type="button" class="small" onClick=${() => to(past.number + 1)}>Newer</button><a class="button small" href=${link(['state', of])}>Newest</a>`}</div>
-    <section class="two"><div><h2>Value after write ${past.number}</h2>${!past.after ? html`<p class="quiet">It cannot be told: what it builds on was removed.</p>` : past.after.deleted ? html`<p class="quiet">Deleted.</p>` : html`<${Json} of=${past.after.value} />`}</div>
-      <div><h2>What this write changed</h2><${Diff} before=${past.before?.value ?? undefined} after=${past.after?.value ?? undefined} /></div></section>
-    <section><h2>History</h2><${Table} label="history" heads=${['Write', 'When', 'Mutations', 'What']} rows=${history.writes.map((write) => html`<tr key=${write.number} class=${write.number === past.number ? 'chosen' : ''}>
+function Past({ of, past, at }) {
+  const { number, first, head, writes, next } = past;
+  const to = (asked) => go(['state', of], asked >= head ? {} : { at: asked });
+  return html`<${Slider} word="Write" at=${within(at, first, head)} first=${first} head=${head} follows=${at === undefined} to=${to} newest=${link(['state', of])} />
+    <${Change} word="write" ...${past} />
+    <section><h2>History</h2><${Table} label="history" heads=${['Write', 'When', 'Mutations', 'What']} rows=${writes.map((write) => html`<tr key=${write.number} class=${write.number === number ? 'chosen' : ''}>
       <td class="num"><a data-row href=${link(['state', of], { at: write.number })}>${write.number}</a></td><td><${When} at=${write.at} /></td><td class="num">${write.mutations}</td><td class="mono wide">${said(write.change)}</td></tr>`)} />
-      ${history.next !== null ? html`<nav class="pager"><a class="button small" data-next href=${link(['state', of], { at: history.next - 1 })}>Older writes</a></nav>` : null}</section>`;
+      ${next !== null ? html`<nav class="pager"><a class="button small" data-next href=${link(['state', of], { at: next - 1 })}>Older writes</a></nav>` : null}</section>`;
 }

@@ -1,9 +1,10 @@
 // Streams: their names, their events, and what they were at any version.
-import { html, useState } from '../vendor/htm-preact.js';
-import { Problem, get, path } from '../api.js';
+import { html } from '../vendor/htm-preact.js';
+import { get, path } from '../api.js';
 import { Diff } from '../diff.js';
 import { Badge, Empty, Failed, Filter, Head, Json, Loading, Name, Pager, Table, When, go, link, useLive } from '../parts.js';
 import { brief, command, count, instant } from '../show.js';
+import { Change, Slider, change, within } from './past.js';
 
 const ROWS = 100;
 const WINDOW = 50;
@@ -15,7 +16,7 @@ export function Streams({ parts, query }) {
 function List({ query }) {
   const { prefix = '', after = '' } = query;
   const { data, error } = useLive((signal) => get('streams', { prefix, after, limit: ROWS }, signal), [prefix, after]);
-  return html`<${Head} title="Streams" cli=${command('streams', 'list', prefix)}>
+  return html`<${Head} title="Streams" cli=${command('streams list', [prefix])}>
       <${Filter} value=${prefix} label="Prefix of the key" hint='order or order("o' onChange=${(text) => text !== prefix && go(['streams'], { prefix: text })} /></${Head}>
     <${Failed} error=${error} />
     ${!data ? (error ? null : html`<${Loading} />`) : data.streams.length === 0 ? html`<${Nothing} prefix=${prefix} />` : html`
@@ -41,42 +42,30 @@ export function recordOf(key) {
 
 async function load(key, at, signal) {
   const stream = await get(path('streams', key), {}, signal);
-  const head = stream.head ?? 0;
-  const version = Math.min(Math.max(at === '' || at === undefined ? head : Number(at), stream.first ?? 0), head);
-  const from = Math.max(version - WINDOW + 1, stream.first ?? 0);
-  const found = stream.first === null ? { events: [] } : await get(`${path('streams', key)}/events`, { from, limit: Math.max(version - from + 1, 1) }, signal);
+  if (stream.first === null) return { stream, version: 0, events: [], state: null };
+  const version = within(at, stream.first, stream.head);
+  const from = Math.max(version - WINDOW + 1, stream.first);
   const record = recordOf(key);
-  let state = null;
-  if (record) {
-    const was = (number) => get(`${path('state', record)}/at`, { number }, signal).catch((error) => {
-      if (error instanceof Problem) return null;
-      throw error;
-    });
-    state = { record, after: await was(version), before: version > (stream.first ?? 0) ? await was(version - 1) : null };
-  }
-  return { stream, version, events: found.events, state };
+  const [{ events }, state] = await Promise.all([
+    get(`${path('streams', key)}/events`, { from, limit: version - from + 1 }, signal), record ? change(record, version, stream.first, signal) : null,
+  ]);
+  return { stream, version, events, state: state && { record, ...state } };
 }
 
 function Stream({ of, query }) {
   const { data, error } = useLive((signal) => load(of, query.at, signal), [of, query.at]);
-  return html`<${Head} title=${html`<${Name} of=${of} />`} cli=${command('streams', 'show', of)}><a class="button small" href="#/streams">All streams</a></${Head}>
+  return html`<${Head} title=${html`<${Name} of=${of} />`} cli=${command('streams show', [of])}><a class="button small" href="#/streams">All streams</a></${Head}>
     <${Failed} error=${error} />
     ${!data ? (error ? null : html`<${Loading} />`) : data.stream.first === null
       ? html`<${Empty} title="No events are left">The events of this stream were removed; its next one has version ${(data.stream.head ?? -1) + 1}.</${Empty}>`
-      : html`<${Slider} of=${of} data=${data} follows=${query.at === undefined} /><${AtVersion} data=${data} /><${Events} of=${of} data=${data} />`}`;
+      : html`<${Versions} of=${of} stream=${data.stream} at=${query.at} /><${AtVersion} data=${data} /><${Events} of=${of} data=${data} />`}`;
 }
 
-function Slider({ of, data, follows }) {
-  const { stream, version } = data;
-  const [shown, show] = useState(null);
-  const to = (value) => go(['streams', of], Number(value) >= stream.head ? {} : { at: value });
-  return html`<div class="slider"><label>Version <b class="num">${shown ?? version}</b> of ${stream.first}…${stream.head}
-    <input type="range" aria-label="version" min=${stream.first} max=${stream.head} step="1" value=${shown ?? version}
-      onInput=${(event) => show(event.currentTarget.value)} onChange=${(event) => { show(null); to(event.currentTarget.value); }} /></label>
-    <button type="button" class="small" disabled=${version <= stream.first} onClick=${() => to(version - 1)}>Older</button>
-    <button type="button" class="small" disabled=${version >= stream.head} onClick=${() => to(version + 1)}>Newer</button>
-    ${follows ? html`<${Badge} tone="good">newest</${Badge}>` : html`<a class="button small" href=${link(['streams', of])}>Newest</a>`}
-    ${stream.closed_at ? html`<${Badge}>closed</${Badge}>` : null}</div>`;
+function Versions({ of, stream, at }) {
+  const { first, head, closed_at: closed } = stream;
+  const to = (asked) => go(['streams', of], asked >= head ? {} : { at: asked });
+  return html`<${Slider} word="Version" at=${within(at, first, head)} first=${first} head=${head} follows=${at === undefined} to=${to} newest=${link(['streams', of])}>
+    ${closed ? html`<${Badge}>closed</${Badge}>` : null}</${Slider}>`;
 }
 
 function AtVersion({ data }) {
@@ -84,10 +73,8 @@ function AtVersion({ data }) {
   const event = events[events.length - 1];
   if (!event) return null;
   const older = [...events].slice(0, -1).reverse().find((other) => other.type === event.type);
-  if (state?.after) {
-    return html`<section class="two"><div><h2>State after version ${version}</h2>${state.after.deleted ? html`<p class="quiet">Deleted.</p>` : html`<${Json} of=${state.after.value} />`}
-        <p><a href=${link(['state', state.record])}>The document <${Name} of=${state.record} /></a></p></div>
-      <div><h2>What this version changed</h2><${Diff} before=${state.before?.value} after=${state.after.value ?? undefined} /></div></section>`;
+  if (state) {
+    return html`<${Change} word="version" number=${version} ...${state}><p><a href=${link(['state', state.record])}>The document <${Name} of=${state.record} /></a></p></${Change}>`;
   }
   return html`<section class="two"><div><h2><${Name} of=${event.type} /> <span class="quiet">version ${version}</span></h2><${Json} of=${event.payload} label="payload" />
       ${event.meta === null ? null : html`<h3>Noted beside it</h3><${Json} of=${event.meta} label="meta" />`}</div>

@@ -7,17 +7,28 @@ const PREFIX = 'tidelock.run.';
 const WIDTH = 1000;
 const ROW = 22;
 
+const ENDINGS = new Map([['completed', 'done'], ['failed', 'failed'], ['cancelled', 'cancelled'], ['continued', 'done']]);
+
+/** How a child ended, in one word. */
+function ended(ending) {
+  const [word] = typeof ending === 'string' ? [ending] : Object.keys(ending ?? {});
+  return ENDINGS.get(word) ?? 'done';
+}
+
 /** The words of a journal entry: what it is about, and how it stands. */
-const ENTRIES = {
+const ENTRIES = new Map(Object.entries({
   done: (p) => ['step', p.op?.name, 'done', p.value],
   'gave-up': (p) => ['step', p.op?.name, 'failed', p.error],
   tried: (p) => ['step', p.op?.name, 'tried', p.error],
   'timer-set': (p) => ['timer', p.op?.name, 'waits', p.when],
   'timer-fired': (p) => ['timer', p.name, 'fired', undefined],
   'child-started': (p) => ['child', p.op?.name, 'waits', p.run],
-  'child-ended': (p) => ['child', p.name, 'done', p.ending],
+  'child-ended': (p) => ['child', p.name, ended(p.ending), p.ending],
   heard: (p) => ['signal', p.signal, 'heard', p.value],
-};
+}));
+
+/** What came to an end: only that is taken from the journal by those who drive the run later. What was only tried runs again. */
+const SETTLED = new Set(['done', 'failed', 'fired', 'heard', 'cancelled']);
 
 /** Who drove the run when, by the fences that are noted beside the entries; and who drives it now. */
 export function activations(events, fence) {
@@ -36,14 +47,17 @@ export function rows(events, acts) {
   const found = new Map();
   let before = events[0]?.at ?? 0;
   for (const event of events) {
-    const read = ENTRIES[event.type.startsWith(PREFIX) ? event.type.slice(PREFIX.length) : event.type];
+    const type = event.type.startsWith(PREFIX) ? event.type.slice(PREFIX.length) : event.type;
+    const read = ENTRIES.get(type);
+    // Steps that failed are tried again from here on.
+    if (type === 'resumed') for (const row of found.values()) if (row.kind === 'step' && row.state === 'failed') Object.assign(row, { state: 'tried', replays: 0 });
     if (read) {
       const [kind, what, state, value] = read(event.payload ?? {});
       const act = acts.find((one) => one.fence === event.meta?.fence);
       const key = kind === 'signal' ? `signal ${event.version}` : `${kind} ${what}`;
       const row = found.get(key) || { kind, what, marks: [], attempts: 0 };
       row.marks.push({ state, from: before, at: event.at, act: act?.number });
-      const replays = act ? acts.filter((one) => one.number > act.number).length : 0;
+      const replays = act && SETTLED.has(state) ? acts.filter((one) => one.number > act.number).length : 0;
       Object.assign(row, { state, value, act: act?.number, replays, attempts: row.attempts + (kind === 'step' ? 1 : 0) });
       found.set(key, row);
     }
@@ -52,7 +66,7 @@ export function rows(events, acts) {
   return [...found.values()];
 }
 
-const TONES = { done: 'good', fired: 'good', heard: 'good', failed: 'bad', tried: 'warn', waits: 'quiet' };
+const TONES = { done: 'good', fired: 'good', heard: 'good', failed: 'bad', cancelled: 'warn', tried: 'warn', waits: 'quiet' };
 
 function Bars({ row, from, to }) {
   const x = (at) => ((at - from) / Math.max(to - from, 1)) * (WIDTH - 20) + 10;

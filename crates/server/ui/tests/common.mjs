@@ -77,7 +77,12 @@ export class Program {
  * A page that notes what goes wrong: errors of scripts, what is written to the console as one, and what the policy forbade.
  * `allowed` are parts of messages that are meant to come, such as those of a server that is away.
  */
-export async function open(browser, program, { view = '/', options = {}, allowed = [] } = {}) {
+export function open(browser, program, asked = {}) {
+  return openAt(browser, program.link(), asked);
+}
+
+/** The same, from a link that logs in. */
+export async function openAt(browser, link, { view = '/', options = {}, allowed = [] } = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', ...options });
   const wrong = [];
   await context.addInitScript(() => {
@@ -88,8 +93,8 @@ export async function open(browser, program, { view = '/', options = {}, allowed
   const note = (text) => allowed.some((part) => text.includes(part)) || wrong.push(text);
   page.on('pageerror', (error) => note(`error: ${error.stack}`));
   page.on('console', (message) => ['error', 'warning'].includes(message.type()) && note(`console: ${message.text()}`));
-  page.on('request', (request) => new URL(request.url()).origin === program.url || note(`asked elsewhere: ${request.url()}`));
-  await page.goto(program.link());
+  page.on('request', (request) => new URL(request.url()).origin === new URL(link).origin || note(`asked elsewhere: ${request.url()}`));
+  await page.goto(link);
   await page.waitForSelector('[data-live=live]');
   const visit = async (to) => {
     await page.evaluate((hash) => { location.hash = hash; }, `#${to}`);
@@ -105,6 +110,9 @@ export async function open(browser, program, { view = '/', options = {}, allowed
   };
   return { page, visit, close, context };
 }
+
+/** What a page shows. */
+export const text = (page, where) => page.locator(where).first().innerText();
 
 /** Asks again until it is so. */
 export async function until(what, check, limit = 20000) {

@@ -1,0 +1,58 @@
+// What documents were: before and after a write, as far as their history tells it, and the slider that goes through it.
+import { html, useEffect, useState } from '../vendor/htm-preact.js';
+import { Problem, get, path } from '../api.js';
+import { Diff } from '../diff.js';
+import { Badge, Json } from '../parts.js';
+import { lines } from '../show.js';
+
+const NOTHING = { value: undefined };
+const REMOVED = { problem: 'What was there before is not in the history any more.' };
+
+/** What a document was after a write: its value, nothing, or why that cannot be told. */
+async function was(record, number, signal) {
+  try {
+    const found = await get(`${path('state', record)}/at`, { number }, signal);
+    return { value: found.deleted ? undefined : found.value };
+  } catch (error) {
+    if (error instanceof Problem) return { problem: error.message };
+    throw error;
+  }
+}
+
+/** What a write made of a document, and of what. `first` is the oldest write that is kept. */
+export async function change(record, number, first, signal) {
+  const before = number > first ? was(record, number - 1, signal) : number > 0 ? REMOVED : NOTHING;
+  const [after, earlier] = await Promise.all([was(record, number, signal), before]);
+  return { after, before: earlier };
+}
+
+function Value({ of }) {
+  if (of.problem) return html`<p class="quiet lines" data-untold>It cannot be told: ${lines(of.problem)}</p>`;
+  return of.value === undefined ? html`<p class="quiet">Deleted.</p>` : html`<${Json} of=${of.value} />`;
+}
+
+/** Both sides by side. A side that is not known is compared with nothing. */
+export function Change({ number, word, after, before, children }) {
+  const unknown = after.problem || before.problem;
+  return html`<section class="two"><div><h2>Value after ${word} ${number}${after.now ? ', as it is now' : ''}</h2><${Value} of=${after} />${children}</div>
+    <div><h2>What this ${word} changed</h2>${unknown ? html`<p class="quiet lines">It cannot be told: ${lines(unknown)}</p>` : html`<${Diff} before=${before.value} after=${after.value} />`}</div></section>`;
+}
+
+/** A number that the address gives, within what there is. */
+export function within(at, first, head) {
+  const asked = at === undefined || at === '' ? head : Number(at);
+  return Math.min(Math.max(Number.isFinite(asked) ? asked : head, first), head);
+}
+
+/** Goes through versions. Where it stands is told by the address, and not by what is loaded, so that it can be moved on at once. */
+export function Slider({ word, at, first, head, follows, to, newest, children }) {
+  const [shown, show] = useState(null);
+  useEffect(() => show(null), [at]);
+  const stands = shown ?? at;
+  return html`<div class="slider"><label>${word} <b class="num">${stands}</b> of ${first}…${head}
+      <input type="range" aria-label=${word.toLowerCase()} min=${first} max=${head} step="1" value=${stands}
+        onInput=${(event) => show(Number(event.currentTarget.value))} onChange=${(event) => to(Number(event.currentTarget.value))} /></label>
+    <button type="button" class="small" disabled=${at <= first} onClick=${() => to(at - 1)}>Older</button>
+    <button type="button" class="small" disabled=${at >= head} onClick=${() => to(at + 1)}>Newer</button>
+    ${follows ? html`<${Badge} tone="good">newest</${Badge}>` : html`<a class="button small" href=${newest}>Newest</a>`}${children}</div>`;
+}

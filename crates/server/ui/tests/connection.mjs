@@ -1,0 +1,91 @@
+// Who looks, and whether what is seen is still so.
+import assert from 'node:assert/strict';
+import { open, text, until } from './common.mjs';
+
+export const cases = {};
+
+const AWAY = ['net::ERR', 'ERR_CONNECTION', 'TimeoutError'];
+
+cases['a connection that dies without a word is noticed'] = async (browser, program) => {
+  const { page, close } = await open(browser, program, { view: '/streams', allowed: AWAY });
+  program.child.kill('SIGSTOP');
+  try {
+    await page.waitForSelector('[data-live=lost]', { timeout: 25000 });
+  } finally {
+    program.child.kill('SIGCONT');
+  }
+  await page.waitForSelector('[data-live=live]', { timeout: 25000 });
+  await close();
+};
+
+cases['the last change of a burst is shown'] = async (browser, program) => {
+  const { page, close } = await open(browser, program, { view: '/streams?prefix=burst' });
+  // Nothing else is written and every pulse is heard of, so a change that is passed over would stay away until the next one.
+  for (let number = 0; number < 12; number += 1) {
+    await program.ask(`streams/${encodeURIComponent(`burst("${number}")`)}/events`, { expected: 'absent', events: [{ type: 'x', payload: null }] });
+  }
+  await page.waitForFunction(() => document.querySelectorAll('main tbody tr').length === 12, null, { timeout: 2500 });
+  await close();
+};
+
+cases['a link that logs in works in a tab that is open'] = async (browser, program) => {
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  await page.goto(`${program.url}/ui/`);
+  await page.waitForSelector('.login input');
+  const paste = (token) => page.evaluate((hash) => { location.hash = hash; }, `#token=${token}`);
+  await paste('wrong');
+  await page.waitForSelector('[data-wrong]');
+  assert.ok(!page.url().includes('token'));
+  await paste(program.token);
+  await page.waitForSelector('[data-live=live]');
+  assert.ok(!page.url().includes('token'));
+  // And one that is not taken any more leads back to the question.
+  await paste('wrong');
+  await page.waitForSelector('[data-wrong]');
+  assert.match(await text(page, '.login'), /does not take that token/);
+  await context.close();
+};
+
+cases['a token that is taken away leads to the question for one'] = async (browser, program) => {
+  const { page, close } = await open(browser, program, { view: '/streams', allowed: ['401 (Unauthorized)'] });
+  await page.evaluate(() => sessionStorage.setItem('tidelock.token', 'gone'));
+  await page.evaluate(() => { location.hash = '#/runs'; });
+  await page.waitForSelector('.login input');
+  await page.locator('.login input').fill(program.token);
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('[data-live=live]');
+  await close();
+};
+
+cases['a server in trouble is asked again, and not for a token'] = async (browser, program) => {
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  let well = false;
+  await page.route('**/api/v1/about', (route) => (well ? route.continue() : route.fulfill({ status: 503, json: { code: 'TL0308', detail: 'the server cannot be reached' } })));
+  await page.goto(program.link());
+  await page.waitForSelector('[data-retry]');
+  assert.match(await text(page, 'main'), /TL0308 the server cannot be reached/);
+  assert.equal(await page.locator('.login input').count(), 0);
+  well = true;
+  await page.locator('[data-retry]').click();
+  await page.waitForSelector('[data-live=live]');
+  await context.close();
+};
+
+cases['how long the store takes is shown where it is told'] = async (browser, program) => {
+  const { page, visit, close } = await open(browser, program, { view: '/streams' });
+  const told = (latency) => page.route('**/api/v1/overview', async (route) => {
+    const body = await (await route.fetch()).json();
+    await route.fulfill({ json: { ...body, latency_us: latency } });
+  });
+  await told(undefined);
+  await visit('/');
+  await page.waitForSelector('[data-card=Events]');
+  assert.equal(await page.locator('[data-card="Store latency"]').count(), 0);
+  await told(1234);
+  await page.waitForSelector('[data-card="Store latency"]');
+  assert.match(await text(page, '[data-card="Store latency"]'), /1\.2 ms/);
+  await until('the axis is drawn', () => page.locator('.chart canvas').count());
+  await close();
+};
