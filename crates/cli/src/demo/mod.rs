@@ -27,7 +27,7 @@ use self::crew::Crew;
 use self::customers::Customers;
 use self::inspector::Inspector;
 use self::proof::Proof;
-use self::shop::{ITEMS, Shop, Stock, StockEvent};
+use self::shop::{ITEMS, Shop, Stock};
 use self::site::Site;
 use self::tally::Tally;
 use crate::args::Demo;
@@ -106,13 +106,19 @@ impl Stage<'_> {
     async fn play(&self) -> Result<bool> {
         let events = Events::new(Arc::clone(self.store));
         for item in ITEMS {
-            let full: Option<StockEvent> = Stock::default().fill();
-            events.append::<Stock>(self.shop.named(item), full).await?;
+            events.append::<Stock>(self.shop.named(item), [Stock::default().fill(None)]).await?;
         }
         let started = Instant::now();
         let mut crew = Crew::start(self.site.address(), self.shop, self.options.workers, self.tally)?;
         let (store, shop, tally) = (Arc::clone(self.store), self.shop.clone(), Arc::clone(self.tally));
-        let customers = Customers { store, shop, tally, locks: self.locks.clone(), next: Arc::new(1.into()) };
+        let customers = Customers {
+            store,
+            shop,
+            tally,
+            locks: self.locks.clone(),
+            next: Arc::new(1.into()),
+            pieces: Arc::default(),
+        };
         let whole = async {
             let load_ends = started + self.options.seconds.mul_f64(LOAD_SHARE);
             let chaos_ends = started + self.options.seconds;

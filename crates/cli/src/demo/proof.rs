@@ -32,6 +32,10 @@ pub(crate) struct Proof {
     stock_takes: u64,
     takes_doubled: u64,
     takes_left_out: u64,
+    refills: u64,
+    refills_doubled: u64,
+    /// Known when all is done.
+    refills_left_out: Option<u64>,
     kills: u64,
     stops: u64,
     fallen: u64,
@@ -52,11 +56,10 @@ impl Proof {
         let ledger = Ledger::read(&**store, shop).await?;
         let runs = ledger::runs(store, shop).await?;
         let (stock_takes, takes_doubled, takes_left_out) = ledger::takes(&**store, shop).await?;
-        let put = tally.put.load(Ordering::Relaxed);
-        let told = tally.told();
+        let (told, refills) = (tally.told(), ledger.refills());
         let (mut astray, mut miscounted) = (None, None);
         if whole {
-            astray = Some(ledger.astray(store, shop, put).await?);
+            astray = Some(ledger.astray(store, shop, tally.pieces()).await?);
             miscounted = Some(ledger.miscounted(&**store, shop).await?);
         }
         let proof = Self {
@@ -67,6 +70,9 @@ impl Proof {
             stock_takes,
             takes_doubled,
             takes_left_out,
+            refills: refills.all,
+            refills_doubled: refills.doubled,
+            refills_left_out: whole.then_some(refills.left_out),
             kills: tally.kills.load(Ordering::Relaxed),
             stops: tally.stops.load(Ordering::Relaxed),
             fallen: tally.fallen.load(Ordering::Relaxed),
@@ -108,8 +114,9 @@ impl Proof {
             + self.unasked
             + self.collided
             + self.takes_doubled
-            + self.takes_left_out;
-        let books = self.astray == Some(0) && self.miscounted == Some(0);
+            + self.takes_left_out
+            + self.refills_doubled;
+        let books = [self.astray, self.miscounted, self.refills_left_out].iter().all(|gap| *gap == Some(0));
         self.whole && wrong == 0 && books && self.under_way == 0 && self.done == self.asked
     }
 
@@ -138,7 +145,7 @@ impl Proof {
     }
 
     #[rustfmt::skip]
-    fn lines(&self) -> [(&'static str, Option<u64>, &'static str); 22] {
+    fn lines(&self) -> [(&'static str, Option<u64>, &'static str); 25] {
         [
             ("asked", Some(self.asked), "receipts of orders: cart emptied, stream begun and run started, in one commit"),
             ("done", Some(self.done), "of these: run completed, OrderPaid, OrderShipped and ParcelLeft in the log"),
@@ -146,12 +153,15 @@ impl Proof {
             ("lost", Some(self.lost), "receipts without OrderPlaced, or neither done nor under way"),
             ("doubled", Some(self.doubled), "orders placed, paid, shipped, out of a gate or taken from a shelf twice"),
             ("unasked", Some(self.unasked), "orders in the log without a receipt"),
-            ("astray", self.astray, "items whose way from cart to order to shelf has a gap"),
-            ("miscounted", self.miscounted, "items taken from shelves, less those that the reaction has counted"),
+            ("astray", self.astray, "numbered pieces whose way from cart to order to shelf has a gap"),
+            ("miscounted", self.miscounted, "sales that the reaction has not counted, or twice: pieces, sales, checksum"),
             ("collided", Some(self.collided), "parcels that left a gate under a stale fence: two workers at once"),
             ("stock takes", Some(self.stock_takes), "fires of the schedule, noted in the commit of its run"),
             ("  doubled", Some(self.takes_doubled), "fires that ran twice"),
             ("  left out", Some(self.takes_left_out), "fires that did not run, between the first and the last"),
+            ("refills", Some(self.refills), "Received events: each says which RanLow it answers"),
+            ("  doubled", Some(self.refills_doubled), "RanLow events that were answered twice"),
+            ("  left out", self.refills_left_out, "RanLow events that were not answered"),
             ("kills", Some(self.kills), "SIGKILLs that the parent sent to workers"),
             ("standstills", Some(self.stops), "workers that the parent stopped for longer than their leases"),
             ("fallen", Some(self.fallen), "workers that ended by themselves, which none should"),

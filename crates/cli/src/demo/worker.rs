@@ -15,7 +15,7 @@ use tidelock::store::Event;
 use tidelock::workflow::{Ctx, Driving, Worker};
 
 use super::desk::{self, Desk, LEASE};
-use super::shop::{ORDER, Order, Shop, Stock, StockEvent};
+use super::shop::{ORDER, Order, Sales, Shop, Stock, StockEvent};
 use crate::address::Address;
 use crate::args::DemoWorker;
 use crate::exit::Exit;
@@ -104,7 +104,8 @@ fn fill_shelves(desk: &Desk) -> Reaction {
         let events = events.clone();
         async move {
             let Some(shelf) = shelf(&event.stream) else { return Ok(Batch::new()) };
-            let decided = events.decide(shelf, |stock: &Stock| Ok::<_, Infallible>(stock.fill()));
+            let answers = Some(event.version.0);
+            let decided = events.decide(shelf, |stock: &Stock| Ok::<_, Infallible>([stock.fill(answers)]));
             decided.await.map_err(ReactionError::from)
         }
     })
@@ -123,14 +124,13 @@ fn count_sales(desk: &Desk) -> Reaction {
 fn counted(shop: &Shop, event: &Event) -> Result<Batch, ReactionError> {
     let sold = tidelock::events::decode::<StockEvent>(&event.event_type, &event.payload)?;
     let item = shelf(&event.stream);
-    let (Some(item), StockEvent::Reserved { count, .. }) =
+    let (Some(item), StockEvent::Reserved { count, done }) =
         (item.as_deref().and_then(|name| shop.without_run(name)), sold)
     else {
         return Ok(Batch::new());
     };
-    let key = shop.sales(item).map_err(|error| ReactionError::non_retryable(error.to_string()))?;
-    let none = Payload::from_json(r#"{"sold": 0}"#)?;
-    Ok(Batch::new().merge_or_create(&key, none, [Delta::inc("/sold", i64::from(count))]))
+    let sold = shop.sell(item, Sales::of(done.order, count));
+    sold.map_err(|error| ReactionError::non_retryable(format!("{error:#}")))
 }
 
 /// A reaction to the shelves of one demo, shelf by shelf.

@@ -12,7 +12,7 @@ use tidelock::schedule::{Doing, Scheduler, Schedules, Task, TaskError};
 use crate::support::{command, stderr, stdout, tidelock};
 
 /// What must not be.
-pub(crate) const WRONG: [&str; 10] = [
+pub(crate) const WRONG: [&str; 12] = [
     "lost",
     "doubled",
     "unasked",
@@ -22,6 +22,8 @@ pub(crate) const WRONG: [&str; 10] = [
     "collided",
     "takes_doubled",
     "takes_left_out",
+    "refills_doubled",
+    "refills_left_out",
     "fallen",
 ];
 
