@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use tidelock::prelude::*;
 use tidelock::workflow::Client;
+use tidelock_server::Conflicts;
 use tokio::task::JoinSet;
 
 use super::Tally;
@@ -34,6 +35,8 @@ pub(crate) struct Customers {
     pub(crate) shop: Shop,
     pub(crate) tally: Arc<Tally>,
     pub(crate) locks: Locks,
+    /// How often windows met, for those who look at the pages.
+    pub(crate) conflicts: Arc<Conflicts>,
     /// The number of the next order, and of the next piece.
     pub(crate) next: Arc<AtomicU64>,
     pub(crate) pieces: Arc<AtomicU64>,
@@ -54,8 +57,8 @@ impl Customers {
     }
 
     async fn window(&self, customer: usize, until: Instant) -> Result<()> {
-        let cart =
-            States::new(self.store.clone()).container::<Cart>(&self.shop.customer(customer), "cart")?;
+        let states = States::new(self.store.clone()).observer(self.conflicts.clone());
+        let cart = states.container::<Cart>(&self.shop.customer(customer), "cart")?;
         let mut random = Random::fresh();
         while Instant::now() < until {
             for _ in 0..=random.below(3) {

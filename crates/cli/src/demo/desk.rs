@@ -12,6 +12,7 @@ use tidelock::model::retry::RetryPolicy;
 use tidelock::prelude::*;
 use tidelock::workflow::{Ctx, Failure, Step, TxStep};
 
+use super::chaos::{Chaos, TAKEN_OVER};
 use super::shop::{Done, LEFT, Lines, Order, PAID, SHIPPED, Shop, SoldOut, Stock};
 
 /// How long others wait for what a dead worker held.
@@ -88,10 +89,13 @@ impl Desk {
         let held = lease::hold(&self.store, &gate).owner(owner).ttl(LEASE).wait().await?;
         let done = Done { fence: Some(held.fence().0), ..self.done(step, order) };
         let event = |name: &str| Ok::<_, Failure>(NewEvent::new(name.parse()?, Payload::of(&done)?));
-        let batch = Batch::new()
+        let mut batch = Batch::new()
             .append(&self.shop.order(order).map_err(told)?, Expect::Exists, [event(SHIPPED)?])
             .append(&gate, Expect::Any, [event(LEFT)?])
             .and(step.end(&())?);
+        if done.takeovers > 0 {
+            batch = batch.append(&Chaos::stream(self.shop.run())?, Expect::Any, [event(TAKEN_OVER)?]);
+        }
         let shipped = self.store.apply(held.guard(batch)?).await;
         // One that cannot be given back ends by itself.
         drop(held.release().await);

@@ -52,10 +52,7 @@ pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
         name: options.name,
         store,
     };
-    tokio::select! {
-        ended = run(desk) => ended?,
-        () = parent.cut() => {}
-    }
+    run(desk, &mut parent).await?;
     Ok(Exit::Well)
 }
 
@@ -69,7 +66,7 @@ fn wake_when_orphaned() {
     }
 }
 
-async fn run(desk: Desk) -> Result<()> {
+async fn run(desk: Desk, parent: &mut Lifeline) -> Result<()> {
     let (store, owner): (_, Owner) = (Arc::clone(&desk.store), desk.name.parse()?);
     let _reactions = Reactions::new(Arc::clone(&store))
         .owner(owner.clone())
@@ -77,7 +74,7 @@ async fn run(desk: Desk) -> Result<()> {
         .with(count_sales(&desk))
         .start()
         .await?;
-    let _schedule = Scheduler::new(Arc::clone(&store))
+    let schedule = Scheduler::new(Arc::clone(&store))
         .name(desk.shop.scheduler())
         .owner(owner.clone())
         .lease(LEASE)
@@ -94,7 +91,13 @@ async fn run(desk: Desk) -> Result<()> {
         .register(ORDER, code)
         .start()
         .await?;
-    tell(&driving).await
+    tokio::select! {
+        ended = tell(&driving) => ended?,
+        () = parent.cut() => {}
+    }
+    // A fire that is broken off when nobody comes after would be under way for ever.
+    schedule.shutdown().await;
+    Ok(())
 }
 
 /// Fills a shelf that ran low. What is decided and the progress of the reaction are one commit.

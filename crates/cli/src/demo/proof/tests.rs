@@ -19,6 +19,7 @@ impl Street {
     async fn with_orders(orders: u64) -> Self {
         let (store, shop): (SharedStore, _) = (Arc::new(MemoryStore::new()), Shop::new("test"));
         let street = Self { store, shop, tally: Tally::default() };
+        street.tally.kills.store(1, Ordering::Relaxed);
         let events = Events::new(Arc::clone(&street.store));
         let full = Stock::default().fill(None);
         events.append::<Stock>(street.shop.named("apples"), [full]).await.unwrap();
@@ -107,6 +108,13 @@ async fn it_holds_when_everything_was_done_once() {
     let proof = Street::with_orders(2).await.proof().await;
     assert!(proof.holds, "{proof:?}");
     assert_eq!((proof.asked, proof.done, proof.takeovers), (2, 2, 2));
+}
+
+#[test]
+fn each_number_has_one_line_on_a_terminal_of_80_columns() {
+    for (name, _, source) in Proof::default().lines() {
+        assert!(source.len() <= 52, "{name}: {source}");
+    }
 }
 
 #[tokio::test]
@@ -212,6 +220,24 @@ async fn each_shelf_that_ran_low_is_filled_once() {
     street.shelf(low()).await;
     let proof = street.proof().await;
     assert_eq!((proof.holds, proof.refills_doubled, proof.refills_left_out), (false, 1, Some(1)));
+}
+
+#[tokio::test]
+async fn it_does_not_hold_when_a_worker_fell() {
+    let street = Street::with_orders(1).await;
+    street.tally.fallen.store(1, Ordering::Relaxed);
+    let proof = street.proof().await;
+    assert!(!proof.holds && proof.said().1.contains("fallen 1"), "{}", proof.said().1);
+}
+
+#[tokio::test]
+async fn nothing_is_proven_when_nobody_was_killed_or_nothing_was_ordered() {
+    let unharmed = Street::with_orders(1).await;
+    unharmed.tally.kills.store(0, Ordering::Relaxed);
+    let proof = unharmed.proof().await;
+    assert!(!proof.holds && proof.said().1.contains("no worker was killed"), "{}", proof.said().1);
+    let proof = Street::with_orders(0).await.proof().await;
+    assert!(!proof.holds && proof.said().1.contains("no order came in"), "{}", proof.said().1);
 }
 
 #[tokio::test]
