@@ -13,6 +13,11 @@ impl Random {
         Self(high ^ low.rotate_left(32))
     }
 
+    /// A generator that is the same every time: its first number is a fingerprint of the seed.
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self(seed)
+    }
+
     /// The next number.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

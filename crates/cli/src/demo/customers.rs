@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use tidelock::prelude::*;
 use tidelock::workflow::Client;
+use tidelock_server::Conflicts;
 use tokio::task::JoinSet;
 
 use super::Tally;
-use super::shop::{Cart, ITEMS, ORDER, Order, PLACED, Shop, items};
+use super::shop::{Cart, ITEMS, ORDER, Order, PLACED, Shop, pieces};
 use crate::random::Random;
 
 /// How many customers there are, with so many windows each.
@@ -34,7 +35,11 @@ pub(crate) struct Customers {
     pub(crate) shop: Shop,
     pub(crate) tally: Arc<Tally>,
     pub(crate) locks: Locks,
+    /// How often windows met, for those who look at the pages.
+    pub(crate) conflicts: Arc<Conflicts>,
+    /// The number of the next order, and of the next piece.
     pub(crate) next: Arc<AtomicU64>,
+    pub(crate) pieces: Arc<AtomicU64>,
 }
 
 impl Customers {
@@ -52,16 +57,17 @@ impl Customers {
     }
 
     async fn window(&self, customer: usize, until: Instant) -> Result<()> {
-        let scope = self.shop.customer(customer);
-        let cart = States::new(self.store.clone()).container::<Cart>(&scope, "cart")?;
+        let states = States::new(self.store.clone()).observer(self.conflicts.clone());
+        let cart = states.container::<Cart>(&self.shop.customer(customer), "cart")?;
         let mut random = Random::fresh();
         while Instant::now() < until {
             for _ in 0..=random.below(3) {
                 let item = ITEMS.get(random.below(ITEMS.len())).copied().unwrap_or_default();
-                cart.mutate(move |cart| *cart.lines.entry(item.to_owned()).or_default() += 1).await?;
-                self.tally.put.fetch_add(1, Ordering::Relaxed);
+                let piece = self.pieces.fetch_add(1, Ordering::Relaxed);
+                cart.mutate(move |cart| cart.lines.entry(item.to_owned()).or_default().push(piece)).await?;
+                self.tally.put((customer, item.to_owned(), piece));
             }
-            self.order(&cart, &scope).await?;
+            self.order(&cart, customer).await?;
             while self.under_way().await? > BACKLOG && Instant::now() < until {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -75,14 +81,15 @@ impl Customers {
     }
 
     /// Orders what is in the cart, if there is something.
-    async fn order(&self, cart: &Container<Cart>, scope: &Scope) -> Result<()> {
-        let key = scope.key("cart")?;
+    async fn order(&self, cart: &Container<Cart>, customer: usize) -> Result<()> {
+        let key = self.shop.customer(customer).key("cart")?;
         let _turn = self.locks.lock(&CART.term([key.to_string()])?).await?;
         loop {
             let Some(seen) = cart.read().await?.filter(|seen| !seen.value.lines.is_empty()) else {
                 return Ok(());
             };
-            let order = Order { number: self.next.fetch_add(1, Ordering::Relaxed), lines: seen.value.lines };
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let order = Order { number, customer, lines: seen.value.lines };
             let batch =
                 self.batch(&order)?.put(&key, Expect::Exact(seen.version), Payload::of(&Cart::default())?);
             match self.store.apply(batch.clone()).await {
@@ -107,7 +114,7 @@ impl Customers {
     }
 
     async fn ordered(&self, order: &Order, batch: Batch) -> Result<()> {
-        self.tally.add_receipt(order.number, items(&order.lines));
+        self.tally.add_receipt(order.number, pieces(&order.lines));
         if order.number.is_multiple_of(TWICE_EVERY) {
             let receipt = self.store.apply(batch).await?;
             ensure!(

@@ -12,6 +12,7 @@ use tidelock::model::retry::RetryPolicy;
 use tidelock::prelude::*;
 use tidelock::workflow::{Ctx, Failure, Step, TxStep};
 
+use super::chaos::{Chaos, TAKEN_OVER};
 use super::shop::{Done, LEFT, Lines, Order, PAID, SHIPPED, Shop, SoldOut, Stock};
 
 /// How long others wait for what a dead worker held.
@@ -44,9 +45,10 @@ pub(crate) struct Desk {
 /// What an order goes through. Run again from the journal after a crash, it skips what is done.
 pub(crate) async fn order(cx: &Ctx, desk: &Desk, order: Order) -> Result<u64, Failure> {
     let cx = &cx.retry(PATIENT);
-    for (item, count) in &order.lines {
-        let line = cx.scope("line", item);
-        line.step_in("reserve", async |step| desk.reserve(&step, order.number, item, *count).await).await?;
+    for (item, pieces) in &order.lines {
+        let (line, count) =
+            (cx.scope("line", item), u32::try_from(pieces.len()).map_err(|e| told(e.into()))?);
+        line.step_in("reserve", async |step| desk.reserve(&step, order.number, item, count).await).await?;
     }
     let price = cx.step_in("pay", async |step| desk.pay(&step, order.number, &order.lines)).await?;
     cx.sleep(PACKING).await?;
@@ -74,7 +76,7 @@ impl Desk {
         if order.is_multiple_of(FAILS_EVERY) && step.attempt() == 1 {
             return Err(Failure::new("the bank did not answer"));
         }
-        let price = 3 * super::shop::items(lines);
+        let price = 3 * super::shop::pieces(lines);
         let stream = self.shop.order(order).map_err(told)?;
         let paid = NewEvent::new(PAID.parse()?, Payload::of(&self.done(step, order))?);
         Ok((Batch::new().append(&stream, Expect::Exists, [paid]), price))
@@ -87,10 +89,13 @@ impl Desk {
         let held = lease::hold(&self.store, &gate).owner(owner).ttl(LEASE).wait().await?;
         let done = Done { fence: Some(held.fence().0), ..self.done(step, order) };
         let event = |name: &str| Ok::<_, Failure>(NewEvent::new(name.parse()?, Payload::of(&done)?));
-        let batch = Batch::new()
+        let mut batch = Batch::new()
             .append(&self.shop.order(order).map_err(told)?, Expect::Exists, [event(SHIPPED)?])
             .append(&gate, Expect::Any, [event(LEFT)?])
             .and(step.end(&())?);
+        if done.takeovers > 0 {
+            batch = batch.append(&Chaos::stream(self.shop.run())?, Expect::Any, [event(TAKEN_OVER)?]);
+        }
         let shipped = self.store.apply(held.guard(batch)?).await;
         // One that cannot be given back ends by itself.
         drop(held.release().await);

@@ -1,14 +1,18 @@
 //! The server that shows the store while the demo plays, on this machine only.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use tidelock::prelude::*;
-use tidelock_server::{Options, Server, ServerError, Token, Tokens};
+use tidelock_server::{Conflicts, Options, Server, ServerError, Token, Tokens};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::ending::Ending;
+use super::shop::Shop;
+use super::tell;
 use crate::args::Demo;
 
 /// The server while it runs.
@@ -21,7 +25,13 @@ pub(crate) struct Inspector {
 
 impl Inspector {
     /// Listens, and says where.
-    pub(crate) async fn open(store: &SharedStore, locks: &Locks, options: &Demo) -> Result<Self> {
+    pub(crate) async fn open(
+        store: &SharedStore,
+        shop: &Shop,
+        locks: &Locks,
+        conflicts: &Arc<Conflicts>,
+        options: &Demo,
+    ) -> Result<Self> {
         // The server would say so as well, but by then its address is told.
         if !options.listen.ip().is_loopback() {
             let (address, missing) = (options.listen.to_string(), "nothing is encrypted");
@@ -31,21 +41,25 @@ impl Inspector {
         let listener = listener.with_context(|| format!("cannot listen on {}", options.listen))?;
         let address = listener.local_addr()?;
         let token = Token::generate()?;
-        let server = Server::new(store.clone(), Options::new(Tokens::none().read(&token))).locks(locks);
+        let allowed = Options::new(Tokens::none().read(&token));
+        let server = Server::new(store.clone(), allowed).locks(locks).conflicts(conflicts);
         let (end, ended) = oneshot::channel::<()>();
         let serving = tokio::spawn(async move {
             if let Err(error) = server.serve(listener, async { drop(ended.await) }).await {
-                eprintln!("warning: the server ended: {error}");
+                tell(format_args!("warning: the server ended: {error}"));
             }
         });
-        eprintln!("look at it while it runs: {}", token.link(&format!("http://{address}")));
+        // The link has a line of its own: then also a narrow terminal does not break it.
+        tell(format_args!("look at it while it runs:\n{}", token.link(&format!("http://{address}"))));
+        let run = shop.run();
+        tell(format_args!("kills: the stream chaos(\"{run}\"); numbers: the record demo(\"{run}\")"));
         Ok(Self { address, end, serving })
     }
 
-    /// Goes on until Ctrl-C.
-    pub(crate) async fn stay(&self) -> Result<()> {
-        eprintln!("the server stays at http://{}/; Ctrl-C ends it", self.address);
-        Ok(tokio::signal::ctrl_c().await?)
+    /// Goes on until somebody asks it to end.
+    pub(crate) async fn stay(&self, ending: &Ending) {
+        tell(format_args!("the server stays at http://{}/; Ctrl-C ends it", self.address));
+        ending.asked().await;
     }
 
     /// Ends the server.

@@ -10,9 +10,9 @@ use tidelock::workflow::{Client, RunFilter, Status};
 
 use super::customers::CUSTOMERS;
 use super::shop::{
-    Cart, Done, ITEMS, LEFT, Lines, Order, PAID, PLACED, SHIPPED, Shop, Stock, StockEvent, items,
+    Cart, Done, ITEMS, LEFT, Lines, Order, PAID, PLACED, SHIPPED, Sales, Shop, Stock, StockEvent,
 };
-use super::tally::Tally;
+use super::tally::{Piece, Tally};
 
 const PAGE: usize = 5_000;
 
@@ -24,17 +24,63 @@ pub(crate) struct Entry {
     pub(crate) shipped: u64,
     /// How often its parcel left a gate.
     pub(crate) left: u64,
-    /// What was ordered.
+    /// Who ordered, and what.
+    pub(crate) customer: usize,
     pub(crate) lines: Lines,
-    /// How often each item was taken from its shelf.
-    pub(crate) reserved: BTreeMap<String, u64>,
+    /// How often each item was taken from its shelf, and how many pieces in all.
+    pub(crate) reserved: BTreeMap<String, (u64, u64)>,
 }
 
 impl Entry {
     /// Whether something was done twice.
     pub(crate) fn is_doubled(&self) -> bool {
         let once = [self.placed, self.paid, self.shipped, self.left];
-        once.iter().chain(self.reserved.values()).any(|times| *times > 1)
+        let taken = self.reserved.values().map(|(times, _)| times);
+        once.iter().chain(taken).any(|times| *times > 1)
+    }
+
+    /// By how much what was taken from the shelves differs from what was ordered, item by item.
+    fn astray(&self) -> u64 {
+        let gap = |item| {
+            let ordered = self.lines.get(item).map_or(0, |pieces| pieces.len() as u64);
+            ordered.abs_diff(self.reserved.get(item).map_or(0, |(_, pieces)| *pieces))
+        };
+        ITEMS.into_iter().map(gap).sum()
+    }
+}
+
+/// What the log says about one shelf.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shelf {
+    /// How many pieces came to it, and how many were taken from it.
+    received: u64,
+    reserved: u64,
+    /// What the reaction that counts sales should have counted.
+    sales: Sales,
+    /// How often each `RanLow` was answered, by its version. `None` is the first filling, which answers nothing.
+    fillings: BTreeMap<Option<u64>, u64>,
+    /// The versions of `RanLow`.
+    ran_low: Vec<u64>,
+}
+
+/// What became of the shelves that ran low.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Refills {
+    pub(crate) all: u64,
+    /// Beyond one for each shelf that ran low.
+    pub(crate) doubled: u64,
+    /// Shelves that ran low and were not filled.
+    pub(crate) left_out: u64,
+}
+
+impl Shelf {
+    fn add_to(&self, refills: &mut Refills) {
+        let wanted = self.ran_low.iter().copied().map(Some).chain([None]);
+        refills.left_out += wanted.clone().filter(|one| !self.fillings.contains_key(one)).count() as u64;
+        let times: u64 = self.fillings.values().sum();
+        let good = wanted.filter(|one| self.fillings.contains_key(one)).count() as u64;
+        refills.doubled += times - good;
+        refills.all += times - self.fillings.get(&None).copied().unwrap_or_default();
     }
 }
 
@@ -44,8 +90,7 @@ pub(crate) struct Ledger {
     pub(crate) orders: BTreeMap<u64, Entry>,
     /// The fences of the parcels that left, gate by gate, in the order of the log.
     pub(crate) gates: BTreeMap<Key, Vec<u64>>,
-    /// How many of each item came to the shelf, and how many were taken from it.
-    pub(crate) shelves: BTreeMap<String, (u64, u64)>,
+    pub(crate) shelves: BTreeMap<String, Shelf>,
     /// Attempts beyond the first: of taking items from a shelf, and of everything else.
     pub(crate) conflicts: u64,
     pub(crate) retries: u64,
@@ -87,7 +132,7 @@ impl Ledger {
                 let order: Order = event.payload.parse()?;
                 let entry = self.orders.entry(number).or_default();
                 entry.placed += 1;
-                entry.lines = order.lines;
+                (entry.customer, entry.lines) = (order.customer, order.lines);
             }
             (PAID, Some(number)) => {
                 let done: Done = event.payload.parse()?;
@@ -111,14 +156,19 @@ impl Ledger {
         let args = event.stream.args();
         let Some(Arg::Str(shelf)) = args.first() else { return Ok(()) };
         let Some(item) = shop.without_run(shelf) else { return Ok(()) };
-        let (received, reserved) = self.shelves.entry(item.to_owned()).or_default();
+        let shelf = self.shelves.entry(item.to_owned()).or_default();
         match tidelock::events::decode(&event.event_type, &event.payload)? {
-            StockEvent::Received { count } => *received += u64::from(count),
-            StockEvent::RanLow { .. } => {}
+            StockEvent::Received { count, answers } => {
+                shelf.received += u64::from(count);
+                *shelf.fillings.entry(answers).or_default() += 1;
+            }
+            StockEvent::RanLow { .. } => shelf.ran_low.push(event.version.0),
             StockEvent::Reserved { count, done } => {
-                *reserved += u64::from(count);
+                shelf.reserved += u64::from(count);
+                shelf.sales.add(Sales::of(done.order, count));
                 let order = self.orders.entry(done.order).or_default();
-                *order.reserved.entry(item.to_owned()).or_default() += 1;
+                let (times, pieces) = order.reserved.entry(item.to_owned()).or_default();
+                (*times, *pieces) = (*times + 1, *pieces + u64::from(count));
                 self.conflicts += u64::from(done.attempt.saturating_sub(1));
                 self.rerun += u64::from(done.again && done.attempt == 1);
             }
@@ -126,30 +176,47 @@ impl Ledger {
         Ok(())
     }
 
-    /// Items that came from nowhere or went nowhere: into carts, but neither in an order nor in a cart; ordered, but not taken from
-    /// the shelf; on the shelf, although its events say otherwise.
-    pub(crate) async fn astray(&self, store: &SharedStore, shop: &Shop, put: u64) -> Result<u64> {
-        let ordered: u64 = self.orders.values().map(|order| items(&order.lines)).sum();
-        let mut astray = put.abs_diff(ordered + in_carts(store, shop).await?);
+    /// Pieces that came from nowhere or went nowhere: put into a cart, but not once in an order or a cart of the same customer; ordered, but
+    /// not taken from the shelf; on the shelf, although its events say otherwise.
+    pub(crate) async fn astray(&self, store: &SharedStore, shop: &Shop, put: Vec<Piece>) -> Result<u64> {
+        let mut astray = self.unbalanced(put, in_carts(store, shop).await?);
+        astray += self.orders.values().map(Entry::astray).sum::<u64>();
         let events = Events::new(store.clone());
-        for item in ITEMS {
-            let of_item = |order: &Entry| order.lines.get(item).copied().map_or(0, u64::from);
-            let (received, reserved) = self.shelves.get(item).copied().unwrap_or_default();
-            astray += reserved.abs_diff(self.orders.values().map(of_item).sum());
+        for (item, shelf) in &self.shelves {
             let left = u64::from(events.load::<Stock>(shop.named(item)).await?.state.left);
-            astray += received.abs_diff(reserved + left);
+            astray += shelf.received.abs_diff(shelf.reserved + left);
         }
         Ok(astray)
+    }
+
+    /// How many pieces were put into carts and are nowhere, or are somewhere without having been put there, or twice.
+    fn unbalanced(&self, put: Vec<Piece>, in_carts: Vec<Piece>) -> u64 {
+        let mut balance: BTreeMap<Piece, i64> = BTreeMap::new();
+        for piece in put {
+            *balance.entry(piece).or_default() += 1;
+        }
+        let ordered = self.orders.values().flat_map(|order| of_customer(order.customer, &order.lines));
+        for piece in ordered.chain(in_carts) {
+            *balance.entry(piece).or_default() -= 1;
+        }
+        balance.values().map(|left| left.unsigned_abs()).sum()
     }
 
     /// By how much the sales that were counted differ from what was taken from the shelves.
     pub(crate) async fn miscounted(&self, store: &dyn Store, shop: &Shop) -> Result<u64> {
         let mut differ = 0;
         for item in ITEMS {
-            let reserved = self.shelves.get(item).copied().unwrap_or_default().1;
-            differ += reserved.abs_diff(sold(store, shop, item).await?);
+            let taken = self.shelves.get(item).map(|shelf| shelf.sales).unwrap_or_default();
+            differ += taken.apart(sold(store, shop, item).await?);
         }
         Ok(differ)
+    }
+
+    /// Whether each shelf that ran low was filled, once.
+    pub(crate) fn refills(&self) -> Refills {
+        let mut refills = Refills::default();
+        self.shelves.values().for_each(|shelf| shelf.add_to(&mut refills));
+        refills
     }
 
     /// Parcels that left by a gate under a fence that is not above the one before: two were there at once.
@@ -192,10 +259,16 @@ pub(crate) async fn is_settled(
     }
     let (mut counted, ordered) = (0, tally.receipts().values().sum::<u64>());
     for item in ITEMS {
-        counted += sold(&**store, shop, item).await?;
+        counted += sold(&**store, shop, item).await?.sold;
     }
     if counted < ordered || !is_taken(&fires(&**store, shop).await?, until) {
         return Ok(false);
+    }
+    let events = Events::new(store.clone());
+    for item in ITEMS {
+        if events.load::<Stock>(shop.named(item)).await?.state.is_low() {
+            return Ok(false);
+        }
     }
     let running =
         RunFilter { prefix: Some(shop.named("")), status: Some(Status::Running), ..RunFilter::default() };
@@ -230,22 +303,25 @@ pub(crate) async fn takes(store: &dyn Store, shop: &Shop) -> Result<(u64, u64, u
     Ok((all, doubled, u64::try_from(due)?.abs_diff(fires.len() as u64)))
 }
 
-async fn sold(store: &dyn Store, shop: &Shop, item: &str) -> Result<u64> {
-    #[derive(Deserialize)]
-    struct Sales {
-        sold: u64,
-    }
+async fn sold(store: &dyn Store, shop: &Shop, item: &str) -> Result<Sales> {
     let document = store.document(&shop.sales(item)?).await?;
-    Ok(document.map(|found| found.value.parse::<Sales>()).transpose()?.map_or(0, |sales| sales.sold))
+    Ok(document.map(|found| found.value.parse()).transpose()?.unwrap_or_default())
 }
 
-async fn in_carts(store: &SharedStore, shop: &Shop) -> Result<u64> {
-    let (states, mut all) = (States::new(store.clone()), 0);
+async fn in_carts(store: &SharedStore, shop: &Shop) -> Result<Vec<Piece>> {
+    let (states, mut all) = (States::new(store.clone()), Vec::new());
     for customer in 0..CUSTOMERS {
         let cart = states.container::<Cart>(&shop.customer(customer), "cart")?;
-        all += items(&cart.get().await?.lines);
+        all.extend(of_customer(customer, &cart.get().await?.lines));
     }
     Ok(all)
+}
+
+/// The pieces of a customer.
+fn of_customer(customer: usize, lines: &Lines) -> impl Iterator<Item = Piece> {
+    lines
+        .iter()
+        .flat_map(move |(item, pieces)| pieces.iter().map(move |piece| (customer, item.clone(), *piece)))
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 //! The parent asks (its customers order) and counts; it never ships. Workers drive the orders, fill the shelves and take stock, and
 //! never outlive the parent. If the parent is killed, the workers end by themselves and the file or the schema stays as it is.
 
+mod chaos;
 mod crew;
 mod customers;
 mod desk;
+mod ending;
 mod inspector;
 mod ledger;
 mod proof;
@@ -14,6 +16,7 @@ mod site;
 mod tally;
 mod worker;
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -22,12 +25,15 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 use tidelock::prelude::*;
 use tidelock::schedule::Scheduler;
+use tidelock_server::Conflicts;
 
+use self::chaos::Numbers;
 use self::crew::Crew;
 use self::customers::Customers;
+use self::ending::Ending;
 use self::inspector::Inspector;
 use self::proof::Proof;
-use self::shop::{ITEMS, Shop, Stock, StockEvent};
+use self::shop::{ITEMS, Shop, Stock};
 use self::site::Site;
 use self::tally::Tally;
 use crate::args::Demo;
@@ -38,93 +44,108 @@ pub(crate) use worker::work;
 
 /// Orders come in for this share of the time; workers are killed to its end.
 const LOAD_SHARE: f64 = 0.85;
+/// How often the numbers so far are shown.
+const SHOW_EVERY: Duration = Duration::from_millis(250);
 /// The time in which what is left must be done, once nobody is killed any more.
 const DRAIN: Duration = Duration::from_mins(2);
 
 /// Plays the whole piece and proves how it ended.
 pub(crate) async fn run(options: Demo) -> Result<Exit> {
+    // Listens before anything is made: whoever stops it leaves nothing behind.
+    let ending = Ending::listen()?;
     let site = Site::choose(&options).await?;
-    // Listens before anything else is done: whoever interrupts it leaves nothing behind.
-    let interrupted = interrupted()?;
-    let proven = Box::pin(perform(&options, &site, interrupted)).await;
-    site.leave(&options).await?;
-    Ok(if proven? { Exit::Well } else { Exit::Failed })
+    ending.leaves(site.leftovers());
+    let played = Box::pin(perform(&options, &site, &ending)).await;
+    let left = site.leave(&options).await;
+    let exit = played?;
+    left.map(|()| exit)
 }
 
-/// Ctrl-C, from now on.
-fn interrupted() -> Result<impl Future<Output = ()>> {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        Ok(async move {
-            interrupt.recv().await;
-        })
+async fn perform(options: &Demo, site: &Site, ending: &Ending) -> Result<Exit> {
+    if ending.is_asked() {
+        return Ok(Exit::Failed);
     }
-    #[cfg(not(unix))]
-    Ok(async { drop(tokio::signal::ctrl_c().await) })
+    let opened = site.address().open().await?;
+    let played = play(options, site, &opened.shared(), ending).await;
+    opened.close().await;
+    played
 }
 
-async fn perform(options: &Demo, site: &Site, interrupted: impl Future<Output = ()>) -> Result<bool> {
-    let opened = site.address().open().await?;
-    let store = opened.shared();
+async fn play(options: &Demo, site: &Site, store: &SharedStore, ending: &Ending) -> Result<Exit> {
     let shop = Shop::new(&format!("{:08x}", Random::fresh().next() >> 32));
-    let (tally, locks) = (Arc::new(Tally::default()), Locks::new());
-    let inspector = Inspector::open(&store, &locks, options).await?;
-    let stage = Stage { options, site, store: &store, shop: &shop, tally: &tally, locks: &locks };
-    let mut stopped = false;
+    let (tally, locks, conflicts) = (Arc::new(Tally::default()), Locks::new(), Conflicts::new());
+    let inspector = Inspector::open(store, &shop, &locks, &conflicts, options).await?;
+    let stage = Stage { options, store, shop: &shop, tally: &tally, locks: &locks, conflicts: &conflicts };
+    let mut crew = Crew::new(site.address(), store, &shop, &tally);
     let whole = tokio::select! {
-        played = Box::pin(stage.play()) => played?,
-        () = interrupted => {
-            stopped = true;
-            false
-        }
+        whole = Box::pin(stage.play(&mut crew)) => whole,
+        () = ending.asked() => Ok(false),
     };
-    let proof = Proof::find(&store, &shop, &tally, whole).await?;
-    proof.print(options.output)?;
-    if options.stay && !stopped {
-        inspector.stay().await?;
+    crew.disband().await?;
+    let proof = Proof::find(store, &shop, &tally, whole?).await?;
+    let printed = proof.print(options.output);
+    if options.stay && !ending.is_asked() {
+        inspector.stay(ending).await;
     }
     inspector.close().await;
-    opened.close().await;
-    Ok(proof.holds)
+    match printed {
+        // Also when nobody could read it, a proof that does not hold is none.
+        Err(error) if !proof.holds => {
+            tell(format_args!("warning: the proof could not be printed: {error:#}"));
+            Ok(Exit::Failed)
+        }
+        printed => printed.map(|()| if proof.holds { Exit::Well } else { Exit::Failed }),
+    }
+}
+
+/// Tells people something. When they are gone, there is still to tidy up.
+fn tell(what: impl std::fmt::Display) {
+    drop(writeln!(std::io::stderr(), "{what}"));
 }
 
 /// Where everything comes together.
 struct Stage<'a> {
     options: &'a Demo,
-    site: &'a Site,
     store: &'a SharedStore,
     shop: &'a Shop,
     tally: &'a Arc<Tally>,
     locks: &'a Locks,
+    conflicts: &'a Arc<Conflicts>,
 }
 
 impl Stage<'_> {
-    /// Everybody at work. Returns whether nothing was left to do at the end. When this future is dropped, the workers are killed
-    /// with it.
-    async fn play(&self) -> Result<bool> {
+    /// Everybody at work. Returns whether nothing was left to do at the end.
+    async fn play(&self, crew: &mut Crew) -> Result<bool> {
         let events = Events::new(Arc::clone(self.store));
         for item in ITEMS {
-            let full: Option<StockEvent> = Stock::default().fill();
-            events.append::<Stock>(self.shop.named(item), full).await?;
+            events.append::<Stock>(self.shop.named(item), [Stock::default().fill(None)]).await?;
         }
         let started = Instant::now();
-        let mut crew = Crew::start(self.site.address(), self.shop, self.options.workers, self.tally)?;
-        let (store, shop, tally) = (Arc::clone(self.store), self.shop.clone(), Arc::clone(self.tally));
-        let customers = Customers { store, shop, tally, locks: self.locks.clone(), next: Arc::new(1.into()) };
+        crew.start(self.options.workers).await?;
         let whole = async {
             let load_ends = started + self.options.seconds.mul_f64(LOAD_SHARE);
             let chaos_ends = started + self.options.seconds;
-            tokio::try_join!(customers.buy(load_ends), crew.kill_at_random(chaos_ends))?;
-            let drained = self.drain(&mut crew).await?;
-            crew.dismiss().await;
+            tokio::try_join!(self.customers().buy(load_ends), crew.kill_at_random(chaos_ends))?;
+            let drained = self.drain(crew).await?;
+            crew.dismiss().await?;
             self.close().await?;
             anyhow::Ok(drained)
         };
         tokio::select! {
             done = whole => done,
             never = self.show() => never,
+        }
+    }
+
+    fn customers(&self) -> Customers {
+        Customers {
+            store: Arc::clone(self.store),
+            shop: self.shop.clone(),
+            tally: Arc::clone(self.tally),
+            locks: self.locks.clone(),
+            conflicts: Arc::clone(self.conflicts),
+            next: Arc::new(1.into()),
+            pieces: Arc::default(),
         }
     }
 
@@ -135,7 +156,7 @@ impl Stage<'_> {
             if ledger::is_settled(self.store, self.shop, self.tally, until).await? {
                 return Ok(true);
             }
-            crew.replace_the_fallen()?;
+            crew.replace_the_fallen().await?;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(false)
@@ -145,21 +166,36 @@ impl Stage<'_> {
     async fn close(&self) -> Result<()> {
         let empty = Scheduler::new(Arc::clone(self.store)).name(self.shop.scheduler());
         empty.start().await?.shutdown().await;
-        Ok(())
+        self.numbers().await?.show(&**self.store, self.shop.run()).await
     }
 
-    /// A line on the terminal that lives; nothing when standard error is not one.
+    async fn numbers(&self) -> Result<Numbers> {
+        let (ordered, shipped) = (self.tally.asked(), self.shop.shipped(&**self.store).await?);
+        let told = self.tally.told();
+        Ok(Numbers {
+            ordered,
+            shipped,
+            under_way: ordered.saturating_sub(shipped),
+            kills: self.tally.kills.load(Ordering::Relaxed),
+            standstills: self.tally.stops.load(Ordering::Relaxed),
+            fallen: self.tally.fallen.load(Ordering::Relaxed),
+            replayed: told.replayed,
+            fenced: told.fenced,
+        })
+    }
+
+    /// A line on the terminal that lives, if standard error is one, and a document in the store.
     async fn show(&self) -> Result<bool> {
         let line = ProgressBar::new_spinner();
         line.enable_steady_tick(Duration::from_millis(120));
         loop {
-            let shipped = self.shop.shipped(&**self.store).await?;
-            let (asked, kills) = (self.tally.asked(), self.tally.kills.load(Ordering::Relaxed));
-            let under_way = asked.saturating_sub(shipped);
+            let numbers = self.numbers().await?;
+            let Numbers { ordered, shipped, under_way, kills, .. } = numbers;
             line.set_message(format!(
-                "ordered {asked} · shipped {shipped} · under way {under_way} · workers killed {kills}"
+                "ordered {ordered} · shipped {shipped} · under way {under_way} · workers killed {kills}"
             ));
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            numbers.show(&**self.store, self.shop.run()).await?;
+            tokio::time::sleep(SHOW_EVERY).await;
         }
     }
 }

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use tidelock::prelude::*;
 use tidelock::workflow::Workflow;
 
+use crate::random::Random;
+
 /// What is sold.
 pub(crate) const ITEMS: [&str; 5] = ["apples", "bread", "cheese", "dates", "eggs"];
 /// How many gates parcels leave by. At each there is one worker at a time.
@@ -20,17 +22,18 @@ pub(crate) const LEFT: &str = "ParcelLeft";
 /// What an order goes through; see [`desk`](super::desk).
 pub(crate) const ORDER: Workflow<Order, u64> = Workflow::new("order");
 
-/// How many of an item are on the shelf.
-const FULL: u32 = 2_000;
+/// How many of an item are on a shelf that was filled: so few that shelves run low also in a short demo.
+const FULL: u32 = 120;
 /// With less than this, more is ordered.
-const LOW: u32 = 500;
+const LOW: u32 = 60;
 
-/// Items, and how many of each.
-pub(crate) type Lines = BTreeMap<String, u32>;
+/// Items, and the pieces of each. No two pieces have the same number, so that one which is lost does not make up for another one
+/// which is there twice.
+pub(crate) type Lines = BTreeMap<String, Vec<u64>>;
 
-/// How many items there are in all.
-pub(crate) fn items(lines: &Lines) -> u64 {
-    lines.values().copied().map(u64::from).sum()
+/// How many pieces there are in all.
+pub(crate) fn pieces(lines: &Lines) -> u64 {
+    lines.values().map(|pieces| pieces.len() as u64).sum()
 }
 
 /// The cart of a customer, as it is kept.
@@ -43,6 +46,7 @@ pub(crate) struct Cart {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) number: u64,
+    pub(crate) customer: usize,
     pub(crate) lines: Lines,
 }
 
@@ -73,9 +77,18 @@ pub(crate) struct Stock {
 /// What happens on a shelf.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum StockEvent {
-    Received { count: u32 },
-    Reserved { count: u32, done: Done },
-    RanLow { left: u32 },
+    /// Which `RanLow` it answers, by its version; `None` for the first filling.
+    Received {
+        count: u32,
+        answers: Option<u64>,
+    },
+    Reserved {
+        count: u32,
+        done: Done,
+    },
+    RanLow {
+        left: u32,
+    },
 }
 
 impl Aggregate for Stock {
@@ -84,7 +97,7 @@ impl Aggregate for Stock {
 
     fn apply(&mut self, event: &StockEvent) {
         match event {
-            StockEvent::Received { count } => {
+            StockEvent::Received { count, .. } => {
                 self.left += count;
                 self.low = false;
             }
@@ -108,9 +121,46 @@ impl Stock {
         Ok(events)
     }
 
-    /// Fills the shelf.
-    pub(crate) fn fill(&self) -> Option<StockEvent> {
-        FULL.checked_sub(self.left).filter(|count| *count > 0).map(|count| StockEvent::Received { count })
+    /// Fills the shelf. Also a full one gets an event: whoever answers twice is to be seen.
+    pub(crate) fn fill(&self, answers: Option<u64>) -> StockEvent {
+        StockEvent::Received { count: FULL.saturating_sub(self.left), answers }
+    }
+
+    /// Whether more has been ordered, and has not come yet.
+    pub(crate) fn is_low(&self) -> bool {
+        self.low
+    }
+}
+
+/// What was counted of the sales of one item.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sales {
+    /// Pieces.
+    pub(crate) sold: u64,
+    /// Sales: one for each order.
+    pub(crate) sales: u64,
+    /// Says which sales these are: the sum of a number for each. One that is missing does not make up for one that was counted twice.
+    pub(crate) checksum: u64,
+}
+
+impl Sales {
+    /// One sale.
+    pub(crate) fn of(order: u64, count: u32) -> Self {
+        let mark = Random::seeded(order.rotate_left(32) ^ u64::from(count)).next();
+        // 32 bits: the sum of a million of them is still a number that every reader of JSON keeps whole.
+        Self { sold: count.into(), sales: 1, checksum: mark >> 32 }
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.sold += other.sold;
+        self.sales += other.sales;
+        self.checksum += other.checksum;
+    }
+
+    /// How far two counts are apart; never 0 when they differ.
+    pub(crate) fn apart(self, other: Self) -> u64 {
+        let counted = self.sold.abs_diff(other.sold).max(self.sales.abs_diff(other.sales));
+        counted.max(u64::from(self != other))
     }
 }
 
@@ -168,6 +218,14 @@ impl Shop {
     /// What the sales reaction has counted of an item.
     pub(crate) fn sales(&self, item: &str) -> Result<Key> {
         Ok(Key::new("sales", [self.run.as_str(), item])?)
+    }
+
+    /// Counts one sale.
+    pub(crate) fn sell(&self, item: &str, sale: Sales) -> Result<Batch> {
+        let counts = [("/sold", sale.sold), ("/sales", sale.sales), ("/checksum", sale.checksum)];
+        let by = |(path, by)| Ok(Delta::inc(path, i64::try_from(by)?));
+        let deltas: Vec<Delta> = counts.into_iter().map(by).collect::<Result<_>>()?;
+        Ok(Batch::new().merge_or_create(&self.sales(item)?, Payload::of(&Sales::default())?, deltas))
     }
 
     /// The scheduler. A name that others in the file have, too, would archive their tasks.

@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
+use super::tell;
 use crate::address::Address;
 use crate::args::Demo;
 use crate::exit::WrongUse;
@@ -60,7 +61,7 @@ impl Site {
             let reason = "a server that is started for the demo is gone afterwards; set DATABASE_URL, or leave out --keep";
             return Err(WrongUse(reason.to_owned()).into());
         }
-        eprintln!("DATABASE_URL names no server: starting a private one");
+        tell("DATABASE_URL names no server: starting a private one");
         let (url, server) = private_server::start(None).await?;
         Self::on_server(url, Some(server)).await
     }
@@ -69,7 +70,7 @@ impl Site {
     async fn on_server(url: ServerUrl, server: Option<PrivateServer>) -> Result<Self> {
         let mut schemas = Schemas::new(&url).await?;
         let schema = schemas.name("demo_tidelock");
-        eprintln!("the demo plays in the schema {schema} of {}", output::escaped(&url.to_string()));
+        tell(format_args!("the demo plays in the schema {schema} of {}", output::escaped(&url.to_string())));
         Ok(Self {
             address: Address::Schema { url, schema },
             made: Made::Schema(Box::new(schemas), server.map(Box::new)),
@@ -79,6 +80,18 @@ impl Site {
     /// The store.
     pub(crate) fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// What nobody removes if the process ends at once. A server that was started for the demo ends with it.
+    pub(crate) fn leftovers(&self) -> Option<String> {
+        let place = match (&self.made, &self.address) {
+            (Made::Directory(directory), _) => format!("the directory {}", directory.path().display()),
+            (Made::Schema(_, None), Address::Schema { url, schema }) => {
+                format!("the schema {schema} of {url}")
+            }
+            _ => return None,
+        };
+        Some(output::escaped(&place))
     }
 
     /// Removes what was made, or says where it is.
@@ -100,7 +113,7 @@ impl Site {
             Address::File(file) => ("file", file.display().to_string()),
             Address::Schema { url, schema } => ("schema", format!("{schema} of {url}")),
         };
-        eprintln!("the {what} stays at {}", output::escaped(&place));
+        tell(format_args!("the {what} stays at {}", output::escaped(&place)));
         Ok(())
     }
 }

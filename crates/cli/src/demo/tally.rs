@@ -6,6 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::worker::Told;
 
+/// Something that was put into a cart: by which customer, which item, and its number.
+pub(crate) type Piece = (usize, String, u64);
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
@@ -13,8 +16,8 @@ pub(crate) struct Tally {
     receipts: Mutex<BTreeMap<u64, u64>>,
     /// What workers told last.
     told: Mutex<BTreeMap<u64, Told>>,
-    /// Items that were put into carts.
-    pub(crate) put: AtomicU64,
+    /// What was put into carts.
+    put: Mutex<Vec<Piece>>,
     /// Orders that found the cart changed, and were decided again.
     pub(crate) conflicts: AtomicU64,
     /// Orders that were placed twice under one id, and recognised.
@@ -40,6 +43,15 @@ impl Tally {
 
     pub(crate) fn add_receipt(&self, order: u64, items: u64) {
         held(&self.receipts).insert(order, items);
+    }
+
+    pub(crate) fn put(&self, piece: Piece) {
+        held(&self.put).push(piece);
+    }
+
+    /// All that was put into carts.
+    pub(crate) fn pieces(&self) -> Vec<Piece> {
+        held(&self.put).clone()
     }
 
     pub(crate) fn hear(&self, worker: u64, told: Told) {

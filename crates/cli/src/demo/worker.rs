@@ -15,7 +15,7 @@ use tidelock::store::Event;
 use tidelock::workflow::{Ctx, Driving, Worker};
 
 use super::desk::{self, Desk, LEASE};
-use super::shop::{ORDER, Order, Shop, Stock, StockEvent};
+use super::shop::{ORDER, Order, Sales, Shop, Stock, StockEvent};
 use crate::address::Address;
 use crate::args::DemoWorker;
 use crate::exit::Exit;
@@ -52,10 +52,7 @@ pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
         name: options.name,
         store,
     };
-    tokio::select! {
-        ended = run(desk) => ended?,
-        () = parent.cut() => {}
-    }
+    run(desk, &mut parent).await?;
     Ok(Exit::Well)
 }
 
@@ -69,7 +66,7 @@ fn wake_when_orphaned() {
     }
 }
 
-async fn run(desk: Desk) -> Result<()> {
+async fn run(desk: Desk, parent: &mut Lifeline) -> Result<()> {
     let (store, owner): (_, Owner) = (Arc::clone(&desk.store), desk.name.parse()?);
     let _reactions = Reactions::new(Arc::clone(&store))
         .owner(owner.clone())
@@ -77,7 +74,7 @@ async fn run(desk: Desk) -> Result<()> {
         .with(count_sales(&desk))
         .start()
         .await?;
-    let _schedule = Scheduler::new(Arc::clone(&store))
+    let schedule = Scheduler::new(Arc::clone(&store))
         .name(desk.shop.scheduler())
         .owner(owner.clone())
         .lease(LEASE)
@@ -94,7 +91,13 @@ async fn run(desk: Desk) -> Result<()> {
         .register(ORDER, code)
         .start()
         .await?;
-    tell(&driving).await
+    tokio::select! {
+        ended = tell(&driving) => ended?,
+        () = parent.cut() => {}
+    }
+    // A fire that is broken off when nobody comes after would be under way for ever.
+    schedule.shutdown().await;
+    Ok(())
 }
 
 /// Fills a shelf that ran low. What is decided and the progress of the reaction are one commit.
@@ -104,7 +107,8 @@ fn fill_shelves(desk: &Desk) -> Reaction {
         let events = events.clone();
         async move {
             let Some(shelf) = shelf(&event.stream) else { return Ok(Batch::new()) };
-            let decided = events.decide(shelf, |stock: &Stock| Ok::<_, Infallible>(stock.fill()));
+            let answers = Some(event.version.0);
+            let decided = events.decide(shelf, |stock: &Stock| Ok::<_, Infallible>([stock.fill(answers)]));
             decided.await.map_err(ReactionError::from)
         }
     })
@@ -123,14 +127,13 @@ fn count_sales(desk: &Desk) -> Reaction {
 fn counted(shop: &Shop, event: &Event) -> Result<Batch, ReactionError> {
     let sold = tidelock::events::decode::<StockEvent>(&event.event_type, &event.payload)?;
     let item = shelf(&event.stream);
-    let (Some(item), StockEvent::Reserved { count, .. }) =
+    let (Some(item), StockEvent::Reserved { count, done }) =
         (item.as_deref().and_then(|name| shop.without_run(name)), sold)
     else {
         return Ok(Batch::new());
     };
-    let key = shop.sales(item).map_err(|error| ReactionError::non_retryable(error.to_string()))?;
-    let none = Payload::from_json(r#"{"sold": 0}"#)?;
-    Ok(Batch::new().merge_or_create(&key, none, [Delta::inc("/sold", i64::from(count))]))
+    let sold = shop.sell(item, Sales::of(done.order, count));
+    sold.map_err(|error| ReactionError::non_retryable(format!("{error:#}")))
 }
 
 /// A reaction to the shelves of one demo, shelf by shelf.

@@ -1,5 +1,10 @@
 //! The demo, with real processes that are really killed.
 
+#[cfg(unix)]
+mod ending;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -12,7 +17,7 @@ use tidelock::schedule::{Doing, Scheduler, Schedules, Task, TaskError};
 use crate::support::{command, stderr, stdout, tidelock};
 
 /// What must not be.
-pub(crate) const WRONG: [&str; 10] = [
+pub(crate) const WRONG: [&str; 12] = [
     "lost",
     "doubled",
     "unasked",
@@ -22,6 +27,8 @@ pub(crate) const WRONG: [&str; 10] = [
     "collided",
     "takes_doubled",
     "takes_left_out",
+    "refills_doubled",
+    "refills_left_out",
     "fallen",
 ];
 
@@ -91,34 +98,34 @@ fn what_is_not_there_is_not_said_to_stay_and_nobody_beyond_is_served() {
     assert!(stderr(&output).starts_with("error[TL1316]"), "{}", stderr(&output));
 }
 
-/// Starts a demo that goes on for long, and waits until the first order is shipped.
-async fn busy_demo(path: &Path) -> Child {
+/// Starts a demo that goes on for so long, and waits until the first order is shipped.
+async fn busy_demo(path: &Path, seconds: &str) -> Child {
     let store = SqliteStore::open(path, SqliteOptions::default()).await.unwrap();
+    let args = ["demo", "--seconds", seconds, "-o", "json", "--path", path.to_str().unwrap()];
+    let demo = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until_shipped(&store).await;
+    store.close().await;
+    demo
+}
+
+async fn wait_until_shipped(store: &dyn Store) {
     let mut hints = store.watch();
-    let demo = Command::new(env!("CARGO_BIN_EXE_tidelock"))
-        .args(["demo", "--seconds", "600", "--path", path.to_str().unwrap()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
     let mut query = LogQuery::all(1);
     query.filter.types = vec!["OrderShipped".parse().unwrap()];
     while store.read_log(query.clone()).await.unwrap().events.is_empty() {
         assert!(hints.changed().await);
     }
-    store.close().await;
-    demo
 }
 
 /// The workers share the parent's standard error: it ends when the last of them is gone.
 #[tokio::test]
 async fn workers_end_when_their_parent_is_killed() {
     let directory = tempfile::tempdir().unwrap();
-    let mut demo = busy_demo(&directory.path().join("demo.db")).await;
+    let mut demo = busy_demo(&directory.path().join("demo.db"), "600").await;
     demo.kill().unwrap();
     let output = demo.wait_with_output().unwrap();
     let said = stderr(&output);
-    assert!(said.starts_with("look at it") && said.lines().count() == 1, "{said}");
+    assert!(said.starts_with("look at it") && said.lines().count() == 3, "{said}");
 }
 
 /// A worker that stands still just then ends, too.
@@ -126,10 +133,8 @@ async fn workers_end_when_their_parent_is_killed() {
 #[tokio::test]
 async fn a_worker_that_stands_still_ends_when_its_parent_is_killed() {
     let directory = tempfile::tempdir().unwrap();
-    let mut demo = busy_demo(&directory.path().join("demo.db")).await;
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", demo.id())).unwrap();
-    let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
-    let children: Vec<String> = children.collect::<String>().split_whitespace().map(str::to_owned).collect();
+    let mut demo = busy_demo(&directory.path().join("demo.db"), "600").await;
+    let children = children_of(&demo);
     assert!(!children.is_empty());
     let signal = |name: &str| Command::new("kill").arg(name).args(&children).status().unwrap();
     assert!(signal("-STOP").success());
@@ -149,14 +154,76 @@ async fn a_worker_that_stands_still_ends_when_its_parent_is_killed() {
     }
 }
 
-#[cfg(unix)]
+/// The process ids of the workers.
+#[cfg(target_os = "linux")]
+fn children_of(demo: &Child) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", demo.id())).unwrap();
+    let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
+    children.collect::<String>().split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(target_os = "linux")]
 #[tokio::test]
-async fn interrupted_it_prints_the_numbers_so_far() {
+async fn a_worker_that_ends_by_itself_is_no_kill_and_the_proof_does_not_hold() {
     let directory = tempfile::tempdir().unwrap();
-    let demo = busy_demo(&directory.path().join("demo.db")).await;
-    let sent = Command::new("kill").args(["-INT", &demo.id().to_string()]).status().unwrap();
-    assert!(sent.success());
+    let path = directory.path().join("demo.db");
+    let demo = busy_demo(&path, "4").await;
+    let worker = children_of(&demo).swap_remove(0);
+    assert!(Command::new("kill").args(["-TERM", &worker]).status().unwrap().success());
     let output = demo.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    assert!(stdout(&output).contains("so far"), "{}", stdout(&output));
+    let proof: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{proof:#}");
+    assert_eq!(
+        (&proof["whole"], &proof["holds"], &proof["fallen"]),
+        (&true.into(), &false.into(), &1.into())
+    );
+    let store = SqliteStore::open(&path, SqliteOptions::default()).await.unwrap();
+    for (name, event) in [("kills", "WorkerKilled"), ("stops", "WorkerStopped"), ("fallen", "WorkerFell")] {
+        let mut query = LogQuery::all(1_000);
+        query.filter.types = vec![event.parse().unwrap()];
+        assert_eq!(
+            store.read_log(query).await.unwrap().events.len() as u64,
+            proof[name],
+            "{name}: {proof:#}"
+        );
+    }
+    store.close().await;
+}
+
+#[test]
+fn also_a_demo_of_a_second_kills() {
+    let output = tidelock(&["demo", "--seconds", "1", "-o", "json"]);
+    let proof: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{proof:#} {}", stderr(&output));
+    assert!(proof["kills"].as_u64().unwrap() > 0, "{proof:#}");
+}
+
+/// What the pages of a demo are told.
+fn get(link: &str, path: &str) -> Value {
+    let (address, token) = link.strip_prefix("http://").unwrap().split_once("/ui/#token=").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!(
+        "GET /api/v1/{path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap_or_else(|_| panic!("{answer}"))
+}
+
+#[tokio::test]
+async fn the_pages_show_conflicts_workers_and_the_numbers_so_far() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut demo = busy_demo(&directory.path().join("demo.db"), "600").await;
+    let said = BufReader::new(demo.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let link = &said.into_iter().find(|line| line.starts_with("http://")).unwrap();
+    let overview = get(link, "overview");
+    let conflicts = get(link, "conflicts");
+    let (streams, numbers) = (get(link, "streams?prefix=chaos"), get(link, "state?prefix=demo"));
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    assert!(overview["conflicts"]["mutations"].as_u64().unwrap() > 0, "{overview:#}");
+    assert!(conflicts["kinds"].as_object().is_some_and(|kinds| !kinds.is_empty()), "{conflicts:#}");
+    assert!(streams["streams"][0]["head"].as_u64().unwrap() >= 2, "three workers began: {streams:#}");
+    assert!(numbers.to_string().contains("demo("), "{numbers:#}");
 }

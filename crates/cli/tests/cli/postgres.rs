@@ -14,7 +14,7 @@ use tidelock_pgserver::Server;
 use crate::support::{stderr, stdout, tidelock, tidelock_with};
 
 /// The server's address.
-fn url() -> String {
+pub(crate) fn url() -> String {
     static SERVER: OnceLock<Server> = OnceLock::new();
     if let Some(url) = std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()) {
         return url;
@@ -38,13 +38,7 @@ impl Schema {
     }
 
     async fn open(&self) -> PostgresStore {
-        use tidelock::store::Durability;
-        let options = PostgresOptions {
-            schema: self.0.clone(),
-            durability: Durability::Relaxed,
-            ..PostgresOptions::default()
-        };
-        PostgresStore::open(&url(), options).await.unwrap()
+        open(&self.0).await
     }
 
     /// A store with blocked work in it.
@@ -59,16 +53,28 @@ impl Schema {
         store.close().await;
     }
 
-    async fn client() -> tokio_postgres::Client {
-        let (client, connection) = tokio_postgres::connect(&url(), tokio_postgres::NoTls).await.unwrap();
-        tokio::spawn(connection);
-        client
-    }
-
     async fn drop(self) {
         let sql = format!("DROP SCHEMA IF EXISTS {} CASCADE", self.0);
-        Self::client().await.batch_execute(&sql).await.unwrap();
+        client().await.batch_execute(&sql).await.unwrap();
     }
+}
+
+/// A store in a schema, on a server that need not flush.
+pub(crate) async fn open(schema: &str) -> PostgresStore {
+    use tidelock::store::Durability;
+    let options = PostgresOptions {
+        schema: schema.to_owned(),
+        durability: Durability::Relaxed,
+        ..PostgresOptions::default()
+    };
+    PostgresStore::open(&url(), options).await.unwrap()
+}
+
+/// A connection of the test's own.
+pub(crate) async fn client() -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(&url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
 }
 
 fn json(output: &Output) -> Value {
@@ -315,7 +321,7 @@ fn remaining(listed: &str) -> i64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let sql = "SELECT count(*) FROM pg_namespace WHERE nspname = ANY ($1)";
-        Schema::client().await.query_one(sql, &[&names]).await.unwrap().get(0)
+        client().await.query_one(sql, &[&names]).await.unwrap().get(0)
     })
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidelock::workflow::{Client, Ctx, Worker};
 
-use super::super::shop::{Done, LEFT, Lines, ORDER, Order, PAID, PLACED, SHIPPED, StockEvent};
+use super::super::shop::{Cart, Done, LEFT, Lines, ORDER, Order, PAID, PLACED, SHIPPED, Sales, StockEvent};
 use super::*;
 use crate::demo::shop::Stock;
 
@@ -19,9 +19,10 @@ impl Street {
     async fn with_orders(orders: u64) -> Self {
         let (store, shop): (SharedStore, _) = (Arc::new(MemoryStore::new()), Shop::new("test"));
         let street = Self { store, shop, tally: Tally::default() };
+        street.tally.kills.store(1, Ordering::Relaxed);
         let events = Events::new(Arc::clone(&street.store));
-        let full = Stock::default().fill();
-        events.append::<Stock>(street.shop.named("apples"), full).await.unwrap();
+        let full = Stock::default().fill(None);
+        events.append::<Stock>(street.shop.named("apples"), [full]).await.unwrap();
         for number in 1..=orders {
             street.order(number).await;
         }
@@ -42,19 +43,31 @@ impl Street {
         self.apply(Batch::new().append(stream, Expect::Any, [event])).await;
     }
 
-    async fn reserve(&self, number: u64) {
-        let reserved = StockEvent::Reserved { count: 1, done: Self::done(number) };
-        Events::new(Arc::clone(&self.store))
-            .append::<Stock>(self.shop.named("apples"), [reserved])
-            .await
-            .unwrap();
-        self.sell(1).await;
+    /// An event of the shelf; returns its version.
+    async fn shelf(&self, event: StockEvent) -> u64 {
+        let events = Events::new(Arc::clone(&self.store));
+        let appended = events.append::<Stock>(self.shop.named("apples"), [event]).await.unwrap();
+        appended.unwrap().last_version.0
     }
 
-    async fn sell(&self, count: i64) {
-        let none = Payload::from_json(r#"{"sold": 0}"#).unwrap();
-        let key = self.shop.sales("apples").unwrap();
-        self.apply(Batch::new().merge_or_create(&key, none, [Delta::inc("/sold", count)])).await;
+    async fn reserve(&self, number: u64, count: u32) {
+        self.shelf(StockEvent::Reserved { count, done: Self::done(number) }).await;
+        self.sell(number, count).await;
+    }
+
+    async fn sell(&self, number: u64, count: u32) {
+        self.apply(self.shop.sell("apples", Sales::of(number, count)).unwrap()).await;
+    }
+
+    /// Puts an apple into a cart so often.
+    async fn put(&self, customer: usize, piece: u64, times: u64) {
+        let states = States::new(Arc::clone(&self.store));
+        let cart = states.container::<Cart>(&self.shop.customer(customer), "cart").unwrap();
+        for _ in 0..times {
+            let put = move |cart: &mut Cart| cart.lines.entry("apples".to_owned()).or_default().push(piece);
+            cart.mutate(put).await.unwrap();
+        }
+        self.tally.put((customer, "apples".to_owned(), piece));
     }
 
     async fn ship(&self, number: u64) {
@@ -63,12 +76,17 @@ impl Street {
 
     /// An apple, put into a cart, ordered, taken from the shelf, paid and shipped; its run completes.
     async fn order(&self, number: u64) {
-        let order = Order { number, lines: Lines::from([("apples".to_owned(), 1)]) };
-        self.tally.put.fetch_add(1, Ordering::Relaxed);
+        self.order_and_take(number, 1).await;
+    }
+
+    /// The same, with so many apples taken from the shelf.
+    async fn order_and_take(&self, number: u64, taken: u32) {
+        let order = Order { number, customer: 0, lines: Lines::from([("apples".to_owned(), vec![number])]) };
+        self.tally.put((0, "apples".to_owned(), number));
         self.tally.add_receipt(number, 1);
         let stream = self.shop.order(number).unwrap();
         self.append(&stream, PLACED, &order).await;
-        self.reserve(number).await;
+        self.reserve(number, taken).await;
         self.append(&stream, PAID, &Self::done(number)).await;
         self.ship(number).await;
         self.append(&self.shop.gate_of(number).unwrap(), LEFT, &Self::done(number)).await;
@@ -92,6 +110,13 @@ async fn it_holds_when_everything_was_done_once() {
     assert_eq!((proof.asked, proof.done, proof.takeovers), (2, 2, 2));
 }
 
+#[test]
+fn each_number_has_one_line_on_a_terminal_of_80_columns() {
+    for (name, _, source) in Proof::default().lines() {
+        assert!(source.len() <= 52, "{name}: {source}");
+    }
+}
+
 #[tokio::test]
 async fn it_finds_what_was_lost() {
     let street = Street::with_orders(1).await;
@@ -103,7 +128,7 @@ async fn it_finds_what_was_lost() {
 #[tokio::test]
 async fn it_finds_an_order_whose_run_never_was() {
     let street = Street::with_orders(1).await;
-    let order = Order { number: 2, lines: Lines::new() };
+    let order = Order { number: 2, customer: 0, lines: Lines::new() };
     street.append(&street.shop.order(2).unwrap(), PLACED, &order).await;
     street.tally.add_receipt(2, 0);
     let proof = street.proof().await;
@@ -122,7 +147,7 @@ async fn it_finds_what_was_doubled() {
     let proof = left_twice.proof().await;
     assert_eq!((proof.holds, proof.doubled, proof.collided), (false, 1, 0));
     let taken_twice = Street::with_orders(1).await;
-    taken_twice.reserve(1).await;
+    taken_twice.reserve(1, 1).await;
     let proof = taken_twice.proof().await;
     assert_eq!((proof.holds, proof.doubled, proof.astray), (false, 1, Some(1)));
 }
@@ -138,12 +163,81 @@ async fn it_finds_what_nobody_asked_for() {
 #[tokio::test]
 async fn it_finds_items_that_went_astray_and_sales_that_were_not_counted() {
     let street = Street::with_orders(1).await;
-    street.tally.put.fetch_add(1, Ordering::Relaxed);
+    street.put(0, 100, 0).await;
     assert_eq!(street.proof().await.astray, Some(1));
     let street = Street::with_orders(1).await;
-    street.sell(1).await;
+    street.sell(1, 1).await;
     let proof = street.proof().await;
     assert_eq!((proof.holds, proof.miscounted), (false, Some(1)));
+}
+
+/// The totals are right in each of these, and so are those of every item.
+#[tokio::test]
+async fn what_is_lost_does_not_make_up_for_what_is_doubled() {
+    let of_two_customers = Street::with_orders(1).await;
+    of_two_customers.put(0, 100, 0).await;
+    of_two_customers.put(1, 101, 2).await;
+    let proof = of_two_customers.proof().await;
+    assert_eq!((proof.holds, proof.astray), (false, Some(2)));
+    let of_one_customer = Street::with_orders(1).await;
+    of_one_customer.put(0, 100, 0).await;
+    of_one_customer.put(0, 101, 2).await;
+    let proof = of_one_customer.proof().await;
+    assert_eq!((proof.holds, proof.astray), (false, Some(2)));
+    let between_orders = Street::with_orders(0).await;
+    between_orders.order_and_take(1, 2).await;
+    between_orders.order_and_take(2, 0).await;
+    let proof = between_orders.proof().await;
+    assert_eq!((proof.holds, proof.astray), (false, Some(2)));
+}
+
+#[tokio::test]
+async fn a_sale_that_was_not_counted_does_not_make_up_for_one_that_was_counted_twice() {
+    let street = Street::with_orders(1).await;
+    street.sell(1, 1).await;
+    street.order(2).await;
+    let (counted, missed) = (street.shop.sales("apples").unwrap(), Sales::of(2, 1));
+    let back = [("/sold", missed.sold), ("/sales", missed.sales), ("/checksum", missed.checksum)]
+        .map(|(path, by)| Delta::inc(path, -i64::try_from(by).unwrap()));
+    let none = Payload::of(&Sales::default()).unwrap();
+    street.apply(Batch::new().merge_or_create(&counted, none, back)).await;
+    let proof = street.proof().await;
+    assert_eq!((proof.holds, proof.miscounted), (false, Some(1)));
+}
+
+#[tokio::test]
+async fn each_shelf_that_ran_low_is_filled_once() {
+    let street = Street::with_orders(1).await;
+    let low = || StockEvent::RanLow { left: 1 };
+    let filling = |version| StockEvent::Received { count: 1, answers: Some(version) };
+    let first = street.shelf(low()).await;
+    street.shelf(filling(first)).await;
+    let proof = street.proof().await;
+    assert_eq!((proof.holds, proof.refills), (true, 1), "{proof:?}");
+    street.shelf(filling(first)).await;
+    let proof = street.proof().await;
+    assert_eq!((proof.holds, proof.refills_doubled, proof.refills_left_out), (false, 1, Some(0)));
+    street.shelf(low()).await;
+    let proof = street.proof().await;
+    assert_eq!((proof.holds, proof.refills_doubled, proof.refills_left_out), (false, 1, Some(1)));
+}
+
+#[tokio::test]
+async fn it_does_not_hold_when_a_worker_fell() {
+    let street = Street::with_orders(1).await;
+    street.tally.fallen.store(1, Ordering::Relaxed);
+    let proof = street.proof().await;
+    assert!(!proof.holds && proof.said().1.contains("fallen 1"), "{}", proof.said().1);
+}
+
+#[tokio::test]
+async fn nothing_is_proven_when_nobody_was_killed_or_nothing_was_ordered() {
+    let unharmed = Street::with_orders(1).await;
+    unharmed.tally.kills.store(0, Ordering::Relaxed);
+    let proof = unharmed.proof().await;
+    assert!(!proof.holds && proof.said().1.contains("no worker was killed"), "{}", proof.said().1);
+    let proof = Street::with_orders(0).await.proof().await;
+    assert!(!proof.holds && proof.said().1.contains("no order came in"), "{}", proof.said().1);
 }
 
 #[tokio::test]
