@@ -20,6 +20,7 @@ mod leases;
 mod lifeline;
 mod man;
 mod migrate;
+mod ours;
 mod outbox;
 mod output;
 mod private_server;
