@@ -1,6 +1,6 @@
 //! Where a store is: what `--store` means, how a store of either kind is opened, and how a child process is told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -8,8 +8,9 @@ use tidelock::prelude::*;
 use tidelock::store::{Durability, StoreErrorKind};
 use tokio::process::Command;
 
-use crate::args::{ChildStore, Source};
-use crate::exit::WrongUse;
+use crate::args::{ChildStore, Flushing, Source};
+use crate::exit::{NoFile, WrongUse};
+use crate::output;
 use crate::server_url::ServerUrl;
 
 /// The schema that a PostgreSQL store has when nobody says otherwise.
@@ -61,15 +62,41 @@ impl Address {
         }
     }
 
-    /// Opens the store. What is missing is made: the file, the schema, its tables.
+    /// Opens the store for a demonstration or a measurement, on a server that does not flush as well: they kill processes and not
+    /// machines, and say what they were measured on. What is missing is made: the file, the schema, its tables.
     pub(crate) async fn open(&self) -> Result<Opened, StoreError> {
         self.open_with(SqliteOptions::default(), PostgresOptions::default()).await
     }
 
-    /// Opens a store that exists, and makes nothing.
+    /// The same for a store that exists; nothing is made.
     pub(crate) async fn open_existing(&self) -> Result<Opened, StoreError> {
         let file = SqliteOptions { create: false, ..SqliteOptions::default() };
         self.open_with(file, PostgresOptions { migrate: false, ..PostgresOptions::default() }).await
+    }
+
+    /// Opens the store as a careful program does. A server that does not flush is refused unless the user has said that it will do;
+    /// then that is told each time.
+    pub(crate) async fn open_carefully(&self, create: bool, flushing: Flushing) -> Result<Opened> {
+        let file = SqliteOptions { create, ..SqliteOptions::default() };
+        let server = PostgresOptions { migrate: create, ..PostgresOptions::default() };
+        let (url, schema) = match self {
+            Self::File(path) => {
+                let opened = SqliteStore::open(path, file).await;
+                return Ok(Opened::File(opened.map_err(|error| unopened(path, error))?));
+            }
+            Self::Schema { url, schema } => (url, schema),
+        };
+        let options = PostgresOptions { schema: schema.clone(), ..server };
+        match (PostgresStore::open(url.secret(), options.clone()).await, flushing) {
+            (Err(error), Flushing::Relaxed) if error.kind == StoreErrorKind::SettingNotInForce => {
+                eprintln!(
+                    "warning: a power cut may cost what was committed: {}",
+                    output::escaped(&error.detail)
+                );
+                Ok(Opened::Schema(relaxed(url, options).await?))
+            }
+            (opened, _) => Ok(Opened::Schema(opened?)),
+        }
     }
 
     async fn open_with(&self, file: SqliteOptions, server: PostgresOptions) -> Result<Opened, StoreError> {
@@ -77,7 +104,13 @@ impl Address {
             Self::File(path) => SqliteStore::open(path, file).await.map(Opened::File),
             Self::Schema { url, schema } => {
                 let options = PostgresOptions { schema: schema.clone(), ..server };
-                open_schema(url, options).await.map(Opened::Schema)
+                let opened = match PostgresStore::open(url.secret(), options.clone()).await {
+                    Err(error) if error.kind == StoreErrorKind::SettingNotInForce => {
+                        relaxed(url, options).await
+                    }
+                    done => done,
+                };
+                opened.map(Opened::Schema)
             }
         }
     }
@@ -86,20 +119,23 @@ impl Address {
 impl Source {
     /// Opens the store, which must exist.
     pub(crate) async fn open(&self) -> Result<Opened> {
-        Ok(Address::parse(&self.store, self.schema.as_deref())?.open_existing().await?)
+        let address = Address::parse(&self.store, self.schema.as_deref())?;
+        address.open_carefully(false, self.durability).await
     }
 }
 
-/// A careful store refuses a server that does not flush. Demonstrations and measurements do not: they kill processes
-/// and not machines, and say what they were measured on.
-async fn open_schema(url: &ServerUrl, options: PostgresOptions) -> Result<PostgresStore, StoreError> {
-    match PostgresStore::open(url.secret(), options.clone()).await {
-        Err(error) if error.kind == StoreErrorKind::SettingNotInForce => {
-            let relaxed = PostgresOptions { durability: Durability::Relaxed, ..options };
-            PostgresStore::open(url.secret(), relaxed).await
-        }
-        done => done,
+/// Why a file was not opened: it may not be there.
+pub(crate) fn unopened(path: &Path, error: StoreError) -> anyhow::Error {
+    match (error.kind, path.try_exists()) {
+        (StoreErrorKind::CannotOpen, Ok(false)) => NoFile(error).into(),
+        _ => error.into(),
     }
+}
+
+/// Opens a store on a server that does not flush.
+async fn relaxed(url: &ServerUrl, options: PostgresOptions) -> Result<PostgresStore, StoreError> {
+    let options = PostgresOptions { durability: Durability::Relaxed, ..options };
+    PostgresStore::open(url.secret(), options).await
 }
 
 /// How much a store has written since it was opened.
@@ -151,6 +187,11 @@ impl Opened {
 fn sqlite_path(name: &str) -> Result<PathBuf> {
     let path = match name.split_once(':') {
         Some(("sqlite", rest)) => rest.strip_prefix("//").unwrap_or(rest),
+        Some(("mem" | "memory", _)) => {
+            let reason = "a memory store is inside its program and ends with it, so no other program can open it; the server of \
+                          that program shows it";
+            return Err(WrongUse(reason.to_owned()).into());
+        }
         // One letter is a Windows drive, not a scheme.
         Some((scheme, _)) if scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphanumeric()) => {
             let known = "this program opens postgres://…, sqlite://PATH and plain paths";
@@ -180,7 +221,7 @@ mod tests {
         ] {
             assert_eq!(Address::parse(name, None).unwrap(), address);
         }
-        for name in ["sqlite://", "", "mysql://host/db", "postgres:db"] {
+        for name in ["sqlite://", "", "mysql://host/db", "postgres:db", "mem:", "memory:"] {
             assert!(Address::parse(name, None).unwrap_err().is::<WrongUse>(), "{name}");
         }
     }

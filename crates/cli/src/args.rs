@@ -2,6 +2,7 @@
 
 mod config;
 mod idempotency;
+mod locks;
 mod operate;
 mod outbox;
 mod place;
@@ -26,11 +27,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use config::{Config, ConfigShow};
 pub(crate) use idempotency::{IdempotencyForget, IdempotencyList, IdempotencyShow, IdempotencyVerb};
+pub(crate) use locks::{Locks, LocksList};
 pub(crate) use operate::{
     StreamsOperate, StreamsPark, StreamsParked, StreamsPrioritize, StreamsReplay, StreamsReset, StreamsStatus,
 };
 pub(crate) use outbox::{OutboxDiscard, OutboxList, OutboxRetry, OutboxVerb};
-pub(crate) use place::{Consent, Look, Pages, Place, Source, every};
+pub(crate) use place::{Consent, Flushing, Look, Pages, Place, Source, every};
 pub(crate) use queues::{RunsLimit, RunsQueues};
 pub(crate) use runs::{
     Runs, RunsCancel, RunsFork, RunsList, RunsResume, RunsRetire, RunsShow, RunsSignal, RunsStart, RunsSteps,
@@ -39,7 +41,7 @@ pub(crate) use runs::{
 pub(crate) use schedules::{
     Schedules, SchedulesHistory, SchedulesList, SchedulesPause, SchedulesResume, SchedulesRun, SchedulesShow,
 };
-pub(crate) use serve::{Dev, Reached, Serve};
+pub(crate) use serve::{Dev, LogFormat, LogLevel, Reached, Serve};
 pub(crate) use state::{
     Condition, State, StateDelete, StateGet, StateHistory, StateList, StateSet, StateWatch,
 };
@@ -121,6 +123,9 @@ pub(crate) enum Command {
     /// Shows who holds what across processes, with which fence, and for how long still
     #[command(subcommand)]
     Leases(Leases),
+    /// Shows what is locked inside a program that runs, by asking its server
+    #[command(subcommand)]
+    Locks(Locks),
     /// Shows messages that wait to be delivered, and sends or removes those that are blocked
     #[command(subcommand)]
     Outbox(OutboxVerb),
@@ -354,6 +359,9 @@ pub(crate) struct Doctor {
     /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
     #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
+    /// Only opens the store and asks it for the time: one line, and 0 or 1, within 5 s. For probes
+    #[arg(long)]
+    pub(crate) health: bool,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Format,
@@ -388,10 +396,10 @@ pub(crate) struct MigrateStore {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MigrateSql {
     /// The store: postgres://…; it may be left out
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
     /// The schema [default: the one that the address names, or tidelock]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
     /// The version that the database has; only what comes after it is printed
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use tidelock::edge::EdgeError;
-use tidelock::error::{Code, Explain, InvalidInput};
+use tidelock::error::{Code, Explain, InvalidInput, Outcome, Retry};
 use tidelock::events::EventsError;
 use tidelock::lease::LeaseError;
 use tidelock::outbox::OutboxError;
@@ -69,6 +69,14 @@ pub(crate) fn unfit(error: &ConfigError) -> ExitCode {
     Exit::Usage.into()
 }
 
+/// How a program ends that has printed its answer, or as much of it as somebody wanted to read.
+pub(crate) fn after(printed: anyhow::Result<()>, exit: Exit) -> anyhow::Result<Exit> {
+    match printed {
+        Err(error) if !error.chain().any(is_closed_pipe) => Err(error),
+        _ => Ok(exit),
+    }
+}
+
 /// Tells a failure: the message, the code, and where to read on. A reader that closed the pipe has seen enough.
 pub(crate) fn report(error: &anyhow::Error) -> Exit {
     if error.chain().any(is_closed_pipe) {
@@ -98,6 +106,7 @@ fn code(error: &anyhow::Error) -> Option<Code> {
 pub(crate) fn explained(error: &anyhow::Error) -> Option<&dyn Explain> {
     error.chain().find_map(|cause| {
         is::<StoreError>(cause)
+            .or_else(|| is::<NoFile>(cause))
             .or_else(|| is::<ApplyError>(cause))
             .or_else(|| is::<InvalidInput>(cause))
             .or_else(|| is::<StateError>(cause))
@@ -126,6 +135,9 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     }
     if let Some(server) = cause.downcast_ref::<ServerError>() {
         return Some(exit_of_server(server));
+    }
+    if cause.is::<NoFile>() {
+        return Some(Exit::NotFound);
     }
     if cause.is::<Conflict>() {
         return Some(Exit::Conflict);
@@ -182,7 +194,6 @@ fn exit_of_schedule(error: &ScheduleError) -> Exit {
 
 fn exit_of_store(error: &StoreError) -> Exit {
     match error.kind {
-        StoreErrorKind::CannotOpen | StoreErrorKind::Unreachable => Exit::NotFound,
         StoreErrorKind::Invalid => Exit::Usage,
         _ => Exit::Failed,
     }
@@ -291,3 +302,29 @@ impl std::fmt::Display for Conflict {
 }
 
 impl std::error::Error for Conflict {}
+
+/// There is no file of this store, which is something else than one that cannot be opened.
+#[derive(Debug)]
+pub(crate) struct NoFile(pub(crate) StoreError);
+
+impl std::fmt::Display for NoFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for NoFile {}
+
+impl Explain for NoFile {
+    fn code(&self) -> Code {
+        self.0.code()
+    }
+
+    fn retry(&self) -> Retry {
+        self.0.retry()
+    }
+
+    fn outcome(&self) -> Outcome {
+        self.0.outcome()
+    }
+}

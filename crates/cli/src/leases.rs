@@ -11,7 +11,7 @@ use crate::args::{Leases, LeasesList, LeasesShow};
 use crate::exit::Exit;
 use crate::output::{self, Tone};
 use crate::sight::{self, Listing, Whole};
-use crate::work::filter;
+use crate::work::{filter, page_of};
 
 /// Carries out a verb.
 pub(crate) async fn run(verb: Leases) -> Result<Exit> {
@@ -57,12 +57,12 @@ impl Line {
 async fn list(options: &LeasesList) -> Result<Exit> {
     let filter = filter(&options.rows, None, Some(true))?;
     sight::listing(&options.look, &options.pages, async |store, ask| {
-        let page = store.works(&filter, ask.page()?).await?;
         let now = store.now().await?;
-        let mut lines: Vec<Line> = page.rows.into_iter().filter_map(|row| Line::of(row, now)).collect();
-        lines.retain(|line| line.ended || !options.ended);
+        let has_ended = |row: &WorkRow| row.lease.as_ref().is_some_and(|lease| lease.until.has_come(now));
+        let (rows, next) = page_of(store, &filter, &ask, |row| !options.ended || has_ended(row)).await?;
+        let lines = rows.into_iter().filter_map(|row| Line::of(row, now)).collect();
         let none = if options.ended { "none has ended without release" } else { "nobody holds anything" };
-        Ok(Listing::new("leases", lines, table).or(none).next(page.next.map(|key| key.to_string())))
+        Ok(Listing::new("leases", lines, table).or(none).next(next.map(|key| key.to_string())))
     })
     .await
 }

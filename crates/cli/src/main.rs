@@ -18,8 +18,11 @@ mod idempotency;
 mod input;
 mod leases;
 mod lifeline;
+mod locks;
+mod log;
 mod man;
 mod migrate;
+mod ours;
 mod outbox;
 mod output;
 mod private_server;
@@ -53,7 +56,8 @@ use self::exit::Exit;
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let config = Config::load(&args);
-    let command = config.as_ref().map_or_else(|_| Cli::command(), |config| config.onto(Cli::command()));
+    let known = config.as_ref().map_or_else(|_| Cli::command(), |config| config.onto(Cli::command()));
+    let command = config::without_empty(known);
     let cli = match (parse(command, args), &config) {
         (Ok(cli), _) => cli,
         // What is missing may stand in the file that does not read.
@@ -102,6 +106,7 @@ async fn run(cli: Cli, config: &Config) -> Result<Exit> {
         Command::Runs(verb) => Box::pin(runs::run(verb)).await,
         Command::Work(verb) => Box::pin(work::run(verb)).await,
         Command::Leases(verb) => Box::pin(leases::run(verb)).await,
+        Command::Locks(verb) => Box::pin(locks::run(verb)).await,
         Command::Outbox(verb) => Box::pin(outbox::run(verb)).await,
         Command::Top(options) => Box::pin(top::run(&options)).await,
         Command::Version(options) => version::run(&options),

@@ -111,7 +111,10 @@ async fn retry(store: &SharedStore, options: &OutboxRetry) -> Result<Exit> {
         dry_run,
     };
     let meant = match message {
-        Some(message) => u64::from(is_blocked(store, outbox, message).await?),
+        Some(message) => {
+            let found = outbox.find(store, message).await?;
+            u64::from(matches!(found.view.state, MessageState::Blocked { .. }))
+        }
         None => outbox.count_blocked(store).await?,
     };
     let what = format!("{} blocked in {shown}", output::number(meant));
@@ -138,47 +141,31 @@ async fn retry(store: &SharedStore, options: &OutboxRetry) -> Result<Exit> {
     )
 }
 
-/// Whether a message that is there is blocked; one that is not there is an error.
-async fn is_blocked(store: &SharedStore, outbox: Outbox, message: &str) -> Result<bool> {
-    let found = find(store, outbox, message).await?;
-    Ok(found.is_some_and(|found| matches!(found.state, MessageState::Blocked { .. })))
-}
-
-/// A message by its id, or the first of those in the order of something.
-async fn find(store: &SharedStore, outbox: Outbox, message: &str) -> Result<Option<MessageView>> {
-    let mut page = Page::first(500);
-    loop {
-        let found = outbox.list(store, page).await?;
-        let is_it = |view: &MessageView| match &view.in_order_of {
-            Some(line) => line == message,
-            None => view.id == message,
-        };
-        if let Some(view) = found.rows.into_iter().find(is_it) {
-            return Ok(Some(view));
-        }
-        let Some(next) = found.next else { return Ok(None) };
-        page = Page::after(&next, 500);
-    }
-}
-
 async fn discard(store: &SharedStore, options: &OutboxDiscard) -> Result<Exit> {
     let OutboxDiscard { outbox: name, message, consent, place } = options;
     let outbox = named(name);
     let report =
         |changed, dry_run| Report { outbox: name, message: Some(message), meant: 1, changed, dry_run };
-    let Some(view) = find(store, outbox, message).await? else {
-        // The library knows best how it is said that there is none.
-        outbox.discard(store, message).await?;
-        return told(place.output, &report(1, false), "it is removed");
-    };
-    let shown =
-        format!("message {} to {}", output::quoted(&output::flat(&view.id)), output::flat(&view.destination));
+    let found = outbox.find(store, message).await?;
+    let shown = shown(&found.view);
     if consent.dry_run {
         return told(place.output, &report(0, true), format!("{shown} would be removed without being sent"));
     }
     if !ask::agreed(&format!("Remove {shown} without sending it?"), consent.yes)? {
         return Ok(Exit::Failed);
     }
-    outbox.discard(store, message).await?;
+    outbox.discard_found(store, &found).await?;
     told(place.output, &report(1, false), format!("{shown} is removed"))
+}
+
+/// A message in a question.
+fn shown(view: &MessageView) -> String {
+    let name = |text: &str| output::quoted(&output::flat(text));
+    match &view.in_order_of {
+        Some(line) if view.id.is_empty() => {
+            format!("the first message in the order of {}, which does not read,", name(line))
+        }
+        _ if view.destination.is_empty() => format!("message {}, which does not read,", name(&view.id)),
+        _ => format!("message {} to {}", name(&view.id), output::flat(&view.destination)),
+    }
 }

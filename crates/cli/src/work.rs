@@ -10,8 +10,9 @@ use tidelock::store::{Pattern, WorkFilter, WorkRow};
 
 use crate::args::{Rows, Work, WorkList, WorkShow, WorkState};
 use crate::exit::Exit;
+use crate::ours::is_ours;
 use crate::output::{self, Tone};
-use crate::sight::{self, Listing, Whole};
+use crate::sight::{self, Ask, Listing, Whole};
 
 /// Carries out a verb.
 pub(crate) async fn run(verb: Work) -> Result<Exit> {
@@ -74,21 +75,7 @@ async fn list(options: &WorkList) -> Result<Exit> {
     let filter = filter(&options.rows, blocked, leased)?;
     sight::listing(&options.look, &options.pages, async |store, ask| {
         let now = store.now().await?;
-        let (mut page, mut rows) = (ask.page()?, Vec::new());
-        // Rows that are not shown make a page smaller, so pages are read until one is full. Each is a whole one: behind the last row that
-        // is shown there may be many that are not.
-        let next = loop {
-            let found = store.works(&filter, page.clone()).await?;
-            rows.extend(found.rows.into_iter().filter(|row| options.all || !is_ours(&row.key)));
-            if rows.len() > ask.limit {
-                rows.truncate(ask.limit);
-                break rows.last().map(|row| row.key.clone());
-            }
-            match found.next {
-                Some(next) if rows.len() < ask.limit => page.after = Some(next),
-                next => break next,
-            }
-        };
+        let (rows, next) = page_of(store, &filter, &ask, |row| options.all || !is_ours(&row.key)).await?;
         let lines = rows.into_iter().map(|row| Line::of(row, now)).collect();
         let none =
             if options.all { "no work" } else { "no work; --all also lists what Tidelock keeps for itself" };
@@ -97,8 +84,30 @@ async fn list(options: &WorkList) -> Result<Exit> {
     .await
 }
 
-fn is_ours(key: &Key) -> bool {
-    key.kind().starts_with("tidelock.")
+/// One page of the rows that are shown, and the row to go on after.
+///
+/// Rows that are not shown make a page smaller, so pages are read until one is full. Each is a whole one: behind the last row that
+/// is shown there may be many that are not.
+pub(crate) async fn page_of(
+    store: &SharedStore,
+    filter: &WorkFilter,
+    ask: &Ask,
+    is_shown: impl Fn(&WorkRow) -> bool,
+) -> Result<(Vec<WorkRow>, Option<Key>)> {
+    let (mut page, mut rows) = (ask.page()?, Vec::new());
+    let next = loop {
+        let found = store.works(filter, page.clone()).await?;
+        rows.extend(found.rows.into_iter().filter(&is_shown));
+        if rows.len() > ask.limit {
+            rows.truncate(ask.limit);
+            break rows.last().map(|row: &WorkRow| row.key.clone());
+        }
+        match found.next {
+            Some(next) if rows.len() < ask.limit => page.after = Some(next),
+            next => break next,
+        }
+    };
+    Ok((rows, next))
 }
 
 fn table(lines: &[Line]) -> Table {

@@ -52,7 +52,7 @@ pub use error::OutboxError;
 pub use message::{Message, Outbox};
 pub use names::{MAX_DESTINATION_BYTES, MAX_ID_BYTES, MAX_OUTBOX_BYTES};
 pub use sender::{Sender, SenderStats, Sending};
-pub use view::{MessageState, MessageView};
+pub use view::{FoundMessage, MessageState, MessageView};
 
 #[cfg(test)]
 pub(crate) mod pages_tests;

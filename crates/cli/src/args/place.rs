@@ -2,11 +2,21 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tidelock::store::limits;
 
 use super::span::span;
 use super::{Format, Layout};
+
+/// What a server is asked for that may keep commits in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Flushing {
+    /// Flush it: a server that does not is refused with TL0404
+    #[default]
+    Full,
+    /// A server that does not flush is taken too, with a warning: a power cut may cost what was committed last, or everything
+    Relaxed,
+}
 
 /// Where the store is, and how the result is printed.
 #[derive(Clone, Debug, Args)]
@@ -17,6 +27,16 @@ pub(crate) struct Place {
     /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
     #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
+    /// What a PostgreSQL server must do before a write counts
+    #[arg(
+        long,
+        value_name = "WORD",
+        value_enum,
+        default_value = "full",
+        env = "TIDELOCK_DURABILITY",
+        hide_env = true
+    )]
+    pub(crate) durability: Flushing,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Format,
@@ -31,6 +51,16 @@ pub(crate) struct Source {
     /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
     #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
+    /// What a PostgreSQL server must do before a write counts
+    #[arg(
+        long,
+        value_name = "WORD",
+        value_enum,
+        default_value = "full",
+        env = "TIDELOCK_DURABILITY",
+        hide_env = true
+    )]
+    pub(crate) durability: Flushing,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value = "table", env = "TIDELOCK_OUTPUT", hide_env = true)]
     pub(crate) output: Layout,

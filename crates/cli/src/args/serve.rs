@@ -3,9 +3,35 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::Place;
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// Nothing
+    Off,
+    /// What failed
+    Error,
+    /// And what somebody should look at
+    Warn,
+    /// And what happens seldom
+    Info,
+    /// And what happens often
+    Debug,
+    /// Everything
+    Trace,
+}
+
+/// How it is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people
+    Text,
+    /// A JSON object on each line
+    Json,
+}
 
 /// How the server is reached.
 #[derive(Clone, Debug, Args)]
@@ -34,6 +60,12 @@ pub(crate) struct Reached {
     /// Does not let an address wait that shows many wrong tokens: for a server behind something that sends it the requests of many
     #[arg(long)]
     pub(crate) no_back_off: bool,
+    /// How much is logged on standard error [env: TIDELOCK_LOG]
+    #[arg(long, value_name = "LEVEL", value_enum, default_value = "warn")]
+    pub(crate) log: LogLevel,
+    /// How it is logged [env: TIDELOCK_LOG_FORMAT]
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    pub(crate) log_format: LogFormat,
 }
 
 /// `tidelock serve`
@@ -44,6 +76,9 @@ pub(crate) struct Serve {
     /// Lets callers change things whose token is for that; without it, the server only shows
     #[arg(long)]
     pub(crate) allow_writes: bool,
+    /// Makes the store when there is none: the file, or the tables
+    #[arg(long)]
+    pub(crate) create: bool,
     #[command(flatten)]
     pub(crate) place: Place,
 }

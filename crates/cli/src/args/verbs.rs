@@ -36,6 +36,7 @@ const VERBS: &[(&str, Does)] = &[
     ("idempotency show", Reads),
     ("leases list", Reads),
     ("leases show", Reads),
+    ("locks list", Reads),
     ("man", Reads),
     ("migrate sql", Reads),
     ("migrate status", Reads),

@@ -160,7 +160,8 @@ impl File {
             Some(rest) => ("sqlite:", rest.strip_prefix("//").unwrap_or(rest)),
             None => ("", store),
         };
-        if ServerUrl::is_meant_by(store) || (scheme.is_empty() && path.contains("://")) || path.is_empty() {
+        let elsewhere = path.contains("://") || path.starts_with("mem:") || path.starts_with("memory:");
+        if ServerUrl::is_meant_by(store) || (scheme.is_empty() && elsewhere) || path.is_empty() {
             return store.to_owned();
         }
         let directory = self.path.parent().unwrap_or(Path::new(""));
@@ -237,6 +238,7 @@ mod tests {
             ("sqlite://app.db", "sqlite:/shop/app.db"),
             ("postgres://me:secret@db/app", "postgres://me:secret@db/app"),
             ("mysql://db/app", "mysql://db/app"),
+            ("mem:", "mem:"),
         ] {
             assert_eq!(store(text), meant, "{text}");
         }

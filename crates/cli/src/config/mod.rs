@@ -129,6 +129,15 @@ impl Config {
     }
 }
 
+/// The command for which variables that are set to nothing are not set.
+pub(crate) fn without_empty(command: Command) -> Command {
+    let command = command.mut_args(|arg| match arg.get_env().and_then(env::var_os) {
+        Some(value) if value.is_empty() => arg.env(None::<&str>),
+        _ => arg,
+    });
+    command.mut_subcommands(without_empty)
+}
+
 /// Whether a setting stands behind an argument of a verb.
 fn is_bound(setting: &Setting, arg: &Arg, verb: Option<&str>) -> bool {
     let has_variable = arg.get_env().is_some_and(|env| env == setting.env);

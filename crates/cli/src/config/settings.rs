@@ -94,6 +94,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         .also("DATABASE_URL"),
     Setting::new("schema", "TIDELOCK_SCHEMA", "schema", Kind::Text, "The schema of a PostgreSQL store"),
     Setting::new(
+        "durability",
+        "TIDELOCK_DURABILITY",
+        "durability",
+        Kind::OneOf(&["full", "relaxed"]),
+        "Whether a PostgreSQL server that does not flush is taken",
+    )
+    .or("full"),
+    Setting::new(
         "output",
         "TIDELOCK_OUTPUT",
         "output",
@@ -121,6 +129,24 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "The address that serve and dev listen on",
     )
     .or("127.0.0.1:4400")
+    .of(&["serve", "dev"]),
+    Setting::new(
+        "serve.log",
+        "TIDELOCK_LOG",
+        "log",
+        Kind::OneOf(&["off", "error", "warn", "info", "debug", "trace"]),
+        "How much serve and dev log on standard error",
+    )
+    .or("warn")
+    .of(&["serve", "dev"]),
+    Setting::new(
+        "serve.log_format",
+        "TIDELOCK_LOG_FORMAT",
+        "log_format",
+        Kind::OneOf(&["text", "json"]),
+        "How serve and dev log: lines for people, or JSON",
+    )
+    .or("text")
     .of(&["serve", "dev"]),
 ];
 

@@ -4,6 +4,7 @@
 //! program does that opens it; a PostgreSQL store is left as it is.
 
 mod environment;
+mod health;
 mod postgres;
 mod report;
 mod store;
@@ -13,17 +14,21 @@ use anyhow::Result;
 
 use crate::address::Address;
 use crate::args::Doctor;
-use crate::exit::Exit;
+use crate::exit::{self, Exit, WrongUse};
 
 /// Checks a store, or the machine when no store is named.
 pub(crate) async fn run(options: Doctor) -> Result<Exit> {
     let address =
         options.store.as_deref().map(|name| Address::parse(name, options.schema.as_deref())).transpose()?;
+    if options.health {
+        let none = "no store was named; --health asks one: add --store";
+        let address = address.as_ref().ok_or_else(|| WrongUse(none.to_owned()))?;
+        return Box::pin(health::check(address, options.output)).await;
+    }
     let report = match &address {
         Some(Address::File(path)) => store::check(path).await?,
         Some(Address::Schema { url, schema }) => Box::pin(postgres::check(url, schema)).await?,
         None => tokio::task::spawn_blocking(environment::check).await?,
     };
-    report.print(options.output)?;
-    Ok(report.exit())
+    exit::after(report.print(options.output), report.exit())
 }

@@ -32,6 +32,7 @@ pub(crate) async fn check(url: &ServerUrl, schema: &str) -> Result<Report> {
     clock(&store, &mut report).await?;
     stalls(&store.stalls().await?, &mut report);
     pooler(url, &mut report).await;
+    connections(url, &mut report).await;
     let seen = look_at_work(&store).await?;
     store.close().await;
     seen.report(&mut report);
@@ -140,20 +141,53 @@ async fn pooler(url: &ServerUrl, report: &mut Report) {
     }
 }
 
+/// Whether there is room for one more program: each may take as many connections as its options say.
+async fn connections(url: &ServerUrl, report: &mut Report) {
+    let usual = PostgresOptions::default();
+    // One more hears what others have written.
+    let each = u64::try_from(usual.committers + usual.readers + 1).unwrap_or(u64::MAX);
+    match taken(url).await {
+        Ok((taken, most)) => {
+            let found =
+                format!("{taken} of {most} are taken; a program with the usual options takes up to {each}");
+            if most.saturating_sub(taken) < each {
+                let next = "raise max_connections, lower readers in the options of programs, or use a pooler";
+                report.warn("connections", found, next);
+            } else {
+                report.ok("connections", found);
+            }
+        }
+        Err(error) => {
+            let found = output::escaped(&format!("not known: {error:#}"));
+            report.warn("connections", found, "compare max_connections with what your programs take");
+        }
+    }
+}
+
+/// How many connections there are, and how many there may be of users that are no superusers.
+async fn taken(url: &ServerUrl) -> Result<(u64, u64)> {
+    const TAKEN: &str = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
+    const MOST: &str = "SELECT current_setting('max_connections')::int \
+                        - current_setting('superuser_reserved_connections')::int";
+    let client = connect(url).await?;
+    Ok((number(&client, TAKEN).await?.try_into()?, number(&client, MOST).await?.try_into()?))
+}
+
 async fn share_a_backend(url: &ServerUrl) -> Result<bool> {
     const BACKEND: &str = "SELECT pg_backend_pid()";
     let (one, other) = (connect(url).await?, connect(url).await?);
     // Each query is a transaction of its own, and neither is open while the other runs. Not prepared: a pooler may not
     // know the statement any more.
-    let first: i32 = backend(&one, BACKEND).await?;
-    Ok(first == backend(&other, BACKEND).await?)
+    let first: i32 = number(&one, BACKEND).await?;
+    Ok(first == number(&other, BACKEND).await?)
 }
 
-async fn backend(client: &tokio_postgres::Client, sql: &str) -> Result<i32> {
+/// The number that a query answers with.
+async fn number(client: &tokio_postgres::Client, sql: &str) -> Result<i32> {
     use tokio_postgres::SimpleQueryMessage::Row;
     let answer = client.simple_query(sql).await?;
-    let pid = answer.iter().find_map(|message| if let Row(row) = message { row.get(0) } else { None });
-    Ok(pid.unwrap_or_default().parse()?)
+    let found = answer.iter().find_map(|message| if let Row(row) = message { row.get(0) } else { None });
+    Ok(found.unwrap_or_default().parse()?)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use tidelock::store::Durability;
 use super::environment::free_space;
 use super::report::{Report, Status};
 use super::work::look_at_work;
+use crate::address::unopened;
 use crate::{output, target};
 
 /// A log longer than this is not being moved into the database as it should.
@@ -19,7 +20,7 @@ const FAULTS: usize = 3;
 /// Opens the store without creating it, and looks at everything.
 pub(crate) async fn check(path: &Path) -> Result<Report> {
     let options = SqliteOptions { create: false, ..SqliteOptions::default() };
-    let store = SqliteStore::open(path, options).await?;
+    let store = SqliteStore::open(path, options).await.map_err(|error| unopened(path, error))?;
     let mut report = Report::new(path.display().to_string());
     settings(&store, &mut report).await?;
     integrity(&store, &mut report).await?;

@@ -4,8 +4,10 @@
 
 mod tokens;
 
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -15,12 +17,15 @@ use tokio::net::TcpListener;
 
 use self::tokens::Kept;
 use crate::address::{Address, Opened};
-use crate::args::{Dev, Format, Reached, Serve};
+use crate::args::{Dev, Flushing, Format, Reached, Serve};
 use crate::exit::{Exit, WrongUse};
-use crate::{output, target};
+use crate::{log, output, target};
 
 /// The edges of histograms, in seconds.
 const BUCKETS: [f64; 12] = [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 10.0];
+
+/// How often measurements are summed up. Until then each one is kept.
+const UPKEEP: Duration = Duration::from_secs(5);
 
 /// What is printed.
 #[derive(Debug, Serialize)]
@@ -33,19 +38,21 @@ struct Report<'a> {
 
 /// Serves a store that exists.
 pub(crate) async fn run(options: &Serve) -> Result<Exit> {
-    let Serve { reached, allow_writes, place } = options;
+    let Serve { reached, allow_writes, create, place } = options;
+    log::start(reached.log, reached.log_format)?;
     let address = Address::parse(&place.store, place.schema.as_deref())?;
     let tokens = tokens_of(reached, &address)?;
-    let opened = address.open_existing().await?;
+    let opened = address.open_carefully(*create, place.durability).await?;
     serve(opened, reached, &tokens, *allow_writes, place.output).await
 }
 
 /// Makes a store, and serves it.
 pub(crate) async fn dev(options: &Dev) -> Result<Exit> {
     let Dev { reached, store, output } = options;
+    log::start(reached.log, reached.log_format)?;
     let address = Address::File(store.clone());
     let tokens = tokens_of(reached, &address)?;
-    let opened = address.open().await?;
+    let opened = address.open_carefully(true, Flushing::Full).await?;
     serve(opened, reached, &tokens, true, *output).await
 }
 
@@ -100,8 +107,22 @@ async fn listen(
     tell(&address(reached, listener.local_addr()?), &kept, writes, format)?;
     let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder();
     let recorder = recorder.context("the metrics of this process cannot be recorded")?;
-    let server = Server::new(opened.shared(), options).metrics(move || recorder.render());
-    Ok(server.serve(listener, stopped).await?)
+    let shown = recorder.clone();
+    let server = Server::new(opened.shared(), options).metrics(move || shown.render());
+    tokio::select! {
+        ended = server.serve(listener, stopped) => Ok(ended?),
+        never = again_and_again(UPKEEP, || recorder.run_upkeep()) => match never {},
+    }
+}
+
+/// Does something so often. Whoever scrapes the metrics sums them up as well, but nobody may.
+async fn again_and_again(every: Duration, work: impl Fn()) -> Infallible {
+    let mut rounds = tokio::time::interval(every);
+    rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        rounds.tick().await;
+        work();
+    }
 }
 
 /// The address under which the server is called, by a name that it takes requests for.
@@ -192,4 +213,28 @@ fn stopped() -> Result<impl Future<Output = ()> + Send> {
 #[cfg(not(unix))]
 fn stopped() -> Result<impl Future<Output = ()> + Send> {
     Ok(async { drop(tokio::signal::ctrl_c().await) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn measurements_are_summed_up_although_nobody_asks_for_them() {
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS).unwrap().build_recorder();
+        let handle = recorder.handle();
+        let upkeep = again_and_again(Duration::from_millis(1), || {
+            handle.run_upkeep();
+            told.send(()).unwrap();
+        });
+        let twice = async {
+            heard.recv().await.unwrap();
+            heard.recv().await.unwrap();
+        };
+        tokio::select! {
+            () = twice => {}
+            never = upkeep => match never {},
+        }
+    }
 }

@@ -14,7 +14,7 @@ use tidelock::prelude::*;
 use tidelock::store::limits;
 
 use crate::args::{Layout, Look, Pages};
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use crate::output;
 
 /// How many rows a page has when nobody says.
@@ -271,9 +271,9 @@ async fn stream<R: Serialize>(
     ask.limit = AT_ONCE;
     loop {
         let seen = fetch(ask.clone()).await?;
-        seen.lines()?.into_iter().try_for_each(output::say)?;
-        if seen.next.is_none() {
-            return Ok(seen.exit);
+        let printed = seen.lines()?.into_iter().try_for_each(output::say);
+        if printed.is_err() || seen.next.is_none() {
+            return exit::after(printed, seen.exit);
         }
         ask.cursor = seen.next;
     }
@@ -294,23 +294,28 @@ async fn all<R>(mut ask: Ask, mut fetch: impl AsyncFnMut(Ask) -> Result<Listing<
 }
 
 fn print(seen: &impl Sight, layout: Layout) -> Result<Exit> {
-    match layout {
-        Layout::Json => seen.json()?.into_iter().try_for_each(output::say)?,
-        Layout::Jsonl => seen.lines()?.into_iter().try_for_each(output::say)?,
-        Layout::Table => {
-            let text = seen.text();
-            if !text.is_empty() {
-                output::say(text)?;
-            }
-        }
+    let printed = data(seen, layout).and_then(|blocks| blocks.into_iter().try_for_each(output::say));
+    spoken(seen, layout).iter().for_each(|note| eprintln!("{note}"));
+    exit::after(printed, seen.exit())
+}
+
+/// What is printed as data.
+fn data(seen: &impl Sight, layout: Layout) -> Result<Vec<String>> {
+    Ok(match layout {
+        Layout::Json => seen.json()?.into_iter().collect(),
+        Layout::Jsonl => seen.lines()?,
+        Layout::Table => Some(seen.text()).into_iter().filter(|text| !text.is_empty()).collect(),
+    })
+}
+
+/// What is said beside the data. What is missing is said in every layout; what is said about data only where there is no place for
+/// it in the data.
+fn spoken(seen: &impl Sight, layout: Layout) -> Vec<String> {
+    if layout == Layout::Json && seen.exit() != Exit::NotFound {
+        return Vec::new();
     }
-    // What is missing is said in every layout; what is said about data only where there is no place for it in the data.
-    if layout != Layout::Json || seen.exit() == Exit::NotFound {
-        seen.notes().iter().filter(|note| layout == Layout::Table || is_needed(note)).for_each(|note| {
-            eprintln!("{note}");
-        });
-    }
-    Ok(seen.exit())
+    let is_said = |note: &String| layout == Layout::Table || is_needed(note);
+    seen.notes().into_iter().filter(is_said).collect()
 }
 
 /// Whether somebody who reads rows must know.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::Result;
 use tidelock::prelude::*;
 
-use super::Sight;
 use super::frame::frame;
+use super::{Sight, data, print, spoken};
 use crate::args::Layout;
 use crate::exit::{self, Exit};
 use crate::screen::{Input, Screen, Stop};
@@ -50,6 +50,10 @@ async fn seen<S>(fetched: Result<S>, first: bool) -> Result<Result<S, String>> {
 
 async fn on_terminal<S: Sight>(every: Duration, mut fetch: impl AsyncFnMut() -> Result<S>) -> Result<Exit> {
     let mut last = seen(fetch().await, true).await?.ok();
+    // What is not there needs no screen.
+    if let Some(missing) = last.as_ref().filter(|last| last.exit() == Exit::NotFound) {
+        return print(missing, Layout::Table);
+    }
     let (mut trouble, mut screen) = (None, Screen::enter()?);
     loop {
         // Keys are heard while it looks, and do not put off the next look.
@@ -93,9 +97,11 @@ async fn on_paper<S: Sight>(
     let (mut paper, mut told, mut first) = (Paper::default(), None, true);
     loop {
         match seen(fetch().await, first).await? {
+            Ok(seen) if first && seen.exit() == Exit::NotFound => return print(&seen, layout),
             Ok(seen) => {
                 told = None;
                 paper.changed(&seen, layout)?.into_iter().try_for_each(output::say)?;
+                paper.noted(&seen, layout).iter().for_each(|note| eprintln!("{note}"));
             }
             Err(message) if told.as_ref() == Some(&message) => {}
             Err(message) => {
@@ -111,33 +117,44 @@ async fn on_paper<S: Sight>(
 /// What was printed so far.
 #[derive(Debug, Default)]
 struct Paper {
-    block: Option<String>,
+    block: String,
+    /// Whether there was a block before.
+    begun: bool,
     rows: HashSet<String>,
+    notes: Vec<String>,
 }
 
 impl Paper {
     /// What is to be printed of a new look.
     fn changed(&mut self, seen: &impl Sight, layout: Layout) -> Result<Vec<String>> {
+        let blocks = data(seen, layout)?;
         if layout == Layout::Jsonl {
-            let lines = seen.lines()?;
-            let new = lines.iter().filter(|line| !self.rows.contains(*line)).cloned().collect();
-            self.rows = lines.into_iter().collect();
+            let new = blocks.iter().filter(|line| !self.rows.contains(*line)).cloned().collect();
+            self.rows = blocks.into_iter().collect();
             return Ok(new);
         }
-        let block = match layout {
-            Layout::Json => seen.json()?.unwrap_or_default(),
-            _ => {
-                let text = seen.text();
-                if text.is_empty() { seen.notes().join("\n") } else { text }
-            }
-        };
-        if block.is_empty() || self.block.as_ref() == Some(&block) {
+        let block = blocks.concat();
+        if block == self.block {
+            return Ok(Vec::new());
+        }
+        self.block.clone_from(&block);
+        if block.is_empty() {
             return Ok(Vec::new());
         }
         // People see where one block ends and the next begins.
-        let apart = self.block.is_some() && layout == Layout::Table;
-        self.block = Some(block.clone());
+        let apart = self.begun && layout == Layout::Table;
+        self.begun = true;
         Ok(apart.then(String::new).into_iter().chain([block]).collect())
+    }
+
+    /// What is to be said of a new look beside the data.
+    fn noted(&mut self, seen: &impl Sight, layout: Layout) -> Vec<String> {
+        let notes = spoken(seen, layout);
+        if notes == self.notes {
+            return Vec::new();
+        }
+        self.notes.clone_from(&notes);
+        notes
     }
 }
 
@@ -173,11 +190,15 @@ mod tests {
         let mut paper = Paper::default();
         let mut told = |seen: &[u32]| {
             let lines = paper.changed(&rows(seen), Layout::Table).unwrap();
-            lines.iter().map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+            let lines = lines.iter().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
+            (lines.join("|"), paper.noted(&rows(seen), Layout::Table).join("|"))
         };
-        assert_eq!(told(&[]), ["no rows"]);
-        assert!(told(&[]).is_empty());
-        assert_eq!(told(&[7]), ["", "7"]);
-        assert!(told(&[7]).is_empty());
+        let is = |data: &str, notes: &str| (data.to_owned(), notes.to_owned());
+        assert_eq!(told(&[]), is("", "no rows"), "what is no data is not printed as data");
+        assert_eq!(told(&[]), is("", ""));
+        assert_eq!(told(&[7]), is("7", ""));
+        assert_eq!(told(&[7]), is("", ""));
+        assert_eq!(told(&[]), is("", "no rows"));
+        assert_eq!(told(&[7]), is("|7", ""), "what is back is told again");
     }
 }

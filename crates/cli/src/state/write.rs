@@ -11,11 +11,14 @@ use super::envelope::Envelope;
 use super::not_found;
 use crate::args::{Condition, Source, StateDelete, StateSet};
 use crate::exit::{Exit, WrongUse};
+use crate::ours::check_theirs;
 use crate::{ask, input, output};
 
 /// Writes a record.
 pub(super) async fn set(options: &StateSet) -> Result<Exit> {
-    let (key, value): (Key, Payload) = (options.key.parse()?, value(options)?);
+    let key: Key = options.key.parse()?;
+    check_theirs(&key)?;
+    let value = value(options)?;
     let opened = options.place.open().await?;
     let store = opened.shared();
     let before = store.document(&key).await?;
@@ -44,6 +47,7 @@ fn value(options: &StateSet) -> Result<Payload> {
 /// Deletes a record.
 pub(super) async fn delete(options: &StateDelete) -> Result<Exit> {
     let key: Key = options.key.parse()?;
+    check_theirs(&key)?;
     let opened = options.place.open().await?;
     let store = opened.shared();
     let before = store.document(&key).await?;

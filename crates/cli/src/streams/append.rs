@@ -5,9 +5,10 @@ use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::store::{Appended, StreamFound};
 
-use super::{check_theirs, conflict, ends, expected};
+use super::{conflict, ends, expected};
 use crate::args::{Layout, StreamsAppend};
 use crate::exit::{Exit, WrongUse};
+use crate::ours::check_theirs;
 use crate::{input, output};
 
 /// What is printed.

@@ -5,10 +5,11 @@ use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::store::{StreamFound, StreamInfo};
 
-use super::{check_theirs, conflict, ends, expected, not_found};
+use super::{conflict, ends, expected, not_found};
 use crate::args::{Layout, StreamsClose};
 use crate::ask;
 use crate::exit::Exit;
+use crate::ours::check_theirs;
 use crate::output;
 
 /// What is printed.

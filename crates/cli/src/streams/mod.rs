@@ -16,7 +16,7 @@ use tidelock::prelude::*;
 use tidelock::store::Operation;
 
 use crate::args::{Streams, StreamsPrioritize};
-use crate::exit::{Exit, WrongUse};
+use crate::exit::Exit;
 use crate::output;
 
 /// Carries out a verb.
@@ -53,20 +53,6 @@ fn range(prefix: Option<&str>) -> Result<KeyPrefix> {
 /// The types that are meant.
 fn types(names: &[String]) -> Result<Vec<EventType>> {
     Ok(names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?)
-}
-
-/// Whether only Tidelock writes this: what reactions were handed, their rows, leases.
-fn is_ours(key: &Key) -> bool {
-    key.kind().starts_with("tidelock.")
-}
-
-/// Refuses to write what only Tidelock writes.
-fn check_theirs(key: &Key) -> Result<()> {
-    if is_ours(key) {
-        let reason = format!("{} is Tidelock's own, and only Tidelock writes it", output::key(key));
-        return Err(WrongUse(reason).into());
-    }
-    Ok(())
 }
 
 /// Says that there is no such stream, and where to look.

@@ -3,6 +3,8 @@
 mod frame;
 mod snapshot;
 
+use std::pin::pin;
+
 use anyhow::Result;
 use tidelock::prelude::*;
 
@@ -32,23 +34,28 @@ async fn once(store: &SharedStore, options: &Top) -> Result<Exit> {
 async fn watch(store: &SharedStore, options: &Top) -> Result<Exit> {
     let mut seen = Snapshot::take(store, None).await?;
     let (mut view, mut screen) = (View::default(), Screen::enter()?);
-    let mut look = tokio::time::interval(options.every);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    look.tick().await;
     loop {
-        screen.draw(&frame(&seen, &view, screen.size()))?;
-        tokio::select! {
-            biased;
-            input = screen.input() => {
-                if input == Input::Quit {
-                    return Ok(Exit::Well);
+        let next = {
+            // Keys are heard while it looks, and do not put off the next look.
+            let mut next = pin!(async {
+                tokio::time::sleep(options.every).await;
+                Snapshot::take(store, Some(&seen)).await
+            });
+            loop {
+                screen.draw(&frame(&seen, &view, screen.size()))?;
+                tokio::select! {
+                    biased;
+                    input = screen.input() => match input {
+                        Input::Quit => return Ok(Exit::Well),
+                        input => apply(&mut view, input, screen.rows()),
+                    },
+                    next = &mut next, if !view.paused => break next,
                 }
-                apply(&mut view, input, screen.rows());
             }
-            _ = look.tick(), if !view.paused => match Snapshot::take(store, Some(&seen)).await {
-                Ok(next) => (seen, view.trouble) = (next, None),
-                Err(error) => view.trouble = Some(trouble(error)?),
-            },
+        };
+        match next {
+            Ok(next) => (seen, view.trouble) = (next, None),
+            Err(error) => view.trouble = Some(trouble(error)?),
         }
     }
 }

@@ -120,25 +120,33 @@ impl Snapshot {
         (passed > 0.0).then(|| position.saturating_sub(self.position) as f64 / passed)
     }
 
+    /// What is blocked is looked at first and counted apart: behind many rows that are not, nobody would see it.
     async fn look_at_work(&mut self, store: &SharedStore) -> Result<()> {
-        let (mut page, mut rows) = (Page::first(PAGE), 0);
-        loop {
-            let found = store.works(&WorkFilter::default(), page).await?;
-            rows += found.rows.len();
-            found.rows.into_iter().for_each(|row| self.row(row));
-            match found.next {
-                Some(next) if rows < MOST_ROWS => page = Page::after(&next, PAGE),
-                next => {
-                    self.more_work = next.is_some();
-                    break;
-                }
-            }
-        }
+        let of = |blocked| WorkFilter { blocked: Some(blocked), ..WorkFilter::default() };
+        self.look_at_rows(store, &of(true)).await?;
+        self.look_at_rows(store, &of(false)).await?;
+        self.work.blocked = store.count_work(&of(true)).await?;
         self.leases.sort_by_key(|lease| lease.until);
         self.leases.truncate(MOST_LINES);
         self.stuck.sort_by_key(|stuck| stuck.since);
         self.stuck.truncate(MOST_LINES);
         Ok(())
+    }
+
+    async fn look_at_rows(&mut self, store: &SharedStore, filter: &WorkFilter) -> Result<()> {
+        let (mut page, mut rows) = (Page::first(PAGE), 0);
+        loop {
+            let found = store.works(filter, page).await?;
+            rows += found.rows.len();
+            found.rows.into_iter().for_each(|row| self.row(row));
+            match found.next {
+                Some(next) if rows < MOST_ROWS => page = Page::after(&next, PAGE),
+                next => {
+                    self.more_work |= next.is_some();
+                    return Ok(());
+                }
+            }
+        }
     }
 
     fn row(&mut self, row: WorkRow) {
@@ -204,5 +212,33 @@ impl Counts {
         self.blocked += other.blocked;
         self.overdue += other.overdue;
         self.oldest_seconds = self.oldest_seconds.max(other.oldest_seconds);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_blocked_is_seen_behind_more_rows_than_are_looked_at() {
+        let store: SharedStore = Arc::new(MemoryStore::new());
+        let job =
+            |name: String, lane: &str| NewWork::once(Key::new("job", [name]).unwrap(), lane.parse().unwrap());
+        store.apply(Batch::new().enqueue(job("z".to_owned(), "last"))).await.unwrap();
+        let owner: Owner = "w".parse().unwrap();
+        let claim = Claim::lanes(&owner, ["last".parse().unwrap()], 1, Duration::from_secs(60));
+        let lease = store.claim(claim).await.unwrap().grants.first().unwrap().lease();
+        store.apply(Batch::new().block(&lease, "bad address")).await.unwrap();
+        let names: Vec<String> = (0..=MOST_ROWS).map(|number| format!("{number:06}")).collect();
+        for names in names.chunks(500) {
+            let add = |batch: Batch, name: &String| batch.enqueue(job(name.clone(), "many"));
+            store.apply(names.iter().fold(Batch::new(), add)).await.unwrap();
+        }
+        let seen = Snapshot::take(&store, None).await.unwrap();
+        assert_eq!((seen.work.blocked, seen.more_work), (1, true));
+        assert_eq!(seen.lanes["last"].blocked, 1);
+        assert_eq!(seen.stuck.first().map(|stuck| stuck.reason.as_str()), Some("bad address"));
     }
 }

@@ -147,3 +147,50 @@ fn the_schema_names_every_setting() {
         assert!(schema["properties"].get(key).is_some(), "{key} is missing");
     }
 }
+
+#[test]
+fn the_migrations_are_printed_for_the_schema_of_the_settings() {
+    let site = Site::new("store = \"postgres://localhost:1/db\"\nschema = \"from_file\"\n");
+    let schema = |settings: &[(&str, &str)]| {
+        let text = stdout(&site.run(&["migrate", "sql"], settings, 0));
+        text.lines().find_map(|line| line.trim().strip_prefix("CREATE SCHEMA ").map(str::to_owned)).unwrap()
+    };
+    assert!(schema(&[]).contains("from_file"));
+    assert!(schema(&[("TIDELOCK_SCHEMA", "from_variable")]).contains("from_variable"));
+    let site = Site::new("");
+    let schema = |name: &str| {
+        let settings = [(name, "postgres://localhost:1/db?schema=from_address")];
+        stdout(&site.run(&["migrate", "sql"], &settings, 0)).contains("from_address")
+    };
+    assert!(schema("TIDELOCK_STORE") && schema("DATABASE_URL"));
+}
+
+#[tokio::test]
+async fn a_variable_that_is_set_to_nothing_is_not_set() {
+    let site = Site::new("store = \"app.db\"\n");
+    store(&site.0.path().join("app.db")).await;
+    let names = [
+        "TIDELOCK_STORE",
+        "TIDELOCK_SCHEMA",
+        "TIDELOCK_CONFIG",
+        "TIDELOCK_OUTPUT",
+        "TIDELOCK_DURABILITY",
+        "TIDELOCK_LOG",
+        "DATABASE_URL",
+        "NO_COLOR",
+    ];
+    let nothing: Vec<(&str, &str)> = names.iter().map(|name| (*name, "")).collect();
+    site.run(&["state", "get", "greeting"], &nothing, 0);
+    site.run(&["doctor", "--health"], &nothing, 0);
+    let refused = site.run(&["bench", "store", "--store", "memory", "--processes", "2"], &nothing, 2);
+    assert!(!stderr(&refused).contains("--url"), "{}", stderr(&refused));
+    // A variable that says something still counts.
+    site.run(&["state", "get", "greeting"], &[("TIDELOCK_STORE", "none.db")], 3);
+}
+
+#[test]
+fn a_memory_store_is_inside_its_program() {
+    let site = Site::new("");
+    let refused = stderr(&site.run(&["work", "list"], &[("DATABASE_URL", "mem:")], 2));
+    assert!(refused.contains("a memory store is inside its program"), "{refused}");
+}

@@ -74,17 +74,61 @@ async fn a_store_that_is_well_ends_with_0() {
     }
 }
 
-#[tokio::test]
-async fn blocked_work_ends_with_5_and_shows_no_tricks() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("blocked.db");
-    let store = store_with(&path, Batch::new().enqueue(job("\u{202e}evil"))).await;
+/// A store with a row that is blocked, under names that would like to play tricks.
+pub(crate) async fn with_blocked_work(path: &Path) {
+    let store = store_with(path, Batch::new().enqueue(job("\u{202e}evil"))).await;
     let owner: Owner = "worker".parse().unwrap();
     let claim = Claim::lanes(&owner, ["jobs".parse().unwrap()], 1, Duration::from_secs(60));
     let claimed = store.claim(claim).await.unwrap();
     let lease = claimed.grants.first().unwrap().lease();
     store.apply(Batch::new().block(&lease, "bad \u{1b}[31maddress")).await.unwrap();
     store.close().await;
+}
+
+#[tokio::test]
+async fn a_reader_that_has_seen_enough_changes_no_verdict() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("blocked.db");
+    with_blocked_work(&path).await;
+    let store = path.to_str().unwrap();
+    for (args, code) in [
+        (&["doctor"][..], 5),
+        (&["streams", "blocked"], 5),
+        (&["streams", "blocked", "-o", "jsonl"], 5),
+        (&["work", "list"], 0),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = crate::support::command(&[args, &["--store", store]].concat());
+        let status = command.stdout(writer).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{args:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_probe_answers_in_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let ask = |more: &[&str]| {
+        tidelock(&[&["doctor", "--health", "--store", path.to_str().unwrap()], more].concat())
+    };
+    let missing = ask(&[]);
+    assert_eq!(missing.status.code(), Some(1), "{}", stdout(&missing));
+    assert!(stdout(&missing).starts_with("not well: ") && stdout(&missing).lines().count() == 1);
+    store_with(&path, Batch::new().enqueue(job("a"))).await.close().await;
+    let well = ask(&[]);
+    assert_eq!(well.status.code(), Some(0));
+    assert!(stdout(&well).starts_with("well: sqlite ") && stdout(&well).lines().count() == 1);
+    let json: serde_json::Value = serde_json::from_slice(&ask(&["-o", "json"]).stdout).unwrap();
+    assert_eq!(json["healthy"], true);
+    assert_eq!(tidelock(&["doctor", "--health"]).status.code(), Some(2), "of what?");
+}
+
+#[tokio::test]
+async fn blocked_work_ends_with_5_and_shows_no_tricks() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("blocked.db");
+    with_blocked_work(&path).await;
     let output = tidelock(&["doctor", "--store", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(5));
     assert!(stdout(&output).contains("blocked"));

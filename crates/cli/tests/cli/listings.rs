@@ -164,3 +164,25 @@ async fn a_watch_of_nothing_ends_at_once() {
     let output = site.command(&["runs", "show", "nobody", "--watch"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
 }
+
+#[tokio::test]
+async fn what_is_said_beside_the_data_is_said_once_and_not_as_data() {
+    let site = Site::new().await;
+    for layout in ["table", "json", "jsonl"] {
+        let missing = site.command(&["state", "get", "nobody", "--watch", "-o", layout]).output().unwrap();
+        assert_eq!(missing.status.code(), Some(3), "{layout}");
+        assert!(stderr(&missing).contains("nobody"), "{layout}: {}", stderr(&missing));
+        assert!(stdout(&missing).is_empty(), "{layout}: {}", stdout(&missing));
+    }
+    let mut watching = site.command(&["state", "list", "none", "--watch=100ms"]);
+    let mut watching = watching.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(watching.stderr.take().unwrap()).lines();
+    let first = said.next().unwrap().unwrap();
+    site.put("none", 7).await;
+    let mut data = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let shown = data.by_ref().map_while(Result::ok).find(|line| !line.trim().is_empty()).unwrap();
+    assert!(!shown.contains(&first), "{shown}");
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+    assert_eq!(said.map_while(Result::ok).filter(|line| *line == first).count(), 0, "it was said once");
+}

@@ -13,12 +13,19 @@ mod config;
 mod demo;
 mod doctor;
 #[cfg(unix)]
+mod dry_run;
+#[cfg(unix)]
 mod first_minutes;
 mod idempotency;
 #[cfg(unix)]
 mod listings;
+mod locks;
+#[cfg(unix)]
+mod packaging;
 #[cfg(unix)]
 mod postgres;
+#[cfg(unix)]
+mod questions;
 #[cfg(unix)]
 mod runs;
 mod schedules;
@@ -30,6 +37,8 @@ mod state;
 mod streams;
 mod support;
 mod surface;
+#[cfg(unix)]
+mod terminal;
 #[cfg(unix)]
 mod top;
 mod work;

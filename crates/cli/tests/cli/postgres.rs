@@ -12,6 +12,7 @@ use tidelock::prelude::*;
 use tidelock_pgserver::Server;
 
 use crate::support::{stderr, stdout, tidelock, tidelock_with};
+use crate::terminal::Terminal;
 
 /// The server's address.
 pub(crate) fn url() -> String {
@@ -34,7 +35,8 @@ impl Schema {
 
     fn run(&self, args: &[&str]) -> Output {
         let all: Vec<&str> = args.iter().copied().chain(["--schema", &self.0]).collect();
-        tidelock_with(&all, &[("TIDELOCK_STORE", &url())])
+        // Servers of tests may not flush.
+        tidelock_with(&all, &[("TIDELOCK_STORE", &url()), ("TIDELOCK_DURABILITY", "relaxed")])
     }
 
     async fn open(&self) -> PostgresStore {
@@ -237,12 +239,12 @@ async fn runs_are_started_followed_shown_and_removed() {
 }
 
 #[test]
-fn a_server_that_is_not_there_ends_with_3_and_shows_no_password() {
+fn a_server_that_is_not_there_ends_with_1_and_shows_no_password() {
     for verb in [&["doctor"][..], &["migrate", "status"], &["migrate", "up"]] {
         let args: Vec<&str> =
             verb.iter().copied().chain(["--store", "postgres://me:hunter2@127.0.0.1:1/db"]).collect();
         let output = tidelock(&args);
-        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         assert!(stderr(&output).contains("error[TL0"), "{}", stderr(&output));
         assert!(!stderr(&output).contains("hunter2"), "{}", stderr(&output));
     }
@@ -372,5 +374,49 @@ async fn records_are_read_and_written_and_no_schema_is_made() {
     assert_eq!(json(&schema.run(&["state", "list", "limits", "-o", "json"]))["records"][0]["version"], 1);
     assert_eq!(schema.run(&["state", "delete", "--yes", "limits(\"mail\")"]).status.code(), Some(0));
     assert_eq!(schema.run(&["state", "get", "limits(\"mail\")"]).status.code(), Some(3));
+    schema.drop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_flush_is_refused_unless_that_is_meant() {
+    let schema = Schema::new();
+    schema.open().await.close().await;
+    let flushes = Schema::client().await.query_one("SELECT current_setting('fsync')", &[]).await.unwrap();
+    let flushes = flushes.get::<_, String>(0) == "on";
+    let list = ["work", "list", "--schema", &schema.0];
+    let careful = tidelock_with(&list, &[("TIDELOCK_STORE", &url())]);
+    let relaxed =
+        tidelock_with(&[&list[..], &["--durability", "relaxed"]].concat(), &[("TIDELOCK_STORE", &url())]);
+    assert_eq!(relaxed.status.code(), Some(0), "{}", stderr(&relaxed));
+    if flushes {
+        assert_eq!(careful.status.code(), Some(0), "{}", stderr(&careful));
+        assert!(!stderr(&relaxed).contains("warning"), "it flushes: {}", stderr(&relaxed));
+    } else {
+        assert_eq!(careful.status.code(), Some(1), "{}", stderr(&careful));
+        assert!(stderr(&careful).contains("error[TL0404]"), "{}", stderr(&careful));
+        assert!(stderr(&relaxed).contains("warning: a power cut"), "{}", stderr(&relaxed));
+    }
+    schema.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_heard_while_a_view_looks() {
+    let schema = Schema::new();
+    schema.open().await.close().await;
+    let directory = tempfile::tempdir().unwrap();
+    let settings = format!("TIDELOCK_STORE='{}' TIDELOCK_DURABILITY=relaxed", url());
+    let verb = format!("top --every 100ms --schema {}", schema.0);
+    if let Some(mut terminal) = Terminal::run_with(&settings, &verb, directory.path()) {
+        terminal.sees("tidelock top  postgres");
+        // From now on a look takes as long as this transaction.
+        let client = Schema::client().await;
+        let lock = format!("BEGIN; LOCK TABLE {}.work IN ACCESS EXCLUSIVE MODE", schema.0);
+        client.batch_execute(&lock).await.unwrap();
+        terminal.types("?");
+        terminal.sees("pauses and goes on");
+        terminal.types("q");
+        terminal.ends();
+        client.batch_execute("ROLLBACK").await.unwrap();
+    }
     schema.drop().await;
 }

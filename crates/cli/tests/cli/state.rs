@@ -355,3 +355,15 @@ fn each_verb_has_examples() {
         assert!(stdout(&help).contains("Examples:"), "{verb}");
     }
 }
+
+#[tokio::test]
+async fn what_tidelock_keeps_for_itself_is_not_written() {
+    let site = Site::new().await;
+    let key: Key = r#"tidelock.schedule("report")"#.parse().unwrap();
+    site.store.apply(Batch::new().put(&key, Expect::Absent, Payload::null())).await.unwrap();
+    for call in [&["set", &key.to_string(), "1", "--force"][..], &["delete", &key.to_string(), "--yes"]] {
+        let refused = site.run(call, 2);
+        assert!(stderr(&refused).contains("only Tidelock writes it"), "{}", stderr(&refused));
+    }
+    assert_eq!(site.store.document(&key).await.unwrap().unwrap().value, Payload::null());
+}

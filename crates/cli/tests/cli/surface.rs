@@ -18,6 +18,7 @@ fn help_is_an_answer_with_examples() {
         "man",
         "work",
         "leases",
+        "locks",
         "outbox",
         "version",
         "schedules",

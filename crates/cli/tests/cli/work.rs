@@ -165,6 +165,42 @@ async fn messages_that_are_blocked_are_listed_sent_again_or_removed() {
     assert_eq!(site.json(&["outbox", "list", "mails"], 0)["messages"].as_array().unwrap().len(), 2);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_does_not_read_is_removed_only_if_that_is_meant() {
+    let site = Site::new().await;
+    let row = Key::new("tidelock.outbox", ["mails", "odd"]).unwrap();
+    let row = NewWork::once(row, "outbox.mails".parse().unwrap()).payload(Payload::of(&7).unwrap());
+    site.store.apply(Batch::new().enqueue(row)).await.unwrap();
+    let count = || site.json(&["outbox", "list", "mails"], 0)["messages"].as_array().unwrap().len();
+    assert!(stdout(&site.run(&["outbox", "list", "mails"], 0)).contains("odd"));
+    let dry = stdout(&site.run(&["outbox", "discard", "mails", "odd", "--dry-run"], 0));
+    assert!(dry.contains("odd, which does not read, would be removed"), "{dry}");
+    site.run(&["outbox", "discard", "mails", "odd"], 2);
+    assert_eq!(count(), 1, "nobody has agreed");
+    site.run(&["outbox", "discard", "mails", "odd", "--yes"], 0);
+    assert_eq!(count(), 0);
+    for verb in ["retry", "discard"] {
+        let missing = stderr(&site.run(&["outbox", verb, "mails", "nobody", "--dry-run"], 3));
+        assert!(missing.contains("error[TL1222]"), "{missing}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_that_have_ended_fill_their_pages() {
+    let site = Site::new().await;
+    let owner: Owner = "worker".parse().unwrap();
+    for (name, ttl) in [("a", 60), ("b", 60), ("c", 0), ("d", 60), ("e", 0)] {
+        site.enqueue(name).await;
+        let job = Key::new("job", [name]).unwrap();
+        site.store.claim(Claim::existing(&owner, &job, Duration::from_secs(ttl))).await.unwrap();
+    }
+    let page = site.json(&["leases", "list", "--ended", "--limit", "1"], 0);
+    assert_eq!(page["leases"][0]["key"], json!(r#"job("c")"#));
+    let next = page["next"].as_str().unwrap();
+    let page = site.json(&["leases", "list", "--ended", "--limit", "1", "--cursor", next], 0);
+    assert_eq!(page["leases"][0]["key"], json!(r#"job("e")"#));
+}
+
 #[test]
 fn the_version_says_what_is_built_in() {
     let about: Value = serde_json::from_slice(&support::tidelock(&["version", "-o", "json"]).stdout).unwrap();

@@ -6,18 +6,19 @@ use super::error::OutboxError;
 use super::message::{Outbox, Written};
 use super::names::{self, Row};
 use crate::clock::Timestamp;
+use crate::id::StreamVersion;
 use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::{
-    Batch, Operation, Page, PageOf, Selection, SharedStore, StreamQuery, WorkFilter, WorkRow,
+    Batch, Event, Operation, Page, PageOf, Selection, SharedStore, StreamQuery, WorkFilter, WorkRow,
 };
 
 /// A message that is not delivered yet: of those in order, the first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MessageView {
-    /// Its id.
+    /// Its id. Empty in order when what the message says does not read.
     pub id: String,
-    /// Where it goes.
+    /// Where it goes. Empty when what the message says does not read; `payload` is all of it then.
     pub destination: String,
     /// What it says.
     pub payload: Payload,
@@ -29,6 +30,16 @@ pub struct MessageView {
     pub attempts: u32,
     /// Why the last one failed.
     pub last_error: Option<String>,
+}
+
+/// A message that was [looked up](Outbox::find), as it was then, and which one exactly.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FoundMessage {
+    /// What people see of it.
+    pub view: MessageView,
+    row: Key,
+    /// Where it stands among those in order.
+    version: Option<StreamVersion>,
 }
 
 /// How a message stands.
@@ -63,7 +74,7 @@ impl Outbox {
         let found = store.works(&filter, page).await?;
         let mut rows = Vec::new();
         for row in found.rows {
-            rows.extend(seen(store, row).await?);
+            rows.extend(seen(store, row).await?.map(|found| found.view));
         }
         Ok(PageOf { rows, next: found.next })
     }
@@ -91,75 +102,99 @@ impl Outbox {
     /// # Errors
     /// [`OutboxError::Unknown`] when there is none.
     pub async fn unblock(&self, store: &SharedStore, message: &str) -> Result<(), OutboxError> {
-        let row = self.find(store, message).await?;
-        store.apply(Batch::new().operate(Selection::Keys(vec![row.key]), Operation::Unblock)).await?;
+        let found = self.find(store, message).await?;
+        store.apply(Batch::new().operate(Selection::Keys(vec![found.row]), Operation::Unblock)).await?;
         Ok(())
     }
 
+    /// A message by its id, or the first of those in the order of something. An id counts first.
+    ///
+    /// # Errors
+    /// [`OutboxError::Unknown`] when there is none.
+    pub async fn find(&self, store: &SharedStore, message: &str) -> Result<FoundMessage, OutboxError> {
+        let keys = [names::message(self.name(), message), names::line(self.name(), message)];
+        for key in keys.into_iter().flatten() {
+            let Some(row) = store.work(&key).await? else { continue };
+            if let Some(found) = seen(store, row).await? {
+                return Ok(found);
+            }
+        }
+        Err(self.unknown(message))
+    }
+
     /// Removes a message without sending it: by its id, or the first of those in the order of something, which lets the next ones go
-    /// on.
+    /// on. Whoever shows the message to somebody first uses [`find`](Self::find) and [`discard_found`](Self::discard_found).
     ///
     /// # Errors
     /// [`OutboxError::Unknown`] when there is none, [`OutboxError::UnderWay`] while somebody sends it.
     pub async fn discard(&self, store: &SharedStore, message: &str) -> Result<(), OutboxError> {
-        let row = self.find(store, message).await?;
+        let found = self.find(store, message).await?;
+        self.discard_found(store, &found).await
+    }
+
+    /// Removes the message that was found, and no other: not the one that has become the first of its order since then.
+    ///
+    /// # Errors
+    /// [`OutboxError::Unknown`] when it is not there any more, [`OutboxError::UnderWay`] while somebody sends it.
+    pub async fn discard_found(&self, store: &SharedStore, found: &FoundMessage) -> Result<(), OutboxError> {
+        let FoundMessage { view, row: key, version } = found;
+        let name = || view.in_order_of.as_deref().filter(|_| view.id.is_empty()).unwrap_or(&view.id);
+        let Some(row) = store.work(key).await? else { return Err(self.unknown(name())) };
         if let Some(lease) = &row.lease {
-            let (outbox, message) = (self.name().to_owned(), message.to_owned());
+            let (outbox, message) = (self.name().to_owned(), name().to_owned());
             return Err(OutboxError::UnderWay { outbox, message, by: lease.owner.to_string() });
         }
-        let batch = match first(store, &row.key, row.follow.as_ref()).await? {
-            Some(event) => {
-                let unblocked = Selection::Keys(vec![row.key.clone()]);
-                Batch::new().truncate(&row.key, event.version.next()).operate(unblocked, Operation::Unblock)
+        let row = Selection::Keys(vec![key.clone()]);
+        let batch = match version {
+            Some(version) => {
+                let first = first(store, key).await?;
+                if first.is_none_or(|first| first.version != *version) {
+                    return Err(self.unknown(name()));
+                }
+                // Up to this event and no further, whatever is delivered until the batch is applied.
+                Batch::new().truncate(key, version.next()).operate(row, Operation::Unblock)
             }
-            None => Batch::new().operate(Selection::Keys(vec![row.key.clone()]), Operation::Remove),
+            None => Batch::new().operate(row, Operation::Remove),
         };
         store.apply(batch).await?;
         Ok(())
+    }
+
+    fn unknown(&self, message: &str) -> OutboxError {
+        OutboxError::Unknown { outbox: self.name().to_owned(), message: message.to_owned() }
     }
 
     fn blocked(&self) -> Result<WorkFilter, OutboxError> {
         let lane = Some(names::lane(self.name())?);
         Ok(WorkFilter { lane, blocked: Some(true), ..WorkFilter::default() })
     }
-
-    /// The row of a message, or of those in the order of something.
-    async fn find(&self, store: &SharedStore, message: &str) -> Result<WorkRow, OutboxError> {
-        let keys = [names::message(self.name(), message), names::line(self.name(), message)];
-        for key in keys.into_iter().flatten() {
-            if let Some(row) = store.work(&key).await? {
-                return Ok(row);
-            }
-        }
-        Err(OutboxError::Unknown { outbox: self.name().to_owned(), message: message.to_owned() })
-    }
 }
 
 /// The first message of those in order.
-async fn first(
-    store: &SharedStore,
-    line: &Key,
-    follow: Option<&Key>,
-) -> Result<Option<crate::store::Event>, OutboxError> {
-    if follow.is_none() {
-        return Ok(None);
-    }
+async fn first(store: &SharedStore, line: &Key) -> Result<Option<Event>, OutboxError> {
     Ok(store.read_stream(StreamQuery::forward(line, 1)).await?.events.into_iter().next())
 }
 
-/// A row as people see it; `None` when it waits for nothing, or what it says does not read.
-async fn seen(store: &SharedStore, row: WorkRow) -> Result<Option<MessageView>, OutboxError> {
-    let in_order_of = match names::row(&row.key) {
-        Some(Row::Line(line)) => Some(line),
-        Some(Row::Message(_)) => None,
+/// A row as people see it; `None` when it waits for nothing.
+async fn seen(store: &SharedStore, row: WorkRow) -> Result<Option<FoundMessage>, OutboxError> {
+    let (known, in_order_of) = match names::row(&row.key) {
+        Some(Row::Line(line)) => (String::new(), Some(line)),
+        Some(Row::Message(id)) => (id, None),
         None => return Ok(None),
     };
-    let payload = match &in_order_of {
-        Some(_) => first(store, &row.key, row.follow.as_ref()).await?.map(|event| event.payload),
-        None => Some(row.payload.clone()),
+    let (payload, version) = match &in_order_of {
+        Some(_) => match first(store, &row.key).await? {
+            Some(event) => (event.payload, Some(event.version)),
+            None => return Ok(None),
+        },
+        None => (row.payload, None),
     };
-    let written = payload.and_then(|payload| payload.parse::<Written>().ok());
-    let Some(Written { id, destination, payload }) = written else { return Ok(None) };
+    // One that does not read is blocked by whoever tries to send it, so somebody must see it.
+    let Written { id, destination, payload } = payload.parse().unwrap_or_else(|_| Written {
+        id: known,
+        destination: String::new(),
+        payload: payload.clone(),
+    });
     let state = match (row.blocked, row.lease, row.due) {
         (Some(blocked), ..) => MessageState::Blocked { reason: blocked.reason, since: blocked.since },
         (_, Some(lease), _) => MessageState::Sending { by: lease.owner.to_string(), until: lease.until },
@@ -167,5 +202,6 @@ async fn seen(store: &SharedStore, row: WorkRow) -> Result<Option<MessageView>, 
         (_, _, None) => return Ok(None),
     };
     let (attempts, last_error) = (row.attempts, row.last_error);
-    Ok(Some(MessageView { id, destination, payload, in_order_of, state, attempts, last_error }))
+    let view = MessageView { id, destination, payload, in_order_of, state, attempts, last_error };
+    Ok(Some(FoundMessage { view, row: row.key, version }))
 }

@@ -292,3 +292,41 @@ pub async fn i8_a_blocked_message_holds_up_those_behind_it(env: &Env) {
     assert_eq!(world.numbers()["bad"], [0, 1, 2, 3]);
     sending.shutdown().await;
 }
+
+/// Who discards the message that was found removes no other: not the one that has taken its place since then, nor one behind it.
+pub async fn i8_what_was_found_is_discarded_and_nothing_else(env: &Env) {
+    for n in 0..3 {
+        env.store.done(put(&message("line", n).in_order())).await;
+    }
+    let waiting = async || {
+        let rows = MAILS.list(&env.other.0, Page::first(10)).await.unwrap().rows;
+        rows.first().map(|view| view.id.clone())
+    };
+    let first = MAILS.find(&env.store.0, "line").await.unwrap();
+    assert_eq!(first.view.id, "line-0");
+    // Somebody else was faster.
+    MAILS.discard(&env.other.0, "line").await.unwrap();
+    let late = MAILS.discard_found(&env.store.0, &first).await;
+    assert!(matches!(late, Err(OutboxError::Unknown { ref message, .. }) if message == "line-0"), "{late:?}");
+    assert_eq!(waiting().await.as_deref(), Some("line-1"));
+    let second = MAILS.find(&env.store.0, "line").await.unwrap();
+    MAILS.discard_found(&env.store.0, &second).await.unwrap();
+    assert_eq!(waiting().await.as_deref(), Some("line-2"));
+    // An id counts first.
+    env.store.done(put(&message("other", 0).id("line"))).await;
+    assert_eq!(MAILS.find(&env.store.0, "line").await.unwrap().view.in_order_of, None);
+    let unknown = MAILS.find(&env.store.0, "nobody").await;
+    assert!(matches!(unknown, Err(OutboxError::Unknown { .. })), "{unknown:?}");
+}
+
+/// A message that does not read is seen, so that somebody can discard it.
+pub async fn i7_a_message_that_does_not_read_is_seen(env: &Env) {
+    let row = Key::new("tidelock.outbox", ["mails", "odd"]).unwrap();
+    let seven = tidelock_core::payload::Payload::of(&7).unwrap();
+    let row = NewWork::once(row, "outbox.mails".parse().unwrap()).payload(seven);
+    env.store.done(Batch::new().enqueue(row)).await;
+    let seen = MAILS.list(&env.other.0, Page::first(10)).await.unwrap().rows.remove(0);
+    assert_eq!((seen.id.as_str(), seen.destination.as_str(), seen.payload.as_str()), ("odd", "", "7"));
+    MAILS.discard(&env.store.0, "odd").await.unwrap();
+    assert!(is_empty(&env.other).await);
+}

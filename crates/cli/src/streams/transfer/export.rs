@@ -13,9 +13,10 @@ use tidelock::store::{Direction, Event, EventFilter, StreamInfo, limits};
 use super::format::{BeginsLine, ClosedLine, EventLine, Head, written};
 use crate::args::StreamsExport;
 use crate::exit::{Conflict, Exit};
+use crate::ours::is_ours;
 use crate::output;
 use crate::progress::Progress;
-use crate::streams::{is_ours, range};
+use crate::streams::range;
 use crate::target::directory_of;
 
 /// How many events are read at once.

@@ -9,8 +9,8 @@ use tidelock::payload::text;
 use tidelock::prelude::*;
 use tidelock::store::Event;
 
+use crate::ours::is_ours;
 use crate::output;
-use crate::streams::is_ours;
 
 /// What the first line calls the format.
 const FORMAT: &str = "tidelock-streams";

@@ -142,6 +142,8 @@ struct Census {
     streams: usize,
     /// Streams that end closed.
     closed: u64,
+    /// Streams that begin later than with version 0.
+    begun_later: u64,
     dry_run: bool,
 }
 
@@ -158,12 +160,17 @@ fn counted(options: &StreamsImport) -> Result<Option<Exit>> {
     let census = Lines { source: source(options)?.0, line: 0 }.census(*from_line)?;
     let (events, streams) = (output::number(census.events), output::number(census.streams as u64));
     let what = format!("{events} events of {streams} streams");
+    let closed = match census.closed {
+        0 => String::new(),
+        closed => format!(", and {} streams closed for good", output::number(closed)),
+    };
     if consent.dry_run {
-        let done = format!("{what} would be imported, as far as they are not there");
+        let done = format!("{what} would be imported, as far as they are not there{closed}");
         return output::told(place.output, &Census { dry_run: true, ..census }, done).map(Some);
     }
-    let question = format!("Import {what}, as far as they are not there?");
-    Ok(if census.events == 0 || ask::agreed(&question, false)? { None } else { Some(Exit::Failed) })
+    let question = format!("Are {what} to be imported, as far as they are not there{closed}?");
+    let nothing = census.events == 0 && census.closed == 0 && census.begun_later == 0;
+    Ok(if nothing || ask::agreed(&question, false)? { None } else { Some(Exit::Failed) })
 }
 
 /// The lines of a file.
@@ -193,7 +200,7 @@ impl Lines {
                     census.events += 1;
                     streams.insert(event.stream);
                 }
-                Read::Begins { .. } => {}
+                Read::Begins { .. } => census.begun_later += 1,
                 Read::Closed { .. } => census.closed += 1,
             }
         }

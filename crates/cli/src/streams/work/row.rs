@@ -9,8 +9,8 @@ use super::blocked::{Line, table};
 use super::call::{FIRST, Report};
 use crate::args::StreamsOperate;
 use crate::exit::{Exit, WrongUse};
+use crate::ours::is_ours;
 use crate::output;
-use crate::streams::is_ours;
 use crate::work::filter;
 
 /// How many rows are read at once.

@@ -1,6 +1,7 @@
 //! `tidelock serve` and `tidelock dev`: the address, the tokens, what is allowed, and the end.
 
 mod killed;
+mod log;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;

@@ -9,7 +9,7 @@ use tidelock::events::Context;
 use tidelock::prelude::*;
 use tidelock::store::Event;
 
-use super::Site;
+use super::{ORDER, Site};
 use crate::support::{stderr, stdout};
 
 impl Site {
@@ -291,4 +291,23 @@ async fn two_imports_of_one_file_at_once_make_one_copy() {
     }
     assert_eq!(imported, 2_000);
     assert_eq!(told(&to.log().await), told(&from.log().await));
+}
+
+#[tokio::test]
+async fn streams_that_would_be_closed_are_told_and_asked_about() {
+    let (from, to) = (Site::new().await, Site::new().await);
+    from.append(ORDER, "Placed", json!(1)).await;
+    from.close(ORDER).await;
+    let file = from.path("all.jsonl");
+    let file = file.to_str().unwrap();
+    from.run(&["export", "--file", file], 0);
+    let dry = stdout(&to.run(&["import", "--dry-run", "--file", file], 0));
+    assert!(dry.contains("1 events of 1 streams") && dry.contains("1 streams closed for good"), "{dry}");
+    let text = std::fs::read_to_string(file).unwrap();
+    let closes = text.lines().position(|line| line.contains("closed")).unwrap() + 1;
+    for first in [2, closes] {
+        let asked = stderr(&to.run(&["import", "--from-line", &first.to_string(), "--file", file], 2));
+        assert!(asked.contains("1 streams closed for good?"), "line {first}: {asked}");
+    }
+    assert!(to.log().await.is_empty(), "nobody has agreed");
 }

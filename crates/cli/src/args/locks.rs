@@ -1,0 +1,37 @@
+//! What the user may type after `tidelock locks`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::Layout;
+
+/// `tidelock locks`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Locks {
+    /// Lists what is locked inside a program, who holds it and who waits, by asking the program's server
+    #[command(after_help = LIST)]
+    List(LocksList),
+}
+
+const LIST: &str = "\
+Examples:
+  tidelock locks list --token-file shop.tokens
+  tidelock locks list --server http://127.0.0.1:8080 --token-file shop.tokens -o json
+
+Locks are in the memory of a program and in no store, so the program is asked: one that serves its inspector and shows its locks there
+(Server::locks). Ends with 3 if it does not show them.";
+
+/// `tidelock locks list`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LocksList {
+    /// The server of the program, on this machine
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4400")]
+    pub(crate) server: String,
+    /// The file with the token: as `serve` makes it, or with the token alone
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: PathBuf,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Layout,
+}

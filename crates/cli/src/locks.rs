@@ -1,0 +1,155 @@
+//! `tidelock locks`: what is locked inside a program. No store knows it, so the program's server is asked, on this machine.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use bytes::Bytes;
+use comfy_table::Table;
+use http::header::{ACCEPT, AUTHORIZATION};
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+
+use crate::args::{Layout, Locks, LocksList};
+use crate::exit::{self, Exit, WrongUse};
+use crate::input::unreadable;
+use crate::output;
+
+/// The longest answer that is read.
+const MOST_BYTES: usize = 16 << 20;
+/// A server that takes longer has other worries.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Carries out a verb.
+pub(crate) async fn run(verb: Locks) -> Result<Exit> {
+    match verb {
+        Locks::List(options) => list(&options).await,
+    }
+}
+
+async fn list(options: &LocksList) -> Result<Exit> {
+    let (url, token) = (place(&options.server)?, token(&options.token_file)?);
+    let asked = tokio::time::timeout(PATIENCE, ask(&url, &token)).await;
+    let seen = asked.with_context(|| format!("{url} did not answer within {}", output::span(PATIENCE)))??;
+    if seen["shown"] != true {
+        eprintln!("error: the program at {} does not show its locks", output::escaped(&options.server));
+        eprintln!("hint: it shows them with `Server::locks`; `tidelock serve` has none of its own");
+        return Ok(Exit::NotFound);
+    }
+    let terms = seen["terms"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let printed = match options.output {
+        Layout::Json => output::json(&seen),
+        Layout::Jsonl => terms.iter().try_for_each(output::json_line),
+        Layout::Table if terms.is_empty() => Ok(()),
+        Layout::Table => output::say(table(terms)),
+    };
+    if options.output == Layout::Table {
+        remarks(&seen).iter().for_each(|line| eprintln!("{line}"));
+    }
+    exit::after(printed, Exit::Well)
+}
+
+/// Where the locks are told. The token goes over the wire as it is, so only this machine is asked.
+fn place(server: &str) -> Result<Uri> {
+    let refused = |reason: &str| WrongUse(format!("{}: {reason}", output::escaped(server)));
+    let asked = format!("{}/api/v1/locks", server.trim_end_matches('/'));
+    let url: Uri = asked.parse().map_err(|_| refused("this is no URL; write http://127.0.0.1:PORT"))?;
+    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
+    if url.scheme_str() != Some("http") || !here {
+        let reason = "only http:// on this machine is asked, because the token is not encrypted; run this where the program runs, \
+                      or look at the inspector";
+        return Err(refused(reason).into());
+    }
+    Ok(url)
+}
+
+/// The token of a file: after the word `read` or `write`, or alone.
+fn token(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path).map_err(|e| unreadable(&path.display().to_string(), &e))?;
+    let of = |role: &str| text.lines().find_map(|line| line.strip_prefix(role)?.strip_prefix(' '));
+    let token = of("read").or_else(|| of("write")).or_else(|| text.lines().next()).unwrap_or_default().trim();
+    if token.is_empty() {
+        return Err(WrongUse(format!("{} holds no token", path.display())).into());
+    }
+    Ok(token.to_owned())
+}
+
+async fn ask(url: &Uri, token: &str) -> Result<Value> {
+    let request = Request::get(url).header(AUTHORIZATION, format!("Bearer {token}"));
+    let request = request.header(ACCEPT, "application/json").body(Empty::<Bytes>::new())?;
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let answer = client.request(request).await.with_context(|| format!("{url} cannot be asked"))?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), MOST_BYTES).collect().await;
+    let body =
+        body.map_err(|error| anyhow::anyhow!("the answer of {url} cannot be read: {error}"))?.to_bytes();
+    match status {
+        StatusCode::OK => Ok(serde_json::from_slice(&body)
+            .with_context(|| format!("the answer of {url} is not that of a Tidelock server"))?),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            bail!(
+                "{url} does not take this token ({status}); name the file of that program with --token-file"
+            )
+        }
+        status => bail!("{url} answered {status}; it is no Tidelock server, or one of another version"),
+    }
+}
+
+fn table(terms: &[Value]) -> Table {
+    let mut table = output::table(&["term", "held by", "mode", "for", "waiting", "first in line"], &[4]);
+    for term in terms {
+        let party = |line: &Value| {
+            let task = line["task"].as_str().unwrap_or("a task without a name");
+            format!("{} at {}", output::flat(task), text(&line["place"]))
+        };
+        let (holders, waiters) = (&term["holders"], &term["waiters"]);
+        let holder = &holders[0];
+        let more = holders.as_array().map_or(0, |all| all.len().saturating_sub(1));
+        let and = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let age = Duration::from_millis(holder["age_ms"].as_u64().unwrap_or_default());
+        table.add_row([
+            text(&term["term"]),
+            format!("{}{and}", party(holder)),
+            text(&holder["mode"]),
+            output::span(age),
+            term["waiting"].as_u64().unwrap_or_default().to_string(),
+            waiters.get(0).map(party).unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+fn text(value: &Value) -> String {
+    output::flat(value.as_str().unwrap_or_default())
+}
+
+/// What is said beside the data.
+fn remarks(seen: &Value) -> Vec<String> {
+    let number = |name: &str| output::number(seen[name].as_u64().unwrap_or_default());
+    let mut lines = vec![format!("{} held, {} waiting", number("held"), number("waiting"))];
+    for cycle in seen["cycles"].as_array().into_iter().flatten() {
+        let tasks: Vec<String> = cycle.as_array().into_iter().flatten().map(text).collect();
+        lines.push(format!("warning: these wait for each other: {}", tasks.join(", ")));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_asked() {
+        for server in ["http://127.0.0.1:4400", "http://localhost:1/", "http://[::1]:4400"] {
+            assert!(place(server).unwrap().to_string().ends_with("/api/v1/locks"), "{server}");
+        }
+        for server in ["https://127.0.0.1", "http://db.example", "http://192.0.2.1:80", "here", ""] {
+            assert!(place(server).unwrap_err().is::<WrongUse>(), "{server}");
+        }
+    }
+}

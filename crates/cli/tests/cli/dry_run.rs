@@ -1,0 +1,178 @@
+//! `--dry-run` changes nothing, whatever it is asked about: each verb that has it is tried on a store with something to change.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tidelock::edge::{Answer, Fingerprint, Idempotency, Reserved};
+use tidelock::outbox::{Message, Outbox};
+use tidelock::prelude::*;
+use tidelock::reactions::{Reaction, ReactionError, Reactions};
+use tidelock::schedule::{Scheduler, Task};
+use tidelock::store::{Page, WorkFilter};
+use tidelock::workflow::{Client, Ctx, Failure, Status, Worker, Workflow};
+
+use crate::support::{self, stderr, stdout};
+
+const MAILS: Outbox = Outbox::new("mails");
+const QUICK: Workflow<(), ()> = Workflow::new("quick");
+
+async fn quick(_: &Ctx, (): ()) -> Result<(), Failure> {
+    Ok(())
+}
+
+fn key(text: &str) -> Key {
+    text.parse().unwrap()
+}
+
+/// A store in which every verb finds something to change.
+struct Site {
+    directory: TempDir,
+    store: SharedStore,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.db");
+        let store: SharedStore = Arc::new(SqliteStore::open(path, SqliteOptions::default()).await.unwrap());
+        let site = Self { directory, store };
+        site.blocked_work().await;
+        site.stuck_reaction().await;
+        site.runs().await;
+        let report = Task::new("report").cron("@daily").run(|_| async { Ok(()) });
+        Scheduler::new(Arc::clone(&site.store)).with(report).start().await.unwrap().shutdown().await;
+        let answered = Idempotency::new(&site.store).reserve("", "order-17", &Fingerprint::of(["a"])).await;
+        let Reserved::Run(reservation) = answered.unwrap() else { panic!("it is new") };
+        reservation.complete(Answer::new(200)).await.unwrap();
+        let greeting = Batch::new().put(&key("greeting"), Expect::Absent, Payload::of("hello").unwrap());
+        site.store.apply(greeting).await.unwrap();
+        site
+    }
+
+    /// A row and a message that are blocked, and a row that waits.
+    async fn blocked_work(&self) {
+        let job = |name: &str, lane: &str| NewWork::once(key(name), lane.parse().unwrap());
+        let mail = MAILS.put(Batch::new(), &Message::new("ada", "hello").unwrap().id("m-1")).unwrap();
+        self.store.apply(mail.enqueue(job("stuck", "jobs")).enqueue(job("waits", "later"))).await.unwrap();
+        let owner: Owner = "worker".parse().unwrap();
+        for lane in ["jobs", "outbox.mails", "later"] {
+            let claim = Claim::lanes(&owner, [lane.parse().unwrap()], 10, Duration::from_secs(3600));
+            for grant in self.store.claim(claim).await.unwrap().grants {
+                let batch = match lane {
+                    "later" => {
+                        Batch::new().fail(&grant.lease(), "later", Due::After(Duration::from_secs(3600)))
+                    }
+                    _ => Batch::new().block(&grant.lease(), "no such address"),
+                };
+                self.store.apply(batch).await.unwrap();
+            }
+        }
+    }
+
+    /// A reaction with one key that is blocked, and one whose event is parked.
+    async fn stuck_reaction(&self) {
+        for stream in ["order(\"o-1\")", "order(\"o-2\")"] {
+            let event = NewEvent::new("Placed".parse().unwrap(), Payload::null());
+            self.store.apply(Batch::new().append(&key(stream), Expect::Absent, [event])).await.unwrap();
+        }
+        let refuses = |_, _| async { Err::<Batch, _>(ReactionError::non_retryable("no")) };
+        let reaction = Reaction::new("mail").on(["Placed"]).each(refuses);
+        let running = Reactions::new(Arc::clone(&self.store)).with(reaction).start().await.unwrap();
+        running.settle().await.unwrap();
+        running.shutdown().await;
+        self.run(&["streams", "park", "--reaction", "mail", "order(\"o-2\")"]);
+    }
+
+    /// A run that has ended, and one that nobody has begun.
+    async fn runs(&self) {
+        let client = Client::new(Arc::clone(&self.store));
+        let driving = Worker::new(Arc::clone(&self.store)).register(QUICK, quick).start().await.unwrap();
+        client.start(QUICK, &()).id("r-1").await.unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while client.show("r-1").await.unwrap().status != Status::Completed {
+            assert!(Instant::now() < deadline, "it does not end");
+            tokio::task::yield_now().await;
+        }
+        driving.shutdown().await;
+        client.start(QUICK, &()).id("r-2").await.unwrap();
+    }
+
+    /// What is said about a call that ends well.
+    fn run(&self, args: &[&str]) -> String {
+        let mut command = support::command(args);
+        let output = command.env("TIDELOCK_STORE", self.directory.path().join("a.db")).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {} {}", stdout(&output), stderr(&output));
+        stdout(&output) + &stderr(&output)
+    }
+
+    /// All that the store holds.
+    async fn everything(&self) -> String {
+        let (all, page) = (KeyPrefix::all(), Page::first(500));
+        let documents = self.store.documents(&all, page.clone()).await.unwrap().rows;
+        let streams = self.store.streams(&all, page.clone()).await.unwrap().rows;
+        let work = self.store.works(&WorkFilter::default(), page).await.unwrap().rows;
+        let log = self.store.read_log(LogQuery::all(10_000)).await.unwrap().events;
+        format!("{documents:#?}\n{streams:#?}\n{work:#?}\n{log:#?}")
+    }
+}
+
+/// The verbs that have the flag, as the pages of the manual are named.
+fn verbs_that_have_it(directory: &Path) -> BTreeSet<String> {
+    let output = support::tidelock(&["man", "--dir", directory.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let pages = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let has_it = |path: &std::path::PathBuf| {
+        std::fs::read_to_string(path).unwrap().contains("\\fB\\-\\-dry\\-run\\fR")
+    };
+    let name = |path: std::path::PathBuf| {
+        path.file_stem().unwrap().to_str().unwrap().trim_start_matches("tidelock-").to_owned()
+    };
+    pages.filter(has_it).map(name).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_leaves_the_store_as_it_is() {
+    let site = Site::new().await;
+    let other = tempfile::tempdir().unwrap();
+    let file = other.path().join("export.jsonl");
+    let file = file.to_str().unwrap();
+    site.run(&["streams", "export", "--file", file]);
+    // What was exported is not here any more, so there is something to import.
+    let text = std::fs::read_to_string(file).unwrap().replace("o-1", "o-9").replace("o-2", "o-8");
+    std::fs::write(file, text).unwrap();
+    let calls: [&[&str]; 16] = [
+        &["outbox", "retry", "mails"],
+        &["outbox", "discard", "mails", "m-1"],
+        &["state", "delete", "greeting"],
+        &["streams", "close", "order(\"o-1\")"],
+        &["streams", "import", "--file", file],
+        &["streams", "unblock"],
+        &["streams", "reset"],
+        &["streams", "retry"],
+        &["streams", "prioritize", "9", "--lane", "jobs"],
+        &["streams", "park", "--reaction", "mail"],
+        &["streams", "replay", "--reaction", "mail"],
+        &["streams", "drop", "--reaction", "mail"],
+        &["runs", "cancel", "r-2"],
+        &["runs", "retire", "--older", "0s"],
+        &["idempotency", "forget", "order-17"],
+        &["schedules", "run", "report", "--after", "2026-03-01T00:00:00Z", "--to", "2026-03-08T00:00:00Z"],
+    ];
+    let before = site.everything().await;
+    let mut tried = BTreeSet::new();
+    for call in calls {
+        let said = site.run(&[call, &["--dry-run"]].concat());
+        assert!(
+            !said.trim().is_empty() && !said.starts_with("0 "),
+            "there is something to change: {call:?}: {said}"
+        );
+        // Whoever agrees beforehand still only wants to know.
+        site.run(&[call, &["--dry-run", "--yes"]].concat());
+        assert_eq!(site.everything().await, before, "{call:?}");
+        tried.insert(call[..2].join("-"));
+    }
+    assert_eq!(tried, verbs_that_have_it(&other.path().join("man")));
+}
