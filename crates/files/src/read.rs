@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tidelock_core::key::{Key, KeyPrefix};
-use tidelock_core::store::{Document, Page, PageOf, limits};
+use tidelock_core::store::{Document, Page, PageOf};
 
 use crate::disk::Folder;
 use crate::error::{self, Failure};
