@@ -27,6 +27,7 @@ async function shots(browser, link, views, theme, width) {
   const made = {};
   for (const [name, view] of Object.entries(views)) {
     await visit(view);
+    if (view.startsWith('/state') && await page.locator('main tbody tr a').count()) await page.waitForSelector('.scopes, .facts');
     // The charts show what was seen since the page was opened.
     await page.waitForTimeout(view === '/' ? 5000 : 400);
     made[name] = await page.screenshot();
