@@ -15,6 +15,7 @@ pub(crate) struct Chaos;
 
 /// What happens to workers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[expect(clippy::enum_variant_names, reason = "a variant is the name of its event")]
 pub(crate) enum ChaosEvent {
     WorkerStarted {
         worker: String,

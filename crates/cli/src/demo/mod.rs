@@ -66,7 +66,7 @@ async fn perform(options: &Demo, site: &Site, ending: &Ending) -> Result<Exit> {
         return Ok(Exit::Failed);
     }
     let opened = site.address().open().await?;
-    let played = play(options, site, &opened.shared(), ending).await;
+    let played = Box::pin(play(options, site, &opened.shared(), ending)).await;
     opened.close().await;
     played
 }

@@ -163,6 +163,9 @@ impl Proof {
     /// Prints the numbers and where each comes from.
     pub(crate) fn print(&self, format: Format) -> Result<()> {
         if format == Format::Json {
+            if !self.holds {
+                super::tell(self.said().1);
+            }
             return output::json(self);
         }
         let mut table = output::table(&["", "number", "where it comes from"], &[1]);

@@ -70,7 +70,7 @@ impl Site {
     async fn on_server(url: ServerUrl, server: Option<PrivateServer>) -> Result<Self> {
         let mut schemas = Schemas::new(&url).await?;
         let schema = schemas.name("demo_tidelock");
-        tell(format_args!("the demo plays in the schema {schema} of {}", output::escaped(&url.to_string())));
+        tell(format_args!("the demo plays in the schema {schema} of\n{}", output::escaped(&url.to_string())));
         Ok(Self {
             address: Address::Schema { url, schema },
             made: Made::Schema(Box::new(schemas), server.map(Box::new)),
