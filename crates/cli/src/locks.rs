@@ -12,6 +12,7 @@ use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::args::{Layout, Locks, LocksList};
@@ -31,26 +32,69 @@ pub(crate) async fn run(verb: Locks) -> Result<Exit> {
     }
 }
 
+/// What a server tells, as far as people are shown it. Programs get all of it.
+#[derive(Debug, Deserialize)]
+struct Seen {
+    shown: bool,
+    held: u64,
+    waiting: u64,
+    terms: Vec<Value>,
+    cycles: Vec<Vec<String>>,
+}
+
+/// Something that is locked.
+#[derive(Debug, Deserialize)]
+struct Term {
+    term: String,
+    holders: Vec<Party>,
+    waiters: Vec<Party>,
+    waiting: u64,
+}
+
+/// Who holds it, or waits for it.
+#[derive(Debug, Deserialize)]
+struct Party {
+    task: Option<String>,
+    mode: String,
+    age_ms: u64,
+    place: String,
+}
+
+impl Party {
+    fn shown(&self) -> String {
+        let task = self.task.as_deref().unwrap_or("a task without a name");
+        format!("{} at {}", output::flat(task), output::flat(&self.place))
+    }
+}
+
 async fn list(options: &LocksList) -> Result<Exit> {
     let (url, token) = (place(&options.server)?, token(&options.token_file)?);
     let asked = tokio::time::timeout(PATIENCE, ask(&url, &token)).await;
-    let seen = asked.with_context(|| format!("{url} did not answer within {}", output::span(PATIENCE)))??;
-    if seen["shown"] != true {
+    let told = asked.with_context(|| format!("{url} did not answer within {}", output::span(PATIENCE)))??;
+    let seen: Seen = read(&url, told.clone())?;
+    if !seen.shown {
         eprintln!("error: the program at {} does not show its locks", output::escaped(&options.server));
         eprintln!("hint: it shows them with `Server::locks`; `tidelock serve` has none of its own");
         return Ok(Exit::NotFound);
     }
-    let terms = seen["terms"].as_array().map(Vec::as_slice).unwrap_or_default();
     let printed = match options.output {
-        Layout::Json => output::json(&seen),
-        Layout::Jsonl => terms.iter().try_for_each(output::json_line),
-        Layout::Table if terms.is_empty() => Ok(()),
-        Layout::Table => output::say(table(terms)),
+        Layout::Json => output::json(&told),
+        Layout::Jsonl => seen.terms.iter().try_for_each(output::json_line),
+        Layout::Table if seen.terms.is_empty() => Ok(()),
+        Layout::Table => {
+            let terms =
+                seen.terms.iter().map(|term| read(&url, term.clone())).collect::<Result<Vec<Term>>>()?;
+            output::say(table(&terms))
+        }
     };
     if options.output == Layout::Table {
         remarks(&seen).iter().for_each(|line| eprintln!("{line}"));
     }
     exit::after(printed, Exit::Well)
+}
+
+fn read<T: serde::de::DeserializeOwned>(url: &Uri, told: Value) -> Result<T> {
+    serde_json::from_value(told).with_context(|| format!("{url} tells of locks in another way than expected"))
 }
 
 /// Where the locks are told. The token goes over the wire as it is, so only this machine is asked.
@@ -100,43 +144,31 @@ async fn ask(url: &Uri, token: &str) -> Result<Value> {
     }
 }
 
-fn table(terms: &[Value]) -> Table {
+fn table(terms: &[Term]) -> Table {
     let mut table = output::table(&["term", "held by", "mode", "for", "waiting", "first in line"], &[4]);
-    for term in terms {
-        let party = |line: &Value| {
-            let task = line["task"].as_str().unwrap_or("a task without a name");
-            format!("{} at {}", output::flat(task), text(&line["place"]))
-        };
-        let (holders, waiters) = (&term["holders"], &term["waiters"]);
-        let holder = &holders[0];
-        let more = holders.as_array().map_or(0, |all| all.len().saturating_sub(1));
+    for Term { term, holders, waiters, waiting } in terms {
+        let more = holders.len().saturating_sub(1);
         let and = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let age = Duration::from_millis(holder["age_ms"].as_u64().unwrap_or_default());
+        let holder = holders.first();
+        let age = holder.map(|holder| output::span(Duration::from_millis(holder.age_ms)));
         table.add_row([
-            text(&term["term"]),
-            format!("{}{and}", party(holder)),
-            text(&holder["mode"]),
-            output::span(age),
-            term["waiting"].as_u64().unwrap_or_default().to_string(),
-            waiters.get(0).map(party).unwrap_or_default(),
+            output::flat(term),
+            format!("{}{and}", holder.map(Party::shown).unwrap_or_default()),
+            holder.map(|holder| output::flat(&holder.mode)).unwrap_or_default(),
+            age.unwrap_or_default(),
+            waiting.to_string(),
+            waiters.first().map(Party::shown).unwrap_or_default(),
         ]);
     }
     table
 }
 
-fn text(value: &Value) -> String {
-    output::flat(value.as_str().unwrap_or_default())
-}
-
 /// What is said beside the data.
-fn remarks(seen: &Value) -> Vec<String> {
-    let number = |name: &str| output::number(seen[name].as_u64().unwrap_or_default());
-    let mut lines = vec![format!("{} held, {} waiting", number("held"), number("waiting"))];
-    for cycle in seen["cycles"].as_array().into_iter().flatten() {
-        let tasks: Vec<String> = cycle.as_array().into_iter().flatten().map(text).collect();
-        lines.push(format!("warning: these wait for each other: {}", tasks.join(", ")));
-    }
-    lines
+fn remarks(seen: &Seen) -> Vec<String> {
+    let held = format!("{} held, {} waiting", output::number(seen.held), output::number(seen.waiting));
+    let cycles = seen.cycles.iter().map(|cycle| output::flat(&cycle.join(", ")));
+    let told = cycles.map(|tasks| format!("warning: these wait for each other: {tasks}"));
+    std::iter::once(held).chain(told).collect()
 }
 
 #[cfg(test)]
