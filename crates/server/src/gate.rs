@@ -12,6 +12,7 @@ use http::{StatusCode, Uri};
 use crate::error::ServerError;
 use crate::options::Access;
 use crate::problem::{PROBLEM_JSON, Problem};
+use crate::request_id;
 use crate::routes;
 use crate::shared::{App, Shared};
 use crate::shown::escaped;
@@ -33,7 +34,12 @@ const TOLD: &[(&str, &str)] = &[
 const ONLY_TLS: &str = "max-age=31536000";
 
 /// The outermost layer.
-pub(crate) async fn gate(State(app): State<App>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn gate(State(app): State<App>, request: Request, next: Next) -> Response {
+    let id = request_id::of(request.headers());
+    request_id::within(id, passed(app, request, next)).await
+}
+
+async fn passed(app: App, mut request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let mut response = match admit(&app, &mut request) {
         Ok(()) => next.run(request).await,
@@ -43,7 +49,8 @@ pub(crate) async fn gate(State(app): State<App>, mut request: Request, next: Nex
             if matches!(error, ServerError::TooFast { .. } | ServerError::Guessing { .. }) {
                 tracing::debug!(target: "tidelock::server", path = %escaped(&path), error = %shown, "a request was refused");
             } else {
-                tracing::warn!(target: "tidelock::server", path = %escaped(&path), error = %shown, "a request was refused");
+                let request = request_id::shown();
+                tracing::warn!(target: "tidelock::server", path = %escaped(&path), %request, error = %shown, "a request was refused");
             }
             Problem::from(error).into_response()
         }
@@ -119,7 +126,7 @@ fn known(
     if let Some(wait) = from.and_then(|from| app.guesses.wait(from, now)) {
         return Err(ServerError::Guessing { wait });
     }
-    let Some((place, role)) = tokens.find(&token) else {
+    let Some((place, caller)) = tokens.find(&token) else {
         if let Some(from) = from {
             app.guesses.wrong(from, token, now);
         }
@@ -127,7 +134,7 @@ fn known(
     };
     let limit = app.options.rate.map_or(0, |rate| rate.per_second);
     app.rates.draw(place, now).map_err(|wait| ServerError::TooFast { limit, wait })?;
-    Ok(Some(named(role)))
+    Ok(Some(caller))
 }
 
 fn named(role: Role) -> Caller {

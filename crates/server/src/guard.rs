@@ -11,6 +11,7 @@ use http::header::CONTENT_TYPE;
 
 use crate::error::ServerError;
 use crate::problem::Problem;
+use crate::request_id;
 use crate::routes::{Lasts, Route, Verb};
 use crate::shared::App;
 use crate::shown::escaped;
@@ -34,8 +35,8 @@ pub(crate) async fn guard(
     let status = response.status().as_u16();
     app.counts.answered(route.verb.word(), route.path, status);
     if route.role == Role::Write {
-        let method = route.verb.word();
-        tracing::info!(target: "tidelock::server", method, %path, %caller, status, "a write was answered");
+        let (method, request) = (route.verb.word(), request_id::shown());
+        tracing::info!(target: "tidelock::server", method, %path, %caller, %request, status, "a write was answered");
     }
     response
 }
@@ -77,8 +78,8 @@ async fn run(app: &App, route: &'static Route, request: Request, next: Next) -> 
     match tokio::time::timeout(limit, running).await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => {
-            let (method, path) = (route.verb.word(), route.path);
-            tracing::error!(target: "tidelock::server", method, path, "a handler panicked");
+            let (method, path, request) = (route.verb.word(), route.path, request_id::shown());
+            tracing::error!(target: "tidelock::server", method, path, %request, "a handler panicked");
             Problem::from(ServerError::Panicked).into_response()
         }
         Err(_) => Problem::from(ServerError::TooLong { limit }).into_response(),
