@@ -245,6 +245,7 @@ impl From<ScheduleError> for Problem {
     fn from(error: ScheduleError) -> Self {
         match error {
             ScheduleError::Store(inner) => inner.into(),
+            ScheduleError::Write(inner) => (*inner).into(),
             ScheduleError::Invalid(inner) => inner.into(),
             ScheduleError::UnknownTask { .. } => Self::told(StatusCode::NOT_FOUND, &error),
             ScheduleError::Archived { .. } | ScheduleError::TooMany { .. } => {
