@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tidelock_core::clock::{Clock, Timestamp};
@@ -13,6 +13,7 @@ use tidelock_core::store::{
     Store, StoreError, StoreErrorKind, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher,
     WorkFilter, WorkRow,
 };
+use tidelock_core::telemetry;
 
 use crate::disk::{Disk, Folder};
 use crate::error::Failure;
@@ -158,8 +159,11 @@ impl Store for FilesStore {
             watcher.hint();
             done.map_err(|Unapplied(error)| error)
         };
+        let began = Instant::now();
         let answer = self.shared.writes.run(work).await;
-        answer.unwrap_or_else(|| Err(ApplyError::not_applied(closed(self.path()))))
+        let answer = answer.unwrap_or_else(|| Err(ApplyError::not_applied(closed(self.path()))));
+        telemetry::applied(began, &answer);
+        answer
     }
 
     async fn claim(&self, _: Claim) -> Result<Claimed, StoreError> {

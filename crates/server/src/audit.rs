@@ -1,10 +1,11 @@
 //! Every write that comes over the API leaves an event in the stream `tidelock.audit`: who, what, on what, and the details.
 //!
-//! Where the change is a batch, the event is in it: both happen, or neither. Where the engine of runs makes the change, the
-//! event is written first, as something that was asked for: nothing is done without one, but what it says may have been refused.
+//! It is in the batch of the change: both happen, or neither. Engines that make batches of their own are given it, and commit it with the
+//! first of them that changes something; what changes nothing leaves no event. Taking a lease is the one exception: see
+//! `api/leases.rs`.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tidelock::error::InvalidInput;
 use tidelock::id::{EventId, EventType};
@@ -12,16 +13,15 @@ use tidelock::key::Key;
 use tidelock::payload::Payload;
 use tidelock::store::{Batch, Expect, NewEvent};
 
-use crate::problem::Problem;
-use crate::shared::Shared;
+use crate::request_id;
 use crate::token::Caller;
 
 /// The name of the stream.
 pub(crate) const STREAM: &str = "tidelock.audit";
 /// The type of its events.
 const DONE: &str = "tidelock.audit-done";
-/// The type of those that come before the change.
-const ASKED: &str = "tidelock.audit-asked";
+/// How many keys are named in an event.
+pub(crate) const KEYS: usize = 1_000;
 
 /// What is told about a write.
 #[derive(Clone, Debug, Serialize)]
@@ -32,38 +32,51 @@ pub(crate) struct Told<'a> {
     did: &'static str,
     /// The key, or the id of a run.
     on: String,
+    /// The request, as the answer and the log name it. Not where the event must be the same when the request comes again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<String>,
     /// More about it.
     details: Value,
 }
 
 impl<'a> Told<'a> {
     pub(crate) fn new(caller: &'a Caller, did: &'static str, on: impl ToString, details: Value) -> Self {
-        Self { by: &caller.name, did, on: on.to_string(), details }
+        Self { by: &caller.name, did, on: on.to_string(), request: request_id::current(), details }
     }
 
-    fn event(&self, name: &str) -> Result<NewEvent, InvalidInput> {
-        Ok(NewEvent::new(EventType::new(name)?, Payload::of(self)?))
+    fn event(&self) -> Result<NewEvent, InvalidInput> {
+        Ok(NewEvent::new(EventType::new(DONE)?, Payload::of(self)?))
+    }
+
+    /// The event alone, for an engine that commits it with its change.
+    pub(crate) fn batch(&self) -> Result<Batch, InvalidInput> {
+        self.with(Batch::new())
     }
 
     /// The batch, with the event that tells of it.
     pub(crate) fn with(&self, batch: Batch) -> Result<Batch, InvalidInput> {
-        Ok(batch.append(&stream()?, Expect::Any, [self.event(DONE)?]))
+        Ok(batch.append(&stream()?, Expect::Any, [self.event()?]))
     }
 
     /// Like [`with`](Self::with), for appends whose author chose the ids: sent again, the same event is told, so that the
     /// store recognises the repetition as a whole.
     pub(crate) fn with_repeatable(&self, batch: Batch, ids: &[EventId]) -> Result<Batch, InvalidInput> {
-        let event = self.event(DONE)?;
+        let event = Self { request: None, ..self.clone() }.event()?;
         let id = derived(event.payload.as_str(), ids);
         Ok(batch.append(&stream()?, Expect::Any, [event.with_id(id)]))
     }
+}
 
-    /// Writes the event by itself, before a change that is no batch of ours.
-    pub(crate) async fn asked(&self, app: &Shared) -> Result<(), Problem> {
-        let batch = Batch::new().append(&stream()?, Expect::Any, [self.event(ASKED)?]);
-        app.store().apply(batch).await?;
-        Ok(())
+/// Keys as an event names them: the first of them, and how many there are.
+pub(crate) fn keys(all: impl Iterator<Item = Key>) -> Value {
+    let (mut named, mut count) = (Vec::new(), 0_u64);
+    for key in all {
+        if named.len() < KEYS {
+            named.push(key);
+        }
+        count += 1;
     }
+    json!({"count": count, "keys": named})
 }
 
 fn stream() -> Result<Key, InvalidInput> {

@@ -89,6 +89,14 @@ pub enum ServerError {
         /// How many may.
         limit: usize,
     },
+    /// A part of the program, or its store, is of no use at the moment.
+    #[error("{what} is not ready: {reason}")]
+    NotReady {
+        /// Which part.
+        what: String,
+        /// Why not.
+        reason: String,
+    },
     /// It took too long.
     #[error(
         "the request was not done within {limit:?}; a write may still be carried out, so look before you send it again"
@@ -194,14 +202,17 @@ impl Explain for ServerError {
             Self::Tls { .. } => "TL1317",
             Self::TooFast { .. } => "TL1318",
             Self::Guessing { .. } => "TL1319",
-            Self::LeaseTime { .. } => "TL1331",
-            Self::Busy { .. } => "TL1332",
+            Self::NotReady { .. } => "TL1320",
+            Self::LeaseTime { .. } => "TL1321",
+            Self::Busy { .. } => "TL1322",
         })
     }
 
     fn retry(&self) -> Retry {
         match self {
-            Self::TooMany { .. } | Self::Busy { .. } => Retry::After(Duration::from_secs(5)),
+            Self::TooMany { .. } | Self::Busy { .. } | Self::NotReady { .. } => {
+                Retry::After(Duration::from_secs(5))
+            }
             Self::OtherCount { .. } => Retry::Now,
             Self::TooFast { wait, .. } | Self::Guessing { wait } => Retry::After(*wait),
             _ => Retry::Never,

@@ -14,6 +14,7 @@ use tidelock::error::Explain as _;
 use crate::error::ServerError;
 use crate::options::Access;
 use crate::problem::{PROBLEM_JSON, Problem};
+use crate::request_id;
 use crate::routes;
 use crate::shared::{App, Shared};
 use crate::shown::{escaped, short};
@@ -35,7 +36,12 @@ const TOLD: &[(&str, &str)] = &[
 const ONLY_TLS: &str = "max-age=31536000";
 
 /// The outermost layer.
-pub(crate) async fn gate(State(app): State<App>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn gate(State(app): State<App>, request: Request, next: Next) -> Response {
+    let id = request_id::of(request.headers());
+    request_id::within(id, passed(app, request, next)).await
+}
+
+async fn passed(app: App, mut request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let mut response = match admit(&app, &mut request) {
         Ok(()) => next.run(request).await,
@@ -65,11 +71,11 @@ pub(crate) async fn gate(State(app): State<App>, mut request: Request, next: Nex
 /// Tells the log of a refusal. Who sends many of them, or long names, does not fill it.
 fn tell(app: &Shared, path: &str, error: &ServerError) {
     let Some(left_out) = app.refusals.tell(error.code().as_str(), Instant::now()) else { return };
-    let (path, shown) = (short(path), short(&error.to_string()));
+    let (path, request, shown) = (short(path), request_id::shown(), short(&error.to_string()));
     if matches!(error, ServerError::TooFast { .. } | ServerError::Guessing { .. }) {
-        tracing::debug!(target: "tidelock::server", %path, error = %shown, left_out, "a request was refused");
+        tracing::debug!(target: "tidelock::server", %path, %request, error = %shown, left_out, "a request was refused");
     } else {
-        tracing::warn!(target: "tidelock::server", %path, error = %shown, left_out, "a request was refused");
+        tracing::warn!(target: "tidelock::server", %path, %request, error = %shown, left_out, "a request was refused");
     }
 }
 
@@ -129,7 +135,7 @@ fn known(
     from: Option<IpAddr>,
 ) -> Result<Option<Caller>, ServerError> {
     let (now, token) = (Instant::now(), digest(token));
-    let Some((place, role)) = tokens.find(&token) else {
+    let Some((place, caller)) = tokens.find(&token) else {
         if let Some(wait) = from.and_then(|from| app.guesses.wait(from, now)) {
             return Err(ServerError::Guessing { wait });
         }
@@ -140,7 +146,7 @@ fn known(
     };
     let limit = app.options.rate.map_or(0, |rate| rate.per_second);
     app.rates.draw(place, now).map_err(|wait| ServerError::TooFast { limit, wait })?;
-    Ok(Some(named(role)))
+    Ok(Some(caller))
 }
 
 fn named(role: Role) -> Caller {

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::error::ServerError;
 use crate::problem::Problem;
+use crate::request_id;
 use crate::routes::{Lasts, Route, Verb};
 use crate::seats;
 use crate::shared::App;
@@ -36,8 +37,8 @@ pub(crate) async fn guard(
     let status = response.status().as_u16();
     app.counts.answered(route.verb.word(), route.path, status);
     if route.role == Role::Write {
-        let method = route.verb.word();
-        tracing::info!(target: "tidelock::server", method, %path, %caller, status, "a write was answered");
+        let (method, request) = (route.verb.word(), request_id::shown());
+        tracing::info!(target: "tidelock::server", method, %path, %caller, %request, status, "a write was answered");
     }
     response
 }
@@ -88,8 +89,8 @@ async fn run(app: &App, route: &'static Route, request: Request, next: Next) -> 
     match tokio::time::timeout_at(deadline, running).await {
         Ok(Ok(response)) => seats::until_sent(response, seat),
         Ok(Err(_)) => {
-            let (method, path) = (route.verb.word(), route.path);
-            tracing::error!(target: "tidelock::server", method, path, "a handler panicked");
+            let (method, path, request) = (route.verb.word(), route.path, request_id::shown());
+            tracing::error!(target: "tidelock::server", method, path, %request, "a handler panicked");
             Problem::from(ServerError::Panicked).into_response()
         }
         Err(_) => Problem::from(ServerError::TooLong { limit }).into_response(),

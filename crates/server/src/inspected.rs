@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
 
 use serde::Serialize;
-use serde_json::Value;
 use tidelock::lock::Locks;
 use tidelock::state::{Change, Observer};
+
+use crate::api::overview::Last;
 
 /// So many kinds of records are told apart; the others are counted together.
 const KINDS: usize = 200;
@@ -18,6 +18,9 @@ const OTHERS: &str = "(others)";
 
 /// Gives what a recorder of metrics has, as Prometheus reads it.
 pub(crate) type Render = dyn Fn() -> String + Send + Sync;
+
+/// Says why a part of the program is of no use at the moment; nothing when it is.
+pub(crate) type Probe = dyn Fn() -> Result<(), String> + Send + Sync;
 
 impl fmt::Debug for Inspected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,7 +35,21 @@ pub(crate) struct Inspected {
     pub(crate) conflicts: OnceLock<Arc<Conflicts>>,
     pub(crate) metrics: OnceLock<Box<Render>>,
     /// What the overview said, and when: whoever asks within a moment gets the same.
-    pub(crate) overview: tokio::sync::Mutex<Option<(Instant, Arc<Value>)>>,
+    pub(crate) overview: Last,
+    /// What the program says about its readiness.
+    pub(crate) probes: Mutex<Vec<(String, Box<Probe>)>>,
+}
+
+impl Inspected {
+    pub(crate) fn probe(&self, name: String, probe: Box<Probe>) {
+        self.probes.lock().unwrap_or_else(PoisonError::into_inner).push((name, probe));
+    }
+
+    /// The first part of the program that is of no use, and why.
+    pub(crate) fn failing(&self) -> Option<(String, String)> {
+        let probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        probes.iter().find_map(|(name, probe)| probe().err().map(|reason| (name.clone(), reason)))
+    }
 }
 
 /// Counts how often changes of state met others that were faster, by the kind of record: for the page of the inspector. Give it

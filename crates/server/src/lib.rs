@@ -40,9 +40,8 @@
 //!
 //! # What is left behind
 //!
-//! Every write leaves an event in the stream `tidelock.audit`: in the same batch, where the change is one (appends, documents,
-//! renewals and releases of leases, unblocking); under the new fence, before the caller hears of it, when a lease is taken; and
-//! before the change, as something that was asked for, when it is for the engine of runs.
+//! Every write leaves an event in the stream `tidelock.audit`, in the same batch: both happen, or neither. Only when a lease is taken it
+//! comes under the new fence, before the caller hears of it.
 
 mod api;
 mod audit;
@@ -59,6 +58,7 @@ mod patient;
 mod problem;
 mod rate;
 mod request;
+mod request_id;
 mod routes;
 mod seats;
 mod serve;
@@ -117,6 +117,18 @@ impl Server {
     pub fn metrics(self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
         // The first one stays.
         let _ = self.app.inspected.metrics.set(Box::new(render));
+        self
+    }
+
+    /// Also asks the program at `/readyz` whether a part of it is of use, such as a loop that should have come round a moment ago. The first
+    /// one that says why not makes the answer 503, with the name and the reason. It is called for each request and must not wait.
+    #[must_use]
+    pub fn probe(
+        self,
+        name: impl Into<String>,
+        probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.app.inspected.probe(name.into(), Box::new(probe));
         self
     }
 

@@ -17,6 +17,7 @@ use tidelock::store::{ApplyError, DocumentFound, Holder, Refusal, StoreError, St
 use tidelock::workflow::WorkflowError;
 
 use crate::error::ServerError;
+use crate::request_id;
 use crate::shown::escaped;
 
 /// The media type.
@@ -61,8 +62,8 @@ impl Problem {
 
     /// A problem of the service: the caller learns the code, and the log the rest.
     fn logged(status: StatusCode, error: &impl Explain) -> Self {
-        let shown = escaped(&error.to_string());
-        tracing::error!(target: "tidelock::server", code = %error.code(), error = %shown, "a request failed");
+        let (shown, request) = (escaped(&error.to_string()), request_id::shown());
+        tracing::error!(target: "tidelock::server", code = %error.code(), %request, error = %shown, "a request failed");
         Self { detail: String::new(), ..Self::told(status, error) }
     }
 
@@ -133,7 +134,9 @@ impl From<ServerError> for Problem {
                 return Self::told(StatusCode::CONFLICT, &error).found(found);
             }
             ServerError::TooFast { .. } | ServerError::Guessing { .. } => StatusCode::TOO_MANY_REQUESTS,
-            ServerError::TooMany { .. } | ServerError::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            ServerError::TooMany { .. } | ServerError::Busy { .. } | ServerError::NotReady { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             ServerError::TooLong { .. } => StatusCode::GATEWAY_TIMEOUT,
             ServerError::Panicked
             | ServerError::BadToken { .. }
@@ -244,6 +247,7 @@ impl From<ScheduleError> for Problem {
     fn from(error: ScheduleError) -> Self {
         match error {
             ScheduleError::Store(inner) => inner.into(),
+            ScheduleError::Write(inner) => (*inner).into(),
             ScheduleError::Invalid(inner) => inner.into(),
             ScheduleError::UnknownTask { .. } => Self::told(StatusCode::NOT_FOUND, &error),
             ScheduleError::Archived { .. } | ScheduleError::TooMany { .. } => {

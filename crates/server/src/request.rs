@@ -141,6 +141,26 @@ pub(crate) fn header_text(
     Ok(Some(text.to_owned()))
 }
 
+/// The trace that the caller is in, as W3C writes it. What does not read as one is no reason to refuse a request.
+pub(crate) fn traceparent(headers: &HeaderMap) -> Option<String> {
+    let text = header_text(headers, header::HeaderName::from_static("traceparent"), "traceparent").ok()??;
+    let parts: Vec<&str> = text.split('-').collect();
+    let hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let known = |part: &str| part.bytes().any(|byte| byte != b'0');
+    match parts.as_slice() {
+        [version, trace, span, flags]
+            if [version.len(), trace.len(), span.len(), flags.len()] == [2, 32, 16, 2]
+                && parts.iter().all(|part| hex(part))
+                && *version != "ff"
+                && known(trace)
+                && known(span) =>
+        {
+            Some(text)
+        }
+        _ => None,
+    }
+}
+
 /// An answer of JSON.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Answered {
     let text = serde_json::to_vec(body).map_err(|error| unreadable("the answer", &error.to_string()))?;

@@ -133,7 +133,7 @@ pub(crate) const ROUTES: &[Route] = &[
         .query(&["workflow", "status", "prefix", "after", "limit"]).answers(200, "Runs"),
     Route::write(Verb::Post, "/api/v1/runs", "Start a run of a workflow that some worker knows", || post(runs::start)).body("Start").answers(201, "Started"),
     Route::read("/api/v1/runs/{run}", "A run", || get(runs::show)).answers(200, "Run"),
-    Route::read("/api/v1/runs/{run}/steps", "What a run has asked for so far", || get(runs::steps)).answers(200, "Steps"),
+    Route::read("/api/v1/runs/{run}/steps", "What a run has asked for so far", || get(runs::steps)).query(&["from", "limit"]).answers(200, "Steps"),
     Route { lasts: Lasts::Waits, ..Route::read("/api/v1/runs/{run}/result", "How a run ended; waits for that (202 when it still runs)", || get(runs::result)) }
         .query(&["wait"]).answers(200, "Result"),
     Route::write(Verb::Post, "/api/v1/runs/{run}/signals", "Send a run a signal", || post(runs::signal)).body("Signal").answers(202, "RunId"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tidelock::store::{SharedStore, Store};
 use tidelock::workflow::Client;
@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     /// What the program shows of itself.
     pub(crate) inspected: Inspected,
+    /// The schema that the store had when it was first asked for: the program's own, which opening brings it to.
+    pub(crate) schema: OnceLock<u32>,
 }
 
 impl Shared {
@@ -53,6 +55,7 @@ impl Shared {
             ending: watch::Sender::new(false),
             counts: Counts::default(),
             inspected: Inspected::default(),
+            schema: OnceLock::new(),
         })
     }
 

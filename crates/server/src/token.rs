@@ -101,7 +101,7 @@ pub(crate) type Digested = [u8; 32];
 /// The tokens that a server knows, of which it keeps digests only.
 #[derive(Clone, Default)]
 pub struct Tokens {
-    known: Vec<(Digested, Role)>,
+    known: Vec<(Digested, Caller)>,
 }
 
 impl Tokens {
@@ -114,17 +114,29 @@ impl Tokens {
     /// Also this one, to look at everything.
     #[must_use]
     pub fn read(self, token: &Token) -> Self {
-        self.with(token, Role::Read)
+        self.with(token, Role::Read, Role::Read.word())
+    }
+
+    /// Also this one, to look at everything, for somebody of this name.
+    #[must_use]
+    pub fn read_as(self, name: &str, token: &Token) -> Self {
+        self.with(token, Role::Read, name)
     }
 
     /// Also this one, to look and to change.
     #[must_use]
     pub fn write(self, token: &Token) -> Self {
-        self.with(token, Role::Write)
+        self.with(token, Role::Write, Role::Write.word())
     }
 
-    fn with(mut self, token: &Token, role: Role) -> Self {
-        self.known.push((digest(token.reveal()), role));
+    /// Also this one, to look and to change, for somebody of this name: the audit says it.
+    #[must_use]
+    pub fn write_as(self, name: &str, token: &Token) -> Self {
+        self.with(token, Role::Write, name)
+    }
+
+    fn with(mut self, token: &Token, role: Role, name: &str) -> Self {
+        self.known.push((digest(token.reveal()), Caller { role, name: name.to_owned() }));
         self
     }
 
@@ -132,8 +144,8 @@ impl Tokens {
         self.known.len()
     }
 
-    /// The place of a token, and what its bearer may do; `None` when nobody has it. It takes as long for every token.
-    pub(crate) fn find(&self, shown: &Digested) -> Option<(usize, Role)> {
+    /// The place of a token, and who has it; `None` when nobody has it. It takes as long for every token.
+    pub(crate) fn find(&self, shown: &Digested) -> Option<(usize, Caller)> {
         let (mut found, mut place) = (Choice::from(0), 0_u64);
         for (index, (known, _)) in (0_u64..).zip(&self.known) {
             let same = known.ct_eq(shown);
@@ -141,7 +153,7 @@ impl Tokens {
             found |= same;
         }
         let place = usize::try_from(place).ok()?;
-        self.known.get(place).map(|(_, role)| (place, *role)).filter(|_| found.into())
+        self.known.get(place).map(|(_, caller)| (place, caller.clone())).filter(|_| found.into())
     }
 }
 
@@ -173,9 +185,10 @@ mod tests {
     #[test]
     fn a_token_is_known_by_all_of_its_characters() {
         let (read, write) = (Token::generate().unwrap(), Token::generate().unwrap());
-        let tokens = Tokens::none().read(&read).write(&write);
-        assert_eq!(tokens.find(&digest(read.reveal())), Some((0, Role::Read)));
-        assert_eq!(tokens.find(&digest(write.reveal())), Some((1, Role::Write)));
+        let tokens = Tokens::none().read(&read).write_as("ada", &write);
+        let known = |token: &Token| tokens.find(&digest(token.reveal())).unwrap();
+        assert_eq!(known(&read), (0, Caller { role: Role::Read, name: "read".to_owned() }));
+        assert_eq!(known(&write), (1, Caller { role: Role::Write, name: "ada".to_owned() }));
         for wrong in ["", "x", &read.reveal()[1..], &format!("{}x", write.reveal())] {
             assert_eq!(tokens.find(&digest(wrong)), None, "{wrong}");
         }

@@ -266,7 +266,7 @@ async fn a_lease_of_the_library_is_not_taken_over(site: Site) {
     let name = held.owner().to_string();
     assert_eq!(take(&site, "k", &name, 1_000).await.refused(409), "TL0511");
     assert_eq!(take(&site, "other", "", 1_000).await.refused(400), "TL0103", "an owner has a name");
-    for (ttl, code) in [(0, "TL1308"), (99, "TL1308"), (3_600_001, "TL1331"), (u64::MAX, "TL1331")] {
+    for (ttl, code) in [(0, "TL1308"), (99, "TL1308"), (3_600_001, "TL1321"), (u64::MAX, "TL1321")] {
         assert_eq!(take(&site, "other", "me", ttl).await.refused(400), code);
     }
     held.release().await.unwrap();

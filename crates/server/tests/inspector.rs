@@ -338,3 +338,81 @@ async fn tasks_are_asked_for_over_the_api() {
     assert_eq!(site.audit().await, ["write pause t", "write resume t", "write run t"]);
     running.shutdown().await;
 }
+
+#[tokio::test]
+async fn the_lag_of_a_reaction_counts_events_that_wait_at_blocked_keys() {
+    let clock = Arc::new(tidelock::clock::ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000)));
+    let store: SharedStore = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as _));
+    let policy = tidelock::model::retry::RetryPolicy { max_attempts: 1, ..Default::default() };
+    let reaction = Reaction::new("mail").on(["placed"]).retry(policy);
+    let reaction = reaction.each(|_, _| async { Err::<Batch, _>(ReactionError::retry("no")) });
+    let placed = NewEvent::new("placed".parse().unwrap(), Payload::null());
+    let key = Key::new("order", ["o"]).unwrap();
+    store.apply(Batch::new().append(&key, Expect::Absent, [placed])).await.unwrap();
+    let running = Reactions::new(Arc::clone(&store)).with(reaction).start().await.unwrap();
+    running.settle().await.unwrap();
+    running.shutdown().await;
+    clock.advance(Duration::from_mins(10));
+    let site = Site::writing(store);
+    let overview = site.get("/api/v1/overview").await.when(200);
+    assert_eq!(overview["reactions"][0]["lag_ms"], 600_000, "everything was routed long ago");
+    assert!(overview["store"]["read_us"].is_u64(), "{overview}");
+    let text = site.get("/metrics").await.text;
+    for line in
+        ["tidelock_lag_seconds{reaction=\"mail\"} 600.000\n", "tidelock_overdue 0\n", "tidelock_blocked 1\n"]
+    {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_is_not_ready_when_a_part_of_its_program_or_its_store_is_not() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let stuck = Arc::new(AtomicBool::new(false));
+    let inner: SharedStore = Arc::new(MemoryStore::new());
+    let away = common::away::Away::after(&inner, 0);
+    let store: SharedStore = Arc::clone(&away) as _;
+    let token = Token::generate().unwrap();
+    let seen = Arc::clone(&stuck);
+    let router = Server::new(store, Options::new(Tokens::none().read(&token)))
+        .probe("the drain loop", move || {
+            if seen.load(Ordering::SeqCst) { Err("it came round 40 s ago".to_owned()) } else { Ok(()) }
+        })
+        .router();
+    let ask = async || {
+        let request = http::Request::get("/readyz").header("host", "localhost");
+        let request = request.header("authorization", format!("Bearer {}", token.reveal()));
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let answer = tower::ServiceExt::oneshot(router.clone(), request).await.unwrap();
+        let status = answer.status().as_u16();
+        let bytes = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+        (status, String::from_utf8(bytes.to_vec()).unwrap())
+    };
+    assert_eq!(ask().await.0, 200);
+    stuck.store(true, Ordering::SeqCst);
+    let (status, said) = ask().await;
+    assert!(
+        status == 503 && said.contains("TL1320") && said.contains("the drain loop is not ready"),
+        "{said}"
+    );
+    stuck.store(false, Ordering::SeqCst);
+    away.schema.store(99, Ordering::SeqCst);
+    let (status, said) = ask().await;
+    assert!(status == 503 && said.contains("its schema is 99 by now"), "{said}");
+    away.schema.store(0, Ordering::SeqCst);
+    away.reads.store(true, Ordering::SeqCst);
+    assert_eq!(ask().await.0, 503);
+}
+
+#[tokio::test]
+async fn a_caller_in_another_language_is_linked_by_its_traceparent() {
+    let site = Site::new();
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let body = json!({"expected": "any", "events": [{"type": "A"}]});
+    for (sent, kept) in [(trace, json!({"trace": trace})), ("00-0-0-00", serde_json::Value::Null)] {
+        let ask = site.ask("POST", "/api/v1/streams/s/events").header("traceparent", sent).json(&body);
+        ask.send().await.when(201);
+        let events = site.get("/api/v1/streams/s/events").await.when(200);
+        assert_eq!(events["events"].as_array().unwrap().last().unwrap()["meta"], kept, "{sent}");
+    }
+}

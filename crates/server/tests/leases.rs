@@ -89,9 +89,9 @@ async fn the_time_of_a_lease_has_a_limit_of_the_server() {
         site.ask(method, "/api/v1/leases/k").json(&body).send().await
     };
     let long = ask("POST", json!({"owner": "me", "ttl_ms": 10_001})).await;
-    assert_eq!(long.refused(400), "TL1331");
+    assert_eq!(long.refused(400), "TL1321");
     assert!(long.json()["detail"].as_str().unwrap().contains("for 10s at most"), "{long:?}");
     let fence = ask("POST", json!({"owner": "me", "ttl_ms": 10_000})).await.when(200)["fence"].clone();
-    assert_eq!(ask("PUT", json!({"fence": fence, "ttl_ms": 10_001})).await.refused(400), "TL1331");
+    assert_eq!(ask("PUT", json!({"fence": fence, "ttl_ms": 10_001})).await.refused(400), "TL1321");
     ask("PUT", json!({"fence": fence, "ttl_ms": 10_000})).await.when(200);
 }

@@ -36,6 +36,10 @@ fn examples() -> Vec<ServerError> {
         },
         ServerError::TooFast { limit: 500, wait: Duration::from_millis(1) },
         ServerError::Guessing { wait: Duration::from_secs(8) },
+        ServerError::NotReady {
+            what: "the drain loop".to_owned(),
+            reason: "it came round 40 s ago, and should every second".to_owned(),
+        },
         ServerError::LeaseTime { asked: Duration::from_secs(86_400), limit: Duration::from_secs(3_600) },
         ServerError::Busy { limit: 32, waited: Duration::from_secs(30) },
     ]

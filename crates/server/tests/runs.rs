@@ -48,6 +48,10 @@ async fn a_run_is_started_told_and_awaited(site: Site) {
     assert_eq!((&shown["workflow"], &shown["attributes"]["who"]), (&json!("order"), &json!("me")));
     let steps = site.get("/api/v1/runs/o%2F17/steps").await.when(200);
     assert!(steps["steps"].as_array().unwrap().iter().any(|step| step["name"] == "reserve"), "{steps}");
+    let one = site.get("/api/v1/runs/o%2F17/steps?from=1&limit=1").await.when(200);
+    assert_eq!((&one["count"], &one["next"]), (&json!(2), &Value::Null), "{one}");
+    assert_eq!(one["steps"], json!([steps["steps"][1]]));
+    assert_eq!(site.get("/api/v1/runs/o%2F17/steps?limit=1").await.when(200)["next"], 1);
     let over = site.post("/api/v1/runs/o%2F17/cancel", &json!({"reason": "late"})).await;
     assert_eq!(over.refused(409), "TL1003");
     assert!(site.get("/metrics").await.text.contains("tidelock_runs{status=\"completed\"} 1\n"));

@@ -352,7 +352,7 @@ async fn answers_are_made_so_many_at_once_and_a_large_one_counts_until_it_is_sen
         .unwrap();
     unread.readable().await.unwrap();
     let answer = site.whole("/readyz").await;
-    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("TL1332"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("TL1322"), "{answer}");
     assert!(answer.contains("retry-after: 5\r\n") && answer.contains("not_applied"), "{answer}");
     assert!(site.whole("/healthz").await.ends_with("ok\n"), "what is open needs no seat");
     assert!(rest(&mut unread).await.len() > 16 * 900_000);

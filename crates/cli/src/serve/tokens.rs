@@ -15,7 +15,27 @@ pub(super) struct Kept {
     path: PathBuf,
     read: Token,
     write: Token,
+    /// Those of callers that have a name: lines `read NAME TOKEN` and `write NAME TOKEN`.
+    named: Vec<Named>,
     new: bool,
+}
+
+/// The token of somebody with a name, which the audit says.
+#[derive(Debug)]
+struct Named {
+    writes: bool,
+    name: String,
+    token: Token,
+}
+
+impl Named {
+    /// What a line says; `None` when it names nobody.
+    fn of(line: &str) -> Result<Option<Self>> {
+        let parts: Vec<&str> = line.split(' ').collect();
+        let [role @ ("read" | "write"), name, token] = parts.as_slice() else { return Ok(None) };
+        let (writes, name) = (*role == "write", (*name).to_owned());
+        Ok(Some(Self { writes, name, token: Token::new(*token)? }))
+    }
 }
 
 impl Kept {
@@ -30,6 +50,7 @@ impl Kept {
                     path: path.to_owned(),
                     read: Token::generate()?,
                     write: Token::generate()?,
+                    named: Vec::new(),
                     new: true,
                 };
                 file.write_all(kept.shown().as_bytes()).and_then(|()| file.sync_all()).with_context(shown)?;
@@ -42,16 +63,21 @@ impl Kept {
         private(path)?;
         let text = std::fs::read_to_string(path)?;
         let token = |role: &str| {
-            let found = text.lines().find_map(|line| line.strip_prefix(role)?.strip_prefix(' '));
+            let bare = |line: &&str| !line.contains(' ');
+            let found = text.lines().find_map(|line| line.strip_prefix(role)?.strip_prefix(' ').filter(bare));
             let missing =
                 || Conflict(format!("it has no line \"{role} TOKEN\"; remove it, and new ones are made"));
             anyhow::Ok(Token::new(found.ok_or_else(missing)?)?)
         };
-        Ok(Self { path: path.to_owned(), read: token("read")?, write: token("write")?, new: false })
+        let named = text.lines().filter_map(|line| Named::of(line).transpose()).collect::<Result<_>>()?;
+        Ok(Self { path: path.to_owned(), read: token("read")?, write: token("write")?, named, new: false })
     }
 
     pub(super) fn tokens(&self) -> Tokens {
-        Tokens::none().read(&self.read).write(&self.write)
+        let known = Tokens::none().read(&self.read).write(&self.write);
+        self.named.iter().fold(known, |known, Named { writes, name, token }| {
+            if *writes { known.write_as(name, token) } else { known.read_as(name, token) }
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -99,4 +125,19 @@ fn private(path: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_with_a_name_is_a_token_of_somebody() {
+        let token = "x".repeat(40);
+        let line = |text: &str| Named::of(text).unwrap().map(|named| (named.writes, named.name));
+        assert_eq!(line(&format!("write ada {token}")), Some((true, "ada".to_owned())));
+        assert_eq!(line(&format!("read ben {token}")), Some((false, "ben".to_owned())));
+        assert_eq!(line(&format!("write {token}")), None);
+        assert!(Named::of("write ada short").is_err());
+    }
 }

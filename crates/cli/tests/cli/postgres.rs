@@ -381,7 +381,7 @@ async fn records_are_read_and_written_and_no_schema_is_made() {
 async fn a_server_that_does_not_flush_is_refused_unless_that_is_meant() {
     let schema = Schema::new();
     schema.open().await.close().await;
-    let flushes = Schema::client().await.query_one("SELECT current_setting('fsync')", &[]).await.unwrap();
+    let flushes = client().await.query_one("SELECT current_setting('fsync')", &[]).await.unwrap();
     let flushes = flushes.get::<_, String>(0) == "on";
     let list = ["work", "list", "--schema", &schema.0];
     let careful = tidelock_with(&list, &[("TIDELOCK_STORE", &url())]);
@@ -409,7 +409,7 @@ async fn keys_are_heard_while_a_view_looks() {
     if let Some(mut terminal) = Terminal::run_with(&settings, &verb, directory.path()) {
         terminal.sees("tidelock top  postgres");
         // From now on a look takes as long as this transaction.
-        let client = Schema::client().await;
+        let client = client().await;
         let lock = format!("BEGIN; LOCK TABLE {}.work IN ACCESS EXCLUSIVE MODE", schema.0);
         client.batch_execute(&lock).await.unwrap();
         terminal.types("?");

@@ -25,7 +25,7 @@ const PAGES: &[(&str, &str)] = pages![
     "TL1207", "TL1211", "TL1212", "TL1213", "TL1214", "TL1215", "TL1216", "TL1217", "TL1218", "TL1221",
     "TL1222", "TL1223", "TL1301", "TL1302", "TL1303", "TL1304", "TL1305", "TL1306", "TL1307", "TL1308",
     "TL1309", "TL1310", "TL1311", "TL1312", "TL1313", "TL1314", "TL1315", "TL1316", "TL1317", "TL1318",
-    "TL1319", "TL1331", "TL1332",
+    "TL1319", "TL1320", "TL1321", "TL1322",
 ];
 
 /// The page of a code, in Markdown; `None` when there is no such code. Lower case is fine.

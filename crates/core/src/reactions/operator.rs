@@ -1,20 +1,17 @@
 //! The operator's verbs: each is one batch, so that it is done as a whole or not at all.
 
-use std::collections::BTreeSet;
-
 use super::definition::Noted;
 use super::error::ReactionsError;
 use super::names;
-use super::notes::RowNote;
 use super::parked::Note;
+use super::plan::Verb;
 use super::which::Which;
-use crate::clock::Due;
 use crate::error::InvalidInput;
 use crate::id::{Position, Priority};
 use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::{
-    Batch, Document, Expect, NewWork, Operation, Page, Selection, SharedStore, WorkFilter, WorkRow,
+    Batch, Document, Expect, Operation, Page, Selection, SharedStore, WorkFilter, WorkRow, limits,
 };
 
 /// How many rows or documents are read at once.
@@ -69,7 +66,7 @@ impl Operator {
     /// # Errors
     /// [`ReactionsError::Unknown`] when there is no such reaction, and what the store says.
     pub async fn unblock(&self, which: &Which) -> Result<u64, ReactionsError> {
-        self.operate(which, Operation::Unblock).await
+        self.carry_out(self.plan(Verb::Unblock, which).await?).await
     }
 
     /// Keys begin again with the first event of their stream, or with what their inbox still holds. Who works on them is
@@ -81,17 +78,7 @@ impl Operator {
     /// # Errors
     /// As [`unblock`](Self::unblock).
     pub async fn reset(&self, which: &Which) -> Result<u64, ReactionsError> {
-        self.known(which).await?;
-        let rows = self.rows(which).await?;
-        let mut batch = Batch::new().operate(Which::these(&keys_of(&rows)), Operation::Reset);
-        let meant: BTreeSet<Key> = keys_of(&rows).into_iter().collect();
-        for (document, key, position) in self.parked_documents(which.reaction.as_deref()).await? {
-            let name = names::reaction_of(&document.key).unwrap_or_default();
-            if meant.contains(&names::row(&name, &key)?) {
-                batch = self.forget(batch, &document, &key, position)?;
-            }
-        }
-        self.applied(batch, rows.len() as u64).await
+        self.carry_out(self.plan(Verb::Reset, which).await?).await
     }
 
     /// Begins a reaction again as a whole, from the first event of the log: its router goes back to the beginning, and its
@@ -129,18 +116,7 @@ impl Operator {
     /// # Errors
     /// As [`unblock`](Self::unblock).
     pub async fn retry_now(&self, which: &Which) -> Result<u64, ReactionsError> {
-        self.known(which).await?;
-        let now = self.store.now().await?;
-        let waiting: Vec<WorkRow> =
-            self.rows(which).await?.into_iter().filter(|row| waits(row, now)).collect();
-        let mut batch = Batch::new();
-        for row in waiting.iter().filter(|row| matches!(RowNote::of(row), Some(RowNote::PutOff { .. }))) {
-            let work = NewWork::standing(row.key.clone(), row.lane.clone()).priority(row.priority);
-            batch = batch
-                .enqueue(NewWork { due: Due::At(row.due.unwrap_or(now)), ..work }.payload(Payload::null()));
-        }
-        let batch = batch.operate(Which::these(&keys_of(&waiting)), Operation::RetryNow);
-        self.applied(batch, waiting.len() as u64).await
+        self.carry_out(self.plan(Verb::RetryNow, which).await?).await
     }
 
     /// Keys get another urgency. It lasts until the next event of the key is routed.
@@ -148,7 +124,7 @@ impl Operator {
     /// # Errors
     /// As [`unblock`](Self::unblock).
     pub async fn prioritize(&self, which: &Which, priority: Priority) -> Result<u64, ReactionsError> {
-        self.operate(which, Operation::Prioritize(priority)).await
+        self.carry_out(self.plan(Verb::Prioritize(priority), which).await?).await
     }
 
     /// Sets the event aside that each blocked key stands before, and lets the key go on with the next one. A worker does so
@@ -157,19 +133,7 @@ impl Operator {
     /// # Errors
     /// As [`unblock`](Self::unblock).
     pub async fn park(&self, which: &Which) -> Result<u64, ReactionsError> {
-        self.known(which).await?;
-        let rows: Vec<WorkRow> =
-            self.rows(which).await?.into_iter().filter(|row| row.blocked.is_some()).collect();
-        let mut batch = Batch::new();
-        for row in &rows {
-            let error = row.blocked.as_ref().map_or_else(String::new, |blocked| blocked.reason.clone());
-            let note = RowNote::Park { position: row.position, error }.payload()?;
-            let work =
-                NewWork::standing(row.key.clone(), row.lane.clone()).priority(row.priority).payload(note);
-            batch = batch.enqueue(NewWork { expect: Expect::Exists, ..work });
-        }
-        let batch = batch.operate(Which::these(&keys_of(&rows)), Operation::Unblock);
-        self.applied(batch, rows.len() as u64).await
+        self.carry_out(self.plan(Verb::Park, which).await?).await
     }
 
     /// Tries parked events once more, each on its own. Those that are handled are not parked any more; those that fail again
@@ -178,20 +142,7 @@ impl Operator {
     /// # Errors
     /// As [`unblock`](Self::unblock).
     pub async fn replay_parked(&self, which: &Which) -> Result<u64, ReactionsError> {
-        let mut batch = Batch::new();
-        let mut count = 0;
-        for name in self.names(which).await? {
-            let (_, noted) = self.definition(&name).await?;
-            for (_, key, position) in self.meant(&name, which).await? {
-                let row = names::replay(&name, &key, position)?;
-                batch = batch.enqueue(NewWork::once(row, noted.lane.clone()));
-                count += 1;
-            }
-        }
-        if !self.dry_run {
-            self.store.apply(batch).await?;
-        }
-        Ok(count)
+        self.carry_out(self.plan(Verb::ReplayParked, which).await?).await
     }
 
     /// Drops parked events for good.
@@ -199,40 +150,15 @@ impl Operator {
     /// # Errors
     /// As [`unblock`](Self::unblock).
     pub async fn drop_parked(&self, which: &Which) -> Result<u64, ReactionsError> {
-        let mut batch = Batch::new();
-        let mut count = 0;
-        for name in self.names(which).await? {
-            for (document, key, position) in self.meant(&name, which).await? {
-                batch = self.forget(batch, &document, &key, position)?;
-                count += 1;
-            }
-        }
-        if !self.dry_run {
-            self.store.apply(batch).await?;
-        }
-        Ok(count)
-    }
-
-    /// A verb of the store, on rows of keys, and on routers where a whole reaction is meant.
-    async fn operate(&self, which: &Which, operation: Operation) -> Result<u64, ReactionsError> {
-        self.known(which).await?;
-        let mut batch = match which.rows()? {
-            Some(_) => Batch::new().operate(Which::these(&keys_of(&self.rows(which).await?)), operation),
-            None => Batch::new().operate(Selection::Filter(which.filter()?), operation),
-        };
-        let routers = self.routers(which, operation).await?;
-        batch = batch.operate(Which::these(&keys_of(&routers)), operation);
-        if self.dry_run {
-            let now = self.store.now().await?;
-            let rows = self.rows(which).await?;
-            let changes = |row: &&WorkRow| operation.on((*row).clone(), now).as_ref() != Some(*row);
-            return Ok(rows.iter().chain(&routers).filter(changes).count() as u64);
-        }
-        Ok(self.store.apply(batch).await?.operated.iter().sum())
+        self.carry_out(self.plan(Verb::DropParked, which).await?).await
     }
 
     /// The routers that are meant: blocked ones only.
-    async fn routers(&self, which: &Which, operation: Operation) -> Result<Vec<WorkRow>, ReactionsError> {
+    pub(super) async fn routers(
+        &self,
+        which: &Which,
+        operation: Operation,
+    ) -> Result<Vec<WorkRow>, ReactionsError> {
         let everything = which.reaction.is_none() || which.whole().is_some();
         if operation != Operation::Unblock || !everything {
             return Ok(Vec::new());
@@ -260,13 +186,15 @@ impl Operator {
         loop {
             let found = self.store.works(filter, page).await?;
             rows.extend(found.rows);
+            // More are refused by every verb, so that no more are read either.
+            limits::within("the number of rows", "what is meant", rows.len(), limits::OPERATE_ROWS)?;
             let Some(next) = found.next else { return Ok(rows) };
             page = Page::after(&next, PAGE);
         }
     }
 
     /// The parked events of a reaction that are meant.
-    async fn meant(
+    pub(super) async fn meant(
         &self,
         name: &str,
         which: &Which,
@@ -281,7 +209,7 @@ impl Operator {
     }
 
     /// All parked events of a reaction, or of all.
-    async fn parked_documents(
+    pub(super) async fn parked_documents(
         &self,
         name: Option<&str>,
     ) -> Result<Vec<(Document, Key, Position)>, ReactionsError> {
@@ -300,7 +228,7 @@ impl Operator {
     }
 
     /// A parked event is not parked any more, nor replayed.
-    fn forget(
+    pub(super) fn forget(
         &self,
         batch: Batch,
         document: &Document,
@@ -314,7 +242,7 @@ impl Operator {
     }
 
     /// The reactions that are meant.
-    async fn names(&self, which: &Which) -> Result<Vec<String>, ReactionsError> {
+    pub(super) async fn names(&self, which: &Which) -> Result<Vec<String>, ReactionsError> {
         self.known(which).await?;
         match &which.reaction {
             Some(name) => Ok(vec![name.clone()]),
@@ -322,7 +250,7 @@ impl Operator {
         }
     }
 
-    async fn known(&self, which: &Which) -> Result<(), ReactionsError> {
+    pub(super) async fn known(&self, which: &Which) -> Result<(), ReactionsError> {
         which.check()?;
         match &which.reaction {
             Some(name) => self.definition(name).await.map(drop),
@@ -358,23 +286,6 @@ impl Operator {
             page = Page::after(&next, PAGE);
         }
     }
-
-    /// Applies a batch, and says how many rows its first verb changed. In a dry run, as many as it concerns.
-    async fn applied(&self, batch: Batch, rows: u64) -> Result<u64, ReactionsError> {
-        if self.dry_run || rows == 0 {
-            return Ok(rows);
-        }
-        Ok(self.store.apply(batch).await?.operated.first().copied().unwrap_or_default())
-    }
-}
-
-fn keys_of(rows: &[WorkRow]) -> Vec<Key> {
-    rows.iter().map(|row| row.key.clone()).collect()
-}
-
-/// Whether a row waits for its time.
-fn waits(row: &WorkRow, now: crate::clock::Timestamp) -> bool {
-    row.blocked.is_none() && row.lease.is_none() && row.due.is_some_and(|due| due > now)
 }
 
 impl Note {

@@ -19,6 +19,8 @@ use crate::store::{Blocked, Event, LogQuery, Page, PageOf, StreamQuery, WorkRow}
 
 /// How many events are looked at to tell how far behind something is.
 const LOOK: usize = 1_000;
+/// The same of one key: there are many on a page.
+const KEY_LOOK: usize = 100;
 
 /// How far behind something is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -190,7 +192,7 @@ impl Operator {
     /// How far a row is behind what it follows, seen from the end of it.
     async fn lag(&self, row: &WorkRow, noted: &Noted, now: Timestamp) -> Result<Lag, ReactionsError> {
         let Some(follow) = &row.follow else { return Ok(Lag::default()) };
-        let newest = self.store.read_stream(StreamQuery::backward(follow, LOOK)).await?;
+        let newest = self.store.read_stream(StreamQuery::backward(follow, KEY_LOOK)).await?;
         let seen = row.position.unwrap_or(Position(0));
         let pending = newest.events.iter().take_while(|event| event.position > seen);
         let chooses = noted.keyed == Some(true);

@@ -8,9 +8,9 @@ use super::record::{Paused, Record};
 use super::register::{is_conflict, row, written};
 use super::view::TaskView;
 use crate::clock::Timestamp;
-use crate::key::Arg;
+use crate::key::{Arg, Key};
 use crate::model::cron::Span;
-use crate::store::{Document, Page, SharedStore};
+use crate::store::{Batch, Document, Page, SharedStore};
 
 /// How many runs may be asked for that have not begun.
 const ASKED: usize = 100;
@@ -23,13 +23,23 @@ const BACKFILLS: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Schedules {
     store: SharedStore,
+    /// What commits together with a change.
+    beside: Batch,
 }
 
 impl Schedules {
     /// The tasks of this store.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
-        Self { store }
+        Self { store, beside: Batch::new() }
+    }
+
+    /// The same for one change, with which this batch commits: both happen, or neither. It is for what others are to see of the
+    /// change, such as an event of an audit.
+    #[must_use]
+    pub fn beside(mut self, batch: Batch) -> Self {
+        self.beside = batch;
+        self
     }
 
     /// All tasks, in the order of their names, archived ones and those whose record cannot be read, too.
@@ -37,19 +47,38 @@ impl Schedules {
     /// # Errors
     /// [`ScheduleError::Store`] when the store cannot be read.
     pub async fn list(&self) -> Result<Vec<TaskView>, ScheduleError> {
-        let now = self.store.now().await?;
-        let (mut tasks, mut page) = (Vec::new(), Page::first(500));
+        let (mut tasks, mut after) = (Vec::new(), None);
         loop {
-            let found = self.store.documents(&names::all_tasks(), page).await?;
-            for document in &found.rows {
-                let row = self.store.work(&document.key).await?;
-                tasks.push(TaskView::of(document, row.as_ref(), now));
-            }
-            match found.next {
-                Some(next) => page = Page::after(&next, 500),
+            let (found, next) = self.page(after.as_deref(), 500).await?;
+            tasks.extend(found);
+            match next {
+                Some(next) => after = Some(next),
                 None => return Ok(tasks),
             }
         }
+    }
+
+    /// A page of tasks after this name, in the order of their names, and the name to go on after when there are more.
+    ///
+    /// # Errors
+    /// [`ScheduleError::Store`] when the store cannot be read.
+    pub async fn page(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<TaskView>, Option<String>), ScheduleError> {
+        let now = self.store.now().await?;
+        let page = match after {
+            Some(after) => Page::after(&names::task(after)?, limit),
+            None => Page::first(limit),
+        };
+        let found = self.store.documents(&names::all_tasks(), page).await?;
+        let mut tasks = Vec::with_capacity(found.rows.len());
+        for document in &found.rows {
+            let row = self.store.work(&document.key).await?;
+            tasks.push(TaskView::of(document, row.as_ref(), now));
+        }
+        Ok((tasks, found.next.as_ref().and_then(name)))
     }
 
     /// A task.
@@ -173,10 +202,7 @@ impl Schedules {
             return Ok(document);
         }
         let found = self.store.documents(&names::all_tasks(), Page::first(100)).await?;
-        let known = found.rows.iter().filter_map(|document| match document.key.args().into_iter().next() {
-            Some(Arg::Str(name)) => Some(name),
-            _ => None,
-        });
+        let known = found.rows.iter().filter_map(|document| name(&document.key));
         Err(ScheduleError::UnknownTask { task: task.to_owned(), known: known.collect() })
     }
 
@@ -203,12 +229,21 @@ impl Schedules {
             let now = self.store.now().await?;
             let answer = change(&mut record, now)?;
             let batch = written(&document.key, document.version, &record)?;
-            match self.store.apply(batch.enqueue(row(&document.key, &record, now)?)).await {
+            let batch = batch.enqueue(row(&document.key, &record, now)?).and(self.beside.clone());
+            match self.store.apply(batch).await {
                 Ok(_) => return Ok(answer),
                 Err(error) if is_conflict(&error, &document.key) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// The task that a document is of.
+fn name(document: &Key) -> Option<String> {
+    match document.args().into_iter().next() {
+        Some(Arg::Str(name)) => Some(name),
+        _ => None,
     }
 }
 

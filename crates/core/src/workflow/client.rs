@@ -34,13 +34,22 @@ pub struct Client {
     pub(super) store: SharedStore,
     /// The queues that workers were told to share out.
     shared_out: Arc<Mutex<BTreeSet<String>>>,
+    /// What commits together with a change.
+    pub(super) beside: Batch,
 }
 
 impl Client {
     /// A client of this store. It needs no worker in its own process.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
-        Self { store, shared_out: Arc::default() }
+        Self { store, shared_out: Arc::default(), beside: Batch::new() }
+    }
+
+    /// A client for one change, with which this batch commits: both happen, or neither. It is for what others are to see of the
+    /// change, such as an event of an audit. What changes nothing, such as a start of a run that exists, leaves nothing of it.
+    #[must_use]
+    pub fn beside(&self, batch: Batch) -> Self {
+        Self { beside: batch, ..self.clone() }
     }
 
     /// A run of a workflow that is about to be started: await it, or add it to a batch of your own.
@@ -133,7 +142,7 @@ impl Client {
     ) -> Result<(), WorkflowError> {
         let (id, name) = (id.map(str::to_owned), signal.to_owned());
         let heard = Heard { signal: name, id, value };
-        end::tell(&self.store, run, Word::Signal, |record| hears(record, run, signal, &heard)).await
+        end::tell(self, run, Word::Signal, |record| hears(record, run, signal, &heard)).await
     }
 
     /// Asks a run to stop. What it waits for is given up, a step that has begun comes to its end, and the workflow cleans up.
@@ -141,7 +150,7 @@ impl Client {
     /// # Errors
     /// [`WorkflowError`] when there is no such run, or it is over.
     pub async fn cancel(&self, run: &str, reason: &str) -> Result<(), WorkflowError> {
-        end::cancel(&self.store, run, reason).await
+        end::cancel(self, run, reason).await
     }
 
     /// What a run has published under a name.
@@ -216,6 +225,12 @@ impl<O> Start<O> {
         self.with(|new| new.whose = Some(whose.into()))
     }
 
+    /// The trace of the request that starts it, as the text of a W3C `traceparent` header: its activations are linked to it. A span of a
+    /// trace that is entered here comes before it.
+    pub fn trace(self, traceparent: impl Into<String>) -> Self {
+        self.with(|new| new.trace = Some(traceparent.into()))
+    }
+
     /// A word by which it is found.
     pub fn attribute(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.with(|new| drop(new.attributes.insert(name.into(), value.into())))
@@ -227,15 +242,15 @@ impl<O> Start<O> {
     /// [`WorkflowError::Invalid`] when the id or the input cannot be used.
     pub fn batch(self) -> Result<(String, Batch), WorkflowError> {
         let new = self.new?;
-        Ok((new.id.clone(), new.batch()?))
+        Ok((new.id.clone(), new.batch()?.and(self.client.beside)))
     }
 
     async fn start(self) -> Result<Handle<O>, WorkflowError> {
         let Self { client, new, .. } = self;
         let mut new = new?;
         new.announced = new.whose.is_none() || client.shared_out.lock().contains(&new.queue);
-        let handle = Handle { client, run: new.id.clone(), output: PhantomData };
-        match handle.client.store.apply(new.batch()?).await {
+        let handle = Handle::of(&client, &new.id);
+        match client.store.apply(new.batch()?.and(client.beside)).await {
             Ok(_) => {
                 if !new.announced {
                     handle.client.shared_out.lock().insert(new.queue.clone());
@@ -291,7 +306,8 @@ pub struct Handle<O> {
 
 impl<O> Handle<O> {
     pub(super) fn of(client: &Client, run: &str) -> Self {
-        Self { client: client.clone(), run: run.to_owned(), output: PhantomData }
+        // What was to commit with one change is not for those that come after it.
+        Self { client: client.beside(Batch::new()), run: run.to_owned(), output: PhantomData }
     }
 
     /// The id of the run.

@@ -12,6 +12,7 @@ use tracing::Span;
 
 use super::broken::Broken;
 use super::cell::{Cell, Idle, Outgoing};
+use super::client::Client;
 use super::ctx::{Ctx, Life};
 use super::entry::{Ending, Entry, Placed, Started};
 use super::load::{Loaded, Unready, load};
@@ -25,7 +26,7 @@ use crate::lease::{Committed, Holding, NEVER};
 use crate::lock::sleep_until;
 use crate::payload::Payload;
 use crate::state::calm::text;
-use crate::store::{Batch, Grant, Watch, WorkRow};
+use crate::store::{Batch, Grant, SharedStore, Watch, WorkRow};
 use crate::telemetry::{WORKFLOW, follow};
 
 use self::writing::News;
@@ -395,7 +396,8 @@ impl Drive {
     async fn cancel_orphans(&mut self) {
         for child in self.cell.take_orphans() {
             let reason = self.cell.cancelled().unwrap_or_default();
-            if let Err(error) = end::cancel(&self.shared.store, &child, &reason).await {
+            let client = Client::new(SharedStore::clone(&self.shared.store));
+            if let Err(error) = client.cancel(&child, &reason).await {
                 tracing::debug!(target: WORKFLOW, child, %error, "a child was not cancelled");
             }
         }

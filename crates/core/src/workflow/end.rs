@@ -1,5 +1,6 @@
 //! How a run ends, begins anew, and is cancelled.
 
+use super::client::Client;
 use super::drive::{Drive, Left};
 use super::entry::{ChildEnded, Ending, Entry, Reason, Started};
 use super::error::WorkflowError;
@@ -127,11 +128,12 @@ pub(super) async fn find(
 
 /// Tells a run something while it runs. What races with its end is refused, or heard: never lost.
 pub(super) async fn tell(
-    store: &SharedStore,
+    client: &Client,
     run: &str,
     word: Word,
     entry: impl Fn(&Record) -> Result<Entry, WorkflowError>,
 ) -> Result<(), WorkflowError> {
+    let store = &client.store;
     loop {
         let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
         let (record, version) = find(store, run).await?.ok_or_else(unknown)?;
@@ -148,7 +150,7 @@ pub(super) async fn tell(
             .guard_document(&key, Expect::Exact(version))
             .append(&journal, Expect::Any, [entry(&record)?.event()?])
             .enqueue(wake(run, &record)?.due(goes_on(store, run, &record, word).await?));
-        match store.apply(batch).await {
+        match store.apply(batch.and(client.beside.clone())).await {
             Ok(_) => {
                 names::wake(&record.queue);
                 return Ok(());
@@ -193,7 +195,7 @@ impl Word {
 }
 
 /// Asks a run to stop.
-pub(super) async fn cancel(store: &SharedStore, run: &str, reason: &str) -> Result<(), WorkflowError> {
+pub(super) async fn cancel(client: &Client, run: &str, reason: &str) -> Result<(), WorkflowError> {
     let entry = Entry::Cancel(Reason { reason: reason.to_owned() });
-    tell(store, run, Word::Cancel, |_| Ok(entry.clone())).await
+    tell(client, run, Word::Cancel, |_| Ok(entry.clone())).await
 }

@@ -25,6 +25,8 @@ pub(super) struct NewRun {
     pub(super) parent: Option<Parent>,
     /// For whom it is, where everybody has a turn.
     pub(super) whose: Option<String>,
+    /// The trace of whoever starts it.
+    pub(super) trace: Option<String>,
     /// Workers know already that the queue is shared out.
     pub(super) announced: bool,
 }
@@ -46,6 +48,7 @@ impl NewRun {
             attributes: Attributes::new(),
             parent: None,
             whose: None,
+            trace: None,
             announced: false,
         }
     }
@@ -107,7 +110,7 @@ impl NewRun {
             input: self.input.clone(),
             parent: self.parent.clone(),
             heard: Vec::new(),
-            trace: current_trace(),
+            trace: current_trace().or_else(|| self.trace.clone()),
         }
     }
 }

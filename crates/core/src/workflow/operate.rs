@@ -30,7 +30,7 @@ impl Client {
             Status::Failed => self.resumed(run, reason, &record, version).await?,
             status => return Err(WorkflowError::Over { run: run.to_owned(), status, asked: "resumed" }),
         };
-        self.store.apply(batch).await?;
+        self.store.apply(batch.and(self.beside.clone())).await?;
         names::wake(&record.queue);
         Ok(())
     }
@@ -90,7 +90,8 @@ impl Client {
         }
         let events = history.iter().map(Entry::event).collect::<Result<Vec<NewEvent>, _>>()?;
         let new = forked(&started, record, id)?;
-        self.store.apply(new.batch_with(events)?).await.map_err(|error| match error.refusal() {
+        let batch = new.batch_with(events)?.and(self.beside.clone());
+        self.store.apply(batch).await.map_err(|error| match error.refusal() {
             Some(crate::store::Refusal::Document { .. }) => WorkflowError::Taken {
                 run: id.to_owned(),
                 workflow: started.workflow.clone(),

@@ -1,5 +1,6 @@
 //! Runs as others see them: without driving them, and without taking anything from them.
 
+use foldhash::HashMap;
 use serde::Serialize;
 
 use super::client::Client;
@@ -255,12 +256,15 @@ fn doing(row: WorkRow, now: Timestamp) -> Doing {
 /// What the entries of a journal say about each thing that was asked for: the last word counts.
 fn steps(entries: &[Placed]) -> Vec<StepView> {
     let mut steps: Vec<StepView> = Vec::new();
+    let mut places: HashMap<(String, &'static str), usize> = HashMap::default();
     for placed in entries {
         let Some(step) = step(placed) else { continue };
-        match steps
-            .iter_mut()
-            .find(|known| known.name == step.name && known.kind == step.kind && step.kind != "signal")
-        {
+        // Each signal is one of its own.
+        let place = match step.kind {
+            "signal" => None,
+            kind => Some(*places.entry((step.name.clone(), kind)).or_insert(steps.len())),
+        };
+        match place.and_then(|place| steps.get_mut(place)) {
             Some(known) => {
                 *known =
                     StepView { attempts: known.attempts.max(step.attempts).max(tried(known, &step)), ..step }

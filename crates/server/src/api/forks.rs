@@ -28,7 +28,7 @@ pub(crate) async fn fork(
     Body(Fork { from, id }): Body<Fork>,
 ) -> Answered {
     let id = id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
-    Told::new(&caller, "fork", &run, json!({"from": from, "new": id})).asked(&app).await?;
-    let new = app.runs.fork(&run, &from, &id).await?;
+    let told = Told::new(&caller, "fork", &run, json!({"from": from, "new": id}));
+    let new = app.runs.beside(told.batch()?).fork(&run, &from, &id).await?;
     answer(StatusCode::CREATED, &json!({"run": new.run(), "from": run}))
 }

@@ -5,9 +5,11 @@ use serde::Serialize;
 use tidelock::id::Position;
 use tidelock::store::{Direction, LogQuery};
 
+use crate::error::ServerError;
 use crate::problem::Problem;
 use crate::request::{Answered, ok};
 use crate::shared::{App, Shared};
+use crate::shown::escaped;
 
 /// The process lives.
 pub(crate) async fn lives() -> &'static str {
@@ -24,10 +26,19 @@ struct Ready {
     position: Option<Position>,
 }
 
-/// The store answers, and its log can be read.
+/// The store answers and its log can be read, its schema is the one that was there before, and the program finds nothing wrong.
 pub(crate) async fn ready(State(app): State<App>) -> Answered {
     let info = app.store().info().await?;
     let position = head(&app).await?;
+    let known = *app.schema.get_or_init(|| info.schema);
+    if info.schema != known {
+        let reason =
+            format!("its schema is {} by now, and this program works with {known}; update it", info.schema);
+        return Err(ServerError::NotReady { what: "store".to_owned(), reason }.into());
+    }
+    if let Some((what, reason)) = app.inspected.failing() {
+        return Err(ServerError::NotReady { what, reason: escaped(&reason) }.into());
+    }
     ok(&Ready { ready: true, backend: info.backend, schema: info.schema, engine: info.engine, position })
 }
 

@@ -1,5 +1,5 @@
-//! The numbers that matter, for the first page of the inspector. Each is exact or says that it is a lower bound; nothing is read
-//! without a limit, and whoever asks within a moment gets what the one before got.
+//! The numbers that matter, for the first page of the inspector and for Prometheus. Each is exact or says that it is a lower bound;
+//! nothing is read without a limit. Both routes share one look, and whoever asks within a moment gets what the one before got.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,59 +7,69 @@ use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tidelock::clock::Timestamp;
 use tidelock::id::Position;
 use tidelock::key::{Key, KeyPrefix};
-use tidelock::reactions::{Operator, ReactionView};
-use tidelock::store::{Page, SharedStore, WorkFilter, WorkRow};
+use tidelock::reactions::{Operator, ReactionView, Which, reaction_row};
+use tidelock::store::{Page, SharedStore, StoreInfo, WorkFilter, WorkRow};
 use tidelock::workflow::Status;
 
 use crate::api::health;
 use crate::problem::Problem;
-use crate::request::{Answered, ok, unreadable};
+use crate::request::{Answered, ok};
 use crate::shared::{App, Shared};
 
-/// How long an answer is given again.
-const FRESH: Duration = Duration::from_millis(900);
+/// How long a look is shown again.
+const FRESH: Duration = Duration::from_secs(2);
 /// How many rows of a kind are looked at.
 const LOOKED: usize = 5_000;
 /// How many runs are counted at most.
-const RUNS: usize = 10_000;
+pub(crate) const RUNS: usize = 10_000;
+/// How many bytes of runs are read for that, about: their documents hold what they were given and what they brought.
+const RUN_BYTES: usize = 16 * 1024 * 1024;
 const PAGE: usize = 1_000;
 /// Work that is due and not taken for so long is overdue.
 const GRACE: Duration = Duration::from_secs(5);
 /// A lease that ends so soon without having been renewed is about to expire.
 const SOON: Duration = Duration::from_secs(5);
 
-#[derive(Serialize)]
-struct Overview {
+#[derive(Debug, Serialize)]
+pub(crate) struct Overview {
     now: Timestamp,
-    position: Option<Position>,
-    work: Work,
-    leases: Leases,
-    runs: Runs,
-    reactions: Vec<Reaction>,
+    pub(crate) position: Option<Position>,
+    store: Read,
+    pub(crate) work: Work,
+    pub(crate) leases: Leases,
+    pub(crate) runs: Runs,
+    pub(crate) reactions: Vec<Reaction>,
     locks: Option<Locked>,
     conflicts: Option<Conflicts>,
+    #[serde(skip)]
+    pub(crate) info: StoreInfo,
 }
 
-#[derive(Default, Serialize)]
-struct Work {
-    rows: u64,
-    blocked: u64,
-    leased: u64,
+/// How long the store took for the smallest read that there is.
+#[derive(Debug, Serialize)]
+struct Read {
+    read_us: u64,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Work {
+    pub(crate) rows: u64,
+    pub(crate) blocked: u64,
+    pub(crate) leased: u64,
     /// Due, not taken, and not blocked.
-    overdue: u64,
+    pub(crate) overdue: u64,
     /// The row that has waited longest, and how long.
     oldest: Option<Key>,
-    oldest_ms: u64,
+    pub(crate) oldest_ms: u64,
     /// Whether all rows were looked at for what is overdue.
-    whole: bool,
+    pub(crate) whole: bool,
 }
 
-#[derive(Default, Serialize)]
-struct Leases {
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Leases {
     held: u64,
     /// Those that end within five seconds, or have ended without being given back.
     expiring: u64,
@@ -67,68 +77,120 @@ struct Leases {
 }
 
 /// Runs by how they stand, and whether all were counted.
-#[derive(Default, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Runs {
     pub(crate) by_status: BTreeMap<Status, u64>,
     pub(crate) whole: bool,
 }
 
-#[derive(Serialize)]
-struct Reaction {
-    name: String,
+#[derive(Debug, Serialize)]
+pub(crate) struct Reaction {
+    pub(crate) name: String,
     keys: u64,
     blocked: u64,
     lag_events: u64,
     at_least: bool,
-    lag_ms: u64,
+    /// How long the oldest event has waited that was found: for being routed, or at a key that is blocked or overdue.
+    pub(crate) lag_ms: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Locked {
     terms: usize,
     waiting: usize,
     cycles: usize,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Conflicts {
     mutations: u64,
     conflicts: u64,
 }
 
+/// What was seen last, and when.
+pub(crate) type Last = tokio::sync::Mutex<Option<(Instant, Arc<Overview>)>>;
+
 /// The numbers.
 pub(crate) async fn overview(State(app): State<App>) -> Answered {
+    ok(&*seen(&app).await?)
+}
+
+/// What was seen a moment ago, or now. Those who come while somebody looks wait for that.
+pub(crate) async fn seen(app: &Shared) -> Result<Arc<Overview>, Problem> {
     let mut last = app.inspected.overview.lock().await;
-    if let Some((at, value)) = &*last
+    if let Some((at, seen)) = &*last
         && at.elapsed() < FRESH
     {
-        return ok(&**value);
+        return Ok(Arc::clone(seen));
     }
-    let found = serde_json::to_value(look(&app).await?);
-    let found: Value = found.map_err(|error| unreadable("the answer", &error.to_string()))?;
-    let found = Arc::new(found);
-    *last = Some((Instant::now(), Arc::clone(&found)));
-    ok(&*found)
+    let seen = Arc::new(look(app).await?);
+    *last = Some((Instant::now(), Arc::clone(&seen)));
+    Ok(seen)
 }
 
 async fn look(app: &Shared) -> Result<Overview, Problem> {
+    let info = app.store().info().await?;
+    let began = Instant::now();
+    let position = health::head(app).await?;
+    let store = Read { read_us: u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX) };
     let now = app.store().now().await?;
-    let (work, leases) = work(app, now).await?;
-    let reactions = Operator::new(SharedStore::clone(&app.store)).reactions().await?;
+    let (work, waiting) = work(app, now).await?;
     Ok(Overview {
         now,
-        position: health::head(app).await?,
+        position,
+        store,
+        leases: leases(app, now, work.leased).await?,
         work,
-        leases,
         runs: runs(app).await?,
-        reactions: reactions.into_iter().map(Reaction::of).collect(),
+        reactions: reactions(app, waiting).await?,
         locks: app.inspected.locks.get().map(locked),
         conflicts: app.inspected.conflicts.get().map(|seen| {
             let kinds = seen.by_kind();
             let sum = |of: fn(&crate::inspected::Tally) -> u64| kinds.values().map(of).sum();
             Conflicts { mutations: sum(|tally| tally.mutations), conflicts: sum(|tally| tally.conflicts) }
         }),
+        info,
     })
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn locked(locks: &tidelock::lock::Locks) -> Locked {
+    let seen = locks.snapshot();
+    let waiting = seen.terms.iter().map(|term| term.waiters.len()).sum();
+    Locked { terms: seen.terms.len(), waiting, cycles: super::locks::cycles(&seen).len() }
+}
+
+/// The key of each reaction that has waited longest, and how long at least.
+#[derive(Debug, Default)]
+struct Waiting(BTreeMap<String, (Key, Duration)>);
+
+impl Waiting {
+    /// A row has waited since then: its event is older.
+    fn add(&mut self, row: &Key, waited: Duration) {
+        let Some((reaction, key)) = reaction_row(row) else { return };
+        match self.0.get(&reaction) {
+            Some((_, longest)) if *longest >= waited => {}
+            _ => drop(self.0.insert(reaction, (key, waited))),
+        }
+    }
+}
+
+async fn reactions(app: &Shared, mut waiting: Waiting) -> Result<Vec<Reaction>, Problem> {
+    let operator = Operator::new(SharedStore::clone(&app.store));
+    let mut all = Vec::new();
+    for view in operator.reactions().await? {
+        let mut reaction = Reaction::of(view);
+        if let Some((key, waited)) = waiting.0.remove(&reaction.name) {
+            let found = operator.keys(&Which::of(reaction.name.as_str()).keys([key]), Page::first(1)).await?;
+            let events = found.rows.first().map_or(Duration::ZERO, |key| key.lag.behind);
+            reaction.lag_ms = reaction.lag_ms.max(millis(waited.max(events)));
+        }
+        all.push(reaction);
+    }
+    Ok(all)
 }
 
 impl Reaction {
@@ -144,42 +206,46 @@ impl Reaction {
     }
 }
 
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn locked(locks: &tidelock::lock::Locks) -> Locked {
-    let seen = locks.snapshot();
-    let waiting = seen.terms.iter().map(|term| term.waiters.len()).sum();
-    Locked { terms: seen.terms.len(), waiting, cycles: super::locks::cycles(&seen).len() }
-}
-
-async fn work(app: &Shared, now: Timestamp) -> Result<(Work, Leases), Problem> {
+async fn work(app: &Shared, now: Timestamp) -> Result<(Work, Waiting), Problem> {
     let count = async |filter: WorkFilter| app.store().count_work(&filter).await;
-    let rows = count(WorkFilter::default()).await?;
-    let blocked = count(WorkFilter { blocked: Some(true), ..WorkFilter::default() }).await?;
-    let mut work = Work { rows, blocked, ..Work::default() };
+    let blocked = WorkFilter { blocked: Some(true), ..WorkFilter::default() };
+    let mut work = Work {
+        rows: count(WorkFilter::default()).await?,
+        blocked: count(blocked.clone()).await?,
+        leased: count(WorkFilter { leased: Some(true), ..WorkFilter::default() }).await?,
+        ..Work::default()
+    };
+    let mut longest = Waiting::default();
+    let since = |row: WorkRow| {
+        if let Some(blocked) = &row.blocked {
+            longest.add(&row.key, now.since(blocked.since));
+        }
+    };
+    walk(app, blocked, since).await?;
     let waiting = WorkFilter { blocked: Some(false), leased: Some(false), ..WorkFilter::default() };
-    work.whole = walk(app, waiting, |row| work.add(&row, now)).await?;
-    let mut leases = Leases::default();
+    work.whole = walk(app, waiting, |row| work.add(&row, now, &mut longest)).await?;
+    Ok((work, longest))
+}
+
+async fn leases(app: &Shared, now: Timestamp, held: u64) -> Result<Leases, Problem> {
+    let mut leases = Leases { held, ..Leases::default() };
     let leased = WorkFilter { leased: Some(true), ..WorkFilter::default() };
-    leases.held = count(leased.clone()).await?;
-    work.leased = leases.held;
     let soon = now.after(SOON);
     let ends =
         |row: WorkRow| leases.expiring += u64::from(row.lease.is_some_and(|lease| lease.until <= soon));
     leases.whole = walk(app, leased, ends).await?;
-    Ok((work, leases))
+    Ok(leases)
 }
 
 impl Work {
-    fn add(&mut self, row: &WorkRow, now: Timestamp) {
+    fn add(&mut self, row: &WorkRow, now: Timestamp, longest: &mut Waiting) {
         let Some(due) = row.due.or(row.woken) else { return };
         let late = now.since(due);
         if !due.has_come(now) || late < GRACE {
             return;
         }
         self.overdue += 1;
+        longest.add(&row.key, late);
         if millis(late) > self.oldest_ms {
             (self.oldest_ms, self.oldest) = (millis(late), Some(row.key.clone()));
         }
@@ -207,15 +273,16 @@ struct Stands {
     status: Status,
 }
 
-/// How many runs there are, as they stand.
-pub(crate) async fn runs(app: &Shared) -> Result<Runs, Problem> {
+/// How many runs there are, as they stand. No index of a store knows that, so their documents are read, up to a number and a size.
+async fn runs(app: &Shared) -> Result<Runs, Problem> {
     let all = [Status::Running, Status::Completed, Status::Failed, Status::Cancelled];
     let mut runs = Runs { by_status: all.into_iter().map(|status| (status, 0)).collect(), whole: false };
-    let (mut page, mut seen) = (Page::first(PAGE), 0);
+    let (mut page, mut seen, mut bytes) = (Page::first(PAGE / 10), 0, 0);
     loop {
         let found = app.store().documents(&KeyPrefix::kind("tidelock.run"), page).await?;
         seen += found.rows.len();
         for document in found.rows {
+            bytes += document.value.len();
             if let Ok(Stands { status }) = document.value.parse() {
                 *runs.by_status.entry(status).or_default() += 1;
             }
@@ -225,8 +292,10 @@ pub(crate) async fn runs(app: &Shared) -> Result<Runs, Problem> {
                 runs.whole = true;
                 return Ok(runs);
             }
-            Some(_) if seen >= RUNS => return Ok(runs),
-            Some(next) => page = Page::after(&next, PAGE),
+            Some(_) if seen >= RUNS || bytes >= RUN_BYTES => return Ok(runs),
+            // Pages grow once it is known that the documents are small.
+            Some(next) if bytes / seen.max(1) < RUN_BYTES / RUNS => page = Page::after(&next, PAGE),
+            Some(next) => page = Page::after(&next, PAGE / 10),
         }
     }
 }

@@ -1,20 +1,25 @@
 //! Reactions: how far they are, their keys, what was set aside, and what operators do about it.
 //!
-//! The operator's verbs are batches of the engine, so the audit event is written before, as something that was asked for.
+//! A verb is planned once: its rows are counted, told in the audit and changed by one batch that names them.
+
+use std::collections::BTreeSet;
 
 use axum::Extension;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock::key::Key;
-use tidelock::reactions::{KeyView, Operator, Parked, ReactionsError, Which};
-use tidelock::store::SharedStore;
+use tidelock::reactions::{KeyView, Operator, Parked, Verb as Asks, Which};
+use tidelock::store::{Page, SharedStore};
 
 use crate::api::rows::confirmed;
-use crate::audit::Told;
-use crate::request::{Answered, Asked, Body, Named, ok, page};
+use crate::audit::{self, Told};
+use crate::request::{Answered, Asked, Body, Named, PAGE_ROWS, ok, page, unreadable};
 use crate::shared::{App, Shared};
 use crate::token::Caller;
+
+/// The most keys of a page, however many are asked for: `next` says where the others begin.
+const KEYS: usize = 100;
 
 fn operator(app: &Shared) -> Operator {
     Operator::new(SharedStore::clone(&app.store))
@@ -48,7 +53,10 @@ pub(crate) async fn keys(
 ) -> Answered {
     let which = Which::of(name);
     let which = if asked.blocked { which.that_are_blocked() } else { which };
-    let found = operator(&app).keys(&which, page(asked.after.as_deref(), asked.limit)?).await?;
+    let page = page(asked.after.as_deref(), asked.limit)?;
+    // Each key costs a look at what it follows.
+    let page = Page { limit: page.limit.min(KEYS), ..page };
+    let found = operator(&app).keys(&which, page).await?;
     ok(&Keys { keys: found.rows, next: found.next })
 }
 
@@ -99,14 +107,14 @@ impl Verb {
         }
     }
 
-    async fn done(self, operator: &Operator, which: &Which) -> Result<u64, ReactionsError> {
+    const fn asks(self) -> Asks {
         match self {
-            Self::Unblock => operator.unblock(which).await,
-            Self::Reset => operator.reset(which).await,
-            Self::Retry => operator.retry_now(which).await,
-            Self::Park => operator.park(which).await,
-            Self::Replay => operator.replay_parked(which).await,
-            Self::Drop => operator.drop_parked(which).await,
+            Self::Unblock => Asks::Unblock,
+            Self::Reset => Asks::Reset,
+            Self::Retry => Asks::RetryNow,
+            Self::Park => Asks::Park,
+            Self::Replay => Asks::ReplayParked,
+            Self::Drop => Asks::DropParked,
         }
     }
 }
@@ -134,20 +142,25 @@ pub(crate) async fn operate(
     Body(body): Body<Operate>,
 ) -> Answered {
     let mut which = Which::of(name.clone());
-    if let Some(keys) = &body.keys {
-        which = which.keys(keys.iter().cloned());
+    if let Some(keys) = body.keys {
+        if keys.len() > PAGE_ROWS {
+            return Err(unreadable("keys", &format!("there are more than {PAGE_ROWS}")).into());
+        }
+        // One that is named twice counts once.
+        which = which.keys(keys.into_iter().collect::<BTreeSet<Key>>());
     }
     if body.blocked {
         which = which.that_are_blocked();
     }
     let operator = operator(&app);
-    let would = body.verb.done(&operator.clone().dry_run(), &which).await?;
+    let plan = operator.plan(body.verb.asks(), &which).await?;
+    let would = plan.would();
     if body.dry_run {
         return ok(&json!({"would": would, "changed": 0}));
     }
     confirmed(body.confirm, would)?;
-    let first = body.keys.as_ref().and_then(|keys| keys.first());
-    let details = json!({"keys": would, "first": first, "blocked": body.blocked});
-    Told::new(&caller, body.verb.word(), &name, details).asked(&app).await?;
-    ok(&json!({"would": would, "changed": body.verb.done(&operator, &which).await?}))
+    let details = json!({"blocked": body.blocked, "meant": audit::keys(plan.keys())});
+    let told = Told::new(&caller, body.verb.word(), &name, details);
+    let changed = operator.carry_out(plan.beside(told.batch()?)).await?;
+    ok(&json!({"would": would, "changed": changed}))
 }

@@ -1,19 +1,22 @@
 //! Rows of work, whatever they wait for, and what operators do to them.
 
+use std::collections::BTreeSet;
+
 use axum::Extension;
 use axum::extract::State;
+use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock::clock::Timestamp;
 use tidelock::key::Key;
-use tidelock::reactions::reaction_row;
+use tidelock::reactions::{forget_put_off, reaction_row};
 use tidelock::store::{Batch, Operation, Pattern, Selection, WorkFilter, WorkRow};
 
-use crate::audit::Told;
+use crate::audit::{self, Told};
 use crate::error::ServerError;
 use crate::problem::Problem;
 use crate::request::{Answered, Asked, Body, Named, PAGE_ROWS, ok, page, unreadable};
-use crate::shared::App;
+use crate::shared::{App, Shared};
 use crate::token::Caller;
 
 #[derive(Deserialize)]
@@ -81,6 +84,9 @@ pub(crate) async fn show(State(app): State<App>, name: Named) -> Answered {
     ok(&Shown::of(app.store().work(&key).await?.ok_or_else(absent)?))
 }
 
+/// How many rows are read at once.
+const READ_AT_ONCE: usize = 16;
+
 /// What may be done to rows by name.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -106,16 +112,11 @@ pub(crate) async fn operate(
     Extension(caller): Extension<Caller>,
     Body(body): Body<Operate>,
 ) -> Answered {
-    if body.keys.len() > PAGE_ROWS {
-        return Err(unreadable("keys", &format!("there are more than {PAGE_ROWS}")).into());
+    if matches!(body.verb, Verb::Retry) {
+        body.keys.iter().try_for_each(may_be_retried)?;
     }
-    let mut meant = Vec::new();
-    for key in body.keys {
-        let row = app.store().work(&key).await?;
-        if row.is_some_and(|row| counts(body.verb, &row)) {
-            meant.push(key);
-        }
-    }
+    let mut meant = named(&app, body.keys).await?;
+    meant.retain(|row| counts(body.verb, row));
     let found = meant.len() as u64;
     if body.dry_run {
         return ok(&json!({"would": found, "changed": 0}));
@@ -125,10 +126,44 @@ pub(crate) async fn operate(
         Verb::Unblock => ("unblock", Operation::Unblock),
         Verb::Retry => ("retry", Operation::RetryNow),
     };
-    let told = Told::new(&caller, did, "work", json!({"rows": found, "first": meant.first()}));
-    let batch = Batch::new().operate(Selection::Keys(meant), operation);
+    let keys: Vec<Key> = meant.iter().map(|row| row.key.clone()).collect();
+    let told = Told::new(&caller, did, "work", json!({"meant": audit::keys(keys.iter().cloned())}));
+    let mut batch = Batch::new();
+    if operation == Operation::RetryNow {
+        let now = app.store().now().await?;
+        batch = meant.iter().fold(batch, |batch, row| forget_put_off(batch, row, now));
+    }
+    let batch = batch.operate(Selection::Keys(keys), operation);
     let receipt = app.store().apply(told.with(batch)?).await?;
     ok(&json!({"would": found, "changed": receipt.operated.first().copied().unwrap_or_default()}))
+}
+
+/// The rows of these names that are there, each once.
+pub(crate) async fn named(app: &Shared, keys: Vec<Key>) -> Result<Vec<WorkRow>, Problem> {
+    if keys.len() > PAGE_ROWS {
+        return Err(unreadable("keys", &format!("there are more than {PAGE_ROWS}")).into());
+    }
+    let keys: Vec<Key> = keys.into_iter().collect::<BTreeSet<Key>>().into_iter().collect();
+    let mut rows = Vec::new();
+    for some in keys.chunks(READ_AT_ONCE) {
+        let found = try_join_all(some.iter().map(|key| app.store().work(key))).await?;
+        rows.extend(found.into_iter().flatten());
+    }
+    Ok(rows)
+}
+
+/// Rows of ours are for their engines, which know what another attempt means; those of reactions and outboxes wait as rows of users do.
+fn may_be_retried(key: &Key) -> Result<(), ServerError> {
+    let route = match key.kind().as_str() {
+        "tidelock.run" => "POST /api/v1/runs/{run}/resume",
+        "tidelock.task" | "tidelock.fire" => "POST /api/v1/schedules/{task}/run",
+        "tidelock.lease" => "DELETE /api/v1/leases/{key}",
+        "tidelock.router" => "POST /api/v1/reactions/{reaction}/operate",
+        "tidelock.reaction" | "tidelock.replay" | "tidelock.outbox" => return Ok(()),
+        ours if ours.starts_with("tidelock.") => "the verbs of its engine",
+        _ => return Ok(()),
+    };
+    Err(unreadable("keys", &format!("{key} is a row of Tidelock's own; use {route}")))
 }
 
 /// Whether the verb does something to the row.

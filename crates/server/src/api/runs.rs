@@ -1,24 +1,24 @@
 //! Runs of workflows. The server drives none: that is for the workers, which have the code.
 //!
-//! What is asked of a run is done by the engine of runs, in batches of its own, so the audit event is written before.
+//! What is asked of a run is done by the engine of runs, which commits the audit event together with its own change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tidelock::id::Priority;
 use tidelock::key::{Arg, Key};
 use tidelock::payload::Payload;
-use tidelock::workflow::{RunFilter, RunView, Status, Workflow, WorkflowError};
+use tidelock::workflow::{RunFilter, RunView, Status, StepView, Workflow, WorkflowError};
 
 use crate::audit::Told;
 use crate::error::ServerError;
 use crate::guard::LONGEST_WAIT;
-use crate::request::{Answered, Asked, Body, Named, json as answer, ok, rows, unreadable};
+use crate::request::{Answered, Asked, Body, Named, json as answer, ok, rows, traceparent, unreadable};
 use crate::shared::App;
 use crate::token::Caller;
 
@@ -57,9 +57,40 @@ pub(crate) async fn show(State(app): State<App>, Named(run): Named) -> Answered 
     ok(&app.runs.show(&run).await?)
 }
 
-/// What a run has asked for.
-pub(crate) async fn steps(State(app): State<App>, Named(run): Named) -> Answered {
-    ok(&json!({"run": run, "steps": app.runs.steps(&run).await?}))
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StepsQuery {
+    from: Option<usize>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Steps<'a> {
+    run: &'a str,
+    steps: &'a [StepView],
+    /// How many there are.
+    count: usize,
+    /// The number of the first one of the next page; there are more.
+    next: Option<usize>,
+}
+
+/// What a run has asked for: all of it, or a page.
+pub(crate) async fn steps(
+    State(app): State<App>,
+    Named(run): Named,
+    Asked(asked): Asked<StepsQuery>,
+) -> Answered {
+    let steps = app.runs.steps(&run).await?;
+    let from = asked.from.unwrap_or(0).min(steps.len());
+    // Whoever names neither a beginning nor a limit wants all.
+    let limit = match (asked.from, asked.limit) {
+        (None, None) => steps.len(),
+        (_, limit) => rows(limit)?,
+    };
+    let page = steps.get(from..).unwrap_or_default();
+    let page = page.get(..limit).unwrap_or(page);
+    let end = from + page.len();
+    ok(&Steps { run: &run, steps: page, count: steps.len(), next: (end < steps.len()).then_some(end) })
 }
 
 #[derive(Deserialize)]
@@ -79,11 +110,15 @@ pub(crate) struct Start {
 pub(crate) async fn start(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
     Body(body): Body<Start>,
 ) -> Answered {
-    let mut start = app.runs.start_named(&body.workflow, body.input).await?;
-    if let Some(id) = &body.id {
-        start = start.id(id);
+    let id = body.id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+    let told = Told::new(&caller, "start", &id, json!({"workflow": body.workflow}));
+    let runs = app.runs.beside(told.batch()?);
+    let mut start = runs.start_named(&body.workflow, body.input).await?.id(id);
+    if let Some(trace) = traceparent(&headers) {
+        start = start.trace(trace);
     }
     if let Some(queue) = body.queue {
         start = start.queue(queue);
@@ -94,8 +129,6 @@ pub(crate) async fn start(
     for (name, value) in body.attributes {
         start = start.attribute(name, value);
     }
-    let on = body.id.unwrap_or_default();
-    Told::new(&caller, "start", on, json!({"workflow": body.workflow})).asked(&app).await?;
     let handle = start.await?;
     answer(StatusCode::CREATED, &json!({"run": handle.run(), "workflow": body.workflow}))
 }
@@ -117,8 +150,8 @@ pub(crate) async fn signal(
     Body(body): Body<Signal>,
 ) -> Answered {
     let Signal { name, id, value } = body;
-    Told::new(&caller, "signal", &run, json!({"name": name, "id": id})).asked(&app).await?;
-    app.runs.signal_named(&run, &name, id.as_deref(), value).await?;
+    let told = Told::new(&caller, "signal", &run, json!({"name": name, "id": id}));
+    app.runs.beside(told.batch()?).signal_named(&run, &name, id.as_deref(), value).await?;
     accepted(&run)
 }
 
@@ -135,8 +168,8 @@ pub(crate) async fn cancel(
     Named(run): Named,
     Body(Reason { reason }): Body<Reason>,
 ) -> Answered {
-    Told::new(&caller, "cancel", &run, json!({"reason": reason})).asked(&app).await?;
-    app.runs.cancel(&run, &reason).await?;
+    let told = Told::new(&caller, "cancel", &run, json!({"reason": reason}));
+    app.runs.beside(told.batch()?).cancel(&run, &reason).await?;
     accepted(&run)
 }
 
@@ -147,8 +180,8 @@ pub(crate) async fn resume(
     Named(run): Named,
     Body(Reason { reason }): Body<Reason>,
 ) -> Answered {
-    Told::new(&caller, "resume", &run, json!({"reason": reason})).asked(&app).await?;
-    app.runs.resume(&run, &reason).await?;
+    let told = Told::new(&caller, "resume", &run, json!({"reason": reason}));
+    app.runs.beside(told.batch()?).resume(&run, &reason).await?;
     accepted(&run)
 }
 

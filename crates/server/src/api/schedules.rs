@@ -27,13 +27,8 @@ struct Listing {
 
 /// One page of tasks.
 pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
-    let limit = rows(asked.limit)?;
-    let mut schedules = Schedules::new(SharedStore::clone(&app.store)).list().await?;
-    schedules.sort_by(|a, b| a.record.name.cmp(&b.record.name));
-    schedules.retain(|task| asked.after.as_ref().is_none_or(|after| task.record.name > *after));
-    let more = schedules.len() > limit;
-    schedules.truncate(limit);
-    let next = schedules.last().filter(|_| more).map(|task| task.record.name.clone());
+    let tasks = Schedules::new(SharedStore::clone(&app.store));
+    let (schedules, next) = tasks.page(asked.after.as_deref(), rows(asked.limit)?).await?;
     ok(&Listing { schedules, next })
 }
 

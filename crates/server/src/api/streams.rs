@@ -2,7 +2,7 @@
 
 use axum::Extension;
 use axum::extract::State;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock::clock::Timestamp;
@@ -17,7 +17,9 @@ use super::leases::{Shown, under, with_lease};
 use crate::audit::Told;
 use crate::error::ServerError;
 use crate::problem::Problem;
-use crate::request::{Answered, Asked, Body, Named, json as answer, ok, page, range, rows, unreadable};
+use crate::request::{
+    Answered, Asked, Body, Named, json as answer, ok, page, range, rows, traceparent, unreadable,
+};
 use crate::shared::App;
 use crate::token::Caller;
 
@@ -147,6 +149,7 @@ struct Receipt<'a> {
 pub(crate) async fn append(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
     name: Named,
     Body(body): Body<Append>,
 ) -> Answered {
@@ -156,7 +159,9 @@ pub(crate) async fn append(
     }
     let expect = body.expected.condition()?;
     let chosen = body.events.iter().all(|said| said.id.is_some());
-    let events = body.events.into_iter().map(event).collect::<Result<Vec<NewEvent>, _>>()?;
+    let trace = traceparent(&headers);
+    let made = |said| event(said, trace.as_deref());
+    let events = body.events.into_iter().map(made).collect::<Result<Vec<NewEvent>, _>>()?;
     if events.is_empty() {
         return Err(unreadable("events", "there are none").into());
     }
@@ -174,10 +179,16 @@ pub(crate) async fn append(
     answer(StatusCode::CREATED, &body)
 }
 
-fn event(said: Said) -> Result<NewEvent, Problem> {
-    let Said { id, event_type, payload, meta, correlation } = said;
+fn event(said: Said, trace: Option<&str>) -> Result<NewEvent, Problem> {
+    let Said { id, event_type, payload, mut meta, correlation } = said;
     if event_type.as_str().starts_with("tidelock.") {
         return Err(ServerError::Ours { name: event_type.to_string() }.into());
+    }
+    // An event with an id may be sent again, in another trace, and must then be the same.
+    if let (None, Some(trace)) = (id, trace)
+        && meta == Payload::null()
+    {
+        meta = Payload::of(&json!({"trace": trace}))?;
     }
     let id = id.unwrap_or_else(EventId::new);
     Ok(NewEvent { id, event_type, payload, meta, correlation })

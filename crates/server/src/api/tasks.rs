@@ -1,17 +1,23 @@
-//! What operators ask of tasks. The engine of schedules does it in batches of its own, so the audit event is written before.
+//! What operators ask of tasks. The engine of schedules commits the audit event together with its own change.
 
 use axum::Extension;
 use axum::extract::State;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
+use tidelock::error::InvalidInput;
 use tidelock::schedule::Schedules;
 use tidelock::store::SharedStore;
 
 use crate::audit::Told;
 use crate::request::{Answered, Body, Named, json as answer};
-use crate::shared::App;
+use crate::shared::{App, Shared};
 use crate::token::Caller;
+
+/// The tasks, for one change that leaves this behind.
+fn tasks(app: &Shared, told: &Told<'_>) -> Result<Schedules, InvalidInput> {
+    Ok(Schedules::new(SharedStore::clone(&app.store)).beside(told.batch()?))
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,8 +30,8 @@ pub(crate) async fn run(
     Named(task): Named,
     Body(Nothing {}): Body<Nothing>,
 ) -> Answered {
-    Told::new(&caller, "run", &task, json!({})).asked(&app).await?;
-    let fire = Schedules::new(SharedStore::clone(&app.store)).run_now(&task).await?;
+    let told = Told::new(&caller, "run", &task, json!({}));
+    let fire = tasks(&app, &told)?.run_now(&task).await?;
     answer(StatusCode::ACCEPTED, &json!({"task": task, "fire": fire}))
 }
 
@@ -42,8 +48,8 @@ pub(crate) async fn pause(
     Named(task): Named,
     Body(Reason { reason }): Body<Reason>,
 ) -> Answered {
-    Told::new(&caller, "pause", &task, json!({"reason": reason})).asked(&app).await?;
-    Schedules::new(SharedStore::clone(&app.store)).pause(&task, &reason).await?;
+    let told = Told::new(&caller, "pause", &task, json!({"reason": reason}));
+    tasks(&app, &told)?.pause(&task, &reason).await?;
     answer(StatusCode::ACCEPTED, &json!({"task": task}))
 }
 
@@ -54,7 +60,7 @@ pub(crate) async fn resume(
     Named(task): Named,
     Body(Nothing {}): Body<Nothing>,
 ) -> Answered {
-    Told::new(&caller, "resume", &task, json!({})).asked(&app).await?;
-    Schedules::new(SharedStore::clone(&app.store)).resume(&task).await?;
+    let told = Told::new(&caller, "resume", &task, json!({}));
+    tasks(&app, &told)?.resume(&task).await?;
     answer(StatusCode::ACCEPTED, &json!({"task": task}))
 }

@@ -5,17 +5,17 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock::key::Key;
-use tidelock::store::{Batch, Operation, Page, Pattern, Selection, WorkFilter, WorkRow};
+use tidelock::store::{Batch, Operation, Page, Pattern, Selection, WorkFilter, WorkRow, limits};
 
-use crate::audit::Told;
-use crate::error::ServerError;
+use crate::api::rows::{confirmed, named};
+use crate::audit::{self, Told};
 use crate::problem::Problem;
-use crate::request::{Answered, Asked, Body, PAGE_ROWS, ok, page};
+use crate::request::{Answered, Asked, Body, ok, page, unreadable};
 use crate::shared::{App, Shared};
 use crate::token::Caller;
 
-/// How many rows are unblocked at once.
-const MOST: usize = 10_000;
+/// How many rows are read at once.
+const PAGE: usize = 5_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,11 +51,15 @@ fn filter(lane: Option<&str>, like: Option<&str>) -> Result<WorkFilter, Problem>
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Unblock {
+    /// Only these, whatever lane they are in.
     keys: Option<Vec<Key>>,
     lane: Option<String>,
     like: Option<String>,
+    /// Only says how many are meant.
+    #[serde(default)]
+    dry_run: bool,
     /// How many rows the caller means.
-    confirm: u64,
+    confirm: Option<u64>,
 }
 
 /// Lets blocked rows go on. Those that are counted are those that are changed: they are named to the store, and not looked for
@@ -66,30 +70,39 @@ pub(crate) async fn unblock(
     Body(body): Body<Unblock>,
 ) -> Answered {
     let filter = filter(body.lane.as_deref(), body.like.as_deref())?;
-    let mut meant = meant(&app, &filter).await?;
-    if let Some(keys) = &body.keys {
-        meant.retain(|key| keys.contains(key));
-    }
+    let meant = match body.keys {
+        Some(keys) => {
+            let rows = named(&app, keys).await?;
+            rows.into_iter().filter(|row| filter.matches(row)).map(|row| row.key).collect()
+        }
+        None => meant(&app, &filter).await?,
+    };
     let found = meant.len() as u64;
-    if found != body.confirm {
-        return Err(ServerError::OtherCount { confirmed: body.confirm, found }.into());
+    if body.dry_run {
+        return ok(&json!({"would": found, "changed": 0}));
     }
+    confirmed(body.confirm, found)?;
     let (lane, like) = (body.lane.as_deref(), body.like.as_deref());
-    let details = json!({"rows": found, "lane": lane, "like": like, "first": meant.first()});
+    let details = json!({"lane": lane, "like": like, "meant": audit::keys(meant.iter().cloned())});
     let told = Told::new(&caller, "unblock", "work", details);
     let batch = Batch::new().operate(Selection::Keys(meant), Operation::Unblock);
     let receipt = app.store().apply(told.with(batch)?).await?;
-    ok(&json!({"changed": receipt.operated.first().copied().unwrap_or_default()}))
+    ok(&json!({"would": found, "changed": receipt.operated.first().copied().unwrap_or_default()}))
 }
 
+/// All that match, as many as one batch may change.
 async fn meant(app: &Shared, filter: &WorkFilter) -> Result<Vec<Key>, Problem> {
-    let (mut meant, mut page) = (Vec::new(), Page::first(PAGE_ROWS));
+    let (mut meant, mut page) = (Vec::new(), Page::first(PAGE));
     loop {
         let found = app.store().works(filter, page).await?;
         meant.extend(found.rows.into_iter().map(|row| row.key));
-        match found.next {
-            Some(next) if meant.len() < MOST => page = Page::after(&next, PAGE_ROWS),
-            _ => return Ok(meant),
+        if meant.len() > limits::OPERATE_ROWS {
+            let most = limits::OPERATE_ROWS;
+            let reason =
+                format!("more than {most} rows are meant, the most at once; narrow them with lane or like");
+            return Err(unreadable("the selection", &reason).into());
         }
+        let Some(next) = found.next else { return Ok(meant) };
+        page = Page::after(&next, PAGE);
     }
 }

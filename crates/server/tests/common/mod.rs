@@ -6,6 +6,7 @@
     reason = "each test uses its part; tests fail by panicking"
 )]
 
+pub(crate) mod away;
 pub(crate) mod listening;
 pub(crate) mod logged;
 #[macro_use]
