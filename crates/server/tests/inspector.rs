@@ -356,7 +356,7 @@ async fn the_lag_of_a_reaction_counts_events_that_wait_at_blocked_keys() {
     let site = Site::writing(store);
     let overview = site.get("/api/v1/overview").await.when(200);
     assert_eq!(overview["reactions"][0]["lag_ms"], 600_000, "everything was routed long ago");
-    assert!(overview["store"]["read_us"].is_u64(), "{overview}");
+    assert!(overview["latency_us"].is_u64(), "{overview}");
     let text = site.get("/metrics").await.text;
     for line in
         ["tidelock_lag_seconds{reaction=\"mail\"} 600.000\n", "tidelock_overdue 0\n", "tidelock_blocked 1\n"]

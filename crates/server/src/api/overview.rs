@@ -30,14 +30,16 @@ const RUN_BYTES: usize = 16 * 1024 * 1024;
 const PAGE: usize = 1_000;
 /// Work that is due and not taken for so long is overdue.
 const GRACE: Duration = Duration::from_secs(5);
-/// A lease that ends so soon without having been renewed is about to expire.
-const SOON: Duration = Duration::from_secs(5);
+/// A lease that ends so soon is about to expire. Holders that are well renew when a third of their time is over, so that even a lease of
+/// a second has more than this left.
+const SOON: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Overview {
     now: Timestamp,
     pub(crate) position: Option<Position>,
-    store: Read,
+    /// How long the store took for the smallest read that there is.
+    latency_us: u64,
     pub(crate) work: Work,
     pub(crate) leases: Leases,
     pub(crate) runs: Runs,
@@ -46,12 +48,6 @@ pub(crate) struct Overview {
     conflicts: Option<Conflicts>,
     #[serde(skip)]
     pub(crate) info: StoreInfo,
-}
-
-/// How long the store took for the smallest read that there is.
-#[derive(Debug, Serialize)]
-struct Read {
-    read_us: u64,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -71,7 +67,7 @@ pub(crate) struct Work {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Leases {
     held: u64,
-    /// Those that end within five seconds, or have ended without being given back.
+    /// Those that end within half a second, or have ended without being given back.
     expiring: u64,
     whole: bool,
 }
@@ -132,13 +128,13 @@ async fn look(app: &Shared) -> Result<Overview, Problem> {
     let info = app.store().info().await?;
     let began = Instant::now();
     let position = health::head(app).await?;
-    let store = Read { read_us: u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX) };
+    let latency_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     let now = app.store().now().await?;
     let (work, waiting) = work(app, now).await?;
     Ok(Overview {
         now,
         position,
-        store,
+        latency_us,
         leases: leases(app, now, work.leased).await?,
         work,
         runs: runs(app).await?,

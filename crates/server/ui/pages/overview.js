@@ -55,7 +55,7 @@ function Cards({ data }) {
     ${locks ? html`<${Card} title="Locks" value=${count(locks.terms)} tone=${locks.cycles ? 'bad' : ''} href="#/locks"
       note=${locks.cycles ? `${count(locks.cycles)} in a cycle` : `${count(locks.waiting)} wait`} />` : null}
     ${conflicts ? html`<${Card} title="Conflicts" value=${count(conflicts.conflicts)} href="#/state" note=${`in ${count(conflicts.mutations)} mutations`} />` : null}
-    ${data.latency_us === undefined || data.latency_us === null ? null : html`<${Card} title="Store latency" value=${latency(data.latency_us)} tone=${data.latency_us > SLOW ? 'warn' : ''} href="#/" note="for its last answers" />`}
+    <${Card} title="Store latency" value=${latency(data.latency_us)} tone=${data.latency_us > SLOW ? 'warn' : ''} href="#/" note="of a small read" />
     <${Card} title="Events" value=${count(data.position ?? 0)} href="#/streams" note="position of the last one" />
   </section>`;
 }
