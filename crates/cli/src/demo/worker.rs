@@ -4,13 +4,13 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionError, Reactions};
-use tidelock::schedule::{CatchUp, Scheduler, Task};
+use tidelock::reactions::{self, Reaction, ReactionError, Reactions};
+use tidelock::schedule::{self, CatchUp, Scheduler, Task};
 use tidelock::store::Event;
 use tidelock::workflow::{Ctx, Driving, Worker};
 
@@ -31,6 +31,9 @@ const AT_ONCE: usize = 16;
 /// How often the parent is told.
 const TELL_EVERY: Duration = Duration::from_millis(250);
 
+/// How long a worker tries to begin.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 /// What a worker tells its parent, on a line of its own.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Told {
@@ -44,15 +47,29 @@ pub(crate) struct Told {
 pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
     let mut parent = Lifeline::listen();
     wake_when_orphaned();
-    let store = Address::handed_over(&options.store)?.open_existing().await?.shared();
-    let desk = Desk {
-        events: Events::new(Arc::clone(&store)),
-        locks: Locks::new(),
-        shop: Shop::new(&options.run),
-        name: options.name,
-        store,
+    let begun = async {
+        let started = Instant::now();
+        loop {
+            match AtWork::begin(&options).await {
+                // A store that does not answer on a busy machine is no reason to fall.
+                Err(error) if started.elapsed() < PATIENCE => {
+                    tracing::warn!(%error, "a worker could not begin; it tries again");
+                    tokio::time::sleep(TELL_EVERY).await;
+                }
+                begun => return begun,
+            }
+        }
     };
-    run(desk, &mut parent).await?;
+    let at_work = tokio::select! {
+        begun = begun => begun?,
+        () = parent.cut() => return Ok(Exit::Well),
+    };
+    tokio::select! {
+        ended = tell(&at_work.driving) => ended?,
+        () = parent.cut() => {}
+    }
+    // A fire that is broken off when nobody comes after would be under way for ever.
+    at_work.schedule.shutdown().await;
     Ok(Exit::Well)
 }
 
@@ -66,38 +83,49 @@ fn wake_when_orphaned() {
     }
 }
 
-async fn run(desk: Desk, parent: &mut Lifeline) -> Result<()> {
-    let (store, owner): (_, Owner) = (Arc::clone(&desk.store), desk.name.parse()?);
-    let _reactions = Reactions::new(Arc::clone(&store))
-        .owner(owner.clone())
-        .with(fill_shelves(&desk))
-        .with(count_sales(&desk))
-        .start()
-        .await?;
-    let schedule = Scheduler::new(Arc::clone(&store))
-        .name(desk.shop.scheduler())
-        .owner(owner.clone())
-        .lease(LEASE)
-        .with(take_stock(&desk.shop)?)
-        .start()
-        .await?;
-    let (queue, at) = (desk.shop.named("orders"), desk);
-    let code = async move |cx: &Ctx, order: Order| desk::order(cx, &at, order).await;
-    let driving = Worker::new(store)
-        .owner(owner)
-        .lease(LEASE)
-        .queues([queue.as_str()])
-        .concurrency(AT_ONCE)
-        .register(ORDER, code)
-        .start()
-        .await?;
-    tokio::select! {
-        ended = tell(&driving) => ended?,
-        () = parent.cut() => {}
+/// All that a worker does.
+struct AtWork {
+    _reactions: reactions::Running,
+    schedule: schedule::Running,
+    driving: Driving,
+}
+
+impl AtWork {
+    async fn begin(options: &DemoWorker) -> Result<Self> {
+        let store = Address::handed_over(&options.store)?.open_existing().await?.shared();
+        let desk = Desk {
+            events: Events::new(Arc::clone(&store)),
+            locks: Locks::new(),
+            shop: Shop::new(&options.run),
+            name: options.name.clone(),
+            store: Arc::clone(&store),
+        };
+        let owner: Owner = desk.name.parse()?;
+        let _reactions = Reactions::new(Arc::clone(&store))
+            .owner(owner.clone())
+            .with(fill_shelves(&desk))
+            .with(count_sales(&desk))
+            .start()
+            .await?;
+        let schedule = Scheduler::new(Arc::clone(&store))
+            .name(desk.shop.scheduler())
+            .owner(owner.clone())
+            .lease(LEASE)
+            .with(take_stock(&desk.shop)?)
+            .start()
+            .await?;
+        let (queue, at) = (desk.shop.named("orders"), desk);
+        let code = async move |cx: &Ctx, order: Order| desk::order(cx, &at, order).await;
+        let driving = Worker::new(store)
+            .owner(owner)
+            .lease(LEASE)
+            .queues([queue.as_str()])
+            .concurrency(AT_ONCE)
+            .register(ORDER, code)
+            .start()
+            .await?;
+        Ok(Self { _reactions, schedule, driving })
     }
-    // A fire that is broken off when nobody comes after would be under way for ever.
-    schedule.shutdown().await;
-    Ok(())
 }
 
 /// Fills a shelf that ran low. What is decided and the progress of the reaction are one commit.
