@@ -91,7 +91,7 @@ async fn two_demos_at_once_and_a_program_with_tasks_leave_each_other_alone() {
 #[test]
 fn what_is_not_there_is_not_said_to_stay_and_nobody_beyond_is_served() {
     let output = tidelock(&["demo", "--seconds", "1", "--path", "/nowhere/at/all.db"]);
-    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(output.status.code(), Some(1));
     assert!(!stderr(&output).contains("stays"), "{}", stderr(&output));
     let output = tidelock(&["demo", "--seconds", "1", "--listen", "0.0.0.0:0"]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
