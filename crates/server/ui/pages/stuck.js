@@ -37,9 +37,11 @@ export function RowActions({ row, reload }) {
     cli: command(`streams ${word}`, names, { reaction }), done: reload, about: shown, ...operation(where, { verb: word, keys: names }, told),
   });
   const failed = blocked || row.last_error;
+  // Runs, tasks and the like are put back to work on their own pages.
+  const retried = !blocked && !lease && (reaction || !key.startsWith('tidelock.'));
   return html`
     ${blocked ? html`<${Action} label="Unblock" title="Let it go on where it stopped, with a fresh budget" ...${verb('unblock', 'Unblocked')} />` : null}
-    ${!blocked && !lease ? html`<${Action} label="Retry" title="Make it due at once" ...${verb('retry', 'Made due')} />` : null}
+    ${retried ? html`<${Action} label="Retry" title="Make it due at once" ...${verb('retry', 'Made due')} />` : null}
     ${reaction && blocked ? html`<${Action} label="Park" title="Set the event aside that it stands before, and go on with the next" ...${verb('park', 'Parked')} />` : null}
     ${reaction && failed ? html`<${Action} label="Reset" danger title="Begin again with the first event" ...${verb('reset', 'Reset')} about=${html`What handlers did before is not undone: they see every event of ${shown} again.`} />` : null}`;
 }
