@@ -15,6 +15,7 @@ const MIGRATIONS: &[(u32, &str, &str)] = &[
     (1, "foundation", include_str!("../migrations/0001_foundation.sql")),
     (2, "from_sql", include_str!("../migrations/0002_from_sql.sql")),
     (3, "truncation", include_str!("../migrations/0003_truncation.sql")),
+    (4, "next_ready", include_str!("../migrations/0004_next_ready.sql")),
 ];
 
 const WHAT: &str = "migrating the PostgreSQL schema";

@@ -223,6 +223,22 @@ pub async fn k4_next_at_knows_leases_and_blocks(env: &Env) {
     assert_eq!(env.other.claim(claim()).await.unwrap(), Claimed::default());
 }
 
+/// A renewed lease moves the next instant, also behind rows that were to come after it.
+pub async fn k4_next_at_knows_renewed_leases(env: &Env) {
+    env.store.done(enqueue(job("k4-r1")).enqueue(job("k4-r2"))).await;
+    let (first, second) = (env.store.take_job("a").await, env.store.take_job("a").await);
+    let next_at = async || {
+        let claim = Claim::lanes(&owner("b"), [jobs()], 1, TTL);
+        env.other.claim(claim).await.unwrap().next_at
+    };
+    env.store.done(Batch::new().renew(&first.lease(), 3 * TTL)).await;
+    assert_eq!(next_at().await, Some(env.now().after(TTL)), "the other lease was not renewed");
+    env.store.done(Batch::new().renew(&second.lease(), 4 * TTL)).await;
+    assert_eq!(next_at().await, Some(env.now().after(3 * TTL)));
+    env.store.done(enqueue(job("k4-r3").due(Due::After(2 * TTL)))).await;
+    assert_eq!(next_at().await, Some(env.now().after(2 * TTL)));
+}
+
 /// A claim of nothing takes nothing, and tells whether there is something.
 pub async fn k4_a_claim_of_nothing_says_since_when_there_is_something(env: &Env) {
     let ask = async |conn: &Conn| {
