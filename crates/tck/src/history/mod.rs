@@ -30,8 +30,6 @@ mod recorder;
 mod search;
 mod seen;
 mod taken;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 

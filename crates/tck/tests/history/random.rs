@@ -3,10 +3,11 @@
 
 use std::time::Instant;
 
-use super::super::record::{Ask, Record, RecordModel, Standing, Told, What};
-use super::super::{MOST_STEPS, Model as _, Operation, Outcome, Trouble, check};
+use tidelock_tck::history::record::{Ask, Record, RecordModel, Standing, Told, What};
+use tidelock_tck::history::{MOST_STEPS, Model as _, Operation, Outcome, Trouble, check};
+use tidelock_tck::rng::Rng;
+
 use super::Line;
-use crate::rng::Rng;
 
 /// How a history is made.
 #[derive(Clone, Copy)]

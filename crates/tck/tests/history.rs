@@ -1,9 +1,17 @@
 //! The checker itself, on histories that were made by hand. `random` has those that were not.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
 
+#[path = "history/random.rs"]
 mod random;
 
-use super::record::{Ask, Record, RecordModel, Told, What};
-use super::{MOST_STEPS, Operation, Outcome, Trouble, check};
+use tidelock_tck::history::record::{Ask, Record, RecordModel, Told, What};
+use tidelock_tck::history::{MOST_STEPS, Operation, Outcome, Trouble, check};
 
 type Line = Operation<Ask, Told>;
 
