@@ -35,6 +35,8 @@ fn a_blocked_runtime_of_the_store_loses_the_lease_and_is_told() {
         let address = common::address(&backend.schema());
         let store: SharedStore = Arc::new(common::open(&address, None).await);
         let lock = Key::single("blocked").unwrap();
+        // Connections are there before the time counts.
+        lease::hold(&store, &Key::single("before").unwrap()).now().await.unwrap().release().await.unwrap();
         let asked = Instant::now();
         let held = lease::hold(&store, &lock).ttl(TTL).now().await.unwrap();
         let token = held.token();

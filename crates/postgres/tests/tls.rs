@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use tempfile::TempDir;
-use tidelock_core::store::{Durability, StoreError};
+use tidelock_core::key::Key;
+use tidelock_core::store::{Durability, Store as _, StoreError};
 use tidelock_pgserver::{Options as ServerOptions, Server};
 use tidelock_postgres::{Options, PostgresStore};
 
@@ -100,10 +101,15 @@ fn connections(server: &Server) -> (u32, u32) {
     (encrypted.parse().unwrap(), clear.parse().unwrap())
 }
 
+/// Whoever reads has a connection, which stays.
+async fn used(store: &PostgresStore) {
+    store.document(&Key::single("nothing").unwrap()).await.unwrap();
+}
+
 /// Opens the store, and the server says that every connection is encrypted.
-#[track_caller]
-fn encrypted(server: &Server, opened: Result<PostgresStore, StoreError>) {
+async fn encrypted(server: &Server, opened: Result<PostgresStore, StoreError>) {
     let store = opened.unwrap();
+    used(&store).await;
     let (encrypted, clear) = connections(server);
     assert!(encrypted > 0 && clear == 0, "{encrypted} encrypted, {clear} in the clear");
     drop(store);
@@ -130,10 +136,10 @@ async fn a_certificate_that_nobody_vouches_for_is_accepted_only_unchecked() {
         refused(open(&server, mode, Some(&other)).await, &reasons);
     }
     refused(open(&server, "verify-full", Some(Path::new("system"))).await, &["sslrootcert=<file>"]);
-    encrypted(&server, open(&server, "require", None).await);
-    encrypted(&server, open(&server, "prefer", Some(&other)).await);
+    encrypted(&server, open(&server, "require", None).await).await;
+    encrypted(&server, open(&server, "prefer", Some(&other)).await).await;
     // Unless somebody vouches for this very certificate.
-    encrypted(&server, open(&server, "verify-full", Some(&own)).await);
+    encrypted(&server, open(&server, "verify-full", Some(&own)).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,8 +150,8 @@ async fn a_certificate_for_another_host_is_refused_where_the_name_is_checked() {
     let server = start_with(&signed_by(&ca, &server_names(&["elsewhere.example", "127.0.0.2"])));
     let reasons = ["not valid for name", "subjectAltName"];
     refused(open(&server, "verify-full", Some(&roots)).await, &reasons);
-    encrypted(&server, open(&server, "verify-ca", Some(&roots)).await);
-    encrypted(&server, open(&server, "require", Some(&roots)).await);
+    encrypted(&server, open(&server, "verify-ca", Some(&roots)).await).await;
+    encrypted(&server, open(&server, "require", Some(&roots)).await).await;
     // The name that is checked is the one in the address, wherever it leads.
     let tail = format!(
         "elsewhere.example:{}/tidelock?hostaddr=127.0.0.1&sslrootcert={}",
@@ -153,7 +159,7 @@ async fn a_certificate_for_another_host_is_refused_where_the_name_is_checked() {
         roots.display()
     );
     let url = server.url().replace(&format!("127.0.0.1:{}/tidelock", server.port()), &tail);
-    encrypted(&server, open_at(&url).await);
+    encrypted(&server, open_at(&url).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,15 +169,15 @@ async fn the_right_certificate_for_the_right_host_is_accepted() {
     let roots = files.write("ca.pem", &format!("{}{}", authority("another").pem(), ca.pem()));
     let server = start_with(&signed_by(&ca, &server_names(&["127.0.0.1", "localhost"])));
     for mode in ["verify-full", "verify-ca", "require"] {
-        encrypted(&server, open(&server, mode, Some(&roots)).await);
+        encrypted(&server, open(&server, mode, Some(&roots)).await).await;
     }
     let by_name = server.url().replace("127.0.0.1", "localhost");
     let tail = format!("sslmode=verify-full&sslrootcert={}", roots.display());
-    encrypted(&server, open_at(&format!("{by_name}?{tail}")).await);
+    encrypted(&server, open_at(&format!("{by_name}?{tail}")).await).await;
     // The password is bound to the connection on which it is given.
-    encrypted(&server, open_at(&format!("{}?channel_binding=require&{tail}", server.url())).await);
+    encrypted(&server, open_at(&format!("{}?channel_binding=require&{tail}", server.url())).await).await;
     // What nobody asked for nearby is used all the same when it is there.
-    encrypted(&server, open_at(&server.url()).await);
+    encrypted(&server, open_at(&server.url()).await).await;
     let store = open(&server, "disable", None).await.unwrap();
     assert_eq!(connections(&server).0, 0);
     drop(store);
@@ -189,7 +195,7 @@ async fn a_certificate_that_has_expired_is_refused() {
     for mode in ["verify-full", "verify-ca", "require"] {
         refused(open(&server, mode, Some(&roots)).await, &["expired", "renew it"]);
     }
-    encrypted(&server, open(&server, "require", None).await);
+    encrypted(&server, open(&server, "require", None).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -202,7 +208,7 @@ async fn the_certificate_of_an_authority_is_not_one_of_a_server() {
     let roots = files.write("ca.pem", &certificate);
     let server = start_with(&Identity { certificate, key: key.serialize_pem() });
     refused(open(&server, "verify-full", Some(&roots)).await, &["CaUsedAsEndEntity", "CA:FALSE"]);
-    encrypted(&server, open(&server, "require", None).await);
+    encrypted(&server, open(&server, "require", None).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,6 +222,7 @@ async fn a_server_without_tls_is_used_only_where_the_clear_is_allowed() {
     }
     for mode in ["prefer", "allow", "disable"] {
         let store = open(&server, mode, None).await.unwrap();
+        used(&store).await;
         let (encrypted, clear) = connections(&server);
         assert!(encrypted == 0 && clear > 0, "{encrypted} encrypted, {clear} in the clear");
         drop(store);
@@ -234,6 +241,7 @@ async fn a_socket_is_used_in_the_clear_whatever_was_asked() {
     for tail in ["", "sslmode=require", "sslmode=verify-full"] {
         let words = format!("host={directory} port={port} user=tidelock password={password} {tail}");
         let store = open_at(&words).await.unwrap();
+        used(&store).await;
         assert_eq!(connections(&server).0, 0);
         drop(store);
     }
@@ -263,6 +271,6 @@ async fn a_client_shows_the_certificate_that_it_was_given() {
     let at =
         format!("postgres://machine@127.0.0.1:{}/tidelock?sslrootcert={}", server.port(), roots.display());
     let files = format!("sslcert={}&sslkey={}", certificate.display(), key.display());
-    encrypted(&server, open_at(&format!("{at}&{files}")).await);
+    encrypted(&server, open_at(&format!("{at}&{files}")).await).await;
     assert!(open_at(&at).await.is_err(), "without a certificate");
 }
