@@ -9,9 +9,10 @@ mod trace;
 
 pub use metric::{
     CLAIMS, COMMIT_SECONDS, COMMITS, CONFLICTS, DELIVERIES, GRANTS, Kind, LEASES_LOST, LOCK_WAIT_SECONDS,
-    METRICS, Metric, REACTION_EVENTS, REACTION_LAG_SECONDS, RUNS, SCHEDULE_RUNS, STEPS, applied, claimed,
+    METRICS, Metric, REACTION_EVENTS, REACTION_LAG_SECONDS, RUN_SECONDS, RUNS, SCHEDULE_MISFIRES,
+    SCHEDULE_RUNS, STEPS, applied, claimed,
 };
-pub(crate) use metric::{Count, count, seconds};
+pub(crate) use metric::{Count, count, seconds, seconds_by, total};
 pub use trace::{TraceContext, TracesAlready, trace_with};
 pub(crate) use trace::{current_trace, follow};
 

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use tidelock_core::clock::Timestamp;
 use tidelock_core::key::Key;
-use tidelock_core::model::claim::{self, Candidate};
+use tidelock_core::model::claim::{self, Candidate, Granted};
 use tidelock_core::model::facts::Footprint;
 use tidelock_core::model::lease;
-use tidelock_core::model::rows::{Event, WorkRow};
+use tidelock_core::model::rows::Event;
 use tidelock_core::store::{Claim, Claimed, Denied, Grant, Pick, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -29,7 +29,7 @@ const ATTEMPTS: u32 = 20;
 
 /// What a claim was promised before the group was written.
 struct Promise {
-    granted: Vec<WorkRow>,
+    granted: Vec<Granted>,
     claimed: Claimed,
     /// Lanes in which there was nothing: the server says when there will be.
     ask: Option<Vec<String>>,
@@ -175,7 +175,7 @@ impl Engine {
     fn extras(&self, claims: &[&Claim], promises: &[Promise], now: Timestamp) -> (Vec<Extra>, Vec<Call<'_>>) {
         let (mut extras, mut calls) = (Vec::new(), Vec::new());
         for (index, (claim, promise)) in claims.iter().zip(promises).enumerate() {
-            for (grant, row) in promise.granted.iter().enumerate() {
+            for (grant, Granted { row, .. }) in promise.granted.iter().enumerate() {
                 let Some(stream) = row.follow.as_ref().filter(|_| claim.events > 0) else { continue };
                 extras.push(Extra::Events(index, grant));
                 calls.push(
@@ -220,7 +220,7 @@ fn promise(session: &mut Session, open: &mut Vec<Candidate>, claim: &Claim) -> P
     match &claim.pick {
         Pick::Named { key, create } => {
             match claim::grant_named(&mut session.facts, key, create.as_ref(), owner, ttl, now) {
-                Ok(row) => promise.granted.push(row),
+                Ok(granted) => promise.granted.push(granted),
                 Err(denied) => promise.claimed.denied = Some(denied),
             }
             open.retain(|candidate| candidate.key != *key);
@@ -250,10 +250,11 @@ fn finish(promises: &mut [Promise], session: &Session, drawn: &Drawn) {
         if let Some(Denied::Held(lease)) = &mut promise.claimed.denied {
             lease.fence = drawn.fence(lease.fence, session.turn);
         }
-        for row in promise.granted.drain(..) {
+        for Granted { row, taken_over } in promise.granted.drain(..) {
             let row = drawn.work_row(row, session.turn);
             let fence = row.lease.as_ref().map(|lease| lease.fence);
-            promise.claimed.grants.extend(fence.map(|fence| Grant { row, fence, events: Vec::new() }));
+            let grant = |fence| Grant { row, fence, taken_over, events: Vec::new() };
+            promise.claimed.grants.extend(fence.map(grant));
         }
     }
 }

@@ -9,8 +9,8 @@ use rusqlite::{Connection, OptionalExtension as _};
 use tidelock_core::clock::Timestamp;
 use tidelock_core::id::{Lane, Position, Priority};
 use tidelock_core::key::Key;
-use tidelock_core::model::claim::{self, Candidate};
-use tidelock_core::model::rows::{Event, WorkRow};
+use tidelock_core::model::claim::{self, Candidate, Granted};
+use tidelock_core::model::rows::Event;
 use tidelock_core::store::{Claim, Claimed, Direction, Grant, Pick};
 
 use crate::error::Failure;
@@ -73,7 +73,7 @@ impl Session {
         chosen: &[Key],
         claim: &Claim,
         now: Timestamp,
-    ) -> Result<Vec<WorkRow>, Failure> {
+    ) -> Result<Vec<Granted>, Failure> {
         let mut granted = Vec::with_capacity(chosen.len());
         for key in chosen {
             self.load_work(db, key)?;
@@ -83,13 +83,18 @@ impl Session {
     }
 
     /// Adds the events that a row follows, as many as were asked for.
-    fn with_events(&self, db: &Connection, row: WorkRow, limit: usize) -> Result<Option<Grant>, Failure> {
+    fn with_events(
+        &self,
+        db: &Connection,
+        Granted { row, taken_over }: Granted,
+        limit: usize,
+    ) -> Result<Option<Grant>, Failure> {
         let Some(fence) = row.lease.as_ref().map(|lease| lease.fence) else { return Ok(None) };
         let events = match &row.follow {
             Some(stream) if limit > 0 => self.following(db, stream, row.position, limit)?,
             _ => Vec::new(),
         };
-        Ok(Some(Grant { row, fence, events }))
+        Ok(Some(Grant { row, fence, taken_over, events }))
     }
 
     fn following(

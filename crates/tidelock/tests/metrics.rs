@@ -75,6 +75,24 @@ async fn schedule(store: &SharedStore) {
     running.shutdown().await;
 }
 
+/// A task that nobody ran for a while: one run for all the times that were missed.
+async fn miss() {
+    let clock = Arc::new(ManualClock::default());
+    let store: SharedStore = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as _));
+    let start = async || {
+        let task = Task::new("hourly").every(Duration::from_secs(3_600));
+        let task = task.run(|_| async { Ok::<_, TaskError>(()) });
+        Scheduler::new(Arc::clone(&store)).with(task).start().await.unwrap()
+    };
+    start().await.shutdown().await;
+    clock.advance(Duration::from_secs(5 * 3_600));
+    let running = start().await;
+    while running.stats().runs == 0 {
+        tokio::task::yield_now().await;
+    }
+    running.shutdown().await;
+}
+
 async fn send(store: &SharedStore) {
     let hello = Message::new("ada@example.com", "hello").unwrap();
     store.apply(MAILS.put(Batch::new(), &hello).unwrap()).await.unwrap();
@@ -97,6 +115,7 @@ async fn every_metric_is_told() {
     react(&store).await;
     run(&store).await;
     schedule(&store).await;
+    miss().await;
     send(&store).await;
 
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

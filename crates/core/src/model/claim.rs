@@ -97,6 +97,15 @@ pub enum Denied {
     NotFound,
 }
 
+/// A row that was granted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Granted {
+    /// The row, with its new lease.
+    pub row: WorkRow,
+    /// Whether it was taken over from a holder who was gone.
+    pub taken_over: bool,
+}
+
 /// Grants a row of the working set that was chosen from the candidates. `None` when it is not there any more.
 pub fn grant_chosen(
     facts: &mut Facts,
@@ -104,7 +113,7 @@ pub fn grant_chosen(
     owner: &Owner,
     ttl: Duration,
     now: Timestamp,
-) -> Option<WorkRow> {
+) -> Option<Granted> {
     let row = facts.work(key)?.clone();
     if !lease::ready_at(&row).is_some_and(|at| at.has_come(now)) {
         return None;
@@ -123,7 +132,7 @@ pub fn grant_named(
     owner: &Owner,
     ttl: Duration,
     now: Timestamp,
-) -> Result<WorkRow, Denied> {
+) -> Result<Granted, Denied> {
     let row = match (facts.work(key), create) {
         (Some(row), _) => row.clone(),
         (None, None) => return Err(Denied::NotFound),
@@ -141,9 +150,10 @@ pub fn grant_named(
     Ok(granted(facts, row, owner, ttl, now))
 }
 
-fn granted(facts: &mut Facts, mut row: WorkRow, owner: &Owner, ttl: Duration, now: Timestamp) -> WorkRow {
+fn granted(facts: &mut Facts, mut row: WorkRow, owner: &Owner, ttl: Duration, now: Timestamp) -> Granted {
+    let takeovers = row.takeovers;
     facts.counters.fence = facts.counters.fence.next();
     lease::grant(&mut row, owner, facts.counters.fence, ttl, now);
     facts.set_work(&row.key.clone(), Some(row.clone()));
-    row
+    Granted { taken_over: row.takeovers > takeovers, row }
 }

@@ -79,8 +79,8 @@ impl Desk {
     /// Claims a row by name and returns what its holder shows.
     pub(super) fn claim(&mut self, name: &str, who: &str, now: Timestamp) -> Option<Lease> {
         let (key, owner) = (key(name), owner(who));
-        let row = super::claim::grant_named(&mut self.facts, &key, None, &owner, TTL, now).ok()?;
-        Some(Lease { key, fence: row.lease.map_or(Fence(0), |l| l.fence) })
+        let granted = super::claim::grant_named(&mut self.facts, &key, None, &owner, TTL, now).ok()?;
+        Some(Lease { key, fence: granted.row.lease.map_or(Fence(0), |l| l.fence) })
     }
 
     pub(super) fn row(&self, name: &str) -> &WorkRow {

@@ -23,7 +23,7 @@ use crate::lease::{Committed, Holding, working};
 use crate::model::cron::Timetable;
 use crate::payload::Payload;
 use crate::store::{Batch, Grant, Lease, NewWork, Operation, Refusal, Selection, StoreError};
-use crate::telemetry::{SCHEDULE, SCHEDULE_RUNS, count};
+use crate::telemetry::{SCHEDULE, SCHEDULE_MISFIRES, SCHEDULE_RUNS, count, total};
 
 /// How often a task runs again at once because others wrote what its effects depend on, before that counts as a failure.
 const CONFLICTS: u32 = 5;
@@ -100,11 +100,9 @@ impl Job {
                 (Next::Rest(until), _) => {
                     self.write(&key, self.rest(&key, &record, until, put(&record)?)?).await
                 }
-                (Next::Run(_), None) => {
-                    self.write(&key, Batch::new().defer(self.lease(), Due::After(PUT_OFF))).await
-                }
+                (Next::Run(_), None) => return self.leave(&key, Due::After(PUT_OFF)).await,
                 (Next::Run(run), Some(_)) if change::must_wait(&record, &run) => {
-                    self.write(&key, Batch::new().defer(self.lease(), Due::After(ROOM))).await
+                    return self.leave(&key, Due::After(ROOM)).await;
                 }
                 (Next::Run(run), Some(_)) if change::beside(&record) => {
                     let fire = self.open(&mut record, run)?;
@@ -117,7 +115,10 @@ impl Job {
                     if let Some(Action::Call(_)) = task.action {
                         record.running = Some(begun.clone());
                         match self.write(&key, put(&record)?).await {
-                            Wrote::Done => return self.call(&key, &task, &begun).await,
+                            Wrote::Done => {
+                                told_of_misfires(&before, &record);
+                                return self.call(&key, &task, &begun).await;
+                            }
                             wrote => wrote,
                         }
                     } else {
@@ -126,7 +127,10 @@ impl Job {
                 }
             };
             match wrote {
-                Wrote::Done => return Ok(()),
+                Wrote::Done => {
+                    told_of_misfires(&before, &record);
+                    return Ok(());
+                }
                 Wrote::Changed => {}
                 Wrote::Gone => return self.gone(),
                 Wrote::Refused(refusal) => return self.refused(&refusal),
@@ -141,20 +145,24 @@ impl Job {
         let Called::Ended(mut ended, mut effects) = call.run().await else { return self.gone() };
         loop {
             let Some(Read { mut record, version, now }) = self.read(key).await? else { return Ok(()) };
+            let before = record.clone();
             if let Some(Action::Start(_)) = task.action {
                 // Nothing was written yet: what was decided is decided again, and comes out the same.
                 let timetable = self.timetable(&record)?;
                 let (next, _) = change::next(&mut record, &timetable, now);
-                let Next::Run(run) = next else { return self.again(key).await };
+                let Next::Run(run) = next else { return self.leave(key, Due::Now).await };
                 let same = change::begin(&mut record, run, self.shared.owner.as_str(), now);
                 if (same.fire, same.kind) != (begun.fire, begun.kind) {
-                    return self.again(key).await;
+                    return self.leave(key, Due::Now).await;
                 }
             }
             let entry = change::end(&mut record, begun, &ended, now);
             let batch = self.ending(key, &record, version, entry).await?.and(effects.clone());
             match self.write(key, self.next_fire(key, &record, now, batch.ack(self.lease()))?).await {
-                Wrote::Done => return self.counted(&ended),
+                Wrote::Done => {
+                    told_of_misfires(&before, &record);
+                    return self.counted(&ended);
+                }
                 Wrote::Changed => {}
                 Wrote::Gone => return self.gone(),
                 Wrote::Refused(refusal) => {
@@ -174,11 +182,12 @@ impl Job {
         }
     }
 
-    /// Lets the row go, due at once: somebody changed what there is to do.
-    async fn again(&self, key: &Key) -> Result<(), ScheduleError> {
-        match self.write(key, Batch::new().defer(self.lease(), Due::Now)).await {
+    /// Lets the row go, for somebody who can do more with it, or for when there is something else to do.
+    async fn leave(&self, key: &Key, due: Due) -> Result<(), ScheduleError> {
+        match self.write(key, Batch::new().defer(self.lease(), due)).await {
             Wrote::Done => Ok(()),
-            _ => self.gone(),
+            Wrote::Changed | Wrote::Gone => self.gone(),
+            Wrote::Refused(refusal) => self.refused(&refusal),
         }
     }
 
@@ -335,6 +344,14 @@ impl Job {
         let row = &self.lease().key;
         tracing::error!(target: SCHEDULE, %row, %refusal, "the record of a task is refused");
         self.gone()
+    }
+}
+
+/// Tells of times that a record passed over when it was written.
+fn told_of_misfires(before: &Record, written: &Record) {
+    let passed_over = written.skipped.saturating_sub(before.skipped);
+    if passed_over > 0 {
+        total(SCHEDULE_MISFIRES, passed_over);
     }
 }
 

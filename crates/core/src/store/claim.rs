@@ -97,6 +97,8 @@ pub struct Grant {
     pub row: WorkRow,
     /// The fence of this grant.
     pub fence: Fence,
+    /// Whether the row was taken over with it: the lease of the holder before had ended, and it was not let go.
+    pub taken_over: bool,
     /// Events of the followed stream after the row's position, as many as were asked for.
     pub events: Vec<Event>,
 }

@@ -50,8 +50,12 @@ pub const REACTION_LAG_SECONDS: &str = "tidelock_reaction_lag_seconds";
 pub const STEPS: &str = "tidelock_steps_total";
 /// Runs of workflows.
 pub const RUNS: &str = "tidelock_runs_total";
+/// How long runs took from their start to their end.
+pub const RUN_SECONDS: &str = "tidelock_run_seconds";
 /// Runs of scheduled tasks.
 pub const SCHEDULE_RUNS: &str = "tidelock_schedule_runs_total";
+/// Times of schedules that were passed over.
+pub const SCHEDULE_MISFIRES: &str = "tidelock_schedule_misfires_total";
 /// Messages of outboxes.
 pub const DELIVERIES: &str = "tidelock_deliveries_total";
 
@@ -62,14 +66,16 @@ pub const METRICS: &[Metric] = &[
     Metric { name: COMMIT_SECONDS, kind: Kind::Histogram, label: None, help: "How long a batch took, waiting included." },
     Metric { name: CONFLICTS, kind: Kind::Counter, label: Some(("code", "the code of the refusal: TL0201, TL0204, …")), help: "Batches that were refused, by what they met." },
     Metric { name: CLAIMS, kind: Kind::Counter, label: Some(("result", "granted, nothing, failed")), help: "Claims, by what they found." },
-    Metric { name: GRANTS, kind: Kind::Counter, label: Some(("kind", "first, again, takeover")), help: "Rows that were granted: fresh, after a failure, and those that were ever taken over from a holder who was gone." },
+    Metric { name: GRANTS, kind: Kind::Counter, label: Some(("kind", "first, again, takeover")), help: "Rows that were granted: fresh, after a failure, and from a holder who was gone." },
     Metric { name: LEASES_LOST, kind: Kind::Counter, label: Some(("reason", "taken, revoked, not_renewed")), help: "Rows and leases that their holder lost." },
     Metric { name: LOCK_WAIT_SECONDS, kind: Kind::Histogram, label: None, help: "How long a lock was waited for by those who got it." },
     Metric { name: REACTION_EVENTS, kind: Kind::Counter, label: Some(("outcome", "routed, handled, failed, deferred, blocked, parked, lost")), help: "Events of reactions, by what became of them." },
     Metric { name: REACTION_LAG_SECONDS, kind: Kind::Histogram, label: None, help: "How long an event had waited when its reaction began." },
     Metric { name: STEPS, kind: Kind::Counter, label: Some(("outcome", "executed, replayed, failed")), help: "Steps of workflows: ended, read from the journal instead of being run again, and attempts that failed." },
     Metric { name: RUNS, kind: Kind::Counter, label: Some(("outcome", "taken_up, ended, put_off, lost")), help: "Runs of workflows, by what a worker did with them." },
+    Metric { name: RUN_SECONDS, kind: Kind::Histogram, label: Some(("status", "completed, failed, cancelled")), help: "How long runs took from their start to their end, waiting included; one that began anew, since then." },
     Metric { name: SCHEDULE_RUNS, kind: Kind::Counter, label: Some(("outcome", "done, failed, lost, quarantined")), help: "Runs of scheduled tasks, by how they ended." },
+    Metric { name: SCHEDULE_MISFIRES, kind: Kind::Counter, label: None, help: "Times of schedules that were passed over, because nobody was there or a run went on." },
     Metric { name: DELIVERIES, kind: Kind::Counter, label: Some(("outcome", "delivered, failed, blocked")), help: "Messages of outboxes, by what became of them." },
 ];
 
@@ -109,6 +115,16 @@ pub(crate) fn count(metric: &'static str, label: &'static str, value: &'static s
     metrics::counter!(metric, label => value).increment(more as u64);
 }
 
+/// Tells of something that happened and has no kinds.
+pub(crate) fn total(metric: &'static str, more: u64) {
+    metrics::counter!(metric).increment(more);
+}
+
+/// Tells how long something took that ended in one of several ways.
+pub(crate) fn seconds_by(metric: &'static str, label: &'static str, value: &'static str, time: Duration) {
+    metrics::histogram!(metric, label => value).record(time.as_secs_f64());
+}
+
 /// Tells how long something took.
 pub(crate) fn seconds(metric: &'static str, time: Duration) {
     metrics::histogram!(metric).record(time.as_secs_f64());
@@ -141,9 +157,9 @@ pub fn claimed(answer: &Result<Claimed, StoreError>) {
     };
     count(CLAIMS, "result", result, 1);
     for grant in answer.iter().flat_map(|claimed| &claimed.grants) {
-        let kind = match (grant.row.takeovers, grant.row.attempts) {
-            (1.., _) => "takeover",
-            (_, 2..) => "again",
+        let kind = match grant.row.attempts {
+            _ if grant.taken_over => "takeover",
+            2.. => "again",
             _ => "first",
         };
         count(GRANTS, "kind", kind, 1);

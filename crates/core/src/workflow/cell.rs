@@ -298,6 +298,21 @@ impl Cell {
         }
     }
 
+    /// Whether the workflow left a step that may have recorded its end itself.
+    pub(super) fn has_left(&self) -> bool {
+        self.inner.lock().left
+    }
+
+    /// Whether it left one since this was last asked.
+    pub(super) fn take_left_unread(&self) -> bool {
+        std::mem::take(&mut self.inner.lock().left_unread)
+    }
+
+    /// Whether it left one whose end was recorded before.
+    pub(super) fn is_overtaken(&self) -> bool {
+        self.inner.lock().overtaken
+    }
+
     /// Whether steps ended of which only the journal knows how.
     pub(super) fn has_unproven(&self) -> bool {
         !self.inner.lock().unproven.is_empty()

@@ -29,7 +29,7 @@ use crate::state::calm::text;
 use crate::store::{Batch, Grant, SharedStore, Watch, WorkRow};
 use crate::telemetry::{WORKFLOW, follow};
 
-use self::writing::News;
+pub(super) use self::writing::News;
 
 /// How many entries of its journal come with the grant of a run.
 pub(super) const ENTRIES: usize = 64;
@@ -214,21 +214,24 @@ impl Drive {
     /// Goes on until the run ends, rests, or is not ours any more.
     pub(super) async fn go(&mut self) -> Left {
         loop {
-            if let Poll::Ready(output) = std::future::poll_fn(|cx| Poll::Ready(self.poll(cx))).await {
-                return self.output(output).await;
-            }
-            if let Some(broken) = self.cell.broken() {
-                return Left::Parked(format!("{}: {broken}", broken.code()));
-            }
-            match self.advance().await {
-                Ok(()) => {}
-                Err(left) => return left,
+            let went_on = match std::future::poll_fn(|cx| Poll::Ready(self.poll(cx))).await {
+                Poll::Ready(output) => self.output(output).await,
+                Poll::Pending => match self.cell.broken() {
+                    Some(broken) => Err(Left::Parked(format!("{}: {broken}", broken.code()))),
+                    None => self.advance().await,
+                },
+            };
+            if let Err(left) = went_on {
+                return left;
             }
         }
     }
 
     /// Does one thing after which the workflow may go on.
     async fn advance(&mut self) -> Result<(), Left> {
+        if self.cell.is_overtaken() {
+            return self.rewind().await;
+        }
         if self.cell.answer_one() {
             self.cancel_orphans().await;
             return Ok(());
@@ -242,6 +245,9 @@ impl Drive {
             return Ok(());
         }
         self.cell.live();
+        if self.cell.take_left_unread() {
+            return self.hear_or_rewind().await;
+        }
         if let Some(input) = self.cell.again() {
             return self.begin_anew(input).await;
         }
@@ -292,11 +298,19 @@ impl Drive {
     /// Writes what is left and lets the run wait in the store.
     async fn rest(&mut self, due: Due) -> Result<(), Left> {
         let outgoing = self.cell.take_outgoing();
-        let batch = self.batch(&outgoing).and_then(|batch| self.under_way(batch)).map_err(Left::Parked)?;
-        match self.holding.commit(batch.defer(self.holding.lease(), due)).await {
-            Committed::Done(_) => Err(Left::Rests),
-            Committed::Gone => Err(Left::Lost),
-            Committed::Refused(refusal) => Err(Left::Parked(refusal.to_string())),
+        loop {
+            let batch =
+                self.batch(&outgoing).and_then(|batch| self.under_way(batch)).map_err(Left::Parked)?;
+            match self.holding.commit(batch.defer(self.holding.lease(), due)).await {
+                Committed::Done(_) => return Err(Left::Rests),
+                Committed::Gone => return Err(Left::Lost),
+                Committed::Refused(refusal) if self.is_behind(&refusal) => {
+                    if self.hear(None).await.map_err(|_| Left::Lost)? == News::Overtaken {
+                        return self.rewind().await;
+                    }
+                }
+                Committed::Refused(refusal) => return Err(Left::Parked(refusal.to_string())),
+            }
         }
     }
 
@@ -351,7 +365,7 @@ impl Drive {
             () = sleep_until(until) => None,
         };
         match ended {
-            Some(Some(output)) => Err(self.output(output).await),
+            Some(Some(output)) => self.output(output).await,
             Some(None) => Ok(()),
             None => self.look().await,
         }
@@ -378,10 +392,15 @@ impl Drive {
                 true
             }
         };
-        if heard && self.hear(None).await.map_err(|_| Left::Lost)? == News::Overtaken {
-            return self.rewind().await;
+        if heard { self.hear_or_rewind().await } else { Ok(()) }
+    }
+
+    /// Takes up what others wrote into the journal, or begins again where the workflow went another way than it says.
+    pub(super) async fn hear_or_rewind(&mut self) -> Result<(), Left> {
+        match self.hear(None).await.map_err(|_| Left::Lost)? {
+            News::Overtaken => self.rewind().await,
+            News::Some | News::Nothing => Ok(()),
         }
-        Ok(())
     }
 
     /// Tells the workflow of an entry. A run that is cancelled stops its steps, and its children.
@@ -403,17 +422,23 @@ impl Drive {
         }
     }
 
-    /// The workflow has come to its end.
-    async fn output(&mut self, output: Output) -> Left {
+    /// The workflow has come to its end, unless the journal says that it went another way.
+    async fn output(&mut self, output: Output) -> Result<(), Left> {
+        if self.cell.is_overtaken() {
+            return self.rewind().await;
+        }
         if let Some(broken) = ended_early(&self.cell, &self.queue).or_else(|| self.cell.broken()) {
-            return Left::Parked(format!("{}: {broken}", broken.code()));
+            return Err(Left::Parked(format!("{}: {broken}", broken.code())));
         }
         let ending = match output {
             Ok(output) => Ending::Completed(output),
             Err(failure) if self.cell.cancelled().is_some() => Ending::Cancelled(failure),
             Err(failure) => Ending::Failed(failure),
         };
-        self.end(ending).await
+        match end::end(self, ending).await {
+            Some(left) => Err(left),
+            None => self.rewind().await,
+        }
     }
 
     /// Ends this generation and begins the next. What others say meanwhile is heard before, or said to the next one.
@@ -436,10 +461,6 @@ impl Drive {
     /// The version of the last entry, as far as is known.
     pub(super) fn last(&self) -> StreamVersion {
         StreamVersion(self.next.0.saturating_sub(1))
-    }
-
-    async fn end(&mut self, ending: Ending) -> Left {
-        end::end(self, ending).await
     }
 
     /// What was asked to be written and is not yet.

@@ -1,59 +1,93 @@
 //! How a run ends, begins anew, and is cancelled.
 
+use super::cell::Outgoing;
 use super::client::Client;
-use super::drive::{Drive, Left};
+use super::drive::{Drive, Left, News};
 use super::entry::{ChildEnded, Ending, Entry, Reason, Started};
 use super::error::WorkflowError;
 use super::names;
 use super::new_run::{row, wake};
 use super::record::{self, Record};
-use crate::clock::Due;
+use crate::clock::{Due, Timestamp};
 use crate::error::InvalidInput;
 use crate::id::{DocVersion, Priority};
 use crate::lease::{Committed, signal};
 use crate::payload::Payload;
 use crate::store::{ApplyError, Batch, Delta, Expect, Refusal, SharedStore, StreamQuery};
-use crate::telemetry::WORKFLOW;
+use crate::telemetry::{self, WORKFLOW};
 
-/// Writes the end of a run, with all that is left to write, in one batch. Whoever waits for it is told.
-pub(super) async fn end(drive: &mut Drive, ending: Ending) -> Left {
+/// Writes the end of a run, with all that is left to write, in one batch. Whoever waits for it is told. `None` when a step that the
+/// workflow left has recorded its end: then it did not come to this one.
+pub(super) async fn end(drive: &mut Drive, ending: Ending) -> Option<Left> {
     let left = drive.left_to_write();
+    let at = loop {
+        match write_end(drive, &left, &ending).await {
+            Ok(at) => break at,
+            Err(Unwritten::Behind) => match drive.hear(None).await {
+                Ok(News::Overtaken) => return None,
+                Ok(_) => {}
+                Err(_) => return Some(Left::Lost),
+            },
+            Err(Unwritten::For(left)) => return Some(left),
+        }
+    };
+    told_of(drive, &left, &ending, at);
+    Some(Left::Ended)
+}
+
+/// Why an end is not written.
+enum Unwritten {
+    /// There is more in the journal than was heard.
+    Behind,
+    For(Left),
+}
+
+async fn write_end(drive: &mut Drive, left: &[Outgoing], ending: &Ending) -> Result<Timestamp, Unwritten> {
     let batch = match drive
-        .batch(&left)
-        .and_then(|batch| closing(drive, &ending, batch).map_err(|e| e.to_string()))
+        .batch(left)
+        .and_then(|batch| closing(drive, left, ending, batch).map_err(|e| e.to_string()))
     {
         Ok(batch) => batch,
-        Err(reason) => return Left::Parked(reason),
+        Err(reason) => return Err(Unwritten::For(Left::Parked(reason))),
     };
-    let batch = match told(&drive.shared.store, &drive.started, &ending).await {
+    let batch = match told(&drive.shared.store, &drive.started, ending).await {
         Ok(parent) => batch.and(parent),
         Err(error) => {
             tracing::warn!(target: WORKFLOW, run = drive.started.run, %error, "the end of a run is written later");
             drive.holding.release().await;
-            return Left::Lost;
+            return Err(Unwritten::For(Left::Lost));
         }
     };
     match drive.holding.commit(batch).await {
-        Committed::Done(_) => {}
-        Committed::Gone => return Left::Lost,
-        Committed::Refused(refusal) => return Left::Parked(refusal.to_string()),
+        Committed::Done(receipt) => Ok(receipt.at),
+        Committed::Gone => Err(Unwritten::For(Left::Lost)),
+        Committed::Refused(refusal) if drive.is_behind(&refusal) => Err(Unwritten::Behind),
+        Committed::Refused(refusal) => Err(Unwritten::For(Left::Parked(refusal.to_string()))),
     }
+}
+
+/// Counts an end, and wakes those who wait for it.
+fn told_of(drive: &Drive, left: &[Outgoing], ending: &Ending, at: Timestamp) {
     let counters = &drive.shared.counters;
     let ends = |entry: &Entry| matches!(entry, Entry::Done(_) | Entry::GaveUp(_));
     let steps = left.iter().filter(|outgoing| outgoing.entry.as_ref().is_some_and(ends)).count();
     counters.steps.add(steps);
     counters.ended.add(1);
+    let (status, took) = (record::status(ending).word(), at.since(drive.grant.row.enqueued_at));
+    telemetry::seconds_by(telemetry::RUN_SECONDS, "status", status, took);
     signal::changed(&drive.grant.row.key);
     // A parent's queue is that of its children, unless somebody started them elsewhere.
     if drive.started.parent.is_some() {
         names::wake(&drive.started.queue);
     }
-    Left::Ended
 }
 
-fn closing(drive: &Drive, ending: &Ending, batch: Batch) -> Result<Batch, InvalidInput> {
+fn closing(drive: &Drive, left: &[Outgoing], ending: &Ending, batch: Batch) -> Result<Batch, InvalidInput> {
     let ended = Entry::Ended(ending.clone()).event_by(drive.holding.lease())?;
-    let batch = batch.append(&drive.journal, Expect::Any, [ended]).ack(drive.holding.lease());
+    // Entries that are left to write come before it in the same batch, and have said what the journal must be.
+    let entries = left.iter().any(|outgoing| outgoing.entry.is_some());
+    let expected = if entries { Expect::Any } else { drive.expected() };
+    let batch = batch.append(&drive.journal, expected, [ended]).ack(drive.holding.lease());
     Ok(batch.merge(&drive.grant.row.key, record::ended(ending)?))
 }
 

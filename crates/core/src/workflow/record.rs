@@ -72,14 +72,23 @@ pub(super) struct Record {
     pub(super) attributes: Attributes,
 }
 
+/// How a run stands after an ending.
+pub(super) fn status(ending: &Ending) -> Status {
+    match ending {
+        Ending::Completed(_) => Status::Completed,
+        Ending::Failed(_) => Status::Failed,
+        Ending::Cancelled(_) => Status::Cancelled,
+        Ending::Continued(_) => Status::Running,
+    }
+}
+
 /// How the document changes when a run ends.
 pub(super) fn ended(ending: &Ending) -> Result<Vec<Delta>, InvalidInput> {
-    let (status, field, value) = match ending {
-        Ending::Completed(output) => (Status::Completed, "/output", output.clone()),
-        Ending::Failed(failure) => (Status::Failed, "/failure", Payload::of(failure)?),
-        Ending::Cancelled(failure) => (Status::Cancelled, "/failure", Payload::of(failure)?),
-        Ending::Continued(input) => (Status::Running, "/input", input.clone()),
+    let (field, value) = match ending {
+        Ending::Completed(output) => ("/output", output.clone()),
+        Ending::Failed(failure) | Ending::Cancelled(failure) => ("/failure", Payload::of(failure)?),
+        Ending::Continued(input) => ("/input", input.clone()),
     };
     let value: serde_json::Value = value.parse()?;
-    Ok(vec![Delta::set("/status", status.word()), Delta::set(field, value)])
+    Ok(vec![Delta::set("/status", status(ending).word()), Delta::set(field, value)])
 }

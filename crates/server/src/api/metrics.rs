@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use http::header::CONTENT_TYPE;
+use tidelock::lock::Locks;
 
 use crate::api::overview::{self, Overview, Reaction, Runs};
 use crate::problem::Problem;
@@ -21,6 +22,9 @@ pub(crate) async fn text(State(app): State<App>) -> Result<Response, Problem> {
     store(&seen, &mut text);
     runs(&seen.runs, &mut text);
     server(&app, &mut text);
+    if let Some(locks) = app.inspected.locks.get() {
+        held(locks, &mut text);
+    }
     if let Some(render) = app.inspected.metrics.get() {
         text.push_str(&render());
     }
@@ -90,6 +94,14 @@ fn runs(runs: &Runs, text: &mut String) {
         let _ = writeln!(text, "tidelock_runs{{status=\"{status}\"}} {count}");
     }
     gauge(text, "tidelock_runs_counted_all", "Whether tidelock_runs counts all runs.", runs.whole.into());
+}
+
+/// Locks of the program that the server is mounted in.
+fn held(locks: &Locks, text: &mut String) {
+    let terms = locks.snapshot().terms;
+    let waiting = terms.iter().map(|term| term.waiters.len() as u64).sum();
+    gauge(text, "tidelock_locks_held", "Terms of locks that are held.", terms.len() as u64);
+    gauge(text, "tidelock_locks_waiting", "Tasks that wait for a lock.", waiting);
 }
 
 fn server(app: &Shared, text: &mut String) {

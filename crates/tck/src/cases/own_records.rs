@@ -179,12 +179,14 @@ pub async fn w7_a_step_that_recorded_itself_wins_over_what_came_later(env: &Env)
     driving.shutdown().await;
 }
 
-/// Code that went another way, for a reason that no journal knows, goes back to where the journal says it was.
+/// Code that went another way, for a reason that no journal knows, goes back to where the journal says it was: whether it then goes on
+/// with a step or ends, and whether its driver has heard of the record before or not.
 pub async fn w14_code_that_left_a_step_which_recorded_itself_goes_back(env: &Env) {
+    const AT_ONCE: u32 = 1;
     let (tally, store) = (Tally::default(), Arc::clone(&env.store.0));
     let (counted, never, leave) = (tally.clone(), Gate::closed(), Gate::closed());
     let left = leave.clone();
-    let code = async move |cx: &Ctx, _: u32| {
+    let code = async move |cx: &Ctx, end: u32| {
         let pays = cx.step_tx("pay", async |step| {
             pay(&store, &step, 7).await?;
             counted.add("paid");
@@ -196,14 +198,24 @@ pub async fn w14_code_that_left_a_step_which_recorded_itself_goes_back(env: &Env
             paid = pays => paid?,
             () = left.pass() => 1,
         };
+        if end == AT_ONCE {
+            return Ok(won);
+        }
         let name = format!("after {won}");
         Ok(cx.step(&name, async |_| Ok(won)).await?)
     };
     let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
-    let run = client(&env.other).start(JOB, &0).id("r").await.unwrap();
-    until("it is paid", async || tally.of("paid") == 1).await;
-    leave.open(1);
-    assert_eq!(run.result().await.unwrap(), 7);
-    assert_eq!((paid(env).await, driving.stats().parked), (json!(1), 0));
+    let ways = [(0, false), (0, true), (AT_ONCE, false), (AT_ONCE, true)];
+    for (runs, (end, heard)) in (1..).zip(ways) {
+        let before = driving.stats().steps;
+        let run = client(&env.other).start(JOB, &end).id(format!("r{runs}")).await.unwrap();
+        until("it is paid", async || tally.of("paid") == runs).await;
+        if heard {
+            until("its driver has heard of it", async || driving.stats().steps > before).await;
+        }
+        leave.open(1);
+        assert_eq!(run.result().await.unwrap(), 7, "{end} {heard}");
+        assert_eq!((paid(env).await, driving.stats().parked), (json!(runs), 0), "{end} {heard}");
+    }
     driving.shutdown().await;
 }

@@ -8,7 +8,7 @@ use crate::error::InvalidInput;
 use crate::id::{EventId, OpId, Position};
 use crate::key::Key;
 use crate::model::batch::{Effect, Selection};
-use crate::model::claim::{self, Candidate};
+use crate::model::claim::{self, Candidate, Granted};
 use crate::model::commit::{self, Stop};
 use crate::model::facts::{Counters, Facts, Footprint, Truncated};
 use crate::model::lease;
@@ -148,7 +148,7 @@ impl Tables {
                 facts.load_work(key.clone(), self.work.get(key).cloned());
                 let (owner, ttl) = (&claim.owner, claim.ttl);
                 match claim::grant_named(&mut facts, key, create.as_ref(), owner, ttl, now) {
-                    Ok(row) => vec![row],
+                    Ok(granted) => vec![granted],
                     Err(denied) => {
                         claimed.denied = Some(denied);
                         Vec::new()
@@ -176,17 +176,17 @@ impl Tables {
             }
         };
         self.write(&mut facts);
-        claimed.grants = rows.into_iter().filter_map(|row| self.granted(row, claim.events)).collect();
+        claimed.grants = rows.into_iter().filter_map(|granted| self.granted(granted, claim.events)).collect();
         claimed
     }
 
-    fn granted(&self, row: WorkRow, limit: usize) -> Option<Grant> {
+    fn granted(&self, Granted { row, taken_over }: Granted, limit: usize) -> Option<Grant> {
         let fence = row.lease.as_ref()?.fence;
         let after = row.position.unwrap_or(Position(0));
         let positions = row.follow.as_ref().and_then(|stream| self.by_stream.get(stream));
         let events = positions.into_iter().flatten().filter(|position| **position > after).take(limit);
         let events = events.filter_map(|position| self.events.get(position)).cloned().collect();
-        Some(Grant { row, fence, events })
+        Some(Grant { row, fence, taken_over, events })
     }
 
     pub(super) fn sweep(&mut self, sweep: &Sweep, now: Timestamp) -> Swept {

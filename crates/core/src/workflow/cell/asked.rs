@@ -9,7 +9,7 @@ use crate::model::retry::RetryPolicy;
 use crate::payload::Payload;
 use crate::store::Batch;
 use crate::workflow::broken::Broken;
-use crate::workflow::entry::{Entry, Kind, OpId};
+use crate::workflow::entry::{Entry, OpId};
 use crate::workflow::failure::Failure;
 
 /// Something that was asked for. Dropped, nobody waits for it any more.
@@ -44,6 +44,7 @@ impl Asked {
             }
             State::Permitted => {
                 op.state = State::Running;
+                op.ran = true;
                 op.attempt += 1;
                 Poll::Ready(Turn::Run(op.attempt))
             }
@@ -104,17 +105,6 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        let mut inner = self.cell.inner.lock();
-        let Inner { ops, mail, .. } = &mut *inner;
-        if let Some(op) = ops.get_mut(self.index) {
-            // A signal that was handed over and not taken is there for the next one.
-            if let (Kind::Wait, State::Answered(Answer::Value(value)), Some(signal)) =
-                (op.kind, &op.state, &op.signal)
-            {
-                mail.entry(signal.clone()).or_default().push_front(value.clone());
-            }
-            op.state = State::Over;
-            op.waker = None;
-        }
+        self.cell.inner.lock().drop_op(self.index);
     }
 }

@@ -43,12 +43,19 @@ pub(super) struct Op {
     pub(super) signal: Option<String>,
     /// Its end is recorded by a transaction of the step's own.
     pub(super) records_itself: bool,
+    /// It was let run in this activation.
+    pub(super) ran: bool,
     pub(super) waker: Option<Waker>,
 }
 
 impl Op {
     pub(super) fn is_open(&self) -> bool {
         !matches!(self.state, State::Answered(_) | State::Over)
+    }
+
+    /// Whether the journal may have an end of it that no replay would have made otherwise.
+    pub(super) fn may_have_recorded(&self) -> bool {
+        self.records_itself && self.ran
     }
 
     pub(super) fn set(&mut self, state: State) {
@@ -91,6 +98,12 @@ pub(super) struct Inner {
     pub(super) orphans: Vec<String>,
     /// Steps that may have recorded their end themselves, with what they said of it.
     pub(super) unproven: Vec<Unproven>,
+    /// The workflow left a step that may have recorded its end: from now on nothing is written that does not know the whole journal.
+    pub(super) left: bool,
+    /// It was left just now, and the journal was not read since.
+    pub(super) left_unread: bool,
+    /// The workflow left a step whose end is recorded before: what counts is the journal.
+    pub(super) overtaken: bool,
 }
 
 /// A step that was to record its end in a transaction of its own.
@@ -131,7 +144,7 @@ impl Inner {
         }
         let id = OpId { name, seq, input };
         let (state, attempt, waker) = (State::Waiting, 0, None);
-        self.ops.push(Op { kind, id, state, attempt, sheltered, signal, records_itself, waker });
+        self.ops.push(Op { kind, id, state, attempt, sheltered, signal, records_itself, ran: false, waker });
         self.open.push(index);
         self.compare(index);
         index
@@ -166,7 +179,10 @@ impl Inner {
         }
         match &placed.entry {
             Entry::Started(_) | Entry::Resumed(_) | Entry::Version(_) | Entry::Ended(_) => {}
-            Entry::Done(Done { op, value }) => self.answer(&op.name, Answer::Value(value.clone())),
+            Entry::Done(Done { op, value }) => {
+                self.overtaken |= self.is_over(&op.name);
+                self.answer(&op.name, Answer::Value(value.clone()));
+            }
             Entry::GaveUp(GaveUp { op, error }) => self.answer(&op.name, Answer::Error(error.clone())),
             Entry::Tried(tried) => self.tried(tried, placed.at),
             Entry::TimerSet(TimerSet { op, when }) => {
@@ -289,6 +305,32 @@ impl Inner {
         let Entry::Done(Done { op, .. }) = entry else { return None };
         let found = self.names.get(&op.name).and_then(|index| self.ops.get(*index));
         found.filter(|op| op.records_itself).map(Op::is_open)
+    }
+
+    /// Whether a step that ran here, and records its end itself, is not waited for any more.
+    fn is_over(&self, name: &str) -> bool {
+        let found = self.names.get(name).and_then(|index| self.ops.get(*index));
+        found.is_some_and(|op| op.may_have_recorded() && op.state == State::Over)
+    }
+
+    /// Nobody waits any more for something that was asked for.
+    pub(super) fn drop_op(&mut self, index: usize) {
+        let Some(op) = self.ops.get_mut(index) else { return };
+        // A signal that was handed over and not taken is there for the next one.
+        if let (Kind::Wait, State::Answered(Answer::Value(value)), Some(signal)) =
+            (op.kind, &op.state, &op.signal)
+        {
+            self.mail.entry(signal.clone()).or_default().push_front(value.clone());
+        }
+        if op.may_have_recorded() {
+            match op.state {
+                State::Over => {}
+                State::Answered(_) => self.overtaken = true,
+                _ => (self.left, self.left_unread) = (true, true),
+            }
+        }
+        op.state = State::Over;
+        op.waker = None;
     }
 
     /// A step ended.

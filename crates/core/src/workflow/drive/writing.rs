@@ -10,12 +10,12 @@ use super::super::{journal, names};
 use super::{Drive, Flow, Left};
 use crate::id::{Position, StreamVersion};
 use crate::lease::Committed;
-use crate::store::{Batch, Receipt};
+use crate::store::{Batch, Expect, Receipt, Refusal};
 use crate::telemetry::WORKFLOW;
 
 /// What there was in the journal that the driver did not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum News {
+pub(in crate::workflow) enum News {
     Nothing,
     Some,
     /// A step recorded its end after the workflow had stopped waiting for it: what counts is the journal.
@@ -42,6 +42,7 @@ impl Drive {
     }
 
     async fn write(&mut self, mut group: Vec<Outgoing>, hasty: bool) -> Flow {
+        let mut behind = Flow::On;
         loop {
             let batch = match self.batch(&group) {
                 Ok(batch) => batch,
@@ -51,8 +52,16 @@ impl Drive {
                 }
             };
             match self.holding.commit(batch).await {
-                Committed::Done(receipt) => return self.written(group, &receipt, hasty).await,
+                Committed::Done(receipt) => {
+                    return worse(behind, self.written(group, &receipt, hasty).await);
+                }
                 Committed::Gone => return Flow::Gone,
+                Committed::Refused(refusal) if self.is_behind(&refusal) => match self.hear(None).await {
+                    Ok(News::Overtaken) => return Flow::Rewind,
+                    Ok(News::Some) if hasty => behind = Flow::Rewind,
+                    Ok(_) => {}
+                    Err(flow) => return flow,
+                },
                 Committed::Refused(refusal) => {
                     let Some(last) = group.pop().filter(Outgoing::may_be_refused) else {
                         self.cell.break_with(Broken::Invalid { what: refusal.to_string() });
@@ -78,13 +87,24 @@ impl Drive {
             }
         }
         if !events.is_empty() {
-            batch = batch.append(&self.journal, crate::store::Expect::Any, events);
+            batch = batch.append(&self.journal, self.expected(), events);
         }
         if self.stumbled {
             // Progress: the claims before it do not count any more.
             batch = batch.advance(self.holding.lease(), Position(0));
         }
         Ok(batch)
+    }
+
+    /// What the journal must be for something to be written. Others may write at any time, and are heard afterwards; but once the
+    /// workflow left a step that may have recorded its end, what it did instead counts only if the step has not.
+    pub(in crate::workflow) fn expected(&self) -> Expect<StreamVersion> {
+        if self.cell.has_left() { Expect::Exact(self.last()) } else { Expect::Any }
+    }
+
+    /// Whether a batch was refused because there is more in the journal than was heard.
+    pub(in crate::workflow) fn is_behind(&self, refusal: &Refusal) -> bool {
+        self.cell.has_left() && matches!(refusal, Refusal::Stream { stream, .. } if *stream == self.journal)
     }
 
     async fn written(&mut self, group: Vec<Outgoing>, receipt: &Receipt, hasty: bool) -> Flow {
@@ -122,7 +142,7 @@ impl Drive {
     }
 
     /// Takes up what others wrote into the journal, and steps about themselves, up to a version.
-    pub(super) async fn hear(&mut self, before: Option<StreamVersion>) -> Result<News, Flow> {
+    pub(in crate::workflow) async fn hear(&mut self, before: Option<StreamVersion>) -> Result<News, Flow> {
         let read = match journal::read(&self.shared.store, &self.journal, Some(self.next))
             .await
             .map_err(Unready::from)
