@@ -13,10 +13,17 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// A cargo command in the root of the repository: the cargo that runs this program.
+/// A cargo command in the root of the repository: the cargo that runs this program. It does not know that it runs within another one:
+/// some build scripts look at what cargo says of the package, and would build again what was built without this program.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        if name.to_str().is_some_and(of_package) {
+            command.env_remove(name);
+        }
+    }
     command.args(args).current_dir(root());
     command
 }

@@ -1,4 +1,4 @@
--- When the next row of the lanes may be had. A row that could be had already is in somebody's hands just now. A renewed
+-- When the next row of the lanes may be had. With p_now, a row that could be had by then is in somebody's hands. A renewed
 -- lease leaves ready_at behind, so the first row of the index need not be the first that may be had: rows are read until
 -- none that follows can be earlier. After a hundred that lag the answer is too early instead, which costs the one who
 -- asks another claim, and that claim brings them up to date.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tidelock_core::clock::Timestamp;
+use tidelock_core::id::Lane;
 use tidelock_core::key::Key;
 use tidelock_core::model::claim::{self, Candidate, Granted};
 use tidelock_core::model::facts::Footprint;
@@ -31,8 +32,14 @@ const ATTEMPTS: u32 = 20;
 struct Promise {
     granted: Vec<Granted>,
     claimed: Claimed,
-    /// Lanes in which there was nothing: the server says when there will be.
-    ask: Option<Vec<String>>,
+    ask: Option<Ask>,
+}
+
+/// Lanes of which the server says when there is something.
+struct Ask {
+    lanes: Vec<String>,
+    /// There was nothing at this instant: what could be had then is in somebody's hands.
+    now: Option<Timestamp>,
 }
 
 /// A read that is sent along with the grants, and whose answer it becomes.
@@ -119,7 +126,7 @@ impl Engine {
             claims.iter().map(|claim| promise(&mut session, &mut open, claim)).collect();
         session.forget_unused();
         let flush = Flush::of(&mut session, None, self.flush_setting);
-        let (extras, more) = self.extras(claims, &promises, session.now);
+        let (extras, more) = self.extras(claims, &promises);
         let ended = Some("COMMIT");
         match self.bounded(flush.send(&db, &self.sql, &session, ended, more)).await {
             Ok((drawn, answers)) => {
@@ -172,7 +179,7 @@ impl Engine {
     }
 
     /// Reads that go along with the grants.
-    fn extras(&self, claims: &[&Claim], promises: &[Promise], now: Timestamp) -> (Vec<Extra>, Vec<Call<'_>>) {
+    fn extras(&self, claims: &[&Claim], promises: &[Promise]) -> (Vec<Extra>, Vec<Call<'_>>) {
         let (mut extras, mut calls) = (Vec::new(), Vec::new());
         for (index, (claim, promise)) in claims.iter().zip(promises).enumerate() {
             for (grant, Granted { row, .. }) in promise.granted.iter().enumerate() {
@@ -185,10 +192,10 @@ impl Engine {
                         .with(int(claim.events as u64), Type::INT8),
                 );
             }
-            if let Some(lanes) = &promise.ask {
+            if let Some(Ask { lanes, now }) = &promise.ask {
                 extras.push(Extra::Next(index));
                 let call = Call::new(&self.sql.next_ready).with(lanes.clone(), Type::TEXT_ARRAY);
-                calls.push(call.with(now.as_micros(), Type::INT8));
+                calls.push(call.with(now.map(Timestamp::as_micros), Type::INT8));
             }
         }
         (extras, calls)
@@ -203,14 +210,19 @@ fn wanted(claims: &[&Claim]) -> (Vec<Key>, Vec<String>, i64) {
     for claim in claims {
         match &claim.pick {
             Pick::Named { key, .. } => drop(named.insert(key.clone())),
+            // A claim of nothing holds nothing: others would pass over it.
+            Pick::Lanes { limit: 0, .. } => {}
             Pick::Lanes { lanes, limit } => {
                 all_lanes.extend(lanes.iter().map(|lane| lane.as_str().to_owned()));
-                // One at least: a claim of nothing still learns whether there is something.
-                rows = rows.saturating_add((*limit).max(1));
+                rows = rows.saturating_add(*limit);
             }
         }
     }
     (named.into_iter().collect(), all_lanes.into_iter().collect(), int(rows as u64))
+}
+
+fn texts_of(lanes: &[Lane]) -> Vec<String> {
+    lanes.iter().map(|lane| lane.as_str().to_owned()).collect()
 }
 
 /// Grants what a claim can have of what is open.
@@ -225,14 +237,12 @@ fn promise(session: &mut Session, open: &mut Vec<Candidate>, claim: &Claim) -> P
             }
             open.retain(|candidate| candidate.key != *key);
         }
+        Pick::Lanes { lanes, limit: 0 } => promise.ask = Some(Ask { lanes: texts_of(lanes), now: None }),
         Pick::Lanes { lanes, limit } => {
             let mine = open.iter().filter(|candidate| lanes.contains(&candidate.lane));
             let mine: Vec<Candidate> = mine.cloned().collect();
-            if *limit == 0 {
-                promise.claimed.next_at = mine.iter().map(|candidate| candidate.ready_at).min();
-            }
             if mine.is_empty() {
-                promise.ask = Some(lanes.iter().map(|lane| lane.as_str().to_owned()).collect());
+                promise.ask = Some(Ask { lanes: texts_of(lanes), now: Some(now) });
             }
             let chosen = claim::choose(mine, *limit, session.facts.counters.fence);
             for key in &chosen {

@@ -68,6 +68,27 @@ impl Way for Dawdle {
     }
 }
 
+/// Counts the documents that were read.
+#[derive(Debug, Default)]
+pub(crate) struct Readings(AtomicUsize);
+
+impl Readings {
+    pub(crate) fn so_far(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Way for Readings {
+    async fn there(&self) {}
+
+    async fn back(&self) {}
+
+    async fn seen(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 /// Keeps one write from the store until it is let through.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {

@@ -56,6 +56,14 @@ impl Rate {
         let next_at = now.after(even.since(now).saturating_sub(slack));
         Taken { granted, even, next_at }
     }
+
+    /// What is to be remembered when so many of those that were granted did not begin, and nothing was taken since.
+    #[must_use]
+    pub fn given_back(&self, taken: &Taken, unused: u32) -> Timestamp {
+        let back = self.apart().saturating_mul(unused.min(taken.granted));
+        let back = i64::try_from(back.as_micros()).unwrap_or(i64::MAX);
+        Timestamp::from_micros(taken.even.as_micros().saturating_sub(back))
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +77,16 @@ mod tests {
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::from_micros(0).after(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn what_did_not_begin_may_begin_later() {
+        let rate = Rate { runs: 10, per: Duration::from_secs(1), burst: 4 };
+        let taken = rate.take(None, at(5_000), 4);
+        let even = rate.given_back(&taken, 3);
+        assert_eq!(even, rate.take(None, at(5_000), 1).even);
+        assert_eq!(rate.take(Some(even), at(5_000), 4).granted, 3);
+        assert_eq!(rate.given_back(&taken, 9), at(5_000), "no more than was granted");
     }
 
     #[test]

@@ -424,7 +424,9 @@ impl Drive {
 
     /// The workflow has come to its end, unless the journal says that it went another way.
     async fn output(&mut self, output: Output) -> Result<(), Left> {
-        if self.cell.is_overtaken() {
+        // What was heard and not told yet counts, too.
+        let left = |placed: &Placed| self.cell.own_record(&placed.entry) == Some(false);
+        if self.cell.is_overtaken() || (self.cell.has_left() && self.queue.iter().any(left)) {
             return self.rewind().await;
         }
         if let Some(broken) = ended_early(&self.cell, &self.queue).or_else(|| self.cell.broken()) {

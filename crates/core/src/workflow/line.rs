@@ -116,12 +116,20 @@ impl Line {
             return Ok((0, next_at));
         }
         let wanted = u32::try_from(room).unwrap_or(u32::MAX);
-        let taken = pace::take(&claiming.shared.store, &self.queue, rate, wanted).await?;
-        if taken.granted == 0 {
-            return Ok((0, Some(taken.next_at)));
+        let store = Arc::clone(&claiming.shared.store);
+        let share = pace::take(&store, &self.queue, rate, wanted).await?;
+        let granted = share.taken.granted;
+        if granted == 0 {
+            return Ok((0, Some(share.taken.next_at)));
         }
-        let most = usize::try_from(taken.granted).unwrap_or(usize::MAX).min(room);
-        Ok(claiming.take(self.new.clone(), most, hands, seats).await?)
+        let most = usize::try_from(granted).unwrap_or(usize::MAX).min(room);
+        let got = claiming.take(self.new.clone(), most, hands, seats).await;
+        // Somebody else was faster; whether a claim that failed has taken any is not known.
+        if let Ok((count, _)) = got {
+            let unused = granted.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+            pace::give_back(&store, &self.queue, rate, &share, unused).await?;
+        }
+        Ok(got?)
     }
 }
 

@@ -145,7 +145,8 @@ impl From<String> for Queue {
 }
 
 impl Client {
-    /// Sets what the workers of a queue hold to, in all processes, from within a second on.
+    /// Sets what the workers of a queue hold to, in all processes, from within a second on. Runs that are driven by then come to their end;
+    /// until they have, more may be driven than a lower limit says.
     ///
     /// # Errors
     /// [`WorkflowError`] when the limits are not valid, or the store fails.
