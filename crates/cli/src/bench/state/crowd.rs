@@ -162,7 +162,14 @@ mod tests {
             let hand = Hand::new(way, &store, &States::new(Arc::clone(&store)));
             let mut crowd = Crowd::new(&hand, records, 4, &Zipf::new(3));
             // An increment that was lost is an error of the slice.
-            let increments = crowd.slice(Duration::from_millis(20)).await.unwrap();
+            let mut increments = crowd.slice(Duration::from_millis(20)).await.unwrap();
+            // On a busy machine a slice may be too short for any.
+            for _ in 0..500 {
+                if increments.commits.per_s > 0.0 {
+                    break;
+                }
+                increments = crowd.slice(Duration::from_millis(20)).await.unwrap();
+            }
             assert!(increments.commits.per_s > 0.0, "{way:?}");
             assert!(increments.per_write >= 1.0, "{way:?}: {increments:?}");
             assert_eq!(crowd.writers.len(), 4, "{way:?}");
