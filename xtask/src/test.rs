@@ -19,13 +19,11 @@ pub(crate) fn run(cargo_args: &[String], browser: Missing) -> Result<()> {
     let database = needs_database(cargo_args).then(Database::ready).transpose()?;
     let mut summary = Summary::default();
     let mut passed = true;
-    for scope in scopes(cargo_args) {
-        let mut command = cargo(database.as_ref(), &["test", "--no-fail-fast"]);
-        passed &= run::stream(command.args(*scope).args(cargo_args), |line| {
-            println!("{line}");
-            summary.read(line);
-        })?;
-    }
+    let mut command = cargo(database.as_ref(), &["test", "--no-fail-fast"]);
+    passed &= run::stream(command.args(scope(cargo_args)).args(cargo_args), |line| {
+        println!("{line}");
+        summary.read(line);
+    })?;
     if is_whole(cargo_args) || packages(cargo_args).contains(&"tidelock-core") {
         passed &= checked::run(None, |line| {
             println!("{line}");
@@ -74,12 +72,10 @@ fn cargo(database: Option<&Database>, args: &[&str]) -> Command {
     command
 }
 
-/// What the runs of `cargo test` cover: the whole workspace and then its documentation, or the packages that are named.
-fn scopes(cargo_args: &[String]) -> &'static [&'static [&'static str]] {
-    if names_package(cargo_args) {
-        return &[&[]];
-    }
-    &[&["--workspace", "--all-targets"], &["--workspace", "--doc"]]
+/// What `cargo test` covers: the packages that are named, or the whole workspace with its documentation. In one run: cargo would build some
+/// dependencies with other features for the documentation alone.
+fn scope(cargo_args: &[String]) -> Option<&'static str> {
+    (!names_package(cargo_args)).then_some("--workspace")
 }
 
 /// The test in which the conformance kit says how many cases it has.
