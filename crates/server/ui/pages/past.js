@@ -47,7 +47,8 @@ export function within(at, first, head) {
 /** Goes through versions. Where it stands is told by the address, and not by what is loaded, so that it can be moved on at once. */
 export function Slider({ word, at, first, head, follows, to, newest, children }) {
   const [shown, show] = useState(null);
-  useEffect(() => show(null), [at]);
+  // What was moved on meanwhile is not taken back by an address that comes late.
+  useEffect(() => show((moved) => (follows || moved === at ? null : moved)), [at, follows]);
   const stands = shown ?? at;
   return html`<div class="slider"><label>${word} <b class="num">${stands}</b> of ${first}…${head}
       <input type="range" aria-label=${word.toLowerCase()} min=${first} max=${head} step="1" value=${stands}
