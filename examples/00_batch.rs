@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     store.apply(Batch::new().put(&stock, Expect::Absent, Payload::from_json(r#"{"left": 10}"#)?)).await?;
 
     // Everything in the batch commits together, or nothing does. If the process is killed before the receipt is here,
-    // ask `store.operation(id)` after the restart: it returns the receipt if the batch was applied.
+    // call `store.resolve(id)` after the restart: it returns the receipt, or that the batch was not applied.
     let id = OpId::new();
     let placed = NewEvent::new("OrderPlaced".parse()?, Payload::from_json(r#"{"apples": 3}"#)?);
     let batch = Batch::new()

@@ -62,7 +62,7 @@ async fn take_over() -> Result<(), Box<dyn Error>> {
     // Whatever the first one wrote would be refused as a whole, even if it were only stopped and came back.
     let page =
         |text: &str| Ok::<_, Box<dyn Error>>(Batch::new().put(held.key(), Expect::Any, Payload::of(text)?));
-    let stale = Lease { key: held.lease().key.clone(), fence };
+    let stale = Lease { key: held.lease().key.clone(), fence, owner: None };
     if let Err(refused) = store.apply(Batch::new().guard_lease(&stale).and(page("too late")?)).await {
         println!("{refused} ({})", refused.code());
     }

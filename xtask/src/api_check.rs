@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
 
-use crate::{Missing, apt, run};
+use crate::{Missing, python, run};
 
 /// The version that is installed.
 const VERSION: &str = "4.32.5";
@@ -60,15 +60,7 @@ fn tool(directory: &Path) -> Result<PathBuf> {
         return Ok(found);
     }
     let environment = directory.join("venv");
-    let make = || {
-        let python = run::on_path("python3").context("python3 is not on the PATH")?;
-        run::capture(Command::new(python).args(["-m", "venv"]).arg(&environment))
-    };
-    match make() {
-        Err(_) if apt::install(&["python3", "python3-venv"]) => make(),
-        made => made,
-    }
-    .context("python3 makes no environment")?;
+    python::environment(&environment, None)?;
     println!("schemathesis is not installed: installing {VERSION} into a temporary directory");
     let mut install = Command::new(environment.join("bin").join("pip"));
     install

@@ -7,6 +7,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::apt::{self, output};
+use crate::repeat::Repeat;
+use crate::steps::Failures;
 use crate::{Missing, run};
 
 /// The library that drives the browser: the version that the tests were written with.
@@ -26,6 +28,8 @@ pub(crate) struct Options {
     screens: Option<String>,
     /// Only cases whose name has this in it.
     only: Option<String>,
+    /// How often the cases run, and under which load.
+    repeat: Repeat,
 }
 
 impl Options {
@@ -42,6 +46,7 @@ impl Options {
                 "--require" => options.missing = Missing::Fails,
                 "--screens" => options.screens = Some(value()?),
                 "--only" => options.only = Some(value()?),
+                arg if options.repeat.parse(arg, &mut args)? => {}
                 other => bail!("`browser` does not know {other:?}"),
             }
         }
@@ -49,13 +54,19 @@ impl Options {
     }
 }
 
-/// Runs the tests, or says why not.
+/// Runs the cases as often as asked for, and fails when one did.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    options.repeat.run(|| look(options))
+}
+
+/// Runs the cases once, or says why not. Returns the cases that failed.
+pub(crate) fn look(options: &Options) -> Result<Failures> {
     let scratch = Scratch::new()?;
     match tools(&scratch.0) {
         Ok(tools) => tools.look(options),
         Err(reason) => {
-            options.missing.because(&format!("the inspector was not looked at in a browser: {reason}"))
+            let reason = format!("the inspector was not looked at in a browser: {reason}");
+            options.missing.because(&reason).map(|()| Failures::new())
         }
     }
 }
@@ -110,7 +121,7 @@ fn libraries(scratch: &Path) -> Result<(PathBuf, PathBuf), String> {
 }
 
 impl Tools {
-    fn look(&self, options: &Options) -> Result<()> {
+    fn look(&self, options: &Options) -> Result<Failures> {
         let pages = run::root().join("crates/server/ui");
         run::run(Command::new("node").arg(&self.checker).arg("--project").arg(&pages))?;
         let (program, tidelock) =
@@ -122,7 +133,16 @@ impl Tools {
             None => command.arg(tests.join("inspector.mjs")).args(&options.only),
         };
         command.env("INSPECTED_PROGRAM", program).env("TIDELOCK_PROGRAM", tidelock);
-        run::run(command.env("PLAYWRIGHT_CORE", &self.library).env("CHROMIUM", &self.chromium))
+        command.env("PLAYWRIGHT_CORE", &self.library).env("CHROMIUM", &self.chromium);
+        let mut failures = Failures::new();
+        let passed =
+            run::stream(&mut command, |line| failures.extend(line.strip_prefix("FAIL ").map(str::to_owned)))?;
+        // A case may fail in several ways.
+        failures.dedup();
+        if !passed && failures.is_empty() {
+            failures.push("the tests ended early; their output says why".to_owned());
+        }
+        Ok(failures)
     }
 }
 
@@ -156,6 +176,7 @@ mod tests {
         assert_eq!(parse("").unwrap(), Options::default());
         let found = parse("--require --only keyboard").unwrap();
         assert!(found.missing == Missing::Fails && found.only.as_deref() == Some("keyboard"));
+        assert!(parse("--repeat 20 --load --only keyboard").is_ok());
         assert!(parse("--screens").is_err() && parse("--fast").is_err());
     }
 }

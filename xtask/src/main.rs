@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test | ci | tidy | docs | api-check | browser | soak`.
+//! The project's own commands: `cargo xtask test | ci | tidy | docs | api-check | browser | soak | ha`.
 //!
 //! Each command is one module and can be read alone. None of them changes a source file.
 
@@ -10,9 +10,14 @@ mod browser;
 mod checked;
 mod ci;
 mod docs;
+#[cfg(target_os = "linux")]
+mod ha;
 mod postgres;
+mod python;
+mod repeat;
 mod run;
 mod soak;
+mod steps;
 mod test;
 mod tidy;
 
@@ -27,7 +32,10 @@ Usage: cargo xtask <COMMAND>
 
 Commands:
   test [-- ARGS]      Run every test, documentation example, model checker, example and the pages; ARGS go to `cargo test`
-  ci                  What must pass before a change goes in: fmt, clippy, tidy, test, docs, api-check; nothing is skipped
+      --repeat N      Run everything N times, and list the checks that failed in some of the runs
+      --load          Keep every core busy meanwhile
+      --postgres N    Run the tests of the PostgreSQL backend, or ARGS, on that major version (14 to 18)
+  ci                  What must pass before a change goes in: fmt, clippy, tidy, test (also on PostgreSQL 14 and 18), docs, api-check; nothing is skipped
   tidy                Check the rules of the house that the compiler does not know
   docs                Build the API documentation and the book; warnings are errors
   api-check           Let schemathesis look for answers of the server that are not as described; needs python3
@@ -35,16 +43,28 @@ Commands:
   browser [OPTIONS]   Look at the inspector in a real Chromium alone; skipped with a line where there is none
       --require       What is missing is a failure
       --only TEXT     Only cases whose name has this in it
+      --repeat N      Run the cases N times, and list those that failed in some of the runs
+      --load          Keep every core busy meanwhile
       --screens DIR   Make pictures of the pages for the book, and run no test
   soak [OPTIONS]      Run the long variants of the tests
       --minutes N     How long each soak test runs (default: 10)
       --seeds N       How many random seeds the differential runner gets (default: 8)
+  ha [OPTIONS]        Inject faults into a Patroni cluster under load, and compare a ledger with the store; Linux only
+      --minutes N     How long, in all (default: 30)
+      --mode MODE     sync, async or both (default: both)
+      --only FAULT    Only this fault, such as kill-postgres or network-reset
+      --seed N        The order of the faults and the choices of the clients
+      --postgres N    On that major version of PostgreSQL
+      --patroni-defaults
+                      Patroni's own times instead of the shortest that it accepts
+      --require       Fail when something cannot be installed, instead of skipping it
   help                Print this text
 
 Tests use the PostgreSQL that DATABASE_URL names. Without it a private server is started, and ended afterwards.
 
 Examples:
   cargo xtask test -- --package tidelock-sqlite
+  cargo xtask test --repeat 10 --load
   cargo xtask soak --minutes 60
 
 Exit status: 0 when everything passed, 1 when something failed, 2 when the command line is wrong.";
@@ -93,13 +113,15 @@ impl Missing {
 #[derive(Debug, PartialEq, Eq)]
 enum Command {
     Help,
-    Test { cargo_args: Vec<String> },
+    Test(test::Options),
     Ci,
     Tidy,
     Docs,
     ApiCheck(Missing),
     Browser(browser::Options),
     Soak(soak::Options),
+    #[cfg(target_os = "linux")]
+    Ha(ha::Options),
 }
 
 impl Command {
@@ -112,9 +134,11 @@ impl Command {
         }
         let command = match name.as_str() {
             "help" | "--help" | "-h" => return Ok(Self::Help),
-            "test" => return Ok(Self::Test { cargo_args: after_dashes(rest)? }),
+            "test" => return Ok(Self::Test(test::Options::parse(rest)?)),
             "browser" => return Ok(Self::Browser(browser::Options::parse(rest)?)),
             "soak" => return Ok(Self::Soak(soak::Options::parse(rest)?)),
+            #[cfg(target_os = "linux")]
+            "ha" => return Ok(Self::Ha(ha::Options::parse(rest)?)),
             "ci" => Self::Ci,
             "tidy" => Self::Tidy,
             "docs" => Self::Docs,
@@ -136,23 +160,16 @@ impl Command {
                 println!("{HELP}");
                 Ok(())
             }
-            Self::Test { cargo_args } => test::run(&cargo_args, Missing::Skips),
+            Self::Test(options) => test::run(&options),
             Self::Ci => ci::run(),
             Self::Tidy => tidy::run(),
             Self::Docs => docs::run(),
             Self::ApiCheck(missing) => api_check::run(missing),
             Self::Browser(options) => browser::run(&options),
             Self::Soak(options) => soak::run(&options),
+            #[cfg(target_os = "linux")]
+            Self::Ha(options) => ha::run(&options),
         }
-    }
-}
-
-/// The arguments behind `--`; nothing may stand before it.
-fn after_dashes(args: &[String]) -> Result<Vec<String>> {
-    match args.split_first() {
-        None => Ok(Vec::new()),
-        Some((dashes, rest)) if dashes == "--" => Ok(rest.to_vec()),
-        Some((other, _)) => bail!("unexpected {other:?}; arguments for cargo come after `--`"),
     }
 }
 
@@ -173,8 +190,8 @@ mod tests {
         assert_eq!(parse("tidy"), Ok(Command::Tidy));
         assert_eq!(parse("api-check"), Ok(Command::ApiCheck(Missing::Skips)));
         assert_eq!(parse("api-check --require"), Ok(Command::ApiCheck(Missing::Fails)));
-        let cargo_args = vec!["-p".to_owned(), "xtask".to_owned()];
-        assert_eq!(parse("test -- -p xtask"), Ok(Command::Test { cargo_args }));
+        assert!(matches!(parse("test --repeat 10 --load -- -p xtask"), Ok(Command::Test(_))));
+        assert!(matches!(parse("test --postgres 18"), Ok(Command::Test(_))));
         let options = soak::Options { minutes: 3, ..soak::Options::default() };
         assert_eq!(parse("soak --minutes 3"), Ok(Command::Soak(options)));
     }
@@ -185,6 +202,7 @@ mod tests {
         assert_eq!(parse("ci now"), Err("`ci` takes no argument, found \"now\"".to_owned()));
         assert!(parse("api-check --strict").is_err_and(|e| e.contains("--strict")));
         assert!(parse("test -p xtask").is_err_and(|e| e.contains("after `--`")));
+        assert!(parse("test --postgres new").is_err_and(|e| e.contains("--postgres")));
         assert!(parse("soak --minutes soon").is_err_and(|e| e.contains("--minutes")));
     }
 }

@@ -2,6 +2,11 @@
 //!
 //! Tests read its address from `DATABASE_URL`. If this program dies, the private server ends by itself.
 
+#[cfg(unix)]
+pub(crate) mod install;
+pub(crate) mod versions;
+
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
@@ -11,6 +16,8 @@ const VARIABLE: &str = "DATABASE_URL";
 /// A database for test programs. A private server ends when this value is dropped.
 pub(crate) struct Database {
     url: String,
+    /// The programs of the server, where the caller has named a version: tests that start a server of their own use them.
+    programs: Option<PathBuf>,
     #[cfg(unix)]
     _server: Option<tidelock_pgserver::Server>,
 }
@@ -20,8 +27,13 @@ impl Database {
     pub(crate) fn ready() -> Result<Self> {
         match std::env::var(VARIABLE) {
             Ok(url) if !url.is_empty() => Ok(Self::named(url)),
-            _ => Self::private(),
+            _ => Self::private(None),
         }
+    }
+
+    /// Starts a private server of a major version, whatever `DATABASE_URL` says. The version is installed if it is missing.
+    pub(crate) fn of_version(version: u32) -> Result<Self> {
+        Self::private(Some(install::programs(version)?))
     }
 
     fn named(url: String) -> Self {
@@ -31,32 +43,48 @@ impl Database {
         }
         Self {
             url,
+            programs: None,
             #[cfg(unix)]
             _server: None,
         }
     }
 
     #[cfg(unix)]
-    fn private() -> Result<Self> {
+    fn private(programs: Option<PathBuf>) -> Result<Self> {
         use tidelock_pgserver::{Options, Server};
-        if tidelock_pgserver::find().is_none() {
+        if programs.is_none() && tidelock_pgserver::find().is_none() {
             println!(
                 "PostgreSQL is not installed: trying to install it, which takes a minute and happens once"
             );
         }
-        let server = Server::start(&Options { durable: false, ..Options::default() })?;
+        let options = Options { durable: false, programs: programs.clone(), ..Options::default() };
+        let server = Server::start(&options)?;
         println!("PostgreSQL {}, private, port {}", server.version(), server.port());
-        Ok(Self { url: server.url(), _server: Some(server) })
+        Ok(Self { url: server.url(), programs, _server: Some(server) })
     }
 
     #[cfg(not(unix))]
-    fn private() -> Result<Self> {
+    fn private(_programs: Option<PathBuf>) -> Result<Self> {
         anyhow::bail!("on this system no private PostgreSQL can be started: set {VARIABLE} to one that runs")
     }
 
     /// Tells a command about the database.
     pub(crate) fn offer<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        #[cfg(unix)]
+        if let Some(programs) = &self.programs {
+            command.env(tidelock_pgserver::BIN_VARIABLE, programs);
+        }
         command.env(VARIABLE, &self.url)
+    }
+}
+
+/// On other systems there is no private server, of any version.
+#[cfg(not(unix))]
+pub(crate) mod install {
+    pub(crate) const SUPPORTED: [u32; 5] = [14, 15, 16, 17, 18];
+
+    pub(crate) fn programs(version: u32) -> anyhow::Result<std::path::PathBuf> {
+        anyhow::bail!("on this system no private PostgreSQL {version} can be started")
     }
 }
 

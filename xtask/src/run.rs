@@ -18,8 +18,8 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
+    let of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars_os() {
-        let of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
         if name.to_str().is_some_and(of_package) {
             command.env_remove(name);
         }
@@ -38,19 +38,26 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command, hands each line of its standard output to `line` while it runs, and says whether it succeeded.
-/// Its standard error goes straight to the terminal.
+/// Runs a command, passes each line of its output on and to `line`, and returns whether it succeeded. Standard output and
+/// standard error share one pipe, so that their lines keep their order.
 pub(crate) fn stream(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool> {
     let shown = show(command);
-    let mut child =
-        command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{shown}`"))?;
-    if let Some(stdout) = child.stdout.take() {
-        let mut reader = BufReader::new(stdout);
-        let mut bytes = Vec::new();
-        while reader.read_until(b'\n', &mut bytes)? > 0 {
-            line(String::from_utf8_lossy(&bytes).trim_end_matches(['\r', '\n']));
-            bytes.clear();
-        }
+    let (reader, writer) = std::io::pipe()?;
+    let mut child = command
+        .stdout(writer.try_clone()?)
+        .stderr(writer)
+        .spawn()
+        .with_context(|| format!("cannot start `{shown}`"))?;
+    // The command holds the other ends of the pipe, which ends when the last of them is closed.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut reader = BufReader::new(reader);
+    let mut bytes = Vec::new();
+    while reader.read_until(b'\n', &mut bytes)? > 0 {
+        let text = String::from_utf8_lossy(&bytes);
+        let text = text.trim_end_matches(['\r', '\n']);
+        println!("{text}");
+        line(text);
+        bytes.clear();
     }
     Ok(child.wait()?.success())
 }
@@ -76,9 +83,14 @@ pub(crate) fn built(target: &[&str]) -> Result<PathBuf> {
 }
 
 /// The program that a line of cargo tells of.
-fn executable(line: &str) -> Option<PathBuf> {
+pub(crate) fn executable(line: &str) -> Option<PathBuf> {
     let (_, rest) = line.split_once("\"executable\":\"")?;
     Some(PathBuf::from(rest.split_once('"')?.0))
+}
+
+/// The number of cores of this machine.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
 }
 
 /// A program of the `PATH`.

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: every test, every example's build, every documentation example, the pages in a browser, and one line
-//! that sums them up.
+//! `cargo xtask test`: every test, every documentation example, the model checkers, every example, and the pages in a browser. All
+//! steps run, and one summary names everything that failed.
 //!
 //! The tests find a PostgreSQL in `DATABASE_URL`. A private one ends with this program, however that ends.
 
@@ -7,47 +7,112 @@ mod summary;
 
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use self::summary::Summary;
 use crate::postgres::Database;
+use crate::repeat::Repeat;
+use crate::steps::{Failures, Steps};
 use crate::{Missing, browser, checked, run};
 
-/// Runs all tests. `cargo_args` are handed to `cargo test`; naming a package narrows it to that package. `browser` says what it means
-/// that there is none to look at the pages with.
-pub(crate) fn run(cargo_args: &[String], browser: Missing) -> Result<()> {
-    let database = needs_database(cargo_args).then(Database::ready).transpose()?;
-    let mut summary = Summary::default();
-    let mut passed = true;
-    let mut command = cargo(database.as_ref(), &["test", "--no-fail-fast"]);
-    passed &= run::stream(command.args(scope(cargo_args)).args(cargo_args), |line| {
-        println!("{line}");
-        summary.read(line);
-    })?;
-    if is_whole(cargo_args) || packages(cargo_args).contains(&"tidelock-core") {
-        passed &= checked::run(None, |line| {
-            println!("{line}");
-            summary.read(line);
-        })?;
-    }
-    if passed && is_whole(cargo_args) {
-        count_cases(cargo_args, database.as_ref(), &mut summary)?;
-        run::step("examples", examples)?;
-        run::step("browser", || browser::run(&browser::Options::default().missing(browser)))?;
-    }
-    println!();
-    if let Some(cases) = summary.conformance() {
-        println!("{cases}");
-    }
-    println!("{summary}");
-    if !passed || summary.failed > 0 {
-        bail!("some tests failed or did not build");
-    }
-    Ok(())
+/// What the command line asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// How often everything runs, and under which load.
+    repeat: Repeat,
+    /// Arguments of `cargo test`; naming a package narrows it to that package.
+    cargo_args: Vec<String>,
+    /// The major version of PostgreSQL. Without it, the default server is used.
+    postgres: Option<u32>,
+    /// What it means that there is no browser.
+    browser: Missing,
 }
 
-/// Runs every example as a newcomer would.
-fn examples() -> Result<()> {
+impl Options {
+    /// Reads `--repeat N`, `--load`, `--postgres N`, and the arguments for cargo behind `--`. A version of PostgreSQL alone means
+    /// the tests of that backend.
+    pub(crate) fn parse(args: &[String]) -> Result<Self> {
+        let (mut options, mut args) = (Self::default(), args.iter());
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--" => options.cargo_args = args.by_ref().cloned().collect(),
+                "--postgres" => options.postgres = Some(version(args.next())?),
+                arg if options.repeat.parse(arg, &mut args)? => {}
+                other => bail!("`test` has no option {other:?}; arguments for cargo come after `--`"),
+            }
+        }
+        if options.postgres.is_some() && options.cargo_args.is_empty() {
+            options.cargo_args = vec!["--package=tidelock-postgres".to_owned()];
+        }
+        Ok(options)
+    }
+
+    /// Everything once, with what is missing as a failure.
+    pub(crate) fn ci() -> Self {
+        Self { cargo_args: vec!["--locked".to_owned()], browser: Missing::Fails, ..Self::default() }
+    }
+}
+
+fn version(text: Option<&String>) -> Result<u32> {
+    let text = text.context("--postgres needs a number")?;
+    text.parse().with_context(|| format!("--postgres needs a number, found {text:?}"))
+}
+
+/// Runs all tests as often as asked for, and fails when one did.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    options.repeat.run(|| {
+        let mut steps = Steps::default();
+        add(&mut steps, options);
+        steps.report("test");
+        Ok(steps.failures())
+    })
+}
+
+/// Runs the steps of one round.
+pub(crate) fn add(steps: &mut Steps, options: &Options) {
+    let cargo_args = &options.cargo_args;
+    let whole = is_whole(cargo_args);
+    let mut database = None;
+    if needs_database(cargo_args) {
+        steps.run("postgres", || {
+            database = Some(match options.postgres {
+                Some(version) => Database::of_version(version)?,
+                None => Database::ready()?,
+            });
+            Ok(())
+        });
+    }
+    if options.postgres.is_some() && database.is_none() {
+        // Tests without it would start a server of the default version.
+        return;
+    }
+    steps.run_noted("tests", || tests(cargo_args, database.as_ref()));
+    if whole || packages(cargo_args).contains(&"tidelock-core") {
+        steps.run_noted("checkers", checkers);
+    }
+    if whole {
+        steps.run_many("examples", examples);
+        steps.run_many("browser", || browser::look(&browser::Options::default().missing(options.browser)));
+    }
+}
+
+/// Runs `cargo test`. Returns the failures by name, and the counts.
+fn tests(cargo_args: &[String], database: Option<&Database>) -> Result<(Failures, String)> {
+    let mut summary = Summary::default();
+    let mut command = cargo(database, &["test", "--no-fail-fast"]);
+    let passed = run::stream(command.args(scope(cargo_args)).args(cargo_args), |line| summary.read(line))?;
+    Ok(summary.outcome(passed))
+}
+
+/// Runs the model checkers.
+fn checkers() -> Result<(Failures, String)> {
+    let mut summary = Summary::default();
+    let passed = checked::run(None, |line| summary.read(line))?;
+    Ok(summary.outcome(passed))
+}
+
+/// Runs every example as a newcomer would. Returns the examples that failed.
+fn examples() -> Result<Failures> {
     let mut names: Vec<String> = Vec::new();
     for file in std::fs::read_dir(run::root().join("examples"))? {
         let path = file?.path();
@@ -55,12 +120,20 @@ fn examples() -> Result<()> {
         names.extend(path.file_stem().filter(|_| is_example).map(|name| name.to_string_lossy().into_owned()));
     }
     names.sort();
-    for name in names {
-        let program = run::built(&["--example", &name])?;
-        run::capture(Command::new(program).current_dir(run::root()))?;
-        println!("example {name}: ok");
-    }
-    Ok(())
+    names.retain(|name| {
+        let outcome = example(name);
+        match &outcome {
+            Ok(()) => println!("example {name}: ok"),
+            Err(error) => println!("example {name}: FAILED\n{error:#}"),
+        }
+        outcome.is_err()
+    });
+    Ok(names)
+}
+
+fn example(name: &str) -> Result<()> {
+    let program = run::built(&["--example", name])?;
+    run::capture(Command::new(program).current_dir(run::root())).map(drop)
 }
 
 /// A cargo command that knows the database, if there is one.
@@ -76,18 +149,6 @@ fn cargo(database: Option<&Database>, args: &[&str]) -> Command {
 /// dependencies with other features for the documentation alone.
 fn scope(cargo_args: &[String]) -> Option<&'static str> {
     (!names_package(cargo_args)).then_some("--workspace")
-}
-
-/// The test in which the conformance kit says how many cases it has.
-const COUNTING_TEST: &str = "tidelock_tck_summary";
-
-/// Asks the kit how many cases ran on each backend: test programs swallow what a passing test prints.
-fn count_cases(cargo_args: &[String], database: Option<&Database>, summary: &mut Summary) -> Result<()> {
-    // What the tests were built with, once more: other targets would be built with other features.
-    let mut command = cargo(database, &["test", "--workspace"]);
-    let (stdout, stderr) = run::capture(command.args(cargo_args).args([COUNTING_TEST, "--", "--nocapture"]))?;
-    stdout.lines().chain(stderr.lines()).for_each(|line| summary.read_cases(line));
-    Ok(())
 }
 
 /// Whether nothing was left out.
@@ -129,10 +190,19 @@ fn packages(cargo_args: &[String]) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{names_package, needs_database};
+    use super::{Options, names_package, needs_database};
 
     fn words(line: &str) -> Vec<String> {
         line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn options_come_before_the_arguments_for_cargo() {
+        let parse = |line: &str| Options::parse(&words(line)).map_err(|error| error.to_string());
+        assert_eq!(parse(""), Ok(Options::default()));
+        let found = parse("--repeat 2 --load -- -p xtask --load");
+        assert_eq!(found.map(|found| found.cargo_args), Ok(words("-p xtask --load")));
+        assert!(parse("-p xtask").is_err_and(|error| error.contains("after `--`")));
     }
 
     #[test]

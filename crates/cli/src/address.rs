@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use tidelock::prelude::*;
@@ -15,6 +16,9 @@ use crate::server_url::ServerUrl;
 
 /// The schema that a PostgreSQL store has when nobody says otherwise.
 const SCHEMA: &str = "tidelock";
+
+/// How long a command with a person in front of it waits for the server. Workers wait longer: see [`PostgresOptions::patience`].
+pub(crate) const INTERACTIVE: Duration = Duration::from_secs(10);
 
 /// The variable that tells a child process the server's address. Arguments are seen by everybody on the machine.
 pub(crate) const CHILD_URL: &str = "TIDELOCK_CHILD_URL";
@@ -77,8 +81,12 @@ impl Address {
     /// Opens the store as a careful program does. A server that does not flush is refused unless the user has said that it will do;
     /// then that is told each time.
     pub(crate) async fn open_carefully(&self, create: bool, flushing: Flushing) -> Result<Opened> {
-        let file = SqliteOptions { create, ..SqliteOptions::default() };
         let server = PostgresOptions { migrate: create, ..PostgresOptions::default() };
+        self.open_as(create, server, flushing).await
+    }
+
+    async fn open_as(&self, create: bool, server: PostgresOptions, flushing: Flushing) -> Result<Opened> {
+        let file = SqliteOptions { create, ..SqliteOptions::default() };
         let (url, schema) = match self {
             Self::File(path) => {
                 let opened = SqliteStore::open(path, file).await;
@@ -120,7 +128,8 @@ impl Source {
     /// Opens the store, which must exist.
     pub(crate) async fn open(&self) -> Result<Opened> {
         let address = Address::parse(&self.store, self.schema.as_deref())?;
-        address.open_carefully(false, self.durability).await
+        let server = PostgresOptions { migrate: false, patience: INTERACTIVE, ..PostgresOptions::default() };
+        address.open_as(false, server, self.durability).await
     }
 }
 

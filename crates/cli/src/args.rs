@@ -144,6 +144,8 @@ pub(crate) enum Command {
     /// Shows, applies or prints the migrations of a PostgreSQL store
     #[command(subcommand)]
     Migrate(Migrate),
+    /// Declare that a store was restored from a backup or copied
+    Restored(Restored),
     /// Measures, and compares with what the machine can do at best
     #[command(subcommand)]
     Bench(Bench),
@@ -404,6 +406,20 @@ pub(crate) struct MigrateSql {
     /// The version that the database has; only what comes after it is printed
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) from: u32,
+}
+
+/// `tidelock restored`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Restored {
+    /// Why the history was cut; it is recorded
+    #[arg(long, value_name = "TEXT", default_value = "declared by an operator")]
+    pub(crate) reason: String,
+    /// The question before it
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+    /// The store
+    #[command(flatten)]
+    pub(crate) place: Source,
 }
 
 /// `tidelock explain`

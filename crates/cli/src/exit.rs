@@ -228,7 +228,9 @@ fn exit_of_events(error: &EventsError) -> Exit {
         EventsError::Concurrency { .. } | EventsError::Closed { .. } => Exit::Conflict,
         EventsError::Name(_) | EventsError::Unwritable { .. } => Exit::Usage,
         EventsError::Archived { .. } => Exit::NotFound,
-        EventsError::Undecodable { .. } | EventsError::NotKept { .. } => Exit::Failed,
+        EventsError::Undecodable { .. } | EventsError::NotKept { .. } | EventsError::Base { .. } => {
+            Exit::Failed
+        }
     }
 }
 

@@ -22,13 +22,13 @@ mod locks;
 mod log;
 mod man;
 mod migrate;
-mod ours;
 mod outbox;
 mod output;
 mod private_server;
 mod progress;
 mod random;
 mod reader;
+mod restored;
 mod runs;
 mod schedules;
 mod schemas;
@@ -99,6 +99,7 @@ async fn run(cli: Cli, config: &Config) -> Result<Exit> {
         Command::BenchProducer(options) => Box::pin(bench::produce(options)).await,
         Command::Doctor(options) => Box::pin(doctor::run(options)).await,
         Command::Migrate(verb) => Box::pin(migrate::run(verb)).await,
+        Command::Restored(options) => Box::pin(restored::run(&options)).await,
         Command::Demo(options) => Box::pin(demo::run(options)).await,
         Command::DemoWorker(options) => Box::pin(demo::work(options)).await,
         Command::State(verb) => Box::pin(state::run(verb)).await,

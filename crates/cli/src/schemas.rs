@@ -1,5 +1,7 @@
 //! Schemas that exist for one run only. If the process is killed, they stay; their names say whose they are.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, Result};
 use tokio_postgres::Client;
 
@@ -11,9 +13,15 @@ use crate::server_url::ServerUrl;
 /// How long dropping waits for whoever still holds something in a schema, in milliseconds.
 const PATIENCE_MS: u32 = 30_000;
 
-/// Schemas with names that nobody else has, and the connection that drops them in the end.
+/// How long the server may be away before the schemas stay behind.
+const OUTAGE: Duration = Duration::from_secs(45);
+/// The pause between two attempts to connect.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Schemas with names of their own, and a connection to their database.
 #[derive(Debug)]
 pub(crate) struct Schemas {
+    url: ServerUrl,
     admin: Client,
     mark: String,
     names: Vec<String>,
@@ -23,7 +31,7 @@ impl Schemas {
     /// None so far.
     pub(crate) async fn new(url: &ServerUrl) -> Result<Self> {
         let mark = format!("{:08x}", Random::fresh().next() >> 32);
-        Ok(Self { admin: connect(url).await?, mark, names: Vec::new() })
+        Ok(Self { url: url.clone(), admin: connect(url).await?, mark, names: Vec::new() })
     }
 
     /// A new name that begins with `kind`. Whoever uses it makes the schema.
@@ -57,14 +65,38 @@ impl Schemas {
         Ok(())
     }
 
-    /// Drops all of them. What cannot be dropped is told, with the way to do it by hand.
+    /// Drops all of them on a new connection: the first one may have ended with its server. Schemas that stay are reported,
+    /// with the statement that drops them.
     pub(crate) async fn leave(self) {
         let drop = format!("DROP SCHEMA IF EXISTS {} CASCADE", self.listed());
         let patient = format!("SET lock_timeout = {PATIENCE_MS}; {drop}");
-        if let Err(error) = self.admin.batch_execute(&patient).await {
-            let error = output::escaped(&format!("{:#}", anyhow::Error::new(error)));
+        if let Err(error) = self.run(&patient).await {
+            let error = output::escaped(&format!("{error:#}"));
             eprintln!("warning: schemas stay behind: {error}");
             eprintln!("hint: remove them with `{drop}`");
+        }
+    }
+
+    /// Runs statements on a new connection, again while the server is away.
+    async fn run(&self, sql: &str) -> Result<()> {
+        let give_up = Instant::now() + OUTAGE;
+        loop {
+            let attempt = async {
+                connect(&self.url).await?.batch_execute(sql).await?;
+                anyhow::Ok(())
+            };
+            let error = match tokio::time::timeout(OUTAGE, attempt).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => error,
+                Err(_) => anyhow::anyhow!("no answer within {OUTAGE:?}"),
+            };
+            // The server answers and refuses.
+            let refused =
+                error.downcast_ref::<tokio_postgres::Error>().is_some_and(|e| e.as_db_error().is_some());
+            if refused || Instant::now() + PAUSE >= give_up {
+                return Err(error);
+            }
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use comfy_table::{Cell, Table};
 use serde::Serialize;
+use tidelock::key::reserved::is_own;
 use tidelock::model::lease::ready_at;
 use tidelock::payload::text;
 use tidelock::prelude::*;
@@ -10,7 +11,6 @@ use tidelock::store::{Pattern, WorkFilter, WorkRow};
 
 use crate::args::{Rows, Work, WorkList, WorkShow, WorkState};
 use crate::exit::Exit;
-use crate::ours::is_ours;
 use crate::output::{self, Tone};
 use crate::sight::{self, Ask, Listing, Whole};
 
@@ -75,7 +75,7 @@ async fn list(options: &WorkList) -> Result<Exit> {
     let filter = filter(&options.rows, blocked, leased)?;
     sight::listing(&options.look, &options.pages, async |store, ask| {
         let now = store.now().await?;
-        let (rows, next) = page_of(store, &filter, &ask, |row| options.all || !is_ours(&row.key)).await?;
+        let (rows, next) = page_of(store, &filter, &ask, |row| options.all || !is_own(&row.key)).await?;
         let lines = rows.into_iter().map(|row| Line::of(row, now)).collect();
         let none =
             if options.all { "no work" } else { "no work; --all also lists what Tidelock keeps for itself" };

@@ -54,7 +54,7 @@ pub enum Outcome {
     Applied,
     /// Nothing was applied.
     NotApplied,
-    /// Nobody knows. With an operation id, [`Store::operation`](crate::store::Store::operation) will tell.
+    /// The outcome is unknown. With an operation id, [`Store::resolve`](crate::store::Store::resolve) returns it.
     Unknown(Option<OpId>),
 }
 
@@ -103,6 +103,14 @@ pub enum InvalidInput {
         /// What is wrong with it.
         reason: String,
     },
+    /// A name that only Tidelock writes.
+    #[error(
+        "cannot write {name}: the name is reserved; choose a name that does not begin with tidelock. and does not stand beside a stream or document, or use the operation of its engine"
+    )]
+    Reserved {
+        /// The key or the type of an event.
+        name: String,
+    },
     /// Something exceeds a stated limit.
     #[error("{what} of {subject} is {found}, at most {limit} are allowed; split it or store a reference")]
     Limit {
@@ -131,6 +139,7 @@ impl Explain for InvalidInput {
             Self::Name { .. } => "TL0103",
             Self::Pattern { .. } => "TL0104",
             Self::Limit { .. } => "TL0105",
+            Self::Reserved { .. } => "TL0106",
         })
     }
 

@@ -51,6 +51,11 @@ number! {
     Fence
 }
 
+number! {
+    /// A generation of a store's history. It changes when the history may have been cut, and never repeats.
+    Epoch
+}
+
 /// Declares a UUID with a meaning of its own.
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {

@@ -257,6 +257,12 @@ impl KeyPrefix {
         Self { from, below }
     }
 
+    /// Every key whose canonical text begins with `start`.
+    #[must_use]
+    pub(crate) fn of_text(start: &str) -> Self {
+        Self { from: start.to_owned(), below: encoding::successor(start) }
+    }
+
     /// The first canonical text that may belong to the range.
     #[must_use]
     pub fn from(&self) -> &str {

@@ -2,8 +2,8 @@
 //!
 //! A lease is a `work` row in a lane of its own. The store's clock alone decides when it ends, and the fence decides
 //! whose writes count. The holder works on its own monotonic clock, which ends a margin earlier: its
-//! [`token`](Held::token) fires before anybody else can own the lease. One thread of the process renews all leases, so
-//! an executor that is blocked loses none.
+//! [`token`](Held::token) fires before anybody else can own the lease. One thread of the process renews all leases and does
+//! nothing else, so neither a blocked executor nor thousands of waiters lose one.
 //!
 //! Whoever [waits](Hold::wait) stands in a line that is visible in the store, in the order of arrival over all
 //! processes. What a process leaves behind when it dies, a lease or a place in the line, ends by itself.
@@ -29,6 +29,7 @@
 //! # }
 //! ```
 
+mod background;
 mod error;
 mod guard;
 pub(crate) mod hands;
@@ -37,6 +38,7 @@ pub(crate) mod holding;
 mod keeper;
 mod kept;
 mod line;
+mod local_places;
 mod names;
 mod registry;
 mod row;
@@ -52,10 +54,10 @@ pub use names::{lane, row_of};
 pub use row::Stolen;
 pub use view::{View, Waiter, list, view};
 
-// The keeper is for every engine that holds rows, not for leases alone.
+// Renewal is for every engine that holds rows, not for leases alone.
+pub(crate) use background::run as in_background;
 pub(crate) use hands::{Claims, Hand, Hands};
 pub(crate) use holding::{Committed, Holding};
-pub(crate) use keeper::done as on_keeper;
 pub(crate) use names::unique_owner;
 pub(crate) use row::NEVER;
 

@@ -16,6 +16,7 @@ pub mod clock;
 pub mod edge;
 pub mod error;
 pub mod events;
+pub mod housekeeping;
 pub mod id;
 pub mod key;
 pub mod lease;

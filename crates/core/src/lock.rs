@@ -36,8 +36,10 @@
 //! # Who asks
 //! Owners are tasks. In a task of tokio that is the task; at the root of a runtime (`block_on`, `#[tokio::main]`) it is the
 //! root; [`Locks::lock_blocking`] knows its thread. Branches of one task that run side by side count as one task, unless
-//! each is wrapped in a [`scope`]. On other executors nobody is known, and nothing is reported, unless their tasks are
-//! wrapped in a scope; then the locks still work, and only say less.
+//! each is wrapped in a [`scope`]. Tasks of other executors are unknown, also under a tokio runtime that was only
+//! [entered](tokio::runtime::Handle::enter). Their locks work, and nothing is detected, unless they are wrapped in a scope.
+//!
+//! A [`Guard`] belongs to the task that asked. An [`OwnedGuard`] belongs to no task until one [adopts](OwnedGuard::adopt) it.
 
 mod acquire;
 mod entry;
@@ -144,12 +146,17 @@ impl Locks {
     #[track_caller]
     pub fn try_lock<'t>(&self, ask: impl Into<Ask<'t>>) -> Result<Guard<'_>, LockError> {
         let Ask { term, mode } = ask.into();
-        let asker = Asker { term, mode, task: Task::current(), place: Location::caller() };
+        let task = Task::current();
+        let asker = Asker { term, mode, task, holder: task, place: Location::caller() };
         let hold = self.table.try_lock(&asker)?;
         Ok(Guard::new(&self.table, hold, mode))
     }
 
-    /// Takes the lock and gives a guard that borrows nothing. It belongs to the task that asks, like any other.
+    /// Acquires the lock and returns a guard that borrows nothing and belongs to no task: it can be stored or sent to
+    /// another task. While it waits, the wait is the calling task's, and a cycle is reported as for [`lock`](Self::lock).
+    ///
+    /// A task that asks for the term again waits for the guard, even if it keeps that guard itself. The task that keeps the
+    /// guard can opt in to detection with [`adopt`](OwnedGuard::adopt).
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -161,7 +168,7 @@ impl Locks {
         &self,
         ask: impl Into<Ask<'t>>,
     ) -> impl Future<Output = Result<OwnedGuard, LockError>> {
-        let lock = self.lock(ask);
+        let lock = self.lock(ask).detached();
         async move { Ok(lock.await?.owned()) }
     }
 

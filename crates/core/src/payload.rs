@@ -11,7 +11,9 @@ use serde_json::value::RawValue;
 
 use crate::error::InvalidInput;
 
+pub(crate) mod decimal;
 pub(crate) mod numbers;
+pub(crate) mod parts;
 #[cfg(test)]
 mod tests;
 pub mod text;
@@ -70,6 +72,11 @@ impl Payload {
         &self.0
     }
 
+    /// The JSON text, shared with this payload.
+    pub(crate) fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+
     /// The length of the text in bytes; what limits count.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -90,13 +97,13 @@ impl Default for Payload {
 }
 
 /// Two payloads are equal when they are the same JSON value, whatever their spacing and the order of their fields.
-/// Where one holds a whole number of more than 64 bits, only the same text is equal: parsing would round it.
+/// Where one holds a number that parsing would round, only the same text is equal.
 impl PartialEq for Payload {
     fn eq(&self, other: &Self) -> bool {
         if self.0 == other.0 {
             return true;
         }
-        if numbers::first_wide(&self.0).is_some() || numbers::first_wide(&other.0).is_some() {
+        if numbers::first_rounded(&self.0).is_some() || numbers::first_rounded(&other.0).is_some() {
             return false;
         }
         let read = |p: &Self| serde_json::from_str::<serde_json::Value>(&p.0).ok();

@@ -16,6 +16,12 @@ pub(crate) use metric::{Count, count, seconds, seconds_by, total};
 pub use trace::{TraceContext, TracesAlready, trace_with};
 pub(crate) use trace::{current_trace, follow};
 
+use crate::store::StoreError;
+
+/// The target of what stores report.
+pub const STORE: &str = "tidelock::store";
+/// The target of everything that housekeeping reports.
+pub const HOUSEKEEPING: &str = "tidelock::housekeeping";
 /// The target of everything that locks report.
 pub const LOCK: &str = "tidelock::lock";
 /// The span of a wait for a lock, from joining the queue to the end: fields `term` and `place`.
@@ -48,3 +54,8 @@ pub const OUTBOX: &str = "tidelock::outbox";
 pub const SCHEDULE: &str = "tidelock::schedule";
 /// The span of one run of a task: fields `task`, `fire` and `attempt`.
 pub const SCHEDULE_RUN: &str = "schedule.run";
+
+/// Reports a work row that claims pass over, because it does not read back: for stores.
+pub fn unreadable_work(key: &str, error: &StoreError) {
+    tracing::error!(target: STORE, key, %error, "unreadable work row");
+}

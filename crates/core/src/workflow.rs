@@ -63,6 +63,7 @@ mod queue;
 mod random;
 mod record;
 mod replay;
+mod resumed;
 mod retention;
 mod saga;
 mod seats;

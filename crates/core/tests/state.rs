@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::error::{Explain as _, Outcome};
-use tidelock_core::id::OpId;
+use tidelock_core::id::{Epoch, OpId};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
 use tidelock_core::state::{
@@ -36,6 +36,9 @@ impl Store for Slow {
     }
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
         self.inner.claim(claim).await
+    }
+    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
+        self.inner.resolve(id).await
     }
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
         self.inner.operation(id).await
@@ -70,6 +73,14 @@ impl Store for Slow {
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
         self.inner.sweep(sweep).await
     }
+    fn epoch(&self) -> Epoch {
+        self.inner.epoch()
+    }
+
+    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
+        self.inner.declare_cut(reason).await
+    }
+
     fn watch(&self) -> Watch {
         self.inner.watch()
     }
@@ -101,12 +112,15 @@ async fn s1_two_increments_in_memory_both_land_and_each_mutator_runs_once() {
     assert_eq!((after.value, after.version.0, runs.load(Ordering::SeqCst)), (2, before.0 + 2, 2));
 }
 
+/// A limit that is up while a write is in flight, and not before the write has begun, also on a busy machine.
+const UNDER_WAY: Duration = Duration::from_millis(500);
+
 #[tokio::test]
 async fn s11_time_that_is_up_while_the_write_is_under_way_is_unknown_and_the_id_tells() {
     let slow = Arc::new(Slow::default());
     let key = Key::single("s11").unwrap();
     let record: Container<u64> = States::new(slow.clone()).at(&key);
-    let hurried = record.clone().limit(Some(Duration::from_millis(20)));
+    let hurried = record.clone().limit(Some(UNDER_WAY));
     let error = hurried.mutate(|count| *count += 1).await.unwrap_err();
     let StateError::TimedOut { stage: Stage::Unknown(id), .. } = &error else { panic!("{error}") };
     assert_eq!(error.outcome(), Outcome::Unknown(Some(*id)));
@@ -165,7 +179,7 @@ async fn s11_what_was_given_up_while_it_was_written_is_never_written_under_anoth
     warm.await.unwrap().unwrap();
     // Somebody else writes, so that the next write of ours, which believes in version 1, is refused.
     slow.inner.apply(Batch::new().put(&key, Expect::Any, Payload::of(&5).unwrap())).await.unwrap();
-    let hurried = record.clone().limit(Some(Duration::from_millis(20)));
+    let hurried = record.clone().limit(Some(UNDER_WAY));
     let error = hurried.mutate(|count| *count += 1).await.unwrap_err();
     let StateError::TimedOut { stage: Stage::Unknown(id), .. } = &error else { panic!("{error}") };
     // The refusal arrives. Whoever asked for the id hears that it was not applied, and that stays true.

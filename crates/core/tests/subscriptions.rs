@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::events::{Events, Start, Subscription, What};
-use tidelock_core::id::{OpId, Position, StreamVersion};
+use tidelock_core::id::{Epoch, OpId, Position, StreamVersion};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::*;
@@ -27,6 +27,9 @@ impl Store for Counting {
     }
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
         self.inner.claim(claim).await
+    }
+    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
+        self.inner.resolve(id).await
     }
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
         self.inner.operation(id).await
@@ -63,6 +66,14 @@ impl Store for Counting {
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
         self.inner.sweep(sweep).await
     }
+    fn epoch(&self) -> Epoch {
+        self.inner.epoch()
+    }
+
+    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
+        self.inner.declare_cut(reason).await
+    }
+
     fn watch(&self) -> Watch {
         self.inner.watch()
     }
@@ -113,8 +124,8 @@ async fn who_comes_back_to_a_long_stream_reads_what_is_new_and_little_else() {
     let store = filled().await;
     let all = store.inner.read_stream(StreamQuery::forward(&stream(), 5_000)).await.unwrap().events;
     let last = all.last().unwrap().position;
-    // The last one, those near both ends and in the middle, those that are of another stream, and beyond.
-    for position in (0..250).chain(2_400..2_650).chain(last.0 - 150..last.0 + 5).map(Position) {
+    // The last one, those near both ends and in the middle, those that are of another stream.
+    for position in (0..250).chain(2_400..2_650).chain(last.0 - 150..=last.0).map(Position) {
         store.read.store(0, Ordering::SeqCst);
         let mut again = subscribed(&store, Start::After(position)).await;
         let looked = store.read.load(Ordering::SeqCst);
@@ -140,7 +151,7 @@ async fn the_place_is_found_where_the_beginning_was_removed_and_where_nothing_is
     let mut whole = subscribed(&store, Start::Beginning).await;
     assert_eq!(whole.now().await.unwrap().unwrap().version, StreamVersion(4_000));
     let empty = Arc::new(Counting::default());
-    for start in [Start::Beginning, Start::Now, Start::After(Position(7))] {
+    for start in [Start::Beginning, Start::Now] {
         assert_eq!(subscribed(&empty, start).await.now().await.unwrap(), None);
     }
 }

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use tidelock_core::clock::Timestamp;
 use tidelock_core::store::{StoreError, StoreErrorKind};
 
 use crate::disk::{self, Disk, Folder};
@@ -30,7 +31,7 @@ pub(crate) fn directory(path: &Path, options: &Options) -> Result<Disk, StoreErr
     let held = lock::take(path, Mode::Exclusive, options.busy_timeout)?;
     let marker = match Marker::read(&disk)? {
         Some(marker) => marker,
-        None => initialise(&disk)?,
+        None => initialise(&disk, options.clock.now())?,
     };
     if marker.schema > SCHEMA {
         let detail = format!("its layout is version {}, and this program knows {SCHEMA}", marker.schema);
@@ -85,12 +86,13 @@ fn check_own(disk: &Disk) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn initialise(disk: &Disk) -> Result<Marker, StoreError> {
+fn initialise(disk: &Disk, now: Timestamp) -> Result<Marker, StoreError> {
     for folder in [Folder::Documents, Folder::Operations] {
         let path = disk.folder(folder);
         disk::create_directory(&path).map_err(|e| error::map(WHAT, &path, &e))?;
     }
-    let marker = Marker { schema: SCHEMA, document_floor: 0 };
+    let marker =
+        Marker { schema: SCHEMA, document_floor: 0, epoch: u64::try_from(now.as_micros()).unwrap_or(0) };
     journal::commit(disk, &[marker.change()])?;
     Ok(marker)
 }

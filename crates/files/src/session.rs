@@ -4,17 +4,19 @@
 //! journal.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tidelock_core::clock::Timestamp;
-use tidelock_core::id::{DocVersion, OpId};
+use tidelock_core::id::{DocVersion, Epoch, OpId};
 use tidelock_core::key::Key;
 use tidelock_core::model::commit::{self, Stop};
+use tidelock_core::model::epoch::{self, HistoryCut};
 use tidelock_core::model::facts::{Counters, Facts, Footprint};
 use tidelock_core::model::rows::DocumentRow;
-use tidelock_core::payload::{Payload, text};
-use tidelock_core::store::{ApplyError, Batch, Receipt, StoreError, StoreErrorKind};
+use tidelock_core::payload::text;
+use tidelock_core::store::{ApplyError, Batch, Receipt, Resolution, StoreError, StoreErrorKind};
 
 use crate::disk::{Change, Disk, Folder};
 use crate::envelope::{self, Found};
@@ -34,13 +36,18 @@ pub(crate) struct Marker {
     pub(crate) schema: u32,
     /// No document begins at or below this version.
     pub(crate) document_floor: u64,
+    /// The epoch of the history. A layout that this program does not know need not have one.
+    #[serde(default)]
+    pub(crate) epoch: u64,
 }
 
 impl Marker {
     /// The change that writes it.
     pub(crate) fn change(self) -> Change {
-        let Self { schema, document_floor } = self;
-        let content = format!("{{\n  \"schema\": {schema},\n  \"document_floor\": {document_floor}\n}}\n");
+        let Self { schema, document_floor, epoch } = self;
+        let content = format!(
+            "{{\n  \"schema\": {schema},\n  \"document_floor\": {document_floor},\n  \"epoch\": {epoch}\n}}\n"
+        );
         Change { folder: Folder::Root, name: MARKER.to_owned(), content: Some(content) }
     }
 
@@ -79,6 +86,8 @@ pub(crate) struct Session<'a> {
     pub(crate) held: &'a Held,
     pub(crate) now: Timestamp,
     pub(crate) long_keys: &'a LongKeys,
+    /// The epoch as the store's handles see it.
+    pub(crate) epoch: &'a AtomicU64,
 }
 
 impl Session<'_> {
@@ -109,34 +118,49 @@ impl Session<'_> {
         Ok((key, row))
     }
 
-    /// The receipt that was recorded under an id.
-    pub(crate) fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
-        let name = operation_name(id);
-        let Some(content) = self.disk.read(Folder::Operations, &name)? else { return Ok(None) };
-        self.receipt(&name, &content).map(|receipt| Some(Receipt { repeated: true, ..receipt }))
+    /// Begins a new epoch. There are no positions and no fences here; versions of documents go on.
+    pub(crate) fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
+        let marker = self.marker()?;
+        let mut counters = Counters { epoch: Epoch(marker.epoch), ..Counters::default() };
+        let cut = epoch::begin(&mut counters, self.now, reason);
+        let change = Marker { epoch: cut.epoch.0, ..marker }.change();
+        journal::commit(self.disk, &[change]).map_err(|failure| failure.error)?;
+        self.epoch.store(cut.epoch.0, Ordering::Release);
+        Ok(cut)
     }
 
-    pub(crate) fn receipt(&self, name: &str, content: &str) -> Result<Receipt, StoreError> {
-        let broken = |e: serde_json::Error| {
-            error::corrupt(&self.disk.path(Folder::Operations, name), format!("it is no receipt: {e}"))
-        };
-        let mut receipt: Receipt = serde_json::from_str(content).map_err(broken)?;
-        for written in &mut receipt.documents {
-            if let Some(value) = &mut written.value {
-                *value = Payload::trusted(text::compact(value.as_str()));
-            }
+    /// The outcome that is recorded under an id.
+    pub(crate) fn operation(&self, id: OpId) -> Result<Option<Resolution>, StoreError> {
+        let name = operation_name(id);
+        let Some(content) = self.disk.read(Folder::Operations, &name)? else { return Ok(None) };
+        Ok(Some(self.recorded(&name, &content)?.resolution()))
+    }
+
+    /// The outcome of an operation. Without a record, the id is void from now on.
+    pub(crate) fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
+        if let Some(known) = self.operation(id)? {
+            return Ok(known);
         }
-        Ok(receipt)
+        journal::commit(self.disk, &[record(id, &Record::Void { void: true, at: self.now })?])?;
+        Ok(Resolution::NotApplied)
+    }
+
+    /// The record of an operation that a file holds.
+    pub(crate) fn recorded(&self, name: &str, content: &str) -> Result<Record, StoreError> {
+        serde_json::from_str(content).map_err(|e| {
+            error::corrupt(&self.disk.path(Folder::Operations, name), format!("it is no receipt: {e}"))
+        })
     }
 
     /// Applies a batch of documents.
     pub(crate) fn apply(&self, batch: &Batch) -> Result<Receipt, ApplyError> {
-        let not_applied = ApplyError::not_applied;
         if let Some(id) = batch.id()
-            && let Some(first) = self.operation(id).map_err(not_applied)?
+            && let Some(known) = self.operation(id).map_err(|e| ApplyError::not_decided(e, Some(id)))?
         {
-            return Ok(first);
+            return known.verdict(id).map_err(ApplyError::Refused);
         }
+        // From here on it is known that no earlier call applied the batch.
+        let not_applied = ApplyError::not_applied;
         let mut facts = self.facts(batch).map_err(not_applied)?;
         let receipt = match commit::decide(&mut facts, batch, &[], self.now) {
             Ok(receipt) => receipt,
@@ -151,8 +175,10 @@ impl Session<'_> {
     }
 
     fn facts(&self, batch: &Batch) -> Result<Facts, StoreError> {
-        let document_floor = DocVersion(self.marker()?.document_floor);
-        let mut facts = Facts::new(Counters { document_floor, ..Counters::default() });
+        let marker = self.marker()?;
+        self.epoch.store(marker.epoch, Ordering::Release);
+        let (document_floor, epoch) = (DocVersion(marker.document_floor), Epoch(marker.epoch));
+        let mut facts = Facts::new(Counters { document_floor, epoch, ..Counters::default() });
         for key in Footprint::of(batch).documents {
             if !facts.knows_document(&key) {
                 let row = self.load(&names::encode(&key)).map_err(exclusive)?;
@@ -175,12 +201,49 @@ impl Session<'_> {
             }
         }
         if let Some(id) = batch.id() {
-            let json = serde_json::to_string(receipt).map_err(|e| bug(&e.to_string()))?;
-            let content = Some(text::pretty(&text::compact(&json), 0) + "\n");
-            changes.push(Change { folder: Folder::Operations, name: operation_name(id), content });
+            changes.push(record(id, &Record::Applied(receipt.clone()))?);
         }
         Ok(changes)
     }
+}
+
+/// What a file in the folder of operations holds.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Record {
+    /// The operation was resolved as not applied.
+    Void {
+        /// Always true.
+        void: bool,
+        /// When it was resolved.
+        at: Timestamp,
+    },
+    /// The operation was applied.
+    Applied(Receipt),
+}
+
+impl Record {
+    /// When it was written.
+    pub(crate) fn at(&self) -> Timestamp {
+        match self {
+            Self::Void { at, .. } => *at,
+            Self::Applied(receipt) => receipt.at,
+        }
+    }
+
+    fn resolution(self) -> Resolution {
+        match self {
+            Self::Void { .. } => Resolution::NotApplied,
+            Self::Applied(receipt) => Resolution::Applied(receipt.into_repeated()),
+        }
+    }
+}
+
+/// The change that writes the record of an operation.
+fn record(id: OpId, record: &Record) -> Result<Change, StoreError> {
+    let json = serde_json::to_string(record).map_err(|e| bug(&e.to_string()))?;
+    let content = Some(text::pretty(&text::compact(&json), 0) + "\n");
+    Ok(Change { folder: Folder::Operations, name: operation_name(id), content })
 }
 
 /// The change that writes a document.

@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tidelock_core::clock::{Clock, Timestamp};
-use tidelock_core::id::OpId;
+use tidelock_core::id::{Epoch, OpId};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::{
-    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, LogQuery, Page, PageOf, Receipt,
-    Store, StoreError, StoreErrorKind, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher,
-    WorkFilter, WorkRow,
+    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, HistoryCut, LogQuery, Page, PageOf,
+    Receipt, Resolution, Store, StoreError, StoreErrorKind, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept,
+    Watch, Watcher, WorkFilter, WorkRow,
 };
 use tidelock_core::telemetry;
 
@@ -20,7 +21,7 @@ use crate::error::Failure;
 use crate::lock::{self, Held, Mode};
 use crate::queue::Queue;
 use crate::refuse::unsupported;
-use crate::session::{self, LongKeys, Session};
+use crate::session::{self, LongKeys, Marker, Session};
 use crate::{Options, journal, open, refuse, watch};
 
 /// A store of documents in a directory. Cloning gives another handle; its threads end with the last one.
@@ -51,11 +52,13 @@ struct Directory {
     clock: Arc<dyn Clock>,
     patience: Duration,
     long_keys: LongKeys,
+    epoch: AtomicU64,
 }
 
 impl Directory {
     fn session<'a>(&'a self, held: &'a Held) -> Session<'a> {
-        Session { disk: &self.disk, held, now: self.clock.now(), long_keys: &self.long_keys }
+        let (disk, now, epoch) = (&self.disk, self.clock.now(), &self.epoch);
+        Session { disk, held, now, long_keys: &self.long_keys, epoch }
     }
 
     /// Runs something with the lock held alone, and nothing left to recover.
@@ -105,7 +108,8 @@ impl FilesStore {
         let disk = opened.unwrap_or_else(|| Err(closed(&path)))?;
         let watcher = Arc::new(Watcher::default());
         watch::start(disk.folder(Folder::Documents), &watcher).map_err(no_thread)?;
-        let directory = Arc::new(Directory { disk, clock, patience, long_keys: LongKeys::default() });
+        let epoch = AtomicU64::new(Marker::read(&disk)?.map_or(0, |marker| marker.epoch));
+        let directory = Arc::new(Directory { disk, clock, patience, long_keys: LongKeys::default(), epoch });
         Ok(Self { shared: Arc::new(Shared { directory, writes, reads, watcher }) })
     }
 
@@ -138,12 +142,17 @@ fn closed(path: &Path) -> StoreError {
     StoreError::new(StoreErrorKind::Closed, what, "the store was closed")
 }
 
-/// `ApplyError` with the one conversion that a write needs.
-struct Unapplied(ApplyError);
+/// Why a batch was not applied.
+enum Unapplied {
+    /// The directory could not be locked or recovered: the batch was not decided.
+    Undecided(StoreError),
+    /// The batch was decided.
+    Decided(ApplyError),
+}
 
 impl From<StoreError> for Unapplied {
     fn from(error: StoreError) -> Self {
-        Self(ApplyError::not_applied(error))
+        Self::Undecided(error)
     }
 }
 
@@ -152,16 +161,21 @@ impl Store for FilesStore {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         batch.validate()?;
         refuse::check(&batch).map_err(ApplyError::not_applied)?;
+        let op_id = batch.id();
+        let batch = batch.submitted_in(self.epoch());
         let directory = Arc::clone(&self.shared.directory);
         let watcher = Arc::clone(&self.shared.watcher);
         let work = move || {
-            let done = directory.exclusively(|session| session.apply(&batch).map_err(Unapplied));
+            let done = directory.exclusively(|session| session.apply(&batch).map_err(Unapplied::Decided));
             watcher.hint();
-            done.map_err(|Unapplied(error)| error)
+            done.map_err(|unapplied| match unapplied {
+                Unapplied::Undecided(error) => ApplyError::not_decided(error, op_id),
+                Unapplied::Decided(error) => error,
+            })
         };
         let began = Instant::now();
         let answer = self.shared.writes.run(work).await;
-        let answer = answer.unwrap_or_else(|| Err(ApplyError::not_applied(closed(self.path()))));
+        let answer = answer.unwrap_or_else(|| Err(ApplyError::not_decided(closed(self.path()), op_id)));
         telemetry::applied(began, &answer);
         answer
     }
@@ -170,8 +184,16 @@ impl Store for FilesStore {
         Err(unsupported("claiming work"))
     }
 
+    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
+        let directory = Arc::clone(&self.shared.directory);
+        let work = move || directory.exclusively(|session| session.resolve(id));
+        let answer = self.shared.writes.run(work).await;
+        answer.unwrap_or_else(|| Err(closed(self.path())))
+    }
+
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
-        self.read(move |session| Ok(session.operation(id)?)).await
+        let known = self.read(move |session| Ok(session.operation(id)?)).await?;
+        Ok(known.and_then(Resolution::into_receipt))
     }
 
     async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
@@ -224,6 +246,22 @@ impl Store for FilesStore {
         answer.unwrap_or_else(|| Err(closed(self.path())))
     }
 
+    fn epoch(&self) -> Epoch {
+        Epoch(self.shared.directory.epoch.load(Ordering::Acquire))
+    }
+
+    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
+        let directory = Arc::clone(&self.shared.directory);
+        let (watcher, reason) = (Arc::clone(&self.shared.watcher), reason.to_owned());
+        let work = move || {
+            let cut = directory.exclusively(|session| session.declare_cut(&reason));
+            watcher.hint();
+            cut
+        };
+        let answer = self.shared.writes.run(work).await;
+        answer.unwrap_or_else(|| Err(closed(self.path())))
+    }
+
     fn watch(&self) -> Watch {
         self.shared.watcher.listen()
     }
@@ -246,6 +284,7 @@ impl Store for FilesStore {
             location: self.path().display().to_string(),
             durability: Durability::Full,
             schema: marker.schema,
+            epoch: Epoch(marker.epoch),
             engine: format!("tidelock-files {}", env!("CARGO_PKG_VERSION")),
         })
     }

@@ -65,7 +65,7 @@ impl Session<'_> {
                 break;
             }
             let Some(content) = self.disk.read(Folder::Operations, &name)? else { continue };
-            if self.receipt(&name, &content)?.at < before {
+            if self.recorded(&name, &content)?.at() < before {
                 swept.operations += 1;
                 changes.push(Change { folder: Folder::Operations, name, content: None });
             }

@@ -88,7 +88,7 @@ async fn everything_belongs_to_its_user_alone() {
 async fn what_is_no_document_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let store = common::open(&directory.path().join("s"), SystemClock::shared()).await;
-    let lease = Lease { key: key(), fence: Fence(1) };
+    let lease = Lease { key: key(), fence: Fence(1), owner: None };
     let event = NewEvent::new("Placed".parse().unwrap(), Payload::null());
     let lane = Lane::new("mails").unwrap();
     let batches = [

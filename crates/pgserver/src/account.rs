@@ -10,18 +10,29 @@ use crate::error::Error;
 /// The accounts that stand in for root, best first.
 const STAND_INS: [&str; 2] = ["postgres", "nobody"];
 
-/// The account that runs PostgreSQL's programs.
+/// The account that runs PostgreSQL's programs, which refuse to run as root.
 #[derive(Clone, Debug)]
-pub(crate) enum Account {
+pub enum Account {
     /// The caller's own.
     Own,
     /// Another one, because the caller is root.
-    Other { name: String, uid: u32, gid: u32 },
+    Other {
+        /// The name of the user.
+        name: String,
+        /// The user id.
+        uid: u32,
+        /// The group id.
+        gid: u32,
+    },
 }
 
 impl Account {
-    /// The account for this process.
-    pub(crate) fn choose() -> Result<Self, Error> {
+    /// Chooses the account for this process.
+    ///
+    /// # Errors
+    ///
+    /// The caller is root, and there is neither a user `postgres` nor `nobody`.
+    pub fn choose() -> Result<Self, Error> {
         if !rustix::process::geteuid().is_root() {
             return Ok(Self::Own);
         }
@@ -30,14 +41,18 @@ impl Account {
     }
 
     /// Makes a command run as this account.
-    pub(crate) fn apply(&self, command: &mut Command) {
+    pub fn apply(&self, command: &mut Command) {
         if let Self::Other { uid, gid, .. } = self {
             command.uid(*uid).gid(*gid);
         }
     }
 
     /// Gives a file or directory to this account.
-    pub(crate) fn own(&self, path: &Path) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// The file does not exist, or the caller may not give it away.
+    pub fn own(&self, path: &Path) -> Result<(), Error> {
         match self {
             Self::Own => Ok(()),
             Self::Other { name, uid, gid } => std::os::unix::fs::chown(path, Some(*uid), Some(*gid))

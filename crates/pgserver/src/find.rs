@@ -15,8 +15,15 @@ const PACKAGES: [(&str, &str, &str); 4] = [
     ("/usr/local/opt", "postgresql@", "bin"),
 ];
 
-/// The directory of PostgreSQL's programs: from `PATH`, or else the highest version among the installed packages.
+/// The environment variable that names the directory of PostgreSQL's programs.
+pub const BIN_VARIABLE: &str = "TIDELOCK_POSTGRES_BIN";
+
+/// Returns the directory of PostgreSQL's programs: the one that [`BIN_VARIABLE`] names, else one on `PATH`, else the highest
+/// version among the installed packages. A variable that names an incomplete directory yields `None`, never another version.
 pub fn find() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os(BIN_VARIABLE).filter(|named| !named.is_empty()) {
+        return complete(Path::new(&named));
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).find_map(|directory| complete(&directory));
     on_path.or_else(|| PACKAGES.iter().find_map(|(base, prefix, bin)| newest(Path::new(base), prefix, bin)))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, tail};
-use crate::find::find;
+use crate::find::{BIN_VARIABLE, find};
 
 /// The directory of the programs. If there are none and `install` says so, they are installed.
 pub(crate) fn find_or_install(install: bool) -> Result<PathBuf, Error> {
@@ -16,7 +16,9 @@ pub(crate) fn find_or_install(install: bool) -> Result<PathBuf, Error> {
         return Ok(found);
     }
     let apt = Path::new("/usr/bin/apt-get");
-    if !install || !apt.is_file() || !rustix::process::geteuid().is_root() {
+    // A directory that was named is used or fails. Another version in its place would go unnoticed.
+    let named = std::env::var_os(BIN_VARIABLE).is_some_and(|named| !named.is_empty());
+    if named || !install || !apt.is_file() || !rustix::process::geteuid().is_root() {
         return Err(Error::NotFound);
     }
     let wish = NoCluster::wish(Path::new("/etc/postgresql-common/createcluster.d"));

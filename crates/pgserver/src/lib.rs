@@ -32,9 +32,12 @@
 //!
 //! # Where the programs come from
 //!
-//! [`find`] looks at `PATH`, then where the packages of Debian, Ubuntu, Fedora and Homebrew put them. If there are
+//! [`Options::programs`] names their directory. Without it, [`find`] looks at the variable `TIDELOCK_POSTGRES_BIN`, at `PATH`, then where the packages of Debian, Ubuntu, Fedora and Homebrew put them. If there are
 //! none, and the caller is root, and there is `apt-get`, [`Server::start`] installs the package `postgresql`, without
 //! its cluster. [`Options::install`] forbids that.
+//!
+//! A package that brings its own `libpq` beside its programs is run with that library: `libpqwalreceiver` of another
+//! version than `libpq` leaves a standby that never streams.
 //!
 //! Unix only: elsewhere the crate is empty.
 
@@ -57,8 +60,10 @@ mod settings;
 
 use std::path::PathBuf;
 
+pub use account::Account;
 pub use error::Error;
-pub use find::find;
+pub use find::{BIN_VARIABLE, find};
+pub use programs::library_path;
 pub use server::Server;
 
 /// How a server is started.
@@ -75,10 +80,19 @@ pub struct Options {
     pub settings: Vec<(String, String)>,
     /// Where the directory of the server is made. Default: the system's directory for temporary files.
     pub directory: Option<PathBuf>,
+    /// The directory of PostgreSQL's programs. The account that runs the server must be able to read it. Default: [`find`].
+    pub programs: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { durable: true, install: true, max_connections: 300, settings: Vec::new(), directory: None }
+        Self {
+            durable: true,
+            install: true,
+            max_connections: 300,
+            settings: Vec::new(),
+            directory: None,
+            programs: None,
+        }
     }
 }

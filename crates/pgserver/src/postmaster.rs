@@ -75,6 +75,16 @@ impl Postmaster {
         }
     }
 
+    /// Halts every process of the server.
+    pub(crate) fn freeze(&self) {
+        processes::halt_family(self.id);
+    }
+
+    /// Lets every process of the server continue.
+    pub(crate) fn thaw(&self) {
+        processes::resume_family(self.id);
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().is_ok_and(|ended| ended.is_none())
     }

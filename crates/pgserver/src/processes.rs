@@ -39,11 +39,26 @@ pub(crate) fn signal(id: i32, signal: Signal) {
 /// Kills a process and all below it. The parent is halted first, so that no child is born meanwhile. Returns the
 /// processes that should be gone soon.
 pub(crate) fn kill_family(id: i32) -> Vec<i32> {
-    signal(id, Signal::STOP);
-    until(|| table().iter().all(|process| process.id != id || process.is_halted()));
-    let family = family(&table(), id);
+    let family = halt(id);
     family.iter().for_each(|member| signal(*member, Signal::KILL));
     family
+}
+
+/// Halts a process and all below it, the parent first. They keep their connections and answer none.
+pub(crate) fn halt_family(id: i32) {
+    halt(id).iter().for_each(|member| signal(*member, Signal::STOP));
+}
+
+/// Lets a halted process and all below it continue.
+pub(crate) fn resume_family(id: i32) {
+    family(&table(), id).iter().for_each(|member| signal(*member, Signal::CONT));
+}
+
+/// Halts a process and returns it with all below it.
+fn halt(id: i32) -> Vec<i32> {
+    signal(id, Signal::STOP);
+    until(|| table().iter().all(|process| process.id != id || process.is_halted()));
+    family(&table(), id)
 }
 
 /// Waits until none of them runs, and returns those that still do when time is up.

@@ -34,6 +34,9 @@ impl Programs {
             }
         }
         command.env("LC_ALL", "C").env("TZ", "UTC").current_dir(directory);
+        if let Some(library) = library_path(&self.bin) {
+            command.env("LD_LIBRARY_PATH", library);
+        }
         self.account.apply(command);
     }
 
@@ -42,6 +45,14 @@ impl Programs {
         let said = run(self.command("postgres", directory).arg("--version"))?;
         Ok(parse_version(&said).to_owned())
     }
+}
+
+/// Returns the directory to put into `LD_LIBRARY_PATH` for the programs in `bin`: `../lib` of a package that brings its own
+/// `libpq`. Packages of a distribution have theirs where the linker looks, and get `None`.
+#[must_use]
+pub fn library_path(bin: &Path) -> Option<PathBuf> {
+    let library = bin.parent()?.join("lib");
+    ["libpq.so.5", "libpq.5.dylib"].iter().any(|name| library.join(name).exists()).then_some(library)
 }
 
 /// Reads `postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)`.
@@ -64,7 +75,17 @@ pub(crate) fn run(command: &mut Command) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_version;
+    use super::{library_path, parse_version};
+
+    #[test]
+    fn a_package_with_its_own_library_is_run_with_it() {
+        let base = tempfile::tempdir().unwrap();
+        let (bin, library) = (base.path().join("bin"), base.path().join("lib"));
+        std::fs::create_dir_all(&library).unwrap();
+        assert_eq!(library_path(&bin), None);
+        std::fs::write(library.join("libpq.so.5"), "").unwrap();
+        assert_eq!(library_path(&bin), Some(library));
+    }
 
     #[test]
     fn versions_of_packages_and_of_betas_are_read() {

@@ -55,7 +55,11 @@ impl Server {
     /// PostgreSQL is not installed and cannot be, the directory cannot be used, or the server does not start. The error
     /// has the last lines of its log.
     pub fn start(options: &Options) -> Result<Self, Error> {
-        let programs = Programs { bin: find_or_install(options.install)?, account: Account::choose()? };
+        let bin = match &options.programs {
+            Some(bin) => bin.clone(),
+            None => find_or_install(options.install)?,
+        };
+        let programs = Programs { bin, account: Account::choose()? };
         let password = cluster::password()?;
         let mut server = Self::prepare(options.clone(), programs, password)?;
         cluster::create(&server.programs, &server.home, &server.password, server.options.durable)?;
@@ -170,6 +174,25 @@ impl Server {
         self.end(|postmaster| postmaster.kill(&self.home))
     }
 
+    /// Halts all processes of the server with SIGSTOP, as a paused machine does: connections stay open, new ones are accepted
+    /// by the system, and none gets an answer until [`thaw`](Self::thaw). A server that does not run is left alone.
+    pub fn freeze(&self) {
+        if let Some(postmaster) = self.lock().as_mut()
+            && postmaster.is_running()
+        {
+            postmaster.freeze();
+        }
+    }
+
+    /// Lets a frozen server continue.
+    pub fn thaw(&self) {
+        if let Some(postmaster) = self.lock().as_mut()
+            && postmaster.is_running()
+        {
+            postmaster.thaw();
+        }
+    }
+
     /// Shuts the server down: clients are disconnected, everything is saved. It returns when the server has ended. The
     /// data stays for [`run`](Self::run). A server that does not run is left alone.
     ///
@@ -264,6 +287,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.thaw();
         // What fails here has nobody to be told to; the guard tries again.
         let quit = |postmaster: &mut Postmaster| postmaster.shut_down(&self.home, Signal::QUIT, QUIT_LIMIT);
         if self.end(quit).is_err() {

@@ -8,6 +8,7 @@
 --   COMMIT;
 --   SELECT tidelock.hint();
 --
+-- Backslashes stand in E'' strings, which mean the same whatever standard_conforming_strings is.
 -- Starting a run is an append to its stream that expects none, and an enqueue of a standing row that follows it.
 
 -- The text of a key's kind or of a text argument: what sorts up to the dollar sign is written as a dollar sign and the
@@ -38,7 +39,7 @@ $$;
 
 CREATE FUNCTION {schema}.check_name(what text, value text, bytes bigint) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    IF value IS NULL OR octet_length(value) NOT BETWEEN 1 AND bytes OR value ~ '[\u0001-\u001f\u007f-\u009f]' COLLATE "C" THEN
+    IF value IS NULL OR octet_length(value) NOT BETWEEN 1 AND bytes OR value ~ E'[\\u0001-\\u001f\\u007f-\\u009f]' COLLATE "C" THEN
         RAISE EXCEPTION 'tidelock: % is %, expected 1 to % bytes without control characters',
             what, coalesce(quote_literal(left(value, 200)), 'missing'), bytes USING ERRCODE = 'TL103';
     END IF;
@@ -51,7 +52,7 @@ DECLARE
     number text;
 BEGIN
     good := value IS NOT NULL AND octet_length(value) <= 1024 AND value COLLATE "C" ~ (
-        '^([^\u0001-\u0024]|\$[0-T])+( ([^\u0001-\u0024]|\$[0-T])*'
+        E'^([^\\u0001-\\u0024]|\\$[0-T])+( ([^\\u0001-\\u0024]|\\$[0-T])*'
         '|"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|#([A-S][0-9]+|-[G-Y][0-9]+))*$');
     IF good AND position('#' IN value) > 0 THEN
         FOR number IN SELECT m[1] FROM regexp_matches(value COLLATE "C", '#(-?[A-Z][0-9]+)', 'g') m LOOP
@@ -104,6 +105,7 @@ BEGIN
         RAISE EXCEPTION 'tidelock: the correlation has % bytes, 1024 are allowed', octet_length(append.correlation)
             USING ERRCODE = 'TL105';
     END IF;
+    PERFORM {schema}.check_epoch(NULL);
     LOOP
         SELECT s.head, s.closed_at INTO head, closed FROM {schema}.streams s WHERE s.key = append.stream FOR UPDATE;
         EXIT WHEN FOUND;
@@ -141,7 +143,7 @@ END $$;
 -- given) payload and followed stream become the new ones. A row that backs off after a failure keeps its due time; one
 -- that somebody holds runs again afterwards.
 CREATE FUNCTION {schema}.enqueue(
-    key text, lane text, payload json DEFAULT NULL, due timestamptz DEFAULT NULL, priority smallint DEFAULT 5::smallint,
+    key text, lane text, payload json DEFAULT NULL, due timestamptz DEFAULT NULL, priority integer DEFAULT 5,
     standing boolean DEFAULT false, follow text DEFAULT NULL, "position" bigint DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET jit = off AS $$
@@ -150,6 +152,7 @@ DECLARE
     at_now bigint := {schema}.clock();
     wanted bigint := coalesce((extract(epoch FROM enqueue.due) * 1000000)::bigint, at_now);
 BEGIN
+    PERFORM {schema}.check_epoch(NULL);
     PERFORM {schema}.check_key('the key', enqueue.key), {schema}.check_name('the lane', enqueue.lane, 200),
         {schema}.check_payload('the payload', enqueue.payload);
     IF enqueue.follow IS NOT NULL THEN

@@ -21,7 +21,10 @@ mod tests;
 const WHAT: &str = "opening the PostgreSQL store";
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 const DEFAULT_PORT: u16 = 5432;
+/// How long an endpoint may take to accept a connection and answer, where the address sets no `connect_timeout` …
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// … and if there is another one to try.
+const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_secs(3);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 /// How long sent bytes may stay unacknowledged. Most systems would wait for a quarter of an hour.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -156,11 +159,22 @@ pub(crate) struct ClientCert {
     pub(crate) key: PathBuf,
 }
 
+/// One host of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostAddress {
+    pub(crate) name: Host,
+    /// The address to connect to; `None`: the name is looked up.
+    pub(crate) ip: Option<IpAddr>,
+    pub(crate) port: u16,
+}
+
 /// Where the database is and how to reach it.
 #[derive(Clone)]
 pub(crate) struct Address {
-    /// What the driver is given. Its `ssl_mode` agrees with `tls`.
+    /// The driver's configuration, without hosts. Its `ssl_mode` agrees with `tls`.
     pub(crate) config: Config,
+    /// The hosts, in the order of the address.
+    pub(crate) hosts: Vec<HostAddress>,
     pub(crate) tls: TlsMode,
     /// The file of roots (PEM) that the server's certificate is checked against. `None`: the system's roots.
     pub(crate) root_cert: Option<PathBuf>,
@@ -198,9 +212,9 @@ impl Address {
         let mut given = Parameters::read(url.trim())?;
         let names_roots = given.get("sslrootcert").is_some();
         given.complete(environment);
-        let mut config = driver_config(&given)?;
-        check_counts(&config)?;
-        let tls = tls_mode(&given, &config, names_roots)?;
+        let hosts = hosts(&given)?;
+        let mut config = driver_config(&given, hosts.len())?;
+        let tls = tls_mode(&given, &hosts, names_roots)?;
         config.ssl_mode(match tls {
             TlsMode::Disable => SslMode::Disable,
             TlsMode::Prefer => SslMode::Prefer,
@@ -208,6 +222,7 @@ impl Address {
         });
         Ok(Self {
             config,
+            hosts,
             tls,
             root_cert: given.get("sslrootcert").filter(|path| *path != "system").map(PathBuf::from),
             client_cert: client_cert(&given)?,
@@ -218,17 +233,26 @@ impl Address {
 
     /// The address for people: `postgres://user@host:port/database`, without the password.
     pub(crate) fn location(&self) -> String {
-        let ports = self.config.get_ports();
-        let port = |i: usize| ports.get(i).or_else(|| ports.first()).copied().unwrap_or(DEFAULT_PORT);
-        let hosts = self.config.get_hosts().iter().enumerate().map(|(i, host)| match host {
-            Host::Tcp(name) if name.contains(':') => format!("[{name}]:{}", port(i)),
-            Host::Tcp(name) => format!("{name}:{}", port(i)),
-            #[cfg(unix)]
-            Host::Unix(directory) => format!("{}:{}", directory.display(), port(i)),
-        });
-        let hosts = hosts.collect::<Vec<_>>().join(",");
+        let hosts = (0..self.hosts.len()).map(|index| self.host_name(index)).collect::<Vec<_>>().join(",");
         let user = self.config.get_user().map(|user| format!("{user}@")).unwrap_or_default();
         format!("postgres://{user}{hosts}/{}", self.config.get_dbname().unwrap_or_default())
+    }
+
+    /// One host with its port, for people.
+    pub(crate) fn host_name(&self, index: usize) -> String {
+        let Some(HostAddress { name, port, .. }) = self.hosts.get(index) else { return String::new() };
+        match name {
+            Host::Tcp(name) if name.contains(':') => format!("[{name}]:{port}"),
+            Host::Tcp(name) => format!("{name}:{port}"),
+            #[cfg(unix)]
+            Host::Unix(directory) => format!("{}:{port}", directory.display()),
+        }
+    }
+
+    /// How long one of so many endpoints may take for TCP, TLS, authentication and a first answer.
+    pub(crate) fn connect_limit(&self, endpoints: usize) -> Duration {
+        let default = if endpoints > 1 { CONNECT_TIMEOUT_OF_SEVERAL } else { CONNECT_TIMEOUT };
+        self.config.get_connect_timeout().copied().unwrap_or(default)
     }
 }
 
@@ -447,10 +471,31 @@ fn keyword_value(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Hands the parameters over in the driver's own syntax, and sets what a store needs where nothing was said.
-fn driver_config(given: &Parameters) -> Result<Config, StoreError> {
+/// The parameters that name the hosts.
+const HOSTS: [&str; 3] = ["host", "hostaddr", "port"];
+
+/// The driver's syntax for a parameter.
+fn word(name: &str, value: &str) -> String {
+    format!("{name}='{}' ", value.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+/// The hosts with their ports and addresses, as the driver understands them.
+fn hosts(given: &Parameters) -> Result<Vec<HostAddress>, StoreError> {
+    let words: String =
+        HOSTS.iter().filter_map(|name| given.get(name).map(|value| word(name, value))).collect();
+    let config: Config = words.parse().map_err(|e| refused(&e))?;
+    check_counts(&config)?;
+    let ports = config.get_ports();
+    let port = |i: usize| ports.get(i).or_else(|| ports.first()).copied().unwrap_or(DEFAULT_PORT);
+    let names = config.get_hosts().iter().enumerate();
+    let ip = |i: usize| config.get_hostaddrs().get(i).copied();
+    Ok(names.map(|(i, name)| HostAddress { name: name.clone(), ip: ip(i), port: port(i) }).collect())
+}
+
+/// Passes the parameters on in the driver's own syntax, and sets what a store needs where the address is silent.
+fn driver_config(given: &Parameters, hosts: usize) -> Result<Config, StoreError> {
     let mut words = String::new();
-    for name in DRIVER {
+    for name in DRIVER.iter().filter(|name| !HOSTS.contains(name)) {
         let value = match (*name, given.get(name)) {
             // A newer name for nearly the same; the driver has only the older, which is the stricter one.
             ("target_session_attrs", Some("primary")) => Some("read-write"),
@@ -459,13 +504,10 @@ fn driver_config(given: &Parameters) -> Result<Config, StoreError> {
             (_, value) => value,
         };
         if let Some(value) = value {
-            words.push_str(&format!("{name}='{}' ", value.replace('\\', "\\\\").replace('\'', "\\'")));
+            words.push_str(&word(name, value));
         }
     }
     let mut config: Config = words.parse().map_err(|e| refused(&e))?;
-    if given.get("connect_timeout").is_none() {
-        config.connect_timeout(CONNECT_TIMEOUT);
-    }
     if given.get("keepalives_idle").is_none() {
         config.keepalives_idle(KEEPALIVE_IDLE);
     }
@@ -478,7 +520,7 @@ fn driver_config(given: &Parameters) -> Result<Config, StoreError> {
     };
     // Several hosts are a primary and its standbys. A store must write, so the standbys are passed over; with one
     // host there is nothing to choose, and the question would cost a round trip.
-    if config.get_hosts().len() > 1 && given.get("target_session_attrs").is_none() {
+    if hosts > 1 && given.get("target_session_attrs").is_none() {
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
     Ok(config)
@@ -505,9 +547,9 @@ fn check_counts(config: &Config) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn tls_mode(given: &Parameters, config: &Config, names_roots: bool) -> Result<TlsMode, StoreError> {
+fn tls_mode(given: &Parameters, hosts: &[HostAddress], names_roots: bool) -> Result<TlsMode, StoreError> {
     let asked = given.get("sslmode").map(TlsMode::parse).transpose()?;
-    if config.get_hosts().iter().all(is_socket) {
+    if hosts.iter().all(|host| is_socket(&host.name)) {
         // The bytes never leave the machine, and PostgreSQL has no TLS there. libpq ignores sslmode as well.
         return Ok(TlsMode::Disable);
     }
@@ -523,7 +565,7 @@ fn tls_mode(given: &Parameters, config: &Config, names_roots: bool) -> Result<Tl
         (Some(mode), _) => Ok(mode),
         // Who names roots in the address wants them used, near or far.
         (None, _) if names_roots => Ok(TlsMode::VerifyFull),
-        (None, _) if is_local(config) => Ok(TlsMode::Prefer),
+        (None, _) if hosts.iter().all(is_local) => Ok(TlsMode::Prefer),
         (None, _) => Ok(TlsMode::VerifyFull),
     }
 }
@@ -550,17 +592,14 @@ fn pooled(given: &Parameters) -> Result<Option<bool>, StoreError> {
     }
 }
 
-fn is_local(config: &Config) -> bool {
-    config.get_hostaddrs().iter().all(|address| address.to_canonical().is_loopback())
-        && config.get_hosts().iter().all(|host| match host {
-            Host::Tcp(name) => {
-                let address = name.parse::<IpAddr>();
-                name.eq_ignore_ascii_case("localhost")
-                    || address.is_ok_and(|a| a.to_canonical().is_loopback())
-            }
+fn is_local(host: &HostAddress) -> bool {
+    let loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
+    host.ip.is_none_or(loopback)
+        && match &host.name {
+            Host::Tcp(name) => name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(loopback),
             #[cfg(unix)]
             Host::Unix(_) => true,
-        })
+        }
 }
 
 fn is_socket(host: &Host) -> bool {

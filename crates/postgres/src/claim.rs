@@ -1,53 +1,62 @@
-//! The claim: an index finds what may be had, the model chooses and grants. Claims that wait together share a
-//! transaction.
+//! The claim: an index scan finds rows that are ready, the model chooses and grants. Claims that wait together share a
+//! transaction. A claim of nothing is a question, and goes to a reader: what it held, others would pass over.
+//!
+//! The scan of a level starts where its first live row was (see [`scan_bounds`](crate::scan_bounds)). Only rows that
+//! will be granted are locked: a claimer of another process skips locked rows, and would find nothing beside them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tidelock_core::clock::Timestamp;
-use tidelock_core::id::Lane;
+use tidelock_core::id::{Fence, Lane};
 use tidelock_core::key::Key;
 use tidelock_core::model::claim::{self, Candidate, Granted};
 use tidelock_core::model::facts::Footprint;
 use tidelock_core::model::lease;
-use tidelock_core::model::rows::Event;
-use tidelock_core::store::{Claim, Claimed, Denied, Grant, Pick, StoreError};
+use tidelock_core::store::{Claim, Claimed, Denied, Gathering, Grant, Pick, StoreError};
+use tidelock_core::telemetry;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::db::{Call, Db, begin};
 use crate::error::{Failure, Meaning};
 use crate::flush::{Drawn, Flush};
-use crate::rows::{self, get, int};
+use crate::rows::{self, get, int, uint};
+use crate::scan_bounds::{self, Levels, Scan, Scanned};
 use crate::session::Session;
+use crate::unreadable::Unreadable;
 use crate::writer::settle::{load_rows, short_answer, texts};
 use crate::writer::{Claiming, Engine, Strays, pause};
 
 /// Attempts before a claim fails as busy.
 const ATTEMPTS: u32 = 20;
+/// Choices of rows that other claimers may have locked meanwhile, before the claim locks whatever it finds.
+const CHOICES: u32 = 3;
 
 /// What a claim was promised before the group was written.
 struct Promise {
     granted: Vec<Granted>,
     claimed: Claimed,
-    ask: Option<Ask>,
-}
-
-/// Lanes of which the server says when there is something.
-struct Ask {
-    lanes: Vec<String>,
-    /// There was nothing at this instant: what could be had then is in somebody's hands.
-    now: Option<Timestamp>,
+    /// Lanes in which there was nothing: the server says when there will be.
+    ask: Option<Vec<String>>,
 }
 
 /// A read that is sent along with the grants, and whose answer it becomes.
 enum Extra {
     /// The events that the grant of a claim follows.
     Events(usize, usize),
-    /// When the next row of a claim's lanes can be had.
-    Next(usize),
+    /// When the next rows of a claim's levels are ready.
+    Next(usize, Levels),
+}
+
+/// A transaction with the rows that its claims may be granted.
+struct Held<'a> {
+    session: Session,
+    open: Vec<Candidate>,
+    scan: Scan<'a>,
+    scanned: Scanned,
 }
 
 impl Engine {
@@ -92,8 +101,10 @@ impl Engine {
                 Err(failure) => failure,
             };
             attempts += 1;
-            let worth = !matches!(failure.meaning, Meaning::Lost | Meaning::Failed);
-            if worth && give_back {
+            let worth = failure.meaning != Meaning::Failed && !failure.meaning.is_open();
+            // One of them may need a row that does not read back.
+            let to_blame = failure.meaning == Meaning::Failed && jobs.len() > 1;
+            if (worth || to_blame) && give_back {
                 return Some(jobs);
             }
             let spent = attempts >= ATTEMPTS && failure.meaning != Meaning::Unsent;
@@ -114,8 +125,8 @@ impl Engine {
     async fn grant(&self, claims: &[&Claim], give_up: Instant) -> Result<Vec<Answer>, Failure> {
         let client = self.writer(give_up).await?;
         let db = self.db(&client);
-        let held = self.bounded(self.hold_candidates(&db, claims)).await;
-        let (mut session, mut open) = match held {
+        let held = self.bounded(&client, self.hold_candidates(&db, claims)).await;
+        let Held { mut session, mut open, scan, scanned } = match held {
             Ok(held) => held,
             Err(failure) => {
                 self.roll_back(client, &failure).await;
@@ -126,14 +137,20 @@ impl Engine {
             claims.iter().map(|claim| promise(&mut session, &mut open, claim)).collect();
         session.forget_unused();
         let flush = Flush::of(&mut session, None, self.flush_setting);
-        let (extras, more) = self.extras(claims, &promises);
+        let extras = extras(claims, &mut promises, &scan, &scanned);
+        let more = self.calls(claims, &promises, &extras, session.now);
         let ended = Some("COMMIT");
-        match self.bounded(flush.send(&db, &self.sql, &session, ended, more)).await {
+        match self.bounded(&client, flush.send(&db, &self.sql, &session, ended, more)).await {
             Ok((drawn, answers)) => {
+                let (position, fence) = drawn.highest();
+                self.epochs.saw(position, fence);
                 flush.remember(&self.warm, &session, &drawn);
                 finish(&mut promises, &session, &drawn);
                 let mut told: Vec<Answer> = promises.into_iter().map(|promise| Ok(promise.claimed)).collect();
-                add(&mut told, extras, &answers);
+                let heard = add(&mut told, claims, &extras, &answers);
+                for (levels, (ready, dead)) in heard {
+                    scan.learn(levels, &ready, dead, scanned.at, Instant::now());
+                }
                 Ok(told)
             }
             Err(failure) => {
@@ -143,63 +160,215 @@ impl Engine {
         }
     }
 
-    /// Begins a transaction, holds the rows that are asked for by name, and then the oldest that may be had.
-    async fn hold_candidates(
+    /// Begins a transaction, holds the rows that are asked for by name, and then the oldest that are ready.
+    async fn hold_candidates(&self, db: &Db<'_>, claims: &[&Claim]) -> Result<Held<'_>, Failure> {
+        let epoch = self.epochs.current();
+        // Bounds of another epoch are dropped first: rows that were done in a lost history are ready again.
+        let _ = self.warm.with(epoch, |_| ());
+        let begin = begin(self.group_lock_ms());
+        let (named, lanes, limit) = wanted(claims);
+        let sent = Instant::now();
+        let scan = self.warm.bounds.begin(lanes, Instant::now());
+        let answers = {
+            let lock_named = Call::new(&self.sql.lock_work).with(texts(&named), Type::TEXT_ARRAY);
+            let candidates = self.candidates(&scan.levels, limit, false);
+            let calls = [lock_named, candidates, Call::new(&self.sql.numbers)];
+            db.pipeline(Some(&begin), &calls, None).await?
+        };
+        let [held, candidates, numbers] = answers.as_slice() else { return Err(short_answer()) };
+        let numbers = self.read_numbers(numbers, sent)?;
+        let mut session = Session::new(numbers.now, numbers.turn, numbers.floor, epoch);
+        load_rows(&mut session, &Footprint { work: named, ..Footprint::default() }, &[], &[], held)?;
+        let passed_over = self.unreadable.len();
+        let Offer { scanned, locked, offered } = Offer::read(candidates, &scan.levels, &self.unreadable)?;
+        scan.finish(&scanned, Instant::now());
+        let mut open = hold(&mut session, locked, &self.unreadable);
+        let mut lost =
+            !offered.is_empty() && self.lock_choice(db, claims, &mut session, &mut open, offered).await?;
+        // Rows that do not read back took the place of others.
+        lost |= self.unreadable.len() > passed_over;
+        while lost && open.len() < usize::try_from(limit).unwrap_or(usize::MAX) {
+            let passed_over = self.unreadable.len();
+            let found = db.query(self.candidates(&scan.levels, limit, true)).await?;
+            let locked = Offer::read(&found, &scan.levels, &self.unreadable)?.locked;
+            let more = hold(&mut session, locked, &self.unreadable);
+            let known: HashSet<Key> = open.iter().map(|candidate| candidate.key.clone()).collect();
+            open.extend(more.into_iter().filter(|candidate| !known.contains(&candidate.key)));
+            lost = self.unreadable.len() > passed_over;
+        }
+        Ok(Held { session, open, scan, scanned })
+    }
+
+    /// The scan of levels, for as many rows more as are known not to read back. With `lock_all` it locks whatever it
+    /// finds.
+    fn candidates<'a>(&'a self, levels: &'a Levels, limit: i64, lock_all: bool) -> Call<'a> {
+        let limit = if limit > 0 { limit.saturating_add(int(self.unreadable.len() as u64)) } else { limit };
+        let given = self.time.given().map(Timestamp::as_micros);
+        let call = levels.add_to(Call::new(&self.sql.candidates));
+        call.with(limit, Type::INT8).with(given, Type::INT8).with(lock_all, Type::BOOL)
+    }
+
+    /// Locks those of the offered rows that the claims will be granted. Says whether other claimers were faster with some.
+    async fn lock_choice(
         &self,
         db: &Db<'_>,
         claims: &[&Claim],
-    ) -> Result<(Session, Vec<Candidate>), Failure> {
-        let begin = begin(self.group_lock_ms());
-        let (named, lanes, limit) = wanted(claims);
+        session: &mut Session,
+        open: &mut Vec<Candidate>,
+        mut offered: Vec<Candidate>,
+    ) -> Result<bool, Failure> {
+        let mut lost = false;
         let given = self.time.given().map(Timestamp::as_micros);
-        let mut calls = vec![Call::new(&self.sql.lock_work).with(texts(&named), Type::TEXT_ARRAY)];
-        calls.push(
-            Call::new(&self.sql.candidates)
-                .with(lanes, Type::TEXT_ARRAY)
-                .with(limit, Type::INT8)
-                .with(given, Type::INT8),
-        );
-        calls.push(Call::new(&self.sql.numbers));
-        let answers = db.pipeline(Some(&begin), &calls, None).await?;
-        let [held, candidates, numbers] = answers.as_slice() else { return Err(short_answer()) };
-        let numbers = self.read_numbers(numbers)?;
-        let mut session = Session::new(numbers.now, numbers.turn, numbers.floor);
-        load_rows(&mut session, &Footprint { work: named, ..Footprint::default() }, &[], &[], held)?;
-        let mut open = Vec::with_capacity(candidates.len());
-        for row in candidates {
-            let (row, stamp) = rows::work(row)?;
-            // Claims go by what is ready in truth; the column may lag behind a renewed lease.
-            if let Some(ready_at) = lease::ready_at(&row) {
-                let (key, lane, priority, seq) = (row.key.clone(), row.lane.clone(), row.priority, row.seq);
-                open.push(Candidate { key, lane, priority, ready_at, seq });
+        for _ in 0..CHOICES {
+            let chosen = choice(claims, open, &offered, session.facts.counters.fence);
+            if chosen.is_empty() {
+                break;
             }
-            session.load_work(row.key.clone(), Some((row, stamp)));
+            let keys: Vec<Key> = chosen.iter().cloned().collect();
+            let call = Call::new(&self.sql.lock_candidates).with(texts(&keys), Type::TEXT_ARRAY);
+            let locked = db.query(call.with(given, Type::INT8)).await?;
+            let held = hold(session, locked.iter(), &self.unreadable);
+            lost |= held.len() < chosen.len();
+            open.extend(held);
+            offered.retain(|candidate| !chosen.contains(&candidate.key));
         }
-        Ok((session, open))
+        Ok(lost)
     }
 
-    /// Reads that go along with the grants.
-    fn extras(&self, claims: &[&Claim], promises: &[Promise]) -> (Vec<Extra>, Vec<Call<'_>>) {
-        let (mut extras, mut calls) = (Vec::new(), Vec::new());
-        for (index, (claim, promise)) in claims.iter().zip(promises).enumerate() {
-            for (grant, Granted { row, .. }) in promise.granted.iter().enumerate() {
-                let Some(stream) = row.follow.as_ref().filter(|_| claim.events > 0) else { continue };
-                extras.push(Extra::Events(index, grant));
-                calls.push(
-                    Call::new(&self.sql.following)
-                        .with(stream.canonical().to_owned(), Type::TEXT)
-                        .with(row.position.map_or(-1, |position| int(position.0)), Type::INT8)
-                        .with(int(claim.events as u64), Type::INT8),
-                );
+    /// The statements of reads that go along with the grants.
+    fn calls<'a>(
+        &'a self,
+        claims: &[&Claim],
+        promises: &[Promise],
+        extras: &'a [Extra],
+        now: Timestamp,
+    ) -> Vec<Call<'a>> {
+        let call = |extra: &'a Extra| match extra {
+            Extra::Events(claim, grant) => {
+                let row = &promises.get(*claim)?.granted.get(*grant)?.row;
+                let call = Call::new(&self.sql.following)
+                    .with(row.follow.as_ref()?.canonical().to_owned(), Type::TEXT)
+                    .with(row.position.map_or(-1, |position| int(position.0)), Type::INT8);
+                let call = call.with(int(claims.get(*claim)?.events as u64), Type::INT8);
+                let share = Gathering::share(promises.get(*claim)?.granted.len());
+                Some(call.with(int(share as u64), Type::INT8))
             }
-            if let Some(Ask { lanes, now }) = &promise.ask {
-                extras.push(Extra::Next(index));
-                let call = Call::new(&self.sql.next_ready).with(lanes.clone(), Type::TEXT_ARRAY);
-                calls.push(call.with(now.map(Timestamp::as_micros), Type::INT8));
+            Extra::Next(_, levels) => {
+                let call = levels.add_to(Call::new(&self.sql.next_ready));
+                Some(call.with(now.as_micros(), Type::INT8))
+            }
+        };
+        extras.iter().filter_map(call).collect()
+    }
+}
+
+/// The reads that go along with the grants. What is known about the next rows of a claim is added to its answer.
+fn extras(claims: &[&Claim], promises: &mut [Promise], scan: &Scan<'_>, scanned: &Scanned) -> Vec<Extra> {
+    let mut extras = Vec::new();
+    for (index, (claim, promise)) in claims.iter().zip(promises).enumerate() {
+        for (grant, Granted { row, .. }) in promise.granted.iter().enumerate() {
+            if row.follow.is_some() && claim.events > 0 {
+                extras.push(Extra::Events(index, grant));
             }
         }
-        (extras, calls)
+        if let Some(lanes) = &promise.ask {
+            let known = scan.next_look(lanes, scanned, Instant::now());
+            promise.claimed.next_at = known.map(Timestamp::from_micros);
+            let levels = scan.full_levels(lanes);
+            extras.extend((!levels.is_empty()).then_some(Extra::Next(index, levels)));
+        }
     }
+    extras
+}
+
+/// What a scan offers to claims.
+struct Offer<'r> {
+    scanned: Scanned,
+    /// Rows that are locked already.
+    locked: Vec<&'r Row>,
+    /// Rows to choose from.
+    offered: Vec<Candidate>,
+}
+
+impl<'r> Offer<'r> {
+    /// Reads the answer of `candidates`: see there for the kinds of rows.
+    fn read(found: &'r [Row], levels: &Levels, unreadable: &Unreadable) -> Result<Self, Failure> {
+        let scanned = Scanned { lowest: vec![None; levels.queues.len()], ..Scanned::default() };
+        let mut offer = Self { scanned, locked: Vec::new(), offered: Vec::new() };
+        for row in found {
+            let queue: Option<&str> = get(row, 2)?;
+            if get::<Option<&str>>(row, 9)?.is_some() {
+                offer.locked.push(row);
+            } else if let Some(key) = get::<Option<&str>>(row, 1)? {
+                match candidate(row) {
+                    Ok(candidate) => offer.offered.push(candidate),
+                    Err(failure) => unreadable.pass_over(key, &failure.error),
+                }
+            } else if let Some(queue) = queue {
+                let lowest =
+                    levels.place(queue, get(row, 3)?).and_then(|at| offer.scanned.lowest.get_mut(at));
+                lowest.into_iter().for_each(|lowest| *lowest = get(row, 5).ok());
+            } else {
+                offer.scanned.at = get(row, 0)?;
+                offer.scanned.dead = uint(get(row, 20)?);
+            }
+        }
+        Ok(offer)
+    }
+}
+
+/// A row that was found without a lock.
+fn candidate(row: &Row) -> Result<Candidate, Failure> {
+    Ok(Candidate {
+        seq: uint(get(row, 0)?),
+        key: rows::key(row, 1)?,
+        lane: rows::text(row, 2)?,
+        priority: rows::priority(row, 3)?,
+        ready_at: Timestamp::from_micros(get(row, 5)?),
+    })
+}
+
+/// Takes locked rows into the working set. One that does not read back is passed over, so that it holds up no other.
+fn hold<'r>(
+    session: &mut Session,
+    locked: impl IntoIterator<Item = &'r Row>,
+    unreadable: &Unreadable,
+) -> Vec<Candidate> {
+    let mut open = Vec::new();
+    for row in locked {
+        let (row, stamp) = match rows::work(row) {
+            Ok(read) => read,
+            Err(failure) => {
+                unreadable.pass_over(get::<&str>(row, 1).unwrap_or_default(), &failure.error);
+                continue;
+            }
+        };
+        unreadable.reads(row.key.canonical());
+        // Claims go by what is ready in truth; the column may lag behind a renewed lease.
+        if let Some(ready_at) = lease::ready_at(&row) {
+            let (key, lane, priority, seq) = (row.key.clone(), row.lane.clone(), row.priority, row.seq);
+            open.push(Candidate { key, lane, priority, ready_at, seq });
+        }
+        session.load_work(row.key.clone(), Some((row, stamp)));
+    }
+    open
+}
+
+/// The offered rows that the claims would be granted beside those that are held.
+fn choice(claims: &[&Claim], held: &[Candidate], offered: &[Candidate], turn: Fence) -> HashSet<Key> {
+    let mut pool: Vec<Candidate> = held.iter().chain(offered).cloned().collect();
+    let mut granted = 0;
+    for claim in claims {
+        let Pick::Lanes { lanes, limit } = &claim.pick else { continue };
+        let mine = pool.iter().filter(|candidate| lanes.contains(&candidate.lane)).cloned().collect();
+        let turn = Fence(turn.0.saturating_add(granted));
+        let chosen: HashSet<Key> = claim::choose(mine, *limit, turn).into_iter().collect();
+        granted = granted.saturating_add(chosen.len() as u64);
+        pool.retain(|candidate| !chosen.contains(&candidate.key));
+    }
+    let left: HashSet<&Key> = pool.iter().map(|candidate| &candidate.key).collect();
+    let chosen = offered.iter().map(|candidate| &candidate.key).filter(|key| !left.contains(key));
+    chosen.cloned().collect()
 }
 
 /// The names, the lanes and the number of rows that claims ask for.
@@ -210,10 +379,8 @@ fn wanted(claims: &[&Claim]) -> (Vec<Key>, Vec<String>, i64) {
     for claim in claims {
         match &claim.pick {
             Pick::Named { key, .. } => drop(named.insert(key.clone())),
-            // A claim of nothing holds nothing: others would pass over it.
-            Pick::Lanes { limit: 0, .. } => {}
             Pick::Lanes { lanes, limit } => {
-                all_lanes.extend(lanes.iter().map(|lane| lane.as_str().to_owned()));
+                all_lanes.extend(texts_of(lanes));
                 rows = rows.saturating_add(*limit);
             }
         }
@@ -221,7 +388,7 @@ fn wanted(claims: &[&Claim]) -> (Vec<Key>, Vec<String>, i64) {
     (named.into_iter().collect(), all_lanes.into_iter().collect(), int(rows as u64))
 }
 
-fn texts_of(lanes: &[Lane]) -> Vec<String> {
+pub(crate) fn texts_of(lanes: &[Lane]) -> Vec<String> {
     lanes.iter().map(|lane| lane.as_str().to_owned()).collect()
 }
 
@@ -237,12 +404,11 @@ fn promise(session: &mut Session, open: &mut Vec<Candidate>, claim: &Claim) -> P
             }
             open.retain(|candidate| candidate.key != *key);
         }
-        Pick::Lanes { lanes, limit: 0 } => promise.ask = Some(Ask { lanes: texts_of(lanes), now: None }),
         Pick::Lanes { lanes, limit } => {
             let mine = open.iter().filter(|candidate| lanes.contains(&candidate.lane));
             let mine: Vec<Candidate> = mine.cloned().collect();
             if mine.is_empty() {
-                promise.ask = Some(Ask { lanes: texts_of(lanes), now: Some(now) });
+                promise.ask = Some(texts_of(lanes));
             }
             let chosen = claim::choose(mine, *limit, session.facts.counters.fence);
             for key in &chosen {
@@ -263,38 +429,80 @@ fn finish(promises: &mut [Promise], session: &Session, drawn: &Drawn) {
         for Granted { row, taken_over } in promise.granted.drain(..) {
             let row = drawn.work_row(row, session.turn);
             let fence = row.lease.as_ref().map(|lease| lease.fence);
-            let grant = |fence| Grant { row, fence, taken_over, events: Vec::new() };
+            let grant = |fence| Grant {
+                row,
+                fence,
+                epoch: session.epoch(),
+                taken_over,
+                events: Vec::new(),
+                more: false,
+            };
             promise.claimed.grants.extend(fence.map(grant));
         }
     }
 }
 
-/// Adds what was read along with the grants. What does not read back fails the claim that it belongs to, and no other.
-fn add(told: &mut [Answer], extras: Vec<Extra>, answers: &[Vec<Row>]) {
-    for (extra, found) in extras.into_iter().zip(answers) {
-        let (Extra::Events(claim, _) | Extra::Next(claim)) = extra;
-        let Some(answer) = told.get_mut(claim) else { continue };
+/// When rows of levels are ready, and how many dead index entries that took.
+type NextReady = (Vec<Option<i64>>, u64);
+
+/// Adds what was read along with the grants. A grant whose events do not read back is left out: its lease ends by
+/// itself, and the others of its claim are served. Returns what the server said about the next rows of levels.
+fn add<'e>(
+    told: &mut [Answer],
+    claims: &[&Claim],
+    extras: &'e [Extra],
+    answers: &[Vec<Row>],
+) -> Vec<(&'e Levels, NextReady)> {
+    let (mut heard, mut left_out) = (Vec::new(), Vec::new());
+    for (extra, found) in extras.iter().zip(answers) {
+        let (Extra::Events(claim, _) | Extra::Next(claim, _)) = extra;
+        let Some(answer) = told.get_mut(*claim) else { continue };
         let Ok(claimed) = answer else { continue };
-        if let Err(failure) = add_one(claimed, &extra, found) {
-            *answer = Err(failure.into());
+        match add_one(claimed, claims.get(*claim).map_or(0, |claim| claim.events), extra, found) {
+            Ok(next) => heard.extend(next),
+            Err(failure) => match extra {
+                Extra::Events(claim, grant) if claimed.grants.len() > 1 => {
+                    left_out.push((*claim, *grant, failure));
+                }
+                _ => *answer = Err(failure.into()),
+            },
         }
     }
+    // The last ones first, so that the numbers of the others stay.
+    for (claim, grant, failure) in left_out.into_iter().rev() {
+        let Some(Ok(claimed)) = told.get_mut(claim) else { continue };
+        if grant < claimed.grants.len() {
+            let row = claimed.grants.remove(grant).row;
+            telemetry::unreadable_work(row.key.canonical(), &failure.error);
+        }
+    }
+    heard
 }
 
-fn add_one(claimed: &mut Claimed, extra: &Extra, found: &[Row]) -> Result<(), Failure> {
+fn add_one<'e>(
+    claimed: &mut Claimed,
+    most: usize,
+    extra: &'e Extra,
+    found: &[Row],
+) -> Result<Option<(&'e Levels, NextReady)>, Failure> {
     match extra {
         Extra::Events(_, grant) => {
-            let events = found.iter().map(rows::event).collect::<Result<Vec<Event>, _>>()?;
-            if let Some(grant) = claimed.grants.get_mut(*grant) {
-                grant.events = events;
+            let mut gathering = Gathering::new(most, claimed.grants.len());
+            for row in found {
+                gathering.add(rows::event(row)?);
             }
+            if let Some(grant) = claimed.grants.get_mut(*grant) {
+                (grant.events, grant.more) = gathering.end();
+            }
+            Ok(None)
         }
-        Extra::Next(_) => {
-            let next: Option<i64> = found.first().map(|row| get(row, 0)).transpose()?.flatten();
-            claimed.next_at = next.map(Timestamp::from_micros);
+        Extra::Next(_, levels) => {
+            let next = scan_bounds::next_ready(found)?;
+            let first = next.0.iter().flatten().min().copied().map(Timestamp::from_micros);
+            claimed.next_at = [claimed.next_at, first].into_iter().flatten().min();
+            Ok(Some((levels, next)))
         }
     }
-    Ok(())
 }
 
 /// What a claim is told.

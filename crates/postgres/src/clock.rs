@@ -1,17 +1,21 @@
 //! Only here: the server's clock, as this process guesses it between two answers. SQLite runs on the machine's clock.
 //!
-//! Every answer of the server carries its time, which was read before the answer arrived. Adding the time that has
-//! passed here since then gives an instant that the server's clock has reached: a guess is never ahead of it. So what
-//! is written as due now is due for every claim that comes later, whichever machine it comes from.
+//! Every reply of the server carries its time, which was read between the request and the reply. Adding the time that has
+//! passed here since the reply gives an instant that the server's clock has reached: the guess is not ahead of it. So
+//! what is written as due now is due for every claim that comes later, whichever machine it comes from.
+//!
+//! A reply also bounds the guess from above: when the request was sent, the server's clock had not passed the time that
+//! it reports. A guess beyond that bound belongs to a clock that was set back or runs slower, and is replaced.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tidelock_core::clock::{Clock, Timestamp};
 
-/// A guess that is this far from a later answer, in microseconds, is given up: somebody moved the server's clock.
-const JUMP: i64 = 500_000;
+/// The guess runs slower than this machine's clock by one part in so many. It never overtakes a server whose clock runs
+/// slower by less, and every reply brings it forward again.
+const SLOWER: i64 = 1_000;
 
 /// Where the store takes its time from.
 #[derive(Debug)]
@@ -22,18 +26,31 @@ pub(crate) enum Time {
     Given(Arc<dyn Clock>),
 }
 
-/// What the server said last, and when that arrived.
-#[derive(Clone, Copy, Debug)]
+/// An instant that the server's clock had reached, and when that was known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heard {
     said: i64,
     at: Instant,
 }
 
 impl Heard {
-    fn now(&self) -> i64 {
-        let passed = i64::try_from(self.at.elapsed().as_micros()).unwrap_or(i64::MAX);
-        self.said.saturating_add(passed)
+    /// The guess at an instant of this machine.
+    fn guess(&self, now: Instant) -> i64 {
+        let passed = micros(now.saturating_duration_since(self.at));
+        self.said.saturating_add(passed - passed / SLOWER)
     }
+
+    /// The better guess after a reply that reports `said` to a request that was sent at `sent`.
+    fn refined(self, said: i64, sent: Instant, received: Instant) -> Self {
+        let guess = self.guess(received);
+        let latest = said.saturating_add(micros(received.saturating_duration_since(sent)));
+        let said = if (said..=latest).contains(&guess) { guess } else { said };
+        Self { said, at: received }
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 impl Time {
@@ -45,7 +62,9 @@ impl Time {
     pub(crate) fn now(&self) -> Option<Timestamp> {
         match self {
             Self::Given(clock) => Some(clock.now()),
-            Self::Server(heard) => heard.lock().as_ref().map(|heard| Timestamp::from_micros(heard.now())),
+            Self::Server(heard) => {
+                heard.lock().map(|heard| Timestamp::from_micros(heard.guess(Instant::now())))
+            }
         }
     }
 
@@ -65,19 +84,15 @@ impl Time {
         }
     }
 
-    /// Takes note of what the server said just now, and gives the instant to go by.
-    pub(crate) fn hear(&self, said: i64) -> Timestamp {
+    /// Takes note of what the server reports in reply to a request that was sent at `sent`, and gives the instant to go
+    /// by.
+    pub(crate) fn hear(&self, said: i64, sent: Instant) -> Timestamp {
         match self {
             Self::Given(clock) => clock.now(),
             Self::Server(heard) => {
-                let mut heard = heard.lock();
-                let guess = heard.as_ref().map(Heard::now);
-                let now = match guess {
-                    // The better guess is the later one, as long as both are of the same clock.
-                    Some(guess) if (guess - said).abs() < JUMP => guess.max(said),
-                    _ => said,
-                };
-                *heard = Some(Heard { said: now, at: Instant::now() });
+                let (mut heard, received) = (heard.lock(), Instant::now());
+                let first = Heard { said, at: received };
+                *heard = Some(heard.map_or(first, |heard| heard.refined(said, sent, received)));
                 Timestamp::from_micros(said)
             }
         }
@@ -90,3 +105,6 @@ impl Time {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, join_all};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Statement};
 
+use crate::connect::Client;
 use crate::error::Failure;
 
 /// A value on its way into a statement.
@@ -35,7 +36,7 @@ impl<'a> Call<'a> {
 pub(crate) enum Db<'a> {
     /// One of the store's own.
     Own {
-        client: &'a deadpool_postgres::Client,
+        client: &'a Client,
         /// Whether statements are prepared; behind a transaction-mode pooler they cannot be.
         prepared: bool,
     },

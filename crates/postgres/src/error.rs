@@ -1,7 +1,10 @@
 //! The one place where driver errors become store errors, and where it is decided what they mean for a transaction.
 
+use deadpool::managed::PoolError;
 use tidelock_core::store::{StoreError, StoreErrorKind};
-use tokio_postgres::error::{DbError, Severity, SqlState};
+use tokio_postgres::error::{DbError, Severity};
+
+use crate::connect;
 
 /// What a failure means for the transaction that met it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +13,8 @@ pub(crate) enum Meaning {
     Stale,
     /// The server's clock was misjudged. Nothing was written; ask it and decide again.
     Clock,
+    /// The history of the database was cut, or may have been. Nothing was written; confirm the epoch and decide again.
+    Epoch,
     /// An event id is taken. Nothing was written; find out whose it is and decide again.
     TakenEventId,
     /// Somebody holds a row that is needed. Nothing was written.
@@ -18,10 +23,19 @@ pub(crate) enum Meaning {
     Again,
     /// The connection is gone before anything was sent that writes.
     Unsent,
-    /// The connection is gone; what was under way may have happened.
+    /// The connection is gone; the transaction may have been committed.
     Lost,
-    /// Anything else. Nothing was written.
+    /// The connection is there, but the failure does not prove a rollback; the transaction may have been committed.
+    Unclear,
+    /// Anything else that proves a rollback. Nothing was written.
     Failed,
+}
+
+impl Meaning {
+    /// Whether the transaction may have been committed. Then its batches are never applied again.
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, Self::Lost | Self::Unclear)
+    }
 }
 
 /// A failure on its way to the caller.
@@ -52,8 +66,14 @@ impl Failure {
     pub(crate) fn unsent(self) -> Self {
         match self.meaning {
             Meaning::Lost => Self { meaning: Meaning::Unsent, ..self },
+            Meaning::Unclear => Self { meaning: Meaning::Failed, ..self },
             _ => self,
         }
+    }
+
+    /// The same failure, met after the statement that commits was answered.
+    pub(crate) fn after_commit(self) -> Self {
+        Self { meaning: Meaning::Unclear, ..self }
     }
 
     /// The connection went silent in the middle of something.
@@ -71,25 +91,14 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
-impl From<deadpool_postgres::PoolError> for Failure {
-    fn from(error: deadpool_postgres::PoolError) -> Self {
+impl From<PoolError<StoreError>> for Failure {
+    fn from(error: PoolError<StoreError>) -> Self {
         match error {
-            deadpool_postgres::PoolError::Backend(e) => {
-                let error = map("connecting to PostgreSQL", &e);
-                let kind = if e.is_closed() || e.as_db_error().is_none() {
-                    StoreErrorKind::Unreachable
-                } else {
-                    error.kind
-                };
-                let failure = Self::new(kind, "connecting to PostgreSQL", error.detail);
-                // The server answers, and says no: trying again cannot help.
-                let meaning =
-                    if kind == StoreErrorKind::CannotOpen { Meaning::Failed } else { Meaning::Unsent };
-                Self { meaning, ..failure }
+            PoolError::Backend(error) => {
+                let refused = connect::is_final(error.kind);
+                Self { meaning: if refused { Meaning::Failed } else { Meaning::Unsent }, error }
             }
-            deadpool_postgres::PoolError::Closed => {
-                Self::new(StoreErrorKind::Closed, WHAT, "the store was closed")
-            }
+            PoolError::Closed => Self::new(StoreErrorKind::Closed, WHAT, "the store was closed"),
             other => Self::unreachable(format!("no connection became free: {other}")),
         }
     }
@@ -98,6 +107,13 @@ impl From<deadpool_postgres::PoolError> for Failure {
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         failure.error
+    }
+}
+
+/// A failure that was met before anything was sent that writes.
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self { error, meaning: Meaning::Failed }
     }
 }
 
@@ -152,7 +168,7 @@ fn kind(error: &tokio_postgres::Error) -> StoreErrorKind {
         "53100" | "54023" => return StoreErrorKind::Full,
         "25006" => return StoreErrorKind::ReadOnly,
         "TL002" => return StoreErrorKind::ReadOnly,
-        "55P03" | "57014" | "40001" | "40P01" | "53300" | "23505" | "TL001" | "TL003" => {
+        "55P03" | "57014" | "40001" | "40P01" | "53300" | "23505" | "TL001" | "TL003" | "TL004" => {
             return StoreErrorKind::Busy;
         }
         "42501" => return StoreErrorKind::CannotOpen,
@@ -186,28 +202,53 @@ fn has_io_source(error: &tokio_postgres::Error) -> bool {
 
 /// What a failure means for the transaction that met it.
 pub(crate) fn meaning(error: &tokio_postgres::Error) -> Meaning {
-    let Some(db) = error.as_db_error() else {
-        // Whatever it is, nobody knows what the server did.
-        return Meaning::Lost;
-    };
-    if is_last_word(db) {
-        return Meaning::Lost;
-    }
-    match db.code() {
-        &SqlState::T_R_SERIALIZATION_FAILURE
-        | &SqlState::T_R_DEADLOCK_DETECTED
-        | &SqlState::QUERY_CANCELED => Meaning::Again,
-        &SqlState::LOCK_NOT_AVAILABLE => Meaning::Locked,
-        &SqlState::UNIQUE_VIOLATION if db.constraint() == Some("events_id") => Meaning::TakenEventId,
-        &SqlState::UNIQUE_VIOLATION => Meaning::Stale,
-        code if code.code() == "TL001" => Meaning::Stale,
-        code if code.code() == "TL003" => Meaning::Clock,
-        _ => Meaning::Failed,
+    match error.as_db_error() {
+        Some(db) => meaning_of(db.parsed_severity(), db.code().code(), db.constraint()),
+        // The connection failed, or the driver did not understand the answer.
+        None => Meaning::Lost,
     }
 }
 
-/// The server ends the connection with this message. It may have committed just before.
-fn is_last_word(error: &DbError) -> bool {
-    matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
-        || error.code().code().starts_with("57P")
+/// Classes of SQLSTATE that a server raises inside a statement, and only before the transaction is committed.
+///
+/// An error of these classes with the severity ERROR proves that the server rolled the transaction back. The list names
+/// what is known to be harmless. Everything else leaves the outcome open: connection errors (08), operator intervention
+/// (57) other than a cancelled statement, system and internal errors (58, XX), and classes that are not known here.
+const ROLLED_BACK: &[&str] = &[
+    "0A", // a feature that is not supported, such as a cached plan that no longer fits
+    "21", "22", "23", // cardinality, data exceptions, constraints
+    "25", "26", // a transaction that is read only or has failed, a prepared statement that is missing
+    "28", "2F", "38", "39", // authorization, functions
+    "3D", "3F", "42", "44", // names, syntax, permissions
+    "53", "54", "55", // resources, limits, objects in use and locks
+    "P0", "TL", // raised by PL/pgSQL, and by the functions of the schema
+];
+
+/// SQLSTATEs of classes that are not harmless as a whole.
+const ROLLED_BACK_STATES: &[&str] = &["40000", "40001", "40002", "40P01", "57014"];
+
+/// What an error response means, by its fields `V`, `C` and `n`.
+///
+/// Servers send `V` since PostgreSQL 9.6. A response without it comes from a program in between, such as PgBouncer, which
+/// uses any SQLSTATE and does not know whether the server committed.
+fn meaning_of(severity: Option<Severity>, code: &str, constraint: Option<&str>) -> Meaning {
+    let class = code.get(..2).unwrap_or_default();
+    match (severity, code) {
+        (Some(Severity::Error), "40001" | "40P01" | "57014") => Meaning::Again,
+        (Some(Severity::Error), "55P03") => Meaning::Locked,
+        (Some(Severity::Error), "23505") if constraint == Some("events_id") => Meaning::TakenEventId,
+        (Some(Severity::Error), "23505" | "TL001") => Meaning::Stale,
+        (Some(Severity::Error), "TL003") => Meaning::Clock,
+        (Some(Severity::Error), "TL004") => Meaning::Epoch,
+        (Some(Severity::Error), _) if ROLLED_BACK.contains(&class) || ROLLED_BACK_STATES.contains(&code) => {
+            Meaning::Failed
+        }
+        // The words of a connection that ends, whatever their severity is.
+        (Some(Severity::Error), _) if class != "08" && !code.starts_with("57P") => Meaning::Unclear,
+        // FATAL and PANIC end the connection, perhaps after the commit.
+        _ => Meaning::Lost,
+    }
 }
+
+#[cfg(test)]
+mod tests;

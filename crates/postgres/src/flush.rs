@@ -3,10 +3,12 @@
 mod columns;
 mod single;
 
+use std::time::Instant;
+
 use tidelock_core::id::Fence;
 use tidelock_core::model::facts::Changes;
 use tidelock_core::model::rows::WorkRow;
-use tidelock_core::store::{Receipt, StoreErrorKind};
+use tidelock_core::store::{Receipt, Resolution, StoreErrorKind};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -34,15 +36,17 @@ pub(crate) struct Flush {
     changes: Changes,
     /// What the server compares its clock with.
     check: Option<i64>,
-    /// What `synchronous_commit` must be, where the server's own setting is another.
+    /// What `synchronous_commit` must be, where the session is not the store's own.
     setting: Option<&'static str>,
+    /// When it was made: before it is sent.
+    pub(crate) made: Instant,
 }
 
 impl Flush {
     /// Everything that changed in the working set. `check` is what the server compares its clock with, `setting` what
     /// `synchronous_commit` must be.
     pub(crate) fn of(session: &mut Session, check: Option<i64>, setting: Option<&'static str>) -> Self {
-        Self { changes: session.facts.take_changes(), check, setting }
+        Self { changes: session.facts.take_changes(), check, setting, made: Instant::now() }
     }
 
     /// Sends it as one statement. It is a transaction of its own unless one is open; `end` ends that one. `more` are reads
@@ -61,7 +65,8 @@ impl Flush {
         calls.extend(more);
         let mut answers = db.pipeline(None, &calls, end).await?;
         let rest = answers.split_off(usize::from(writes).min(answers.len()));
-        let drawn = answers.first().map(|rows| Drawn::read(rows)).transpose()?;
+        let drawn =
+            answers.first().map(|rows| Drawn::read(rows)).transpose().map_err(Failure::after_commit)?;
         Ok((drawn.unwrap_or_default(), rest))
     }
 
@@ -79,7 +84,11 @@ impl Flush {
         let mut call = Call::new(sql.write(&parts));
         for part in parts {
             if !matches!(part, Part::Operations | Part::Truncations) {
-                call = call.with(self.check, Type::INT8).with(self.setting, Type::TEXT);
+                call = call.with(self.check, Type::INT8);
+            }
+            if part != Part::Truncations {
+                let epoch = crate::rows::int(session.epoch().0);
+                call = call.with(self.setting, Type::TEXT).with(epoch, Type::INT8);
             }
             call = match part {
                 Part::Streams => {
@@ -101,7 +110,8 @@ impl Flush {
 
     /// Keeps what was written in memory, for the next decision.
     pub(crate) fn remember(&self, warm: &Warm, session: &Session, drawn: &Drawn) {
-        warm.with(|rows| {
+        // Rows of an epoch that is over are not remembered.
+        let _ = warm.with(session.epoch(), |rows| {
             let mut bytes = 0;
             for key in session.beliefs.streams.keys() {
                 rows.streams.insert(key.clone(), session.facts.stream(key).cloned());
@@ -117,6 +127,12 @@ impl Flush {
             rows.floor = Some(session.facts.counters.document_floor);
             rows.weigh(bytes);
         });
+        warm.bounds.committed(self.work_rows(session), session.now.as_micros());
+    }
+
+    /// The work rows that are written, unless they are deleted.
+    pub(crate) fn work_rows<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = &'a WorkRow> {
+        self.changes.work.iter().filter_map(|key| session.facts.work(key))
     }
 
     fn remember_work(&self, rows: &mut Rows, session: &Session, drawn: &Drawn) -> usize {
@@ -148,6 +164,11 @@ impl Drawn {
         Ok(Self { server_now: get(row, 0)?, positions: array(1)?, seqs: array(2)?, fences: array(3)? })
     }
 
+    /// The highest position and the highest fence.
+    pub(crate) fn highest(&self) -> (Option<i64>, Option<i64>) {
+        (self.positions.iter().max().copied(), self.fences.iter().max().copied())
+    }
+
     /// A work row with its drawn numbers in it.
     pub(crate) fn work_row(&self, mut row: WorkRow, turn: Fence) -> WorkRow {
         if let Some(place) = place_of_seq(row.seq) {
@@ -177,7 +198,7 @@ impl Drawn {
                     Verdict::Repeated(receipt) => receipt.clone(),
                     _ => return None,
                 };
-                Some(Verdict::Repeated(Receipt { repeated: true, ..receipt }))
+                Some(Verdict::Repeated(receipt.into_repeated()))
             }
             other => Some(other.clone()),
         }
@@ -214,10 +235,11 @@ fn operations<'a>(call: Call<'a>, operations: &'a [Operation]) -> Result<Call<'a
         .with(of, Type::INT8_ARRAY))
 }
 
-/// The receipt that was stored, with the positions of its events in it.
-pub(crate) fn stored_receipt(row: &Row) -> Result<(tidelock_core::id::OpId, Receipt), Failure> {
+/// The record of an operation. A receipt gets the positions of its events; a void operation has none.
+pub(crate) fn stored_operation(row: &Row) -> Result<(tidelock_core::id::OpId, Resolution), Failure> {
     let id = tidelock_core::id::OpId(get(row, 0)?);
-    let receipt: Receipt = serde_json::from_str(get(row, 1)?).map_err(|e| {
+    let Some(text) = get::<Option<&str>>(row, 1)? else { return Ok((id, Resolution::NotApplied)) };
+    let receipt: Receipt = serde_json::from_str(text).map_err(|e| {
         let detail = format!("the receipt of operation {id} does not read back: {e}");
         Failure::new(StoreErrorKind::Corrupt, "reading an operation", detail)
     })?;
@@ -225,5 +247,5 @@ pub(crate) fn stored_receipt(row: &Row) -> Result<(tidelock_core::id::OpId, Rece
         Some(positions) => with_positions(receipt, &positions),
         None => receipt,
     };
-    Ok((id, Receipt { repeated: true, ..receipt }))
+    Ok((id, Resolution::Applied(receipt.into_repeated())))
 }

@@ -21,18 +21,26 @@
 //! ```
 
 mod address;
+mod cancel;
+mod catch_up;
 mod claim;
 mod clock;
 mod company;
+mod connect;
 mod db;
+mod epoch;
 mod error;
 mod flush;
+mod lock_visibility;
+mod lock_wait;
 pub mod migrate;
 mod open;
 mod queue;
 mod read;
 mod readers;
+mod resolve;
 mod rows;
+mod scan_bounds;
 mod session;
 mod sql;
 mod stalls;
@@ -40,8 +48,10 @@ mod store;
 mod sweep;
 mod tls;
 mod transaction;
+mod unreadable;
 mod warm;
 mod watch;
+mod work_filter;
 mod writer;
 
 use std::sync::Arc;
@@ -71,8 +81,9 @@ pub struct Options {
     pub readers: usize,
     /// How many batches and claims may wait for a committer; further callers wait outside. Default: 4,096.
     pub queue: usize,
-    /// How long a call waits for a connection, for a row that somebody holds, or for an answer, before it fails.
-    /// Default: 10 s.
+    /// How long a call waits for a connection, for a row that another transaction holds, or for an answer, before it fails.
+    /// Choose more than a failover takes. Default: 60 s, which covers Patroni's defaults (30 s until the leader's key
+    /// expires, 10 s until the next look, and the promotion).
     pub patience: Duration,
     /// Whether the schema is created and brought up to date at open. Default: yes. Without it, opening fails unless
     /// the schema is up to date, and the user needs no right to create anything.
@@ -92,7 +103,7 @@ impl Default for Options {
             committers: 2,
             readers: 8,
             queue: 4096,
-            patience: Duration::from_secs(10),
+            patience: Duration::from_secs(60),
             migrate: true,
             pooled: false,
         }

@@ -1,21 +1,23 @@
 //! Migrations: embedded, numbered, never edited, applied under a lock that every opener takes.
 //!
 //! Two processes that open at once take turns: the second finds the work done. Killed in the middle, the transaction
-//! never happened.
+//! never happened. A migration that does not get its locks gives up without leaving a statement in the server.
+
+use std::time::Instant;
 
 use tidelock_core::clock::Timestamp;
 use tidelock_core::store::{StoreError, StoreErrorKind};
-use tokio_postgres::{Client, IsolationLevel};
+use tokio_postgres::Client;
 
+use crate::error::{Failure, Meaning};
+use crate::lock_wait::LockWait;
 use crate::rows::get;
-use crate::{error, open, sql};
+use crate::{Options, error, open, sql};
 
 /// Every migration, in order; the number is the schema version that it leads to.
 const MIGRATIONS: &[(u32, &str, &str)] = &[
     (1, "foundation", include_str!("../migrations/0001_foundation.sql")),
     (2, "from_sql", include_str!("../migrations/0002_from_sql.sql")),
-    (3, "truncation", include_str!("../migrations/0003_truncation.sql")),
-    (4, "next_ready", include_str!("../migrations/0004_next_ready.sql")),
 ];
 
 const WHAT: &str = "migrating the PostgreSQL schema";
@@ -65,11 +67,12 @@ pub async fn status(url: &str, schema: &str) -> Result<Status, StoreError> {
 /// Brings a schema up to date, as opening a store does.
 ///
 /// # Errors
-/// [`StoreError`] when the server cannot be reached, may not be changed by this user, or is newer than this program.
+/// [`StoreError`] when the server cannot be reached, may not be changed by this user, or is newer than this program; and
+/// when other sessions hold locks that it needs for longer than the default patience.
 pub async fn up(url: &str, schema: &str) -> Result<Status, StoreError> {
     sql::check_schema(schema)?;
     let mut client = open::connect(url).await?;
-    run(&mut client, schema).await?;
+    run(&mut client, schema, Instant::now() + Options::default().patience).await?;
     status_of(&client, schema).await
 }
 
@@ -116,17 +119,22 @@ fn record(schema: &str, version: u32, name: &str) -> String {
 }
 
 /// Brings the schema up to date and returns its version.
-pub(crate) async fn run(client: &mut Client, schema: &str) -> Result<u32, StoreError> {
+pub(crate) async fn run(client: &mut Client, schema: &str, give_up: Instant) -> Result<u32, StoreError> {
     if installed(client, schema).await? == Some(newest()) {
         return Ok(newest());
     }
-    let failed = |e: tokio_postgres::Error| match error::map(WHAT, &e) {
-        told if matches!(told.kind, StoreErrorKind::Full | StoreErrorKind::Unreachable) => told,
-        other => StoreError::new(StoreErrorKind::Migration, WHAT, other.detail),
-    };
-    // At read committed, whoever waited for the lock sees what the one before did.
-    let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
-    let transaction = begin.start().await.map_err(failed)?;
+    let mut wait = LockWait::until(give_up);
+    loop {
+        match attempt(client, schema, &wait).await {
+            Ok(()) => return Ok(newest()),
+            Err(failure) if wait.again(&failure).await => {}
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+}
+
+async fn attempt(client: &mut Client, schema: &str, wait: &LockWait) -> Result<(), Failure> {
+    let transaction = wait.begin(client).await.map_err(failed)?;
     let lock = format!("SELECT pg_advisory_xact_lock(hashtextextended('tidelock migrate {schema}', 0))");
     transaction.batch_execute(&lock).await.map_err(failed)?;
     let from = installed_in(&transaction, schema).await?;
@@ -138,8 +146,18 @@ pub(crate) async fn run(client: &mut Client, schema: &str) -> Result<u32, StoreE
         let text = text.replace("{schema}", schema) + &record(schema, *version, name);
         transaction.batch_execute(&text).await.map_err(failed)?;
     }
-    transaction.commit().await.map_err(failed)?;
-    Ok(newest())
+    transaction.commit().await.map_err(failed)
+}
+
+/// A migration that failed. It is rolled back as a whole.
+fn failed(error: tokio_postgres::Error) -> Failure {
+    let Failure { error, meaning } = Failure::from(error);
+    let kind = match (error.kind, meaning) {
+        (_, Meaning::Locked) => StoreErrorKind::Busy,
+        (kind @ (StoreErrorKind::Full | StoreErrorKind::Unreachable), _) => kind,
+        _ => StoreErrorKind::Migration,
+    };
+    Failure { error: StoreError::new(kind, WHAT, error.detail), meaning }
 }
 
 /// The schema version in the database; `None` when Tidelock never wrote to the schema.

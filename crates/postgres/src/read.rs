@@ -2,21 +2,25 @@
 //! [`ceiling`]).
 
 use tidelock_core::clock::Timestamp;
-use tidelock_core::id::{OpId, Position};
+use tidelock_core::id::{Epoch, OpId, Position};
 use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::model::epoch as model;
 use tidelock_core::model::limits::{PAGE_BYTES, PAYLOAD_BYTES};
 use tidelock_core::store::{
-    Direction, Document, EventFilter, EventPage, LogQuery, Page, PageOf, Pattern, Receipt, StreamInfo,
-    StreamQuery, WorkFilter, WorkRow,
+    Direction, Document, EventFilter, EventPage, LogQuery, Page, PageOf, Receipt, Resolution, StoreError,
+    StreamInfo, StreamQuery, WorkFilter, WorkRow,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::db::{Call, Db};
-use crate::error::Failure;
-use crate::flush::stored_receipt;
+use crate::epoch;
+use crate::error::{Failure, Meaning};
+use crate::flush::stored_operation;
 use crate::rows::{self, get, int, uint};
-use crate::sql::{Sql, WORK_FILTER, WORK_FILTER_TYPES};
+use crate::scan_bounds::{self, Levels};
+use crate::sql::Sql;
+use crate::work_filter::WorkCondition;
 
 /// A query whose filter matches little stops after this many events and says how far it came.
 const SCAN_EVENTS: i64 = 100_000;
@@ -28,6 +32,8 @@ const FAR_BEYOND: usize = PAGE_BYTES + 2 * PAYLOAD_BYTES;
 pub(crate) struct Reader<'a> {
     pub(crate) db: Db<'a>,
     pub(crate) sql: &'a Sql,
+    /// The epoch that the process knows.
+    pub(crate) epoch: Epoch,
 }
 
 /// The part of a range of keys that a page wants: strictly after one text, below another.
@@ -44,19 +50,6 @@ fn bounds(prefix: &KeyPrefix) -> &'static str {
     }
 }
 
-/// Adds the parameters of a filter on work rows.
-pub(crate) fn with_filter<'a>(mut call: Call<'a>, filter: &'a WorkFilter) -> Call<'a> {
-    let lane = filter.lane.as_ref().map(tidelock_core::id::Lane::as_str);
-    let [text, like, blocked, leased] = WORK_FILTER_TYPES;
-    call = call.with(lane, text).with(filter.pattern.as_ref().map(Pattern::to_like), like);
-    call.with(filter.blocked, blocked).with(filter.leased, leased)
-}
-
-/// Blocked rows have an index of their own, and are what operators mostly mean: this term makes the planner use it.
-pub(crate) fn blocked_only(filter: &WorkFilter) -> &'static str {
-    if filter.blocked == Some(true) { "AND blocked_since IS NOT NULL" } else { "" }
-}
-
 impl Reader<'_> {
     /// `given` is the instant to go by; the server's own when there is none.
     pub(crate) async fn document(
@@ -70,6 +63,14 @@ impl Reader<'_> {
         let found = self.db.query(call.with(given.map(Timestamp::as_micros), Type::INT8)).await?;
         let Some(row) = found.first() else { return Ok(None) };
         visible(row)
+    }
+
+    /// Since when, or from when on, a row of the levels is ready.
+    pub(crate) async fn next_ready(&self, levels: &Levels) -> Result<Option<Timestamp>, Failure> {
+        let call = levels.add_to(Call::new(&self.sql.next_ready));
+        let found = self.db.query(call.with(None::<i64>, Type::INT8)).await?;
+        let (ready, _) = scan_bounds::next_ready(&found)?;
+        Ok(ready.into_iter().flatten().min().map(Timestamp::from_micros))
     }
 
     pub(crate) async fn documents(
@@ -150,7 +151,7 @@ impl Reader<'_> {
             column: "position",
             stream: None,
         };
-        let ceiling = self.ceiling().await?;
+        let ceiling = self.ceiling(query).await?;
         let after = query.after.map(|position| int(position.0));
         let range = match query.direction {
             Direction::Forward => (after.map_or(0, |after| after.saturating_add(1)), ceiling),
@@ -161,10 +162,26 @@ impl Reader<'_> {
 
     /// Up to where the log may be read without ever meeting something new below. A statement of its own, before the
     /// one that reads the page: inside that one it would see more than the page does, and what is in between is lost.
-    async fn ceiling(&self) -> Result<i64, Failure> {
-        let sql = format!("SELECT {}.ceiling()", self.sql.schema);
-        let found = self.db.query(Call::new(&sql)).await?;
-        found.first().map_or(Ok(0), |row| get(row, 0))
+    ///
+    /// Fails when the position that the query continues after is not part of the history.
+    async fn ceiling(&self, query: &LogQuery) -> Result<i64, Failure> {
+        let columns = epoch::CUT_COLUMNS.split(", ").map(|column| format!("(c.cut).{column}"));
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        let sql =
+            format!("SELECT c.ceiling, c.highest, {columns} FROM {}.ceiling($1, $2) c", self.sql.schema);
+        let after = query.after.filter(|_| query.direction == Direction::Forward);
+        let call = Call::new(&sql).with(int(self.epoch.0), Type::INT8);
+        let found = self.db.query(call.with(after.map(|after| int(after.0)), Type::INT8)).await?;
+        let Some(row) = found.first() else { return Ok(0) };
+        if let Some(after) = after {
+            let highest = Position(uint(get(row, 1)?));
+            let cut = get::<Option<i64>>(row, 2)?.map(|_| epoch::cut(row, 2)).transpose()?;
+            model::check_position(after, highest, cut).map_err(|bad| Failure {
+                error: StoreError::position(after, bad),
+                meaning: Meaning::Failed,
+            })?;
+        }
+        get(row, 0)
     }
 
     pub(crate) async fn work(&self, key: &Key) -> Result<Option<WorkRow>, Failure> {
@@ -176,16 +193,17 @@ impl Reader<'_> {
 
     pub(crate) async fn works(&self, filter: &WorkFilter, page: &Page) -> Result<PageOf<WorkRow>, Failure> {
         let limit = page.rows()?;
-        let (columns, s, blocked) = (rows::WORK_COLUMNS, &self.sql.schema, blocked_only(filter));
+        let condition = WorkCondition::new(filter, page.after.as_ref());
+        let (columns, s, order) = (rows::WORK_COLUMNS, &self.sql.schema, condition.order());
         // Cuts off what is far beyond a page; the exact end is found below.
         let sql = format!(
             "SELECT {columns} FROM (
-                 SELECT *, sum(octet_length(payload::text)) OVER (ORDER BY key) AS total FROM (
-                     SELECT * FROM {s}.work WHERE {WORK_FILTER} AND key > $5 {blocked} ORDER BY key LIMIT $6) page) page
-             WHERE total - octet_length(payload::text) <= $7 ORDER BY key"
+                 SELECT *, sum(octet_length(payload::text)) OVER (ORDER BY {order}) AS total FROM (
+                     SELECT * FROM {s}.work WHERE {} ORDER BY {order} LIMIT $5) page) page
+             WHERE total - octet_length(payload::text) <= $6 ORDER BY {order}",
+            condition.sql()
         );
-        let after = page.after.as_ref().map_or("", Key::canonical);
-        let call = with_filter(Call::new(&sql), filter).with(after, Type::TEXT);
+        let call = condition.add_to(Call::new(&sql));
         let call = call.with(int(limit as u64 + 1), Type::INT8).with(int(FAR_BEYOND as u64), Type::INT8);
         let found = self.db.query(call).await?;
         let found = found.iter().map(|row| Ok(rows::work(row)?.0));
@@ -193,16 +211,17 @@ impl Reader<'_> {
     }
 
     pub(crate) async fn count_work(&self, filter: &WorkFilter) -> Result<u64, Failure> {
-        let (s, blocked) = (&self.sql.schema, blocked_only(filter));
-        let sql = format!("SELECT count(*) FROM {s}.work WHERE {WORK_FILTER} {blocked}");
-        let found = self.db.query(with_filter(Call::new(&sql), filter)).await?;
+        let condition = WorkCondition::new(filter, None);
+        let sql = format!("SELECT count(*) FROM {}.work WHERE {}", self.sql.schema, condition.sql());
+        let found = self.db.query(condition.add_to(Call::new(&sql))).await?;
         Ok(uint(found.first().map_or(Ok(0), |row| get(row, 0))?))
     }
 
     pub(crate) async fn operation(&self, id: OpId) -> Result<Option<Receipt>, Failure> {
         let call = Call::new(&self.sql.operations).with(vec![id.0], Type::UUID_ARRAY);
         let found = self.db.query(call).await?;
-        found.first().map(|row| Ok(stored_receipt(row)?.1)).transpose()
+        let known = found.first().map(|row| Ok::<_, Failure>(stored_operation(row)?.1)).transpose()?;
+        Ok(known.and_then(Resolution::into_receipt))
     }
 
     /// The server's clock.

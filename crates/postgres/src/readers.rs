@@ -1,15 +1,19 @@
 //! Connections for reads. Readers never wait for writers, and writers have connections of their own. A query whose answer nobody
 //! waits for any more is ended in the server, too: those who hang up do not keep the others waiting.
 
+use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Client, Object, Pool};
+use deadpool::managed::Object;
+use tidelock_core::id::Epoch;
 use tidelock_core::store::StoreError;
-use tokio::runtime::Handle;
-use tokio_postgres::CancelToken;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::cancel::CancelOnDrop;
+use crate::connect::{Client, Pool};
 use crate::db::Db;
+use crate::epoch::Epochs;
 use crate::error::{Failure, Meaning};
 use crate::read::Reader;
 use crate::sql::Sql;
@@ -20,42 +24,31 @@ pub(crate) struct Readers {
     connector: MakeRustlsConnect,
     prepared: bool,
     patience: Duration,
+    epochs: Arc<Epochs>,
 }
 
 /// A connection that is used for one query.
 pub(crate) struct Lease<'a> {
     client: Client,
-    awaited: Awaited,
+    cancel: CancelOnDrop,
     prepared: bool,
     sql: &'a Sql,
+    epoch: Epoch,
 }
 
 impl Lease<'_> {
     pub(crate) fn reader(&self) -> Reader<'_> {
-        Reader { db: Db::Own { client: &self.client, prepared: self.prepared }, sql: self.sql }
+        let db = Db::Own { client: &self.client, prepared: self.prepared };
+        Reader { db, sql: self.sql, epoch: self.epoch }
     }
-}
 
-/// Somebody waits for the answer; without one, the query is ended when this is dropped.
-struct Awaited {
-    answered: bool,
-    query: CancelToken,
-    connector: MakeRustlsConnect,
-}
-
-impl Drop for Awaited {
-    fn drop(&mut self) {
-        let Ok(runtime) = Handle::try_current() else { return };
-        if self.answered {
-            return;
-        }
-        let (query, connector) = (self.query.clone(), self.connector.clone());
-        runtime.spawn(async move {
-            // If it comes too late, it may hit the next query of this connection, which is then asked again.
-            if let Err(error) = query.cancel_query(connector).await {
-                tracing::debug!(%error, "a query that nobody waits for could not be ended");
-            }
-        });
+    /// Waits for an answer on this connection within the limit.
+    pub(crate) async fn answer<T>(
+        &self,
+        limit: Duration,
+        answer: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        self.client.answer(limit, answer).await
     }
 }
 
@@ -75,14 +68,19 @@ impl std::fmt::Debug for Readers {
 }
 
 impl Readers {
-    pub(crate) fn new(pool: Pool, connector: MakeRustlsConnect, prepared: bool, patience: Duration) -> Self {
-        Self { pool, connector, prepared, patience }
+    pub(crate) fn new(
+        pool: Pool,
+        connector: MakeRustlsConnect,
+        prepared: bool,
+        patience: Duration,
+        epochs: Arc<Epochs>,
+    ) -> Self {
+        Self { pool, connector, prepared, patience, epochs }
     }
 
     fn lease<'a>(&self, client: Client, sql: &'a Sql) -> Lease<'a> {
-        let (query, connector) = (client.cancel_token(), self.connector.clone());
-        let awaited = Awaited { answered: false, query, connector };
-        Lease { client, awaited, prepared: self.prepared, sql }
+        let cancel = CancelOnDrop::new(&client, self.connector.clone());
+        Lease { client, cancel, prepared: self.prepared, sql, epoch: self.epochs.current() }
     }
 
     pub(crate) fn attempts<'a>(&'a self, sql: &'a Sql) -> Attempts<'a> {
@@ -119,23 +117,33 @@ impl<'a> Attempts<'a> {
     pub(crate) async fn judge<T>(
         &mut self,
         mut lease: Lease<'_>,
-        answer: Result<Result<T, Failure>, tokio::time::error::Elapsed>,
+        answer: Result<Result<T, Failure>, Failure>,
     ) -> Option<Result<T, StoreError>> {
-        lease.awaited.answered = answer.is_ok();
+        if answer.is_ok() {
+            lease.cancel.disarm();
+        }
         let failure = match answer {
             Ok(Ok(found)) => return Some(Ok(found)),
-            Ok(Err(failure)) => failure,
-            Err(_) => Failure::silent(self.readers.patience),
+            Ok(Err(failure)) | Err(failure) => failure,
         };
+        if failure.meaning == Meaning::Epoch {
+            let confirmed =
+                tokio::time::timeout(self.left(), self.readers.epochs.confirm(&lease.client)).await;
+            if let Ok(Err(Failure { error, .. })) = confirmed {
+                tracing::warn!(%error, "epoch confirmation failed");
+            }
+        }
         if failure.meaning == Meaning::Lost {
             drop(Object::take(lease.client));
+            self.readers.pool.retain(|connection, _| connection.is_trusted());
         }
         if self.again(&failure).await { None } else { Some(Err(failure.into())) }
     }
 
     /// Whether another attempt is worth it, after a pause.
     async fn again(&mut self, failure: &Failure) -> bool {
-        let worth = matches!(failure.meaning, Meaning::Lost | Meaning::Unsent | Meaning::Again);
+        let worth =
+            matches!(failure.meaning, Meaning::Lost | Meaning::Unsent | Meaning::Again | Meaning::Epoch);
         if !worth || self.readers.pool.is_closed() || self.left() <= self.pause {
             return false;
         }

@@ -84,7 +84,7 @@ fn broken(column: usize, error: &dyn std::fmt::Display) -> Failure {
     Failure::new(StoreErrorKind::Corrupt, "reading a row of PostgreSQL", detail)
 }
 
-fn text<T: std::str::FromStr>(row: &Row, column: usize) -> Result<T, Failure>
+pub(crate) fn text<T: std::str::FromStr>(row: &Row, column: usize) -> Result<T, Failure>
 where
     T::Err: std::fmt::Display,
 {
@@ -93,6 +93,11 @@ where
 
 pub(crate) fn key(row: &Row, column: usize) -> Result<Key, Failure> {
     Ok(Key::trusted(get::<&str>(row, column)?))
+}
+
+pub(crate) fn priority(row: &Row, column: usize) -> Result<Priority, Failure> {
+    let level = u8::try_from(get::<i16>(row, column)?).map_err(|e| broken(column, &e))?;
+    Priority::new(level).map_err(|e| broken(column, &e))
 }
 
 pub(crate) fn event(row: &Row) -> Result<Event, Failure> {
@@ -126,15 +131,13 @@ pub(crate) fn document(row: &Row) -> Result<(Key, DocumentRow), Failure> {
 }
 
 pub(crate) fn work(row: &Row) -> Result<(WorkRow, Stamp), Failure> {
-    let priority: i16 = get(row, 3)?;
-    let priority = u8::try_from(priority).map_err(|e| broken(3, &e))?;
     let standing: bool = get(row, 4)?;
     let seq: i64 = get(row, 0)?;
     let found = WorkRow {
         seq: uint(seq),
         key: key(row, 1)?,
         lane: text::<Lane>(row, 2)?,
-        priority: Priority::new(priority).map_err(|e| broken(3, &e))?,
+        priority: priority(row, 3)?,
         lifetime: if standing { Lifetime::Standing } else { Lifetime::Once },
         due: instant(get(row, 5)?),
         woken: instant(get(row, 6)?),

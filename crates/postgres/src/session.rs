@@ -6,12 +6,12 @@
 
 use foldhash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 use tidelock_core::clock::Timestamp;
-use tidelock_core::id::{DocVersion, EventId, Fence, OpId, Position, StreamVersion};
+use tidelock_core::id::{DocVersion, Epoch, EventId, Fence, OpId, Position, StreamVersion};
 use tidelock_core::key::Key;
 use tidelock_core::model::commit::{self, Stop};
 use tidelock_core::model::facts::{Counters, Facts, Footprint};
 use tidelock_core::model::rows::{DocumentRow, Event, StreamRow};
-use tidelock_core::store::{Batch, Effect, Expect, Receipt, Refusal};
+use tidelock_core::store::{Batch, Effect, Expect, Receipt, Refusal, Resolution};
 
 use crate::rows::{Stamp, int, uint};
 use crate::warm::{Noun, Rows, Stamped};
@@ -58,8 +58,8 @@ pub(crate) struct Session {
     /// Rows that do not exist, and must not until the end of the transaction.
     pub(crate) pinned: HashSet<(Noun, Key)>,
     pub(crate) operations: Vec<Operation>,
-    /// Receipts from earlier times.
-    pub(crate) receipts: HashMap<OpId, Receipt>,
+    /// Operation records from earlier transactions.
+    pub(crate) recorded: HashMap<OpId, Resolution>,
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) now: Timestamp,
     /// The highest fence when the group began. Those that it grants count from there until they are drawn.
@@ -68,19 +68,24 @@ pub(crate) struct Session {
 
 impl Session {
     /// An empty working set. Positions are counted from 1 until they are drawn, work rows from [`NEW_SEQS`] on.
-    pub(crate) fn new(now: Timestamp, turn: Fence, floor: DocVersion) -> Self {
-        let counters =
-            Counters { position: Position(0), fence: turn, work_seq: NEW_SEQS, document_floor: floor };
+    pub(crate) fn new(now: Timestamp, turn: Fence, floor: DocVersion, epoch: Epoch) -> Self {
+        let (position, work_seq) = (Position(0), NEW_SEQS);
+        let counters = Counters { position, fence: turn, work_seq, document_floor: floor, epoch };
         Self {
             facts: Facts::new(counters),
             beliefs: Beliefs::default(),
             pinned: HashSet::new(),
             operations: Vec::new(),
-            receipts: HashMap::new(),
+            recorded: HashMap::new(),
             verdicts: Vec::new(),
             now,
             turn,
         }
+    }
+
+    /// The epoch that its rows belong to.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.facts.counters.epoch
     }
 
     /// Fills the slots that a batch needs without asking the server. `false` when one cannot even be guessed.
@@ -232,8 +237,10 @@ impl Session {
         if let Some(operation) = self.operations.iter().find(|operation| operation.id == id) {
             return Some(Verdict::Same(operation.batch));
         }
-        let receipt = self.receipts.get(&id)?.clone();
-        Some(Verdict::Repeated(Receipt { repeated: true, ..receipt }))
+        Some(match self.recorded.get(&id)?.clone().verdict(id) {
+            Ok(receipt) => Verdict::Repeated(receipt),
+            Err(refusal) => Verdict::Refused(refusal),
+        })
     }
 
     /// Keeps rows that the batch found missing from coming to be before it is applied.

@@ -1,7 +1,6 @@
 //! Only here: the statements, with the name of the schema filled in once. SQLite has its tables in one place.
 
 use tidelock_core::store::{StoreError, StoreErrorKind};
-use tokio_postgres::types::Type;
 
 use crate::rows;
 
@@ -17,21 +16,14 @@ pub(crate) struct Sql {
     pub(crate) lock_documents: String,
     pub(crate) lock_work: String,
     pub(crate) operations: String,
+    pub(crate) resolve: String,
     pub(crate) events_by_id: String,
     pub(crate) numbers: String,
     pub(crate) candidates: String,
+    pub(crate) lock_candidates: String,
     pub(crate) next_ready: String,
     pub(crate) following: String,
-    pub(crate) matching_work: String,
 }
-
-/// The condition of a filter on work rows, with its parameters: lane, pattern, blocked, leased.
-pub(crate) const WORK_FILTER: &str = "($1::text IS NULL OR lane = $1) AND ($2::text IS NULL OR key LIKE $2) \
-    AND ($3::boolean IS NULL OR $3 = (blocked_since IS NOT NULL)) \
-    AND ($4::boolean IS NULL OR $4 = (lease_owner IS NOT NULL))";
-
-/// The types of the parameters of [`WORK_FILTER`].
-pub(crate) const WORK_FILTER_TYPES: [Type; 4] = [Type::TEXT, Type::TEXT, Type::BOOL, Type::BOOL];
 
 impl Sql {
     /// The statements for a schema whose name was checked.
@@ -47,18 +39,20 @@ impl Sql {
             lock_documents: format!("SELECT {documents} FROM {s}.lock_documents($1)"),
             lock_work: format!("SELECT {work} FROM {s}.lock_work($1)"),
             operations: format!("SELECT id, receipt, positions FROM {s}.operations WHERE id = ANY ($1)"),
+            resolve: format!("SELECT id, receipt, positions FROM {s}.resolve($1, $2, $3, $4)"),
             events_by_id: format!("SELECT {events} FROM {s}.events e WHERE e.id = ANY ($1)"),
             numbers: format!(
                 "SELECT {s}.clock(), coalesce(pg_sequence_last_value('{s}.fences'), 0), \
                  (SELECT document FROM {s}.floors)"
             ),
-            candidates: format!("SELECT {work} FROM {s}.candidates($1, $2, $3)"),
-            next_ready: format!("SELECT {s}.next_ready($1, $2)"),
+            candidates: format!("SELECT {work} FROM {s}.candidates($1, $2, $3, $4, $5, $6, $7)"),
+            lock_candidates: format!("SELECT {work} FROM {s}.lock_candidates($1, $2)"),
+            next_ready: format!("SELECT {s}.next_ready($1, $2, $3, $4, $5)"),
             following: format!(
-                "SELECT {events} FROM {s}.events e WHERE e.stream = $1 \
-                 AND e.version >= (SELECT {s}.version_after($1, $2)) ORDER BY e.stream, e.version LIMIT $3"
+                "SELECT {events} FROM (SELECT *, sum(bytes) OVER (ORDER BY version) AS total FROM (\
+                 SELECT * FROM {s}.events e WHERE e.stream = $1 AND e.version >= (SELECT {s}.version_after($1, $2)) \
+                 ORDER BY e.stream, e.version LIMIT $3) e) e WHERE e.total - e.bytes < $4 ORDER BY e.version"
             ),
-            matching_work: format!("SELECT key FROM {s}.work WHERE {WORK_FILTER} ORDER BY key LIMIT $5"),
         }
     }
 
@@ -86,10 +80,10 @@ pub(crate) enum Part {
 
 /// Each part with its function, how many parameters follow the first, and what it gives back to the next.
 const WRITES: [(Part, &str, usize, &str); 5] = [
-    (Part::Streams, "write_streams", 22, "server_now"),
-    (Part::Documents, "write_documents", 20, "server_now"),
-    (Part::Work, "write_work", 36, "server_now"),
-    (Part::Operations, "write_operations", 5, "kept"),
+    (Part::Streams, "write_streams", 23, "server_now"),
+    (Part::Documents, "write_documents", 21, "server_now"),
+    (Part::Work, "write_work", 37, "server_now"),
+    (Part::Operations, "write_operations", 7, "kept"),
     (Part::Truncations, "truncate_streams", 3, "removed"),
 ];
 
@@ -124,7 +118,8 @@ fn append_one(schema: &str) -> String {
     let s = schema;
     format!(
         "WITH held AS (UPDATE {s}.streams SET head = $3 WHERE key = $1 AND head = $2 AND closed_at IS NULL \
-             AND {s}.clock() BETWEEN $4 AND $5 RETURNING key), \
+             AND {s}.clock() BETWEEN $4 AND $5 AND EXISTS (SELECT FROM {s}.epoch WHERE epoch = $12 AND (timeline IS NULL \
+                 OR timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))) RETURNING key), \
          told AS MATERIALIZED (SELECT key, pg_advisory_xact_lock_shared('{s}.positions'::regclass::oid::int, \
              coalesce(pg_sequence_last_value('{s}.positions'), -1)::bit(32)::int) FROM held) \
          INSERT INTO {s}.events (position, stream, version, id, type, at, payload, meta, correlation, bytes) \

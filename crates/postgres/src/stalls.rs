@@ -16,8 +16,8 @@ pub(crate) async fn all(reader: &Reader<'_>) -> Result<Vec<Stall>, Failure> {
     let sql = format!(
         "SELECT coalesce(l.pid, 0), coalesce(a.application_name, ''), coalesce(a.state, CASE WHEN l.pid IS NULL THEN 'prepared' ELSE 'hidden' END), \
              coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::float8, 0), \
-             m.visible + (l.objid::bigint - m.visible)::bit(32)::int \
-         FROM pg_locks l CROSS JOIN (SELECT coalesce(max(position), 0) AS visible FROM {s}.events) m \
+             m.highest + (l.objid::bigint - m.highest)::bit(32)::int \
+         FROM pg_locks l CROSS JOIN (SELECT coalesce(pg_sequence_last_value('{s}.positions'), 0) AS highest) m \
          LEFT JOIN pg_stat_activity a ON a.pid = l.pid \
          WHERE l.locktype = 'advisory' AND l.classid = '{s}.positions'::regclass::oid AND l.objsubid = 2 \
              AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \

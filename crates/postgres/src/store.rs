@@ -6,21 +6,26 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tidelock_core::clock::Timestamp;
-use tidelock_core::id::{OpId, Position};
+use tidelock_core::id::{Epoch, Lane, OpId, Position};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::{
-    ApplyError, Batch, Claim, Claimed, Document, EventPage, LogQuery, Page, PageOf, Receipt, Store,
-    StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow,
+    ApplyError, Batch, Claim, Claimed, Document, EventPage, HistoryCut, LogQuery, Page, PageOf, Pick,
+    Receipt, Resolution, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher,
+    WorkFilter, WorkRow,
 };
 use tidelock_core::telemetry;
 use tokio::sync::oneshot;
 
 use crate::address::Address;
+use crate::claim;
 use crate::clock::Time;
+use crate::connect::Hosts;
+use crate::epoch::Epochs;
 use crate::open::{self, Server};
 use crate::queue::Queue;
 use crate::readers::Readers;
 use crate::sql::{self, Sql};
+use crate::unreadable::Unreadable;
 use crate::warm::Warm;
 use crate::watch::{Hints, Stop, Telling};
 use crate::writer::{self, Claiming, Engine, Job, Meter, Strays, not_decided};
@@ -37,7 +42,7 @@ macro_rules! reading {
             };
             let answer = {
                 let $reader = lease.reader();
-                tokio::time::timeout(attempts.left(), $query).await
+                lease.answer(attempts.left(), $query).await
             };
             if let Some(answer) = attempts.judge(lease, answer).await {
                 break answer;
@@ -122,40 +127,43 @@ impl PostgresStore {
         let address = Address::parse(url)?;
         let options = options.with(&address).within_reason();
         sql::check_schema(&options.schema)?;
-        let server = open::prepare(&address, &options).await?;
+        let hosts = Hosts::new(&address)?;
+        let epochs = Arc::new(Epochs::new(&options.schema));
+        let server = open::prepare(&hosts, &options, &epochs).await?;
         let watcher = Arc::new(Watcher::default());
         let hints = Hints::new(Arc::clone(&watcher));
-        let connector = crate::tls::connector(&address)?;
         let telling = Telling {
-            address: address.clone(),
-            connector: connector.clone(),
+            hosts: Arc::clone(&hosts),
+            profile: open::bare_session(&options),
             channel: Sql::new(&options.schema).channel(),
             watcher: Arc::clone(&watcher),
             pending: hints.pending(),
             others: hints.others(),
             listens: !options.pooled,
         };
-        let readers = open::readers(&address, options.readers, options.pooled)?;
+        let readers = open::readers(&hosts, &options, &server, &epochs)?;
         let engine = Arc::new(Engine {
             sql: Sql::new(&options.schema),
             queue: Queue::new(options.queue),
-            writers: open::writers(&address, options.committers + ALONE, options.pooled)?,
+            writers: open::writers(&hosts, &options, &server, ALONE, &epochs)?,
             warm: Warm::default(),
             time: Time::new(options.clock.clone()),
+            epochs: Arc::clone(&epochs),
             hints,
             meter: Meter::default(),
             alone: tokio::sync::Semaphore::new(ALONE),
             strays: Strays::default(),
+            unreadable: Unreadable::default(),
             prepared: !options.pooled,
             patience: options.patience,
-            flush_setting: server.flush_setting,
+            flush_setting: server.commit.filter(|_| options.pooled),
             guesses: server.read_committed,
         });
         for _ in 0..options.committers {
             tokio::spawn(writer::run(Strays::one_more(&engine)));
         }
         let shared = Shared {
-            readers: Readers::new(readers, connector, !options.pooled, options.patience),
+            readers: Readers::new(readers, hosts.tls(), !options.pooled, options.patience, epochs),
             engine,
             watcher,
             location: format!("{}, schema {}", address.location(), options.schema),
@@ -199,11 +207,13 @@ impl PostgresStore {
     /// Wakes those who wait for changes, here and elsewhere. Call it after committing a transaction of your own that
     /// [`apply_in`](Self::apply_in) took part in; without it they notice a little later.
     pub fn hint(&self) {
+        self.shared.engine.warm.bounds.hint();
         self.shared.engine.hints.changed();
     }
 
     async fn send(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         batch.validate()?;
+        let batch = batch.submitted_in(self.epoch());
         if let Some(answer) = self.shared.engine.lone(&batch).await {
             return answer;
         }
@@ -216,6 +226,15 @@ impl PostgresStore {
             Ok(result) => result,
             Err(_) => Err(ApplyError::unknown(closed(&self.shared.location), op_id)),
         }
+    }
+
+    /// When a row of the queues is ready; where a look may miss rows, no later than it must be repeated.
+    async fn next_ready(&self, queues: &[Lane]) -> Result<Claimed, StoreError> {
+        let bounds = &self.shared.engine.warm.bounds;
+        let (levels, missing) = bounds.levels(&claim::texts_of(queues), Instant::now());
+        let next_at = reading!(self, |reader| reader.next_ready(&levels))?;
+        let again = missing.zip(self.shared.engine.time.now()).map(|(missing, now)| now.after(missing));
+        Ok(Claimed { next_at: next_at.into_iter().chain(again).min(), ..Claimed::default() })
     }
 
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
@@ -237,9 +256,16 @@ impl Store for PostgresStore {
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
         claim.validate()?;
-        let answer = self.ask(|reply| Job::Claim(Claiming { claim: Box::new(claim), reply })).await.flatten();
+        let answer = match &claim.pick {
+            Pick::Lanes { lanes, limit: 0 } => self.next_ready(lanes).await,
+            _ => self.ask(|reply| Job::Claim(Claiming { claim: Box::new(claim), reply })).await.flatten(),
+        };
         telemetry::claimed(&answer);
         answer
+    }
+
+    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
+        self.shared.engine.resolve(id).await
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
@@ -288,6 +314,14 @@ impl Store for PostgresStore {
         self.ask(|reply| Job::Sweep(sweep, reply)).await?
     }
 
+    fn epoch(&self) -> Epoch {
+        self.shared.engine.epochs.current()
+    }
+
+    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
+        self.shared.engine.declare_cut(reason).await
+    }
+
     fn watch(&self) -> Watch {
         self.shared.watcher.listen()
     }
@@ -296,8 +330,9 @@ impl Store for PostgresStore {
         match self.shared.engine.time.given() {
             Some(now) => Ok(now),
             None => {
+                let sent = Instant::now();
                 let said = reading!(self, |reader| reader.clock())?;
-                Ok(self.shared.engine.time.hear(said))
+                Ok(self.shared.engine.time.hear(said, sent))
             }
         }
     }
@@ -311,6 +346,7 @@ impl Store for PostgresStore {
             location: self.shared.location.clone(),
             durability: server.durability,
             schema: server.schema,
+            epoch: self.epoch(),
             engine: format!("PostgreSQL {}", server.version),
         })
     }

@@ -1,4 +1,7 @@
 //! Removes what no reader sees any more.
+//!
+//! Rows are found in the order of the partial index that holds them, so that a sweep with nothing to do reads nothing. They
+//! are locked out of the order of keys; a sweep skips locked rows and never waits, so there is no deadlock.
 
 use std::time::Instant;
 
@@ -16,7 +19,7 @@ impl Engine {
     pub(crate) async fn sweep(&self, sweep: &Sweep) -> Result<Swept, StoreError> {
         let client = self.writer(Instant::now() + self.patience).await?;
         let db = self.db(&client);
-        let swept = self.bounded(self.steps(&db, sweep)).await;
+        let swept = self.bounded(&client, self.steps(&db, sweep)).await;
         // SQL changed rows that nobody kept account of.
         self.warm.clear();
         match swept {
@@ -35,11 +38,11 @@ impl Engine {
             swept.tombstones = self.forget_tombstones(db, before, limit).await?;
         }
         if let Some(before) = sweep.operations_before {
-            // Records are numbered in order of time: only the first ones are looked at, however many there are.
+            // Reads no more records than it removes, whatever the order in which they were written.
             let s = &self.sql.schema;
             let forget = format!(
-                "WITH old AS (DELETE FROM {s}.operations WHERE id IN (SELECT id FROM (
-                     SELECT id, at FROM {s}.operations ORDER BY no LIMIT $2) first WHERE at < $1)
+                "WITH old AS (DELETE FROM {s}.operations WHERE id IN (
+                     SELECT id FROM {s}.operations WHERE at < $1 ORDER BY at LIMIT $2)
                  RETURNING 1) SELECT count(*) FROM old"
             );
             let call = Call::new(&forget).with(before.as_micros(), Type::INT8).with(limit, Type::INT8);
@@ -52,8 +55,9 @@ impl Engine {
         let s = &self.sql.schema;
         let expire = format!(
             "WITH gone AS (UPDATE {s}.documents SET value = NULL, expires_at = NULL, deleted_at = updated_at
-                 WHERE key IN (SELECT key FROM {s}.documents WHERE expires_at <= coalesce($1, (SELECT {s}.clock()))
-                     ORDER BY key LIMIT $2 FOR UPDATE SKIP LOCKED)
+                 WHERE key = ANY (ARRAY (SELECT key FROM {s}.documents
+                     WHERE expires_at <= coalesce($1, (SELECT {s}.clock()))
+                     ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))
              RETURNING 1) SELECT count(*) FROM gone"
         );
         let now = self.time.given().map(Timestamp::as_micros);
@@ -65,16 +69,16 @@ impl Engine {
     async fn forget_tombstones(&self, db: &Db<'_>, before: Timestamp, limit: i64) -> Result<u64, Failure> {
         let s = &self.sql.schema;
         let old =
-            format!("SELECT key, version FROM {s}.documents WHERE deleted_at < $1 ORDER BY key LIMIT $2");
+            format!("SELECT version FROM {s}.documents WHERE deleted_at < $1 ORDER BY deleted_at LIMIT $2");
         let raise = format!(
             "UPDATE {s}.floors SET document = greatest(document, (SELECT max(version) FROM ({old}) old))"
         );
         let parameters = |sql| Call::new(sql).with(before.as_micros(), Type::INT8).with(limit, Type::INT8);
         db.query(parameters(&raise)).await?;
         let forget = format!(
-            "WITH gone AS (DELETE FROM {s}.documents WHERE key IN (
+            "WITH gone AS (DELETE FROM {s}.documents WHERE key = ANY (ARRAY (
                  SELECT key FROM {s}.documents WHERE deleted_at < $1 AND version <= (SELECT document FROM {s}.floors)
-                 ORDER BY key LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING 1) SELECT count(*) FROM gone"
+                 ORDER BY deleted_at LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING 1) SELECT count(*) FROM gone"
         );
         count(db, parameters(&forget)).await
     }

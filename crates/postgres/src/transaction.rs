@@ -1,5 +1,7 @@
 //! Your own transaction: commit your own tables and a batch together.
 
+use std::time::Instant;
+
 use tidelock_core::id::EventId;
 use tidelock_core::model::facts::Footprint;
 use tidelock_core::store::{ApplyError, Batch, Receipt, StoreError, StoreErrorKind};
@@ -9,6 +11,7 @@ use crate::PostgresStore;
 use crate::db::Db;
 use crate::error::{Failure, Meaning};
 use crate::flush::{Drawn, Flush};
+use crate::rows::get;
 use crate::session::{Session, Verdict};
 use crate::writer::Engine;
 use crate::writer::settle::decide_all;
@@ -23,8 +26,11 @@ impl PostgresStore {
     /// The batch takes effect when the caller commits. Its rows are held until then, and readers of the log see no
     /// later event before the transaction ends: keep it short ([`stalls`](Self::stalls) shows those that are not). A
     /// refused batch leaves the transaction as it was, and the caller may go on with it. Call [`hint`](Self::hint)
-    /// after the commit to wake those who wait. Works at every isolation level; above read committed the server may
-    /// answer that the transaction must be repeated.
+    /// after the commit to wake those who wait.
+    ///
+    /// Works at every isolation level. Above read committed a transaction sees the rows as they were when it began. When
+    /// another transaction has changed one that the batch needs, the call fails at once with
+    /// [`StoreErrorKind::TransactionConflict`] (TL0312): roll the transaction back and repeat it as a whole.
     ///
     /// ```no_run
     /// # async fn example(store: tidelock_postgres::PostgresStore, mut mine: tidelock_postgres::tokio_postgres::Client)
@@ -49,7 +55,8 @@ impl PostgresStore {
     pub async fn apply_in(&self, tx: &mut Transaction<'_>, batch: &Batch) -> Result<Receipt, ApplyError> {
         batch.validate()?;
         let engine = &self.shared.engine;
-        let failed = |failure: Failure| ApplyError::not_applied(StoreError::from(failure));
+        let batch = &batch.clone().submitted_in(engine.epochs.current());
+        let failed = |failure: Failure| ApplyError::not_decided(StoreError::from(failure), batch.id());
         for _ in 0..ATTEMPTS {
             let savepoint = tx.transaction().await.map_err(|e| failed(e.into()))?;
             let attempt = apply(engine, &Db::Theirs(&savepoint), batch).await;
@@ -65,10 +72,22 @@ impl PostgresStore {
                     return Err(ApplyError::Refused(refusal));
                 }
                 Ok(Verdict::Same(_)) => break,
-                Err(failure) if again(failure.meaning) => {
+                Err(failure) => {
+                    if !is_conflict(failure.meaning) {
+                        return Err(failed(failure));
+                    }
                     savepoint.rollback().await.map_err(|e| failed(e.into()))?;
+                    if failure.meaning == Meaning::Epoch {
+                        let client = engine.writer(Instant::now() + engine.patience).await.map_err(failed)?;
+                        engine.reconfirm(&client).await;
+                    }
+                    if failure.meaning != Meaning::Locked && keeps_snapshot(tx).await.map_err(failed)? {
+                        return Err(failed(outdated(&failure)));
+                    }
+                    if failure.meaning == Meaning::Again {
+                        return Err(failed(failure));
+                    }
                 }
-                Err(failure) => return Err(failed(failure)),
             }
         }
         let detail = "others kept making the same rows at the same time";
@@ -76,8 +95,26 @@ impl PostgresStore {
     }
 }
 
-fn again(meaning: Meaning) -> bool {
-    matches!(meaning, Meaning::Stale | Meaning::TakenEventId | Meaning::Locked)
+/// Whether another transaction is to blame.
+fn is_conflict(meaning: Meaning) -> bool {
+    matches!(
+        meaning,
+        Meaning::Stale | Meaning::TakenEventId | Meaning::Locked | Meaning::Again | Meaning::Epoch
+    )
+}
+
+/// Whether the transaction runs above read committed: every statement of it sees the same snapshot, so that another
+/// attempt within it finds the same rows.
+async fn keeps_snapshot(tx: &Transaction<'_>) -> Result<bool, Failure> {
+    let sql = "SELECT current_setting('transaction_isolation') <> 'read committed'";
+    let found = tx.query_typed(sql, &[]).await?;
+    found.first().map_or(Ok(false), |row| get(row, 0))
+}
+
+/// The snapshot of the caller's transaction is older than a row that the batch needs.
+fn outdated(failure: &Failure) -> Failure {
+    let detail = format!("another transaction changed a row since this one began ({})", failure.error.detail);
+    Failure::new(StoreErrorKind::TransactionConflict, "applying a batch in a transaction", detail)
 }
 
 async fn apply(engine: &Engine, db: &Db<'_>, batch: &Batch) -> Result<Verdict, Failure> {
@@ -91,5 +128,8 @@ async fn apply(engine: &Engine, db: &Db<'_>, batch: &Batch) -> Result<Verdict, F
     } else {
         flush.send(db, &engine.sql, &session, None, Vec::new()).await?.0
     };
+    if !refused {
+        engine.warm.bounds.written(flush.work_rows(&session));
+    }
     drawn.verdict(&session, 0).ok_or_else(crate::writer::settle::short_answer)
 }

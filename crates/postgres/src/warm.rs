@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use foldhash::{HashMap, HashMapExt as _};
 use parking_lot::Mutex;
-use tidelock_core::id::DocVersion;
+use tidelock_core::id::{DocVersion, Epoch};
 use tidelock_core::key::Key;
 use tidelock_core::model::facts::Footprint;
 use tidelock_core::model::rows::{DocumentRow, StreamRow, WorkRow};
 
 use crate::rows::Stamp;
+use crate::scan_bounds::ScanBounds;
 
 /// More rows than this are forgotten all at once: hot ones come back.
 const ROWS: usize = 50_000;
@@ -32,7 +33,7 @@ pub(crate) enum Noun {
 /// A work row with what tells its states apart.
 pub(crate) type Stamped = (WorkRow, Stamp);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Rows {
     pub(crate) streams: HashMap<Key, Option<StreamRow>>,
     pub(crate) documents: HashMap<Key, Option<DocumentRow>>,
@@ -40,18 +41,27 @@ pub(crate) struct Rows {
     pub(crate) floor: Option<DocVersion>,
     contended: HashMap<(Noun, Key), Instant>,
     bytes: usize,
+    /// The epoch that they belong to.
+    epoch: Epoch,
 }
 
 /// The rows.
 #[derive(Debug, Default)]
 pub(crate) struct Warm {
     rows: Mutex<Rows>,
+    /// Where index scans of ready work start.
+    pub(crate) bounds: ScanBounds,
 }
 
 impl Warm {
-    /// Looks at the rows.
-    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Rows) -> T) -> T {
-        look(&mut self.rows.lock())
+    /// Looks at the rows of an epoch. Those of the epochs before are dropped; `None` when a later one has begun.
+    pub(crate) fn with<T>(&self, epoch: Epoch, look: impl FnOnce(&mut Rows) -> T) -> Option<T> {
+        let mut rows = self.rows.lock();
+        if rows.epoch < epoch {
+            *rows = Rows { epoch, ..Rows::default() };
+            self.bounds.clear();
+        }
+        (rows.epoch == epoch).then(|| look(&mut rows))
     }
 
     /// Forgets the rows of a footprint, which turned out to be others: for a while they are looked at first.
@@ -77,7 +87,23 @@ impl Warm {
 
     /// Forgets everything: the server was away, or something was written that nobody kept account of.
     pub(crate) fn clear(&self) {
-        *self.rows.lock() = Rows::default();
+        let mut rows = self.rows.lock();
+        *rows = Rows { epoch: rows.epoch, ..Rows::default() };
+        self.bounds.clear();
+    }
+}
+
+impl Default for Rows {
+    fn default() -> Self {
+        Self {
+            streams: HashMap::new(),
+            documents: HashMap::new(),
+            work: HashMap::new(),
+            floor: None,
+            contended: HashMap::new(),
+            bytes: 0,
+            epoch: Epoch(0),
+        }
     }
 }
 
@@ -94,7 +120,7 @@ impl Rows {
         let rows = self.streams.len() + self.documents.len() + self.work.len();
         if rows > ROWS || self.bytes > BYTES {
             let contended = std::mem::take(&mut self.contended);
-            *self = Self { contended, floor: self.floor, ..Self::default() };
+            *self = Self { contended, floor: self.floor, epoch: self.epoch, ..Self::default() };
         }
     }
 }

@@ -8,17 +8,17 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::poll_fn;
 use parking_lot::Mutex;
 use tidelock_core::store::Watcher;
 use tokio::sync::{Notify, mpsc};
-use tokio_postgres::{AsyncMessage, Client};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::AsyncMessage;
 
-use crate::address::Address;
-use crate::error::Failure;
+use crate::connect::{Connection, Hosts, Profile};
+use crate::error::{Failure, Meaning};
 use crate::writer::jittered;
 
+/// How often a listener asks whether its host went silent.
+const TRUST: Duration = Duration::from_secs(1);
 /// The least time between two notifications: what happens in between is told together.
 const BREATH: Duration = Duration::from_millis(5);
 /// How often a store that listens says that it is there.
@@ -106,8 +106,8 @@ impl Others {
 
 /// What the task that listens and tells needs to know.
 pub(crate) struct Telling {
-    pub(crate) address: Address,
-    pub(crate) connector: MakeRustlsConnect,
+    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) profile: Profile,
     pub(crate) channel: String,
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) pending: Arc<Notify>,
@@ -135,27 +135,26 @@ impl Telling {
 
     /// One connection, until it is lost.
     async fn connected(&self, name: &str) -> Result<(), Failure> {
-        let connecting = self.address.config.connect(self.connector.clone());
-        let connected = tokio::time::timeout(SILENCE, connecting).await;
-        let (client, mut connection) = connected.map_err(|_| Failure::silent(SILENCE))??;
-        let (heard, mut hearing) = mpsc::channel::<()>(1);
         let others = &self.others;
         let (own, watcher, present) = (name.to_owned(), Arc::clone(&self.watcher), Arc::clone(others));
-        let driver = tokio::spawn(async move {
-            // Dropped when the connection is lost, which ends `hearing`.
-            let _alive = heard;
-            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-                let AsyncMessage::Notification(note) = message else { continue };
-                if note.payload().ends_with(&own) {
-                    continue;
-                }
-                present.heard(note.payload());
-                if !note.payload().starts_with(PRESENT) {
-                    watcher.hint();
-                }
+        // Dropped when the connection is lost, which ends `hearing`.
+        let (alive, mut hearing) = mpsc::channel::<()>(1);
+        let heard = move |message: AsyncMessage| {
+            let _alive = &alive;
+            let AsyncMessage::Notification(note) = message else { return };
+            if note.payload().ends_with(&own) {
+                return;
             }
-        });
-        let _driver = Stop(driver);
+            present.heard(note.payload());
+            if !note.payload().starts_with(PRESENT) {
+                watcher.hint();
+            }
+        };
+        let client = self
+            .hosts
+            .connection(&self.profile, heard)
+            .await
+            .map_err(|error| Failure { error, meaning: Meaning::Unsent })?;
         if self.listens {
             answered(&client, &format!("LISTEN {}", self.channel)).await?;
         } else {
@@ -168,10 +167,11 @@ impl Telling {
             said = self.say_here(&client, name, others), if self.listens => said,
             _ = hearing.recv() => Ok(()),
             () = self.look_now_and_then(), if !self.listens => Ok(()),
+            () = distrusted(&client) => Ok(()),
         }
     }
 
-    async fn tell(&self, client: &Client, name: &str, others: &Others) -> Result<(), Failure> {
+    async fn tell(&self, client: &Connection, name: &str, others: &Others) -> Result<(), Failure> {
         let notify = format!("SELECT pg_notify('{}', '{name}')", self.channel);
         loop {
             self.pending.notified().await;
@@ -183,7 +183,7 @@ impl Telling {
     }
 
     /// Says now and then that somebody listens here.
-    async fn say_here(&self, client: &Client, name: &str, others: &Others) -> Result<(), Failure> {
+    async fn say_here(&self, client: &Connection, name: &str, others: &Others) -> Result<(), Failure> {
         let say = |word: &str| format!("SELECT pg_notify('{}', '{word}{name}')", self.channel);
         let (here, hint) = (say(PRESENT), say(""));
         answered(client, &here).await?;
@@ -204,10 +204,16 @@ impl Telling {
     }
 }
 
+/// Waits until another connection of the store finds the host silent. When the host comes back, it need not be the primary.
+async fn distrusted(client: &Connection) {
+    while client.is_trusted() {
+        tokio::time::sleep(TRUST).await;
+    }
+}
+
 /// Runs a statement, but does not wait for ever: a connection that the network has forgotten never answers.
-async fn answered(client: &Client, sql: &str) -> Result<(), Failure> {
-    let answer = tokio::time::timeout(SILENCE, client.batch_execute(sql)).await;
-    Ok(answer.map_err(|_| Failure::silent(SILENCE))??)
+async fn answered(client: &Connection, sql: &str) -> Result<(), Failure> {
+    Ok(client.answer(SILENCE, client.batch_execute(sql)).await??)
 }
 
 /// Stops a task when it goes out of scope.

@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::engine::{Engine, Meter, Stray, Strays, jittered, pause};
 use crate::company::Company;
+use crate::connect::Client;
 use crate::error::{Failure, Meaning};
 use crate::flush::{Drawn, Flush};
 use crate::queue::{self, Kind, Most};
@@ -160,16 +161,10 @@ impl Applying {
         self.answer(result);
     }
 
-    /// Answers with a failure after which nothing of this call was applied.
-    fn not_applied(self, error: StoreError) {
+    /// Answers with a failure and what it means for the batch.
+    fn failed(self, failure: &Failure) {
         let id = self.batch.id();
-        self.answer(Err(not_decided(error, id)));
-    }
-
-    /// Answers with a failure after which nobody knows.
-    fn unknown(self, error: StoreError) {
-        let id = self.batch.id();
-        self.answer(Err(ApplyError::unknown(error, id)));
+        self.answer(Err(failed(failure.clone(), id)));
     }
 }
 
@@ -191,6 +186,14 @@ fn answer_of(verdict: Option<Verdict>, id: Option<OpId>) -> Result<Receipt, Appl
 pub(crate) fn not_decided(error: StoreError, id: Option<OpId>) -> ApplyError {
     let outcome = id.map_or(Outcome::NotApplied, |id| Outcome::Unknown(Some(id)));
     ApplyError::Store { error, outcome }
+}
+
+/// A batch whose transaction met a failure. Its outcome is unknown where the transaction may have been committed.
+fn failed(failure: Failure, id: Option<OpId>) -> ApplyError {
+    if failure.meaning.is_open() {
+        return ApplyError::unknown(failure.error, id);
+    }
+    not_decided(failure.error, id)
 }
 
 /// Whether a group spent its time on the flush and the way there rather than on its batches. Then a second group at the
@@ -254,12 +257,19 @@ impl Engine {
             return None;
         }
         let now = self.time.now()?;
-        let mut session = self.warm.with(|rows| {
-            let mut session = Session::new(now, NO_GRANTS, rows.floor?);
+        let epoch = self.epochs.current();
+        let mut session = self.warm.with(epoch, |rows| {
+            let mut session = Session::new(now, NO_GRANTS, rows.floor?, epoch);
             batches.clone().all(|batch| session.foresee(rows, batch)).then_some(session)
-        })?;
+        })??;
         let mut batches = batches;
-        batches.all(|batch| session.decide_by_guess(batch)).then_some(session)
+        let before = session.facts.weight();
+        let mut fits = |batch| {
+            let decided = session.decide_by_guess(batch);
+            // What a merge writes is as large as its document. A heavy group is settled in parts.
+            decided && session.facts.weight().saturating_sub(before) <= 2 * GROUP.weight
+        };
+        batches.all(&mut fits).then_some(session)
     }
 
     /// Sends a group that was decided on beliefs. Gives the batches back when they must be decided again.
@@ -279,26 +289,27 @@ impl Engine {
         let check = self.time.to_check(session.now);
         let flush = Flush::of(&mut session, check, self.flush_setting);
         let db = self.db(&client);
-        match self.bounded(flush.send(&db, &self.sql, &session, None, Vec::new())).await {
+        match self.bounded(&client, flush.send(&db, &self.sql, &session, None, Vec::new())).await {
             Ok((drawn, _)) => {
                 self.committed(&flush, &session, &drawn, jobs);
                 None
             }
-            Err(failure) => self.after_guess(jobs, &failure, client),
+            Err(failure) => {
+                if failure.meaning == Meaning::Epoch {
+                    self.reconfirm(&client).await;
+                }
+                self.after_guess(jobs, &failure, client)
+            }
         }
     }
 
     /// What a guess that came to nothing means for its batches.
-    fn after_guess(
-        &self,
-        jobs: Vec<Applying>,
-        failure: &Failure,
-        client: deadpool_postgres::Client,
-    ) -> Option<Vec<Applying>> {
+    fn after_guess(&self, jobs: Vec<Applying>, failure: &Failure, client: Client) -> Option<Vec<Applying>> {
         match failure.meaning {
-            Meaning::Lost => {
+            // They may have been committed. Applying them again would double them.
+            Meaning::Lost | Meaning::Unclear => {
                 self.lost(client);
-                lose(jobs, failure);
+                fail(jobs, failure);
                 None
             }
             Meaning::Unsent => {
@@ -315,6 +326,7 @@ impl Engine {
                 self.time.forget();
                 Some(jobs)
             }
+            Meaning::Epoch => Some(jobs),
             Meaning::Stale | Meaning::TakenEventId | Meaning::Locked | Meaning::Again => {
                 self.meter.stale.fetch_add(1, Ordering::Relaxed);
                 for job in &jobs {
@@ -328,8 +340,10 @@ impl Engine {
     /// Remembers what was committed, and wakes those who wait for changes.
     fn take_note(&self, flush: &Flush, session: &Session, drawn: &Drawn) {
         if let Some(said) = drawn.server_now {
-            self.time.hear(said);
+            self.time.hear(said, flush.made);
         }
+        let (position, fence) = drawn.highest();
+        self.epochs.saw(position, fence);
         flush.remember(&self.warm, session, drawn);
         self.hints.changed();
     }
@@ -343,16 +357,9 @@ impl Engine {
     }
 }
 
-/// Answers batches of which nothing was applied.
+/// Answers batches whose transaction met a failure.
 fn fail(jobs: Vec<Applying>, failure: &Failure) {
     for job in jobs {
-        job.not_applied(failure.error.clone());
-    }
-}
-
-/// Answers batches that may have been applied.
-fn lose(jobs: Vec<Applying>, failure: &Failure) {
-    for job in jobs {
-        job.unknown(failure.error.clone());
+        job.failed(failure);
     }
 }

@@ -232,14 +232,15 @@ async fn terminated_again_and_again_under_load_nothing_is_lost_or_there_twice() 
     let load = Load::start(&site.store, 8);
     let admin = client(server()).await;
     let (start, mut terminated) = (Instant::now(), 0);
-    while start.elapsed() < Duration::from_secs(2) {
+    // On a busy machine a connection takes longer to come back than to be ended.
+    while start.elapsed() < Duration::from_secs(2) || terminated <= 20 {
         load.progress(1).await;
         let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1";
         terminated += admin.query_one(sql, &[&site.schema]).await.unwrap().get::<_, i64>(0);
     }
     load.progress(8).await;
     let tally = load.end().await;
-    assert!(terminated > 20 && tally.unknown() > 0, "{terminated} terminated, {} lost", tally.unknown());
+    assert!(tally.unknown() > 0, "{terminated} terminated, none of them in the middle of a commit");
     assert!(tally.slowest() < patience + SLACK, "a call took {:?}", tally.slowest());
     check(&site.witness().await, &tally).await;
 }

@@ -424,7 +424,7 @@ async fn input_that_no_store_takes_is_refused() {
     large(sql.append(&Append { payload: &huge, ..SOLD }).await.map(drop));
     large(sql.append(&Append { meta: Some(&huge), ..SOLD }).await.map(drop));
     large(sql.one("SELECT {s}.enqueue('job', 'lane', $1::text::json)::text", &[&huge]).await.map(drop));
-    for bad in [-1_i16, 10] {
+    for bad in [-1_i32, 10] {
         let enqueued = sql.one("SELECT {s}.enqueue('job', 'lane', priority => $1)::text", &[&bad]).await;
         refused(enqueued, NAME, &[&bad.to_string()]);
     }
@@ -586,7 +586,7 @@ impl Side {
             _ => None,
         };
         let payload = new.payload.as_ref().map(Payload::as_str);
-        let priority = i16::from(new.priority.level());
+        let priority = i32::from(new.priority.level());
         let standing = new.lifetime == Lifetime::Standing;
         let follow = new.follow.as_ref().map(Key::canonical);
         let position = new.position.map(|position| i64::try_from(position.0).unwrap());

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::Postgres;
 use everything::do_everything;
 use tidelock_core::error::Explain as _;
-use tidelock_core::id::{EventType, Owner};
+use tidelock_core::id::{EventType, OpId, Owner};
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
@@ -249,50 +249,86 @@ async fn t13_a_newer_schema_is_refused_with_both_versions_and_left_alone() {
     assert_eq!(rows.len(), usize::try_from(migrate::newest()).unwrap() + 1);
 }
 
-/// What the store's user needs, and no more: on what, and which rights. EXECUTE is everybody's unless it was revoked.
-const GRANTS: &[(&str, &[&str])] = &[
-    ("SCHEMA {s}", &["USAGE"]),
-    ("TABLE {s}.migrations", &["SELECT"]),
-    ("TABLE {s}.streams", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
-    ("TABLE {s}.events", &["SELECT", "INSERT"]),
-    ("TABLE {s}.documents", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
-    ("TABLE {s}.floors", &["SELECT", "UPDATE"]),
-    ("TABLE {s}.work", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
-    ("TABLE {s}.operations", &["SELECT", "INSERT", "DELETE"]),
-    ("SEQUENCE {s}.positions", &["USAGE"]),
-    ("SEQUENCE {s}.work_seqs", &["USAGE"]),
-    ("SEQUENCE {s}.fences", &["USAGE"]),
-    ("ALL FUNCTIONS IN SCHEMA {s}", &["EXECUTE"]),
-];
+/// The statements that the guide gives for the store's user.
+fn guide() -> impl Iterator<Item = &'static str> {
+    let guide = include_str!("../../../docs/guide/postgres.md");
+    let (_, rest) = guide.split_once("To work with `migrate: false`, it needs:").expect("the guide says so");
+    let (_, rest) = rest.split_once("```sql\n").expect("the guide has statements");
+    rest.split_once("```").expect("they end").0.lines()
+}
+
+/// What the store's user needs, and no more: each right on each object. EXECUTE is everybody's unless it was revoked.
+fn grants(schema: &str) -> Vec<(String, String)> {
+    let mut grants = vec![(format!("ALL FUNCTIONS IN SCHEMA {schema}"), "EXECUTE".to_owned())];
+    for line in guide() {
+        let parts = line.strip_prefix("GRANT ").and_then(|line| line.strip_suffix(" TO app;"));
+        let (rights, on) = parts.and_then(|parts| parts.split_once(" ON ")).expect(line);
+        let sequence = on.strip_prefix("SEQUENCE ");
+        for object in sequence.unwrap_or(on).split(", ") {
+            let kind = if sequence.is_some() { "SEQUENCE " } else { "" };
+            let on = match object {
+                "SCHEMA tidelock" => format!("SCHEMA {schema}"),
+                object => format!("{kind}{}", object.replace("tidelock.", &format!("{schema}."))),
+            };
+            grants.extend(rights.split(", ").map(|right| (on.clone(), right.to_owned())));
+        }
+    }
+    grants
+}
+
+/// A database whose program has the rights that the guide names, and whose sequences lag behind their tables, as after a
+/// copy by logical replication.
+struct Granted {
+    database: Database,
+    schema: String,
+    role: String,
+    url: String,
+}
+
+impl Granted {
+    async fn create() -> Self {
+        let database = Database::create().await;
+        let url = database.role("app").await;
+        let role = url.split(['/', ':']).nth(3).unwrap().to_owned();
+        let schema = common::fresh_schema();
+        migrate::up(&database.url(), &schema).await.unwrap();
+        let options = Options { schema: schema.clone(), ..full() };
+        let store = PostgresStore::open(&database.url(), options).await.unwrap();
+        let job = NewWork::once(Key::single("copied").unwrap(), "copies".parse().unwrap());
+        store.apply(append().enqueue(job)).await.unwrap();
+        store.close().await;
+        Self { database, schema, role, url }
+    }
+
+    /// Opens the store as the program and does everything.
+    async fn everything(&self, run: &str) -> Result<(), String> {
+        for sequence in ["positions", "work_seqs"] {
+            self.database.run(&format!("SELECT setval('{}.{sequence}', 0)", self.schema)).await;
+        }
+        let options = Options { schema: self.schema.clone(), migrate: false, ..full() };
+        match PostgresStore::open(&self.url, options).await {
+            Ok(store) => do_everything(&store, run).await,
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
 
 #[tokio::test]
-async fn a_user_needs_these_rights_and_no_others() {
-    let database = Database::create().await;
-    let url = database.role("app").await;
-    let role = url.split(['/', ':']).nth(3).unwrap().to_owned();
-    let schema = common::fresh_schema();
-    migrate::up(&database.url(), &schema).await.unwrap();
-    let options = || Options { schema: schema.clone(), migrate: false, ..full() };
-    let denied = check(&url, options(), StoreErrorKind::CannotOpen, &["permission denied"]).await;
-    assert!(denied.to_string().contains(&schema), "{denied}");
+async fn a_user_needs_the_rights_that_the_guide_names_and_no_others() {
+    let granted = Granted::create().await;
+    let Granted { database, schema, role, .. } = &granted;
+    let denied = granted.everything("denied").await.unwrap_err();
+    assert!(denied.contains("permission denied") && denied.contains(schema), "{denied}");
     database.run(&format!("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC")).await;
-    let grants: Vec<(String, &str)> = GRANTS
-        .iter()
-        .flat_map(|(on, rights)| rights.iter().map(|right| (on.replace("{s}", &schema), *right)))
-        .collect();
+    let grants = grants(schema);
     for (on, right) in &grants {
         database.run(&format!("GRANT {right} ON {on} TO {role}")).await;
     }
-    let store = PostgresStore::open(&url, options()).await.unwrap();
-    do_everything(&store, "all").await.unwrap();
-    store.close().await;
+    granted.everything("all").await.unwrap();
     for (n, (on, right)) in grants.iter().enumerate() {
         database.run(&format!("REVOKE {right} ON {on} FROM {role}")).await;
-        let outcome = match PostgresStore::open(&url, options()).await {
-            Ok(store) => do_everything(&store, &n.to_string()).await,
-            Err(error) => Err(error.to_string()),
-        };
-        let error = outcome.expect_err(&format!("nobody missed {right} on {on}"));
+        let error = granted.everything(&n.to_string()).await;
+        let error = error.expect_err(&format!("nobody missed {right} on {on}"));
         assert!(error.contains("permission denied"), "{right} on {on}: {error}");
         database.run(&format!("GRANT {right} ON {on} TO {role}")).await;
     }
@@ -428,6 +464,123 @@ async fn a_server_that_does_not_flush_is_refused_unless_that_is_wanted() {
     store.apply(append()).await.unwrap();
 }
 
+/// From now on every write notes, from inside its transaction, whether its commit waits for the flush.
+async fn record_settings(database: &Database) {
+    let tables = ["events", "documents", "work", "operations"].map(|table| {
+        format!(
+            "CREATE TRIGGER look AFTER INSERT OR UPDATE ON tidelock.{table} EXECUTE FUNCTION public.look();"
+        )
+    });
+    database
+        .run(&format!(
+            "CREATE TABLE public.seen (what text, setting text, query text); GRANT INSERT ON public.seen TO PUBLIC;
+             CREATE FUNCTION public.look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 INSERT INTO public.seen VALUES (TG_TABLE_NAME, current_setting('synchronous_commit'), current_query());
+                 RETURN NULL; END $$; {}",
+            tables.concat()
+        ))
+        .await;
+}
+
+/// How many writes to a table were recorded with a setting.
+async fn recorded(database: &Database, table: &str, setting: &str) -> i64 {
+    let sql = format!("SELECT count(*) FROM public.seen WHERE what = '{table}' AND setting = '{setting}'");
+    database.number(&sql).await
+}
+
+/// Weakens the flush behind the back of an open store, then writes on new connections.
+async fn weakened_after_opening(pooled: bool, weaken: impl Fn(&str, &str) -> String) {
+    let database = Database::create().await;
+    let url = database.role("awake").await;
+    let role = url.split(['/', ':']).nth(3).unwrap().to_owned();
+    let name = database.name.clone();
+    database.run(&format!("GRANT CREATE ON DATABASE {name} TO {role}")).await;
+    let store = PostgresStore::open(&url, Options { pooled, ..full() }).await.unwrap();
+    store.apply(append()).await.unwrap();
+    record_settings(&database).await;
+    database.run(&weaken(&role, &name)).await;
+    let plain = async || -> String {
+        let row = connect(&url).await.query_one("SHOW synchronous_commit", &[]).await.unwrap();
+        row.get(0)
+    };
+    let start = Instant::now();
+    while plain().await != "off" {
+        assert!(start.elapsed() < Duration::from_secs(30), "the setting is not in force");
+    }
+    let end =
+        format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = '{role}'");
+    assert!(database.number(&end).await > 0);
+    // A write whose connection dies under it may be left open; it is repeated under its id.
+    for batch in [append().op_id(OpId::new()), Batch::new().op_id(OpId::new()), append().op_id(OpId::new())] {
+        while let Err(error) = store.apply(batch.clone()).await {
+            assert!(start.elapsed() < Duration::from_secs(60), "{error}");
+        }
+    }
+    for _ in 0..3 {
+        store.apply(append()).await.unwrap();
+    }
+    for table in ["events", "operations"] {
+        assert!(recorded(&database, table, "on").await >= 2, "{table}, pooled: {pooled}");
+        assert_eq!(recorded(&database, table, "off").await, 0, "{table}, pooled: {pooled}");
+    }
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d5_no_setting_of_the_role_or_the_database_after_opening_weakens_a_write() {
+    for pooled in [false, true] {
+        weakened_after_opening(pooled, |role, _| format!("ALTER ROLE {role} SET synchronous_commit = off"))
+            .await;
+        weakened_after_opening(pooled, |_, name| {
+            format!("ALTER DATABASE {name} SET synchronous_commit = off")
+        })
+        .await;
+    }
+}
+
+/// An administrator may ask for more than a flush; that is not undone.
+#[tokio::test(flavor = "multi_thread")]
+async fn d5_a_stronger_setting_stays() {
+    for pooled in [false, true] {
+        let database = Database::create().await;
+        database
+            .run(&format!("ALTER DATABASE {} SET synchronous_commit = remote_apply", database.name))
+            .await;
+        let store = PostgresStore::open(&database.url(), Options { pooled, ..full() }).await.unwrap();
+        record_settings(&database).await;
+        for _ in 0..3 {
+            store.apply(append().op_id(OpId::new())).await.unwrap();
+        }
+        assert_eq!(recorded(&database, "events", "remote_apply").await, 3, "pooled: {pooled}");
+        assert_eq!(recorded(&database, "operations", "remote_apply").await, 3, "pooled: {pooled}");
+    }
+}
+
+/// The catalog of an engine that takes advisory locks and does not list them.
+const LOOK_ALIKE: &str = "SET allow_system_table_mods = on; CREATE OR REPLACE VIEW pg_catalog.pg_locks AS \
+    SELECT * FROM pg_lock_status() l WHERE l.locktype <> 'advisory'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d10_an_engine_that_does_not_show_advisory_locks_is_refused() {
+    let database = Database::create().await;
+    let store = PostgresStore::open(&database.url(), full()).await.unwrap();
+    store.apply(append()).await.unwrap();
+    store.close().await;
+    database.run(LOOK_ALIKE).await;
+    for pooled in [false, true] {
+        let (options, kind) = (Options { pooled, ..full() }, StoreErrorKind::UnsupportedEngine);
+        let error = check(&database.url(), options, kind, &["advisory locks", "pg_locks"]).await;
+        assert_eq!(error.code().as_str(), "TL0406");
+    }
+    // Nothing stays behind that holds readers back.
+    let locks = "SELECT count(*) FROM pg_lock_status() l WHERE l.locktype = 'advisory' \
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    while database.number(locks).await > 0 {
+        // The server ends a connection a moment after its client did.
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Every commit of the store says whether the server waits for the flush.
 #[tokio::test]
 async fn commits_are_flushed_whatever_the_user_is_set_to() {
@@ -442,17 +595,7 @@ async fn commits_are_flushed_whatever_the_user_is_set_to() {
         database.run(&format!("ALTER ROLE {role} SET synchronous_commit = {setting}")).await;
         let store = PostgresStore::open(&url, Options { durability, ..full() }).await.unwrap();
         assert_eq!(store.info().await.unwrap().durability, durability);
-        database
-            .run(
-                "CREATE TABLE public.seen (what text, setting text, query text); GRANT INSERT ON public.seen TO PUBLIC;
-                 CREATE FUNCTION public.look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-                     INSERT INTO public.seen VALUES (TG_TABLE_NAME, current_setting('synchronous_commit'), current_query());
-                     RETURN NULL; END $$;
-                 CREATE TRIGGER look AFTER INSERT OR UPDATE ON tidelock.events EXECUTE FUNCTION public.look();
-                 CREATE TRIGGER look AFTER INSERT OR UPDATE ON tidelock.work EXECUTE FUNCTION public.look();
-                 CREATE TRIGGER look AFTER INSERT OR UPDATE ON tidelock.documents EXECUTE FUNCTION public.look();",
-            )
-            .await;
+        record_settings(&database).await;
         // The first is decided with its rows held, later ones on what is remembered, alone or with others.
         for _ in 0..4 {
             store.apply(append()).await.unwrap();
@@ -460,11 +603,8 @@ async fn commits_are_flushed_whatever_the_user_is_set_to() {
             store.apply(inc).await.unwrap();
         }
         do_everything(&store, "flushed").await.unwrap();
-        let of = |what: &str| {
-            format!("SELECT count(*) FROM public.seen WHERE what = '{what}' AND setting = '{expected}'")
-        };
-        for what in ["events", "documents", "work"] {
-            assert!(database.number(&of(what)).await > 0, "{what}");
+        for what in ["events", "documents", "work", "operations"] {
+            assert!(recorded(&database, what, expected).await > 0, "{what}");
         }
         // A sweep that is lost is done again: it need not be flushed.
         let other = format!(

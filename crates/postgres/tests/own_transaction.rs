@@ -338,6 +338,7 @@ async fn must_be_repeated(level: IsolationLevel, before: Batch, between: Batch, 
     let error = tx.apply(&mine).await.unwrap_err();
     assert!(error.refusal().is_none(), "{level:?} {mine:?}: {error}");
     assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
+    assert_eq!(code(&error), "TL0312", "{level:?} {mine:?}: {error}");
     assert_ne!(error.retry(), Retry::Never, "{error}");
     tx.rollback().await;
     assert_eq!(shop.invoices().await, 0);

@@ -15,13 +15,13 @@ use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tidelock_core::clock::Due;
+use tidelock_core::clock::{Due, Timestamp};
 use tidelock_core::id::{EventType, Lane, OpId, Owner, Position, StreamVersion};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
     Batch, Claim, Delta, Direction, EventFilter, Expect, Grant, LogQuery, NewEvent, NewWork, Page, Pattern,
-    Store as _, StreamQuery, WorkFilter,
+    Store as _, StreamQuery, Sweep, Swept, WorkFilter,
 };
 use tidelock_pgserver::Server;
 use tidelock_postgres::tokio_postgres::{self, Client, NoTls};
@@ -407,7 +407,7 @@ async fn read(watched: &mut Watched) {
         watched.with("reading events of a stream", FEW, store.read_stream(forward)).await.unwrap();
         let backward = StreamQuery::backward(&stream, 10);
         watched.with("reading the last events of a stream", FEW, store.read_stream(backward)).await.unwrap();
-        let after = LogQuery::after(Position(u64::try_from(n * 1_000).unwrap()), 10);
+        let after = LogQuery::after(Position(u64::try_from(n).unwrap()), 10);
         watched.with("reading the log", FEW, store.read_log(after)).await.unwrap();
         let end = LogQuery { direction: Direction::Backward, ..LogQuery::all(10) };
         watched.with("reading the end of the log", FEW, store.read_log(end)).await.unwrap();
@@ -438,6 +438,42 @@ async fn operate(watched: &mut Watched) {
             .with("operating: work by its beginning", FEW, store.works(&named, Page::first(10)))
             .await
             .unwrap();
+        watched.with("d11: a count by its beginning", FEW, store.count_work(&named)).await.unwrap();
+    }
+}
+
+/// D11: filtered lists and counts, lists beside deleted documents, and sweeps with nothing to do.
+async fn housekeep(watched: &mut Watched) {
+    let store = watched.store.clone();
+    let leased = WorkFilter { leased: Some(true), ..WorkFilter::default() };
+    let few = WorkFilter { lane: Some(lane("mine")), ..WorkFilter::default() };
+    let free = WorkFilter { blocked: Some(false), leased: Some(false), ..few.clone() };
+    let rare = WorkFilter { lane: Some(lane("many")), blocked: Some(true), ..WorkFilter::default() };
+    let far = WorkFilter { lane: Some(lane("many")), ..WorkFilter::default() };
+    for n in 0..TIMES {
+        watched.with("d11: leased work", FEW, store.works(&leased, Page::first(10))).await.unwrap();
+        watched.with("d11: a small queue", FEW, store.works(&few, Page::first(10))).await.unwrap();
+        watched.with("d11: a count of a small queue", 200.0, store.count_work(&few)).await.unwrap();
+        watched
+            .with("d11: free rows of a small queue", FEW, store.works(&free, Page::first(10)))
+            .await
+            .unwrap();
+        watched
+            .with("d11: blocked rows of a queue", 200.0, store.works(&rare, Page::first(10)))
+            .await
+            .unwrap();
+        watched.with("d11: a count of those", 200.0, store.count_work(&rare)).await.unwrap();
+        let page = Page::after(&key("job", 700_000 + n * 1_000), 10);
+        watched.with("d11: a page far down a queue", FEW, store.works(&far, page)).await.unwrap();
+        let graves = KeyPrefix::kind("grave");
+        watched
+            .with("d11: a list beside deleted documents", FEW, store.documents(&graves, Page::first(10)))
+            .await
+            .unwrap();
+        let before = Some(Timestamp::from_micros(1));
+        let sweep = Sweep { tombstones_before: before, operations_before: before, limit: 10 };
+        let swept = watched.with("d11: a sweep with nothing to do", FEW, store.sweep(sweep)).await.unwrap();
+        assert_eq!(swept, Swept::default());
     }
 }
 
@@ -475,10 +511,16 @@ async fn fill(client: &Client, schema: &str) {
         SELECT setval('{schema}.positions', 2000000);
         INSERT INTO {schema}.documents (key, version, value, updated_at, bytes)
             SELECT 'doc' || {}, 1, '1', {now}, 1 FROM generate_series(10000, {DOCUMENTS}) n;
+        INSERT INTO {schema}.documents (key, version, updated_at, deleted_at, bytes)
+            SELECT 'grave' || {}, 1, {now}, {now}, 0 FROM generate_series(1, {DOCUMENTS}) n;
+        INSERT INTO {schema}.documents (key, version, value, updated_at, expires_at, bytes)
+            SELECT 'lasting' || {}, 1, '1', {now}, {now} + 3600000000, 1 FROM generate_series(1, {DOCUMENTS}) n;
         INSERT INTO {schema}.operations (id, at, receipt)
             SELECT gen_random_uuid(), {now}, '{{}}' FROM generate_series(1, 50000) n;",
         int("n"),
         int("n % 1000"),
+        int("n"),
+        int("n"),
         int("n"),
     );
     client.batch_execute(&sql).await.unwrap();
@@ -489,6 +531,7 @@ async fn all(watched: &mut Watched, base: i64) {
     claim(watched, base).await;
     read(watched).await;
     operate(watched).await;
+    housekeep(watched).await;
 }
 
 /// What was found, once for all tests: filling the tables takes a while.
@@ -560,6 +603,11 @@ fn what_operators_ask_seeks_and_never_scans() {
     none("operating");
 }
 
+#[test]
+fn d11_filtered_lists_counts_and_sweeps_read_what_matches() {
+    none("d11");
+}
+
 /// The others say nothing about statements that were never seen.
 #[test]
 fn the_plans_are_those_of_every_statement() {
@@ -573,7 +621,8 @@ fn the_plans_are_those_of_every_statement() {
         "lock_documents",
         "lock_work",
         "candidates",
-        "levels",
+        "lock_candidates",
+        "used_places",
         "next_ready",
         "ceiling",
     ];

@@ -1,26 +1,26 @@
 //! A pooler in transaction mode between the store and the server: no statement outlives its transaction, nobody listens.
 //!
 //! The tests with a real PgBouncer are passed over, with a line that says so, where there is none.
+#![cfg(unix)]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stderr,
-    reason = "a test fails by panicking, and says what it passes over"
+    dead_code,
+    reason = "a test fails by panicking, and says what it passes over; each test program uses a part of what they share"
 )]
 
+#[path = "common/bouncer.rs"]
+mod bouncer;
 mod common;
 #[path = "common/everything.rs"]
 mod everything;
 
-use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use bouncer::{Bouncer, CONNECTIONS, Place};
 use common::Postgres;
 use everything::do_everything;
 use tidelock_core::clock::{Clock, ManualClock};
@@ -28,120 +28,20 @@ use tidelock_core::id::EventType;
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{Batch, Delta, Expect, LogQuery, NewEvent, Store, StreamQuery};
-use tidelock_postgres::tokio_postgres::config::Host;
-use tidelock_postgres::tokio_postgres::{self, Client, Config, NoTls};
 use tidelock_postgres::{Options, PostgresStore};
 use tidelock_tck::{Backend, Capabilities, Database};
 
 /// How long a test waits for something that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Connections to the server, for all clients together: so few that they change hands all the time.
-const CONNECTIONS: u32 = 3;
 
-/// A PgBouncer in front of the server under test. It ends with this process, however that ends: a shell waits for the
-/// end of a pipe.
-struct Bouncer {
-    shell: Child,
-    port: u16,
-    database: String,
-    directory: tempfile::TempDir,
+fn start() -> Option<Bouncer> {
+    Bouncer::start(Place { server: &common::url(), proxy: None, more: "" })
 }
 
-impl Drop for Bouncer {
-    fn drop(&mut self) {
-        drop(self.shell.stdin.take());
-        let _ = self.shell.wait();
-    }
-}
-
-fn settings(port: u16, directory: &Path) -> (String, String) {
-    let server: Config = common::url().parse().unwrap();
-    let Some(Host::Tcp(host)) = server.get_hosts().first() else { panic!("the server has no address") };
-    let to = server.get_ports().first().copied().unwrap_or(5432);
-    let user = server.get_user().unwrap();
-    let password = String::from_utf8(server.get_password().unwrap_or_default().to_vec()).unwrap();
-    let password = if password.is_empty() { password } else { format!("password='{password}'") };
-    let database = server.get_dbname().unwrap_or(user).to_owned();
-    let directory = directory.display();
-    let text = format!(
-        "[databases]\n{database} = host={host} port={to} dbname={database} user={user} {password}\n\
-         [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
-         pool_mode = transaction\ndefault_pool_size = {CONNECTIONS}\nmax_client_conn = 500\n\
-         pidfile = {directory}/pid\n"
-    );
-    (text, database)
-}
-
-impl Bouncer {
-    /// Starts one; `None` when it is not installed.
-    fn start() -> Option<Self> {
-        Command::new("pgbouncer").arg("--version").stdout(Stdio::null()).status().ok()?;
-        // Somebody else may take the port in between.
-        let mut said = String::new();
-        for _ in 0..5 {
-            match Self::launch() {
-                Ok(bouncer) => return Some(bouncer),
-                Err(log) => said = log,
-            }
-        }
-        panic!("it does not start: {said}");
-    }
-
-    fn launch() -> Result<Self, String> {
-        let directory = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let (text, database) = settings(port, directory.path());
-        fs::write(directory.path().join("pgbouncer.ini"), text).unwrap();
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        // It does not run as root.
-        let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
-        let user = if root { "-u nobody" } else { "" };
-        let run = format!(
-            "pgbouncer {user} \"$0/pgbouncer.ini\" 2>\"$0/log\" & read end; kill $!; wait; rm -r \"$0\""
-        );
-        let mut shell = Command::new("/bin/sh");
-        shell.arg("-c").arg(run).arg(directory.path()).stdin(Stdio::piped());
-        let shell = shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let bouncer = Self { shell, port, database, directory };
-        let start = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let log = fs::read_to_string(bouncer.directory.path().join("log")).unwrap_or_default();
-            if log.contains("FATAL") || start.elapsed() > LIMIT {
-                return Err(log);
-            }
-            std::thread::yield_now();
-        }
-        Ok(bouncer)
-    }
-
-    /// A connection of some other program.
-    async fn connect(&self) -> Client {
-        let url = format!("postgres://me@127.0.0.1:{}/{}", self.port, self.database);
-        let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-        tokio::spawn(connection);
-        client
-    }
-
-    fn address(&self, schema: &str, more: &str) -> String {
-        format!(
-            "postgres://me@127.0.0.1:{}/{}?sslmode=disable&schema={schema}{more}",
-            self.port, self.database
-        )
-    }
-}
-
-/// The one of this program, or a line that says that there is none.
+/// The one of this program, where there is one.
 fn bouncer() -> Option<&'static Bouncer> {
     static BOUNCER: OnceLock<Option<Bouncer>> = OnceLock::new();
-    let found = BOUNCER.get_or_init(Bouncer::start).as_ref();
-    if found.is_none() {
-        missing();
-    }
-    found
-}
-
-fn missing() {
-    eprintln!("passed over: pgbouncer is not installed");
+    BOUNCER.get_or_init(start).as_ref()
 }
 
 fn key() -> Key {
@@ -249,7 +149,7 @@ async fn untold(bouncer: &Bouncer) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn behind_pgbouncer_a_store_that_was_not_told_says_what_to_do() {
-    let Some(bouncer) = Bouncer::start() else { return missing() };
+    let Some(bouncer) = start() else { return };
     let mut said = untold(&bouncer).await;
     if said.is_empty() {
         return eprintln!("passed over: this PgBouncer follows prepared statements, and needs no telling");
@@ -261,9 +161,10 @@ async fn behind_pgbouncer_a_store_that_was_not_told_says_what_to_do() {
 /// The connections of a pooler are those of other programs, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn behind_pgbouncer_a_store_that_was_not_told_leaves_no_settings_behind() {
-    let Some(bouncer) = Bouncer::start() else { return missing() };
+    let Some(bouncer) = start() else { return };
+    // Every transaction begins with its own isolation level, whatever the one before it had.
     let settings = "SELECT name || ' = ' || setting FROM pg_settings WHERE source = 'session' \
-                    AND name NOT IN ('application_name', 'client_encoding')";
+                    AND name NOT IN ('application_name', 'client_encoding', 'transaction_isolation')";
     drop(untold(&bouncer).await);
     // Transactions at the same time have a connection each.
     let mut clients = Vec::new();

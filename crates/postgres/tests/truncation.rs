@@ -1,5 +1,4 @@
-//! Removals where PostgreSQL is special: in the caller's own transaction, from SQL, under a reader between two statements,
-//! and in schemas from before there were any.
+//! Removals where PostgreSQL is special: in the caller's own transaction, from SQL, and under a reader between two statements.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,7 +20,7 @@ use tidelock_core::store::{
     Batch, EventFilter, EventPage, Expect, LogQuery, NewEvent, Store as _, StreamQuery,
 };
 use tidelock_postgres::tokio_postgres::{Client, IsolationLevel};
-use tidelock_postgres::{Options, PostgresStore, migrate};
+use tidelock_postgres::{Options, PostgresStore};
 
 fn stream() -> Key {
     Key::single("s").unwrap()
@@ -86,27 +85,6 @@ async fn programs_that_append_from_sql_go_on_after_everything_was_removed() {
     let client = common::client().await;
     let sql = format!("SELECT version FROM {schema}.append({schema}.key('s'), 'Happened', 'null', 2)");
     assert_eq!(client.query_one(&sql, &[]).await.unwrap().get::<_, i64>(0), 3);
-    assert_eq!(left(&store).await, (vec![3], Some(3), Some(3)));
-}
-
-#[tokio::test]
-async fn t13_streams_of_an_older_schema_begin_at_zero_and_can_be_truncated() {
-    let backend = common::Postgres::default();
-    let (schema, client) = (backend.schema(), common::client().await);
-    let foundation = include_str!("../migrations/0001_foundation.sql").replace("{schema}", &schema);
-    let from_sql = include_str!("../migrations/0002_from_sql.sql").replace("{schema}", &schema);
-    let old = format!(
-        "BEGIN; CREATE SCHEMA {schema}; CREATE TABLE {schema}.migrations (version bigint PRIMARY KEY, name text NOT NULL,
-             applied_at bigint NOT NULL, program text NOT NULL);
-         {foundation} {from_sql}
-         INSERT INTO {schema}.migrations VALUES (1, 'foundation', 0, 'old'), (2, 'from_sql', 0, 'old'); COMMIT;
-         SELECT {schema}.append({schema}.key('s'), 'Happened') FROM generate_series(1, 4);"
-    );
-    client.batch_execute(&old).await.unwrap();
-    let store = common::open(&common::address(&schema), None).await;
-    assert_eq!(store.info().await.unwrap().schema, migrate::newest());
-    assert_eq!(left(&store).await, (vec![0, 1, 2, 3], Some(0), Some(3)));
-    assert_eq!(store.apply(truncate(3)).await.unwrap().truncated, [3]);
     assert_eq!(left(&store).await, (vec![3], Some(3), Some(3)));
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidelock_core::clock::Timestamp;
+use tidelock_core::id::Epoch;
 
 use crate::cipher::Secret;
 
@@ -29,6 +30,8 @@ struct Kept {
     old: HashMap<String, Entry>,
     /// When the young generation began.
     began: Option<Timestamp>,
+    /// The epoch of the store that the keys were read in.
+    epoch: Option<Epoch>,
     /// Counts what was forgotten here: what was read before and arrives afterwards is not kept.
     forgotten: u64,
 }
@@ -50,6 +53,15 @@ impl Cache {
     /// Keeps about `most` keys, each for at most `keep`.
     pub(crate) fn new(most: usize, keep: Duration) -> Self {
         Self { half: most.div_ceil(2), keep, kept: Mutex::default() }
+    }
+
+    /// Drops every key when the history of the store was cut: one of them may be lost there, and what it seals with it.
+    pub(crate) fn keep_to(&self, epoch: Epoch) {
+        let mut kept = self.kept.lock();
+        if kept.epoch.replace(epoch).is_some_and(|before| before != epoch) {
+            let forgotten = kept.forgotten.wrapping_add(1);
+            *kept = Kept { forgotten, epoch: Some(epoch), ..Kept::default() };
+        }
     }
 
     pub(crate) fn get(&self, subject: &str, now: Timestamp) -> Option<Known> {
@@ -107,6 +119,7 @@ mod tests {
     use super::{Cache, Known};
     use std::time::Duration;
     use tidelock_core::clock::Timestamp;
+    use tidelock_core::id::Epoch;
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::EPOCH.after(Duration::from_secs(seconds))
@@ -128,6 +141,19 @@ mod tests {
         assert!(cache.get("a", at(10)).is_some() && cache.get("a", at(69)).is_some());
         assert!(cache.get("a", at(70)).is_none());
         assert!(cache.get("a", at(10)).is_none(), "what was too old is gone");
+    }
+
+    #[test]
+    fn d2_keys_of_a_lost_history_are_dropped() {
+        let cache = cache(10);
+        cache.keep_to(Epoch(1));
+        let early = cache.ask(at(1));
+        cache.answer("a", &known(), early);
+        cache.keep_to(Epoch(1));
+        assert!(cache.get("a", at(1)).is_some());
+        cache.keep_to(Epoch(2));
+        cache.answer("b", &known(), early);
+        assert!(cache.get("a", at(1)).is_none() && cache.get("b", at(1)).is_none());
     }
 
     #[test]

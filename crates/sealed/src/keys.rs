@@ -96,6 +96,7 @@ impl Vault {
 
     async fn known(&self, subject: &str) -> Result<Option<Known>, SealedError> {
         let now = self.options.clock.now();
+        self.cache.keep_to(self.keys.epoch());
         if let Some(known) = self.cache.get(subject, now) {
             return Ok(Some(known));
         }

@@ -105,14 +105,6 @@ pub enum ServerError {
         /// The time limit.
         limit: Duration,
     },
-    /// Only Tidelock writes that.
-    #[error(
-        "{name} is Tidelock's own, and only Tidelock writes it; take another name, one that does not begin with tidelock. and stands beside no stream or record"
-    )]
-    Ours {
-        /// The key or type.
-        name: String,
-    },
     /// The code of the server failed.
     #[error("the server failed while it worked on the request; please report this with what the log says")]
     Panicked,
@@ -195,7 +187,6 @@ impl Explain for ServerError {
             Self::OtherCount { .. } => "TL1310",
             Self::TooMany { .. } => "TL1311",
             Self::TooLong { .. } => "TL1312",
-            Self::Ours { .. } => "TL1313",
             Self::Panicked => "TL1314",
             Self::BadToken { .. } => "TL1315",
             Self::Beyond { .. } => "TL1316",

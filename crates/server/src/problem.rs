@@ -120,9 +120,7 @@ impl From<ServerError> for Problem {
     fn from(error: ServerError) -> Self {
         let status = match &error {
             ServerError::NoToken => StatusCode::UNAUTHORIZED,
-            ServerError::NotAllowed { .. } | ServerError::CrossSite { .. } | ServerError::Ours { .. } => {
-                StatusCode::FORBIDDEN
-            }
+            ServerError::NotAllowed { .. } | ServerError::CrossSite { .. } => StatusCode::FORBIDDEN,
             ServerError::OtherHost { .. } => StatusCode::MISDIRECTED_REQUEST,
             ServerError::ContentType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             ServerError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -149,7 +147,11 @@ impl From<ServerError> for Problem {
 
 impl From<InvalidInput> for Problem {
     fn from(error: InvalidInput) -> Self {
-        Self::told(StatusCode::BAD_REQUEST, &error)
+        let status = match error {
+            InvalidInput::Reserved { .. } => StatusCode::FORBIDDEN,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self::told(status, &error)
     }
 }
 
@@ -157,6 +159,7 @@ impl From<InvalidInput> for Problem {
 fn status(kind: StoreErrorKind) -> StatusCode {
     match kind {
         StoreErrorKind::Busy
+        | StoreErrorKind::TransactionConflict
         | StoreErrorKind::Full
         | StoreErrorKind::Closed
         | StoreErrorKind::Unreachable => StatusCode::SERVICE_UNAVAILABLE,

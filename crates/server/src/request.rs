@@ -9,7 +9,6 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tidelock::key::reserved::is_own;
 use tidelock::key::{Key, KeyPrefix};
 use tidelock::store::Page;
 
@@ -116,14 +115,6 @@ pub(crate) fn page(after: Option<&str>, limit: Option<usize>) -> Result<Page, Pr
 /// The range of keys that is meant.
 pub(crate) fn range(prefix: Option<&str>) -> Result<KeyPrefix, Problem> {
     Ok(prefix.map_or_else(|| Ok(KeyPrefix::all()), str::parse)?)
-}
-
-/// Refuses names that only Tidelock uses.
-pub(crate) fn ours(key: &Key) -> Result<(), ServerError> {
-    if is_own(key) {
-        return Err(ServerError::Ours { name: key.to_string() });
-    }
-    Ok(())
 }
 
 /// A value of a header that may stand there once.

@@ -43,6 +43,7 @@ const FILES: &[File] = files![
     JS "api.js",
     JS "show.js",
     JS "parts.js",
+    JS "place.js",
     JS "actions.js",
     JS "chart.js",
     JS "diff.js",

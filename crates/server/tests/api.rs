@@ -88,17 +88,17 @@ async fn an_append_that_is_sent_again_is_answered_as_before(site: Site) {
 }
 
 #[tokio::test]
-async fn what_is_tidelocks_own_is_not_written() {
+async fn d15_reserved_names_are_not_written() {
     let site = Site::new();
     let event = json!([{"type": "X"}]);
-    assert_eq!(append(&site, "tidelock.audit", json!("any"), event).await.refused(403), "TL1313");
+    assert_eq!(append(&site, "tidelock.audit", json!("any"), event).await.refused(403), "TL0106");
     assert_eq!(
         append(&site, "s", json!("any"), json!([{"type": "tidelock.x"}])).await.refused(403),
-        "TL1313"
+        "TL0106"
     );
     let put =
         site.ask("PUT", "/api/v1/state/tidelock.run").header("if-none-match", "*").json(&json!({"value": 1}));
-    assert_eq!(put.send().await.refused(403), "TL1313");
+    assert_eq!(put.send().await.refused(403), "TL0106");
     assert_eq!(site.audit().await, [""; 0]);
 }
 
@@ -354,15 +354,15 @@ async fn a_lease_is_shown_with_its_fence() {
 }
 
 #[tokio::test]
-async fn what_stands_beside_streams_and_records_is_not_written() {
+async fn d15_documents_and_streams_beside_others_are_not_written() {
     let site = Site::new();
     for stream in ["history(\"user\", \"u-1\")", "tagged(\"username:alice\")"] {
-        assert_eq!(append(&site, stream, json!("any"), json!([{"type": "X"}])).await.refused(403), "TL1313");
+        assert_eq!(append(&site, stream, json!("any"), json!([{"type": "X"}])).await.refused(403), "TL0106");
     }
     for document in ["snapshot(\"stock\", \"apples\")", "base(\"stock\", \"apples\")"] {
-        assert_eq!(put(&site, document, ("if-none-match", "*"), json!(1)).await.refused(403), "TL1313");
+        assert_eq!(put(&site, document, ("if-none-match", "*"), json!(1)).await.refused(403), "TL0106");
         let delete = site.ask("DELETE", &format!("/api/v1/state/{}", encoded(document)));
-        assert_eq!(delete.header("if-match", "*").send().await.refused(403), "TL1313");
+        assert_eq!(delete.header("if-match", "*").send().await.refused(403), "TL0106");
     }
     put(&site, "history(17)", ("if-none-match", "*"), json!(1)).await.when(200);
     append(&site, "snapshot(\"mine\")", json!("absent"), json!([{"type": "X"}])).await.when(201);

@@ -201,13 +201,13 @@ async fn a_pattern_cannot_keep_the_server_busy() {
     }
     let (mut refused, bombs) = (0, bombs());
     assert!(bombs.len() >= 1_000, "{}", bombs.len());
-    // All together have as long as 50 ms for each; one alone may meet a machine that is busy.
-    let limit = Duration::from_millis(50) * u32::try_from(bombs.len()).unwrap();
+    // A pattern that explodes takes hours. All together have as long as 100 ms for each; one alone may meet a machine that is busy.
+    let limit = Duration::from_millis(100) * u32::try_from(bombs.len()).unwrap();
     let all = Instant::now();
     for bomb in bombs {
         let began = Instant::now();
         let answer = site.get(&format!("/api/v1/work/blocked?like={}", encoded(&bomb))).await;
-        assert!(began.elapsed() < Duration::from_secs(2), "{bomb}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(20), "{bomb}: {:?}", began.elapsed());
         assert!(all.elapsed() < limit, "{bomb}, after {:?}", all.elapsed());
         match answer.status.as_u16() {
             200 => {}

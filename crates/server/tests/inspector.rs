@@ -293,6 +293,40 @@ async fn a_value_that_was_built_by_very_many_merges_is_not_said_to_be_lost() {
 
 static ACCOUNT: Functor = Functor::new("inspector-account");
 
+/// What a server that shows these locks answers.
+async fn asked_of(locks: &Locks, path: &str) -> String {
+    let token = Token::generate().unwrap();
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let router = Server::new(store, Options::new(Tokens::none().read(&token))).locks(locks).router();
+    let request = http::Request::get(path).header("host", "localhost");
+    let request =
+        request.header("authorization", format!("Bearer {}", token.reveal())).body(axum::body::Body::empty());
+    let answer = tower::ServiceExt::oneshot(router, request.unwrap()).await.unwrap();
+    let bytes = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn locks_that_are_held_and_waited_for_are_measured() {
+    let (locks, term) = (Locks::new(), ACCOUNT.term(["held"]).unwrap());
+    let held = locks.lock(&term).await.unwrap();
+    let waiting = tokio::spawn({
+        let (locks, term) = (locks.clone(), term.clone());
+        async move { drop(locks.lock(&term).await.unwrap()) }
+    });
+    while locks.snapshot().terms.iter().all(|term| term.waiters.is_empty()) {
+        tokio::task::yield_now().await;
+    }
+    let text = asked_of(&locks, "/metrics").await;
+    assert!(
+        text.contains("\ntidelock_locks_held 1\n") && text.contains("\ntidelock_locks_waiting 1\n"),
+        "{text}"
+    );
+    drop(held);
+    waiting.await.unwrap();
+    assert!(asked_of(&locks, "/metrics").await.contains("\ntidelock_locks_held 0\n"));
+}
+
 #[tokio::test]
 async fn a_cycle_that_was_refused_is_remembered() {
     let locks = Locks::new();
@@ -309,15 +343,7 @@ async fn a_cycle_that_was_refused_is_remembered() {
     let (one, other) = (task("a", "b"), task("b", "a"));
     let refused = u8::from(one.await.unwrap()) + u8::from(other.await.unwrap());
     assert_eq!(refused, 1);
-    let token = Token::generate().unwrap();
-    let store: SharedStore = Arc::new(MemoryStore::new());
-    let router = Server::new(store, Options::new(Tokens::none().read(&token))).locks(&locks).router();
-    let request = http::Request::get("/api/v1/locks").header("host", "localhost");
-    let request =
-        request.header("authorization", format!("Bearer {}", token.reveal())).body(axum::body::Body::empty());
-    let answer = tower::ServiceExt::oneshot(router, request.unwrap()).await.unwrap();
-    let bytes = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
-    let said: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&asked_of(&locks, "/api/v1/locks").await).unwrap();
     assert_eq!(said["found"][0]["links"].as_array().unwrap().len(), 2, "{said}");
     assert_eq!((&said["held"], &said["cycles"]), (&json!(0), &json!([])));
     assert!(locks.cycles()[0].0 < Duration::from_secs(60));

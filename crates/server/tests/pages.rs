@@ -25,7 +25,6 @@ fn examples() -> Vec<ServerError> {
         ServerError::OtherCount { confirmed: 3, found: 5 },
         ServerError::TooMany { limit: 100 },
         ServerError::TooLong { limit: Duration::from_secs(30) },
-        ServerError::Ours { name: "tidelock.audit".to_owned() },
         ServerError::Panicked,
         ServerError::BadToken { reason: "it has less than 32 characters; let one be made" },
         ServerError::Beyond { address: "0.0.0.0:4000".to_owned(), missing: "nothing is encrypted" },

@@ -33,7 +33,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// Long enough for anything that happens at all.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_mins(1);
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -210,11 +210,18 @@ async fn a_handshake_that_never_ends_is_cut_and_does_not_keep_the_server() {
     let files = Files::of(&signed_by(&ours));
     let short = Duration::from_millis(300);
     let site = listen(files.tls(), |options| options.handshake_time(short).connections(1)).await;
+    // Before the server can know of it, so that its time has not begun.
+    let began = Instant::now();
     let mut silent = site.connect().await;
     // The head of a record that is announced and never comes.
     silent.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
-    let began = Instant::now();
-    let answer = site.ask(&client(&ours, None, BOTH)).await.unwrap();
+    let answer = loop {
+        // A client on a busy machine may be cut as well.
+        match site.ask(&client(&ours, None, BOTH)).await {
+            Ok(answer) => break answer,
+            Err(error) => assert!(began.elapsed() < LONG, "{error}"),
+        }
+    };
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(began.elapsed() >= Duration::from_millis(200), "the only seat was taken");
     let mut bytes = Vec::new();

@@ -16,24 +16,9 @@ export const Toast = createContext((/** @type {string} */ _text) => {});
 export function Action(props) {
   const { writes } = useContext(About);
   const [open, set] = useState(false);
-  const button = useRef(null);
-  useEffect(() => () => button.current && handOn(button.current), []);
   if (!writes) return null;
-  return html`<button type="button" ref=${button} class=${props.danger ? 'danger' : ''} data-action=${props.label} onClick=${() => set(true)}>${props.label}</button>
+  return html`<button type="button" class=${props.danger ? 'danger' : ''} data-action=${props.label} onClick=${() => set(true)}>${props.label}</button>
     ${open ? html`<${Confirm} ...${props} close=${() => set(false)} />` : null}`;
-}
-
-/** The focus of a button that goes away, because what it was about is done, goes to the row that stands there then. */
-function handOn(button) {
-  if (document.activeElement !== button) return;
-  const rows = () => /** @type {HTMLElement[]} */ ([...document.querySelectorAll('main [data-row]')]);
-  const before = rows().filter((row) => row.compareDocumentPosition(button) & Node.DOCUMENT_POSITION_FOLLOWING);
-  requestAnimationFrame(() => {
-    if (document.activeElement !== document.body) return;
-    const left = rows();
-    const next = left[Math.min(Math.max(before.length - 1, 0), left.length - 1)] || /** @type {HTMLElement | null} */ (document.querySelector('main'));
-    next?.focus();
-  });
 }
 
 function Confirm({ label, title, about, cli, danger, preview, ask = [], run, done, close }) {

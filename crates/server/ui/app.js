@@ -111,7 +111,8 @@ function step(by) {
 
 function useKeys(help) {
   useEffect(() => {
-    let gone = 0;
+    // When `g` was pressed last; long ago at the beginning, however young the page is.
+    let gone = -Infinity;
     const pressed = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
       if (typing(event.target)) {
@@ -119,7 +120,7 @@ function useKeys(help) {
         return;
       }
       const after = performance.now() - gone < 1500;
-      gone = 0;
+      gone = -Infinity;
       const to = after && PAGES.find(([, , key]) => key === event.key);
       if (to) go(to[0] ? [to[0]] : []);
       else if (event.key === 'g') gone = performance.now();

@@ -1,6 +1,7 @@
 // The parts that pages are made of.
 import { html, useCallback, useEffect, useRef, useState } from './vendor/htm-preact.js';
 import { Problem, live, now, onPulse } from './api.js';
+import { usePlace } from './place.js';
 import { instant, isNever, lines, micros, name, pretty, short, span } from './show.js';
 
 /** Draws again with every pulse, and as often as is said besides. */
@@ -52,10 +53,11 @@ function follow(load) {
 
 /**
  * What is loaded, and loaded again with the pulse. What was there stays until the new is, also when what it depends on changes; only
- * an error takes away what is about something else.
+ * an error takes away what is about something else. Every redraw keeps the reader's place.
  * @param {(signal: AbortSignal) => Promise<any>} load @param {unknown[]} by what it depends on
  */
 export function useLive(load, by) {
+  usePlace();
   const [state, set] = useState({ data: null, error: null, of: '' });
   const mine = useRef({ go: () => {} });
   const of = JSON.stringify(by);

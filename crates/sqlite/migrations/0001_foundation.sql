@@ -1,10 +1,12 @@
 -- Facts, state and work. All names begin with tidelock_, so that a program may keep its own tables in the same file.
 -- Instants are microseconds since the epoch. Keys are the canonical text of tidelock_core::key. Payloads are JSON.
 
+-- first_version is the lowest version that truncation left; one above the last when none is left.
 CREATE TABLE tidelock_streams (
-    no        INTEGER PRIMARY KEY,
-    key       TEXT NOT NULL UNIQUE,
-    closed_at INTEGER
+    no            INTEGER PRIMARY KEY,
+    key           TEXT NOT NULL UNIQUE,
+    closed_at     INTEGER,
+    first_version INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 -- A commit only adds at the end of this table and of the index by id. There is no head row, and no index by stream:
@@ -46,7 +48,7 @@ CREATE INDEX tidelock_documents_gone ON tidelock_documents (updated_at) WHERE va
 -- ready_at is the fact that claims go by: from when on the row may be had; NULL while it is blocked or rests.
 CREATE TABLE tidelock_work (
     seq            INTEGER PRIMARY KEY,
-    key            TEXT NOT NULL UNIQUE,
+    key            TEXT NOT NULL,
     lane           TEXT NOT NULL,
     priority       INTEGER NOT NULL,
     standing       INTEGER NOT NULL,
@@ -67,19 +69,41 @@ CREATE TABLE tidelock_work (
     lease_until    INTEGER,
     enqueued_at    INTEGER NOT NULL
 ) STRICT;
+CREATE UNIQUE INDEX tidelock_work_by_key ON tidelock_work (key);
+CREATE INDEX tidelock_work_by_lane ON tidelock_work (lane, key);
 CREATE INDEX tidelock_work_ready ON tidelock_work (lane, priority, ready_at) WHERE ready_at IS NOT NULL;
 CREATE INDEX tidelock_work_blocked ON tidelock_work (key) WHERE blocked_reason IS NOT NULL;
+CREATE INDEX tidelock_work_leased ON tidelock_work (key) WHERE lease_owner IS NOT NULL;
 
--- Rows are written in order of time, so that the oldest are those with the lowest numbers.
+-- The outcome of operations. An operation that was resolved as not applied has no receipt; its id is void.
 CREATE TABLE tidelock_operations (
     no      INTEGER PRIMARY KEY,
     id      BLOB NOT NULL UNIQUE,
     at      INTEGER NOT NULL,
-    receipt TEXT NOT NULL
+    receipt TEXT
 ) STRICT;
+CREATE INDEX tidelock_operations_by_time ON tidelock_operations (at);
 
 CREATE TABLE tidelock_counters (
     name  TEXT NOT NULL PRIMARY KEY,
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO tidelock_counters (name, value) VALUES ('fence', 0), ('document_floor', 0), ('indexed', 0);
+-- 'position' is the highest position in use at the last truncation, so that no position is assigned twice. 'truncations'
+-- counts truncations: a process rebuilds its in-memory tail when the count has changed. 'clock' is the latest time by which a
+-- commit went, in microseconds: a process whose clock is behind continues from it.
+-- 'epoch' is the generation of the history. It is set, and 'inode' and 'born_at' are added, when the file is first opened: a
+-- file that differs from them is a copy.
+INSERT INTO tidelock_counters (name, value)
+VALUES ('fence', 0), ('document_floor', 0), ('indexed', 0), ('position', 0), ('truncations', 0), ('clock', 0),
+    ('epoch', 0);
+
+-- Where the history was cut: events after cut_after were lost, and the first position of the new epoch is resumes_at.
+CREATE TABLE tidelock_epochs (
+    epoch       INTEGER PRIMARY KEY,
+    previous    INTEGER NOT NULL,
+    cut_after   INTEGER NOT NULL,
+    resumes_at  INTEGER NOT NULL,
+    fence       INTEGER NOT NULL,
+    declared_at INTEGER NOT NULL,
+    reason      TEXT NOT NULL
+) STRICT;

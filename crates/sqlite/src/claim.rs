@@ -1,7 +1,7 @@
 //! The claim: an index finds what may be had, the model chooses and grants.
 //!
 //! The cost does not depend on how many rows there are: one seek finds each level of urgency that is in use, one more
-//! its oldest rows.
+//! its oldest rows. A row that does not read back is passed over, so that it holds up no other.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,13 @@ use tidelock_core::clock::Timestamp;
 use tidelock_core::id::{Lane, Position, Priority};
 use tidelock_core::key::Key;
 use tidelock_core::model::claim::{self, Candidate, Granted};
-use tidelock_core::model::rows::Event;
-use tidelock_core::store::{Claim, Claimed, Direction, Grant, Pick};
+use tidelock_core::model::rows::WorkRow;
+use tidelock_core::store::{Claim, Claimed, Direction, Gathering, Grant, Pick};
+use tidelock_core::telemetry;
 
 use crate::error::Failure;
 use crate::places::Stream;
-use crate::rows::{self, int, uint};
+use crate::rows::{int, uint};
 use crate::session::Session;
 
 /// The next lower level of urgency that is in use.
@@ -26,9 +27,12 @@ const NEXT_LEVEL: &str = "SELECT priority FROM tidelock_work \
 const OLDEST: &str = "SELECT key, ready_at, seq FROM tidelock_work \
     WHERE lane = ?1 AND priority = ?2 AND ready_at <= ?3 ORDER BY ready_at, seq LIMIT ?4";
 
-/// When the first row of a level may be had.
-const FIRST_AT: &str = "SELECT ready_at FROM tidelock_work \
-    WHERE lane = ?1 AND priority = ?2 AND ready_at IS NOT NULL ORDER BY ready_at LIMIT 1";
+/// When the first row of a level may be had that may not be yet.
+const FIRST_AFTER: &str = "SELECT ready_at FROM tidelock_work \
+    WHERE lane = ?1 AND priority = ?2 AND ready_at > ?3 ORDER BY ready_at LIMIT 1";
+
+/// The rows that a claim gets, with the events gathered for each; or when the next row is ready.
+type Choice = (Vec<(Key, Gathering)>, Option<Timestamp>);
 
 impl Session {
     /// Carries out a claim inside the open transaction.
@@ -40,61 +44,119 @@ impl Session {
     ) -> Result<Claimed, Failure> {
         self.flush(db)?;
         let mut claimed = Claimed::default();
-        let granted = match &claim.pick {
+        let (owner, ttl) = (&claim.owner, claim.ttl);
+        match &claim.pick {
             Pick::Named { key, create } => {
-                self.load_work(db, key)?;
-                let (owner, ttl) = (&claim.owner, claim.ttl);
+                let events = self.read_with_events(db, key, Gathering::new(claim.events, 1))?;
                 match claim::grant_named(&mut self.facts, key, create.as_ref(), owner, ttl, now) {
-                    Ok(row) => vec![row],
-                    Err(denied) => {
-                        claimed.denied = Some(denied);
-                        Vec::new()
-                    }
+                    Ok(granted) => claimed.grants.extend(self.grant(granted, events)),
+                    Err(denied) => claimed.denied = Some(denied),
                 }
             }
             Pick::Lanes { lanes, limit } => {
-                let (open, next_at) = candidates(db, lanes, *limit, now)?;
-                let since = || open.iter().map(|candidate| candidate.ready_at).min();
-                claimed.next_at = if *limit == 0 { next_at.or_else(since) } else { next_at };
-                let chosen = claim::choose(open, *limit, self.facts.counters.fence);
-                self.grant(db, &chosen, claim, now)?
+                let (chosen, next_at) = self.choose(db, lanes, *limit, claim.events, now)?;
+                claimed.next_at = next_at;
+                for (key, events) in chosen {
+                    let granted = claim::grant_chosen(&mut self.facts, &key, owner, ttl, now);
+                    claimed.grants.extend(granted.and_then(|granted| self.grant(granted, events)));
+                }
             }
-        };
-        self.flush(db)?;
-        for row in granted {
-            claimed.grants.extend(self.with_events(db, row, claim.events)?);
         }
+        self.flush(db)?;
         Ok(claimed)
     }
 
-    fn grant(
+    /// Chooses rows that may be had, and reads them with the events that they follow; or else when the next one can be.
+    fn choose(
         &mut self,
         db: &Connection,
-        chosen: &[Key],
-        claim: &Claim,
+        lanes: &[Lane],
+        limit: usize,
+        events: usize,
         now: Timestamp,
-    ) -> Result<Vec<Granted>, Failure> {
-        let mut granted = Vec::with_capacity(chosen.len());
-        for key in chosen {
-            self.load_work(db, key)?;
-            granted.extend(claim::grant_chosen(&mut self.facts, key, &claim.owner, claim.ttl, now));
+    ) -> Result<Choice, Failure> {
+        loop {
+            let passed_over = self.unreadable.len();
+            let levels = levels(db, lanes)?;
+            let open = self.open_rows(db, &levels, limit, now)?;
+            let next_at = match (open.iter().map(|candidate| candidate.ready_at).min(), limit) {
+                (None, _) => next_at(db, &levels, now)?,
+                (since, 0) => since,
+                (Some(_), _) => None,
+            };
+            let keys = claim::choose(open, limit, self.facts.counters.fence);
+            let grants = keys.len();
+            let mut chosen = Vec::with_capacity(grants);
+            for key in keys {
+                match self.read_with_events(db, &key, Gathering::new(events, grants)) {
+                    Ok(events) => chosen.push((key, events)),
+                    Err(failure) if failure.is_unreadable() => self.pass_over(key.canonical(), &failure),
+                    Err(failure) => return Err(failure),
+                }
+            }
+            // Those that were passed over took the place of others.
+            if self.unreadable.len() == passed_over {
+                return Ok((chosen, next_at));
+            }
         }
-        Ok(granted)
     }
 
-    /// Adds the events that a row follows, as many as were asked for.
-    fn with_events(
-        &self,
+    /// The oldest rows of each level that may be had, but for those that do not read back.
+    fn open_rows(
+        &mut self,
         db: &Connection,
-        Granted { row, taken_over }: Granted,
+        levels: &[(&Lane, Priority)],
         limit: usize,
-    ) -> Result<Option<Grant>, Failure> {
-        let Some(fence) = row.lease.as_ref().map(|lease| lease.fence) else { return Ok(None) };
-        let events = match &row.follow {
-            Some(stream) if limit > 0 => self.following(db, stream, row.position, limit)?,
-            _ => Vec::new(),
-        };
-        Ok(Some(Grant { row, fence, taken_over, events }))
+        now: Timestamp,
+    ) -> Result<Vec<Candidate>, Failure> {
+        // One at least: a claim of nothing still learns whether there is something.
+        let limit = limit.max(1).saturating_add(self.unreadable.len());
+        let mut open = Vec::new();
+        for (lane, level) in levels {
+            for found in oldest(db, lane, *level, limit, now)? {
+                match found {
+                    Ok(candidate) if !self.unreadable.contains(candidate.key.canonical()) => {
+                        open.push(candidate);
+                    }
+                    Ok(candidate) if self.load_work(db, &candidate.key).is_ok() => {
+                        self.unreadable.remove(candidate.key.canonical());
+                        open.push(candidate);
+                    }
+                    Ok(_) => {}
+                    Err(key) => self.pass_over(&key, &Failure::unreadable("reading a key", "it is no text")),
+                }
+            }
+        }
+        Ok(open)
+    }
+
+    /// Remembers a row that does not read back. It is reported once, and tried again with every claim that meets it.
+    fn pass_over(&mut self, key: &str, failure: &Failure) {
+        if self.unreadable.insert(key.to_owned()) {
+            telemetry::unreadable_work(key, &failure.error);
+        }
+    }
+
+    /// Fills a work row's slot, and gathers the events that it follows, as far as they are wanted.
+    fn read_with_events(
+        &mut self,
+        db: &Connection,
+        key: &Key,
+        mut gathering: Gathering,
+    ) -> Result<Gathering, Failure> {
+        self.load_work(db, key)?;
+        if let Some(WorkRow { follow: Some(stream), position, .. }) = self.facts.work(key)
+            && gathering.is_open()
+        {
+            self.following(db, stream, *position, &mut gathering)?;
+        }
+        Ok(gathering)
+    }
+
+    fn grant(&self, Granted { row, taken_over }: Granted, gathering: Gathering) -> Option<Grant> {
+        let fence = row.lease.as_ref()?.fence;
+        let (events, more) = gathering.end();
+        Some(Grant { row, fence, epoch: self.facts.counters.epoch, taken_over, events, more })
     }
 
     fn following(
@@ -102,79 +164,78 @@ impl Session {
         db: &Connection,
         stream: &Key,
         position: Option<Position>,
-        limit: usize,
-    ) -> Result<Vec<Event>, Failure> {
-        let Some(stream) = Stream::find(db, stream)? else { return Ok(Vec::new()) };
+        gathering: &mut Gathering,
+    ) -> Result<(), Failure> {
+        let Some(stream) = Stream::find(db, stream)? else { return Ok(()) };
         let places = self.places(db, stream)?;
         let seen = match position {
             None => None,
             Some(position) => places.version_at(db, int(position.0))?,
         };
-        let mut events = Vec::new();
-        places.visit(db, seen.map_or(0, |version| version + 1), Direction::Forward, |event| {
-            events.push(event);
-            events.len() < limit
-        })?;
-        Ok(events)
+        let from = seen.map_or(0, |version| version + 1);
+        places.visit(db, from, Direction::Forward, |event| gathering.add(event))
     }
 }
 
-/// The rows that may be had, or else when the next one can be.
-fn candidates(
-    db: &Connection,
-    lanes: &[Lane],
-    limit: usize,
-    now: Timestamp,
-) -> Result<(Vec<Candidate>, Option<Timestamp>), Failure> {
-    let mut open = Vec::new();
+/// The levels of urgency that are in use, lane by lane.
+fn levels<'a>(db: &Connection, lanes: &'a [Lane]) -> Result<Vec<(&'a Lane, Priority)>, Failure> {
     let mut levels = Vec::new();
     for lane in lanes.iter().collect::<BTreeSet<_>>() {
         let mut above = i64::from(Priority::FIRST.level()) + 1;
         while let Some(level) = next_level(db, lane, above)? {
-            open.extend(oldest(db, lane, level, limit, now)?);
             levels.push((lane, level));
             above = i64::from(level.level());
         }
     }
-    if !open.is_empty() {
-        return Ok((open, None));
-    }
+    Ok(levels)
+}
+
+/// When the first row that is not open yet may be had.
+fn next_at(
+    db: &Connection,
+    levels: &[(&Lane, Priority)],
+    now: Timestamp,
+) -> Result<Option<Timestamp>, Failure> {
     let mut next_at: Option<Timestamp> = None;
     for (lane, level) in levels {
         let at: Option<i64> = db
-            .prepare_cached(FIRST_AT)?
-            .query_row((lane.as_str(), level.level()), |row| row.get(0))
+            .prepare_cached(FIRST_AFTER)?
+            .query_row((lane.as_str(), level.level(), now.as_micros()), |row| row.get(0))
             .optional()?;
-        let at = at.map(Timestamp::from_micros);
-        next_at = [next_at, at].into_iter().flatten().min();
+        next_at = [next_at, at.map(Timestamp::from_micros)].into_iter().flatten().min();
     }
-    Ok((open, next_at))
+    Ok(next_at)
 }
 
+/// The next lower level that is in use. A number that is no level ends the list: it is below all of them.
 fn next_level(db: &Connection, lane: &Lane, above: i64) -> Result<Option<Priority>, Failure> {
     let mut statement = db.prepare_cached(NEXT_LEVEL)?;
-    let level: Option<u8> = statement.query_row((lane.as_str(), above), |row| row.get(0)).optional()?;
-    Ok(level.map(Priority::new).transpose()?)
+    let level: Option<i64> = statement.query_row((lane.as_str(), above), |row| row.get(0)).optional()?;
+    Ok(level.and_then(|level| u8::try_from(level).ok()).and_then(|level| Priority::new(level).ok()))
 }
 
+/// The oldest rows of a level; what can be seen of the key where it is no text.
 fn oldest(
     db: &Connection,
     lane: &Lane,
     level: Priority,
     limit: usize,
     now: Timestamp,
-) -> Result<Vec<Candidate>, Failure> {
+) -> Result<Vec<Result<Candidate, String>>, Failure> {
     let mut statement = db.prepare_cached(OLDEST)?;
-    // One at least: a claim of nothing still learns whether there is something.
-    let parameters = (lane.as_str(), level.level(), now.as_micros(), int(limit.max(1) as u64));
+    let parameters = (lane.as_str(), level.level(), now.as_micros(), int(limit as u64));
     let found = statement.query_map(parameters, |row| {
-        Ok(Candidate {
-            key: rows::key(row, 0)?,
+        let text = row.get_ref(0)?.as_bytes()?;
+        let Ok(key) = std::str::from_utf8(text) else {
+            return Ok(Err(String::from_utf8_lossy(text).into_owned()));
+        };
+        Ok(Ok(Candidate {
+            key: Key::trusted(key),
             lane: lane.clone(),
             priority: level,
             ready_at: Timestamp::from_micros(row.get(1)?),
             seq: uint(row.get(2)?),
-        })
+        }))
     })?;
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }

@@ -15,6 +15,16 @@ impl Failure {
     pub(crate) fn new(kind: StoreErrorKind, what: &str, detail: impl Into<String>) -> Self {
         Self { error: StoreError::new(kind, what, detail), local: false }
     }
+
+    /// A row that does not hold what it should. Only the batch or claim that needs it fails.
+    pub(crate) fn unreadable(what: &str, detail: impl Into<String>) -> Self {
+        Self { error: StoreError::new(StoreErrorKind::Corrupt, what, detail), local: true }
+    }
+
+    /// Whether a row does not hold what it should.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.local && self.error.kind == StoreErrorKind::Corrupt
+    }
 }
 
 impl From<rusqlite::Error> for Failure {
@@ -53,13 +63,28 @@ fn kind(error: &rusqlite::Error) -> StoreErrorKind {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreErrorKind::Corrupt,
         Some(ErrorCode::CannotOpen) => StoreErrorKind::CannotOpen,
         Some(ErrorCode::SystemIoFailure) => StoreErrorKind::Io,
+        None if is_unreadable(error) => StoreErrorKind::Corrupt,
         _ => StoreErrorKind::Bug,
     }
 }
 
-/// A uniqueness violation or an oversized value concerns one batch; everything else concerns the database.
+/// A uniqueness violation, an oversized value or an unreadable row concerns one batch; everything else concerns the
+/// database.
 fn is_local(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig))
+        || is_unreadable(error)
+}
+
+/// Whether a column does not hold what it should.
+pub(crate) fn is_unreadable(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error as E;
+    matches!(
+        error,
+        E::FromSqlConversionFailure(..)
+            | E::IntegralValueOutOfRange(..)
+            | E::InvalidColumnType(..)
+            | E::Utf8Error(..)
+    )
 }
 
 /// Whether another connection held the database.

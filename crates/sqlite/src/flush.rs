@@ -1,16 +1,23 @@
 //! Writes what a group changed: every row once, however many batches touched it.
 
+use std::time::Duration;
+
 use rusqlite::Connection;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::key::Key;
+use tidelock_core::model::facts::Changes;
 use tidelock_core::model::lease;
 use tidelock_core::model::rows::{Event, Lifetime, WorkRow};
-use tidelock_core::store::StoreErrorKind;
+use tidelock_core::store::{Resolution, StoreErrorKind};
 
+use crate::clock::FileTime;
 use crate::error::Failure;
 use crate::rows::int;
-use crate::session::Session;
+use crate::session::{Operation, Session};
 use crate::tail::Place;
+
+/// How often commits that change no work record the time.
+const TIME_STEP: Duration = Duration::from_secs(1);
 
 const INSERT_EVENT: &str = "INSERT INTO tidelock_events \
     (position, stream, version, id, type, at, payload, meta, correlation) \
@@ -27,7 +34,10 @@ const INSERT_WORK: &str = "INSERT OR REPLACE INTO tidelock_work (seq, key, lane,
     lease_owner, lease_fence, lease_since, lease_until, enqueued_at) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
 
-const UPDATE_WORK: &str = "UPDATE tidelock_work SET lane = ?3, priority = ?4, standing = ?5, ready_at = ?6, \
+/// SQLite rewrites the index entries of every column that an update names: the queue rarely changes, and has its own.
+const MOVE_WORK: &str = "UPDATE tidelock_work SET lane = ?2 WHERE seq = ?1 AND lane <> ?2";
+
+const UPDATE_WORK: &str = "UPDATE tidelock_work SET priority = ?4, standing = ?5, ready_at = ?6, \
     due = ?7, woken = ?8, position = ?9, follow = ?10, payload = ?11, attempts = ?12, takeovers = ?13, \
     last_error = ?14, blocked_reason = ?15, blocked_since = ?16, lease_owner = ?17, lease_fence = ?18, \
     lease_since = ?19, lease_until = ?20, enqueued_at = ?21 WHERE seq = ?1 AND key = ?2";
@@ -47,8 +57,23 @@ impl Session {
         for key in &changes.work {
             self.write_work(db, key)?;
         }
-        self.write_receipts(db)?;
+        self.write_operations(db)?;
+        self.write_time(db, &changes)?;
         self.write_counters(db)
+    }
+
+    /// Leases depend on the time, so a commit that changes work records it; others do so once a second.
+    fn write_time(&mut self, db: &Connection, changes: &Changes) -> Result<(), Failure> {
+        let Changes { streams, documents, work, .. } = changes;
+        let writes = !(streams.is_empty() && documents.is_empty());
+        let due = !work.is_empty() || (writes && self.time.stored.after(TIME_STEP) <= self.time.now);
+        let FileTime { stored, now } = self.time;
+        if due && now > stored {
+            db.prepare_cached("UPDATE tidelock_counters SET value = max(value, ?1) WHERE name = 'clock'")?
+                .execute([now.as_micros()])?;
+            self.time.stored = now;
+        }
+        Ok(())
     }
 
     fn write_stream(&mut self, db: &Connection, key: &Key) -> Result<(), Failure> {
@@ -114,15 +139,21 @@ impl Session {
         if row.seq > self.stored.work_seq {
             return write_work_row(db, INSERT_WORK, row);
         }
+        db.prepare_cached(MOVE_WORK)?.execute((int(row.seq), row.lane.as_str()))?;
         write_work_row(db, UPDATE_WORK, row)
     }
 
-    fn write_receipts(&mut self, db: &Connection) -> Result<(), Failure> {
-        for (id, receipt) in self.receipts.drain(..) {
-            let text = serde_json::to_string(&receipt)
-                .map_err(|e| Failure::new(StoreErrorKind::Bug, "writing a receipt", e.to_string()))?;
+    fn write_operations(&mut self, db: &Connection) -> Result<(), Failure> {
+        for Operation { id, at, resolution } in self.operations.drain(..) {
+            let receipt = match resolution {
+                Resolution::Applied(receipt) => Some(
+                    serde_json::to_string(&receipt)
+                        .map_err(|e| Failure::new(StoreErrorKind::Bug, "writing a receipt", e.to_string()))?,
+                ),
+                Resolution::NotApplied => None,
+            };
             db.prepare_cached("INSERT INTO tidelock_operations (id, at, receipt) VALUES (?1, ?2, ?3)")?
-                .execute((id.0.as_bytes().as_slice(), receipt.at.as_micros(), text))?;
+                .execute((id.0.as_bytes().as_slice(), at.as_micros(), receipt))?;
         }
         Ok(())
     }

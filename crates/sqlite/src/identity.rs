@@ -41,6 +41,33 @@ impl Identity {
     }
 }
 
+/// What a file notes about itself, to know a copy: the number of the file and its time of birth in microseconds. Devices are
+/// numbered anew when a machine starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Birth {
+    pub(crate) inode: Option<i64>,
+    pub(crate) born_at: Option<i64>,
+}
+
+impl Birth {
+    pub(crate) fn of(path: &Path) -> Self {
+        let inode = mark(path).ok().and_then(inode);
+        let born_at = std::fs::metadata(path).and_then(|found| found.created()).ok();
+        let born_at = born_at.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+        Self { inode, born_at: born_at.and_then(|at| i64::try_from(at.as_micros()).ok()) }
+    }
+}
+
+#[cfg(unix)]
+fn inode((_, inode): Mark) -> Option<i64> {
+    Some(inode.cast_signed())
+}
+
+#[cfg(not(unix))]
+fn inode((): Mark) -> Option<i64> {
+    None
+}
+
 /// What tells files apart: the device and the number of the file.
 #[cfg(unix)]
 type Mark = (u64, u64);

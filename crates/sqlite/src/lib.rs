@@ -23,8 +23,10 @@
 
 mod checkpoint;
 mod claim;
+mod clock;
 mod company;
 mod ending;
+mod epoch;
 mod error;
 mod flush;
 mod identity;
@@ -43,6 +45,7 @@ mod tail;
 mod transaction;
 mod truncate;
 mod watch;
+mod work_filter;
 mod writer;
 
 use std::path::Path;

@@ -73,7 +73,7 @@ impl Merger {
         view: View,
         events: usize,
     ) -> Result<i64, Failure> {
-        let View { indexed, newest: committed, truncations } = view;
+        let View { indexed, newest: committed, truncations, .. } = view;
         if self.pause > 0 {
             self.pause -= 1;
             return Ok(indexed);

@@ -10,10 +10,8 @@ use tidelock_core::store::{StoreError, StoreErrorKind};
 use crate::error;
 
 /// Every migration, in order; the number is the schema version that it leads to.
-const MIGRATIONS: &[(u32, &str, &str)] = &[
-    (1, "foundation", include_str!("../migrations/0001_foundation.sql")),
-    (2, "truncation", include_str!("../migrations/0002_truncation.sql")),
-];
+const MIGRATIONS: &[(u32, &str, &str)] =
+    &[(1, "foundation", include_str!("../migrations/0001_foundation.sql"))];
 
 const WHAT: &str = "migrating the SQLite database";
 

@@ -12,7 +12,8 @@ use rusqlite::{Connection, OpenFlags};
 use tidelock_core::model::pattern::Pattern;
 use tidelock_core::store::{Durability, StoreError, StoreErrorKind};
 
-use crate::{Options, error, migrate};
+use crate::identity::Birth;
+use crate::{Options, epoch, error, migrate};
 
 const WHAT: &str = "opening the SQLite database";
 /// Pages that the writer keeps: 64 MiB.
@@ -35,6 +36,8 @@ pub(crate) fn writer(path: &Path, options: &Options) -> Result<(Connection, u32)
     let schema =
         migrate::run(&mut connection, options.shared, options.clock.now()).map_err(|e| explain(path, e))?;
     add_functions(&connection).map_err(|e| at(path, &e))?;
+    epoch::confirm(&mut connection, Birth::of(path), options.clock.now())
+        .map_err(|failure| explain(path, failure.error))?;
     // From here on the writer waits by itself: it knows better how long.
     connection.busy_timeout(Duration::ZERO).map_err(|e| at(path, &e))?;
     Ok((connection, schema))

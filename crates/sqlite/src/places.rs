@@ -17,6 +17,8 @@ pub(crate) struct View {
     pub(crate) newest: i64,
     /// How often events were removed.
     pub(crate) truncations: i64,
+    /// The epoch of the store: places of another one are not to be trusted.
+    pub(crate) epoch: i64,
 }
 
 impl View {
@@ -25,10 +27,16 @@ impl View {
         let mut statement = db.prepare_cached(
             "SELECT (SELECT value FROM tidelock_counters WHERE name = 'indexed'),
                     (SELECT coalesce(max(position), 0) FROM tidelock_events),
-                    (SELECT value FROM tidelock_counters WHERE name = 'truncations')",
+                    (SELECT value FROM tidelock_counters WHERE name = 'truncations'),
+                    (SELECT value FROM tidelock_counters WHERE name = 'epoch')",
         )?;
         statement.query_row([], |row| {
-            Ok(Self { indexed: row.get(0)?, newest: row.get(1)?, truncations: row.get(2)? })
+            Ok(Self {
+                indexed: row.get(0)?,
+                newest: row.get(1)?,
+                truncations: row.get(2)?,
+                epoch: row.get(3)?,
+            })
         })
     }
 }
@@ -84,11 +92,39 @@ impl Places {
 
     /// The version of the last event at or before a position.
     pub(crate) fn version_at(&self, db: &Connection, position: i64) -> Result<Option<i64>, Failure> {
-        if let Some(place) = self.tail.iter().rev().find(|place| place.position <= position) {
+        let seen = self.tail.partition_point(|place| place.position <= position);
+        if let Some(place) = seen.checked_sub(1).and_then(|last| self.tail.get(last)) {
             return Ok(Some(place.version));
         }
         let upto = position.min(self.indexed);
-        Ok(db.prepare_cached(VERSION_AT)?.query_row((self.stream.no, upto), |row| row.get(0)).optional()?)
+        let head: Option<i64> = db.prepare_cached(HEAD)?.query_row([self.stream.no], |row| row.get(0))?;
+        let Some(head) = head else { return Ok(None) };
+        // Positions rise with versions, which have no gaps. The search goes back from the head in steps that double: few for a
+        // reader that is nearly there, and about forty for one that is a million events behind.
+        let (mut high, mut step) = (head + 1, 1);
+        let mut low = loop {
+            let probe = (high - step).max(self.stream.first);
+            if probe >= high || self.is_by(db, probe, upto)? {
+                break probe;
+            }
+            (high, step) = (probe, step * 2);
+        };
+        if low >= high {
+            return Ok(None);
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.is_by(db, middle, upto)? { low = middle } else { high = middle }
+        }
+        Ok(Some(low))
+    }
+
+    /// Whether the event of a version that is in the index stands at or before a position.
+    fn is_by(&self, db: &Connection, version: i64, position: i64) -> Result<bool, Failure> {
+        let mut statement = db.prepare_cached(POSITION_OF)?;
+        let found: Option<i64> =
+            statement.query_row((self.stream.no, version), |row| row.get(0)).optional()?;
+        Ok(found.is_some_and(|found| found <= position))
     }
 
     /// Shows events from a version on, one by one, until the visitor has enough.
@@ -152,9 +188,7 @@ impl Places {
 
 const HEAD: &str = "SELECT max(version) FROM tidelock_stream_index WHERE stream = ?1";
 
-/// Found from the head backwards: as many steps as there are events to come.
-const VERSION_AT: &str = "SELECT version FROM tidelock_stream_index \
-    WHERE stream = ?1 AND position <= ?2 ORDER BY version DESC LIMIT 1";
+const POSITION_OF: &str = "SELECT position FROM tidelock_stream_index WHERE stream = ?1 AND version = ?2";
 
 const FORWARD: &str = "FROM tidelock_stream_index i CROSS JOIN tidelock_events e ON e.position = i.position \
     CROSS JOIN tidelock_streams s ON s.no = i.stream \

@@ -9,11 +9,13 @@ use tidelock_core::store::{
     WorkFilter, WorkRow,
 };
 
+use crate::epoch;
 use crate::error::Failure;
 use crate::places::{Places, Stream};
 use crate::rows::{self, int, uint};
 use crate::session;
 use crate::tail::Tail;
+use crate::work_filter::WorkCondition;
 
 /// A query whose filter matches little stops after this many events and says how far it came.
 const SCAN_EVENTS: usize = 100_000;
@@ -22,10 +24,13 @@ pub(crate) fn document(db: &Connection, key: &Key, now: Timestamp) -> Result<Opt
     Ok(session::document(db, key)?.and_then(|row| row.visible(key, now)))
 }
 
-/// The part of a range of keys that a page wants: strictly after one text, below another.
-fn bounds<'a>(prefix: &'a KeyPrefix, page: &'a Page) -> (&'a str, &'a str, Option<&'a str>) {
-    let after = page.after.as_ref().map_or("", Key::canonical);
-    (prefix.from(), after, prefix.below())
+/// The part of a range of keys that a page wants, as a condition with two parameters. Each end is one comparison, so that the
+/// index knows where to start and where to stop.
+fn bounds<'a>(prefix: &'a KeyPrefix, page: &'a Page) -> (String, &'a str, Option<&'a str>) {
+    let after = page.after.as_ref().map(Key::canonical).filter(|after| *after >= prefix.from());
+    let start = if after.is_some() { "key > ?1" } else { "key >= ?1" };
+    let end = if prefix.below().is_some() { "key < ?2" } else { "?2 IS NULL" };
+    (format!("{start} AND {end}"), after.unwrap_or(prefix.from()), prefix.below())
 }
 
 pub(crate) fn documents(
@@ -35,13 +40,13 @@ pub(crate) fn documents(
     now: Timestamp,
 ) -> Result<PageOf<Document>, Failure> {
     let limit = page.rows()?;
-    let (from, after, below) = bounds(prefix, page);
+    let (bounds, from, below) = bounds(prefix, page);
     let mut statement = db.prepare_cached(&format!(
-        "SELECT {} FROM tidelock_documents WHERE key >= ?1 AND key > ?2 AND (?3 IS NULL OR key < ?3)
-         AND value IS NOT NULL AND (expires_at IS NULL OR expires_at > ?4) ORDER BY key LIMIT ?5",
+        "SELECT {} FROM tidelock_documents WHERE {bounds}
+         AND value IS NOT NULL AND (expires_at IS NULL OR expires_at > ?3) ORDER BY key LIMIT ?4",
         rows::DOCUMENT_COLUMNS
     ))?;
-    let parameters = (from, after, below, now.as_micros(), int(limit as u64 + 1));
+    let parameters = (from, below, now.as_micros(), int(limit as u64 + 1));
     let found = statement.query_map(parameters, rows::document)?;
     let visible = found.filter_map(|row| row.map(|(key, row)| row.visible(&key, now)).transpose());
     Ok(PageOf::gathered(visible, limit, |found| found.key.clone(), |found| found.value.len())?)
@@ -69,11 +74,9 @@ pub(crate) fn streams(
     page: &Page,
 ) -> Result<PageOf<StreamInfo>, Failure> {
     let limit = page.rows()?;
-    let (from, after, below) = bounds(prefix, page);
-    let mut statement = db.prepare_cached(&format!(
-        "{STREAM} WHERE key >= ?1 AND key > ?2 AND (?3 IS NULL OR key < ?3) ORDER BY key LIMIT ?4"
-    ))?;
-    let mut found = statement.query((from, after, below, int(limit as u64 + 1)))?;
+    let (bounds, from, below) = bounds(prefix, page);
+    let mut statement = db.prepare_cached(&format!("{STREAM} WHERE {bounds} ORDER BY key LIMIT ?3"))?;
+    let mut found = statement.query((from, below, int(limit as u64 + 1)))?;
     let mut streams = Vec::new();
     while let Some(row) = found.next()? {
         streams.push(stream_info(db, tail, row)?);
@@ -97,6 +100,9 @@ pub(crate) fn read_stream(db: &Connection, tail: &Tail, query: &StreamQuery) -> 
 
 pub(crate) fn read_log(db: &Connection, query: &LogQuery) -> Result<EventPage, Failure> {
     let limit = Page::first(query.limit).rows()?;
+    if query.direction == Direction::Forward {
+        epoch::check_position(db, query)?;
+    }
     let (comparison, order, default) = match query.direction {
         Direction::Forward => (">", "ASC", 0),
         Direction::Backward => ("<", "DESC", i64::MAX),
@@ -181,25 +187,18 @@ pub(crate) fn work(db: &Connection, key: &Key) -> Result<Option<WorkRow>, Failur
 
 pub(crate) fn works(db: &Connection, filter: &WorkFilter, page: &Page) -> Result<PageOf<WorkRow>, Failure> {
     let limit = page.rows()?;
-    let after = page.after.as_ref().map_or("", Key::canonical);
-    let (lane, pattern, blocked, leased) = session::filter_parameters(filter);
-    let mut statement = db.prepare_cached(&format!(
-        "SELECT {} FROM tidelock_work WHERE {} AND key > ?5 {} ORDER BY key LIMIT ?6",
-        rows::WORK_COLUMNS,
-        session::WORK_FILTER,
-        session::blocked_only(filter)
-    ))?;
-    let parameters = (lane, pattern, blocked, leased, after, int(limit as u64 + 1));
-    let found = statement.query_map(parameters, rows::work)?;
+    let condition = WorkCondition::new(filter, page.after.as_ref());
+    let columns = rows::WORK_COLUMNS;
+    let mut statement =
+        db.prepare_cached(&format!("SELECT {columns} FROM {} ORDER BY key LIMIT ?5", condition.sql()))?;
+    let (lane, pattern, from, below) = condition.parameters();
+    let found = statement.query_map((lane, pattern, from, below, int(limit as u64 + 1)), rows::work)?;
     Ok(PageOf::gathered(found, limit, |row| row.key.clone(), |row| row.payload.len())?)
 }
 
 pub(crate) fn count_work(db: &Connection, filter: &WorkFilter) -> Result<u64, Failure> {
-    let mut statement = db.prepare_cached(&format!(
-        "SELECT count(*) FROM tidelock_work WHERE {} {}",
-        session::WORK_FILTER,
-        session::blocked_only(filter)
-    ))?;
-    let count: i64 = statement.query_row(session::filter_parameters(filter), |row| row.get(0))?;
+    let condition = WorkCondition::new(filter, None);
+    let mut statement = db.prepare_cached(&format!("SELECT count(*) FROM {}", condition.sql()))?;
+    let count: i64 = statement.query_row(condition.parameters(), |row| row.get(0))?;
     Ok(uint(count))
 }

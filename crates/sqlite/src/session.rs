@@ -3,27 +3,30 @@
 //!
 //! If the process dies in the middle, the transaction never happened, and the working set is gone with the process.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt as _};
 use rusqlite::{Connection, OptionalExtension as _};
 use tidelock_core::clock::Timestamp;
 use tidelock_core::error::InvalidInput;
-use tidelock_core::id::{DocVersion, EventId, Fence, OpId, Position};
+use tidelock_core::id::{DocVersion, Epoch, EventId, Fence, OpId, Position};
 use tidelock_core::key::Key;
 use tidelock_core::model::commit::{self, Stop};
 use tidelock_core::model::facts::{Counters, Facts, Footprint};
 use tidelock_core::model::limits;
 use tidelock_core::store::{
-    ApplyError, Batch, Effect, Receipt, Refusal, Selection, StoreErrorKind, WorkFilter,
+    ApplyError, Batch, Effect, Receipt, Refusal, Resolution, Selection, StoreErrorKind, WorkFilter,
 };
 
+use crate::clock::FileTime;
 use crate::error::Failure;
 use crate::merge::Merger;
 use crate::places::{Places, Stream, View};
 use crate::read;
 use crate::rows::{self, int, uint};
 use crate::tail::{Place, Tail};
+use crate::work_filter::WorkCondition;
 
 /// More slots than this are forgotten after a group: the cache stays small, hot rows come back at once.
 const WARM_SLOTS: usize = 50_000;
@@ -33,6 +36,14 @@ const WARM_BYTES: usize = 32 * 1024 * 1024;
 /// How one batch ended: with a receipt or a refusal. Failures of the database are the group's, not the batch's.
 pub(crate) type Verdict = Result<Receipt, Box<Refusal>>;
 
+/// An operation record that is written with the group.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) id: OpId,
+    pub(crate) at: Timestamp,
+    pub(crate) resolution: Resolution,
+}
+
 /// The working set.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
@@ -41,8 +52,10 @@ pub(crate) struct Session {
     pub(crate) streams: HashMap<Key, i64>,
     /// Numbers as they stand in the database, to write only those that changed.
     pub(crate) stored: Counters,
-    /// Receipts of batches with an id, to be written with the group.
-    pub(crate) receipts: Vec<(OpId, Receipt)>,
+    /// The time of the file.
+    pub(crate) time: FileTime,
+    /// Operation records, to be written with the group.
+    pub(crate) operations: Vec<Operation>,
     /// Where the newest events of streams stand. Shared with the readers, so it holds committed events only.
     tail: Arc<Tail>,
     /// The newest position that was committed when the transaction began.
@@ -53,6 +66,10 @@ pub(crate) struct Session {
     pub(crate) truncations: i64,
     /// The places of events that were written in the open transaction.
     fresh: Vec<(i64, Place)>,
+    /// The numbers of the store after the last commit of this process.
+    pub(crate) known: Counters,
+    /// The keys of work rows that claims pass over, because they do not read back.
+    pub(crate) unreadable: BTreeSet<String>,
 }
 
 impl Session {
@@ -67,7 +84,7 @@ impl Session {
     pub(crate) fn forget(&mut self) {
         self.facts.forget();
         self.streams = HashMap::new();
-        self.receipts.clear();
+        self.operations.clear();
     }
 
     /// Forgets everything and reads the numbers again: somebody else wrote, or the transaction was taken back.
@@ -78,6 +95,7 @@ impl Session {
         counters.work_seq = counters.work_seq.max(before.work_seq);
         self.facts.counters = counters;
         self.stored = counters;
+        self.time.stored = load_time(db)?;
         let view = View::of(db)?;
         self.indexed = view.indexed;
         self.truncations = view.truncations;
@@ -105,12 +123,14 @@ impl Session {
     /// Called when a transaction was committed: the tail takes note of its events.
     pub(crate) fn committed(&mut self, merger: &mut Merger) {
         self.tail.add(&self.fresh);
+        self.known = self.facts.counters;
         merger.committed(&self.tail, self.indexed);
     }
 
     /// What was committed when the transaction began.
     fn view(&self) -> View {
-        View { indexed: self.indexed, newest: self.committed, truncations: self.truncations }
+        let epoch = int(self.facts.counters.epoch.0);
+        View { indexed: self.indexed, newest: self.committed, truncations: self.truncations, epoch }
     }
 
     /// Where the events of a stream stand, those of the open transaction included.
@@ -150,9 +170,9 @@ impl Session {
         now: Timestamp,
     ) -> Result<Verdict, Failure> {
         if let Some(id) = batch.id()
-            && let Some(first) = self.known_receipt(db, id)?
+            && let Some(known) = self.known(db, id)?
         {
-            return Ok(Ok(first));
+            return Ok(known.verdict(id));
         }
         let selected = match self.select(db, batch)? {
             Ok(selected) => selected,
@@ -169,9 +189,24 @@ impl Session {
             Ok(receipt) => Ok(receipt),
         };
         if let (Some(id), Ok(receipt)) = (batch.id(), &verdict) {
-            self.receipts.push((id, receipt.clone()));
+            let resolution = Resolution::Applied(receipt.clone());
+            self.operations.push(Operation { id, at: receipt.at, resolution });
         }
         Ok(verdict)
+    }
+
+    /// The outcome of an operation. Without a record, the next [`flush`](Self::flush) makes the id void.
+    pub(crate) fn resolve(
+        &mut self,
+        db: &Connection,
+        id: OpId,
+        now: Timestamp,
+    ) -> Result<Resolution, Failure> {
+        if let Some(known) = self.known(db, id)? {
+            return Ok(known);
+        }
+        self.operations.push(Operation { id, at: now, resolution: Resolution::NotApplied });
+        Ok(Resolution::NotApplied)
     }
 
     /// Like [`apply`](Self::apply), for the careful path: every event id is looked up first, and the changes are
@@ -205,14 +240,14 @@ impl Session {
         }
     }
 
-    fn known_receipt(&self, db: &Connection, id: OpId) -> Result<Option<Receipt>, Failure> {
-        let pending =
-            self.receipts.iter().find(|(known, _)| *known == id).map(|(_, receipt)| receipt.clone());
-        let known = match pending {
-            Some(receipt) => Some(receipt),
-            None => operation(db, id)?,
-        };
-        Ok(known.map(|receipt| Receipt { repeated: true, ..receipt }))
+    fn known(&self, db: &Connection, id: OpId) -> Result<Option<Resolution>, Failure> {
+        match self.operations.iter().find(|pending| pending.id == id).map(|pending| &pending.resolution) {
+            Some(Resolution::Applied(receipt)) => {
+                Ok(Some(Resolution::Applied(receipt.clone().into_repeated())))
+            }
+            Some(Resolution::NotApplied) => Ok(Some(Resolution::NotApplied)),
+            None => operation(db, id),
+        }
     }
 
     /// The rows that the batch's filters may match, loaded.
@@ -296,13 +331,19 @@ impl Session {
     }
 }
 
-fn load_counters(db: &Connection) -> Result<Counters, Failure> {
+fn load_time(db: &Connection) -> Result<Timestamp, Failure> {
+    let mut statement = db.prepare_cached("SELECT value FROM tidelock_counters WHERE name = 'clock'")?;
+    Ok(Timestamp::from_micros(statement.query_row([], |row| row.get(0))?))
+}
+
+pub(crate) fn load_counters(db: &Connection) -> Result<Counters, Failure> {
     let mut statement = db.prepare_cached(
         "SELECT max(coalesce((SELECT max(position) FROM tidelock_events), 0),
                     coalesce((SELECT value FROM tidelock_counters WHERE name = 'position'), 0)),
                 coalesce((SELECT value FROM tidelock_counters WHERE name = 'fence'), 0),
                 coalesce((SELECT max(seq) FROM tidelock_work), 0),
-                coalesce((SELECT value FROM tidelock_counters WHERE name = 'document_floor'), 0)",
+                coalesce((SELECT value FROM tidelock_counters WHERE name = 'document_floor'), 0),
+                coalesce((SELECT value FROM tidelock_counters WHERE name = 'epoch'), 0)",
     )?;
     Ok(statement.query_row([], |row| {
         Ok(Counters {
@@ -310,6 +351,7 @@ fn load_counters(db: &Connection) -> Result<Counters, Failure> {
             fence: Fence(uint(row.get(1)?)),
             work_seq: uint(row.get(2)?),
             document_floor: DocVersion(uint(row.get(3)?)),
+            epoch: Epoch(uint(row.get(4)?)),
         })
     })?)
 }
@@ -326,47 +368,32 @@ pub(crate) fn document(
     statement.query_row([key.canonical()], |row| Ok(rows::document(row)?.1)).optional()
 }
 
-/// The receipt that was stored under an id.
-pub(crate) fn operation(db: &Connection, id: OpId) -> Result<Option<Receipt>, Failure> {
+/// The record that is kept under an id. A void one has no receipt.
+pub(crate) fn operation(db: &Connection, id: OpId) -> Result<Option<Resolution>, Failure> {
     let mut statement = db.prepare_cached("SELECT receipt FROM tidelock_operations WHERE id = ?1")?;
-    let found: Option<String> =
+    let found: Option<Option<String>> =
         statement.query_row([id.0.as_bytes().as_slice()], |row| row.get(0)).optional()?;
-    let Some(text) = found else { return Ok(None) };
+    let text = match found {
+        None => return Ok(None),
+        Some(None) => return Ok(Some(Resolution::NotApplied)),
+        Some(Some(text)) => text,
+    };
     match serde_json::from_str::<Receipt>(&text) {
-        Ok(receipt) => Ok(Some(Receipt { repeated: true, ..receipt })),
+        Ok(receipt) => Ok(Some(Resolution::Applied(receipt.into_repeated()))),
         Err(e) => {
             let detail = format!("the receipt of operation {id} does not read back: {e}");
-            Err(Failure::new(StoreErrorKind::Corrupt, "reading an operation", detail))
+            Err(Failure::unreadable("reading an operation", detail))
         }
     }
 }
 
-/// The SQL of a filter, with its parameters in order: lane, pattern, blocked, leased.
-pub(crate) const WORK_FILTER: &str = "(?1 IS NULL OR lane = ?1) AND (?2 IS NULL OR tidelock_matches(?2, key)) \
-    AND (?3 IS NULL OR ?3 = (blocked_reason IS NOT NULL)) AND (?4 IS NULL OR ?4 = (lease_owner IS NOT NULL))";
-
-/// The parameters of [`WORK_FILTER`].
-pub(crate) fn filter_parameters(
-    filter: &WorkFilter,
-) -> (Option<&str>, Option<&str>, Option<bool>, Option<bool>) {
-    let lane = filter.lane.as_ref().map(tidelock_core::id::Lane::as_str);
-    let pattern = filter.pattern.as_ref().map(tidelock_core::store::Pattern::as_str);
-    (lane, pattern, filter.blocked, filter.leased)
-}
-
-/// Blocked rows have an index of their own, and are what operators mostly mean: this term makes SQLite use it.
-pub(crate) fn blocked_only(filter: &WorkFilter) -> &'static str {
-    if filter.blocked == Some(true) { "AND blocked_reason IS NOT NULL" } else { "" }
-}
-
 fn matching_work(db: &Connection, filter: &WorkFilter) -> Result<Vec<Key>, Failure> {
     let limit = int(limits::OPERATE_ROWS as u64 + 1);
-    let (lane, pattern, blocked, leased) = filter_parameters(filter);
-    let mut statement = db.prepare_cached(&format!(
-        "SELECT key FROM tidelock_work WHERE {WORK_FILTER} {} ORDER BY key LIMIT ?5",
-        blocked_only(filter)
-    ))?;
-    let found = statement.query_map((lane, pattern, blocked, leased, limit), |row| rows::key(row, 0))?;
+    let condition = WorkCondition::new(filter, None);
+    let sql = format!("SELECT key FROM {} ORDER BY key LIMIT ?5", condition.sql());
+    let (lane, pattern, from, below) = condition.parameters();
+    let mut statement = db.prepare_cached(&sql)?;
+    let found = statement.query_map((lane, pattern, from, below, limit), |row| rows::key(row, 0))?;
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
 

@@ -2,21 +2,23 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tidelock_core::clock::{Clock, Timestamp};
-use tidelock_core::id::OpId;
+use tidelock_core::id::{Epoch, OpId};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::{
-    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, LogQuery, Page, PageOf, Receipt,
-    Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow,
+    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, HistoryCut, LogQuery, Page, PageOf,
+    Receipt, Resolution, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher,
+    WorkFilter, WorkRow,
 };
 use tidelock_core::telemetry;
 use tokio::sync::oneshot;
 
 use crate::checkpoint::{Checkpointer, Gate};
+use crate::clock::FileClock;
 use crate::ending::{Closer, Ending};
 use crate::identity::Identity;
 use crate::merge::Merger;
@@ -41,10 +43,11 @@ struct Shared {
     readers: Readers,
     tail: Arc<Tail>,
     watcher: Arc<Watcher>,
-    clock: Arc<dyn Clock>,
+    clock: Arc<FileClock>,
     durability: Durability,
     schema: u32,
     meter: Arc<Meter>,
+    epoch: Arc<AtomicU64>,
     closer: Closer,
     ended: tokio::sync::watch::Receiver<()>,
 }
@@ -151,11 +154,12 @@ impl SqliteStore {
 
     async fn send(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         batch.validate()?;
+        let batch = batch.submitted_in(self.epoch());
         let op_id = batch.id();
         let (reply, answer) = oneshot::channel();
         let job = Job::Apply(Box::new(batch), reply);
         if self.shared.queue.push(job).await.is_err() {
-            return Err(not_decided(closed(&self.shared.path), op_id));
+            return Err(ApplyError::not_decided(closed(&self.shared.path), op_id));
         }
         match answer.await {
             Ok(result) => result.map_err(|e| with_op_id(e, op_id)),
@@ -191,18 +195,23 @@ fn start(path: &Path, options: &Options) -> Result<(Shared, Writer, Ending), Sto
     let queue = Arc::new(Queue::new(options.queue));
     let meter = Arc::new(Meter::default());
     let tail = Arc::new(Tail::default());
-    let session = Session::open(&connection, Arc::clone(&tail)).map_err(StoreError::from)?;
+    let mut session = Session::open(&connection, Arc::clone(&tail)).map_err(StoreError::from)?;
+    let clock = Arc::new(FileClock::new(Arc::clone(&options.clock)));
+    clock.advance_to(session.time.stored);
+    session.known = session.facts.counters;
+    let epoch = Arc::new(AtomicU64::new(session.known.epoch.0));
     let shared = Shared {
         path: path.to_owned(),
-        identity,
+        identity: identity.clone(),
         queue: Arc::clone(&queue),
         readers,
         tail,
         watcher: Arc::clone(&watcher),
-        clock: Arc::clone(&options.clock),
+        clock: Arc::clone(&clock),
         durability: options.durability,
         schema,
         meter: Arc::clone(&meter),
+        epoch: Arc::clone(&epoch),
         closer,
         ended,
     };
@@ -212,13 +221,15 @@ fn start(path: &Path, options: &Options) -> Result<(Shared, Writer, Ending), Sto
         session,
         queue,
         watcher,
-        clock: Arc::clone(&options.clock),
+        clock,
         busy_timeout: options.busy_timeout,
         meter,
         checkpointer,
         merger: Merger::new(options.unindexed),
         // Never the version of a database: the first group reads the numbers under the write lock.
         data_version: -1,
+        identity,
+        epoch,
         last_flush: Duration::ZERO,
     };
     Ok((shared, writer, ending))
@@ -240,8 +251,13 @@ impl Store for SqliteStore {
         answer
     }
 
+    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
+        self.ask(|reply| Job::Resolve(id, reply)).await?
+    }
+
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
-        self.shared.readers.read(move |db| session::operation(db, id)).await
+        let known = self.shared.readers.read(move |db| session::operation(db, id)).await?;
+        Ok(known.and_then(Resolution::into_receipt))
     }
 
     async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
@@ -292,6 +308,15 @@ impl Store for SqliteStore {
         self.ask(|reply| Job::Sweep(sweep, reply)).await?
     }
 
+    fn epoch(&self) -> Epoch {
+        Epoch(self.shared.epoch.load(Ordering::Acquire))
+    }
+
+    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
+        let reason = reason.to_owned();
+        self.ask(|reply| Job::DeclareCut(reason, reply)).await?
+    }
+
     fn watch(&self) -> Watch {
         self.shared.watcher.listen()
     }
@@ -315,17 +340,9 @@ impl Store for SqliteStore {
             location: self.shared.path.display().to_string(),
             durability: self.shared.durability,
             schema: self.shared.schema,
+            epoch: self.epoch(),
             engine: format!("SQLite {engine}"),
         })
-    }
-}
-
-/// A batch that was never looked at. Without an id it was not applied; under an id it may have been, by an earlier
-/// call.
-pub(crate) fn not_decided(error: StoreError, op_id: Option<OpId>) -> ApplyError {
-    match op_id {
-        None => ApplyError::not_applied(error),
-        Some(_) => ApplyError::unknown(error, op_id),
     }
 }
 

@@ -1,4 +1,6 @@
 //! Removes what no reader sees any more.
+//!
+//! Rows are found in the order of the partial index that holds them, so that a sweep with nothing to do reads nothing.
 
 use rusqlite::Connection;
 use tidelock_core::clock::Timestamp;
@@ -10,19 +12,21 @@ use crate::rows::{int, uint};
 use crate::session::Session;
 
 const EXPIRE: &str = "UPDATE tidelock_documents SET value = NULL, expires_at = NULL WHERE key IN (
-    SELECT key FROM tidelock_documents WHERE expires_at IS NOT NULL AND expires_at <= ?1 AND value IS NOT NULL
-    ORDER BY key LIMIT ?2)";
+    SELECT key FROM tidelock_documents INDEXED BY tidelock_documents_by_expiry \
+    WHERE expires_at IS NOT NULL AND expires_at <= ?1 AND value IS NOT NULL ORDER BY expires_at LIMIT ?2)";
 
 /// The versions that are about to be forgotten.
 const FORGOTTEN: &str = "SELECT count(*), max(version) FROM (
-    SELECT version FROM tidelock_documents WHERE value IS NULL AND updated_at < ?1 ORDER BY key LIMIT ?2)";
+    SELECT version FROM tidelock_documents INDEXED BY tidelock_documents_gone \
+    WHERE value IS NULL AND updated_at < ?1 ORDER BY updated_at LIMIT ?2)";
 
 const FORGET: &str = "DELETE FROM tidelock_documents WHERE key IN (
-    SELECT key FROM tidelock_documents WHERE value IS NULL AND updated_at < ?1 ORDER BY key LIMIT ?2)";
+    SELECT key FROM tidelock_documents INDEXED BY tidelock_documents_gone \
+    WHERE value IS NULL AND updated_at < ?1 ORDER BY updated_at LIMIT ?2)";
 
-/// Records are numbered in order of time: only the first ones are looked at, however many there are.
+/// Reads no more records than it removes, whatever the order in which they were written.
 const FORGET_OPERATIONS: &str = "DELETE FROM tidelock_operations WHERE no IN (
-    SELECT no FROM (SELECT no, at FROM tidelock_operations ORDER BY no LIMIT ?2) WHERE at < ?1)";
+    SELECT no FROM tidelock_operations WHERE at < ?1 ORDER BY at LIMIT ?2)";
 
 impl Session {
     /// Carries out a sweep inside the open transaction. Rows in the working set are forgotten, since SQL changed

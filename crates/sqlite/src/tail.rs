@@ -40,6 +40,8 @@ struct Known {
     upto: i64,
     /// How often events had been removed when the last of it was read. What was removed by then may be missing.
     truncations: i64,
+    /// The epoch in which it was read.
+    epoch: i64,
     streams: HashMap<i64, Vec<Place>>,
 }
 
@@ -90,12 +92,16 @@ impl Tail {
     /// The places of a stream's events that the index does not have, in order. The view must be committed in what the
     /// connection sees.
     pub(crate) fn of(&self, db: &Connection, stream: i64, view: View) -> Result<Vec<Place>, Failure> {
-        let View { indexed: after, newest: upto, truncations } = view;
+        let View { indexed: after, newest: upto, truncations, epoch } = view;
         if upto <= after {
             return Ok(Vec::new());
         }
         let mut known = self.known.lock();
-        if after < known.after || truncations < known.truncations {
+        if epoch > known.epoch {
+            // Events that were lost with the history are not to be looked for.
+            *known = Known { after, upto: after, epoch, ..Known::default() };
+        }
+        if after < known.after || truncations < known.truncations || epoch < known.epoch {
             // An old snapshot looks at what was pruned or removed: it reads the log for itself.
             drop(known);
             let mut own = Known { after, upto: after, ..Known::default() };
@@ -103,7 +109,7 @@ impl Tail {
             return Ok(own.of(stream, after, upto));
         }
         if known.upto < after {
-            *known = Known { after, upto: after, ..Known::default() };
+            *known = Known { after, upto: after, epoch, ..Known::default() };
         }
         known.extend(db, view)?;
         // A process that only reads has no merges of its own to prune after.

@@ -11,7 +11,7 @@ use crate::open;
 use crate::session::{self, Session};
 
 /// How many events may wait for their place in the index before a transaction of the caller's merges them all.
-const LONG_TAIL: usize = 16 * 1024;
+const LONG_TAIL: usize = 512;
 
 /// Applies a batch inside a transaction of the caller's own connection to the same file; both commit together, or
 /// neither does.
@@ -53,12 +53,15 @@ const LONG_TAIL: usize = 16 * 1024;
 /// [`ApplyError`] as for [`Store::apply`](tidelock_core::store::Store::apply).
 pub fn apply_in(tx: &Transaction<'_>, batch: &Batch, now: Timestamp) -> Result<Receipt, ApplyError> {
     batch.validate()?;
-    let failed = |failure: crate::error::Failure| ApplyError::not_applied(StoreError::from(failure));
+    let failed =
+        |failure: crate::error::Failure| ApplyError::not_decided(StoreError::from(failure), batch.id());
     open::add_functions(tx).map_err(|e| failed(e.into()))?;
     tx.execute_batch("SAVEPOINT tidelock_batch").map_err(|e| failed(e.into()))?;
     // A tail of its own: what the caller has not committed must not reach the readers of a store.
     let verdict = Session::open(tx, Arc::default()).and_then(|mut session| {
         session.begun();
+        let now = now.max(session.time.stored);
+        session.time.now = now;
         // Nobody merges for a program that writes in its own transactions only, so a long tail is merged here.
         session.merge(tx, &mut Merger::new(LONG_TAIL), usize::MAX / 4)?;
         let verdict = session.apply_carefully(tx, batch, now)?;

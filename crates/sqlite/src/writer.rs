@@ -10,19 +10,23 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tidelock_core::clock::Clock;
+use tidelock_core::id::OpId;
 use tidelock_core::model::limits::TRUNCATE_EVENTS;
 use tidelock_core::store::{
-    ApplyError, Batch, Claim, Claimed, Receipt, StoreError, StoreErrorKind, Sweep, Swept, Watcher,
+    ApplyError, Batch, Claim, Claimed, HistoryCut, Receipt, Resolution, StoreError, StoreErrorKind, Sweep,
+    Swept, Watcher,
 };
 use tokio::sync::oneshot;
 
 use crate::checkpoint::Checkpointer;
+use crate::clock::FileClock;
 use crate::company::Company;
+use crate::epoch;
 use crate::error::{self, Failure};
+use crate::identity::Identity;
 use crate::merge::Merger;
 use crate::queue::Queue;
 use crate::session::{self, Session};
-use crate::store::not_decided;
 
 /// The most jobs that share a flush. A group must not delay its first caller for long.
 const GROUP_JOBS: usize = 512;
@@ -38,14 +42,18 @@ const BUSY_PAUSE: Duration = Duration::from_micros(100);
 pub(crate) enum Job {
     Apply(Box<Batch>, oneshot::Sender<Result<Receipt, ApplyError>>),
     Claim(Box<Claim>, oneshot::Sender<Result<Claimed, StoreError>>),
+    Resolve(OpId, oneshot::Sender<Result<Resolution, StoreError>>),
     Sweep(Sweep, oneshot::Sender<Result<Swept, StoreError>>),
+    DeclareCut(String, oneshot::Sender<Result<HistoryCut, StoreError>>),
 }
 
 /// A job that was decided, waiting for the flush.
 enum Done {
     Apply(oneshot::Sender<Result<Receipt, ApplyError>>, Result<Receipt, ApplyError>),
     Claim(oneshot::Sender<Result<Claimed, StoreError>>, Claimed),
+    Resolve(oneshot::Sender<Result<Resolution, StoreError>>, Resolution),
     Sweep(oneshot::Sender<Result<Swept, StoreError>>, Swept),
+    DeclareCut(oneshot::Sender<Result<HistoryCut, StoreError>>, HistoryCut),
 }
 
 /// How much the writer has done, for the curious and the benchmark.
@@ -58,6 +66,15 @@ pub(crate) struct Meter {
     pub(crate) foreign: AtomicU64,
 }
 
+impl Meter {
+    fn count(&self, jobs: &[Job]) {
+        let batches = jobs.iter().filter(|job| matches!(job, Job::Apply(..))).count();
+        let claims = jobs.iter().filter(|job| matches!(job, Job::Claim(..))).count();
+        self.batches.fetch_add(batches as u64, Ordering::Relaxed);
+        self.claims.fetch_add(claims as u64, Ordering::Relaxed);
+    }
+}
+
 /// Everything the writer thread owns.
 pub(crate) struct Writer {
     pub(crate) connection: Connection,
@@ -65,15 +82,27 @@ pub(crate) struct Writer {
     pub(crate) session: Session,
     pub(crate) queue: Arc<Queue<Job>>,
     pub(crate) watcher: Arc<Watcher>,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<FileClock>,
     pub(crate) busy_timeout: Duration,
     pub(crate) meter: Arc<Meter>,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) merger: Merger,
     /// The number by which SQLite tells that another connection has committed.
     pub(crate) data_version: i64,
+    pub(crate) identity: Identity,
+    /// The epoch as the store's handles see it.
+    pub(crate) epoch: Arc<AtomicU64>,
     /// How long the last commit took.
     pub(crate) last_flush: Duration,
+}
+
+/// The jobs of a group that were decided, and those that are left for the next group.
+type Decided = (Vec<Done>, Vec<Job>);
+
+/// A group that failed as a whole, with its jobs.
+struct Undecided {
+    failure: Box<Failure>,
+    jobs: Vec<Job>,
 }
 
 impl Writer {
@@ -84,6 +113,7 @@ impl Writer {
         let mut company = Company::default();
         while let Some(jobs) = self.queue.take(GROUP_JOBS) {
             let answered = jobs.len();
+            self.meter.count(&jobs);
             for group in split(jobs) {
                 self.write(group);
             }
@@ -96,17 +126,18 @@ impl Writer {
 
     /// Carries out a group; falls back to one job at a time when one of them breaks the common transaction.
     fn write(&mut self, jobs: Vec<Job>) {
-        let batches = jobs.iter().filter(|job| matches!(job, Job::Apply(..))).count();
-        let claims = jobs.iter().filter(|job| matches!(job, Job::Claim(..))).count();
-        self.meter.batches.fetch_add(batches as u64, Ordering::Relaxed);
-        self.meter.claims.fetch_add(claims as u64, Ordering::Relaxed);
         if let Err(failure) = self.begin_and_merge() {
             return refuse_all(jobs, &failure.error);
         }
         match self.decide(jobs) {
-            Ok(done) => self.finish(done),
-            Err((failure, jobs)) if failure.local => self.write_carefully(jobs),
-            Err((failure, jobs)) => {
+            Ok((done, rest)) => {
+                self.finish(done);
+                if !rest.is_empty() {
+                    self.write(rest);
+                }
+            }
+            Err(Undecided { failure, jobs }) if failure.local => self.write_carefully(jobs),
+            Err(Undecided { failure, jobs }) => {
                 self.roll_back();
                 if failure.error.kind == StoreErrorKind::Full && jobs.len() > 1 {
                     // What is too large for the room that is left must not keep out what is not.
@@ -135,7 +166,7 @@ impl Writer {
                 Err(e) => return Err(e.into()),
             }
         }
-        let noticed = self.notice_others();
+        let noticed = self.identity.check().and_then(|()| self.notice_others());
         if noticed.is_err() {
             self.roll_back();
         }
@@ -162,20 +193,59 @@ impl Writer {
             self.data_version = version;
             self.meter.foreign.fetch_add(1, Ordering::Relaxed);
             self.session.reload(&self.connection)?;
+            self.clock.advance_to(self.session.time.stored);
+            if let Some(reason) = epoch::went_back(&self.session.known, &self.session.facts.counters) {
+                self.begin_epoch(reason)?;
+            }
+            self.session.known = self.session.facts.counters;
+            self.publish_epoch();
         }
         self.session.begun();
         Ok(())
     }
 
-    /// Decides every job. On a failure the jobs come back, so that they can be tried or refused.
-    fn decide(&mut self, jobs: Vec<Job>) -> Result<Vec<Done>, (Failure, Vec<Job>)> {
+    /// Begins a new epoch in a transaction of its own, and opens the next one.
+    fn begin_epoch(&mut self, reason: &str) -> Result<HistoryCut, Failure> {
+        let cut = epoch::begin(&self.connection, self.session.known.epoch, self.clock.now(), reason)?;
+        self.connection.execute_batch("COMMIT; BEGIN IMMEDIATE")?;
+        self.merger.stop();
+        self.session.reload(&self.connection)?;
+        self.session.known = self.session.facts.counters;
+        self.publish_epoch();
+        Ok(cut)
+    }
+
+    /// Begins a new epoch inside the open transaction, after everything that was decided in it.
+    fn declare_cut(
+        &mut self,
+        reason: &str,
+        now: tidelock_core::clock::Timestamp,
+    ) -> Result<HistoryCut, Failure> {
+        self.session.flush(&self.connection)?;
+        let cut = epoch::begin(&self.connection, self.session.known.epoch, now, reason)?;
+        self.session.reload(&self.connection)?;
+        Ok(cut)
+    }
+
+    fn publish_epoch(&self) {
+        self.epoch.store(self.session.facts.counters.epoch.0, Ordering::Release);
+    }
+
+    /// Decides the jobs, as long as the rows that they write are not too heavy together; the others are left for the next group.
+    /// On a failure the jobs come back, so that they can be tried or refused.
+    fn decide(&mut self, jobs: Vec<Job>) -> Result<Decided, Undecided> {
         let now = self.clock.now();
+        self.session.time.now = now;
         // Claims come last: they see the work that the group's batches brought, and the rows are written once.
         let (batches, others): (Vec<Job>, Vec<Job>) =
             jobs.into_iter().partition(|job| matches!(job, Job::Apply(..)));
         let mut answers = Vec::with_capacity(batches.len() + others.len());
-        let mut failed = None;
+        let (mut failed, before) = (None, self.session.facts.weight());
         for job in batches.iter().chain(&others) {
+            // What a merge writes is as large as its document, which the batch does not show.
+            if self.session.facts.weight().saturating_sub(before) > GROUP_BYTES {
+                break;
+            }
             match self.decide_one(job, now, false) {
                 Ok(answer) => answers.push(answer),
                 Err(failure) => {
@@ -187,11 +257,12 @@ impl Writer {
         if failed.is_none() {
             failed = self.session.flush(&self.connection).err();
         }
-        let jobs = batches.into_iter().chain(others);
-        match failed {
-            Some(failure) => Err((failure, jobs.collect())),
-            None => Ok(jobs.zip(answers).filter_map(|(job, answer)| pair(job, answer)).collect()),
+        let mut jobs: Vec<Job> = batches.into_iter().chain(others).collect();
+        if let Some(failure) = failed {
+            return Err(Undecided { failure: Box::new(failure), jobs });
         }
+        let rest = jobs.split_off(answers.len());
+        Ok((jobs.into_iter().zip(answers).filter_map(|(job, answer)| pair(job, answer)).collect(), rest))
     }
 
     fn decide_one(
@@ -200,14 +271,17 @@ impl Writer {
         now: tidelock_core::clock::Timestamp,
         carefully: bool,
     ) -> Result<Answer, Failure> {
-        let db = &self.connection;
         Ok(match job {
             Job::Apply(batch, _) if carefully => {
-                Answer::Apply(session::answer(self.session.apply_carefully(db, batch, now)?))
+                Answer::Apply(session::answer(self.session.apply_carefully(&self.connection, batch, now)?))
             }
-            Job::Apply(batch, _) => Answer::Apply(session::answer(self.session.apply(db, batch, now)?)),
-            Job::Claim(claim, _) => Answer::Claim(self.session.claim(db, claim, now)?),
-            Job::Sweep(sweep, _) => Answer::Sweep(self.session.sweep(db, sweep, now)?),
+            Job::Apply(batch, _) => {
+                Answer::Apply(session::answer(self.session.apply(&self.connection, batch, now)?))
+            }
+            Job::Claim(claim, _) => Answer::Claim(self.session.claim(&self.connection, claim, now)?),
+            Job::Resolve(id, _) => Answer::Resolve(self.session.resolve(&self.connection, *id, now)?),
+            Job::Sweep(sweep, _) => Answer::Sweep(self.session.sweep(&self.connection, sweep, now)?),
+            Job::DeclareCut(reason, _) => Answer::DeclareCut(self.declare_cut(reason, now)?),
         })
     }
 
@@ -220,6 +294,7 @@ impl Writer {
             return refuse_all(jobs, &failure.error);
         }
         let now = self.clock.now();
+        self.session.time.now = now;
         let mut done = Vec::with_capacity(jobs.len());
         let mut rest = jobs.into_iter();
         while let Some(job) = rest.next() {
@@ -273,6 +348,7 @@ impl Writer {
         }
         self.meter.groups.fetch_add(1, Ordering::Relaxed);
         self.session.committed(&mut self.merger);
+        self.publish_epoch();
         self.session.trim();
         let changed = done.iter().any(Done::changed);
         for job in done {
@@ -323,7 +399,9 @@ impl Drop for Abandon {
 enum Answer {
     Apply(Result<Receipt, ApplyError>),
     Claim(Claimed),
+    Resolve(Resolution),
     Sweep(Swept),
+    DeclareCut(HistoryCut),
 }
 
 fn pair(job: Job, answer: Answer) -> Option<Done> {
@@ -333,7 +411,9 @@ fn pair(job: Job, answer: Answer) -> Option<Done> {
             Some(Done::Apply(reply, result))
         }
         (Job::Claim(_, reply), Answer::Claim(claimed)) => Some(Done::Claim(reply, claimed)),
+        (Job::Resolve(_, reply), Answer::Resolve(resolution)) => Some(Done::Resolve(reply, resolution)),
         (Job::Sweep(_, reply), Answer::Sweep(swept)) => Some(Done::Sweep(reply, swept)),
+        (Job::DeclareCut(_, reply), Answer::DeclareCut(cut)) => Some(Done::DeclareCut(reply, cut)),
         _ => None,
     }
 }
@@ -344,7 +424,8 @@ impl Done {
         match self {
             Self::Apply(_, result) => result.is_ok(),
             Self::Claim(_, claimed) => !claimed.grants.is_empty(),
-            Self::Sweep(..) => true,
+            Self::Resolve(..) => false,
+            Self::Sweep(..) | Self::DeclareCut(..) => true,
         }
     }
 
@@ -353,7 +434,9 @@ impl Done {
         match self {
             Self::Apply(reply, result) => drop(reply.send(result)),
             Self::Claim(reply, claimed) => drop(reply.send(Ok(claimed))),
+            Self::Resolve(reply, resolution) => drop(reply.send(Ok(resolution))),
             Self::Sweep(reply, swept) => drop(reply.send(Ok(swept))),
+            Self::DeclareCut(reply, cut) => drop(reply.send(Ok(cut))),
         }
     }
 
@@ -366,7 +449,9 @@ impl Done {
             }
             Self::Apply(reply, _) => drop(reply.send(Err(ApplyError::not_applied(error.clone())))),
             Self::Claim(reply, _) => drop(reply.send(Err(error.clone()))),
+            Self::Resolve(reply, _) => drop(reply.send(Err(error.clone()))),
             Self::Sweep(reply, _) => drop(reply.send(Err(error.clone()))),
+            Self::DeclareCut(reply, _) => drop(reply.send(Err(error.clone()))),
         }
     }
 
@@ -381,9 +466,13 @@ impl Done {
 fn refuse_all(jobs: Vec<Job>, error: &StoreError) {
     for job in jobs {
         match job {
-            Job::Apply(batch, reply) => drop(reply.send(Err(not_decided(error.clone(), batch.id())))),
+            Job::Apply(batch, reply) => {
+                drop(reply.send(Err(ApplyError::not_decided(error.clone(), batch.id()))));
+            }
             Job::Claim(_, reply) => drop(reply.send(Err(error.clone()))),
+            Job::Resolve(_, reply) => drop(reply.send(Err(error.clone()))),
             Job::Sweep(_, reply) => drop(reply.send(Err(error.clone()))),
+            Job::DeclareCut(_, reply) => drop(reply.send(Err(error.clone()))),
         }
     }
 }

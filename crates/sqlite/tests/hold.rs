@@ -33,9 +33,9 @@ fn a_blocked_executor_loses_no_lease() {
         let file = directory.path().join("blocked.db");
         let store: SharedStore = Arc::new(SqliteStore::open(file, Options::default()).await.unwrap());
         let lock = Key::single("blocked").unwrap();
-        let held = lease::hold(&store, &lock).ttl(Duration::from_secs(1)).now().await.unwrap();
+        let held = lease::hold(&store, &lock).ttl(Duration::from_secs(2)).now().await.unwrap();
         // This is what the test is about: the only thread of the executor is blocked for longer than the lease lasts.
-        std::thread::sleep(Duration::from_millis(2_500));
+        std::thread::sleep(Duration::from_secs(4));
         assert!(!held.is_lost());
         let write = held.guard(Batch::new().put(&lock, Expect::Absent, Payload::null())).unwrap();
         store.apply(write).await.unwrap();
@@ -43,4 +43,22 @@ fn a_blocked_executor_loses_no_lease() {
         assert_eq!((view.takeovers, view.holder.unwrap().fence), (0, held.fence()));
         held.release().await.unwrap();
     });
+}
+
+#[tokio::test]
+async fn k2_a_wait_outlasts_a_file_that_is_locked_for_longer_than_a_write_waits() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("locked.db");
+    let options = Options { busy_timeout: Duration::from_millis(20), ..Options::default() };
+    let store: SharedStore = Arc::new(SqliteStore::open(&file, options).await.unwrap());
+    let lock = Key::single("locked").unwrap();
+    let other = tidelock_sqlite::rusqlite::Connection::open(&file).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let waiter = tokio::spawn(lease::hold(&store, &lock).wait());
+    // This is what the test is about: the file stays locked for many times as long as a write waits for it.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!waiter.is_finished(), "it gave up: {:?}", waiter.await);
+    other.execute_batch("COMMIT").unwrap();
+    let held = waiter.await.unwrap().unwrap();
+    held.release().await.unwrap();
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidelock_core::id::{EventType, StreamVersion};
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
-use tidelock_core::store::{ApplyError, Batch, Expect, LogQuery, NewEvent, Refusal, Store as _, StreamQuery};
+use tidelock_core::store::{ApplyError, Batch, Expect, LogQuery, NewEvent, Store as _, StreamQuery};
 use tidelock_sqlite::rusqlite::Connection;
 use tidelock_sqlite::{Options, SqliteStore};
 
@@ -151,45 +151,4 @@ async fn a_group_that_breaks_after_a_removal_removes_what_it_should_and_no_more(
             assert_eq!(versions, (round..2 * (round + 1)).collect::<Vec<_>>(), "round {round}, stream {n}");
         }
     }
-}
-
-/// A file from before there were removals.
-fn old_file(path: &std::path::Path) {
-    let db = Connection::open(path).unwrap();
-    db.execute_batch(
-        "CREATE TABLE tidelock_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL,
-         applied_at INTEGER NOT NULL, program TEXT NOT NULL) STRICT;
-         INSERT INTO tidelock_migrations VALUES (1, 'foundation', 0, 'tidelock 0.0.1');",
-    )
-    .unwrap();
-    db.execute_batch(include_str!("../migrations/0001_foundation.sql")).unwrap();
-    db.execute("INSERT INTO tidelock_streams (no, key) VALUES (1, ?1)", [stream(1).canonical()]).unwrap();
-    for n in 0..5 {
-        db.execute(
-            "INSERT INTO tidelock_events (position, stream, version, id, type, at, payload)
-             VALUES (?1 + 1, 1, ?1, randomblob(16), 'E', 0, ?1)",
-            [n],
-        )
-        .unwrap();
-    }
-}
-
-#[tokio::test]
-async fn t13_streams_of_an_older_file_begin_at_zero_and_can_be_truncated() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.db");
-    old_file(&path);
-    let store = SqliteStore::open(&path, Options::default()).await.unwrap();
-    let ends = async || {
-        let info = store.stream(&stream(1)).await.unwrap().unwrap();
-        (info.first.map(|v| v.0), info.head.map(|v| v.0))
-    };
-    assert_eq!(ends().await, (Some(0), Some(4)));
-    assert_eq!(store.apply(truncate(1, 5)).await.unwrap().truncated, [5]);
-    assert_eq!(ends().await, (None, Some(4)));
-    let receipt = store.apply(Batch::new().append(&stream(1), Expect::Any, [event(5)])).await.unwrap();
-    let appended = &receipt.appended[0];
-    assert_eq!((appended.first_version.0, appended.first_position.0), (5, 6));
-    let refusal = store.apply(truncate(1, 7)).await.unwrap_err();
-    assert!(matches!(refusal, ApplyError::Refused(r) if matches!(*r, Refusal::TruncateBeyond { .. })));
 }

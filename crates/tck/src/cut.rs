@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use tidelock_core::clock::Timestamp;
-use tidelock_core::id::OpId;
+use tidelock_core::id::{Epoch, OpId};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::*;
 
@@ -15,6 +15,7 @@ pub(crate) struct Wire {
     store: SharedStore,
     cut: AtomicBool,
     loses: AtomicBool,
+    drops: AtomicBool,
 }
 
 impl Wire {
@@ -23,6 +24,7 @@ impl Wire {
             store: Arc::clone(store),
             cut: AtomicBool::new(false),
             loses: AtomicBool::new(false),
+            drops: AtomicBool::new(false),
         })
     }
 
@@ -35,33 +37,48 @@ impl Wire {
         self.loses.store(true, Ordering::SeqCst);
     }
 
+    /// The next write does not arrive, and nobody knows.
+    pub(crate) fn drop_the_next(&self) {
+        self.drops.store(true, Ordering::SeqCst);
+    }
+
     pub(crate) fn mend(&self) {
         self.cut.store(false, Ordering::SeqCst);
     }
 
     fn whole(&self) -> Result<(), StoreError> {
-        if self.cut.load(Ordering::SeqCst) {
-            return Err(StoreError::new(StoreErrorKind::Unreachable, "a case", "the wire is cut"));
-        }
-        Ok(())
+        if self.cut.load(Ordering::SeqCst) { Err(broken()) } else { Ok(()) }
     }
+}
+
+fn broken() -> StoreError {
+    StoreError::new(StoreErrorKind::Unreachable, "a case", "the wire is cut")
 }
 
 #[async_trait]
 impl Store for Wire {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         self.whole().map_err(ApplyError::not_applied)?;
-        let (id, answer) = (batch.id(), self.store.apply(batch).await);
+        if self.drops.swap(false, Ordering::SeqCst) {
+            return Err(ApplyError::unknown(broken(), batch.id()));
+        }
+        // The wire is cut before the write: a case that sees the write may mend the wire before the answer is here.
         if self.loses.swap(false, Ordering::SeqCst) {
             self.cut();
-            return self.whole().map_err(|error| ApplyError::unknown(error, id)).and(answer);
+            let id = batch.id();
+            drop(self.store.apply(batch).await);
+            return Err(ApplyError::unknown(broken(), id));
         }
-        answer
+        self.store.apply(batch).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
         self.whole()?;
         self.store.claim(claim).await
+    }
+
+    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
+        self.store.resolve(id).await
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
@@ -106,6 +123,14 @@ impl Store for Wire {
 
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
         self.store.sweep(sweep).await
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.store.epoch()
+    }
+
+    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
+        self.store.declare_cut(reason).await
     }
 
     fn watch(&self) -> Watch {

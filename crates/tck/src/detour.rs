@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tidelock_core::clock::Timestamp;
-use tidelock_core::id::OpId;
+use tidelock_core::id::{Epoch, OpId};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::*;
 use tokio::sync::Notify;
@@ -22,6 +22,20 @@ pub(crate) trait Way: Send + Sync + fmt::Debug + 'static {
     async fn back(&self);
     /// After a document was read, before the caller has it.
     async fn seen(&self) {}
+    /// Before the store is asked. An error takes the place of the answer.
+    async fn asked(&self, _request: Request) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// The requests that leases are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Apply,
+    Claim,
+    ReadRow,
+    ReadPage,
+    ReadClock,
 }
 
 /// A connection with a detour for its writes.
@@ -224,6 +238,7 @@ impl Way for Fuse {
 #[async_trait]
 impl<W: Way> Store for Detour<W> {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        self.way.asked(Request::Apply).await.map_err(ApplyError::not_applied)?;
         self.way.there().await;
         let answer = self.inner.apply(batch).await;
         self.way.back().await;
@@ -231,7 +246,12 @@ impl<W: Way> Store for Detour<W> {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
+        self.way.asked(Request::Claim).await?;
         self.inner.claim(claim).await
+    }
+
+    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
+        self.inner.resolve(id).await
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
@@ -265,10 +285,12 @@ impl<W: Way> Store for Detour<W> {
     }
 
     async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
+        self.way.asked(Request::ReadRow).await?;
         self.inner.work(key).await
     }
 
     async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
+        self.way.asked(Request::ReadPage).await?;
         self.inner.works(filter, page).await
     }
 
@@ -280,11 +302,20 @@ impl<W: Way> Store for Detour<W> {
         self.inner.sweep(sweep).await
     }
 
+    fn epoch(&self) -> Epoch {
+        self.inner.epoch()
+    }
+
+    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
+        self.inner.declare_cut(reason).await
+    }
+
     fn watch(&self) -> Watch {
         self.inner.watch()
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.way.asked(Request::ReadClock).await?;
         self.inner.now().await
     }
 

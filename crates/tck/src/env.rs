@@ -62,6 +62,25 @@ impl Env {
         Conn(self.database.lock().await.restart().await)
     }
 
+    /// Copies the database as it is now; `false` when the backend cannot.
+    pub async fn backup(&self) -> bool {
+        let copied = self.database.lock().await.backup().await;
+        if !copied {
+            crate::run::say(&format!(
+                "tck: {} cannot go back to a copy; the case is passed over",
+                self.backend.name()
+            ));
+        }
+        copied
+    }
+
+    /// Puts the last copy in the place of the database: everything since then is lost.
+    pub async fn restore(&self) {
+        // Numbers continue from the clock, which never stands still in the world outside.
+        self.clock.advance(Duration::from_secs(1));
+        self.database.lock().await.restore().await;
+    }
+
     /// How another process finds the database.
     pub async fn address(&self) -> Option<String> {
         self.database.lock().await.address()

@@ -104,6 +104,16 @@ pub trait Database: Send + Sync {
     /// Closes every connection and opens one anew, as a restarted process would.
     async fn restart(&mut self) -> Arc<dyn Store>;
 
+    /// Copies the database as it is now. `false` when that cannot be done here; then cases about cut histories are
+    /// passed over.
+    async fn backup(&self) -> bool {
+        false
+    }
+
+    /// Puts the last copy in the place of the database while connections to it are open, as a failover that loses the
+    /// newest writes does. A backend that cannot find that out by itself declares it, as an operator would.
+    async fn restore(&self) {}
+
     /// How another process finds the database.
     fn address(&self) -> Option<String>;
 }

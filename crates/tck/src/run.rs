@@ -82,7 +82,8 @@ pub(crate) fn seed() -> u64 {
     setting("TIDELOCK_SEED", now.as_nanos() as u64)
 }
 
-/// Writes a line past the capture of the test harness: what ran belongs into every log.
+/// Writes a line past the capture of the test harness: what ran belongs into every log. In one write, so that no other line comes
+/// in between.
 pub(crate) fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }

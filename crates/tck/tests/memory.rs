@@ -1,9 +1,11 @@
 //! The kit on the reference store: it must keep every promise that it is the oracle for.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use tidelock_core::clock::{Clock, ManualClock};
+use tidelock_core::store::memory::Backup;
 use tidelock_core::store::{MemoryStore, Store};
 use tidelock_tck::{Backend, Capabilities, Database};
 
@@ -16,7 +18,7 @@ impl Backend for Memory {
     }
 
     async fn fresh(&self, clock: Arc<ManualClock>) -> Box<dyn Database> {
-        Box::new(MemoryDatabase(MemoryStore::with_clock(clock)))
+        Box::new(MemoryDatabase { store: MemoryStore::with_clock(clock), copy: Mutex::default() })
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -29,16 +31,28 @@ impl Backend for Memory {
 }
 
 /// Handles to one memory store behave like connections to one database.
-struct MemoryDatabase(MemoryStore);
+struct MemoryDatabase {
+    store: MemoryStore,
+    copy: Mutex<Option<Backup>>,
+}
 
 #[async_trait]
 impl Database for MemoryDatabase {
     async fn connect(&self) -> Arc<dyn Store> {
-        Arc::new(self.0.clone())
+        Arc::new(self.store.clone())
     }
 
     async fn restart(&mut self) -> Arc<dyn Store> {
-        Arc::new(self.0.clone())
+        Arc::new(self.store.clone())
+    }
+
+    async fn backup(&self) -> bool {
+        *self.copy.lock().unwrap() = Some(self.store.backup());
+        true
+    }
+
+    async fn restore(&self) {
+        self.store.restore(self.copy.lock().unwrap().as_ref().expect("a copy was made"));
     }
 
     fn address(&self) -> Option<String> {

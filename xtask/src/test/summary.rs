@@ -1,15 +1,18 @@
-//! Adds up what test programs print.
+//! Adds up the output of test programs, and names the tests that failed.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The sum over all `test result:` lines, and the cases of the conformance kit by backend.
+/// The sum over all `test result:` lines, the cases of the conformance kit by backend, and the tests that failed.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
-    pub(super) passed: u64,
-    pub(super) failed: u64,
+    passed: u64,
+    failed: u64,
     skipped: u64,
     cases: BTreeMap<String, u64>,
+    /// Failed tests of the program that runs. Cargo names the program when it has ended.
+    pending: Vec<String>,
+    failures: Vec<String>,
 }
 
 impl Summary {
@@ -19,18 +22,46 @@ impl Summary {
             self.passed += number_before(counts, " passed");
             self.failed += number_before(counts, " failed");
             self.skipped += number_before(counts, " ignored");
-        }
-    }
-
-    /// Takes one line of the conformance kit into account.
-    pub(super) fn read_cases(&mut self, line: &str) {
-        if let Some((count, backend)) = cases(line) {
+        } else if let Some(test) = failed_test(line) {
+            self.pending.push(test.to_owned());
+        } else if let Some(target) = failed_target(line) {
+            self.end_target(target);
+        } else if line.starts_with("error: could not compile ") {
+            self.failures.push(line.trim_start_matches("error: ").to_owned());
+        } else if let Some((count, backend)) = cases(line) {
             self.cases.insert(backend.to_owned(), count);
         }
     }
 
+    /// Names the failed tests of a program, or the program itself when it ended without naming one.
+    fn end_target(&mut self, target: &str) {
+        if self.pending.is_empty() {
+            self.failures.push(format!("{target}: ended without a result"));
+        }
+        let named = self.pending.drain(..).map(|test| format!("{target} {test}"));
+        self.failures.extend(named);
+    }
+
+    /// The failures by name, and one line with the counts.
+    pub(super) fn outcome(self, passed: bool) -> (Vec<String>, String) {
+        let counts = match self.conformance() {
+            Some(cases) => format!("{self}; {cases}"),
+            None => self.to_string(),
+        };
+        (self.failures(passed), counts)
+    }
+
+    /// The failures by name: the arguments of `cargo test` for the program, and the test. `passed` is what cargo says of the whole.
+    fn failures(mut self, passed: bool) -> Vec<String> {
+        self.failures.append(&mut self.pending);
+        if !passed && self.failures.is_empty() {
+            self.failures.push("cargo failed; its output says why".to_owned());
+        }
+        self.failures
+    }
+
     /// How many cases of the kit ran on which backend; `None` when the kit did not run.
-    pub(super) fn conformance(&self) -> Option<String> {
+    fn conformance(&self) -> Option<String> {
         let mut backends = self.cases.iter();
         let (backend, count) = backends.next()?;
         let mut line = format!("tck: {count} cases on {backend}");
@@ -57,6 +88,18 @@ fn number_before(text: &str, unit: &str) -> u64 {
         return 0;
     };
     before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// The test that `test NAME ... FAILED` names.
+fn failed_test(line: &str) -> Option<&str> {
+    let (_, test) = line.strip_suffix(" ... FAILED")?.split_once("test ")?;
+    Some(test)
+}
+
+/// The arguments in ``error: test failed, to rerun pass `-p NAME --lib` ``.
+fn failed_target(line: &str) -> Option<&str> {
+    let (_, target) = line.strip_prefix("error: ")?.split_once("test failed, to rerun pass `")?;
+    target.strip_suffix('`')
 }
 
 /// Reads `tck: 120 cases on sqlite`, wherever it stands in the line.
@@ -97,12 +140,42 @@ mod tests {
     }
 
     #[test]
+    fn failed_tests_are_named_with_their_program() {
+        let lines = [
+            "test t1_one ... ok",
+            "test t2_two ... FAILED",
+            "test t3_three - should panic ... FAILED",
+            "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.20s",
+            "error: test failed, to rerun pass `-p tidelock-sqlite --test kit`",
+            "test crates/core/src/lib.rs - Key (line 7) ... FAILED",
+            "error: doctest failed, to rerun pass `-p tidelock-core --doc`",
+            "error: test failed, to rerun pass `-p tidelock-cli --lib`",
+        ];
+        let expected = [
+            "-p tidelock-sqlite --test kit t2_two",
+            "-p tidelock-sqlite --test kit t3_three - should panic",
+            "-p tidelock-core --doc crates/core/src/lib.rs - Key (line 7)",
+            "-p tidelock-cli --lib: ended without a result",
+        ];
+        assert_eq!(summary(&lines).failures(false), expected);
+    }
+
+    #[test]
+    fn a_failure_without_a_name_is_reported() {
+        assert_eq!(summary(&["test a ... ok"]).failures(true), [""; 0]);
+        assert_eq!(summary(&[]).failures(false), ["cargo failed; its output says why"]);
+        let broken = "error: could not compile `tidelock-core` (lib) due to 1 previous error";
+        let said = ["could not compile `tidelock-core` (lib) due to 1 previous error"];
+        assert_eq!(summary(&[broken]).failures(false), said);
+    }
+
+    #[test]
     fn the_kit_is_counted_by_backend() {
         let mut kit = Summary::default();
-        kit.read_cases("tck: soon");
+        kit.read("tck: soon");
         assert_eq!(kit.conformance(), None);
-        kit.read_cases("tck: 120 cases on memory");
-        kit.read_cases("test kit ... tck: 118 cases on sqlite");
+        kit.read("tck: 120 cases on memory");
+        kit.read("test kit ... tck: 118 cases on sqlite");
         assert_eq!(kit.conformance().as_deref(), Some("tck: 120 cases on memory, 118 on sqlite"));
     }
 }

@@ -34,6 +34,7 @@ const ENGINES: &[&str] = &[
     "crate::edge",
     "crate::outbox",
     "crate::schedule",
+    "crate::housekeeping",
 ];
 
 /// What stands on other engines.

@@ -60,6 +60,9 @@ pub(crate) struct Reached {
     /// Does not let an address wait that shows many wrong tokens: for a server behind something that sends it the requests of many
     #[arg(long)]
     pub(crate) no_back_off: bool,
+    /// Do not sweep expired documents, tombstones and operation records
+    #[arg(long)]
+    pub(crate) no_housekeeping: bool,
     /// How much is logged on standard error [env: TIDELOCK_LOG]
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "warn")]
     pub(crate) log: LogLevel,

@@ -44,6 +44,7 @@ const VERBS: &[(&str, Does)] = &[
     ("outbox discard", Takes),
     ("outbox list", Reads),
     ("outbox retry", Takes),
+    ("restored", Takes),
     ("runs cancel", Takes),
     ("runs fork", Adds),
     ("runs history", Reads),

@@ -39,6 +39,10 @@ pub(crate) struct Plan {
     pub(crate) small_rows: u32,
     /// Work rows of the large claim phase.
     pub(crate) large_rows: u32,
+    /// Jobs that are finished beside an old snapshot.
+    pub(crate) aged_jobs: u32,
+    /// Documents beside which a sweep has nothing to do.
+    pub(crate) documents: u32,
     /// Whether this is a shortened run.
     pub(crate) quick: bool,
 }
@@ -56,8 +60,20 @@ impl Plan {
             payload_bytes: super::commit::payload_text().len(),
             small_rows: SMALL_ROWS,
             large_rows: if options.quick { 100_000 } else { 1_000_000 },
+            aged_jobs: if options.quick { 10_000 } else { 100_000 },
+            documents: if options.quick { 200_000 } else { 4_000_000 },
             quick: options.quick,
         }
+    }
+
+    /// How long the rate of a queue beside an old snapshot is measured.
+    pub(crate) fn aged_slice(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    /// The number of documents as part of a name.
+    pub(crate) fn documents_name(&self) -> &'static str {
+        if self.quick { "200k" } else { "4m" }
     }
 
     /// How long one phase takes in one round.

@@ -22,7 +22,7 @@ const PACKING: Duration = Duration::from_millis(30);
 /// One payment in so many fails at its first attempt, on purpose.
 const FAILS_EVERY: u64 = 11;
 /// Nobody gives up in a demo: somebody else was faster, or the shelf is about to be filled.
-const PATIENT: RetryPolicy = RetryPolicy {
+pub(crate) const PATIENT: RetryPolicy = RetryPolicy {
     max_attempts: 10_000,
     base: Duration::from_millis(4),
     factor: 1.5,

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use tidelock::housekeeping::{Housekeeping, HousekeepingHandle};
 use tidelock::prelude::*;
 use tidelock::reactions::{self, Reaction, ReactionError, Reactions};
-use tidelock::schedule::{self, CatchUp, Scheduler, Task};
+use tidelock::schedule::{self, CatchUp, Overlap, Scheduler, Task};
 use tidelock::store::Event;
 use tidelock::workflow::{Ctx, Driving, Worker};
 
@@ -85,6 +86,7 @@ fn wake_when_orphaned() {
 
 /// All that a worker does.
 struct AtWork {
+    _housekeeping: HousekeepingHandle,
     _reactions: reactions::Running,
     schedule: schedule::Running,
     driving: Driving,
@@ -101,6 +103,7 @@ impl AtWork {
             store: Arc::clone(&store),
         };
         let owner: Owner = desk.name.parse()?;
+        let _housekeeping = Housekeeping::new(Arc::clone(&store)).spawn();
         let _reactions = Reactions::new(Arc::clone(&store))
             .owner(owner.clone())
             .with(fill_shelves(&desk))
@@ -124,7 +127,7 @@ impl AtWork {
             .register(ORDER, code)
             .start()
             .await?;
-        Ok(Self { _reactions, schedule, driving })
+        Ok(Self { _housekeeping, _reactions, schedule, driving })
     }
 }
 
@@ -184,7 +187,9 @@ fn shelf(stream: &Key) -> Option<String> {
 /// Notes that stock was taken, in the commit that says that the task has run.
 fn take_stock(shop: &Shop) -> Result<Task> {
     let key = shop.takes()?;
-    let task = Task::new(shop.named("take-stock")).every(TAKE_EVERY).catch_up(CatchUp::All(MAKE_UP));
+    let task = Task::new(shop.named("take-stock")).every(TAKE_EVERY);
+    // Nobody gives up in a demo, however often its process loses the lease.
+    let task = task.catch_up(CatchUp::All(MAKE_UP)).overlap(Overlap::QueueAll).retry_policy(desk::PATIENT);
     Ok(task.run(move |fire| {
         let key = key.clone();
         async move {

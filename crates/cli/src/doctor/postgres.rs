@@ -10,6 +10,7 @@ use tidelock::store::{Durability, StoreErrorKind};
 
 use super::report::{Report, Status};
 use super::work::look_at_work;
+use crate::address::INTERACTIVE;
 use crate::connection::connect;
 use crate::output;
 use crate::server_url::ServerUrl;
@@ -20,6 +21,9 @@ const SKEW: Duration = Duration::from_millis(500);
 const STALLED: Duration = Duration::from_secs(1);
 /// Stalls that are shown.
 const SHOWN: usize = 3;
+
+/// How long a question beside the store may take: a frozen server accepts it and never answers.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Looks at the schema first, then opens the store without changing anything, and looks at everything.
 pub(crate) async fn check(url: &ServerUrl, schema: &str) -> Result<Report> {
@@ -39,9 +43,16 @@ pub(crate) async fn check(url: &ServerUrl, schema: &str) -> Result<Report> {
     Ok(report)
 }
 
+/// Waits for an answer, and fails when there is none in time.
+async fn in_time<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
+    let limited = tokio::time::timeout(LIMIT, answer).await;
+    limited
+        .unwrap_or_else(|_| Err(anyhow::anyhow!("the server did not answer within {}", output::span(LIMIT))))
+}
+
 /// Whether the schema is the one that this program needs.
 async fn schema_is_current(url: &ServerUrl, schema: &str, report: &mut Report) -> Result<bool> {
-    let status = migrate::status(url.secret(), schema).await?;
+    let status = in_time(async { Ok(migrate::status(url.secret(), schema).await?) }).await?;
     let newest = status.newest;
     let (found, next) = match status.installed {
         Some(version) if version == newest => {
@@ -61,7 +72,12 @@ async fn schema_is_current(url: &ServerUrl, schema: &str, report: &mut Report) -
 /// Opens the store as a careful program does. On a server that does not flush, that fails; it is noted, and the store
 /// is opened in a way that asks for less.
 async fn open(url: &ServerUrl, schema: &str, report: &mut Report) -> Result<PostgresStore> {
-    let careful = PostgresOptions { schema: schema.to_owned(), migrate: false, ..PostgresOptions::default() };
+    let careful = PostgresOptions {
+        schema: schema.to_owned(),
+        migrate: false,
+        patience: INTERACTIVE,
+        ..PostgresOptions::default()
+    };
     match PostgresStore::open(url.secret(), careful.clone()).await {
         Ok(store) => Ok(store),
         Err(error) if error.kind == StoreErrorKind::SettingNotInForce => {
@@ -77,6 +93,7 @@ async fn open(url: &ServerUrl, schema: &str, report: &mut Report) -> Result<Post
 async fn settings(store: &PostgresStore, report: &mut Report) -> Result<()> {
     let info = store.info().await?;
     report.ok("store", format!("{} {}, schema {}", info.backend, info.engine, info.schema));
+    report.ok("epoch", info.epoch.to_string());
     if info.durability == Durability::Full {
         report.ok("durability", "full: flushed before the caller hears OK");
     }
@@ -125,7 +142,7 @@ fn told(stall: &Stall) -> String {
 /// away after each transaction.
 async fn pooler(url: &ServerUrl, report: &mut Report) {
     let is_told = url.setting("pooler") == Some("transaction");
-    match share_a_backend(url).await {
+    match in_time(share_a_backend(url)).await {
         Ok(false) => {
             report.ok("pooler", "none that gives connections away after each transaction was noticed");
         }
@@ -146,7 +163,7 @@ async fn connections(url: &ServerUrl, report: &mut Report) {
     let usual = PostgresOptions::default();
     // One more hears what others have written.
     let each = u64::try_from(usual.committers + usual.readers + 1).unwrap_or(u64::MAX);
-    match taken(url).await {
+    match in_time(taken(url)).await {
         Ok((taken, most)) => {
             let found =
                 format!("{taken} of {most} are taken; a program with the usual options takes up to {each}");

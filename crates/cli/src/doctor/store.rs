@@ -35,6 +35,7 @@ pub(crate) async fn check(path: &Path) -> Result<Report> {
 async fn settings(store: &SqliteStore, report: &mut Report) -> Result<()> {
     let info = store.info().await?;
     report.ok("store", format!("{} {}, schema {}", info.backend, info.engine, info.schema));
+    report.ok("epoch", info.epoch.to_string());
     match info.durability {
         Durability::Full => report.ok("durability", "full: flushed before the caller hears OK"),
         other => report.warn("durability", format!("{other:?}"), "open the store with Durability::Full"),

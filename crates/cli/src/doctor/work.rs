@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use tidelock::housekeeping::{SweepReport, last_sweep};
 use tidelock::model::lease::ready_at;
 use tidelock::prelude::*;
-use tidelock::store::{WorkFilter, WorkRow};
+use tidelock::store::{Swept, WorkFilter, WorkRow};
 
 use super::report::{Report, Status};
 use crate::output;
@@ -15,6 +16,8 @@ const OVERDUE: Duration = Duration::from_secs(60);
 /// Rows that are looked at in one go, and at most.
 const PAGE: usize = 5_000;
 const MOST_ROWS: usize = 1_000_000;
+/// A sweep longer ago than this means that no process sweeps.
+const LATE: Duration = Duration::from_hours(1);
 /// Names that are shown.
 const NAMES: usize = 3;
 
@@ -31,11 +34,13 @@ pub(crate) struct Seen {
     oldest: Option<Timestamp>,
     blocked: u64,
     blocked_names: Vec<String>,
+    swept: Option<SweepReport>,
 }
 
 /// Looks at every row, or at a million of them.
 pub(crate) async fn look_at_work(store: &dyn Store) -> Result<Seen> {
     let mut seen = Seen { now: Some(store.now().await?), ..Seen::default() };
+    seen.swept = last_sweep(store).await?;
     let blocked = WorkFilter { blocked: Some(true), ..WorkFilter::default() };
     seen.blocked = store.count_work(&blocked).await?;
     for row in store.works(&blocked, Page::first(NAMES)).await?.rows {
@@ -104,6 +109,28 @@ impl Seen {
         } else {
             let found = format!("{}: {}", output::number(self.blocked), self.blocked_names.join(", "));
             report.add("blocked", Status::Blocked, found, "remove the cause, then unblock the rows");
+        }
+        self.report_housekeeping(report);
+    }
+
+    fn report_housekeeping(&self, report: &mut Report) {
+        let start = "run `tidelock serve`, or start `Housekeeping` in a process of your own";
+        let (Some(swept), Some(now)) = (&self.swept, self.now) else {
+            // A store that was just made has nothing to remove.
+            return report.ok("housekeeping", "no sweep yet");
+        };
+        let age = now.since(swept.at);
+        let Swept { expired, tombstones, operations } = swept.removed;
+        let removed =
+            [(expired, "expired documents"), (tombstones, "tombstones"), (operations, "operation records")]
+                .map(|(count, kind)| format!("{} {kind}", output::number(count)))
+                .join(", ");
+        let more = if swept.complete { "" } else { "; more rows wait" };
+        let found = format!("last sweep {} s ago removed {removed}{more}", age.as_secs());
+        if age < LATE {
+            report.ok("housekeeping", found);
+        } else {
+            report.warn("housekeeping", found, start);
         }
     }
 }

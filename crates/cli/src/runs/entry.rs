@@ -103,7 +103,7 @@ pub(super) fn words(event: &Event) -> String {
 
 fn tone(kind: &str) -> Tone {
     match kind {
-        "gave-up" => Tone::Bad,
+        "gave-up" | "child-refused" => Tone::Bad,
         "tried" | "cancel" => Tone::Caution,
         _ => Tone::Bold,
     }
@@ -120,9 +120,10 @@ fn said(kind: &str, event: &Event) -> Result<String, InvalidInput> {
     Ok(match kind {
         "started" => value(&said.input),
         "done" => format!("{step}  {}", value(&said.value)),
-        "gave-up" => format!("{step}  {}", failed(said.error.as_ref())?),
+        "gave-up" | "child-refused" => format!("{step}  {}", failed(said.error.as_ref())?),
         "tried" => format!("{step}  {}", tried(&said)?),
         "timer-set" => format!("{step}  {}", until(said.when, event.at)),
+        "signal-wait" => step,
         "timer-fired" => output::flat(&said.name),
         "child-started" => format!("{step}  run {}", output::flat(&said.run)),
         "child-ended" => {

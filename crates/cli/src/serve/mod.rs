@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde::Serialize;
+use tidelock::housekeeping::Housekeeping;
 use tidelock_server::{Options, Server, ServerError, Tls};
 use tokio::net::TcpListener;
 
@@ -109,6 +110,7 @@ async fn listen(
     let recorder = recorder.context("the metrics of this process cannot be recorded")?;
     let shown = recorder.clone();
     let server = Server::new(opened.shared(), options).metrics(move || shown.render());
+    let _housekeeping = (!reached.no_housekeeping).then(|| Housekeeping::new(opened.shared()).spawn());
     tokio::select! {
         ended = server.serve(listener, stopped) => Ok(ended?),
         never = again_and_again(UPKEEP, || recorder.run_upkeep()) => match never {},

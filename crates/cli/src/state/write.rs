@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use tidelock::key::reserved::check_document;
 use tidelock::prelude::*;
 use tidelock::state::{PastChange, history_batch, history_key};
 use tidelock::store::{Document, DocumentFound, StoreErrorKind};
@@ -11,13 +12,12 @@ use super::envelope::Envelope;
 use super::not_found;
 use crate::args::{Condition, Source, StateDelete, StateSet};
 use crate::exit::{Exit, WrongUse};
-use crate::ours::check_theirs;
 use crate::{ask, input, output};
 
 /// Writes a record.
 pub(super) async fn set(options: &StateSet) -> Result<Exit> {
     let key: Key = options.key.parse()?;
-    check_theirs(&key)?;
+    check_document(&key)?;
     let value = value(options)?;
     let opened = options.place.open().await?;
     let store = opened.shared();
@@ -47,7 +47,7 @@ fn value(options: &StateSet) -> Result<Payload> {
 /// Deletes a record.
 pub(super) async fn delete(options: &StateDelete) -> Result<Exit> {
     let key: Key = options.key.parse()?;
-    check_theirs(&key)?;
+    check_document(&key)?;
     let opened = options.place.open().await?;
     let store = opened.shared();
     let before = store.document(&key).await?;

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use tidelock::key::reserved::{check_event_type, check_stream};
 use tidelock::prelude::*;
 use tidelock::store::{Appended, StreamFound};
 
 use super::{conflict, ends, expected};
 use crate::args::{Layout, StreamsAppend};
-use crate::exit::{Exit, WrongUse};
-use crate::ours::check_theirs;
+use crate::exit::Exit;
 use crate::{input, output};
 
 /// What is printed.
@@ -24,7 +24,7 @@ struct Report<'a> {
 /// Appends an event.
 pub(super) async fn run(options: &StreamsAppend) -> Result<Exit> {
     let key = options.key.parse()?;
-    check_theirs(&key)?;
+    check_stream(&key)?;
     let event = event(options)?;
     let opened = options.place.open().await?;
     let ended = append(&*opened.shared(), &key, event, options).await;
@@ -34,12 +34,7 @@ pub(super) async fn run(options: &StreamsAppend) -> Result<Exit> {
 
 fn event(options: &StreamsAppend) -> Result<NewEvent> {
     let event_type: EventType = options.event_type.parse()?;
-    if event_type.as_str().starts_with("tidelock.") {
-        let reason = format!(
-            "{event_type} cannot be appended: Tidelock keeps types that begin with tidelock. for itself"
-        );
-        return Err(WrongUse(reason).into());
-    }
+    check_event_type(&event_type)?;
     let event = NewEvent::new(event_type, input::typed(&options.payload)?);
     Ok(NewEvent { correlation: options.correlation.clone(), ..event })
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use tidelock::key::reserved::check_stream;
 use tidelock::prelude::*;
 use tidelock::store::{StreamFound, StreamInfo};
 
@@ -9,7 +10,6 @@ use super::{conflict, ends, expected, not_found};
 use crate::args::{Layout, StreamsClose};
 use crate::ask;
 use crate::exit::Exit;
-use crate::ours::check_theirs;
 use crate::output;
 
 /// What is printed.
@@ -26,7 +26,7 @@ struct Report<'a> {
 /// Closes a stream.
 pub(super) async fn run(options: &StreamsClose) -> Result<Exit> {
     let key: Key = options.key.parse()?;
-    check_theirs(&key)?;
+    check_stream(&key)?;
     let opened = options.place.open().await?;
     let ended = close(&*opened.shared(), &key, options).await;
     opened.close().await;

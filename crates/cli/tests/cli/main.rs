@@ -27,6 +27,7 @@ mod postgres;
 #[cfg(unix)]
 mod questions;
 #[cfg(unix)]
+mod restored;
 mod runs;
 mod schedules;
 #[cfg(unix)]

@@ -281,6 +281,8 @@ fn the_bench_reports_yardsticks_and_ratios_and_leaves_nothing_behind() {
         "commit64_to_single_statement",
         "commit1_to_single_statement1",
         "claim_100k_to_1k",
+        "claim_beside_snapshot",
+        "sweep_idle_200k_ms",
     ] {
         positive(&format!("/ratios/{name}"));
     }
@@ -289,7 +291,7 @@ fn the_bench_reports_yardsticks_and_ratios_and_leaves_nothing_behind() {
     assert!(server["version"].is_string() && server["fsync"].is_string(), "{server:#}");
     let listed = stderr(&output);
     let listed = listed.split("dropped afterwards: ").nth(1).unwrap().trim();
-    assert_eq!(listed.split(", ").count(), 4, "{listed}");
+    assert_eq!(listed.split(", ").count(), 5, "{listed}");
     assert_eq!(remaining(listed), 0, "{listed}");
 }
 

@@ -363,7 +363,49 @@ async fn what_tidelock_keeps_for_itself_is_not_written() {
     site.store.apply(Batch::new().put(&key, Expect::Absent, Payload::null())).await.unwrap();
     for call in [&["set", &key.to_string(), "1", "--force"][..], &["delete", &key.to_string(), "--yes"]] {
         let refused = site.run(call, 2);
-        assert!(stderr(&refused).contains("only Tidelock writes it"), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("error[TL0106]"), "{}", stderr(&refused));
     }
     assert_eq!(site.store.document(&key).await.unwrap().unwrap().value, Payload::null());
+}
+
+/// An account of which only the last event is left.
+#[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
+struct Account {
+    balance: i64,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+enum AccountEvent {
+    Paid(i64),
+}
+
+impl tidelock::events::Aggregate for Account {
+    const KIND: &'static str = "account";
+    type Event = AccountEvent;
+
+    fn apply(&mut self, event: &AccountEvent) {
+        let AccountEvent::Paid(amount) = event;
+        self.balance += amount;
+    }
+}
+
+#[tokio::test]
+async fn d15_the_base_of_an_archived_stream_is_neither_set_nor_deleted() {
+    use tidelock::events::{Aggregate as _, Events};
+    let site = Site::new().await;
+    let store: SharedStore = Arc::new(site.store.clone());
+    let events = || Events::new(Arc::clone(&store)).snapshots::<Account>(u64::MAX);
+    let paid = [800, 28, 217].map(AccountEvent::Paid);
+    events().append::<Account>("ann", paid).await.unwrap();
+    let books = tidelock::books::Books::new(events());
+    books.close(&Account::stream("ann").unwrap()).discard().keep_last::<Account>(1).await.unwrap();
+    let base = r#"base("account", "ann")"#;
+    let forged = r#"{"fold":1,"version":1,"position":2,"at":1,"state":{"balance":999999}}"#;
+    for call in
+        [&["delete", base, "--yes"][..], &["delete", base, "--yes", "--force"], &["set", base, forged]]
+    {
+        let said = stderr(&site.run(call, 2));
+        assert!(said.contains("error[TL0106]") && said.contains(base), "{said}");
+    }
+    assert_eq!(events().load::<Account>("ann").await.unwrap().state.balance, 1_045);
 }

@@ -15,7 +15,7 @@ use super::record::{Kept, Record};
 use super::reservation::{Reservation, Reserving};
 use crate::clock::Timestamp;
 use crate::key::Key;
-use crate::lease::{Holding, LeaseError, MAX_TTL, MIN_TTL, on_keeper, signal, working};
+use crate::lease::{Holding, LeaseError, MAX_TTL, MIN_TTL, in_background, signal, working};
 use crate::lock::sleep_until;
 use crate::store::{Claim, Denied, LeaseRow, SharedStore};
 
@@ -104,7 +104,7 @@ impl Idempotency {
         let ask = self.ask(scope, key, request)?;
         match ask.known().await? {
             Some(known) => Ok(known),
-            None => on_keeper(take(ask)).await?,
+            None => in_background(take(ask)).await?,
         }
     }
 

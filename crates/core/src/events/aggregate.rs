@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::schema::EventSchema;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::id::{Position, StreamVersion};
+use crate::id::{Epoch, Position, StreamVersion};
 use crate::key::{Arg, Key};
 
 /// State that is the fold of its events.
@@ -55,12 +55,14 @@ pub struct Loaded<A> {
     pub position: Option<Position>,
     /// When it was committed.
     pub at: Option<Timestamp>,
+    /// The epoch of the store in which it was read.
+    pub epoch: Epoch,
 }
 
 impl<A> Clone for Loaded<A> {
     fn clone(&self) -> Self {
-        let Self { state, version, position, at } = self;
-        Self { state: Arc::clone(state), version: *version, position: *position, at: *at }
+        let Self { state, version, position, at, epoch } = self;
+        Self { state: Arc::clone(state), version: *version, position: *position, at: *at, epoch: *epoch }
     }
 }
 

@@ -75,6 +75,21 @@ pub enum EventsError {
         /// The oldest event that is left.
         first: StreamVersion,
     },
+    /// Events were removed, and the document that stands for them is missing or does not fit. The events that are left are not
+    /// folded alone.
+    #[error(
+        "cannot load {stream}: its events below version {first} were removed, and {base}, which stands for them, {reason}; put that document back from a backup"
+    )]
+    Base {
+        /// Which stream.
+        stream: Key,
+        /// The document that should stand for the removed events.
+        base: Key,
+        /// The oldest event that is left, or the version of the next one.
+        first: StreamVersion,
+        /// What is wrong with the document.
+        reason: &'static str,
+    },
     /// A name cannot be a key.
     #[error(transparent)]
     Name(#[from] InvalidInput),
@@ -103,6 +118,7 @@ impl Explain for EventsError {
             Self::Unwritable { .. } => Code("TL0804"),
             Self::NotKept { .. } => Code("TL0805"),
             Self::Archived { .. } => Code("TL0806"),
+            Self::Base { .. } => Code("TL0810"),
             Self::Name(error) => error.code(),
             Self::Write(error) => error.code(),
             Self::Read(error) => error.code(),

@@ -9,10 +9,11 @@ use super::Events;
 use super::aggregate::{Aggregate, Executed, Loaded};
 use super::codec::encode;
 use super::error::{EventsError, ExecuteError};
+use super::load::{base_error, next};
 use super::schema::EventSchema;
 use crate::error::Outcome;
 use crate::id::StreamVersion;
-use crate::key::{Arg, Key};
+use crate::key::{Arg, Key, reserved};
 use crate::lock::sleep_until;
 use crate::random::spread;
 use crate::store::{Appended, ApplyError, Batch, Expect, NewEvent, Receipt, Refusal, StreamFound};
@@ -90,7 +91,7 @@ impl Events {
     {
         let id = id.into();
         let stream = A::stream(id.clone())?;
-        let Loaded { state, version, .. } = self.load::<A>(id).await?;
+        let Loaded { state, version, epoch, .. } = self.load::<A>(id).await?;
         let events = match decide(&state) {
             Ok(events) => events.into_iter().collect::<Vec<_>>(),
             Err(error) => return Err(ExecuteError::Refused { error, state, version }),
@@ -98,9 +99,10 @@ impl Events {
         let expect = version.map_or(Expect::Absent, Expect::Exact);
         // A decision to do nothing is one, too: it must still be right at the commit.
         if events.is_empty() {
-            return Ok(Batch::new().guard_stream(&stream, expect));
+            return Ok(Batch::new().guard_stream(&stream, expect).observed_in(epoch));
         }
-        Ok(self.inlined(Batch::new().append(&stream, expect, self.written::<A>(&stream, &events)?))?)
+        let batch = Batch::new().append(&stream, expect, self.written::<A>(&stream, &events)?);
+        Ok(self.inlined(batch.observed_in(epoch))?)
     }
 
     /// Appends what happened, whatever the state: for facts that nobody decides on.
@@ -131,9 +133,11 @@ impl Events {
         stream: &Key,
         events: &[A::Event],
     ) -> Result<Vec<NewEvent>, EventsError> {
+        reserved::check_stream(stream)?;
         let schema: EventSchema = A::schema();
         let written = events.iter().map(|event| {
             let (event_type, payload) = encode(event)?;
+            reserved::check_event_type(&event_type)?;
             let shape = schema.version(event_type.as_str());
             self.context.stamp(NewEvent::new(event_type, payload), shape)
         });
@@ -159,7 +163,9 @@ impl Events {
         // Whether what is known was read from the store by this call, so that a no can be trusted.
         let (mut attempts, mut fresh) = (0, false);
         loop {
-            let known = match place.clone().filter(|_| fresh || pinned.is_none()) {
+            let epoch = self.store.epoch();
+            let known = place.clone().filter(|known| (fresh || pinned.is_none()) && known.epoch == epoch);
+            let known = match known {
                 Some(known) => known,
                 None => {
                     fresh = true;
@@ -176,14 +182,15 @@ impl Events {
                     let newest = if fresh { known.clone() } else { self.refresh(stream, &mut place).await? };
                     fresh = true;
                     if newest.version == known.version {
+                        self.check_new(stream, &newest).await?;
                         return nothing_done(said, newest, attempts);
                     }
                     continue;
                 }
             };
             let expect = known.version.map_or(Expect::Absent, Expect::Exact);
-            let batch =
-                self.named(Batch::new().append(stream, expect, self.written::<A>(stream, &events)?))?;
+            let append = Batch::new().append(stream, expect, self.written::<A>(stream, &events)?);
+            let batch = self.named(append.observed_in(known.epoch))?;
             match self.send(&batch).await {
                 Ok(receipt) => {
                     return Ok(self.committed(stream, &mut place, known, (events, receipt), attempts));
@@ -191,15 +198,17 @@ impl Events {
                 Err(error) => {
                     let over =
                         pinned.is_some() || attempts >= self.options.attempts || Instant::now() >= until;
-                    let found = conflict(&error).filter(|_| !over);
-                    let Some(found) = found else {
+                    let lost = conflict(&error).filter(|_| !over);
+                    let Some(lost) = lost else {
                         *place = None;
                         return Err(refused(error, attempts).into());
                     };
                     // The other way round it would decide on what is old by then, and lose to the same one again.
                     breathe(attempts, until).await;
                     self.refresh(stream, &mut place).await?;
-                    catch_up(&mut place, found);
+                    if let Lost::Version(found) = lost {
+                        self.not_emptied(stream, &place, found).await?;
+                    }
                     fresh = true;
                 }
             }
@@ -225,6 +234,24 @@ impl Events {
             }
             asked += 1;
             doubt = Some(error);
+        }
+    }
+
+    /// A stream whose events were all removed still has a version, and no state to decide on.
+    async fn not_emptied<A>(
+        &self,
+        stream: &Key,
+        place: &Option<Loaded<A>>,
+        found: StreamFound,
+    ) -> Result<(), EventsError> {
+        let known = place.as_ref().and_then(|known| known.version);
+        let StreamFound::At(version) = found else { return Ok(()) };
+        if known >= Some(version) {
+            return Ok(());
+        }
+        match self.store.stream(stream).await?.filter(|info| info.closed_at.is_some()) {
+            Some(info) => Err(EventsError::Closed { stream: stream.clone(), head: info.head }),
+            None => Err(base_error(stream, next(version), "is missing")),
         }
     }
 
@@ -286,17 +313,20 @@ fn check_pinned<A>(
     })
 }
 
-/// A stream whose events are all gone still has a version.
-fn catch_up<A>(place: &mut Option<Loaded<A>>, found: StreamFound) {
-    if let (Some(known), StreamFound::At(version)) = (place, found) {
-        known.version = known.version.max(Some(version));
-    }
+/// Why a decision must be made again.
+#[derive(Clone, Copy)]
+pub(super) enum Lost {
+    /// The stream was not as expected.
+    Version(StreamFound),
+    /// The history of the store was cut.
+    Epoch,
 }
 
-/// What was found instead, when a stream was not as expected.
-pub(super) fn conflict(error: &ApplyError) -> Option<StreamFound> {
+/// Why a refused batch must be decided again; `None` when that cannot help.
+pub(super) fn conflict(error: &ApplyError) -> Option<Lost> {
     match error.refusal()? {
-        Refusal::Stream { found, .. } => Some(*found),
+        Refusal::Stream { found, .. } => Some(Lost::Version(*found)),
+        Refusal::Epoch { .. } => Some(Lost::Epoch),
         _ => None,
     }
 }

@@ -13,11 +13,12 @@ use super::aggregate::{Aggregate, Loaded};
 use super::error::EventsError;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::id::{EventType, Position, StreamVersion};
+use crate::id::{Epoch, EventType, Position, StreamVersion};
 use crate::key::Key;
 use crate::key::reserved::{BASE, SNAPSHOT};
+use crate::model::hash;
 use crate::payload::Payload;
-use crate::store::{ApplyError, Batch, Event, Expect, NewEvent, Refusal, SharedStore, Store};
+use crate::store::{ApplyError, Batch, Document, Event, Expect, NewEvent, Refusal, SharedStore, Store};
 use crate::telemetry;
 
 /// The type of the event with which a stream begins anew: it holds the state, and what came before is gone.
@@ -53,10 +54,8 @@ impl Events {
         let Some(kept) = self.snapshots.of::<A>() else {
             return Err(EventsError::NotKept { stream: stream.clone(), kind: A::KIND });
         };
-        let (Some(version), Some(position), Some(at)) = (loaded.version, loaded.position, loaded.at) else {
-            return Ok(batch);
-        };
-        let taken = Taken { fold: A::FOLD, version, position, at, state: (kept.write)(&loaded.state)? };
+        let Some(place) = Place::of(loaded) else { return Ok(batch) };
+        let taken = Taken::new(stream, A::FOLD, place, (kept.write)(&loaded.state)?);
         Ok(batch.put(&stream.beside(BASE)?, Expect::Any, Payload::of(&taken)?))
     }
 
@@ -82,14 +81,79 @@ struct Kept<A> {
     read: fn(&Payload) -> Result<A, InvalidInput>,
 }
 
-/// A snapshot as it is kept.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Taken {
-    fold: u32,
+/// The event up to which a state holds.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
     pub(super) version: StreamVersion,
     pub(super) position: Position,
     pub(super) at: Timestamp,
+}
+
+impl Place {
+    fn of<A>(loaded: &Loaded<A>) -> Option<Self> {
+        Some(Self { version: loaded.version?, position: loaded.position?, at: loaded.at? })
+    }
+
+    fn with<A>(self, state: Arc<A>, epoch: Epoch) -> Loaded<A> {
+        let Self { version, position, at } = self;
+        Loaded { state, version: Some(version), position: Some(position), at: Some(at), epoch }
+    }
+}
+
+/// A snapshot or a base as it is kept.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Taken {
+    fold: u32,
+    version: StreamVersion,
+    position: Position,
+    at: Timestamp,
     state: Payload,
+    /// Binds all of it to the stream, so that an edit by hand or a copy from another stream is noticed. It is no signature.
+    checksum: String,
+}
+
+impl Taken {
+    fn new(stream: &Key, fold: u32, place: Place, state: Payload) -> Self {
+        let checksum = checksum(stream, fold, place, &state);
+        let Place { version, position, at } = place;
+        Self { fold, version, position, at, state, checksum }
+    }
+
+    pub(super) fn place(&self) -> Place {
+        Place { version: self.version, position: self.position, at: self.at }
+    }
+
+    /// Whether it was written for this stream, and is as it was written.
+    fn is_of(&self, stream: &Key) -> bool {
+        self.checksum == checksum(stream, self.fold, self.place(), &self.state)
+    }
+
+    /// Whether it can stand for what lies below an event, or why not. While books are being closed, some of the events that it
+    /// stands for are still there.
+    pub(super) fn check(
+        &self,
+        stream: &Key,
+        known: Option<StreamVersion>,
+        event: &Event,
+    ) -> Result<(), &'static str> {
+        let (version, position) = (self.version, self.position);
+        if !self.is_of(stream) {
+            return Err("was changed by hand: its checksum does not match");
+        }
+        if version.next() < event.version || known.is_some_and(|known| version <= known) {
+            return Err("ends before the first event that is left");
+        }
+        if version.cmp(&event.version) != position.cmp(&event.position) {
+            return Err("has positions of another log");
+        }
+        Ok(())
+    }
+}
+
+fn checksum(stream: &Key, fold: u32, place: Place, state: &Payload) -> String {
+    let Place { version, position, at } = place;
+    let text = format!("{}\n{fold}\n{version}\n{position}\n{}\n{state}", stream.canonical(), at.as_micros());
+    format!("{:016x}", hash::of(&text))
 }
 
 impl<A: Aggregate> Kept<A> {
@@ -116,17 +180,13 @@ impl Snapshots {
         wanted: impl Fn(&Taken) -> bool,
     ) -> Result<Option<Loaded<A>>, EventsError> {
         let Some(kept) = self.of::<A>() else { return Ok(None) };
+        let epoch = store.epoch();
         let Some(document) = store.document(&stream.beside(SNAPSHOT)?).await? else { return Ok(None) };
         let Ok(taken) = document.value.parse::<Taken>() else { return Ok(None) };
-        if taken.fold != A::FOLD || !wanted(&taken) {
+        if taken.fold != A::FOLD || !taken.is_of(stream) || !wanted(&taken) {
             return Ok(None);
         }
-        Ok((kept.read)(&taken.state).ok().map(|state| Loaded {
-            state: Arc::new(state),
-            version: Some(taken.version),
-            position: Some(taken.position),
-            at: Some(taken.at),
-        }))
+        Ok((kept.read)(&taken.state).ok().map(|state| taken.place().with(Arc::new(state), epoch)))
     }
 
     /// The state that a stream begins anew with.
@@ -145,10 +205,13 @@ impl Snapshots {
         Some((kept.write)(state).and_then(|state| Payload::of(&Anew { fold: A::FOLD, state })))
     }
 
-    /// The state that stands for the events that a stream has lost, if one was kept.
-    pub(super) async fn base(&self, store: &dyn Store, stream: &Key) -> Result<Option<Taken>, EventsError> {
-        let found = store.document(&stream.beside(BASE)?).await?;
-        Ok(found.map(|document| document.value.parse()).transpose()?)
+    /// The document that stands for the events that a stream has lost, if there is one.
+    pub(super) async fn base(
+        &self,
+        store: &dyn Store,
+        stream: &Key,
+    ) -> Result<Option<Document>, EventsError> {
+        Ok(store.document(&stream.beside(BASE)?).await?)
     }
 
     /// An aggregate as it was when the events before were removed.
@@ -156,6 +219,7 @@ impl Snapshots {
         &self,
         stream: &Key,
         base: &Taken,
+        epoch: Epoch,
     ) -> Result<Loaded<A>, EventsError> {
         let Some(kept) = self.of::<A>() else {
             return Err(EventsError::NotKept { stream: stream.clone(), kind: A::KIND });
@@ -167,7 +231,7 @@ impl Snapshots {
             event_type,
             reason: error.to_string(),
         })?;
-        Ok(Loaded { state, version: Some(base.version), position: Some(base.position), at: Some(base.at) })
+        Ok(base.place().with(state, epoch))
     }
 
     /// Writes a snapshot when enough events came since the version before. Nobody waits for it, and nothing is wrong when it
@@ -181,18 +245,16 @@ impl Snapshots {
     ) {
         let Some(kept) = self.of::<A>() else { return };
         let count = |version: Option<StreamVersion>| version.map_or(0, |version| version.0.saturating_add(1));
-        let (Some(version), Some(position), Some(at)) = (loaded.version, loaded.position, loaded.at) else {
-            return;
-        };
+        let Some(place) = Place::of(loaded) else { return };
         if count(before) / kept.every == count(loaded.version) / kept.every {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (store, stream) = (Arc::clone(store), stream.clone());
-        let (state, write) = (Arc::clone(&loaded.state), kept.write);
+        let (state, write, epoch) = (Arc::clone(&loaded.state), kept.write, loaded.epoch);
         runtime.spawn(async move {
-            let taken = write(&state).map(|state| Taken { fold: A::FOLD, version, position, at, state });
-            if let Err(error) = put(&*store, &stream, taken).await {
+            let taken = write(&state).map(|state| Taken::new(&stream, A::FOLD, place, state));
+            if let Err(error) = put(&*store, &stream, taken, epoch).await {
                 tracing::warn!(target: telemetry::EVENTS, %stream, %error, "no snapshot was written");
             }
         });
@@ -206,17 +268,24 @@ struct Anew {
 }
 
 /// Writes a snapshot, unless there is one as new already: snapshots of one aggregate are written at the same time.
-async fn put(store: &dyn Store, stream: &Key, taken: Result<Taken, InvalidInput>) -> Result<(), EventsError> {
+async fn put(
+    store: &dyn Store,
+    stream: &Key,
+    taken: Result<Taken, InvalidInput>,
+    epoch: Epoch,
+) -> Result<(), EventsError> {
     let (key, taken) = (stream.beside(SNAPSHOT)?, taken?);
     let value = Payload::of(&taken)?;
     loop {
         let found = store.document(&key).await?;
         let known = found.as_ref().and_then(|document| document.value.parse::<Taken>().ok());
-        if known.is_some_and(|known| known.fold == taken.fold && known.version >= taken.version) {
+        if known.is_some_and(|known| {
+            known.fold == taken.fold && known.is_of(stream) && known.version >= taken.version
+        }) {
             return Ok(());
         }
         let expect = found.map_or(Expect::Absent, |document| Expect::Exact(document.version));
-        match store.apply(Batch::new().put(&key, expect, value.clone())).await {
+        match store.apply(Batch::new().put(&key, expect, value.clone()).observed_in(epoch)).await {
             Err(ApplyError::Refused(refusal)) if matches!(*refusal, Refusal::Document { .. }) => {}
             other => return other.map(|_| ()).map_err(EventsError::from),
         }

@@ -8,7 +8,7 @@ use futures_util::Stream;
 use super::Events;
 use super::error::EventsError;
 use super::load::next;
-use crate::id::{EventType, Position, StreamVersion};
+use crate::id::{Epoch, EventType, Position, StreamVersion};
 use crate::key::{Key, KeyPrefix};
 use crate::lock::sleep_until;
 use crate::store::{Direction, Event, EventFilter, LogQuery, SharedStore, StreamQuery, Watch};
@@ -84,12 +84,16 @@ impl Events {
     /// What happened, then what happens: every event that is meant, once, in the order of the log.
     ///
     /// # Errors
-    /// [`EventsError::Read`] when the store fails.
+    /// [`EventsError::Read`] when the store fails, or when the position to start after is not part of its history.
     pub async fn subscribe(&self, what: What, start: Start) -> Result<Subscription, EventsError> {
         let hints = self.store.watch();
+        let epoch = self.store.epoch();
+        if let Start::After(position) = start {
+            check(&self.store, position).await?;
+        }
         // The stream before the log: what comes in between is beyond the one, and not yet beyond the other.
         let next = match &what.stream {
-            Some(stream) => self.place(stream, start).await?,
+            Some(stream) => place(&self.store, stream, start).await?,
             None => StreamVersion(0),
         };
         let after = match start {
@@ -107,33 +111,8 @@ impl Events {
             next,
             ready: VecDeque::new(),
             caught_up: false,
+            epoch,
         })
-    }
-
-    /// The version of a stream with which a subscription begins. Positions rise with versions, so that it is found by looking at few
-    /// events, however long the stream is.
-    async fn place(&self, stream: &Key, start: Start) -> Result<StreamVersion, EventsError> {
-        let after = match start {
-            Start::Beginning => return Ok(StreamVersion(0)),
-            Start::After(position) => Some(position),
-            Start::Now => None,
-        };
-        let Some(head) = self.store.stream(stream).await?.and_then(|stream| stream.head) else {
-            return Ok(StreamVersion(0));
-        };
-        let (mut low, mut high) = (StreamVersion(0), next(head));
-        let Some(after) = after else { return Ok(high) };
-        // The last event first: who comes back has seen most of them.
-        let mut middle = head;
-        while low < high {
-            let one = StreamQuery::forward(stream, 1).from(middle);
-            match self.store.read_stream(one).await?.events.first() {
-                Some(event) if event.position <= after => low = next(event.version),
-                _ => high = middle,
-            }
-            middle = StreamVersion(low.0 + high.0.saturating_sub(low.0) / 2);
-        }
-        Ok(low)
     }
 
     /// The position of the last event in the log.
@@ -141,6 +120,38 @@ impl Events {
         let last = LogQuery { direction: Direction::Backward, ..LogQuery::all(1) };
         Ok(self.store.read_log(last).await?.events.first().map(|event| event.position))
     }
+}
+
+/// Whether the log can be read after a position.
+async fn check(store: &SharedStore, position: Position) -> Result<(), EventsError> {
+    store.read_log(LogQuery::after(position, 1)).await?;
+    Ok(())
+}
+
+/// The version of a stream with which a subscription begins. Positions rise with versions, so that it is found by looking at few
+/// events, however long the stream is.
+async fn place(store: &SharedStore, stream: &Key, start: Start) -> Result<StreamVersion, EventsError> {
+    let after = match start {
+        Start::Beginning => return Ok(StreamVersion(0)),
+        Start::After(position) => Some(position),
+        Start::Now => None,
+    };
+    let Some(head) = store.stream(stream).await?.and_then(|stream| stream.head) else {
+        return Ok(StreamVersion(0));
+    };
+    let (mut low, mut high) = (StreamVersion(0), next(head));
+    let Some(after) = after else { return Ok(high) };
+    // The last event first: who comes back has seen most of them.
+    let mut middle = head;
+    while low < high {
+        let one = StreamQuery::forward(stream, 1).from(middle);
+        match store.read_stream(one).await?.events.first() {
+            Some(event) if event.position <= after => low = next(event.version),
+            _ => high = middle,
+        }
+        middle = StreamVersion(low.0 + high.0.saturating_sub(low.0) / 2);
+    }
+    Ok(low)
 }
 
 /// Events as they happen.
@@ -158,13 +169,17 @@ pub struct Subscription {
     next: StreamVersion,
     ready: VecDeque<Event>,
     caught_up: bool,
+    /// The epoch that everything read ahead belongs to.
+    epoch: Epoch,
 }
 
 impl Subscription {
     /// The next event; waits until there is one.
     ///
     /// # Errors
-    /// [`EventsError::Read`] when the store fails; the next call goes on where this one stopped.
+    /// [`EventsError::Read`] when the store fails; the next call goes on where this one stopped. When the history of the
+    /// store was cut below what was returned, every call fails with
+    /// [`PositionLost`](crate::store::StoreErrorKind::PositionLost): subscribe again.
     ///
     /// # Cancel safety
     /// Cancel-safe: what was not returned comes with the next call.
@@ -189,6 +204,11 @@ impl Subscription {
     /// As [`next`](Self::next).
     pub async fn now(&mut self) -> Result<Option<Event>, EventsError> {
         loop {
+            let epoch = self.store.epoch();
+            if self.epoch != epoch {
+                self.return_to_what_was_returned().await?;
+                self.epoch = epoch;
+            }
             if let Some(event) = self.ready.pop_front() {
                 self.after = Some(event.position);
                 return Ok(Some(event));
@@ -213,6 +233,22 @@ impl Subscription {
             let next = subscription.next().await;
             Some((next, subscription))
         })
+    }
+
+    /// The history was cut: what was read ahead may be lost. Versions after a cut come again; positions do not.
+    async fn return_to_what_was_returned(&mut self) -> Result<(), EventsError> {
+        self.ready.clear();
+        (self.scanned, self.caught_up) = (self.after, false);
+        if let Some(stream) = &self.what.stream {
+            self.next = match self.after {
+                Some(after) => {
+                    check(&self.store, after).await?;
+                    place(&self.store, stream, Start::After(after)).await?
+                }
+                None => StreamVersion(0),
+            };
+        }
+        Ok(())
     }
 
     async fn read(&mut self) -> Result<(), EventsError> {

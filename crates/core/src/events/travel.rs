@@ -4,7 +4,7 @@ use super::Events;
 use super::aggregate::{Aggregate, Loaded};
 use super::error::EventsError;
 use super::load::nothing;
-use super::snapshot::Taken;
+use super::snapshot::{Place, Taken};
 use crate::clock::Timestamp;
 use crate::id::{Position, StreamVersion};
 use crate::key::{Arg, Key};
@@ -27,7 +27,8 @@ impl AsOf {
     }
 
     pub(super) fn includes_snapshot(self, taken: &Taken) -> bool {
-        self.reaches(taken.version, taken.position, taken.at)
+        let Place { version, position, at } = taken.place();
+        self.reaches(version, position, at)
     }
 
     fn reaches(self, version: StreamVersion, position: Position, at: Timestamp) -> bool {
@@ -59,8 +60,9 @@ impl Events {
         stream: &Key,
         moment: AsOf,
     ) -> Result<Loaded<A>, EventsError> {
+        let epoch = self.store.epoch();
         let snapshot = self.snapshots.newest(&*self.store, stream, |taken| moment.includes_snapshot(taken));
-        let known = snapshot.await?.unwrap_or_else(nothing);
+        let known = snapshot.await?.unwrap_or_else(|| nothing(epoch));
         self.fold(stream, known, Some(moment)).await
     }
 }

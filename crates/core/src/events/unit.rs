@@ -62,6 +62,8 @@ impl Events {
         let (until, mut attempts) = (Instant::now() + self.options.limit, 0);
         loop {
             attempts += 1;
+            // Taken before anything is read: all of it must be of this epoch.
+            let epoch = self.store.epoch();
             let work = Arc::new(Mutex::new(Work::default()));
             let decided = decide(Unit { events: self.clone(), work: Arc::clone(&work) }).await;
             let work = std::mem::take(&mut *work.lock());
@@ -73,7 +75,7 @@ impl Events {
             if batch.effects().is_empty() {
                 return outcome;
             }
-            match self.send(&batch).await {
+            match self.send(&batch.observed_in(epoch)).await {
                 Ok(_) => return outcome,
                 Err(error) => {
                     let over = attempts >= self.options.attempts || Instant::now() >= until;
@@ -193,7 +195,7 @@ impl Work {
 }
 
 fn is_conflict(error: &ApplyError) -> bool {
-    matches!(error.refusal(), Some(Refusal::Stream { .. } | Refusal::Document { .. }))
+    matches!(error.refusal(), Some(Refusal::Stream { .. } | Refusal::Document { .. } | Refusal::Epoch { .. }))
 }
 
 impl std::fmt::Debug for Unit {

@@ -1,7 +1,12 @@
-//! Names that are Tidelock's own: everything of a kind that begins with `tidelock.`, and what stands beside the streams and records of
-//! users under a plain name. One list for whoever lets others write by name: the server and the command line.
+//! Reserved names: every kind that begins with `tidelock.`, and the documents and streams that engines keep beside those of users.
+//!
+//! This is the one list. Every edge that writes under a name from a user calls one of the `check_` functions: the handles of
+//! [`state`](crate::state) and [`events`](crate::events), the server, the command line and its import.
+//! [`Store::apply`](crate::store::Store::apply) does not: engines write reserved names through it.
 
 use super::{Arg, Key};
+use crate::error::InvalidInput;
+use crate::id::EventType;
 
 /// What the kinds, lanes and event types of Tidelock begin with.
 pub const PREFIX: &str = "tidelock.";
@@ -18,7 +23,8 @@ pub const TAGGED: &str = "tagged";
 /// Whether the kind of a key is Tidelock's own, whatever it names.
 #[must_use]
 pub fn is_own(key: &Key) -> bool {
-    key.kind().starts_with(PREFIX)
+    // No character of the prefix is escaped in canonical text.
+    key.canonical().starts_with(PREFIX)
 }
 
 /// Whether only Tidelock writes the stream of this key.
@@ -33,15 +39,55 @@ pub fn is_own_document(key: &Key) -> bool {
     is_own(key) || stands_beside(key, &[SNAPSHOT, BASE])
 }
 
+/// Rejects a key of a reserved kind: for leases and rows of work.
+///
+/// # Errors
+/// [`InvalidInput::Reserved`] naming the key.
+pub fn check_name(key: &Key) -> Result<(), InvalidInput> {
+    free(!is_own(key), key)
+}
+
+/// Rejects the key of a stream that only Tidelock writes.
+///
+/// # Errors
+/// [`InvalidInput::Reserved`] naming the key.
+pub fn check_stream(key: &Key) -> Result<(), InvalidInput> {
+    free(!is_own_stream(key), key)
+}
+
+/// Rejects the key of a document that only Tidelock writes.
+///
+/// # Errors
+/// [`InvalidInput::Reserved`] naming the key.
+pub fn check_document(key: &Key) -> Result<(), InvalidInput> {
+    free(!is_own_document(key), key)
+}
+
+/// Rejects the type of an event that only Tidelock appends.
+///
+/// # Errors
+/// [`InvalidInput::Reserved`] naming the type.
+pub fn check_event_type(event_type: &EventType) -> Result<(), InvalidInput> {
+    free(!event_type.as_str().starts_with(PREFIX), event_type)
+}
+
+fn free(free: bool, name: &impl std::fmt::Display) -> Result<(), InvalidInput> {
+    if free { Ok(()) } else { Err(InvalidInput::Reserved { name: name.to_string() }) }
+}
+
 /// What stands beside another key has its kind, a text, as first argument; a tag is a text as well.
 fn stands_beside(key: &Key, kinds: &[&str]) -> bool {
-    kinds.contains(&key.kind().as_str()) && matches!(key.args().first(), Some(Arg::Str(_)))
+    // Most keys differ in the first bytes, and are not decoded.
+    kinds.iter().any(|kind| key.canonical().starts_with(kind))
+        && kinds.contains(&key.kind().as_str())
+        && matches!(key.args().first(), Some(Arg::Str(_)))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use super::*;
+    use crate::error::Explain as _;
 
     fn key(text: &str) -> Key {
         text.parse().unwrap()
@@ -59,6 +105,19 @@ mod tests {
         for own in ["tidelock.audit", "tidelock.run(\"r\")"] {
             assert!(is_own(&key(own)) && is_own_stream(&key(own)) && is_own_document(&key(own)));
         }
+    }
+
+    #[test]
+    fn d15_a_reserved_name_is_rejected_with_its_name_and_a_code() {
+        let base = key("account(\"ann\")").beside(BASE).unwrap();
+        let rejected = check_document(&base).unwrap_err();
+        assert_eq!(rejected.code().as_str(), "TL0106");
+        assert!(rejected.to_string().contains("base(\"account\", \"ann\")"), "{rejected}");
+        check_stream(&base).unwrap();
+        check_stream(&key("history(\"user\", 1)")).unwrap_err();
+        check_name(&key("tidelock.lease(\"a\")")).unwrap_err();
+        check_event_type(&EventType::new("tidelock.snapshot").unwrap()).unwrap_err();
+        check_event_type(&EventType::new("Tidelock").unwrap()).unwrap();
     }
 
     #[test]

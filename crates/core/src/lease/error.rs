@@ -166,6 +166,20 @@ impl From<crate::error::InvalidInput> for LeaseError {
 }
 
 impl LeaseError {
+    /// The failure of the store, if it may be gone the next time. A write whose outcome is unknown counts: the writes of
+    /// leases can be repeated.
+    pub(super) fn transient(&self) -> Option<&StoreError> {
+        let error = match self {
+            Self::Store(error) => Some(error),
+            Self::Write(error) => match &**error {
+                ApplyError::Store { error, .. } => Some(error),
+                ApplyError::Refused(_) => None,
+            },
+            _ => None,
+        };
+        error.filter(|error| error.retry() != Retry::Never)
+    }
+
     pub(super) fn held(key: &Key, holder: LeaseRow) -> Self {
         let LeaseRow { owner, fence, since, until } = holder;
         Self::Held { key: key.clone(), owner, since, until, fence }

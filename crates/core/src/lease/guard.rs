@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use super::background::{self, TASKS};
 use super::error::{LeaseError, LostReason};
 use super::kept::Kept;
 use super::{keeper, registry};
@@ -125,7 +126,7 @@ impl Held {
         let Some(batch) = self.end() else {
             return Err(self.lost_because(before.unwrap_or(LostReason::Revoked)));
         };
-        match keeper::done(self.settled(batch)).await? {
+        match background::run(self.settled(batch)).await? {
             Ok(()) => Ok(()),
             Err(ApplyError::Refused(refusal)) => Err(match *refusal {
                 Refusal::Fenced { holder, .. } => self.lost_because(LostReason::of(&holder)),
@@ -170,7 +171,7 @@ impl Drop for Held {
     /// Releases in the background. A process that ends meanwhile leaves the lease to end by itself.
     fn drop(&mut self) {
         if let Some(batch) = self.end() {
-            drop(keeper::spawn(self.settled(batch)));
+            drop(TASKS.spawn(self.settled(batch)));
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::LeaseError;
 use super::guard::Held;
 use super::take::{self, Ask};
-use super::{keeper, line, names};
+use super::{background, line, names};
 use crate::id::Owner;
 use crate::key::Key;
 use crate::lock::Task;
@@ -92,13 +92,15 @@ impl Hold {
     /// A process that dies leaves the lease to end by itself.
     pub async fn now(self) -> Result<Held, LeaseError> {
         let ask = self.ask()?;
-        keeper::done(take::now(ask)).await?
+        background::run(take::now(ask)).await?
     }
 
-    /// Waits until the lease can be had, in the order of arrival over all processes.
+    /// Waits until the lease can be had, in the order of arrival over all processes. A store that is busy, full or cannot be
+    /// reached is retried for as long as the wait lasts.
     ///
     /// # Errors
-    /// [`LeaseError::Reentrant`] when this task holds it, [`LeaseError::Store`] when the store fails for good.
+    /// [`LeaseError::Reentrant`] when this task holds it, [`LeaseError::Blocked`] when its row is blocked,
+    /// [`LeaseError::Store`] when the store fails for good.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the line. A lease that is granted after that is released.
@@ -140,14 +142,14 @@ impl Hold {
     pub async fn steal(self, reason: impl Into<String>) -> Result<Held, LeaseError> {
         let reason = reason.into();
         let ask = self.ask()?;
-        keeper::done(take::steal(ask, reason)).await?
+        background::run(take::steal(ask, reason)).await?
     }
 
     async fn stand(self, deadline: Option<Instant>) -> Result<Held, LeaseError> {
         let ask = self.ask()?;
         let gone = CancellationToken::new();
         let _leaving = gone.clone().drop_guard();
-        keeper::done(line::wait(ask, deadline, gone)).await?
+        background::run(line::wait(ask, deadline, gone)).await?
     }
 
     fn ask(self) -> Result<Arc<Ask>, LeaseError> {

@@ -1,21 +1,18 @@
-//! The one thread of a process that keeps its leases: it renews them, fires their tokens, and waits in lines.
+//! Renewal of leases: every third of their time, until they are lost or released.
 //!
-//! The thread has a runtime of its own, so a program whose executor is blocked keeps its leases, and a token fires in
-//! time. It starts with the first lease and sleeps while there is nothing to keep. A store whose futures block their
-//! thread would block this one, too.
-//!
-//! If the process dies, the thread dies with it, and what it kept ends in the store by itself.
+//! The leases that are held are renewed on a thread that does nothing else, and their tokens fire there in time. Places in
+//! lines are renewed on the thread of the waiters: however many there are, they never delay a lease.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until, timeout};
 
+use super::background::{Background, RENEWAL, TASKS};
 use super::error::{LeaseError, LostReason};
 use super::kept::Kept;
 use super::signal;
@@ -23,92 +20,83 @@ use crate::key::Key;
 use crate::random::spread;
 use crate::store::{ApplyError, Batch, Refusal, SharedStore};
 
-static KEEPER: Mutex<Option<Handle>> = Mutex::new(None);
+/// Renews what this process holds.
+pub(super) static LEASES: Renewer = Renewer::new(&RENEWAL);
+/// Renews the places of this process in lines.
+pub(super) static PLACES: Renewer = Renewer::new(&TASKS);
 
-/// Runs something on the keeper's thread, starting it where needed. The work goes on when the handle is dropped; its
-/// output is then dropped as well.
-pub(super) fn spawn<F>(work: F) -> Result<JoinHandle<F::Output>, LeaseError>
-where
-    F: Future<Output: Send> + Send + 'static,
-{
-    Ok(handle()?.spawn(work))
+/// Renews leases on one thread.
+pub(super) struct Renewer {
+    thread: &'static Background,
+    young: Mutex<Young>,
+    earlier: Notify,
 }
 
-/// Runs something on the keeper's thread and waits for its answer.
-pub(crate) async fn done<F>(work: F) -> Result<F::Output, LeaseError>
-where
-    F: Future<Output: Send> + Send + 'static,
-{
-    spawn(work)?.await.map_err(|ended| LeaseError::NoKeeper { reason: ended.to_string() })
-}
-
-fn handle() -> Result<Handle, LeaseError> {
-    let mut keeper = KEEPER.lock();
-    if let Some(handle) = keeper.as_ref() {
-        return Ok(handle.clone());
-    }
-    let failed = |e: std::io::Error| LeaseError::NoKeeper { reason: e.to_string() };
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let handle = runtime.handle().clone();
-    std::thread::Builder::new()
-        .name("tidelock-leases".to_owned())
-        .spawn(move || runtime.block_on(watch_over()))
-        .map_err(failed)?;
-    *keeper = Some(handle.clone());
-    Ok(handle)
-}
-
-/// Leases that are not to be renewed yet, by when that must be. Most are let go before: they cost no task.
-#[derive(Debug)]
+/// Leases that are not to be renewed yet, by when that must be. Most are released before: they cost no task.
 struct Young {
     leases: BTreeMap<(Instant, u64), Weak<Kept>>,
     count: u64,
+    /// Whether the task that watches over them was started.
+    watched: bool,
 }
 
-static YOUNG: Mutex<Young> = Mutex::new(Young { leases: BTreeMap::new(), count: 0 });
-static EARLIER: Notify = Notify::const_new();
-
-/// Keeps a lease from now on: it is renewed when a third of its time is over, if anybody still holds it then.
-pub(super) fn adopt(kept: &Arc<Kept>) -> Result<(), LeaseError> {
-    handle()?;
-    let due = Instant::now() + jittered(kept.ttl() / 3);
-    let mut young = YOUNG.lock();
-    let earliest = young.leases.first_key_value().is_none_or(|((first, _), _)| due < *first);
-    young.count += 1;
-    let key = (due, young.count);
-    young.leases.insert(key, Arc::downgrade(kept));
-    drop(young);
-    if earliest {
-        EARLIER.notify_one();
+impl Renewer {
+    const fn new(thread: &'static Background) -> Self {
+        let young = Young { leases: BTreeMap::new(), count: 0, watched: false };
+        Self { thread, young: Mutex::new(young), earlier: Notify::const_new() }
     }
-    kept.adopted(key);
-    Ok(())
+
+    /// Renews a lease from now on, first when a third of its time is over, if it is still held then.
+    pub(super) fn adopt(&'static self, kept: &Arc<Kept>) -> Result<(), LeaseError> {
+        let due = Instant::now() + jittered(kept.ttl() / 3);
+        let mut young = self.young.lock();
+        if !young.watched {
+            drop(self.thread.spawn(self.watch_over())?);
+            young.watched = true;
+        }
+        let earliest = young.leases.first_key_value().is_none_or(|((first, _), _)| due < *first);
+        young.count += 1;
+        let key = (due, young.count);
+        young.leases.insert(key, Arc::downgrade(kept));
+        drop(young);
+        if earliest {
+            self.earlier.notify_one();
+        }
+        kept.adopted(key);
+        Ok(())
+    }
+
+    /// Forgets a lease that was released before its first renewal.
+    pub(super) fn disown(&self, key: (Instant, u64)) {
+        self.young.lock().leases.remove(&key);
+    }
+
+    /// Gives leases a task of their own when it is time to renew them.
+    async fn watch_over(&'static self) {
+        loop {
+            let (grown, next) = {
+                let mut young = self.young.lock();
+                let later = young.leases.split_off(&(Instant::now(), u64::MAX));
+                let grown = std::mem::replace(&mut young.leases, later);
+                (grown, young.leases.first_key_value().map(|((due, _), _)| *due))
+            };
+            for kept in grown.into_values().filter_map(|kept| kept.upgrade()) {
+                tokio::spawn(keep(kept));
+            }
+            match next {
+                None => self.earlier.notified().await,
+                Some(due) => tokio::select! {
+                    () = self.earlier.notified() => {}
+                    () = sleep_until(due.into()) => {}
+                },
+            }
+        }
+    }
 }
 
-/// A lease that is let go before it was renewed for the first time.
-pub(super) fn disown(key: (Instant, u64)) {
-    YOUNG.lock().leases.remove(&key);
-}
-
-/// Gives leases a task of their own when it is time to renew them.
-async fn watch_over() {
-    loop {
-        let (grown, next) = {
-            let mut young = YOUNG.lock();
-            let later = young.leases.split_off(&(Instant::now(), u64::MAX));
-            let grown = std::mem::replace(&mut young.leases, later);
-            (grown, young.leases.first_key_value().map(|((due, _), _)| *due))
-        };
-        for kept in grown.into_values().filter_map(|kept| kept.upgrade()) {
-            tokio::spawn(keep(kept));
-        }
-        match next {
-            None => EARLIER.notified().await,
-            Some(due) => tokio::select! {
-                () = EARLIER.notified() => {}
-                () = sleep_until(due.into()) => {}
-            },
-        }
+impl fmt::Debug for Renewer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renewer").finish_non_exhaustive()
     }
 }
 
@@ -190,8 +178,8 @@ async fn attempt(kept: &Kept) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Applies a batch that ends something, again and again while the store fails, until it would have ended by itself.
-/// Answers the first failure at once.
+/// Applies a batch that ends something. Returns the first failure at once, and retries in the background while the store
+/// fails, until it would have ended by itself.
 pub(crate) async fn settle(
     store: SharedStore,
     row: Key,
@@ -204,18 +192,18 @@ pub(crate) async fn settle(
         Ok(_) => Ok(()),
         Err(ApplyError::Refused(refusal)) => Err(ApplyError::Refused(refusal)),
         Err(failed) => {
-            drop(spawn(settle_later(store, batch, Instant::now() + within)));
+            drop(TASKS.spawn(settle_later(store, row, batch, Instant::now() + within)));
             Err(failed)
         }
     }
 }
 
-async fn settle_later(store: SharedStore, batch: Batch, until: Instant) {
+async fn settle_later(store: SharedStore, row: Key, batch: Batch, until: Instant) {
     let mut pause = Duration::from_millis(20);
     while Instant::now() < until {
         sleep(jittered(pause)).await;
         match store.apply(batch.clone()).await {
-            Ok(_) | Err(ApplyError::Refused(_)) => return,
+            Ok(_) | Err(ApplyError::Refused(_)) => return signal::changed(&row),
             Err(error) => tracing::debug!(%error, "the end of a lease was not written yet"),
         }
         pause = (pause * 2).min(Duration::from_secs(1));

@@ -7,13 +7,14 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{LeaseError, LostReason};
-use super::keeper;
+use super::keeper::Renewer;
 use crate::store::{Lease, SharedStore};
 use crate::telemetry::{LEASES_LOST, count};
 
 /// A lease that is renewed.
 #[derive(Debug)]
 pub(crate) struct Kept {
+    renewer: &'static Renewer,
     store: SharedStore,
     lease: Lease,
     ttl: Duration,
@@ -25,14 +26,16 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Begins to keep a lease that was asked for at `sent`.
-    pub(crate) fn start(
+    /// Begins to renew a lease that was claimed at `sent`.
+    pub(super) fn start(
+        renewer: &'static Renewer,
         store: &SharedStore,
         lease: Lease,
         ttl: Duration,
         sent: Instant,
     ) -> Result<Arc<Self>, LeaseError> {
         let kept = Arc::new(Self {
+            renewer,
             store: Arc::clone(store),
             lease,
             ttl,
@@ -41,7 +44,7 @@ impl Kept {
             token: CancellationToken::new(),
             young: Mutex::new(None),
         });
-        keeper::adopt(&kept)?;
+        renewer.adopt(&kept)?;
         Ok(kept)
     }
 
@@ -110,7 +113,7 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         if let Some(place) = self.young.get_mut().take() {
-            keeper::disown(place);
+            self.renewer.disown(place);
         }
     }
 }

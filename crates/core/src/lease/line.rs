@@ -1,7 +1,10 @@
 //! The waiting line: a row for everybody who waits, in the order of the rows' creation over all processes.
 //!
-//! Who waits looks only at the one in front, and asks for the lease when nobody is. A place is a lease, too: it is
-//! renewed while its owner waits and ends when that dies. Whoever stands behind a place that has ended removes it.
+//! A waiter polls only the place in front of it, and claims the lease when there is none. A place is a lease itself: it is
+//! renewed while its owner waits, and expires when that dies. The waiter behind an expired place removes it.
+//!
+//! A waiter behind a place of its own process does not poll: it is notified when that place ends. So the store is asked by
+//! one waiter of each process, not by all of them. A store that fails for a while is waited out at every step.
 //!
 //! Nothing here decides who owns the lease. Two that stand first by mistake ask the store, and one of them gets it.
 
@@ -18,18 +21,23 @@ use super::guard::Held;
 use super::kept::Kept;
 use super::take::{Ask, take};
 use super::view::Waiter;
-use super::{keeper, names, signal};
+use super::{background, keeper, local_places, names, signal, working};
 use crate::clock::Timestamp;
-use crate::error::{Explain as _, Retry};
 use crate::key::Key;
+use crate::random::spread;
 use crate::store::{
-    Batch, Claim, Denied, LeaseRow, Operation, Page, Selection, SharedStore, Watch, WorkFilter, WorkRow,
+    ApplyError, Batch, Claim, Denied, LeaseRow, Operation, Page, Selection, SharedStore, Watch, WorkFilter,
+    WorkRow,
 };
 
 /// The most rows that a look at a line reads at once. The first look is small: a line mostly is.
 const PAGES: [usize; 2] = [16, 500];
 /// The longest time between two looks, should every hint be missed.
 const POLL: Duration = Duration::from_secs(1);
+/// The same behind a place of this process, whose end is notified.
+const LOCAL_POLL: Duration = Duration::from_secs(10);
+/// How many of the places in front a waiter remembers by name.
+const NEAR: usize = 8;
 /// The shortest time between two looks of the first in line, however busy the store is. Those behind look less often.
 const BREATH: Duration = Duration::from_millis(10);
 /// The shortest time between two looks of those far behind.
@@ -39,8 +47,12 @@ const PLACE_TTL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_
 /// How long whoever removes a place that has ended has for it.
 const BURIAL: Duration = Duration::from_secs(5);
 
-/// All rows of a line, in order, those included whose owners are gone.
-async fn rows(store: &SharedStore, key: &Key) -> Result<Vec<WorkRow>, LeaseError> {
+/// The rows of a line, in order, expired ones included. Reads no further page once there are `enough`.
+async fn rows(
+    store: &SharedStore,
+    key: &Key,
+    enough: impl Fn(&WorkRow) -> bool,
+) -> Result<Vec<WorkRow>, LeaseError> {
     let (mut after, line) = names::line_of(key)?;
     let [mut limit, next] = PAGES;
     let mut all = Vec::new();
@@ -50,7 +62,7 @@ async fn rows(store: &SharedStore, key: &Key) -> Result<Vec<WorkRow>, LeaseError
         let page = store.works(&filter, Page::after(&after, limit)).await?;
         let found = page.rows.len();
         let mine: Vec<WorkRow> = page.rows.into_iter().filter(|row| line.contains(&row.key)).collect();
-        let ends_here = mine.len() < found;
+        let ends_here = mine.len() < found || mine.iter().any(&enough);
         all.extend(mine);
         match page.next {
             Some(more) if !ends_here => (after, limit) = (more, next),
@@ -63,13 +75,25 @@ async fn rows(store: &SharedStore, key: &Key) -> Result<Vec<WorkRow>, LeaseError
 
 /// Who waits for a lease, in order.
 pub(super) async fn alive(store: &SharedStore, key: &Key) -> Result<Vec<Waiter>, LeaseError> {
-    let rows = rows(store, key).await?;
+    let rows = rows(store, key, |_| false).await?;
     if rows.is_empty() {
         return Ok(Vec::new());
     }
     let now = store.now().await?;
     let held = rows.into_iter().filter_map(|row| row.lease).filter(|lease| !lease.until.has_come(now));
     Ok(held.map(|LeaseRow { owner, since, .. }| Waiter { owner, since }).collect())
+}
+
+/// Whether the lease has any waiter.
+async fn is_awaited(store: &SharedStore, key: &Key) -> Result<bool, LeaseError> {
+    let some = rows(store, key, |_| true).await?;
+    if some.is_empty() {
+        return Ok(false);
+    }
+    let now = store.now().await?;
+    let is_alive = |row: &WorkRow| row.lease.as_ref().is_some_and(|lease| !lease.until.has_come(now));
+    // The first page may have expired places only.
+    Ok(some.iter().any(is_alive) || rows(store, key, is_alive).await?.iter().any(is_alive))
 }
 
 /// Waits until the lease is granted, the deadline passes, or nobody wants it any more.
@@ -98,22 +122,48 @@ pub(super) async fn wait(
 }
 
 async fn granted(ask: &Arc<Ask>) -> Result<Held, LeaseError> {
-    if alive(&ask.store, &ask.key).await?.is_empty() {
+    if let Some(held) = patiently(ask, || at_once(ask)).await? {
+        return Ok(held);
+    }
+    loop {
+        // The same for every attempt: one whose reply was lost leaves no second place behind.
+        let key = names::place(&ask.key)?;
+        let place = patiently(ask, || join(ask, &key)).await?;
+        if let Some(held) = stand(ask, &place).await? {
+            place.leave().await;
+            return Ok(held);
+        }
+        tracing::debug!(lease = %ask.key, "place in line lost");
+    }
+}
+
+/// Runs one step of a wait, and again after a pause for as long as the store fails for a while.
+async fn patiently<T, F>(ask: &Ask, step: impl Fn() -> F) -> Result<T, LeaseError>
+where
+    F: Future<Output = Result<T, LeaseError>>,
+{
+    loop {
+        let error = match step().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let Some(failure) = error.transient() else { return Err(error) };
+        tracing::debug!(lease = %ask.key, error = %failure, "wait step failed");
+        sleep_until((Instant::now() + working::after(failure, POLL)).into()).await;
+    }
+}
+
+/// The lease, if it is free and has no waiters.
+async fn at_once(ask: &Arc<Ask>) -> Result<Option<Held>, LeaseError> {
+    if !is_awaited(&ask.store, &ask.key).await? {
         match take(ask).await? {
-            Ok(held) => return Ok(held),
+            Ok(held) => return Ok(Some(held)),
             Err(holder) => ask.not_mine(&holder)?,
         }
     } else if let Some(holder) = ask.look().await?.and_then(|row| row.lease) {
         ask.not_mine(&holder)?;
     }
-    loop {
-        let place = keeper::done(join(Arc::clone(ask))).await??;
-        if let Some(held) = stand(ask, &place).await? {
-            place.leave().await;
-            return Ok(held);
-        }
-        tracing::debug!(lease = %ask.key, "a place in line was lost; standing at the end again");
-    }
+    Ok(None)
 }
 
 /// A place in the line. Dropping it leaves the line.
@@ -122,14 +172,21 @@ struct Place {
     seq: u64,
 }
 
-async fn join(ask: Arc<Ask>) -> Result<Place, LeaseError> {
+/// Joins the line. The claim runs to its end also when the waiter is dropped; the place is then left again.
+async fn join(ask: &Arc<Ask>, place: &Key) -> Result<Place, LeaseError> {
+    background::run(claim_place(Arc::clone(ask), place.clone())).await?
+}
+
+async fn claim_place(ask: Arc<Ask>, key: Key) -> Result<Place, LeaseError> {
     let (shortest, longest) = PLACE_TTL;
-    let (key, ttl, sent) = (names::place(&ask.key)?, ask.ttl.clamp(shortest, longest), Instant::now());
+    let (ttl, sent) = (ask.ttl.clamp(shortest, longest), Instant::now());
     let claimed = ask.store.claim(Claim::named(&ask.owner, &key, &names::waits()?, ttl)).await?;
     let Some(grant) = claimed.grants.into_iter().next() else {
         return Err(LeaseError::NoKeeper { reason: "the store gave no place in the line".to_owned() });
     };
-    Ok(Place { seq: grant.row.seq, kept: Kept::start(&ask.store, grant.lease(), ttl, sent)? })
+    let kept = Kept::start(&keeper::PLACES, &ask.store, grant.lease(), ttl, sent)?;
+    local_places::enter(&key, kept.token());
+    Ok(Place { seq: grant.row.seq, kept })
 }
 
 fn removal(place: &Key) -> Batch {
@@ -150,9 +207,10 @@ impl Place {
             return None;
         }
         self.kept.lose(LostReason::Released);
+        local_places::leave(&self.kept.lease().key);
         let (store, row) = (Arc::clone(self.kept.store()), self.kept.lease().key.clone());
         let settled = keeper::settle(store, row.clone(), removal(&row), self.kept.ttl());
-        Some(keeper::spawn(async move { drop(settled.await) }))
+        Some(background::TASKS.spawn(async move { drop(settled.await) }))
     }
 }
 
@@ -165,47 +223,95 @@ impl Drop for Place {
 /// Stands in line until the lease is granted; `None` when the place was lost.
 async fn stand(ask: &Arc<Ask>, place: &Place) -> Result<Option<Held>, LeaseError> {
     let mut watch = ask.store.watch();
-    let mut ahead: VecDeque<WorkRow> = rows(&ask.store, &ask.key).await?.into();
-    ahead.retain(|row| row.seq < place.seq);
+    let mut ahead = patiently(ask, || Ahead::of(ask, place)).await?;
     let mut clock = StoreClock::default();
     while place.kept.lost().is_none() {
         let looked = Instant::now();
-        let awaited = ahead.back().map_or(&ask.row, |front| &front.key).clone();
+        let awaited = ahead.awaited(ask).clone();
         let signal = signal::of(&awaited);
         let mut signal = pin!(signal.notified());
         // From here on, what changes is heard, even while this looks.
         signal.as_mut().enable();
         let mut next = looked + POLL;
-        match look(ask, &mut ahead, &mut clock).await {
+        match look(ask, place, &mut ahead, &mut clock).await {
             Ok(Ok(held)) => return Ok(Some(held)),
             Ok(Err(left)) => next = next.min(Instant::now() + left),
-            Err(error) if error.retry() == Retry::Never => return Err(error),
-            Err(error) => tracing::debug!(lease = %ask.key, %error, "waiting on, though the store failed"),
+            Err(error) => match error.transient() {
+                None => return Err(error),
+                Some(failure) => tracing::debug!(lease = %ask.key, error = %failure, "wait step failed"),
+            },
         }
-        if ahead.back().map_or(&ask.row, |front| &front.key) != &awaited {
+        if *ahead.awaited(ask) != awaited {
             continue;
         }
-        let places = u32::try_from(ahead.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let breath = BREATH.saturating_mul(places).min(LONG_BREATH);
+        let neighbour = ahead.near.back().and_then(local_places::renewed_here);
+        if neighbour.is_some() {
+            next = looked + spread(LOCAL_POLL, 0.9..1.1);
+        }
+        let changed = async {
+            match &neighbour {
+                Some(place) => place.cancelled().await,
+                None => hint(&mut watch, looked + ahead.breath()).await,
+            }
+        };
         tokio::select! {
             () = place.kept.token().cancelled() => {}
             () = signal => {}
             () = sleep_until(next.into()) => {}
-            () = hint(&mut watch, looked + breath) => {}
+            () = changed => {}
         }
     }
     Ok(None)
 }
 
+/// The places in front of a waiter.
+#[derive(Default)]
+struct Ahead {
+    /// The nearest, the nearest last.
+    near: VecDeque<Key>,
+    /// How many stand in front of those, as far as is known.
+    farther: usize,
+    /// Whether any stood in front of those when the line was read. Then it is read again before the waiter counts as first.
+    had_more: bool,
+}
+
+impl Ahead {
+    async fn of(ask: &Ask, place: &Place) -> Result<Self, LeaseError> {
+        let rows = rows(&ask.store, &ask.key, |_| false).await?;
+        let before: Vec<Key> =
+            rows.into_iter().filter(|row| row.seq < place.seq).map(|row| row.key).collect();
+        let farther = before.len().saturating_sub(NEAR);
+        let near = before.into_iter().skip(farther).collect();
+        Ok(Self { near, farther, had_more: farther > 0 })
+    }
+
+    /// The row whose change is awaited: the place right in front, or that of the lease.
+    fn awaited<'a>(&'a self, ask: &'a Ask) -> &'a Key {
+        self.near.back().unwrap_or(&ask.row)
+    }
+
+    /// How long to wait between two looks, however many hints come.
+    fn breath(&self) -> Duration {
+        let places = u32::try_from(self.near.len() + self.farther).unwrap_or(u32::MAX).saturating_add(1);
+        BREATH.saturating_mul(places).min(LONG_BREATH)
+    }
+}
+
 /// The lease, if this is the first in line and the lease can be had; otherwise how long that lasts at least.
 async fn look(
     ask: &Arc<Ask>,
-    ahead: &mut VecDeque<WorkRow>,
+    place: &Place,
+    ahead: &mut Ahead,
     clock: &mut StoreClock,
 ) -> Result<Result<Held, Duration>, LeaseError> {
-    match behind(ask, ahead, clock).await? {
-        Some(left) => Ok(Err(left)),
-        None => first(ask, clock).await,
+    loop {
+        if let Some(left) = behind(ask, ahead, clock).await? {
+            return Ok(Err(left));
+        }
+        if !ahead.had_more {
+            return first(ask, clock).await;
+        }
+        *ahead = Ahead::of(ask, place).await?;
     }
 }
 
@@ -233,24 +339,25 @@ async fn hint(watch: &mut Watch, not_before: Instant) {
     sleep_until(not_before.into()).await;
 }
 
-/// Forgets those in front who are gone. How long the place right in front lasts at least, if there is one.
+/// Forgets the places in front that are gone. Returns how long the place right in front lasts at least, if there is one.
 async fn behind(
     ask: &Ask,
-    ahead: &mut VecDeque<WorkRow>,
+    ahead: &mut Ahead,
     clock: &mut StoreClock,
 ) -> Result<Option<Duration>, LeaseError> {
-    while let Some(front) = ahead.back() {
+    while let Some(front) = ahead.near.back() {
         let now = clock.now(&ask.store).await?;
-        if let Some(left) = left_of(ask, &front.key, now).await? {
-            // Those far in front only count: they say how often it is worth while to look.
-            while let Some(first) = ahead.front().filter(|_| ahead.len() > 1)
-                && ask.store.work(&first.key).await?.is_none()
+        if let Some(left) = left_of(ask, front, now).await? {
+            // The places far in front only count: they say how often it is worth while to look.
+            while let Some(first) = ahead.near.front().filter(|_| ahead.near.len() > 1)
+                && ask.store.work(first).await?.is_none()
             {
-                ahead.pop_front();
+                ahead.near.pop_front();
+                ahead.farther = 0;
             }
             return Ok(Some(left));
         }
-        ahead.pop_back();
+        ahead.near.pop_back();
     }
     Ok(None)
 }
@@ -271,6 +378,7 @@ async fn left_of(ask: &Ask, place: &Key, now: Timestamp) -> Result<Option<Durati
     }
     match ask.store.apply(removal(place)).await {
         Ok(_) => Ok(None),
+        Err(ApplyError::Store { error, .. }) => Err(LeaseError::Store(error)),
         Err(error) => Err(LeaseError::Write(Box::new(error))),
     }
 }

@@ -1,7 +1,7 @@
 //! Asking the store for a lease: politely, or by force.
 //!
-//! Every claim runs on the keeper's thread to its end. When nobody waits for the answer any more, the grant is dropped
-//! there, which releases it.
+//! Every claim runs in the background to its end. If its caller is gone by then, the grant is dropped there, which
+//! releases it.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::error::{LeaseError, LostReason};
 use super::guard::Held;
+use super::keeper::LEASES;
 use super::kept::Kept;
 use super::row::{Said, Stolen, cut};
-use super::{keeper, line, names, registry};
+use super::{background, line, names, registry};
 use crate::id::Owner;
 use crate::key::Key;
 use crate::lock::Task;
@@ -54,7 +55,7 @@ impl Ask {
 
 /// Takes the lease if nobody holds it.
 pub(super) async fn take(ask: &Arc<Ask>) -> Result<Taken, LeaseError> {
-    keeper::done(claim(Arc::clone(ask))).await?
+    background::run(claim(Arc::clone(ask))).await?
 }
 
 async fn claim(ask: Arc<Ask>) -> Result<Taken, LeaseError> {
@@ -80,7 +81,7 @@ async fn claim(ask: Arc<Ask>) -> Result<Taken, LeaseError> {
 }
 
 fn granted(ask: &Ask, grant: &Grant, sent: Instant) -> Result<Held, LeaseError> {
-    let kept = Kept::start(&ask.store, grant.lease(), ask.ttl, sent)?;
+    let kept = Kept::start(&LEASES, &ask.store, grant.lease(), ask.ttl, sent)?;
     registry::enter(&ask.owner, ask.task, ask.place, &kept);
     // A row that tells a story stays; others go with their holder, so that keys used once leave nothing behind.
     let stays = grant.row.takeovers > 0 || Said::of(&grant.row).stolen.is_some();
@@ -137,7 +138,7 @@ async fn rob(ask: &Ask, holder: &LeaseRow, reason: &str) -> Result<bool, LeaseEr
     let at = ask.store.now().await?;
     let (by, from) = (ask.owner.clone(), holder.owner.clone());
     said.stolen = Some(Stolen { by, from, fence: holder.fence, at, reason: cut(reason) });
-    let stale = Lease { key: ask.row.clone(), fence: holder.fence };
+    let stale = Lease { key: ask.row.clone(), fence: holder.fence, owner: Some(holder.owner.clone()) };
     let batch = Batch::new().guard_lease(&stale).enqueue(said.written(&ask.row)?).release(&stale);
     match ask.store.apply(batch).await {
         Ok(_) => {

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::{Held, Hold, LeaseError, View, names};
 use crate::clock::Timestamp;
-use crate::id::{OpId, Owner};
+use crate::id::{Epoch, OpId, Owner};
 use crate::key::{Key, KeyPrefix};
 use crate::store::*;
 
@@ -135,6 +135,10 @@ impl Store for Faulty {
         answer
     }
 
+    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
+        self.inner.resolve(id).await
+    }
+
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
         self.inner.operation(id).await
     }
@@ -177,6 +181,14 @@ impl Store for Faulty {
 
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
         self.inner.sweep(sweep).await
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.inner.epoch()
+    }
+
+    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
+        self.inner.declare_cut(reason).await
     }
 
     fn watch(&self) -> Watch {

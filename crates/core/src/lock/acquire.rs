@@ -10,7 +10,7 @@ use super::entry::{Holder, Waiter, Woken};
 use super::error::{Busy, Cycle, LockError, Place};
 use super::functor::Ask;
 use super::guard::Guard;
-use super::table::{Asker, Hold, Table};
+use super::table::{Asker, Hold, Ownership, Table};
 use super::task::Task;
 use super::ticks::{self, Alarm, Tick};
 use super::waits::{Wait, Wanted};
@@ -46,19 +46,19 @@ impl Table {
     #[inline]
     fn take(&self, asker: &Asker<'_>, now: Tick) -> Option<Hold> {
         let hold = self.shard(asker.term.hash()).take(asker, now)?;
-        self.order.note(asker.task, asker.term, hold.number, asker.place);
+        self.order.note(asker.holder, asker.term, hold.number, asker.place);
         Some(hold)
     }
 
     /// Somebody holds it, or did just now: joins them, or is queued with its waker, if it has one.
     #[cold]
     fn contend(&self, asker: &Asker<'_>, now: Tick, waker: Option<Waker>) -> Result<Attempt, LockError> {
-        let Asker { term, mode, task, place } = *asker;
+        let Asker { term, mode, task, holder, place } = *asker;
         let (hash, index) = (term.hash(), term.index());
         let mut shard = self.shard(hash);
         if let Some(hold) = shard.take(asker, now) {
             drop(shard);
-            self.order.note(task, term, hold.number, place);
+            self.order.note(holder, term, hold.number, place);
             return Ok(Attempt::Granted(hold));
         }
         let number = shard.next();
@@ -67,14 +67,15 @@ impl Table {
             shard.tally(index, |tally| tally.refused());
             return Err(LockError::Reentrant { term: term.clone(), task, asked: place, held });
         }
-        if entry.join(Holder { number, task, place, since: now, mode }).is_ok() {
+        if entry.join(Holder { number, task: holder, place, since: now, mode }).is_ok() {
             let hold = Hold { hash, entry: entry.number, number };
             shard.tally(index, |tally| tally.acquired());
             drop(shard);
-            self.order.note(task, term, number, place);
+            self.order.note(holder, term, number, place);
             return Ok(Attempt::Granted(hold));
         }
-        let waiter = waker.map(|waker| Waiter { number, task, place, since: now, mode, waker, doomed: None });
+        let waiting = |waker| Waiter { number, task, holder, place, since: now, mode, waker, doomed: None };
+        let waiter = waker.map(waiting);
         let seat = waiter.and_then(|waiter| entry.wait(waiter));
         Ok(match seat {
             Some(seat) => Attempt::Queued(Wait { hash, entry: entry.number, seat, number }),
@@ -150,13 +151,20 @@ impl Table {
         if waiter.waker.will_wake(known) { Look::Waiting } else { Look::Stale }
     }
 
-    /// Somebody else polls: the wait, or the hold that came of it, is that task's from now on.
-    fn move_wait(&self, wait: Wait, from: Option<Task>, to: Option<Task>) -> Result<(), LockError> {
+    /// Another task polls: the wait is that task's from now on, and the hold that came of it is `holder`'s.
+    fn move_wait(
+        &self,
+        wait: Wait,
+        from: Option<Task>,
+        to: Option<Task>,
+        holder: Option<Task>,
+    ) -> Result<(), LockError> {
         from.into_iter().for_each(|task| self.forget_wait(task, &Wanted::Lock(wait)));
         let mut shard = self.shard(wait.hash);
         let waits = shard.entry(wait.hash, wait.entry).is_some_and(|entry| {
-            entry.give(wait.number, to);
-            entry.waiter_mut(wait.seat, wait.number).map(|waiter| waiter.task = to).is_some()
+            entry.give(wait.number, holder);
+            let waiter = entry.waiter_mut(wait.seat, wait.number);
+            waiter.map(|waiter| (waiter.task, waiter.holder) = (to, holder)).is_some()
         });
         drop(shard);
         match to.filter(|_| waits) {
@@ -202,6 +210,7 @@ pub struct Lock<'l, 't> {
     deadline: Option<Instant>,
     /// Who asks, where that is known before the first poll.
     task: Option<Task>,
+    ownership: Ownership,
     state: State,
 }
 
@@ -221,7 +230,7 @@ enum State {
 
 impl<'l, 't> Lock<'l, 't> {
     pub(super) fn new(table: &'l Arc<Table>, ask: Ask<'t>, place: Place, deadline: Option<Instant>) -> Self {
-        Self { table, ask, place, deadline, task: None, state: State::Done }
+        Self { table, ask, place, deadline, task: None, ownership: Ownership::Asker, state: State::Done }
     }
 
     /// The same, asked for by a task that is known.
@@ -230,9 +239,16 @@ impl<'l, 't> Lock<'l, 't> {
         self
     }
 
+    /// The same, with a guard that belongs to no task.
+    pub(super) fn detached(mut self) -> Self {
+        self.ownership = Ownership::Detached;
+        self
+    }
+
     #[inline]
     fn asker(&self, task: Option<Task>) -> Asker<'t> {
-        Asker { term: self.ask.term, mode: self.ask.mode, task, place: self.place }
+        let holder = self.ownership.holder(task);
+        Asker { term: self.ask.term, mode: self.ask.mode, task, holder, place: self.place }
     }
 
     #[inline]
@@ -303,7 +319,8 @@ impl<'l, 't> Lock<'l, 't> {
             if let State::Waiting { task: known, .. } = &mut self.state {
                 *known = task;
             }
-            if let Err(error) = self.table.move_wait(wait, before, task) {
+            let holder = self.ownership.holder(task);
+            if let Err(error) = self.table.move_wait(wait, before, task, holder) {
                 return self.refused(error);
             }
         }
@@ -320,7 +337,7 @@ impl<'l, 't> Lock<'l, 't> {
                 telemetry::seconds(telemetry::LOCK_WAIT_SECONDS, since.elapsed());
                 task.into_iter().for_each(|task| self.table.forget_wait(task, &Wanted::Lock(wait)));
                 let Wait { hash, entry, number, .. } = wait;
-                self.table.order.note(task, self.ask.term, number, self.place);
+                self.table.order.note(self.ownership.holder(task), self.ask.term, number, self.place);
                 self.granted(Hold { hash, entry, number })
             }
         }

@@ -30,6 +30,8 @@ pub(super) struct Holder {
 pub(super) struct Waiter {
     pub(super) number: Number,
     pub(super) task: Option<Task>,
+    /// Whose the hold will be.
+    pub(super) holder: Option<Task>,
     pub(super) place: Place,
     pub(super) since: Tick,
     pub(super) mode: Mode,
@@ -179,9 +181,9 @@ impl Entry {
                 break;
             }
             let Some((_, next)) = self.crowd.as_mut().and_then(|crowd| crowd.queue.pop()) else { break };
-            let Waiter { number, task, place, mode, waker, .. } = next;
-            self.add(Holder { number, task, place, mode, since: now });
-            woken.push(waker, task);
+            let Waiter { number, holder, place, mode, waker, .. } = next;
+            self.add(Holder { number, task: holder, place, mode, since: now });
+            woken.push(waker, holder);
         }
         if self.crowd.as_ref().is_some_and(|crowd| crowd.is_empty()) {
             self.crowd = None;
@@ -302,7 +304,7 @@ impl Woken {
         self.first.is_none()
     }
 
-    /// The tasks that were let in.
+    /// The tasks that hold something since they were let in.
     pub(super) fn tasks(&self) -> impl Iterator<Item = Task> {
         self.first.iter().chain(&self.others).filter_map(|(_, task)| *task)
     }

@@ -11,11 +11,11 @@ use super::table::{Hold, Table};
 use super::task::Task;
 use super::ticks;
 
-/// Holds a term until it is dropped. A panic drops it, too, and the next in line comes in.
+/// A guard that releases its term when dropped. A panic drops it as well, and the next waiter acquires the term.
 ///
-/// It belongs to the task that asked: that task may not ask for the same term again. A guard that goes to another task
-/// should be told so with [`adopt`](Self::adopt) there, or with [`detach`](Self::detach) before it leaves: a move alone
-/// cannot be seen.
+/// It belongs to the task that asked: that task gets [`LockError::Reentrant`] if it asks for the same term again. A move to
+/// another task cannot be seen. Use [`lock_owned`](super::Locks::lock_owned) or [`into_owned`](Self::into_owned) for a guard
+/// that leaves its task.
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard<'l> {
     table: &'l Arc<Table>,
@@ -23,7 +23,10 @@ pub struct Guard<'l> {
     mode: Mode,
 }
 
-/// Like [`Guard`], without borrowing the table: it can be kept in a struct or sent to a spawned task.
+/// A guard that borrows nothing: it can be stored in a struct or sent to a spawned task.
+///
+/// It belongs to no task, so it takes part in no re-entrancy, order or deadlock detection. The task that keeps it can opt in
+/// with [`adopt`](Self::adopt): from then on the hold is that task's.
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct OwnedGuard {
     table: Arc<Table>,
@@ -36,13 +39,13 @@ impl<'l> Guard<'l> {
         Self { table, hold, mode }
     }
 
-    /// The same hold as an owned guard, which belongs to nobody until a task [adopts](OwnedGuard::adopt) it.
+    /// Converts it into an owned guard, which belongs to no task until one [adopts](OwnedGuard::adopt) it.
     pub fn into_owned(self) -> OwnedGuard {
         self.detach();
         self.owned()
     }
 
-    /// The same hold as an owned guard of the same task.
+    /// The same hold as an owned guard, with the owner that it has.
     pub(super) fn owned(self) -> OwnedGuard {
         let owned = OwnedGuard { table: self.table.clone(), hold: self.hold, mode: self.mode };
         std::mem::forget(self);
@@ -89,12 +92,13 @@ macro_rules! guard {
                 Ok(())
             }
 
-            /// Makes it the calling task's.
+            /// Binds it to the calling task: asking again is then reported as re-entrant to this task, and cycles
+            /// through the hold are found.
             pub fn adopt(&self) {
                 self.table.give(&self.hold, Task::current());
             }
 
-            /// Makes it nobody's: no task is reported for asking again, and none for a deadlock with it.
+            /// Binds it to no task: asking again waits, and cycles through the hold are not found.
             pub fn detach(&self) {
                 self.table.give(&self.hold, None);
             }

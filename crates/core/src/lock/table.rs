@@ -123,8 +123,30 @@ pub(super) struct Hold {
 pub(super) struct Asker<'a> {
     pub(super) term: &'a Term,
     pub(super) mode: Mode,
+    /// The task that asks, and waits.
     pub(super) task: Option<Task>,
+    /// The task that the hold belongs to once it is granted.
+    pub(super) holder: Option<Task>,
     pub(super) place: &'static Location<'static>,
+}
+
+/// Whose a hold is from the instant of its grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ownership {
+    /// The task that asked.
+    Asker,
+    /// No task: the guard may go anywhere, and a move cannot be seen.
+    Detached,
+}
+
+impl Ownership {
+    #[inline]
+    pub(super) fn holder(self, asker: Option<Task>) -> Option<Task> {
+        match self {
+            Self::Asker => asker,
+            Self::Detached => None,
+        }
+    }
 }
 
 /// Some of the terms that are held.
@@ -164,9 +186,9 @@ impl Shard {
     /// Takes a term that nobody holds. `None` when somebody does.
     #[inline]
     pub(super) fn take(&mut self, asker: &Asker<'_>, now: Tick) -> Option<Hold> {
-        let Asker { term, mode, task, place } = *asker;
+        let Asker { term, mode, holder, place, .. } = *asker;
         let (hash, number) = (term.hash(), self.last + 1);
-        let holder = Holder { number, task, place, since: now, mode };
+        let holder = Holder { number, task: holder, place, since: now, mode };
         let entry = match self.find(term) {
             Some(entry) if entry.is_over() => {
                 entry.begin(holder);

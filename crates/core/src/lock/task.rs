@@ -1,5 +1,5 @@
-//! Who asks: tasks, not threads. A task of tokio has an id, and the root of a runtime is known by its thread. On other
-//! executors nobody is known, unless the task is wrapped in a scope.
+//! Identity of tasks. A task of tokio has an id, and the root of a runtime is known by its thread. A task of another executor
+//! is unknown, unless it is wrapped in a scope, even if a tokio runtime was entered on its thread.
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,7 +8,9 @@ use std::hash::{Hash as _, Hasher};
 use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
+
+use tokio::task::coop;
 
 /// Whether tasks are told apart at all. Without it nothing is reported as re-entrant, out of order or deadlocked.
 pub(super) const DETECTION: bool = cfg!(feature = "lock-detection");
@@ -61,7 +63,7 @@ impl Task {
         if let Some(id) = tokio::task::try_id() {
             return Self::of(TOKIO, number_of(id));
         }
-        tokio::runtime::Handle::try_current().ok().and_then(|_| Self::thread())
+        if is_root() { Self::thread() } else { None }
     }
 
     /// The task that runs this code, on a thread that runs nothing else meanwhile.
@@ -78,6 +80,32 @@ impl Task {
     pub(crate) fn numbered(number: u64) -> Self {
         Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
     }
+}
+
+/// Whether this code runs at the root of a tokio runtime, outside of its tasks.
+///
+/// The context of a runtime does not tell: entering a runtime sets it for whatever else the thread polls. But a runtime gives
+/// a budget to each poll that it drives, and code outside of one can spend without limit. So this spends, and restores what
+/// was left at the end. A root that opted out with `unconstrained` is unknown.
+#[cold]
+fn is_root() -> bool {
+    if tokio::runtime::Handle::try_current().is_err() {
+        return false;
+    }
+    let mut context = Context::from_waker(Waker::noop());
+    if !coop::has_budget_remaining() {
+        return true;
+    }
+    // Dropped without progress, it restores the budget as it is here.
+    let Poll::Ready(_restored) = coop::poll_proceed(&mut context) else { return true };
+    // A budget is counted in a byte.
+    (0..=u8::MAX).any(|_| {
+        let is_spent = !coop::has_budget_remaining();
+        if !is_spent && let Poll::Ready(spent) = coop::poll_proceed(&mut context) {
+            spent.made_progress();
+        }
+        is_spent
+    })
 }
 
 /// The number inside of tokio's id, which shows it only to a hasher.

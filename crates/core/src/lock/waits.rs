@@ -196,8 +196,12 @@ impl Table {
     fn twice(&self, task: Task, first: Wait, second: Wait) -> Option<LockError> {
         let mut shard = self.shard(first.hash);
         let entry = shard.entry(first.hash, first.entry)?;
-        let held = entry.waiter(first.seat, first.number)?.place;
-        let asked = entry.waiter(second.seat, second.number)?.place;
+        let held = entry.waiter(first.seat, first.number)?;
+        let asked = entry.waiter(second.seat, second.number)?;
+        // A hold that will belong to no task may be released by another one, and does not stand in the way.
+        let ahead = if held.number < asked.number { held } else { asked };
+        ahead.holder?;
+        let (held, asked) = (held.place, asked.place);
         Some(LockError::Reentrant { term: entry.term.clone(), task, asked, held })
     }
 

@@ -8,7 +8,7 @@ use super::delta::Delta;
 use super::pattern::Pattern;
 use super::rows::{Lease, Lifetime};
 use crate::clock::Due;
-use crate::id::{DocVersion, EventId, EventType, Lane, OpId, Position, Priority, StreamVersion};
+use crate::id::{DocVersion, Epoch, EventId, EventType, Lane, OpId, Position, Priority, StreamVersion};
 use crate::key::Key;
 use crate::payload::Payload;
 
@@ -233,6 +233,7 @@ pub enum Effect {
 pub struct Batch {
     pub(crate) effects: Vec<Effect>,
     pub(crate) op_id: Option<OpId>,
+    pub(crate) observed_in: Option<Epoch>,
 }
 
 impl Batch {
@@ -254,12 +255,48 @@ impl Batch {
         self.op_id
     }
 
-    /// Names the batch: applied again under the same id, it changes nothing and returns the first receipt. Asking
-    /// with [`Store::operation`](crate::store::Store::operation) resolves an outcome that was lost.
+    /// Names the batch: applied again under the same id, it changes nothing and returns the first receipt.
+    /// [`Store::resolve`](crate::store::Store::resolve) returns the outcome when the reply was lost.
     #[must_use]
     pub fn op_id(mut self, id: OpId) -> Self {
         self.op_id = Some(id);
         self
+    }
+
+    /// Requires that the store is still in the epoch in which the batch was decided, besides everything else.
+    ///
+    /// Set it on a batch that rests on something remembered: a version in the lost part of a history is not the same
+    /// version afterwards. Take the epoch with [`Store::epoch`](crate::store::Store::epoch) before you read. Of two
+    /// epochs the older one counts.
+    #[must_use]
+    pub fn observed_in(mut self, epoch: Epoch) -> Self {
+        self.observed_in = Some(self.observed_in.map_or(epoch, |other| other.min(epoch)));
+        self
+    }
+
+    /// The epoch that the batch requires.
+    #[must_use]
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.observed_in
+    }
+
+    /// Requires the epoch in which the batch is submitted, when it expects an exact version and requires no epoch yet.
+    /// For backends: such a batch is never decided again in another epoch.
+    #[must_use]
+    pub fn submitted_in(self, epoch: Epoch) -> Self {
+        let exact = |effect: &Effect| match effect {
+            Effect::Append { expect, .. }
+            | Effect::Close { expect, .. }
+            | Effect::GuardStream { expect, .. } => matches!(expect, Expect::Exact(_)),
+            Effect::Put { expect, .. }
+            | Effect::Delete { expect, .. }
+            | Effect::GuardDocument { expect, .. } => matches!(expect, Expect::Exact(_)),
+            _ => false,
+        };
+        match self.observed_in {
+            None if self.effects.iter().any(exact) => self.observed_in(epoch),
+            _ => self,
+        }
     }
 
     /// Adds an effect as data.
@@ -269,11 +306,14 @@ impl Batch {
         self
     }
 
-    /// Adds all effects of another batch after those of this one. The id stays this one's.
+    /// Adds all effects of another batch after those of this one. The id stays this one's; required epochs of both count.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.effects.extend(other.effects);
-        self
+        match other.observed_in {
+            Some(epoch) => self.observed_in(epoch),
+            None => self,
+        }
     }
 
     /// Appends events to a stream, which begins with its first event.

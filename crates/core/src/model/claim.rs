@@ -151,9 +151,8 @@ pub fn grant_named(
 }
 
 fn granted(facts: &mut Facts, mut row: WorkRow, owner: &Owner, ttl: Duration, now: Timestamp) -> Granted {
-    let takeovers = row.takeovers;
     facts.counters.fence = facts.counters.fence.next();
-    lease::grant(&mut row, owner, facts.counters.fence, ttl, now);
+    let taken_over = lease::grant(&mut row, owner, facts.counters.fence, ttl, now);
     facts.set_work(&row.key.clone(), Some(row.clone()));
-    Granted { taken_over: row.takeovers > takeovers, row }
+    Granted { row, taken_over }
 }

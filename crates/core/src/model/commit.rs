@@ -42,21 +42,31 @@ pub fn decide(
     if let Some(receipt) = stream::repetition(facts, batch, now)? {
         return Ok(receipt);
     }
+    if let Some(observed) = batch.observed_in.filter(|observed| *observed != facts.counters.epoch) {
+        let refusal = Refusal::Epoch { observed, current: facts.counters.epoch };
+        return Err(refused(facts, batch, refusal.into()));
+    }
     let mark = facts.mark();
     let mut receipt = Receipt::new(now);
     for (index, effect) in batch.effects.iter().enumerate() {
         let step = Step { facts, receipt: &mut receipt, index, now };
         if let Err(stop) = step.run(effect, selected) {
             facts.undo_to(mark);
-            return Err(match stop {
-                Stop::Refused(refusal) if may_be_repetition(&refusal) => {
-                    stream::unknown_ids(facts, batch).map_or(Stop::Refused(refusal), Stop::NeedEventIds)
-                }
-                other => other,
-            });
+            return Err(refused(facts, batch, stop));
         }
     }
+    document::settle_all(facts, &mut receipt);
     Ok(receipt)
+}
+
+/// What looks like a refusal may be a repetition: then the event ids are needed first.
+fn refused(facts: &Facts, batch: &Batch, stop: Stop) -> Stop {
+    match stop {
+        Stop::Refused(refusal) if may_be_repetition(&refusal) => {
+            stream::unknown_ids(facts, batch).map_or(Stop::Refused(refusal), Stop::NeedEventIds)
+        }
+        other => other,
+    }
 }
 
 /// What looks like a conflict is none when the batch itself caused it: that is found out before it is refused.
@@ -73,7 +83,7 @@ pub(super) struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn run(self, effect: &Effect, selected: &[crate::key::Key]) -> Result<(), Stop> {
+    fn run(mut self, effect: &Effect, selected: &[crate::key::Key]) -> Result<(), Stop> {
         match effect {
             Effect::Append { stream, expect, events } => stream::append(self, stream, *expect, events)?,
             Effect::Close { stream, expect } => stream::close(self, stream, *expect)?,
@@ -84,7 +94,7 @@ impl Step<'_> {
             }
             Effect::Delete { key, expect } => document::delete(self, key, *expect)?,
             Effect::Merge { key, deltas, missing } => document::merge(self, key, deltas, missing)?,
-            Effect::GuardDocument { key, expect } => document::check(&self, key, *expect)?,
+            Effect::GuardDocument { key, expect } => document::check(&mut self, key, *expect)?,
             Effect::Enqueue(new) => work::enqueue(self, new)?,
             Effect::Operate { selection, operation } => work::operate(self, selection, *operation, selected),
             Effect::Ack { lease } => work::finish(self, lease, work::Finish::Ack)?,

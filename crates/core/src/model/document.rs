@@ -1,25 +1,21 @@
 //! Decisions about documents: expected versions, writes, deletes that keep the version, and merges.
 
-use serde_json::Value;
-
 use super::batch::{Expect, Missing};
 use super::commit::Step;
-use super::delta::{self, Delta};
+use super::delta::{Delta, Misfit};
+use super::draft::Draft;
+use super::facts::Facts;
 use super::limits::{MERGE_DEPTH, PAYLOAD_BYTES, within};
-use super::measure::Measure;
-use super::receipt::Written;
+use super::receipt::{Receipt, Written};
 use super::refusal::{DocumentFound, Refusal};
 use super::rows::{Document, DocumentRow};
 use crate::clock::Due;
 use crate::id::DocVersion;
 use crate::key::Key;
-use crate::payload::{Payload, numbers};
-
-/// As much of a number as a message shows.
-const SHOWN_DIGITS: usize = 80;
+use crate::payload::Payload;
 
 /// Whether the document is as expected.
-pub(super) fn check(step: &Step<'_>, key: &Key, expect: Expect<DocVersion>) -> Result<(), Refusal> {
+pub(super) fn check(step: &mut Step<'_>, key: &Key, expect: Expect<DocVersion>) -> Result<(), Refusal> {
     let found = visible(step, key);
     let holds = match expect {
         Expect::Any => true,
@@ -30,7 +26,8 @@ pub(super) fn check(step: &Step<'_>, key: &Key, expect: Expect<DocVersion>) -> R
     if holds {
         return Ok(());
     }
-    let found = match (found, step.facts.document(key)) {
+    settle(step.facts, step.receipt, key);
+    let found = match (visible(step, key), step.facts.document(key)) {
         (Some(document), _) => DocumentFound::Present(document),
         (None, Some(row)) => DocumentFound::Gone(row.version),
         (None, None) => DocumentFound::Absent,
@@ -49,13 +46,14 @@ fn next_version(step: &Step<'_>, key: &Key) -> DocVersion {
 }
 
 pub(super) fn put(
-    step: Step<'_>,
+    mut step: Step<'_>,
     key: &Key,
     expect: Expect<DocVersion>,
     value: &Payload,
     expires: Option<Due>,
 ) -> Result<(), Refusal> {
-    check(&step, key, expect)?;
+    check(&mut step, key, expect)?;
+    settle(step.facts, step.receipt, key);
     let version = next_version(&step, key);
     let row = DocumentRow {
         version,
@@ -68,8 +66,9 @@ pub(super) fn put(
     Ok(())
 }
 
-pub(super) fn delete(step: Step<'_>, key: &Key, expect: Expect<DocVersion>) -> Result<(), Refusal> {
-    check(&step, key, expect)?;
+pub(super) fn delete(mut step: Step<'_>, key: &Key, expect: Expect<DocVersion>) -> Result<(), Refusal> {
+    check(&mut step, key, expect)?;
+    settle(step.facts, step.receipt, key);
     let Some(row) = step.facts.document(key) else {
         let version = step.facts.counters.document_floor;
         step.receipt.documents.push(Written { key: key.clone(), version, value: None });
@@ -85,40 +84,45 @@ pub(super) fn delete(step: Step<'_>, key: &Key, expect: Expect<DocVersion>) -> R
     Ok(())
 }
 
+/// Merges deltas into the value that the batch has arrived at. Its text is written once, by [`settle`], however many merges
+/// there are.
 pub(super) fn merge(step: Step<'_>, key: &Key, deltas: &[Delta], missing: &Missing) -> Result<(), Refusal> {
     let index = step.index;
-    let current = visible(&step, key);
+    let (current, version) = (visible(&step, key), next_version(&step, key));
     let (value, expires_at) = match (&current, missing) {
         (Some(document), _) => (&document.value, document.expires_at),
         (None, Missing::Create(initial)) => (initial, None),
         (None, Missing::Refuse) => return Err(Refusal::NotFound { index, key: key.clone() }),
     };
-    let merged = merged(index, key, value, deltas)?;
-    let value = Payload::of(&merged)?;
-    within("the merged payload length in bytes", key, value.len(), PAYLOAD_BYTES)?;
-    let version = next_version(&step, key);
+    let known = current.as_ref().and_then(|document| step.facts.take_draft(key, document.version));
+    let mut draft = known.unwrap_or_else(|| Draft::of(value));
+    for delta in deltas {
+        draft.apply(delta).map_err(|Misfit { needed, found }| {
+            let (key, path) = (key.clone(), delta.path().to_owned());
+            Refusal::Delta { index, key, path, needed, found }
+        })?;
+    }
+    within("the nesting depth", key, draft.depth(MERGE_DEPTH), MERGE_DEPTH)?;
+    within("the merged payload length in bytes", key, draft.bytes(), PAYLOAD_BYTES)?;
     let row = DocumentRow { version, value: Some(value.clone()), updated_at: step.now, expires_at };
-    step.facts.set_document(key, row);
-    step.receipt.documents.push(Written { key: key.clone(), version, value: Some(value) });
+    step.facts.set_draft(key, row, draft, step.receipt.documents.len());
+    step.receipt.documents.push(Written { key: key.clone(), version, value: None });
     Ok(())
 }
 
-/// The value after all deltas. It can be written as text and read again without any loss.
-fn merged(index: usize, key: &Key, value: &Payload, deltas: &[Delta]) -> Result<Value, Refusal> {
-    let refuse = |path: &str, needed, found| {
-        let (key, path) = (key.clone(), path.to_owned());
-        Refusal::Delta { index, key, path, needed, found }
-    };
-    if let Some(wide) = numbers::first_wide(value.as_str()) {
-        // Parsing would round it, although no delta may have asked for it to change.
-        let found = wide.chars().take(SHOWN_DIGITS).collect();
-        return Err(refuse("", "whole numbers of at most 64 bits", found));
+/// Writes the text of a document that merges have changed into its row, and into the receipts of these merges.
+pub(super) fn settle(facts: &mut Facts, receipt: &mut Receipt, key: &Key) {
+    let Some((value, merges)) = facts.settle_draft(key) else { return };
+    for at in merges {
+        if let Some(written) = receipt.documents.get_mut(at) {
+            written.value = Some(value.clone());
+        }
     }
-    let mut merged: Value = value.parse()?;
-    for delta in deltas {
-        delta::apply(&mut merged, delta)
-            .map_err(|misfit| refuse(delta.path(), misfit.needed, misfit.found))?;
+}
+
+/// Settles every document that the batch has merged into.
+pub(super) fn settle_all(facts: &mut Facts, receipt: &mut Receipt) {
+    for key in facts.unsettled() {
+        settle(facts, receipt, &key);
     }
-    within("the nesting depth", key, Measure::of(&merged).depth, MERGE_DEPTH)?;
-    Ok(merged)
 }

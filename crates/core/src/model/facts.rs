@@ -9,8 +9,9 @@ use std::mem;
 use foldhash::{HashMap, HashMapExt as _};
 
 use super::batch::{Batch, Effect, Selection};
+use super::draft::Draft;
 use super::rows::{DocumentRow, Event, StreamRow, WorkRow};
-use crate::id::{DocVersion, EventId, Fence, Position, StreamVersion};
+use crate::id::{DocVersion, Epoch, EventId, Fence, Position, StreamVersion};
 use crate::key::Key;
 use crate::payload::Payload;
 
@@ -25,11 +26,19 @@ pub struct Counters {
     pub work_seq: u64,
     /// No document begins at or below this version: tombstones up to it were swept.
     pub document_floor: DocVersion,
+    /// The epoch that the numbers belong to.
+    pub epoch: Epoch,
 }
 
 impl Default for Counters {
     fn default() -> Self {
-        Self { position: Position(0), fence: Fence(0), work_seq: 0, document_floor: DocVersion(0) }
+        Self {
+            position: Position(0),
+            fence: Fence(0),
+            work_seq: 0,
+            document_floor: DocVersion(0),
+            epoch: Epoch(0),
+        }
     }
 }
 
@@ -133,6 +142,10 @@ pub struct Facts {
     streams: HashMap<Key, Option<StreamRow>>,
     documents: HashMap<Key, Option<DocumentRow>>,
     work: HashMap<Key, Option<Box<WorkRow>>>,
+    /// Documents that merges of this group have taken apart, as of a version of their rows.
+    drafts: HashMap<Key, (DocVersion, Draft)>,
+    /// Documents whose rows do not have the text of their drafts yet, with the places of the merges in the receipt.
+    unsettled: HashMap<Key, Vec<usize>>,
     /// Events whose ids were looked up in the log; an empty slot means the id is free.
     events_by_id: HashMap<EventId, Option<Event>>,
     /// The numbers of the store as a whole.
@@ -213,6 +226,7 @@ impl Facts {
     pub fn load_document(&mut self, key: Key, row: Option<DocumentRow>) {
         self.weigh_slot(&key, self.documents.contains_key(&key));
         self.weigh_document(row.as_ref());
+        self.drafts.remove(&key);
         self.documents.insert(key, row);
     }
 
@@ -261,10 +275,41 @@ impl Facts {
     }
 
     pub(super) fn set_document(&mut self, key: &Key, row: DocumentRow) {
-        self.weigh_slot(key, self.documents.contains_key(key));
         self.weigh_document(Some(&row));
+        self.drafts.remove(key);
+        self.change_document(key, row);
+    }
+
+    fn change_document(&mut self, key: &Key, row: DocumentRow) {
+        self.weigh_slot(key, self.documents.contains_key(key));
         let before = self.documents.insert(key.clone(), Some(row)).flatten();
         self.undo.push(Before::Document(key.clone(), before));
+    }
+
+    /// The document in parts, if merges of this group have taken this version of it apart.
+    pub(super) fn take_draft(&mut self, key: &Key, version: DocVersion) -> Option<Draft> {
+        self.drafts.remove(key).filter(|(of, _)| *of == version).map(|(_, draft)| draft)
+    }
+
+    /// Sets a document by its draft. The row gets its value when the draft is settled.
+    pub(super) fn set_draft(&mut self, key: &Key, row: DocumentRow, draft: Draft, merge: usize) {
+        self.drafts.insert(key.clone(), (row.version, draft));
+        self.unsettled.entry(key.clone()).or_default().push(merge);
+        self.change_document(key, row);
+    }
+
+    /// The documents that wait to be settled.
+    pub(super) fn unsettled(&self) -> Vec<Key> {
+        self.unsettled.keys().cloned().collect()
+    }
+
+    /// Gives a document the value of its draft. That value, and the places of the merges in the receipt.
+    pub(super) fn settle_draft(&mut self, key: &Key) -> Option<(Payload, Vec<usize>)> {
+        let merges = self.unsettled.remove(key)?;
+        let value = self.drafts.get(key)?.1.payload();
+        self.weight = self.weight.saturating_add(value.len());
+        self.documents.get_mut(key)?.as_mut()?.value = Some(value.clone());
+        Some((value, merges))
     }
 
     pub(super) fn set_work(&mut self, key: &Key, row: Option<WorkRow>) {
@@ -313,6 +358,9 @@ impl Facts {
 
     /// Takes everything back that happened since the mark.
     pub fn undo_to(&mut self, mark: Mark) {
+        // A draft may have been changed in part.
+        self.drafts.clear();
+        self.unsettled.clear();
         while self.undo.len() > mark.undo {
             match self.undo.pop() {
                 Some(Before::Stream(key, row)) => drop(self.streams.insert(key, row)),
@@ -330,6 +378,7 @@ impl Facts {
     pub fn take_changes(&mut self) -> Changes {
         let (events, truncated) = (mem::take(&mut self.added), joined(mem::take(&mut self.truncated)));
         let mut changes = Changes { events, truncated, ..Changes::default() };
+        self.drafts.clear();
         for before in mem::take(&mut self.undo) {
             match before {
                 Before::Stream(key, _) => changes.streams.push(key),

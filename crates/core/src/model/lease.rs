@@ -35,15 +35,22 @@ pub fn held_against<'a>(row: &'a WorkRow, owner: &Owner, now: Timestamp) -> Opti
 }
 
 /// Gives the row to `owner`. The attempt counts from here, so that a worker that dies on it every time still runs out
-/// of budget; what was asked for so far is taken up by this grant.
-pub fn grant(row: &mut WorkRow, owner: &Owner, fence: Fence, ttl: Duration, now: Timestamp) {
-    if row.lease.as_ref().is_some_and(|lease| lease.until.has_come(now)) {
-        row.takeovers = row.takeovers.saturating_add(1);
-    }
+/// of budget; what was asked for so far is taken up by this grant. Answers whether it was taken over from a holder who was gone.
+pub fn grant(row: &mut WorkRow, owner: &Owner, fence: Fence, ttl: Duration, now: Timestamp) -> bool {
+    let taken_over = row.lease.as_ref().is_some_and(|lease| lease.until.has_come(now));
+    row.takeovers = row.takeovers.saturating_add(u32::from(taken_over));
     row.attempts = row.attempts.saturating_add(1);
     row.due = asked_for(row);
     row.woken = None;
     row.lease = Some(LeaseRow { owner: owner.clone(), fence, since: now, until: now.after(ttl) });
+    taken_over
+}
+
+/// Whether a row's lease is the one that is shown. The owner counts beside the fence: after a cut of the history two
+/// holders may have the same fence.
+#[must_use]
+pub fn is_of(held: &LeaseRow, shown: &Lease) -> bool {
+    held.fence == shown.fence && shown.owner.as_ref().is_none_or(|owner| *owner == held.owner)
 }
 
 /// Whether the lease is still its holder's.
@@ -54,9 +61,7 @@ pub fn check(row: Option<&WorkRow>, lease: &Lease) -> Result<(), Holder> {
     match row {
         None => Err(Holder::Gone),
         Some(WorkRow { lease: None, .. }) => Err(Holder::Nobody),
-        Some(WorkRow { lease: Some(held), .. }) if held.fence != lease.fence => {
-            Err(Holder::Held(held.clone()))
-        }
+        Some(WorkRow { lease: Some(held), .. }) if !is_of(held, lease) => Err(Holder::Held(held.clone())),
         Some(_) => Ok(()),
     }
 }

@@ -29,6 +29,9 @@ pub const PAGE_BYTES: usize = 64 * 1024 * 1024;
 pub const CLAIM_ROWS: usize = 1_000;
 /// The most events that come with all grants of one claim together: its rows times its events per grant.
 pub const CLAIM_EVENTS: usize = 10_000;
+/// About how many bytes of events come with all grants of one claim together, shared evenly between them. A grant ends with the
+/// event that reaches its share, and always carries one if there is one; the next grant carries the rest.
+pub const CLAIM_BYTES: usize = PAGE_BYTES;
 /// The longest correlation of an event, in bytes.
 pub const CORRELATION_BYTES: usize = 1_024;
 /// The most steps in the path of a delta.
@@ -174,7 +177,7 @@ fn payload(subject: &impl std::fmt::Display, value: &Payload) -> Result<(), Inva
 }
 
 /// How deep arrays and objects of a JSON text lie inside each other, without recursion.
-fn depth(json: &str) -> usize {
+pub(super) fn depth(json: &str) -> usize {
     let (mut depth, mut deepest, mut text, mut escaped) = (0_usize, 0, false, false);
     for byte in json.bytes() {
         match byte {

@@ -9,6 +9,8 @@ pub mod commit;
 pub mod cron;
 pub mod delta;
 mod document;
+pub mod draft;
+pub mod epoch;
 pub mod facts;
 pub(crate) mod hash;
 pub mod lease;

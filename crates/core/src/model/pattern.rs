@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::error::InvalidInput;
+use crate::key::KeyPrefix;
 
 /// The longest pattern, in bytes.
 pub const MAX_PATTERN_BYTES: usize = 256;
@@ -106,6 +107,16 @@ impl Pattern {
             p += 1;
             t += 1;
         }
+    }
+
+    /// The range of keys that may match: those that begin with the literal text that the pattern begins with.
+    #[must_use]
+    pub fn range(&self) -> KeyPrefix {
+        let literal = |token: &Token| match token {
+            Token::Literal(c) => Some(*c),
+            Token::AnyOne | Token::AnyMany => None,
+        };
+        KeyPrefix::of_text(&self.tokens.iter().map_while(literal).collect::<String>())
     }
 
     /// The same pattern as an SQL `LIKE` with `\` as escape character.

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::refusal::Refusal;
 use crate::clock::Timestamp;
-use crate::id::{DocVersion, Position, StreamVersion};
+use crate::id::{DocVersion, OpId, Position, StreamVersion};
 use crate::key::Key;
 use crate::payload::Payload;
 
@@ -24,7 +25,7 @@ pub struct Receipt {
     /// For each truncate, how many events were removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub truncated: Vec<u64>,
-    /// Whether the batch had been applied before and this is the first receipt once more.
+    /// Whether the batch had been applied before and this is its first receipt, without document values.
     #[serde(default, skip)]
     pub repeated: bool,
 }
@@ -39,6 +40,16 @@ impl Receipt {
             truncated: Vec::new(),
             repeated: false,
         }
+    }
+
+    /// The same receipt as every repetition returns it: marked as repeated, and without document values.
+    #[must_use]
+    pub fn into_repeated(mut self) -> Self {
+        for written in &mut self.documents {
+            written.value = None;
+        }
+        self.repeated = true;
+        self
     }
 
     /// The position of the last event of the batch, for a reader that wants to see it.
@@ -70,7 +81,39 @@ pub struct Written {
     pub key: Key,
     /// Its version afterwards.
     pub version: DocVersion,
-    /// The value that a merge arrived at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The value that the merges of this document in the batch arrived at; they share it. Stores do not keep it: it is `None`
+    /// in a repeated receipt. Read the document instead.
+    #[serde(skip)]
     pub value: Option<Payload>,
+}
+
+/// The known outcome of an operation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Resolution {
+    /// The batch was applied. The receipt is marked as repeated.
+    Applied(Receipt),
+    /// The batch was not applied. The id is void: a batch that arrives under it later is refused.
+    NotApplied,
+}
+
+impl Resolution {
+    /// Decides a batch whose id has this record already.
+    ///
+    /// # Errors
+    /// [`Refusal::OperationVoid`] when the id is void.
+    pub fn verdict(self, id: OpId) -> Result<Receipt, Box<Refusal>> {
+        match self {
+            Self::Applied(receipt) => Ok(receipt.into_repeated()),
+            Self::NotApplied => Err(Box::new(Refusal::OperationVoid { id })),
+        }
+    }
+
+    /// The receipt, when the batch was applied.
+    #[must_use]
+    pub fn into_receipt(self) -> Option<Receipt> {
+        match self {
+            Self::Applied(receipt) => Some(receipt.into_repeated()),
+            Self::NotApplied => None,
+        }
+    }
 }

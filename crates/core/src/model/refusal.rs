@@ -8,7 +8,7 @@ use super::batch::Expect;
 use super::limits::TRUNCATE_EVENTS;
 use super::rows::{Document, LeaseRow};
 use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
-use crate::id::{DocVersion, EventId, Fence, StreamVersion};
+use crate::id::{DocVersion, Epoch, EventId, Fence, OpId, StreamVersion};
 use crate::key::Key;
 
 /// The state of a stream that did not meet an expectation.
@@ -208,6 +208,22 @@ pub enum Refusal {
         /// How far a batch of its own may go.
         step_to: StreamVersion,
     },
+    /// The history of the store was cut since the batch was decided.
+    #[error(
+        "cannot apply the batch: it was decided in epoch {observed}, the store is in epoch {current}; read again and decide again"
+    )]
+    Epoch {
+        /// The epoch in which the batch was decided.
+        observed: Epoch,
+        /// The epoch of the store.
+        current: Epoch,
+    },
+    /// The id of the batch was resolved as not applied.
+    #[error("cannot apply batch: operation {id} was resolved as not applied; use a new id")]
+    OperationVoid {
+        /// The id.
+        id: OpId,
+    },
     /// The input can never be accepted.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
@@ -226,13 +242,17 @@ impl Explain for Refusal {
             Self::EventIdReused { .. } => "TL0208",
             Self::TruncateBeyond { .. } => "TL0209",
             Self::TruncateTooMuch { .. } => "TL0210",
+            Self::OperationVoid { .. } => "TL0213",
+            Self::Epoch { .. } => "TL0212",
             Self::Invalid(inner) => return inner.code(),
         })
     }
 
     fn retry(&self) -> Retry {
         match self {
-            Self::Stream { .. } | Self::Document { .. } | Self::Work { .. } => Retry::Now,
+            Self::Stream { .. } | Self::Document { .. } | Self::Work { .. } | Self::Epoch { .. } => {
+                Retry::Now
+            }
             _ => Retry::Never,
         }
     }

@@ -178,4 +178,7 @@ pub struct Lease {
     pub key: Key,
     /// The fence of the grant.
     pub fence: Fence,
+    /// The holder. A fence that is shown without its owner is compared alone.
+    #[serde(default)]
+    pub owner: Option<Owner>,
 }

@@ -80,7 +80,7 @@ impl Desk {
     pub(super) fn claim(&mut self, name: &str, who: &str, now: Timestamp) -> Option<Lease> {
         let (key, owner) = (key(name), owner(who));
         let granted = super::claim::grant_named(&mut self.facts, &key, None, &owner, TTL, now).ok()?;
-        Some(Lease { key, fence: granted.row.lease.map_or(Fence(0), |l| l.fence) })
+        Some(Lease { key, fence: granted.row.lease.map_or(Fence(0), |l| l.fence), owner: Some(owner) })
     }
 
     pub(super) fn row(&self, name: &str) -> &WorkRow {

@@ -10,7 +10,7 @@ use futures_util::FutureExt as _;
 
 use super::deliver::{Again, Delivery, Undelivered};
 use super::message::Written;
-use super::sender::{IN_ORDER, Shared};
+use super::sender::Shared;
 use crate::clock::Due;
 use crate::lease::{Committed, Holding};
 use crate::lock::sleep_until;
@@ -46,7 +46,7 @@ impl Job {
             self.one(&grant.row.payload, attempts, Batch::new().ack(self.holding.lease())).await;
             return;
         }
-        let (stream, count) = (grant.row.key.clone(), grant.events.len());
+        let stream = grant.row.key.clone();
         let mut attempts = grant.row.attempts;
         for event in &grant.events {
             if self.shared.stopping.is_cancelled() {
@@ -61,10 +61,10 @@ impl Job {
             attempts = 1;
         }
         // Whoever puts a message wakes the row, so nothing is missed if there were no more.
-        let end = if count < IN_ORDER {
-            Batch::new().ack(self.holding.lease())
-        } else {
+        let end = if grant.more {
             Batch::new().release(self.holding.lease())
+        } else {
+            Batch::new().ack(self.holding.lease())
         };
         self.commit(end).await;
     }

@@ -1,7 +1,10 @@
-//! Whole numbers in JSON text that would not survive being parsed: beyond 64 bits they turn into rounded fractions.
+//! Numbers in JSON text that would not survive being parsed, because readers round them.
 
-/// The first whole number of the text that fits neither `i64` nor `u64`. What looks like one inside a string is none.
-pub(crate) fn first_wide(text: &str) -> Option<&str> {
+use super::decimal;
+
+/// The first number of the text that fits neither `i64` nor `u64`, or has more digits than `f64`. What looks like one inside a
+/// string is none.
+pub(crate) fn first_rounded(text: &str) -> Option<&str> {
     let mut rest = text;
     loop {
         let start = rest.find(|c: char| matches!(c, '"' | '-') || c.is_ascii_digit())?;
@@ -12,16 +15,11 @@ pub(crate) fn first_wide(text: &str) -> Option<&str> {
         }
         let end = found.find(|c: char| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E'));
         let (token, after) = found.split_at(end.unwrap_or(found.len()));
-        if is_wide(token) {
+        if !decimal::survives(token) {
             return Some(token);
         }
         rest = after;
     }
-}
-
-fn is_wide(token: &str) -> bool {
-    let whole = !token.contains(['.', 'e', 'E']);
-    whole && token.parse::<i64>().is_err() && token.parse::<u64>().is_err()
 }
 
 /// What follows a string of which `text` holds all but the opening quote.

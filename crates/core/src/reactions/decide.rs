@@ -139,9 +139,9 @@ pub(super) enum End {
     More,
 }
 
-/// A grant that brought as many events as were asked for may not have brought all.
-pub(super) fn end(brought: usize, asked: usize) -> End {
-    if brought >= asked { End::More } else { End::Rest }
+/// A grant that may not have brought all is followed by another.
+pub(super) fn end(more: bool) -> End {
+    if more { End::More } else { End::Rest }
 }
 
 /// A row that is to be woken.

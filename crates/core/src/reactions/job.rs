@@ -83,7 +83,7 @@ impl Job {
         let mut events = std::mem::take(&mut grant.events);
         // Reactions that share a lane ask for as many as the one that wants most.
         events.truncate(definition.events);
-        let end = decide::end(events.len(), definition.events);
+        let end = decide::end(grant.more || events.len() >= definition.events);
         let last = events.last().map(|event| event.position);
         let copied = events.last().filter(|_| definition.to.is_some());
         let inbox = copied.map(|copy| (copy.stream.clone(), copy.version.next()));

@@ -19,7 +19,7 @@ use crate::id::Position;
 use crate::lease::{Committed, Holding, working};
 use crate::lock::sleep_until;
 use crate::model::lease::{self, held_against};
-use crate::store::{Batch, Claim, Event, EventPage, Expect, LogQuery, NewWork, Watch};
+use crate::store::{Batch, Claim, Event, EventPage, Expect, LogQuery, NewWork, StoreError, Watch};
 use crate::telemetry::REACTIONS;
 
 /// How many events are read at once.
@@ -48,6 +48,8 @@ struct Reading {
     /// Up to where the row says so.
     noted: Position,
     noted_at: Instant,
+    /// Whether the log was read since the row was taken.
+    begun: bool,
 }
 
 /// Whether the router goes on with its row.
@@ -116,7 +118,8 @@ impl Router {
             self.definition.subscribe(store).await?;
         }
         let position = grant.row.position.unwrap_or(Position(0));
-        let reading = Reading { holding, generation, position, noted: position, noted_at: Instant::now() };
+        let (noted, noted_at) = (position, Instant::now());
+        let reading = Reading { holding, generation, position, noted, noted_at, begun: false };
         Ok(Taken::Mine(Box::new(reading)))
     }
 
@@ -127,6 +130,10 @@ impl Router {
                 let _ = self.note(&mut reading).await;
                 return reading.holding.release().await;
             }
+            if reading.holding.is_of_another_epoch() {
+                // The position in memory may be that of a lost event; the row knows better.
+                return reading.holding.release().await;
+            }
             let looked = Instant::now();
             let query = LogQuery {
                 filter: self.definition.interest.filter(),
@@ -134,11 +141,15 @@ impl Router {
             };
             let page = match self.shared.store.read_log(query).await {
                 Ok(page) => page,
+                Err(error) if error.continue_after.is_some() => {
+                    return self.displaced(&reading, &error).await;
+                }
                 Err(error) => {
                     self.shared.recover("the log could not be read", &error).await;
                     continue;
                 }
             };
+            reading.begun = true;
             if self.route_page(&mut reading, &page).await == Flow::Over {
                 return;
             }
@@ -159,6 +170,15 @@ impl Router {
                 () = sleep_until(looked + self.shared.options.look_again) => {}
             }
         }
+    }
+
+    /// The position is not part of the store's history. One from memory is dropped for that of the row; if that is the bad
+    /// one, nothing is routed until an operator has decided.
+    async fn displaced(&self, reading: &Reading, error: &StoreError) {
+        if reading.begun {
+            return reading.holding.release().await;
+        }
+        self.block(reading, &error.to_string()).await;
     }
 
     /// Routes the events of a page, in as many batches as they need.

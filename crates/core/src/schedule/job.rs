@@ -116,7 +116,7 @@ impl Job {
                         record.running = Some(begun.clone());
                         match self.write(&key, put(&record)?).await {
                             Wrote::Done => {
-                                told_of_misfires(&before, &record);
+                                told_of_misfires(before.skipped, &record);
                                 return self.call(&key, &task, &begun).await;
                             }
                             wrote => wrote,
@@ -128,7 +128,7 @@ impl Job {
             };
             match wrote {
                 Wrote::Done => {
-                    told_of_misfires(&before, &record);
+                    told_of_misfires(before.skipped, &record);
                     return Ok(());
                 }
                 Wrote::Changed => {}
@@ -145,7 +145,7 @@ impl Job {
         let Called::Ended(mut ended, mut effects) = call.run().await else { return self.gone() };
         loop {
             let Some(Read { mut record, version, now }) = self.read(key).await? else { return Ok(()) };
-            let before = record.clone();
+            let skipped = record.skipped;
             if let Some(Action::Start(_)) = task.action {
                 // Nothing was written yet: what was decided is decided again, and comes out the same.
                 let timetable = self.timetable(&record)?;
@@ -160,7 +160,7 @@ impl Job {
             let batch = self.ending(key, &record, version, entry).await?.and(effects.clone());
             match self.write(key, self.next_fire(key, &record, now, batch.ack(self.lease()))?).await {
                 Wrote::Done => {
-                    told_of_misfires(&before, &record);
+                    told_of_misfires(skipped, &record);
                     return self.counted(&ended);
                 }
                 Wrote::Changed => {}
@@ -347,9 +347,9 @@ impl Job {
     }
 }
 
-/// Tells of times that a record passed over when it was written.
-fn told_of_misfires(before: &Record, written: &Record) {
-    let passed_over = written.skipped.saturating_sub(before.skipped);
+/// Tells of times that were passed over with the record that was written.
+fn told_of_misfires(skipped_before: u64, written: &Record) {
+    let passed_over = written.skipped.saturating_sub(skipped_before);
     if passed_over > 0 {
         total(SCHEDULE_MISFIRES, passed_over);
     }

@@ -23,10 +23,10 @@ use super::mutator::{End, Mutator};
 use super::observe::Observer;
 use super::ticket::Ticket;
 use super::{Options, Outcome, reentry};
-use crate::id::DocVersion;
-use crate::key::Key;
+use crate::id::{DocVersion, Epoch};
+use crate::key::{Key, reserved};
 use crate::payload::Payload;
-use crate::store::{Delta, SharedStore};
+use crate::store::{ApplyError, Delta, SharedStore};
 
 /// Where in the program a mutation was asked for.
 pub(super) type Place = &'static Location<'static>;
@@ -72,6 +72,8 @@ struct Carried<T> {
     /// `None` when there is no record.
     found: Option<(DocVersion, Payload)>,
     value: T,
+    /// The epoch of the store in which it was seen.
+    epoch: Epoch,
 }
 
 /// A mutation whose mutator ran.
@@ -108,6 +110,7 @@ impl<T: Value> Cell<T> {
 
     /// Queues a mutation, and sees to it that somebody carries it out.
     pub(super) fn push(self: &Arc<Self>, pending: Pending<T>) -> Result<(), StateError> {
+        reserved::check_document(&self.key).map_err(ApplyError::from)?;
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|_| StateError::NoRuntime { container: self.name() })?;
         let mut queue = self.queue.lock();

@@ -15,7 +15,7 @@ pub enum Stage {
     NotStarted,
     /// The mutator ran, and its result was thrown away.
     NotApplied,
-    /// The write was under way. [`Store::operation`](crate::store::Store::operation) tells whether it was applied.
+    /// The write was in flight. [`Store::resolve`](crate::store::Store::resolve) returns whether it was applied.
     Unknown(OpId),
 }
 
@@ -24,7 +24,7 @@ impl std::fmt::Display for Stage {
         match self {
             Self::NotStarted => f.write_str("the mutator was not started and never will be"),
             Self::NotApplied => f.write_str("nothing of it was applied"),
-            Self::Unknown(id) => write!(f, "whether it was applied is unknown: ask for operation {id}"),
+            Self::Unknown(id) => write!(f, "whether it was applied is unknown; resolve operation {id}"),
         }
     }
 }

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::State;
-use crate::model::delta;
+use crate::model::draft::Draft;
+use crate::payload::Payload;
 use crate::store::Delta;
 
 /// Sets the fields of an object that the patch names.
@@ -21,13 +22,13 @@ pub(super) fn patched<T: State>(draft: &mut T, patch: &Value) -> Result<(), Stri
 
 /// The value after deltas.
 pub(super) fn with_deltas<T: State>(draft: &mut T, deltas: &[Delta]) -> Result<(), String> {
-    let mut json = serde_json::to_value(&*draft).map_err(|error| error.to_string())?;
+    let mut merged = Draft::of(&Payload::of(draft).map_err(|error| error.to_string())?);
     for change in deltas {
-        delta::apply(&mut json, change).map_err(|misfit| {
+        merged.apply(change).map_err(|misfit| {
             format!("{}: needed {}, found {}", change.path(), misfit.needed, misfit.found)
         })?;
     }
-    *draft = serde_json::from_value(json).map_err(|error| error.to_string())?;
+    *draft = merged.payload().parse().map_err(|error| error.to_string())?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use super::cell::Cell;
 use super::codec::Value;
 use super::error::StateError;
 use super::memory::Memory;
-use crate::id::DocVersion;
+use crate::id::{DocVersion, Epoch};
 use crate::key::Key;
 use crate::lock::sleep_until;
 use crate::store::{Document, SharedStore, Watch};
@@ -23,8 +23,8 @@ type Reads<T> = Box<dyn Fn(&Document) -> Result<T, StateError> + Send + Sync>;
 #[must_use = "it does nothing unless it is asked for the next version"]
 pub struct Versions<T> {
     source: Source<T>,
-    /// `None` before the first; then the version, if there was a record.
-    seen: Option<Option<DocVersion>>,
+    /// `None` before the first; then the version, if there was a record, and the epoch that it belongs to.
+    seen: Option<(Epoch, Option<DocVersion>)>,
 }
 
 enum Source<T> {
@@ -68,18 +68,21 @@ impl<T: Clone + Send + Sync + 'static> Versions<T> {
             match &mut self.source {
                 Source::Memory { memory, changed } => {
                     let now = memory.read().await;
-                    if self.seen != Some(Some(now.version)) {
-                        self.seen = Some(Some(now.version));
+                    let seen = Some((Epoch(0), Some(now.version)));
+                    if self.seen != seen {
+                        self.seen = seen;
                         return Ok(Some(now));
                     }
                     // The sender lives as long as the memory that is held here.
                     let _ = changed.changed().await;
                 }
                 Source::Store { store, key, hints, read } => {
+                    let epoch = store.epoch();
                     let document = store.document(key).await?;
                     let version = document.as_ref().map(|document| document.version);
-                    if self.seen != Some(version) {
-                        self.seen = Some(version);
+                    let seen = Some((epoch, version));
+                    if self.seen != seen {
+                        self.seen = seen;
                         let Some(document) = document else { return Ok(None) };
                         let value = read(&document)?;
                         return Ok(Some(Versioned { version: document.version, value }));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Denied, Event, Lease, WorkRow};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::id::{Fence, Lane, Owner};
+use crate::id::{Epoch, Fence, Lane, Owner};
 use crate::key::Key;
 use crate::model::limits;
 
@@ -97,17 +97,66 @@ pub struct Grant {
     pub row: WorkRow,
     /// The fence of this grant.
     pub fence: Fence,
+    /// The epoch in which the row was granted.
+    pub epoch: Epoch,
     /// Whether the row was taken over with it: the lease of the holder before had ended, and it was not let go.
     pub taken_over: bool,
-    /// Events of the followed stream after the row's position, as many as were asked for.
+    /// Events of the followed stream after the row's position: as many as were asked for, or fewer when they are large
+    /// ([`limits::CLAIM_BYTES`]).
     pub events: Vec<Event>,
+    /// Whether the stream may have more events after these.
+    pub more: bool,
+}
+
+/// The events of one grant while they are gathered.
+#[derive(Debug)]
+pub struct Gathering {
+    events: Vec<Event>,
+    most: usize,
+    /// Bytes that are left of the share of the grant.
+    room: usize,
+}
+
+impl Gathering {
+    /// The events of one of `grants` grants of a claim that asks for at most `most` events with each.
+    #[must_use]
+    pub fn new(most: usize, grants: usize) -> Self {
+        Self { events: Vec::new(), most, room: Self::share(grants) }
+    }
+
+    /// The bytes that each of so many grants may bring.
+    #[must_use]
+    pub fn share(grants: usize) -> usize {
+        limits::CLAIM_BYTES / grants.max(1)
+    }
+
+    /// Whether another event is wanted.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.events.len() < self.most && (self.events.is_empty() || self.room > 0)
+    }
+
+    /// Adds an event, and tells whether another one is wanted.
+    pub fn add(&mut self, event: Event) -> bool {
+        self.room = self.room.saturating_sub(event.payload.len() + event.meta.len());
+        self.events.push(event);
+        self.is_open()
+    }
+
+    /// The events, and whether there may be more.
+    #[must_use]
+    pub fn end(self) -> (Vec<Event>, bool) {
+        let more = self.most > 0 && !self.is_open();
+        (self.events, more)
+    }
 }
 
 impl Grant {
     /// What every write under this grant shows.
     #[must_use]
     pub fn lease(&self) -> Lease {
-        Lease { key: self.row.key.clone(), fence: self.fence }
+        let owner = self.row.lease.as_ref().map(|lease| lease.owner.clone());
+        Lease { key: self.row.key.clone(), fence: self.fence, owner }
     }
 }
 

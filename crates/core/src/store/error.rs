@@ -5,7 +5,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
-use crate::id::OpId;
+use crate::id::{OpId, Position};
+use crate::model::epoch::BadPosition;
 use crate::model::refusal::Refusal;
 
 /// Why a batch has no receipt.
@@ -29,10 +30,10 @@ fn describe(outcome: Outcome) -> String {
         Outcome::Applied => "the batch was applied".to_owned(),
         Outcome::NotApplied => "nothing was applied".to_owned(),
         Outcome::Unknown(Some(id)) => {
-            format!("whether the batch was applied is unknown: ask for operation {id}")
+            format!("whether the batch was applied is unknown; resolve operation {id}")
         }
         Outcome::Unknown(None) => {
-            "whether the batch was applied is unknown: give batches an op_id".to_owned()
+            "whether the batch was applied is unknown; give batches an op_id".to_owned()
         }
     }
 }
@@ -53,7 +54,17 @@ impl ApplyError {
         Self::Store { error, outcome: Outcome::NotApplied }
     }
 
-    /// A failure after which nobody knows.
+    /// A failure before the batch was decided. Without an id nothing was applied. Under an id an earlier call may have
+    /// applied it.
+    #[must_use]
+    pub fn not_decided(error: StoreError, op_id: Option<OpId>) -> Self {
+        match op_id {
+            None => Self::not_applied(error),
+            Some(_) => Self::unknown(error, op_id),
+        }
+    }
+
+    /// A failure after which the outcome is unknown.
     #[must_use]
     pub fn unknown(error: StoreError, op_id: Option<OpId>) -> Self {
         Self::Store { error, outcome: Outcome::Unknown(op_id) }
@@ -115,6 +126,8 @@ pub enum StoreErrorKind {
     Unreachable,
     /// The store does not keep what was asked for; another backend does.
     Unsupported,
+    /// The caller's own transaction sees rows that another one has changed since; it must be repeated as a whole.
+    TransactionConflict,
     /// The path does not exist or may not be opened.
     CannotOpen,
     /// The schema was made by a newer program.
@@ -125,8 +138,14 @@ pub enum StoreErrorKind {
     SettingNotInForce,
     /// A migration failed.
     Migration,
+    /// The server is no PostgreSQL, and lacks what the store depends on.
+    UnsupportedEngine,
     /// The input can never be accepted.
     Invalid,
+    /// The position belongs to a part of the history that was lost.
+    PositionLost,
+    /// The position lies beyond the end of the log.
+    PositionBeyond,
     /// Tidelock itself is wrong. Please report it.
     Bug,
 }
@@ -138,11 +157,13 @@ pub struct StoreError {
     /// The kind.
     pub kind: StoreErrorKind,
     /// What was being done, on which file or key.
-    pub what: String,
+    pub what: Box<str>,
     /// What was found.
     pub detail: String,
     /// What to do next.
     pub advice: &'static str,
+    /// The last position that a reader with a bad one can continue after.
+    pub continue_after: Option<Position>,
     code: Code,
 }
 
@@ -151,7 +172,28 @@ impl StoreError {
     #[must_use]
     pub fn new(kind: StoreErrorKind, what: impl Into<String>, detail: impl Into<String>) -> Self {
         let (code, advice) = kind.page();
-        Self { kind, what: what.into(), detail: detail.into(), advice, code: Code(code) }
+        let (what, detail) = (what.into().into_boxed_str(), detail.into());
+        Self { kind, what, detail, advice, continue_after: None, code: Code(code) }
+    }
+
+    /// A reader cannot continue after the position that it has.
+    #[must_use]
+    pub fn position(after: Position, bad: BadPosition) -> Self {
+        let what = format!("cannot read the log after position {after}");
+        let (kind, detail, last) = match bad {
+            BadPosition::Lost(cut) => {
+                let detail = format!(
+                    "epoch {} lost the events after position {} and continues at {}",
+                    cut.epoch, cut.cut_after, cut.resumes_at
+                );
+                (StoreErrorKind::PositionLost, detail, cut.cut_after)
+            }
+            BadPosition::Beyond(highest) => {
+                let detail = format!("the log ends at position {highest}");
+                (StoreErrorKind::PositionBeyond, detail, highest)
+            }
+        };
+        Self { continue_after: Some(last), ..Self::new(kind, what, detail) }
     }
 }
 
@@ -167,6 +209,17 @@ impl StoreErrorKind {
             Self::Closed => ("TL0306", "open the store again"),
             Self::Unreachable => ("TL0308", "check that the server runs; the store connects again by itself"),
             Self::Unsupported => ("TL0309", "use the memory, SQLite or PostgreSQL store for it"),
+            Self::PositionLost => (
+                "TL0310",
+                "correct the effects of the lost events, then continue after the cut or start over",
+            ),
+            Self::PositionBeyond => (
+                "TL0311",
+                "if the store was restored from a backup, run `tidelock restored`; then continue after the end or start over",
+            ),
+            Self::TransactionConflict => {
+                ("TL0312", "roll the transaction back and repeat it from its beginning")
+            }
             Self::Bug => ("TL0307", "please report this with the message"),
             Self::CannotOpen => ("TL0401", "check the path or the address, and the permissions"),
             Self::SchemaTooNew => ("TL0402", "upgrade this program; the database was left alone"),
@@ -175,6 +228,7 @@ impl StoreErrorKind {
                 ("TL0404", "check the file system or the server; the store was not opened")
             }
             Self::Migration => ("TL0405", "the database was left as it was; see the detail"),
+            Self::UnsupportedEngine => ("TL0406", "use PostgreSQL 14 or later; the store was not opened"),
             Self::Invalid => ("TL0105", "correct the call"),
         }
     }
@@ -187,6 +241,7 @@ impl Explain for StoreError {
 
     fn retry(&self) -> Retry {
         match self.kind {
+            StoreErrorKind::TransactionConflict => Retry::After(Duration::from_millis(10)),
             StoreErrorKind::Busy => Retry::After(Duration::from_millis(100)),
             StoreErrorKind::Unreachable => Retry::After(Duration::from_millis(500)),
             StoreErrorKind::Full => Retry::After(Duration::from_secs(5)),
@@ -205,9 +260,10 @@ impl From<InvalidInput> for StoreError {
         let advice = "correct the call";
         Self {
             kind: StoreErrorKind::Invalid,
-            what: "invalid input".to_owned(),
+            what: "invalid input".into(),
             detail: input.to_string(),
             advice,
+            continue_after: None,
             code,
         }
     }

@@ -20,12 +20,13 @@ pub use crate::model::batch::{
 };
 pub use crate::model::claim::Denied;
 pub use crate::model::delta::Delta;
+pub use crate::model::epoch::HistoryCut;
 pub use crate::model::limits;
 pub use crate::model::pattern::Pattern;
-pub use crate::model::receipt::{Appended, Receipt, Written};
+pub use crate::model::receipt::{Appended, Receipt, Resolution, Written};
 pub use crate::model::refusal::{DocumentFound, Holder, Refusal, StreamFound};
 pub use crate::model::rows::{Blocked, Document, Event, Lease, LeaseRow, Lifetime, StreamRow, WorkRow};
-pub use claim::{Claim, Claimed, Grant, Pick};
+pub use claim::{Claim, Claimed, Gathering, Grant, Pick};
 pub use error::{ApplyError, StoreError, StoreErrorKind};
 pub use memory::MemoryStore;
 pub use read::{
@@ -34,7 +35,7 @@ pub use read::{
 pub use watch::{Watch, Watcher};
 
 use crate::clock::Timestamp;
-use crate::id::OpId;
+use crate::id::{Epoch, OpId};
 use crate::key::{Key, KeyPrefix};
 
 /// Whether an acknowledged write survives a power cut.
@@ -61,6 +62,8 @@ pub struct StoreInfo {
     pub durability: Durability,
     /// The version of the schema in use.
     pub schema: u32,
+    /// The epoch of its history.
+    pub epoch: Epoch,
     /// The engine beneath, with its version.
     pub engine: String,
 }
@@ -75,6 +78,8 @@ pub struct StoreInfo {
 /// - **Positions are visible in order.** A reader that has seen position p never later meets a new event below p,
 ///   and positions and versions of one stream agree.
 /// - **Fences rise.** Every grant has a higher fence than all before it; a write that shows a stale fence is refused.
+/// - **Epochs.** When the history may have been cut, a new epoch begins: positions and fences of the lost part never come
+///   back, what the process remembered is dropped, and a reader with a position of the lost part gets an error.
 /// - **The store's clock decides** when work is due, leases end and documents expire.
 /// - **Groups are independent.** Batches that share a flush do not share a fate.
 ///
@@ -86,8 +91,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Applies a batch: all of it or nothing.
     ///
     /// # Crash safety
-    /// When the process dies before the acknowledgement, the batch was applied as a whole or not at all; ask
-    /// [`operation`](Self::operation) which.
+    /// When the process dies before the acknowledgement, the batch was applied as a whole or not at all.
+    /// [`resolve`](Self::resolve) returns which.
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError>;
 
     /// Leases work that may be had to one worker, skipping what others hold.
@@ -96,7 +101,24 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// A worker that dies with a grant loses it when the lease ends; the attempt has been counted.
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError>;
 
-    /// The receipt of the batch that was applied under this id; `None` when none was.
+    /// Turns an unknown outcome into a known one.
+    ///
+    /// Returns the receipt of the batch that was applied under this id. A batch that is being committed is waited for.
+    /// Without one, the id becomes void in the same step: a batch that arrives under it later is refused with
+    /// [`Refusal::OperationVoid`]. So [`Resolution::NotApplied`] stays true, and the work may be done again under a new
+    /// id. Call it within the retention of operation records: a record that a sweep removed cannot be told from one
+    /// that never was.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Busy`] when the batch is still being committed after the time that the store waits. After any
+    /// error the outcome is as unknown as before; call it again.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may still make the id void.
+    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError>;
+
+    /// The receipt that is recorded under this id, without waiting. `None` means not recorded yet: the batch may still
+    /// be in flight, and its id may be void. [`resolve`](Self::resolve) returns the outcome.
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError>;
 
     /// A document by its key.
@@ -125,6 +147,24 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// How many work rows match: what an operator's verb would touch.
     async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError>;
+
+    /// The epoch of the store's history, as this process last confirmed it.
+    ///
+    /// Take it before you read something that you will write by later, and put it on the batch with
+    /// [`Batch::observed_in`].
+    fn epoch(&self) -> Epoch;
+
+    /// Declares that the history of the store was cut, for example by restoring a backup: begins a new epoch.
+    ///
+    /// Positions, fences and creation numbers move far ahead, so that none of the lost part comes back. Every process
+    /// drops what it remembers. Declaring it without need is harmless.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be written; then the epoch is the same as before.
+    ///
+    /// # Crash safety
+    /// A process that dies meanwhile leaves the old epoch or the new one.
+    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError>;
 
     /// Removes what no reader sees any more: expired documents, and old tombstones and operation records.
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError>;

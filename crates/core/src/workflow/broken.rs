@@ -1,6 +1,7 @@
 //! Why a run cannot go on with the code that is there. It is put off with the reason, never failed: the next try may find
 //! other code.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::entry::{Kind, Placed};
@@ -56,36 +57,67 @@ impl Explain for Broken {
     }
 }
 
-/// How many lines of each list are shown.
+/// How many lines of each list are shown, and how many of them before the first that differs.
 const LINES: usize = 30;
+const BEFORE: usize = 10;
 
-/// What was recorded and what the code asked for, side by side.
+/// What was recorded and what the code asked for, side by side, around the first difference.
 pub(super) fn side_by_side(recorded: &[Placed], current: &[(Kind, String)]) -> String {
+    let mut seen = HashSet::new();
     let mut was: Vec<(u32, String)> = Vec::new();
-    for placed in recorded {
-        if let Some((op, kind)) = placed.entry.op() {
-            let line = (op.seq, format!("{} {}", kind.word(), op.name));
-            if !was.contains(&line) {
-                was.push(line);
-            }
+    for (op, kind) in recorded.iter().filter_map(|placed| placed.entry.op()) {
+        if seen.insert((op.seq, &op.name, kind.word())) {
+            was.push((op.seq, format!("{} {}", kind.word(), op.name)));
         }
     }
     was.sort();
     let was: Vec<String> = was.into_iter().map(|(_, line)| line).collect();
-    // Waits leave no record of their own.
-    let is = current.iter().filter(|(kind, _)| *kind != Kind::Wait);
-    let is: Vec<String> = is.map(|(kind, name)| format!("{} {name}", kind.word())).collect();
-    let width = was.iter().map(|line| line.chars().count()).max().unwrap_or(0).clamp(8, 60);
-    let mut text = format!("  {:<width$}   the code now\n", "recorded");
+    let is: Vec<String> = current.iter().map(|(kind, name)| format!("{} {name}", kind.word())).collect();
     let rows = was.len().max(is.len());
-    for row in 0..rows.min(LINES) {
+    let differs = (0..rows).find(|row| was.get(*row) != is.get(*row)).unwrap_or(0);
+    let first = differs.saturating_sub(BEFORE);
+    let shown = first..rows.min(first + LINES);
+    let width = was.iter().skip(first).take(LINES).map(|line| line.chars().count()).max();
+    let width = width.unwrap_or(0).clamp(8, 60);
+    let mut text = format!("  {:<width$}   the code now\n", "recorded");
+    if first > 0 {
+        let _ = writeln!(text, "  … {first} before these are the same");
+    }
+    for row in shown.clone() {
         let left = was.get(row).map_or("-", String::as_str);
         let right = is.get(row).map_or("-", String::as_str);
         let mark = if left == right { ' ' } else { '!' };
         let _ = writeln!(text, "{mark} {left:<width$}   {right}");
     }
-    if rows > LINES {
-        let _ = writeln!(text, "  … and {} more", rows - LINES);
+    if rows > shown.end {
+        let _ = writeln!(text, "  … and {} more", rows - shown.end);
     }
     text.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::id::StreamVersion;
+    use crate::payload::Payload;
+    use crate::workflow::entry::{Done, Entry, OpId};
+
+    #[test]
+    fn the_report_of_a_long_run_shows_the_lines_around_the_difference() {
+        const STEPS: u32 = 100_000;
+        let placed = |seq: u32| {
+            let op = OpId { name: format!("s{seq}"), seq, input: None };
+            let entry = Entry::Done(Done { op, value: Payload::null() });
+            Placed { version: StreamVersion(seq.into()), at: Timestamp::EPOCH, entry }
+        };
+        let recorded: Vec<Placed> = (0..STEPS).map(placed).collect();
+        let is = |seq: u32| if seq == 50_000 { "other".to_owned() } else { format!("s{seq}") };
+        let current: Vec<(Kind, String)> = (0..STEPS).map(|seq| (Kind::Step, is(seq))).collect();
+        let text = side_by_side(&recorded, &current);
+        assert!(text.contains("! step s50000   step other"), "{text}");
+        assert!(text.contains("… 49990 before these are the same"), "{text}");
+        assert!(text.contains("… and 49980 more"), "{text}");
+        assert_eq!(text.lines().count(), LINES + 3);
+    }
 }

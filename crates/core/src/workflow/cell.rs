@@ -6,6 +6,7 @@
 
 mod asked;
 mod inner;
+mod known_ids;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +18,10 @@ use self::inner::{Inner, State, Unproven};
 use super::broken::Broken;
 use super::entry::{Done, Entry, GaveUp, Heard, Kind, Named, Placed, TimerSet, Version, When};
 use super::failure::{Failure, StepError};
-use super::place;
+use super::{child, place};
 use crate::clock::{Due, Timestamp};
 use crate::lease::NEVER;
+use crate::model::limits::{BATCH_BYTES, BATCH_EVENTS};
 use crate::model::retry::RetryPolicy;
 use crate::payload::Payload;
 use crate::store::Batch;
@@ -56,6 +58,35 @@ impl Outgoing {
     }
 }
 
+/// The room that is left in a batch.
+#[derive(Debug)]
+pub(super) struct Room {
+    entries: usize,
+    bytes: usize,
+}
+
+impl Default for Room {
+    /// Half of what a batch takes: effects and the end of the run want room, too.
+    fn default() -> Self {
+        Self { entries: BATCH_EVENTS / 2, bytes: BATCH_BYTES / 2 }
+    }
+}
+
+impl Room {
+    /// Takes something in. Answers whether there was room for it.
+    pub(super) fn takes(&mut self, outgoing: &Outgoing) -> bool {
+        let value = match &outgoing.entry {
+            Some(Entry::Done(Done { value, .. })) => value.len(),
+            _ => 0,
+        };
+        let bytes = outgoing.effects.bytes().saturating_add(value);
+        let fits = self.entries > 0 && bytes <= self.bytes;
+        self.entries = self.entries.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        fits
+    }
+}
+
 /// How a workflow asks.
 pub(super) struct Ask {
     pub(super) kind: Kind,
@@ -78,9 +109,6 @@ pub(super) enum Idle {
 /// A step that was to record its end and did not.
 const NOT_RECORDED: &str = "the step ended well, and its transaction did not record that: \
     apply the batch of TxStep::end in it, and commit it before the step returns";
-
-/// How many ids of signals a run takes along when it begins anew.
-const KNOWN_IDS: usize = 10_000;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -108,6 +136,7 @@ impl Cell {
                 _ => {}
             }
         }
+        inner.recorded_left = inner.recorded.len();
         Arc::new(Self { inner: Mutex::new(inner) })
     }
 
@@ -144,7 +173,8 @@ impl Cell {
         if let Some(value) = inner.versions.get(name) {
             return *value;
         }
-        if inner.replaying {
+        // What is recorded and was not asked for yet shows that the run has been beyond this place.
+        if inner.recorded_left > 0 {
             return least;
         }
         inner.versions.insert(name.to_owned(), newest);
@@ -185,6 +215,12 @@ impl Cell {
         !self.inner.lock().outbox.is_empty()
     }
 
+    /// Whether all that is to be written fits into one batch, with room for the end of the run.
+    pub(super) fn fits_one_batch(&self) -> bool {
+        let mut room = Room::default();
+        self.inner.lock().outbox.iter().all(|outgoing| room.takes(outgoing))
+    }
+
     pub(super) fn take_outgoing(&self) -> Vec<Outgoing> {
         let mut inner = self.inner.lock();
         inner.hasty = false;
@@ -206,7 +242,7 @@ impl Cell {
         let mut inner = self.inner.lock();
         let mut any = false;
         inner.each_open(|_, op| {
-            if op.kind == Kind::Step && op.state == State::Waiting {
+            if op.kind == Kind::Step && op.state == State::Waiting && op.awaited {
                 op.set(State::Permitted);
                 any = true;
             }
@@ -224,7 +260,8 @@ impl Cell {
     pub(super) fn idle(&self) -> Idle {
         let (mut next, mut busy, mut waits) = (None::<Timestamp>, false, false);
         self.inner.lock().each_open(|_, op| {
-            waits = true;
+            // What is only kept says nothing of what the code waits for: that may be something of its own.
+            waits |= op.awaited;
             busy |= matches!(op.state, State::Running | State::Permitted | State::Held);
             if let State::Resting(until) = op.state {
                 next = Some(next.map_or(until, |next| next.min(until)));
@@ -241,20 +278,21 @@ impl Cell {
         for outgoing in &inner.outbox {
             match &outgoing.entry {
                 Some(Entry::TimerSet(TimerSet { when, .. })) => whens.push(*when),
+                Some(Entry::Awaited(_)) => {}
                 _ => return None,
             }
         }
         let (mut waits, mut active, mut held, mut at) = (false, false, 0, None::<Timestamp>);
-        inner.each_open(|_, op| match op.state {
-            State::Running | State::Permitted | State::Answered(_) | State::Over => active = true,
-            State::Waiting => {
-                waits = true;
-                active |= op.kind == Kind::Step;
+        inner.each_open(|_, op| {
+            waits |= op.awaited;
+            match op.state {
+                State::Running | State::Permitted | State::Answered(_) | State::Over => active = true,
+                State::Waiting => active |= op.kind == Kind::Step && op.awaited,
+                State::Held => held += 1,
+                State::Resting(until) => at = Some(at.map_or(until, |at| at.min(until))),
             }
-            State::Held => held += 1,
-            State::Resting(until) => at = Some(at.map_or(until, |at| at.min(until))),
         });
-        if active || held > whens.len() || !(waits || held > 0 || at.is_some()) {
+        if active || held > whens.len() || !waits {
             return None;
         }
         earliest(at, &whens)
@@ -291,6 +329,12 @@ impl Cell {
         match (outgoing.op, &outgoing.entry) {
             (Some(index), Some(Entry::Done(_))) => {
                 inner.ended(index, Err(Failure::new(reason)), &outgoing.policy, Batch::new());
+            }
+            (Some(index), Some(Entry::ChildStarted(started))) => {
+                let error = child::refused(&started.op.name, &started.run, reason);
+                let entry = Entry::ChildRefused(GaveUp { op: started.op.clone(), error });
+                let refused = Outgoing::written(Some(entry), Batch::new());
+                inner.outbox.push(Outgoing { op: Some(index), delivered: false, ..refused });
             }
             _ => {
                 inner.broken.get_or_insert(Broken::Invalid { what: reason.to_owned() });
@@ -346,7 +390,15 @@ impl Cell {
         let inner = self.inner.lock();
         let mail =
             inner.mail.iter().flat_map(|(signal, values)| values.iter().map(move |value| (signal, value)));
-        mail.map(|(signal, value)| Heard { signal: signal.clone(), id: None, value: value.clone() }).collect()
+        // What was handed to a wait that was not polled since came before the rest.
+        let handed = inner.ops.iter().filter_map(|op| match (&op.state, &op.signal) {
+            (State::Answered(Answer::Value(value)), Some(signal)) => Some((signal, value)),
+            _ => None,
+        });
+        let unheard = handed.chain(mail);
+        unheard
+            .map(|(signal, value)| Heard { signal: signal.clone(), id: None, value: value.clone() })
+            .collect()
     }
 
     /// Children of a run that was cancelled, which are to be cancelled, too.
@@ -366,9 +418,9 @@ impl Cell {
         self.inner.lock().names.contains_key(name)
     }
 
-    /// The ids of signals that were heard.
-    pub(super) fn heard_ids(&self) -> Vec<(String, String)> {
-        self.inner.lock().known_ids.iter().take(KNOWN_IDS).cloned().collect()
+    /// The ids of signals that were heard, the newest that fit into so many bytes.
+    pub(super) fn heard_ids(&self, bytes: usize) -> Vec<(String, String)> {
+        self.inner.lock().known_ids.kept(bytes)
     }
 }
 

@@ -13,6 +13,13 @@ pub(super) fn answer(ended: &ChildEnded) -> Answer {
         // Whoever continues as new has not ended, and says nothing to its parent.
         Ending::Continued(_) => return Answer::Nothing,
     };
-    let (run, how, error) = (ended.run.clone(), how.to_owned(), failure.message.clone());
-    Answer::Error(StepError::Child { run, how, error })
+    let (name, run) = (ended.name.clone(), ended.run.clone());
+    let (how, error) = (how.to_owned(), failure.message.clone());
+    Answer::Error(StepError::Child { name, run, how, error })
+}
+
+/// What a parent is told of a child that could not be started.
+pub(super) fn refused(name: &str, run: &str, reason: &str) -> StepError {
+    let (name, run) = (name.to_owned(), run.to_owned());
+    StepError::Child { name, run, how: "could not be started".to_owned(), error: reason.to_owned() }
 }

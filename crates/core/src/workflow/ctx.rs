@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::broken::Broken;
 use super::cell::{Answer, Ask, Asked, Cell, Turn};
 use super::definition::{Signal, Workflow};
-use super::entry::{ChildStarted, Entry, Kind, Parent, TimerSet, When};
+use super::entry::{Awaited, ChildStarted, Entry, Kind, Parent, TimerSet, When};
 use super::failure::{Failure, StepError};
 use super::new_run::NewRun;
 use super::step::{self, Step};
@@ -20,9 +20,13 @@ use super::{names, random};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::lease::Holding;
+use crate::model::limits::{PAYLOAD_BYTES, within};
 use crate::model::retry::RetryPolicy;
 use crate::payload::Payload;
 use crate::store::{Batch, Delta, SharedStore};
+
+/// The longest result of a step or a run, in bytes: it is recorded with its name.
+pub(super) const RESULT_BYTES: usize = PAYLOAD_BYTES - 16 * 1024;
 
 /// What all contexts of one activation share.
 pub(super) struct Life {
@@ -223,7 +227,7 @@ impl Ctx {
                         let span = step.span();
                         let ended = step::call((f.clone())(step), cx.limit, span).await;
                         let (ended, effects) = match ended.map(split) {
-                            Ok((effects, value)) => (Payload::of(&value).map_err(Failure::from), effects),
+                            Ok((effects, value)) => (recordable(&value), effects),
                             Err(failure) => (Err(failure), Batch::new()),
                         };
                         asked.ended(ended, &cx.policy, effects);
@@ -251,7 +255,8 @@ impl Ctx {
 
     fn timer(&self, when: When) -> impl Future<Output = Result<(), StepError>> + use<> {
         let name = self.numbered("sleep");
-        let asked = self.ask(Kind::Timer, name, None);
+        // Timers have numbers for names: one that is added before others must not take their place.
+        let asked = Self { input: Some(when.to_string()), ..self.clone() }.ask(Kind::Timer, name, None);
         asked.begin(|op| (Entry::TimerSet(TimerSet { op, when }), Batch::new()));
         async move {
             match answer(&asked).await {
@@ -294,7 +299,10 @@ impl Ctx {
     }
 
     fn wait_for(&self, signal: &str) -> Asked {
-        self.ask(Kind::Wait, self.numbered(&format!("signal {signal}")), Some(signal.to_owned()))
+        let asked = self.ask(Kind::Wait, self.numbered(&format!("signal {signal}")), Some(signal.to_owned()));
+        // A run that went on after a signal has come further than one that waits for it: version() must know.
+        asked.note(|op| Entry::Awaited(Awaited { op }));
+        asked
     }
 
     /// Starts a run of its own and waits for its end. Its id is that of this run with the name added, so that it is started once.
@@ -313,7 +321,7 @@ impl Ctx {
     {
         let name = self.named(name);
         let asked = self.ask(Kind::Child, name.clone(), None);
-        let run = format!("{}/{name}", self.life.identity);
+        let run = names::child(&self.life.run, self.life.generation, &name);
         match self.new_child(&run, &name, workflow, input) {
             Ok(start) => {
                 let run = run.clone();
@@ -344,7 +352,8 @@ impl Ctx {
         let mut new = NewRun::of(&workflow, Payload::of(input)?);
         new.id = run.to_owned();
         new.queue.clone_from(&self.life.queue);
-        new.parent = Some(Parent { run: self.life.run.to_string(), name: name.to_owned() });
+        let (parent, generation) = (self.life.run.to_string(), self.life.generation);
+        new.parent = Some(Parent { run: parent, generation, name: name.to_owned() });
         new.batch()
     }
 
@@ -411,14 +420,13 @@ impl Ctx {
     /// not heard yet are kept. Does not return.
     ///
     /// # Errors
-    /// None; the type is that of the workflow, so that this can be its last expression.
+    /// [`Failure`] when the input cannot be recorded. The type is that of the workflow, so that this can be its last expression.
     pub async fn continue_as_new<I: Serialize + Sync, O>(&self, input: &I) -> Result<O, Failure> {
-        match Payload::of(input) {
-            Ok(input) => self.life.cell.begin_anew(input),
-            Err(error) => {
-                let _: Option<()> = self.invalid(&error);
-            }
-        }
+        let never =
+            |error: InvalidInput| Failure::permanent(format!("its next input cannot be recorded: {error}"));
+        let input = Payload::of(input).map_err(never)?;
+        within("the length in bytes", "the input", input.len(), RESULT_BYTES).map_err(never)?;
+        self.life.cell.begin_anew(input);
         std::future::pending().await
     }
 
@@ -461,6 +469,15 @@ impl Ctx {
         self.life.cell.break_with(Broken::Invalid { what: error.to_string() });
         None
     }
+}
+
+/// The value of a step, as it is recorded. One that cannot be recorded, or not read again, fails the step for good: it has run.
+fn recordable<T: Serialize + DeserializeOwned>(value: &T) -> Result<Payload, Failure> {
+    let never = |error: InvalidInput| Failure::permanent(format!("its result cannot be recorded: {error}"));
+    let payload = Payload::of(value).map_err(never)?;
+    within("the length in bytes", "the result", payload.len(), RESULT_BYTES).map_err(never)?;
+    payload.parse::<T>().map_err(never)?;
+    Ok(payload)
 }
 
 async fn value<T: DeserializeOwned>(asked: &Asked, answer: Answer) -> Result<T, StepError> {

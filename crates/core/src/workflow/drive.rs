@@ -19,14 +19,14 @@ use super::load::{Loaded, Unready, load};
 use super::shared::{Output, RunFuture, Shared};
 use super::{end, names, new_run, place};
 use crate::clock::{Due, Timestamp};
-use crate::error::Explain as _;
+use crate::error::{Explain as _, InvalidInput, Retry};
 use crate::id::StreamVersion;
 use crate::key::Key;
-use crate::lease::{Committed, Holding, NEVER};
+use crate::lease::{Committed, Holding, NEVER, working};
 use crate::lock::sleep_until;
 use crate::payload::Payload;
 use crate::state::calm::text;
-use crate::store::{Batch, Grant, SharedStore, Watch, WorkRow};
+use crate::store::{Batch, Expect, Grant, SharedStore, Watch, WorkRow};
 use crate::telemetry::{WORKFLOW, follow};
 
 pub(super) use self::writing::News;
@@ -85,7 +85,7 @@ pub(super) struct Drive {
 
 /// Drives a run that was granted, as far as it goes.
 pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holding, span: &Span) -> Left {
-    let holding = Arc::new(holding);
+    let holding = Arc::new(holding.counting_unknown());
     let events = std::mem::take(&mut grant.events);
     let left = match load(&shared, &grant, events).await {
         _ if died_again(&grant.row) => Left::Parked(silence(grant.row.attempts)),
@@ -95,16 +95,13 @@ pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holdin
             Left::Lost
         }
         Err(Unready::Never(reason)) => Left::Parked(reason),
-        Ok(Loaded::Over) => {
-            drop(holding.commit(Batch::new().ack(holding.lease())).await);
-            Left::Ended
-        }
+        Ok(Loaded::Over) => over(&shared, &holding, &grant).await,
         Ok(Loaded::Run(started, history, next)) => {
             span.record("workflow", started.workflow.as_str());
             follow(span, started.trace.as_deref());
             match Drive::new(&shared, &holding, &grant, *started, history, next) {
                 Ok(mut drive) => drive.go().await,
-                Err(reason) => Left::Parked(reason),
+                Err(unfit) => left_to_others(&shared, &holding, &grant, unfit).await,
             }
         }
     };
@@ -112,6 +109,57 @@ pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holdin
         park(&shared, &holding, &grant, reason).await;
     }
     left
+}
+
+/// A journal that is over: the row goes with the run, unless the run has gone on under another journal.
+async fn over(shared: &Shared, holding: &Holding, grant: &Grant) -> Left {
+    let run = names::run_of(&grant.row.key).unwrap_or_default();
+    let found = match end::find(&shared.store, &run).await {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!(target: WORKFLOW, run, %error, "a run could not be read; it is handed back");
+            holding.release().await;
+            return Left::Lost;
+        }
+    };
+    let mut batch = Batch::new().ack(holding.lease());
+    if let Some((record, version)) = found.filter(|(record, _)| !record.status.is_over()) {
+        match new_run::wake(&run, &record) {
+            Ok(row) if row.follow == grant.row.follow => {
+                return Left::Parked("its journal has ended, and its document says that it runs".to_owned());
+            }
+            Ok(row) => batch = batch.guard_document(&grant.row.key, Expect::Exact(version)).enqueue(row),
+            Err(error) => return Left::Parked(error.to_string()),
+        }
+    }
+    match holding.commit(batch).await {
+        Committed::Done(_) => Left::Ended,
+        Committed::Gone => Left::Lost,
+        Committed::Refused(_) => {
+            holding.release().await;
+            Left::HandedBack
+        }
+    }
+}
+
+/// A run that this process cannot begin: another may know its workflow, and has it soon, until it is clear that none does.
+async fn left_to_others(shared: &Shared, holding: &Holding, grant: &Grant, unfit: Unfit) -> Left {
+    let reason = match unfit {
+        Unfit::Never(reason) => return Left::Parked(reason),
+        Unfit::Unknown(reason) => reason,
+    };
+    let Some(wait) = shared.unknown.wait(&grant.row.key) else { return Left::Parked(reason) };
+    match holding.commit(Batch::new().defer(holding.lease(), Due::After(wait))).await {
+        Committed::Done(_) => Left::HandedBack,
+        _ => Left::Lost,
+    }
+}
+
+/// Why a run cannot be begun here.
+enum Unfit {
+    /// Its workflow is not known to this process.
+    Unknown(String),
+    Never(String),
 }
 
 /// What is said of a run whose processes died, so often.
@@ -147,12 +195,14 @@ impl Drive {
         started: Started,
         history: Vec<Placed>,
         next: StreamVersion,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Unfit> {
         let definition = shared.definitions.get(&started.workflow).cloned().ok_or_else(|| {
             let known: Vec<&str> = shared.definitions.keys().map(String::as_str).collect();
-            format!("no worker here knows workflow {:?}; it knows: {}", started.workflow, known.join(", "))
+            let known = known.join(", ");
+            Unfit::Unknown(format!("no worker here knows workflow {:?}; it knows: {known}", started.workflow))
         })?;
-        let journal = names::journal(&started.run, started.generation).map_err(|error| error.to_string())?;
+        let never = |error: InvalidInput| Unfit::Never(error.to_string());
+        let journal = names::journal(&started.run, started.generation).map_err(never)?;
         let token = holding.token().child_token();
         let cell = Cell::over(&history, &started.heard);
         let again = grant.row.attempts > 1 || grant.row.takeovers > 0;
@@ -168,8 +218,9 @@ impl Drive {
             takeovers: grant.row.takeovers,
         };
         let begun = place::in_workflow(&cell, || (definition.begin)(Ctx::new(life), &started.input));
-        let future = begun
-            .map_err(|error| format!("its input does not fit workflow {:?}: {error}", definition.name))?;
+        let future = begun.map_err(|error| {
+            Unfit::Never(format!("its input does not fit workflow {:?}: {error}", definition.name))
+        })?;
         shared.counters.replayed.add(history.len());
         Ok(Self {
             shared: Arc::clone(shared),
@@ -196,8 +247,11 @@ impl Drive {
             Ok(Loaded::Run(started, history, next)) => {
                 let (stumbled, hints) = (self.stumbled, self.hints.take());
                 let (shared, holding) = (&self.shared, &self.holding);
+                // Steps that were under way have run in part.
+                self.grant.row.attempts = self.grant.row.attempts.max(2);
+                let new = Self::new(shared, holding, &self.grant, *started, history, next);
                 *self =
-                    Self::new(shared, holding, &self.grant, *started, history, next).map_err(Left::Parked)?;
+                    new.map_err(|(Unfit::Unknown(reason) | Unfit::Never(reason))| Left::Parked(reason))?;
                 (self.stumbled, self.hints) = (stumbled, hints);
                 Ok(())
             }
@@ -286,7 +340,7 @@ impl Drive {
 
     /// When to go on, if the run can rest now, and it is worth it.
     fn rest_due(&self) -> Option<Due> {
-        let due = self.cell.rests_until()?;
+        let due = self.cell.rests_until().filter(|_| self.cell.fits_one_batch())?;
         match due {
             Due::After(wait) if wait <= self.shared.options.linger => None,
             // Whether it has come must be looked up first.
@@ -354,7 +408,7 @@ impl Drive {
             biased;
             () = lost.cancelled() => return Err(Left::Lost),
             () = cut.cancelled() => {
-                self.holding.release().await;
+                self.holding.hand_back("its worker was stopped while a step ran").await;
                 return Err(Left::HandedBack);
             }
             ended = std::future::poll_fn(|cx| match self.poll(cx) {
@@ -416,14 +470,30 @@ impl Drive {
         for child in self.cell.take_orphans() {
             let reason = self.cell.cancelled().unwrap_or_default();
             let client = Client::new(SharedStore::clone(&self.shared.store));
-            if let Err(error) = client.cancel(&child, &reason).await {
-                tracing::debug!(target: WORKFLOW, child, %error, "a child was not cancelled");
+            loop {
+                let Err(error) = client.cancel(&child, &reason).await else { break };
+                let Retry::After(wait) = error.retry() else {
+                    tracing::debug!(target: WORKFLOW, child, %error, "a child was not cancelled");
+                    break;
+                };
+                tracing::warn!(target: WORKFLOW, child, %error, "a child was not cancelled; it is tried again");
+                // Whoever drives the run next cancels its children again.
+                if self.holding.lost().is_some() {
+                    return;
+                }
+                working::pause(wait, self.holding.token()).await;
             }
         }
     }
 
     /// The workflow has come to its end, unless the journal says that it went another way.
     async fn output(&mut self, output: Output) -> Result<(), Left> {
+        if !self.cell.fits_one_batch() {
+            match self.flush().await {
+                Flow::On => {}
+                flow => return self.follow(flow).await,
+            }
+        }
         // What was heard and not told yet counts, too.
         let left = |placed: &Placed| self.cell.own_record(&placed.entry) == Some(false);
         if self.cell.is_overtaken() || (self.cell.has_left() && self.queue.iter().any(left)) {
@@ -434,8 +504,8 @@ impl Drive {
         }
         let ending = match output {
             Ok(output) => Ending::Completed(output),
-            Err(failure) if self.cell.cancelled().is_some() => Ending::Cancelled(failure),
-            Err(failure) => Ending::Failed(failure),
+            Err(failure) if self.cell.cancelled().is_some() => Ending::Cancelled(failure.cut()),
+            Err(failure) => Ending::Failed(failure.cut()),
         };
         match end::end(self, ending).await {
             Some(left) => Err(left),

@@ -2,7 +2,7 @@
 
 use super::cell::Outgoing;
 use super::client::Client;
-use super::drive::{Drive, Left, News};
+use super::drive::{Drive, Flow, Left, News};
 use super::entry::{ChildEnded, Ending, Entry, Reason, Started};
 use super::error::WorkflowError;
 use super::names;
@@ -12,6 +12,7 @@ use crate::clock::{Due, Timestamp};
 use crate::error::InvalidInput;
 use crate::id::{DocVersion, Priority};
 use crate::lease::{Committed, signal};
+use crate::model::limits::PAYLOAD_BYTES;
 use crate::payload::Payload;
 use crate::store::{ApplyError, Batch, Delta, Expect, Refusal, SharedStore, StreamQuery};
 use crate::telemetry::{self, WORKFLOW};
@@ -23,11 +24,19 @@ pub(super) async fn end(drive: &mut Drive, ending: Ending) -> Option<Left> {
     let at = loop {
         match write_end(drive, &left, &ending).await {
             Ok(at) => break at,
-            Err(Unwritten::Behind) => match drive.hear(None).await {
+            Err(Unwritten::Behind) if left.is_empty() => match drive.hear(None).await {
                 Ok(News::Overtaken) => return None,
-                Ok(_) => {}
+                Ok(_) => drive.tell_rest().await,
                 Err(_) => return Some(Left::Lost),
             },
+            // What others said comes before what the workflow was told ahead of the journal: it may go another way.
+            Err(Unwritten::Behind) => {
+                return match drive.write_rest(left).await {
+                    Flow::Gone => Some(Left::Lost),
+                    Flow::On | Flow::Rewind => None,
+                };
+            }
+            Err(Unwritten::Changed) => {}
             Err(Unwritten::For(left)) => return Some(left),
         }
     };
@@ -39,17 +48,22 @@ pub(super) async fn end(drive: &mut Drive, ending: Ending) -> Option<Left> {
 enum Unwritten {
     /// There is more in the journal than was heard.
     Behind,
+    /// The parent has changed.
+    Changed,
     For(Left),
 }
 
 async fn write_end(drive: &mut Drive, left: &[Outgoing], ending: &Ending) -> Result<Timestamp, Unwritten> {
+    // Whoever says something meanwhile is heard, or refused because the run is over.
+    let exact = Expect::Exact(drive.last());
     let batch = match drive
-        .batch(left)
+        .batch_at(left, exact)
         .and_then(|batch| closing(drive, left, ending, batch).map_err(|e| e.to_string()))
     {
         Ok(batch) => batch,
         Err(reason) => return Err(Unwritten::For(Left::Parked(reason))),
     };
+    let parent = drive.started.parent.as_ref().and_then(|parent| names::run(&parent.run).ok());
     let batch = match told(&drive.shared.store, &drive.started, ending).await {
         Ok(parent) => batch.and(parent),
         Err(error) => {
@@ -61,8 +75,11 @@ async fn write_end(drive: &mut Drive, left: &[Outgoing], ending: &Ending) -> Res
     match drive.holding.commit(batch).await {
         Committed::Done(receipt) => Ok(receipt.at),
         Committed::Gone => Err(Unwritten::For(Left::Lost)),
-        Committed::Refused(refusal) if drive.is_behind(&refusal) => Err(Unwritten::Behind),
-        Committed::Refused(refusal) => Err(Unwritten::For(Left::Parked(refusal.to_string()))),
+        Committed::Refused(refusal) => Err(match &*refusal {
+            Refusal::Stream { stream, .. } if *stream == drive.journal => Unwritten::Behind,
+            Refusal::Document { key, .. } if Some(key) == parent.as_ref() => Unwritten::Changed,
+            _ => Unwritten::For(Left::Parked(refusal.to_string())),
+        }),
     }
 }
 
@@ -86,7 +103,7 @@ fn closing(drive: &Drive, left: &[Outgoing], ending: &Ending, batch: Batch) -> R
     let ended = Entry::Ended(ending.clone()).event_by(drive.holding.lease())?;
     // Entries that are left to write come before it in the same batch, and have said what the journal must be.
     let entries = left.iter().any(|outgoing| outgoing.entry.is_some());
-    let expected = if entries { Expect::Any } else { drive.expected() };
+    let expected = if entries { Expect::Any } else { Expect::Exact(drive.last()) };
     let batch = batch.append(&drive.journal, expected, [ended]).ack(drive.holding.lease());
     Ok(batch.merge(&drive.grant.row.key, record::ended(ending)?))
 }
@@ -113,7 +130,7 @@ fn anew(drive: &Drive, input: Payload) -> Result<Batch, InvalidInput> {
     let started = &drive.started;
     let generation = started.generation.saturating_add(1);
     let ending = Ending::Continued(input.clone());
-    let heard = drive.cell.heard_ids();
+    let heard = drive.cell.heard_ids(PAYLOAD_BYTES.saturating_sub(input.len() + 64 * 1024));
     let again = Started { generation, input, heard, ..started.clone() };
     let mut events = vec![Entry::Started(Box::new(again)).event()?];
     if let Some(reason) = drive.cell.cancelled() {
@@ -140,14 +157,15 @@ fn anew(drive: &Drive, input: Payload) -> Result<Batch, InvalidInput> {
 /// What a parent is told.
 async fn told(store: &SharedStore, started: &Started, ending: &Ending) -> Result<Batch, WorkflowError> {
     let Some(parent) = &started.parent else { return Ok(Batch::new()) };
-    let Some((record, _)) = find(store, &parent.run).await? else { return Ok(Batch::new()) };
-    if record.status.is_over() {
+    let Some((record, version)) = find(store, &parent.run).await? else { return Ok(Batch::new()) };
+    if record.status.is_over() || record.generation != parent.generation {
         return Ok(Batch::new());
     }
+    let unchanged = Batch::new().guard_document(&names::run(&parent.run)?, Expect::Exact(version));
     let (name, run) = (parent.name.clone(), started.run.clone());
     let entry = Entry::ChildEnded(ChildEnded { name, run, ending: ending.clone() });
     let journal = names::journal(&parent.run, record.generation)?;
-    let told = Batch::new().append(&journal, Expect::Any, [entry.event()?]);
+    let told = unchanged.append(&journal, Expect::Any, [entry.event()?]);
     Ok(told.enqueue(wake(&parent.run, &record)?))
 }
 

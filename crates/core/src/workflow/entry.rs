@@ -35,6 +35,9 @@ pub(super) struct Started {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Parent {
     pub(super) run: String,
+    /// The generation of the parent that started it: later ones do not wait for it.
+    #[serde(default)]
+    pub(super) generation: u32,
     /// The name under which the parent waits.
     pub(super) name: String,
 }
@@ -76,6 +79,15 @@ impl When {
     }
 }
 
+impl std::fmt::Display for When {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::After(wait) => write!(f, "{wait:?}"),
+            Self::At(at) => write!(f, "{at}"),
+        }
+    }
+}
+
 /// One entry.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Entry {
@@ -90,6 +102,10 @@ pub(super) enum Entry {
     TimerFired(Named),
     ChildStarted(ChildStarted),
     ChildEnded(ChildEnded),
+    /// A child could not be started.
+    ChildRefused(GaveUp),
+    /// The workflow waits for a signal.
+    Awaited(Awaited),
     Version(Version),
     Heard(Heard),
     Cancel(Reason),
@@ -141,6 +157,11 @@ pub(super) struct ChildEnded {
     pub(super) name: String,
     pub(super) run: String,
     pub(super) ending: Ending,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Awaited {
+    pub(super) op: OpId,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -208,6 +229,8 @@ impl Entry {
             Self::TimerFired(it) => ("timer-fired", Payload::of(it)),
             Self::ChildStarted(it) => ("child-started", Payload::of(it)),
             Self::ChildEnded(it) => ("child-ended", Payload::of(it)),
+            Self::ChildRefused(it) => ("child-refused", Payload::of(it)),
+            Self::Awaited(it) => ("signal-wait", Payload::of(it)),
             Self::Version(it) => ("version", Payload::of(it)),
             Self::Heard(it) => ("heard", Payload::of(it)),
             Self::Cancel(it) => ("cancel", Payload::of(it)),
@@ -229,6 +252,8 @@ impl Entry {
             "timer-fired" => Self::TimerFired(read(event)?),
             "child-started" => Self::ChildStarted(read(event)?),
             "child-ended" => Self::ChildEnded(read(event)?),
+            "child-refused" => Self::ChildRefused(read(event)?),
+            "signal-wait" => Self::Awaited(read(event)?),
             "version" => Self::Version(read(event)?),
             "heard" => Self::Heard(read(event)?),
             "cancel" => Self::Cancel(read(event)?),
@@ -249,7 +274,10 @@ impl Entry {
                 Some((op, Kind::Step))
             }
             Self::TimerSet(TimerSet { op, .. }) => Some((op, Kind::Timer)),
-            Self::ChildStarted(ChildStarted { op, .. }) => Some((op, Kind::Child)),
+            Self::ChildStarted(ChildStarted { op, .. }) | Self::ChildRefused(GaveUp { op, .. }) => {
+                Some((op, Kind::Child))
+            }
+            Self::Awaited(Awaited { op }) => Some((op, Kind::Wait)),
             _ => None,
         }
     }
@@ -278,36 +306,6 @@ impl Placed {
     pub(super) fn of(event: &Event) -> Result<Self, InvalidInput> {
         Ok(Self { version: event.version, at: event.at, entry: Entry::of(event)? })
     }
-}
-
-/// What a run did, as far as its present code must do the same: steps that failed and were resumed by hand do not count, nor
-/// does what followed them, unless somebody else said it.
-pub(super) fn counting(entries: Vec<Placed>) -> Vec<Placed> {
-    let mut kept: Vec<Placed> = Vec::with_capacity(entries.len());
-    for placed in entries {
-        match placed.entry {
-            Entry::Resumed(_) => forget_failure(&mut kept),
-            _ => kept.push(placed),
-        }
-    }
-    kept
-}
-
-/// Takes a failure back, with the attempts that led to it and all that the run did afterwards.
-fn forget_failure(entries: &mut Vec<Placed>) {
-    let failed = entries.iter().enumerate().find_map(|(at, placed)| match &placed.entry {
-        Entry::GaveUp(GaveUp { op, .. }) => Some((at, op.name.clone())),
-        Entry::Ended(_) => Some((at, String::new())),
-        _ => None,
-    });
-    let Some((at, name)) = failed else { return };
-    let mut index = 0;
-    entries.retain(|placed| {
-        let before = index < at;
-        index += 1;
-        let attempt = matches!(&placed.entry, Entry::Tried(tried) if tried.op.name == name);
-        (before && !attempt) || placed.entry.is_foreign()
-    });
 }
 
 /// What a worker wrote down about a workflow, for those who start runs by name.

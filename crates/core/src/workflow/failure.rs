@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
 
 use crate::error::{Code, Explain, Outcome, Retry};
+use crate::model::limits::ERROR_BYTES;
 
 /// Why a step or a workflow failed, as it is recorded. `?` makes one of any error; what it says is kept together with what
 /// caused it.
@@ -31,19 +32,31 @@ pub struct Failure {
     pub(super) permanent: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) cancelled: bool,
+    /// The step or child whose failure this is, if it is one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) cause: Option<String>,
 }
+
+/// The longest message that is recorded, in bytes. Longer ones are cut.
+const MESSAGE_BYTES: usize = ERROR_BYTES;
 
 impl Failure {
     /// A failure that may pass: the step is tried again, as its policy says.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), permanent: false, cancelled: false }
+        Self { message: message.into(), permanent: false, cancelled: false, cause: None }
     }
 
     /// A failure that will not pass: the step is not tried again.
     #[must_use]
     pub fn permanent(message: impl Into<String>) -> Self {
         Self { permanent: true, ..Self::new(message) }
+    }
+
+    /// The same, as it is recorded: whoever fails must be able to say so, however much there is to say.
+    pub(super) fn cut(mut self) -> Self {
+        self.message.truncate(self.message.floor_char_boundary(MESSAGE_BYTES));
+        self
     }
 
     /// What it says.
@@ -89,6 +102,7 @@ impl<E: Error + 'static> From<E> for Failure {
             message,
             permanent: step.is_some(),
             cancelled: matches!(step, Some(StepError::Cancelled { .. })),
+            cause: step.and_then(StepError::cause).map(str::to_owned),
         }
     }
 }
@@ -118,6 +132,8 @@ pub enum StepError {
     /// A child run failed or was cancelled.
     #[error("child run {run:?} {how}: {error}")]
     Child {
+        /// The name under which it was started.
+        name: String,
         /// Its id.
         run: String,
         /// How it ended.
@@ -133,6 +149,16 @@ pub enum StepError {
         /// Why it does not fit.
         reason: String,
     },
+}
+
+impl StepError {
+    /// What failed, by the name that it has in the run.
+    fn cause(&self) -> Option<&str> {
+        match self {
+            Self::Failed { step: name, .. } | Self::Child { name, .. } => Some(name),
+            Self::Cancelled { .. } | Self::Value { .. } => None,
+        }
+    }
 }
 
 impl Explain for StepError {

@@ -1,9 +1,9 @@
 //! The beginning of an activation: the run as its journal has it.
 
-use super::drive::ENTRIES;
-use super::entry::{Entry, Placed, Started, counting};
+use super::entry::{Entry, Placed, Started};
 use super::error::WorkflowError;
 use super::journal;
+use super::resumed::counting;
 use super::shared::Shared;
 use crate::error::InvalidInput;
 use crate::id::StreamVersion;
@@ -45,7 +45,7 @@ impl From<InvalidInput> for Unready {
 /// Reads a journal, of which the grant may have brought the beginning.
 pub(super) async fn load(shared: &Shared, grant: &Grant, events: Vec<Event>) -> Result<Loaded, Unready> {
     let journal = grant.row.follow.clone().ok_or_else(|| Unready::Never("it has no journal".to_owned()))?;
-    let complete = events.len() < ENTRIES;
+    let complete = !grant.more;
     let mut entries = events.iter().map(Placed::of).collect::<Result<Vec<_>, _>>()?;
     if !complete || entries.is_empty() {
         let from = entries.last().map(|last| last.version.next());

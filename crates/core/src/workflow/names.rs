@@ -60,9 +60,16 @@ pub(super) fn recorded(id: &str, identity: &str, step: &str) -> Result<Key, Inva
     Key::new(PROGRESS, [id, identity, step, "end"])
 }
 
-/// What names a generation of a run.
+/// What names a generation of a run in the keys of its effects. What separates the parts is escaped in the id, so that no two
+/// runs have the same.
 pub(super) fn identity(id: &str, generation: u32) -> String {
-    if generation == 0 { id.to_owned() } else { format!("{id}#{generation}") }
+    let id = id.replace('%', "%25").replace(':', "%3A").replace('#', "%23");
+    if generation == 0 { id } else { format!("{id}#{generation}") }
+}
+
+/// The id of a child, below that of its parent.
+pub(super) fn child(parent: &str, generation: u32, name: &str) -> String {
+    if generation == 0 { format!("{parent}/{name}") } else { format!("{parent}#{generation}/{name}") }
 }
 
 /// How far all steps of a run are.

@@ -2,30 +2,33 @@
 
 use super::client::{Client, Handle};
 use super::end::find;
-use super::entry::{Entry, GaveUp, Placed, Reason, Started, counting};
+use super::entry::{Entry, GaveUp, Placed, Reason, Started};
 use super::error::WorkflowError;
 use super::names;
 use super::new_run::{NewRun, wake};
 use super::record::{Record, Status};
+use super::resumed::{counting, failed_children};
 use super::saga::UNDO;
 use crate::id::{DocVersion, Priority};
 use crate::store::limits::BATCH_EVENTS;
 use crate::store::{Batch, Delta, Expect, NewEvent, Operation, Selection};
 
 impl Client {
-    /// Lets a run go on that cannot by itself: one that failed tries the step again that failed it, with a fresh budget; one that
-    /// is put off or blocked is tried at once.
+    /// Lets a run go on that cannot by itself: one that failed tries again what failed it, a step or a child, with a fresh budget;
+    /// what it did before stays done. One that is put off or blocked is tried at once.
     ///
     /// # Errors
     /// [`WorkflowError`] when there is no such run, it ended in another way, or has already taken back what it did.
     pub async fn resume(&self, run: &str, reason: &str) -> Result<(), WorkflowError> {
         let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
         let (record, version) = find(&self.store, run).await?.ok_or_else(unknown)?;
-        let key = names::run(run)?;
         let batch = match record.status {
-            Status::Running => {
-                let rows = || Selection::Keys(vec![key.clone()]);
-                Batch::new().operate(rows(), Operation::Unblock).operate(rows(), Operation::RetryNow)
+            Status::Running => self.prodded(run, &record, version).await?,
+            Status::Failed if record.parent.is_some() => {
+                return Err(not_resumed(
+                    run,
+                    "its parent was told that it failed; resume or fork the parent",
+                ));
             }
             Status::Failed => self.resumed(run, reason, &record, version).await?,
             status => return Err(WorkflowError::Over { run: run.to_owned(), status, asked: "resumed" }),
@@ -35,6 +38,18 @@ impl Client {
         Ok(())
     }
 
+    /// A run that goes on by itself looks at once. Its row is there again if it was removed.
+    async fn prodded(&self, run: &str, record: &Record, version: DocVersion) -> Result<Batch, WorkflowError> {
+        let key = names::run(run)?;
+        let rows = || Selection::Keys(vec![key.clone()]);
+        let batch = match self.store.work(&key).await? {
+            Some(_) => Batch::new(),
+            None => Batch::new().guard_document(&key, Expect::Exact(version)).enqueue(wake(run, record)?),
+        };
+        Ok(batch.operate(rows(), Operation::Unblock).operate(rows(), Operation::RetryNow))
+    }
+
+    /// The batch that resumes a run that failed, and the children whose failures it did not handle.
     async fn resumed(
         &self,
         run: &str,
@@ -42,26 +57,34 @@ impl Client {
         record: &Record,
         version: DocVersion,
     ) -> Result<Batch, WorkflowError> {
-        let refused = |reason: &str| WorkflowError::Refused {
-            run: run.to_owned(),
-            asked: "resumed",
-            reason: reason.to_owned(),
-        };
         let entries = counting(self.journal(run).await?);
         let undone = |placed: &Placed| placed.entry.op().is_some_and(|(op, _)| op.name.contains(UNDO));
         if entries.iter().any(undone) {
-            return Err(refused("it has taken back what it did; fork it instead"));
-        }
-        if record.parent.is_some() {
-            return Err(refused("its parent was told that it failed; resume or fork the parent"));
+            return Err(not_resumed(run, "it has taken back what it did; fork it instead"));
         }
         let entry = Entry::Resumed(Reason { reason: reason.to_owned() });
         let key = names::run(run)?;
-        Ok(Batch::new()
+        let mut batch = Batch::new()
             .guard_document(&key, Expect::Exact(version))
             .append(&names::journal(run, record.generation)?, Expect::Any, [entry.event()?])
             .merge(&key, [Delta::set("/status", Status::Running.word()), Delta::remove("/failure")])
-            .enqueue(wake(run, record)?))
+            .enqueue(wake(run, record)?);
+        for child in failed_children(&entries) {
+            let gone = || not_resumed(run, &format!("its child {child:?} was removed; fork it instead"));
+            let (record, version) = find(&self.store, &child).await?.ok_or_else(gone)?;
+            batch = batch.and(match record.status {
+                Status::Failed => Box::pin(self.resumed(&child, reason, &record, version)).await?,
+                // It will say how it ends.
+                Status::Running => Batch::new().guard_document(&names::run(&child)?, Expect::Exact(version)),
+                status => {
+                    return Err(not_resumed(
+                        run,
+                        &format!("its child {child:?} is {status}; fork it instead"),
+                    ));
+                }
+            });
+        }
+        Ok(batch)
     }
 
     /// Starts a run that has done what another one did before a step, and goes on from there. The other one stays as it is.
@@ -104,6 +127,10 @@ impl Client {
     }
 }
 
+fn not_resumed(run: &str, reason: &str) -> WorkflowError {
+    WorkflowError::Refused { run: run.to_owned(), asked: "resumed", reason: reason.to_owned() }
+}
+
 /// What a run did before a step was recorded for the first time. A child that has not ended belongs to the other run.
 fn before(entries: Vec<Placed>, step: &str) -> Option<Vec<Entry>> {
     let named = |placed: &Placed| placed.entry.op().is_some_and(|(op, _)| op.name == step);
@@ -112,7 +139,8 @@ fn before(entries: Vec<Placed>, step: &str) -> Option<Vec<Entry>> {
     let ended =
         |name: &str| entries.iter().any(|entry| matches!(entry, Entry::ChildEnded(e) if e.name == name));
     let kept = |entry: &&Entry| match entry {
-        Entry::Started(_) | Entry::Ended(_) | Entry::Cancel(_) | Entry::GaveUp(GaveUp { .. }) => false,
+        Entry::Started(_) | Entry::Ended(_) | Entry::Cancel(_) => false,
+        Entry::GaveUp(GaveUp { .. }) | Entry::ChildRefused(GaveUp { .. }) => false,
         Entry::ChildStarted(started) => ended(&started.op.name),
         _ => true,
     };

@@ -62,7 +62,12 @@ fn inside() -> Vec<StepError> {
     vec![
         declined(),
         withdrawn(),
-        StepError::Child { run: text("order-17/ship"), how: text("failed"), error: text("no such address") },
+        StepError::Child {
+            name: text("ship"),
+            run: text("order-17/ship"),
+            how: text("failed"),
+            error: text("no such address"),
+        },
         StepError::Value { what: text("approved"), reason },
     ]
 }

@@ -1,12 +1,13 @@
 //! What the tasks of a worker share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::ctx::Ctx;
@@ -16,6 +17,7 @@ use super::retention::Retention;
 use crate::clock::ManualClock;
 use crate::error::InvalidInput;
 use crate::id::Owner;
+use crate::key::Key;
 use crate::lease::{Claims, working};
 use crate::payload::Payload;
 use crate::store::{SharedStore, StoreError};
@@ -113,6 +115,36 @@ pub(super) struct Shared {
     pub(super) killed: CancellationToken,
     pub(super) claims: Claims,
     pub(super) counters: Counters,
+    pub(super) unknown: Unknown,
+}
+
+/// Runs whose workflow this process does not know, and how often it got each of them.
+#[derive(Debug, Default)]
+pub(super) struct Unknown(Mutex<HashMap<Key, u32>>);
+
+impl Unknown {
+    /// So often a run is left to others before it is put off with a reason.
+    const TRIES: u32 = 8;
+    /// The first wait. It doubles with every try.
+    const WAIT: Duration = Duration::from_millis(10);
+    /// More runs than this are forgotten all at once.
+    const RUNS: usize = 10_000;
+
+    /// How long others have the chance to take a run. `None` when it is not likely that anybody knows its workflow.
+    pub(super) fn wait(&self, run: &Key) -> Option<Duration> {
+        let mut runs = self.0.lock();
+        if runs.len() > Self::RUNS {
+            runs.clear();
+        }
+        let tries = runs.entry(run.clone()).or_default();
+        let wait = Self::WAIT.saturating_mul(1 << *tries);
+        *tries += 1;
+        if *tries < Self::TRIES {
+            return Some(wait);
+        }
+        runs.remove(run);
+        None
+    }
 }
 
 impl Shared {

@@ -51,7 +51,7 @@ impl Step {
     }
 
     /// What names the effect of this step, the same for all attempts: `run:step`, and `run#2:step` in a run that has continued as
-    /// new twice. Made to be an idempotency key.
+    /// new twice. Made to be an idempotency key. In the id of the run, `%`, `:` and `#` are escaped as in URLs.
     #[must_use]
     pub fn key(&self) -> String {
         format!("{}:{}", self.identity, self.name)

@@ -307,6 +307,9 @@ fn step(placed: &Placed) -> Option<StepView> {
             };
             (&ended.name, "child", state, 1, value)
         }
+        Entry::ChildRefused(GaveUp { op, error }) => {
+            (&op.name, "child", "failed", 0, Payload::of(&error.to_string()).ok())
+        }
         Entry::Heard(heard) => (&heard.signal, "signal", "heard", 1, Some(heard.value.clone())),
         _ => return None,
     };

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
 use super::claiming::{Active, activate, claiming};
-use super::ctx::Ctx;
+use super::ctx::{Ctx, RESULT_BYTES};
 use super::definition::Workflow;
 use super::drive::ENTRIES;
 use super::entry::Known;
@@ -19,11 +19,12 @@ use super::failure::Failure;
 use super::names;
 use super::queue::{self, Queue};
 use super::retention::Retention;
-use super::shared::{Begin, Definition, Options, Output, RunFuture, Shared};
+use super::shared::{Begin, Definition, Options, Output, RunFuture, Shared, Unknown};
 use crate::clock::ManualClock;
 use crate::error::InvalidInput;
 use crate::id::Owner;
 use crate::lease::{Claims, Holding, unique_owner, working};
+use crate::model::limits::within;
 use crate::payload::Payload;
 use crate::store::{Batch, Claim, Denied, Expect, SharedStore};
 
@@ -168,7 +169,9 @@ impl Worker {
         let owner = unique_owner(options.owner.as_ref())?;
         let (stopping, cut, killed, counters) = Default::default();
         let (claims, definitions) = (Claims::new(&store), known);
-        let shared = Shared { store, owner, options, definitions, stopping, cut, killed, claims, counters };
+        let unknown = Unknown::default();
+        let shared =
+            Shared { store, owner, options, definitions, stopping, cut, killed, claims, counters, unknown };
         let shared = Arc::new(shared);
         let task = tokio::spawn(claiming(Arc::clone(&shared)));
         Ok(Driving { shared, task })
@@ -187,11 +190,19 @@ where
         let code = code.clone();
         let future: RunFuture = Box::pin(async move {
             let output = code.begin(&cx, input).await?;
-            let output: Output = Payload::of(&output).map_err(Failure::from);
+            let output: Output = recordable(&output);
             output
         });
         Ok(future)
     })
+}
+
+/// What a run brings, as it is recorded. What cannot be is a failure: trying again would bring it again.
+fn recordable<O: Serialize>(output: &O) -> Output {
+    let never = |error: InvalidInput| Failure::permanent(format!("its output cannot be recorded: {error}"));
+    let output = Payload::of(output).map_err(never)?;
+    within("the length in bytes", "the output", output.len(), RESULT_BYTES).map_err(never)?;
+    Ok(output)
 }
 
 /// What a worker did so far, in this process.

@@ -226,6 +226,7 @@ async fn a_guard_that_moves_belongs_to_the_task_that_adopts_it() {
     assert_eq!(other.await.expect("no panic"), Some(true), "it is the other task's now");
     drop(waiting.await.expect("let in"));
     let owned = locks.lock_owned(&x).await.expect("free");
+    owned.adopt();
     assert!(locks.lock(&x).await.is_err_and(|error| error.is_reentrant()));
     owned.detach();
     assert!(locks.try_lock(&x).is_err_and(|error| error.is_busy()));

@@ -135,7 +135,7 @@ fn a_waker_that_panics_does_not_stop_the_clock() {
     let (locks, x) = (Locks::new(), thing("clock"));
     let _guard = taking(&locks, &x);
     let (rung, ringing) = std::sync::mpsc::channel();
-    let mut bad = locks.lock_before(&x, Instant::now() + Duration::from_millis(5));
+    let mut bad = locks.lock_before(&x, Instant::now() + Duration::from_millis(200));
     let waker = Wicked::waking(move || {
         rung.send(()).ok();
         panic!("as it should");
@@ -143,7 +143,7 @@ fn a_waker_that_panics_does_not_stop_the_clock() {
     assert!(poll_with(&mut bad, &waker).is_pending());
     ringing.recv_timeout(Duration::from_secs(20)).expect("it rings");
     let (rung, ringing) = std::sync::mpsc::channel();
-    let mut next = locks.lock_before(&x, Instant::now() + Duration::from_millis(5));
+    let mut next = locks.lock_before(&x, Instant::now() + Duration::from_millis(200));
     assert!(poll_with(&mut next, &Wicked::waking(move || rung.send(()).unwrap_or_default())).is_pending());
     ringing.recv_timeout(Duration::from_secs(20)).expect("and rings again");
     assert!(matches!(poll_with(&mut next, Waker::noop()), Poll::Ready(Err(LockError::TimedOut { .. }))));

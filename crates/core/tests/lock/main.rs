@@ -14,6 +14,7 @@ mod flight;
 mod hand;
 mod hostile;
 mod model;
+mod moved;
 mod names;
 mod order;
 mod view;

@@ -48,6 +48,19 @@ impl Backend for Files {
     }
 }
 
+fn copy_all(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_all(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
 struct Directory {
     path: PathBuf,
     clock: Arc<ManualClock>,
@@ -68,6 +81,22 @@ impl Database for Directory {
             store.close().await;
         }
         self.connect().await
+    }
+
+    async fn backup(&self) -> bool {
+        let copy = self.path.with_extension("copy");
+        let _ = std::fs::remove_dir_all(&copy);
+        copy_all(&self.path, &copy);
+        true
+    }
+
+    async fn restore(&self) {
+        for folder in ["documents", "operations"] {
+            std::fs::remove_dir_all(self.path.join(folder)).unwrap();
+        }
+        copy_all(&self.path.with_extension("copy"), &self.path);
+        let store = self.opened.lock().unwrap().last().expect("a store is open").clone();
+        store.declare_cut("restored from a backup").await.unwrap();
     }
 
     fn address(&self) -> Option<String> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidelock_core::store::{StoreError, StoreErrorKind};
 use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation, TargetSessionAttrs};
 
-use super::{Address, ClientCert, TlsMode};
+use super::{Address, ClientCert, HostAddress, TlsMode};
 
 const CANARY: &str = "hunter2";
 
@@ -26,7 +26,7 @@ fn read(url: &str) -> Address {
 fn refusal(url: &str) -> String {
     let error = read_with(url, &[("USER", "ann")]).unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::CannotOpen);
-    assert_eq!(error.what, "opening the PostgreSQL store");
+    assert_eq!(&*error.what, "opening the PostgreSQL store");
     error.detail
 }
 
@@ -307,8 +307,10 @@ fn the_stores_own_parameters_are_taken_out() {
 
 #[test]
 fn a_store_has_defaults_that_notice_a_lost_server() {
+    assert_eq!(read("host=h").connect_limit(1), Duration::from_secs(10));
+    assert_eq!(read("host=h,i").connect_limit(2), Duration::from_secs(3));
+    assert_eq!(read("host=h,i connect_timeout=7").connect_limit(2), Duration::from_secs(7));
     let config = read("host=h").config;
-    assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(10)));
     assert!(config.get_keepalives());
     assert_eq!(config.get_keepalives_idle(), Duration::from_secs(30));
     assert_eq!(config.get_tcp_user_timeout(), Some(&Duration::from_secs(30)));
@@ -351,7 +353,11 @@ fn of_several_hosts_one_that_can_be_written_is_wanted() {
     for (url, wanted) in cases {
         assert_eq!(read(url).config.get_target_session_attrs(), wanted, "{url}");
     }
-    let config = read("postgres://a:1,b:2/shop?hostaddr=10.0.0.1,10.0.0.2").config;
-    assert_eq!(config.get_hosts(), [Host::Tcp("a".to_owned()), Host::Tcp("b".to_owned())]);
-    assert_eq!((config.get_ports(), config.get_hostaddrs().len()), (&[1, 2][..], 2));
+    let host = |name: &str, ip: &str, port| HostAddress {
+        name: Host::Tcp(name.to_owned()),
+        ip: Some(ip.parse().unwrap()),
+        port,
+    };
+    let hosts = read("postgres://a:1,b:2/shop?hostaddr=10.0.0.1,10.0.0.2").hosts;
+    assert_eq!(hosts, [host("a", "10.0.0.1", 1), host("b", "10.0.0.2", 2)]);
 }

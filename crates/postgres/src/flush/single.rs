@@ -30,7 +30,7 @@ impl Flush {
         if rows.is_empty() {
             return Err(Failure::stale());
         }
-        Drawn::read(&rows)
+        Drawn::read(&rows).map_err(Failure::after_commit)
     }
 
     /// The statement, if there is nothing but one event to be written.
@@ -49,7 +49,8 @@ impl Flush {
         if beliefs.streams.len() > 1 || row.closed_at.is_some() || row.head != Some(event.version) {
             return None;
         }
-        Some(self.with_event(Call::new(&sql.append_one), int(was.0), event))
+        let call = self.with_event(Call::new(&sql.append_one), int(was.0), event);
+        Some(call.with(int(session.epoch().0), Type::INT8))
     }
 
     fn with_event<'a>(&self, call: Call<'a>, was: i64, event: &'a Event) -> Call<'a> {

@@ -108,14 +108,6 @@ fn a_direct_handshake_says_which_protocol_follows() {
 }
 
 #[test]
-fn a_connector_serves_a_pool() {
-    let address = address("sslmode=require");
-    let connector = connector(&address).unwrap();
-    let settings = deadpool_postgres::ManagerConfig::default();
-    let _ = deadpool_postgres::Manager::from_config(address.config, connector, settings);
-}
-
-#[test]
 fn a_certificate_of_an_old_version_is_called_that() {
     let certificate = CertificateDer::from_pem_slice(VERSION_1.as_bytes()).unwrap();
     let Err(rustls::Error::InvalidCertificate(found)) = ParsedCertificate::try_from(&certificate) else {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tidelock_core::id::EventId;
 
 use super::settle::Decided;
-use super::{Applying, Engine, Strays, fail, lose};
+use super::{Applying, Engine, Strays, fail};
 use crate::error::{Failure, Meaning};
 use crate::flush::Flush;
 
@@ -42,8 +42,7 @@ impl Engine {
             match self.attempt(mine, give_up).await {
                 None => return,
                 Some((mine, failure)) => {
-                    let again = !matches!(failure.meaning, Meaning::Failed | Meaning::Lost);
-                    if !again || Instant::now() + pause >= give_up {
+                    if failure.meaning == Meaning::Failed || Instant::now() + pause >= give_up {
                         return fail(vec![mine], &failure);
                     }
                     tokio::time::sleep(super::engine::jittered(pause)).await;
@@ -67,7 +66,7 @@ impl Engine {
         let db = self.db(&client);
         let batches = [job.batch.as_ref()];
         let decided = self.hold_and_decide(&db, &batches, lock.as_millis(), &ids);
-        let Decided { mut session, .. } = match self.bounded(decided).await {
+        let Decided { mut session, .. } = match self.bounded(&client, decided).await {
             Ok(decided) => decided,
             Err(failure) => {
                 self.roll_back(client, &failure).await;
@@ -76,14 +75,14 @@ impl Engine {
         };
         let flush = Flush::of(&mut session, None, self.flush_setting);
         let sent = flush.send(&db, &self.sql, &session, Some("COMMIT"), Vec::new());
-        match self.bounded(sent).await {
+        match self.bounded(&client, sent).await {
             Ok((drawn, _)) => {
                 self.committed(&flush, &session, &drawn, vec![job]);
                 None
             }
-            Err(failure) if failure.meaning == Meaning::Lost => {
+            Err(failure) if failure.meaning.is_open() => {
                 self.lost(client);
-                lose(vec![job], &failure);
+                fail(vec![job], &failure);
                 None
             }
             Err(failure) => {

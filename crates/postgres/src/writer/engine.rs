@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Client, Object, Pool};
+use deadpool::managed::Object;
 
 use super::Job;
 use crate::clock::Time;
+use crate::connect::{self, Client, Pool};
 use crate::db::Db;
+use crate::epoch::Epochs;
 use crate::error::{Failure, Meaning};
 use crate::queue::Queue;
 use crate::sql::Sql;
+use crate::unreadable::Unreadable;
 use crate::warm::Warm;
 use crate::watch::Hints;
 
@@ -29,17 +32,19 @@ pub(crate) struct Engine {
     pub(crate) writers: Pool,
     pub(crate) warm: Warm,
     pub(crate) time: Time,
+    pub(crate) epochs: Arc<Epochs>,
     pub(crate) hints: Hints,
     pub(crate) meter: Meter,
     /// Turns of jobs that go their own way.
     pub(crate) alone: tokio::sync::Semaphore,
     pub(crate) strays: Strays,
+    pub(crate) unreadable: Unreadable,
     pub(crate) prepared: bool,
     /// How long a job waits for a connection, for a lock and for an answer.
     pub(crate) patience: Duration,
     /// Whether a statement on its own runs at read committed, so that a batch may be one.
     pub(crate) guesses: bool,
-    /// What `synchronous_commit` must be set to, when the server's own setting is not what was asked for.
+    /// What `synchronous_commit` must be set to in each transaction, because the session is not the store's own.
     pub(crate) flush_setting: Option<&'static str>,
 }
 
@@ -119,21 +124,21 @@ impl Engine {
         }
     }
 
-    /// Waits for an answer, but not for ever: a connection that is silent for so long is lost.
+    /// Waits for an answer on a connection, but not for ever: one that is silent for so long is lost.
     pub(crate) async fn bounded<T>(
         &self,
+        client: &Client,
         answer: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let limit = self.patience.saturating_add(Duration::from_secs(1));
-        match tokio::time::timeout(limit, answer).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Failure::silent(limit)),
-        }
+        client.answer(limit, answer).await?
     }
 
-    /// Parts with a connection that failed, and forgets what was remembered: the server may be another one now.
+    /// Parts with a connection that failed, and forgets what was remembered: the server may be another one now. Idle connections
+    /// to a host that went silent are closed, so that they do not linger there when it comes back.
     pub(crate) fn lost(&self, client: Client) {
         drop(Object::take(client));
+        self.writers.retain(|connection, _| connection.is_trusted());
         self.warm.clear();
         self.time.forget();
     }
@@ -144,17 +149,28 @@ impl Engine {
             self.lost(client);
             return;
         }
-        let rolled_back = self.bounded(self.db(&client).execute("ROLLBACK")).await;
-        if rolled_back.is_err() {
-            self.lost(client);
+        let rolled_back = self.bounded(&client, self.db(&client).execute("ROLLBACK")).await;
+        match rolled_back {
+            Err(_) => self.lost(client),
+            Ok(()) if failure.meaning == Meaning::Epoch => self.reconfirm(&client).await,
+            Ok(()) => {}
         }
+    }
+
+    /// Asks the server for its epoch after it refused the one that this process knows.
+    pub(crate) async fn reconfirm(&self, client: &Client) {
+        let confirmed = self.bounded(client, self.epochs.confirm(client)).await;
+        if let Err(Failure { error, .. }) = confirmed {
+            tracing::warn!(%error, "epoch confirmation failed");
+        }
+        // Sleepers look for themselves: their positions may be of another epoch.
+        self.hints.changed();
     }
 }
 
 /// Whether trying again cannot help: the server answers, and says no.
 fn is_final(failure: &Failure) -> bool {
-    use tidelock_core::store::StoreErrorKind;
-    matches!(failure.error.kind, StoreErrorKind::CannotOpen | StoreErrorKind::Closed)
+    connect::is_final(failure.error.kind)
 }
 
 /// Between half the pause and all of it, so that those who were cut off together do not come back together.

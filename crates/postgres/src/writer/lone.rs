@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidelock_core::model::facts::Footprint;
 use tidelock_core::store::{ApplyError, Batch, Receipt};
 
-use super::{Engine, answer_of, not_decided, rows_of};
+use super::{Engine, answer_of, failed, rows_of};
 use crate::error::Meaning;
 use crate::flush::Flush;
 
@@ -25,7 +25,7 @@ impl Engine {
         let check = self.time.to_check(session.now);
         let flush = Flush::of(&mut session, check, self.flush_setting);
         let db = self.db(&client);
-        let sent = self.bounded(flush.send_alone(&db, &self.sql, &session)).await;
+        let sent = self.bounded(&client, flush.send_alone(&db, &self.sql, &session)).await;
         let failure = match sent {
             Ok(drawn) => {
                 self.meter.groups.fetch_add(1, Ordering::Relaxed);
@@ -36,13 +36,17 @@ impl Engine {
             Err(failure) => failure,
         };
         match failure.meaning {
-            Meaning::Lost => {
+            Meaning::Lost | Meaning::Unclear => {
                 self.lost(client);
-                Some(Err(ApplyError::unknown(failure.error, batch.id())))
+                Some(Err(failed(failure, batch.id())))
             }
-            Meaning::Failed => Some(Err(not_decided(failure.error, batch.id()))),
+            Meaning::Failed => Some(Err(failed(failure, batch.id()))),
             Meaning::Unsent => {
                 self.lost(client);
+                None
+            }
+            Meaning::Epoch => {
+                self.reconfirm(&client).await;
                 None
             }
             Meaning::Clock => {

@@ -14,14 +14,14 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Applying, Engine, NO_GRANTS, fail, lose, pause};
+use super::{Applying, Engine, NO_GRANTS, fail, pause};
 use crate::db::{Call, Db, begin};
 use crate::error::{Failure, Meaning};
-use crate::flush::{Flush, stored_receipt};
-use crate::read;
+use crate::flush::{Flush, stored_operation};
 use crate::rows::{self, get, int, uint};
 use crate::session::{Session, Verdict};
 use crate::sql::Sql;
+use crate::work_filter::WorkCondition;
 
 /// Attempts before the batches of a group go their own ways.
 const ATTEMPTS: u32 = 3;
@@ -59,11 +59,11 @@ impl Engine {
                     attempts += 1;
                     match failure.meaning {
                         Meaning::Unsent if Instant::now() < give_up => pause(attempts).await,
-                        Meaning::Stale | Meaning::Again if attempts < ATTEMPTS => pause(attempts).await,
-                        Meaning::Failed | Meaning::Lost | Meaning::Unsent if jobs.len() == 1 => {
-                            return fail(jobs, &failure);
+                        Meaning::Stale | Meaning::Again | Meaning::Epoch if attempts < ATTEMPTS => {
+                            pause(attempts).await;
                         }
-                        Meaning::Unsent => return fail(jobs, &failure),
+                        Meaning::Lost | Meaning::Unclear | Meaning::Unsent => return fail(jobs, &failure),
+                        Meaning::Failed if jobs.len() == 1 => return fail(jobs, &failure),
                         // One of them may be to blame, or hold up the others.
                         _ => {
                             self.meter.careful.fetch_add(1, Ordering::Relaxed);
@@ -80,7 +80,8 @@ impl Engine {
         let client = self.writer(give_up).await?;
         let db = self.db(&client);
         let batches: Vec<&Batch> = jobs.iter().map(|job| job.batch.as_ref()).collect();
-        let decided = self.bounded(self.hold_and_decide(&db, &batches, self.group_lock_ms(), &[])).await;
+        let decided =
+            self.bounded(&client, self.hold_and_decide(&db, &batches, self.group_lock_ms(), &[])).await;
         let Decided { mut session, count } = match decided {
             Ok(decided) => decided,
             Err(failure) => {
@@ -90,17 +91,17 @@ impl Engine {
         };
         let flush = Flush::of(&mut session, None, self.flush_setting);
         let ended = Some("COMMIT");
-        let sent = self.bounded(flush.send(&db, &self.sql, &session, ended, Vec::new())).await;
+        let sent = self.bounded(&client, flush.send(&db, &self.sql, &session, ended, Vec::new())).await;
         match sent {
             Ok((drawn, _)) => {
                 let rest = jobs.split_off(count);
                 self.committed(&flush, &session, &drawn, std::mem::replace(jobs, rest));
                 Ok(())
             }
-            Err(failure) if failure.meaning == Meaning::Lost => {
+            Err(failure) if failure.meaning.is_open() => {
                 self.lost(client);
                 let rest = jobs.split_off(count);
-                lose(std::mem::replace(jobs, rest), &failure);
+                fail(std::mem::replace(jobs, rest), &failure);
                 Ok(())
             }
             Err(failure) => {
@@ -133,6 +134,8 @@ impl Engine {
         batches: &[&Batch],
         ids: &[EventId],
     ) -> Result<Session, Failure> {
+        // Taken before anything is read: the server compares it when the rows are written.
+        let epoch = self.epochs.current();
         let needs = needs_of(batches);
         let operations: Vec<Uuid> = batches.iter().filter_map(|batch| batch.id()).map(|id| id.0).collect();
         let calls = vec![
@@ -143,27 +146,28 @@ impl Engine {
             Call::new(&self.sql.events_by_id).with(uuids(ids), Type::UUID_ARRAY),
             Call::new(&self.sql.numbers),
         ];
+        let sent = Instant::now();
         let answers = db.pipeline(begin, &calls, None).await?;
         let [streams, documents, work, operations, events, numbers] = answers.as_slice() else {
             return Err(short_answer());
         };
-        let numbers = self.read_numbers(numbers)?;
-        let mut session = Session::new(numbers.now, NO_GRANTS, numbers.floor);
+        let numbers = self.read_numbers(numbers, sent)?;
+        let mut session = Session::new(numbers.now, NO_GRANTS, numbers.floor, epoch);
         load_rows(&mut session, &needs, streams, documents, work)?;
         for row in operations {
-            let (id, receipt) = stored_receipt(row)?;
-            session.receipts.insert(id, receipt);
+            let (id, resolution) = stored_operation(row)?;
+            session.recorded.insert(id, resolution);
         }
         let events = events.iter().map(rows::event).collect::<Result<Vec<_>, _>>()?;
         session.load_event_ids(ids, events);
         Ok(session)
     }
 
-    /// The numbers of the store as a whole.
-    pub(crate) fn read_numbers(&self, numbers: &[Row]) -> Result<Numbers, Failure> {
+    /// The numbers of the store as a whole, read after `sent`.
+    pub(crate) fn read_numbers(&self, numbers: &[Row], sent: Instant) -> Result<Numbers, Failure> {
         let row = numbers.first().ok_or_else(short_answer)?;
         Ok(Numbers {
-            now: self.time.hear(get(row, 0)?),
+            now: self.time.hear(get(row, 0)?, sent),
             turn: Fence(uint(get(row, 1)?)),
             floor: DocVersion(uint(get(row, 2)?)),
         })
@@ -177,7 +181,12 @@ pub(crate) async fn decide_all(
     session: &mut Session,
     batches: &[&Batch],
 ) -> Result<usize, Failure> {
+    let before = session.facts.weight();
     for (index, batch) in batches.iter().enumerate() {
+        // What a merge writes is as large as its document, which the batch does not show.
+        if session.facts.weight().saturating_sub(before) > super::GROUP.weight {
+            return Ok(index);
+        }
         let known = batch.id().is_some_and(|id| session.knows(id));
         let selected = if super::selects(batch) && !known {
             match select(db, sql, session, batch).await? {
@@ -215,9 +224,10 @@ async fn select(
     for effect in batch.effects() {
         if let Effect::Operate { selection: Selection::Filter(filter), .. } = effect {
             let filter = filter.for_operation();
-            let sql =
-                sql.matching_work.replace("ORDER BY", &format!("{} ORDER BY", read::blocked_only(&filter)));
-            let call = read::with_filter(Call::new(&sql), &filter);
+            let condition = WorkCondition::new(&filter, None);
+            let (s, order) = (&sql.schema, condition.order());
+            let sql = format!("SELECT key FROM {s}.work WHERE {} ORDER BY {order} LIMIT $5", condition.sql());
+            let call = condition.add_to(Call::new(&sql));
             let found = db.query(call.with(int(limits::OPERATE_ROWS as u64 + 1), Type::INT8)).await?;
             for row in &found {
                 let key = rows::key(row, 0)?;

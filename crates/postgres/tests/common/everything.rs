@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidelock_core::clock::{Due, Timestamp};
 use tidelock_core::error::Explain;
-use tidelock_core::id::{EventType, Lane, OpId, Owner};
+use tidelock_core::id::{EventType, Lane, OpId, Owner, StreamVersion};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
@@ -33,6 +33,7 @@ pub(crate) async fn do_everything(store: &PostgresStore, run: &str) -> Result<()
     write(store, run).await?;
     work(store, run).await?;
     read(store, run).await?;
+    truncate(store, run).await?;
     let now = store.now().await.map_err(said)?;
     let sweep =
         Sweep { tombstones_before: Some(now.after(TTL)), operations_before: Some(now.after(TTL)), limit: 99 };
@@ -102,6 +103,13 @@ async fn work(store: &PostgresStore, run: &str) -> Result<(), String> {
     store.apply(remove).await.map_err(said)?;
     let left = store.works(&mine, Page::first(9)).await.map_err(said)?;
     if left.rows.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+}
+
+async fn truncate(store: &PostgresStore, run: &str) -> Result<(), String> {
+    let stream = key("stream", run);
+    store.apply(Batch::new().truncate(&stream, StreamVersion(2))).await.map_err(said)?;
+    let left = store.read_stream(StreamQuery::forward(&stream, 9)).await.map_err(said)?.events.len();
+    if left == 1 { Ok(()) } else { Err(format!("{left} events are left of three")) }
 }
 
 async fn read(store: &PostgresStore, run: &str) -> Result<(), String> {

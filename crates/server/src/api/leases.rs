@@ -14,6 +14,7 @@ use tidelock::clock::Timestamp;
 use tidelock::error::InvalidInput;
 use tidelock::id::{Fence, Owner};
 use tidelock::key::Key;
+use tidelock::key::reserved::check_name;
 use tidelock::lease::{self, LeaseError, MIN_TTL, View};
 use tidelock::store::{Batch, Claim, Denied, Grant, Lease, LeaseRow, Operation, Selection};
 use tokio::sync::oneshot;
@@ -21,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::audit::Told;
 use crate::error::ServerError;
 use crate::problem::Problem;
-use crate::request::{Answered, Asked, Body, Named, ok, ours, page, unreadable};
+use crate::request::{Answered, Asked, Body, Named, ok, page, unreadable};
 use crate::shared::{App, Shared};
 use crate::shown::escaped;
 use crate::token::Caller;
@@ -93,7 +94,7 @@ pub(crate) struct Shown {
 impl Shown {
     /// The lease as the store knows it.
     pub(crate) fn lease(&self) -> Result<Lease, InvalidInput> {
-        Ok(Lease { key: lease::row_of(&self.key)?, fence: self.fence })
+        Ok(Lease { key: lease::row_of(&self.key)?, fence: self.fence, owner: None })
     }
 }
 
@@ -138,7 +139,7 @@ pub(crate) async fn take(
     Body(body): Body<Take>,
 ) -> Answered {
     let key = name.key()?;
-    ours(&key)?;
+    check_name(&key)?;
     let named = Owner::new(body.owner)?;
     let (owner, ttl) = (Owner::new(format!("{OVER_HTTP}{named}"))?, ttl(&app, body.ttl_ms)?);
     let seen = lease::view(&app.store, &key).await?;
@@ -262,9 +263,9 @@ pub(crate) async fn renew(
     Body(body): Body<Renew>,
 ) -> Answered {
     let key = name.key()?;
-    ours(&key)?;
+    check_name(&key)?;
     let (fence, ttl) = (Fence(body.fence), ttl(&app, body.ttl_ms)?);
-    let lease = Lease { key: lease::row_of(&key)?, fence };
+    let lease = Lease { key: lease::row_of(&key)?, fence, owner: None };
     held_over_http(&app, &key, &lease).await?;
     let told = Told::new(&caller, "renew", &key, json!({"fence": fence, "ttl_ms": body.ttl_ms}));
     app.store().apply(told.with(Batch::new().renew(&lease, ttl))?).await?;
@@ -296,9 +297,9 @@ pub(crate) async fn release(
     Asked(asked): Asked<ReleaseQuery>,
 ) -> Answered {
     let key = name.key()?;
-    ours(&key)?;
+    check_name(&key)?;
     let fence = Fence(asked.fence);
-    let lease = Lease { key: lease::row_of(&key)?, fence };
+    let lease = Lease { key: lease::row_of(&key)?, fence, owner: None };
     held_over_http(&app, &key, &lease).await?;
     let batch = giving_back(&app, &key, &lease).await?;
     let told = Told::new(&caller, "release", &key, json!({"fence": fence}));

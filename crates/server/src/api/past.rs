@@ -2,11 +2,12 @@
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use tidelock::clock::Timestamp;
 use tidelock::id::StreamVersion;
 use tidelock::key::Key;
-use tidelock::model::delta;
+use tidelock::model::delta::Misfit;
+use tidelock::model::draft::Draft;
 use tidelock::payload::Payload;
 use tidelock::state::{Past, PastChange, PastPage, history_page};
 
@@ -114,19 +115,19 @@ fn merged(base: Option<Payload>, merges: &[Past]) -> Result<Option<Payload>, Pro
     if merges.is_empty() {
         return Ok(base);
     }
-    let mut value: Value = base.map_or(Ok(Value::Null), |base| base.parse())?;
+    let mut value = Draft::of(&base.unwrap_or_default());
     for past in merges.iter().rev() {
         let PastChange::Merge(deltas) = &past.change else { continue };
         for step in deltas {
-            let misfit = |misfit: delta::Misfit| {
+            let misfit = |misfit: Misfit| {
                 let reason =
                     format!("write {} needs {}, and there is {}", past.number, misfit.needed, misfit.found);
                 unreadable("the history", &reason)
             };
-            delta::apply(&mut value, step).map_err(misfit)?;
+            value.apply(step).map_err(misfit)?;
         }
     }
-    Ok(Some(Payload::of(&value)?))
+    Ok(Some(value.payload()))
 }
 
 /// How often changes of state met others, by the kind of record.

@@ -11,7 +11,7 @@ use serde_json::json;
 use tidelock::clock::{Due, Timestamp};
 use tidelock::id::DocVersion;
 use tidelock::key::Key;
-use tidelock::key::reserved::is_own_document;
+use tidelock::key::reserved::check_document;
 use tidelock::payload::Payload;
 use tidelock::state::{PastChange, history_batch, history_key};
 use tidelock::store::{Batch, Document, DocumentFound, Expect, Refusal, Store, StoreErrorKind};
@@ -152,9 +152,7 @@ struct Written {
 }
 
 async fn change(app: &App, caller: &Caller, key: Key, write: Write<'_>) -> Answered {
-    if is_own_document(&key) {
-        return Err(ServerError::Ours { name: key.to_string() }.into());
-    }
+    check_document(&key)?;
     let Write { expect, lease, change } = write;
     let expect = condition(expect, &key)?;
     let before = app.store().document(&key).await?;

@@ -9,7 +9,7 @@ use tidelock::clock::Timestamp;
 use tidelock::events::EventLine;
 use tidelock::id::{EventId, EventType, StreamVersion};
 use tidelock::key::Key;
-use tidelock::key::reserved::is_own_stream;
+use tidelock::key::reserved::{check_event_type, check_stream};
 use tidelock::payload::Payload;
 use tidelock::store::{Appended, Expect, NewEvent, StreamInfo, StreamQuery};
 
@@ -154,9 +154,7 @@ pub(crate) async fn append(
     Body(body): Body<Append>,
 ) -> Answered {
     let key = name.key()?;
-    if is_own_stream(&key) {
-        return Err(ServerError::Ours { name: key.to_string() }.into());
-    }
+    check_stream(&key)?;
     let expect = body.expected.condition()?;
     let chosen = body.events.iter().all(|said| said.id.is_some());
     let trace = traceparent(&headers);
@@ -181,9 +179,7 @@ pub(crate) async fn append(
 
 fn event(said: Said, trace: Option<&str>) -> Result<NewEvent, Problem> {
     let Said { id, event_type, payload, mut meta, correlation } = said;
-    if event_type.as_str().starts_with("tidelock.") {
-        return Err(ServerError::Ours { name: event_type.to_string() }.into());
-    }
+    check_event_type(&event_type)?;
     // An event with an id may be sent again, in another trace, and must then be the same.
     if let (None, Some(trace)) = (id, trace)
         && meta == Payload::null()

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use tidelock::id::OpId;
+use tidelock::id::{Epoch, OpId};
 use tidelock::prelude::*;
 use tidelock::store::{
-    ApplyError, Claim, Claimed, Document, EventPage, LogQuery, Page, PageOf, Receipt, StoreError,
-    StoreErrorKind, StoreInfo, StreamInfo, Sweep, Swept, Watch, WorkFilter, WorkRow,
+    ApplyError, Claim, Claimed, Document, EventPage, HistoryCut, LogQuery, Page, PageOf, Receipt, Resolution,
+    StoreError, StoreErrorKind, StoreInfo, StreamInfo, Sweep, Swept, Watch, WorkFilter, WorkRow,
 };
 
 #[derive(Debug)]
@@ -49,6 +49,10 @@ impl Store for Away {
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
         self.inner.claim(claim).await
+    }
+
+    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
+        self.inner.resolve(id).await
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
@@ -94,6 +98,14 @@ impl Store for Away {
 
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
         self.inner.sweep(sweep).await
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.inner.epoch()
+    }
+
+    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
+        self.inner.declare_cut(reason).await
     }
 
     fn watch(&self) -> Watch {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::Site;
 
 /// Long enough for anything that happens at all.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 /// A server that listens.
 pub(crate) struct Listening {

@@ -28,8 +28,8 @@ function Party({ of, role, round }) {
 function Terms({ terms, cycles }) {
   const round = new Set(cycles.flat());
   return html`<div class="stack">${terms.map((term) => html`<article class="item" key=${term.term} data-term=${term.term}><header><${Name} of=${term.term} />${term.waiting ? html`<${Badge} tone="warn">${count(term.waiting)} wait</${Badge}>` : null}</header>
-    <div class="scroll"><table class="parties" aria-label=${`lock ${name(term.term)}`}><tbody>${term.holders.map((one) => html`<${Party} of=${one} role="holds" round=${term.waiting > 0 && round.has(one.task)} />`)}
-      ${term.waiters.map((one, i) => html`<${Party} of=${one} role=${`waits, ${i + 1}.`} round=${round.has(one.task)} />`)}</tbody></table></div>
+    <div class="scroll"><table class="parties" aria-label=${`lock ${name(term.term)}`}><tbody>${term.holders.map((one) => html`<${Party} key=${`${one.task} ${one.place}`} of=${one} role="holds" round=${term.waiting > 0 && round.has(one.task)} />`)}
+      ${term.waiters.map((one, i) => html`<${Party} key=${`${one.task} ${one.place}`} of=${one} role=${`waits, ${i + 1}.`} round=${round.has(one.task)} />`)}</tbody></table></div>
       ${term.waiting > term.waiters.length ? html`<p class="quiet">The first ${count(term.waiters.length)} of ${count(term.waiting)} that wait.</p>` : null}</article>`)}</div>`;
 }
 

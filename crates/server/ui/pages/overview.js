@@ -63,7 +63,7 @@ function Cards({ data }) {
 function Reactions({ reactions }) {
   if (reactions.length === 0) return null;
   return html`<section><h2>Reactions</h2><${Table} label="reactions" heads=${['Reaction', 'Keys', 'Blocked', 'Waiting events', 'Behind']}
-    rows=${reactions.map((one) => html`<tr key=${one.name}><td><a href=${link(['stuck', one.name], { tab: 'reactions' })}><${Name} of=${one.name} /></a></td>
+    rows=${reactions.map((one) => html`<tr key=${one.name}><td><a data-row href=${link(['stuck', one.name], { tab: 'reactions' })}><${Name} of=${one.name} /></a></td>
       <td class="num">${count(one.keys)}</td><td class="num">${one.blocked ? html`<${Badge} tone="bad">${count(one.blocked)}</${Badge}>` : '0'}</td>
       <td class="num">${one.at_least ? 'at least ' : ''}${count(one.lag_events)}</td><td class="num">${span(one.lag_ms)}</td></tr>`)} /></section>`;
 }

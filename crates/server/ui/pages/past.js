@@ -47,8 +47,12 @@ export function within(at, first, head) {
 /** Goes through versions. Where it stands is told by the address, and not by what is loaded, so that it can be moved on at once. */
 export function Slider({ word, at, first, head, follows, to, newest, children }) {
   const [shown, show] = useState(null);
-  // What was moved on meanwhile is not taken back by an address that comes late.
-  useEffect(() => show((moved) => (follows || moved === at ? null : moved)), [at, follows]);
+  // With the address, and not after what is drawn of it: what was moved on meanwhile would be taken back.
+  useEffect(() => {
+    const moved = () => show(null);
+    addEventListener('hashchange', moved);
+    return () => removeEventListener('hashchange', moved);
+  }, []);
   const stands = shown ?? at;
   return html`<div class="slider"><label>${word} <b class="num">${stands}</b> of ${first}…${head}
       <input type="range" aria-label=${word.toLowerCase()} min=${first} max=${head} step="1" value=${stands}

@@ -49,9 +49,9 @@ function Task({ of }) {
         <div><dt>Action</dt><dd>${name(data.action)}</dd></div><div><dt>Scheduler</dt><dd><${Name} of=${data.scheduler} /></dd></div><div><dt>Runs</dt><dd class="num">${count(data.runs)}</dd></div>
         <div><dt>Failed</dt><dd class="num">${count(data.failures)}</dd></div><div><dt>Skipped</dt><dd class="num">${count(data.skipped)}</dd></div><div><dt>Last success</dt><dd><${When} at=${data.lastSuccessTime ? Date.parse(data.lastSuccessTime) * 1000 : null} /></dd></div></dl>
       <section class="two"><div><h2>Next fires</h2>${data.upcoming.length === 0 ? html`<p class="quiet">None.</p>` : html`<ol class="line">${data.upcoming.map((at) => html`<li key=${at}><${When} at=${at} /> <span class="quiet">${instant(at)}</span></li>`)}</ol>`}</div>
-        <div><h2>Last runs</h2>${data.history.length === 0 ? html`<p class="quiet">It has not run yet.</p>` : html`<${Table} label="runs of the task" heads=${['Fire', 'Kind', 'Outcome', 'Took', 'By']} rows=${data.history.map((one, i) => {
+        <div><h2>Last runs</h2>${data.history.length === 0 ? html`<p class="quiet">It has not run yet.</p>` : html`<${Table} label="runs of the task" heads=${['Fire', 'Kind', 'Outcome', 'Took', 'By']} rows=${data.history.map((one) => {
           const word = typeof one.outcome === 'string' ? one.outcome : Object.keys(one.outcome)[0];
-          return html`<tr key=${i}><td><${When} at=${one.fire} /></td><td>${name(one.kind)}</td><td><${Badge} tone=${ENDS[word]} title=${name(one.error || '')}>${word}</${Badge}> ${one.outcome?.started ? html`<a href=${link(['runs', one.outcome.started.run])}>run</a>` : null}</td>
+          return html`<tr key=${`${one.fire} ${one.began} ${one.owner}`}><td><${When} at=${one.fire} /></td><td>${name(one.kind)}</td><td><${Badge} tone=${ENDS[word]} title=${name(one.error || '')}>${word}</${Badge}> ${one.outcome?.started ? html`<a href=${link(['runs', one.outcome.started.run])}>run</a>` : null}</td>
             <td class="num">${span((one.ended - one.began) / 1000)}</td><td><${Name} of=${one.owner} most=${20} /></td></tr>`;
         })} />`}</div></section>`}`;
 }

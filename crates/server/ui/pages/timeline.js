@@ -55,7 +55,7 @@ export function rows(events, acts) {
       const [kind, what, state, value] = read(event.payload ?? {});
       const act = acts.find((one) => one.fence === event.meta?.fence);
       const key = kind === 'signal' ? `signal ${event.version}` : `${kind} ${what}`;
-      const row = found.get(key) || { kind, what, marks: [], attempts: 0 };
+      const row = found.get(key) || { key, kind, what, marks: [], attempts: 0 };
       row.marks.push({ state, from: before, at: event.at, act: act?.number });
       const replays = act && SETTLED.has(state) ? acts.filter((one) => one.number > act.number).length : 0;
       Object.assign(row, { state, value, act: act?.number, replays, attempts: row.attempts + (kind === 'step' ? 1 : 0) });
@@ -90,7 +90,7 @@ export function Timeline({ events, fence, takeovers }) {
   return html`<p class="acts">${acts.map((one) => html`<span class="act" key=${one.fence}><b>Activation ${one.number}</b> <span class="quiet">fence ${one.fence}${one.at ? html`, first entry <time title=${instant(one.at)}>${clock(one.at)}</time>` : ', has written nothing yet'}</span></span>`)}
       ${takeovers ? html`<${Badge} tone="warn" title="A worker died or lost the run, and another one took it">taken over ×${count(takeovers)}</${Badge}>` : null}</p>
     <div class="scroll"><table class="timeline" aria-label="timeline"><thead><tr><th>What</th><th>State</th><th>Marks</th><th>Over ${span((to - from) / 1000)}</th><th>Result</th></tr></thead><tbody>
-    ${found.map((row, i) => html`<tr key=${i} data-step=${row.what}><td><span class="quiet">${row.kind}</span> <${Name} of=${row.what} most=${40} /></td>
+    ${found.map((row) => html`<tr key=${row.key} data-step=${row.what}><td><span class="quiet">${row.kind}</span> <${Name} of=${row.what} most=${40} /></td>
       <td><${Badge} tone=${TONES[row.state]}>${row.state}</${Badge}>${row.attempts > 1 ? html` <span class="quiet">${row.attempts} attempts</span>` : null}</td>
       <td><${Marks} row=${row} /></td><td class="barcell"><${Bars} row=${row} from=${from} to=${to} /></td><td class="mono wide">${row.value === undefined ? '' : brief(row.value, 80)}</td></tr>`)}
     </tbody></table></div>`;

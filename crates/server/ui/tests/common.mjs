@@ -65,9 +65,13 @@ export class Program {
     return `${this.url}/ui/#token=${this.token}${view}`;
   }
 
-  async ask(path, body) {
-    const headers = { authorization: `Bearer ${this.token}`, 'content-type': 'application/json' };
-    const response = await fetch(`${this.url}/api/v1/${path}`, { method: body ? 'POST' : 'GET', headers, body: body && JSON.stringify(body) });
+  ask(path, body) {
+    return this.send(body ? 'POST' : 'GET', path, body);
+  }
+
+  async send(method, path, body, more = {}) {
+    const headers = { authorization: `Bearer ${this.token}`, 'content-type': 'application/json', ...more };
+    const response = await fetch(`${this.url}/api/v1/${path}`, { method, headers, body: body && JSON.stringify(body) });
     if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`);
     return response.json();
   }
@@ -75,20 +79,23 @@ export class Program {
 
 /**
  * A page that notes what goes wrong: errors of scripts, what is written to the console as one, and what the policy forbade.
- * `allowed` are parts of messages that are meant to come, such as those of a server that is away.
+ * `allowed` are parts of messages that are meant to come, such as those of a server that is away. `script` runs before the page does.
  */
 export function open(browser, program, asked = {}) {
   return openAt(browser, program.link(), asked);
 }
 
 /** The same, from a link that logs in. */
-export async function openAt(browser, link, { view = '/', options = {}, allowed = [] } = {}) {
+export async function openAt(browser, link, { view = '/', options = {}, allowed = [], script = () => {} } = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', ...options });
+  // A limit for what never comes; a machine that is busy may take long.
+  context.setDefaultTimeout(90000);
   const wrong = [];
   await context.addInitScript(() => {
     globalThis.forbidden = [];
     addEventListener('securitypolicyviolation', (event) => globalThis.forbidden.push(`${event.violatedDirective}: ${event.blockedURI} ${event.sample}`));
   });
+  await context.addInitScript(script);
   const page = await context.newPage();
   const note = (text) => allowed.some((part) => text.includes(part)) || wrong.push(text);
   page.on('pageerror', (error) => note(`error: ${error.stack}`));
@@ -102,6 +109,8 @@ export async function openAt(browser, link, { view = '/', options = {}, allowed 
   };
   await visit(view);
   const close = async () => {
+    // Replies that are still being made up are not missed.
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
     wrong.push(...(await page.evaluate(() => globalThis.forbidden)).map((text) => `forbidden: ${text}`));
     const hurt = await page.evaluate(() => globalThis.hurt);
     if (hurt) wrong.push('a name was run as code');
@@ -115,7 +124,7 @@ export async function openAt(browser, link, { view = '/', options = {}, allowed 
 export const text = (page, where) => page.locator(where).first().innerText();
 
 /** Asks again until it is so. */
-export async function until(what, check, limit = 20000) {
+export async function until(what, check, limit = 60000) {
   const end = Date.now() + limit;
   for (;;) {
     const found = await check();

@@ -125,3 +125,36 @@ fn what_is_removed_gets_no_place_in_the_index() {
     assert_eq!(count(lost), 0);
     assert_eq!(shown(&file.snapshot(), &merging), from(2, 14));
 }
+
+#[test]
+fn d13_the_place_of_a_reader_is_found_however_far_behind_it_is() {
+    let beside = || {
+        let event = NewEvent::new(EventType::new("E").unwrap(), Payload::null());
+        Batch::new().append(&Key::single("beside").unwrap(), Expect::Any, [event])
+    };
+    for unindexed in [1_000, 7, 1] {
+        let (mut file, tail) = (File::new(unindexed), Arc::new(Tail::default()));
+        for i in 0..40 {
+            file.write(&tail, &append(1 + i % 3));
+            file.write(&tail, &beside());
+        }
+        for first in [0, 11, 60] {
+            file.write(&tail, &truncate(first));
+            let db = file.snapshot();
+            let stream = Stream::find(&db, &stream()).unwrap().unwrap();
+            let places = Places::snapshot(&db, &tail, stream).unwrap();
+            let mut events = Vec::new();
+            let note = |event: Event| {
+                events.push((rows::int(event.version.0), rows::int(event.position.0)));
+                true
+            };
+            places.visit(&db, 0, Direction::Forward, note).unwrap();
+            for position in 0..=events.last().unwrap().1 + 2 {
+                let expected =
+                    events.iter().rev().find(|(_, at)| *at <= position).map(|(version, _)| *version);
+                let found = places.version_at(&db, position).unwrap();
+                assert_eq!(found, expected, "position {position}, unindexed {unindexed}, first {first}");
+            }
+        }
+    }
+}

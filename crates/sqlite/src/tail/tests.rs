@@ -25,7 +25,7 @@ fn add(db: &Connection, from: i64, to: i64) {
 }
 
 fn positions(tail: &Tail, db: &Connection, stream: i64, after: i64, upto: i64) -> Vec<i64> {
-    seen(tail, db, stream, View { indexed: after, newest: upto, truncations: 0 })
+    seen(tail, db, stream, View { indexed: after, newest: upto, truncations: 0, epoch: 0 })
 }
 
 fn seen(tail: &Tail, db: &Connection, stream: i64, view: View) -> Vec<i64> {
@@ -65,7 +65,7 @@ fn it_starts_over_when_the_index_has_overtaken_it() {
     let tail = Tail::default();
     positions(&tail, &db, 1, 0, 3);
     assert_eq!(positions(&tail, &db, 1, 6, 9), [9]);
-    let all = tail.all(&db, View { indexed: 6, newest: 9, truncations: 0 }).unwrap();
+    let all = tail.all(&db, View { indexed: 6, newest: 9, truncations: 0, epoch: 0 }).unwrap();
     assert_eq!(
         all.iter().map(|(stream, p)| (*stream, p.position)).collect::<Vec<_>>(),
         [(1, 9), (2, 7), (3, 8)]
@@ -81,13 +81,13 @@ fn a_view_from_before_a_removal_still_gets_what_is_gone() {
     // What the old view sees is a database of its own here, and a snapshot in truth.
     let old = log(9);
     removed(&db).unwrap();
-    let now = View { indexed: 0, newest: 8, truncations: 1 };
+    let now = View { indexed: 0, newest: 8, truncations: 1, epoch: 0 };
     assert_eq!(seen(&tail, &db, 1, now), [3, 6], "what was known stays known; who asks leaves it out");
     assert_eq!(seen(&tail, &db, 2, now), [1, 4, 7]);
-    let before = View { indexed: 0, newest: 9, truncations: 0 };
+    let before = View { indexed: 0, newest: 9, truncations: 0, epoch: 0 };
     assert_eq!(seen(&tail, &old, 1, before), [3, 6, 9]);
     add(&db, 10, 12);
-    let later = View { indexed: 0, newest: 12, truncations: 1 };
+    let later = View { indexed: 0, newest: 12, truncations: 1, epoch: 0 };
     assert_eq!(seen(&tail, &db, 1, later), [3, 6, 12], "9 was gone before anybody read it");
     assert_eq!(seen(&tail, &old, 1, before), [3, 6, 9]);
 }

@@ -1,6 +1,10 @@
 //! T11: documents that end by themselves, and what a sweep may forget.
 
 use crate::dump::pages;
+use std::sync::Arc;
+
+use tidelock_core::housekeeping::{Housekeeping, INTERVAL, last_sweep};
+
 use crate::prelude::*;
 
 fn until(k: &Key, expect: Expect<DocVersion>, n: i64, lasts: u64) -> Batch {
@@ -163,4 +167,54 @@ pub async fn t11_operation_records_are_swept_by_age(env: &Env) {
     assert!(!env.store.done(batch(old)).await.repeated);
     assert!(env.store.done(batch(young)).await.repeated);
     assert_eq!(env.store.value(&key("t11-op")).await, Some(json!({ "n": 3 })));
+}
+
+/// Operation records that are dated in the future, as by a clock that was ahead, do not keep older ones from being
+/// removed. Documents only.
+pub async fn t11_future_dated_records_do_not_stop_the_sweep(env: &Env) {
+    let batch = || Batch::new().put(&key("t11-ahead"), Expect::Any, number(1)).op_id(OpId::new());
+    let start = env.now();
+    env.clock.set(start.after(secs(86_400)));
+    for _ in 0..3 {
+        env.store.done(batch()).await;
+    }
+    env.clock.set(start);
+    for _ in 0..4 {
+        env.store.done(batch()).await;
+    }
+    env.pass(secs(60));
+    let sweep = Sweep { operations_before: Some(env.now()), limit: 2, ..Sweep::default() };
+    for _ in 0..2 {
+        assert_eq!(env.other.sweep(sweep).await.unwrap(), Swept { operations: 2, ..Swept::default() });
+    }
+    assert_eq!(env.other.sweep(sweep).await.unwrap(), Swept::default());
+}
+
+/// Housekeeping in several processes: one of them sweeps in each interval, and what may go is gone. Documents only.
+pub async fn t11_housekeeping_sweeps_once_for_all_processes(env: &Env) {
+    let (expired, deleted) = (key("t11-expired"), key("t11-deleted"));
+    let batch = Batch::new().put_until(&expired, Expect::Absent, number(1), Due::After(secs(60)));
+    env.store.done(batch.put(&deleted, Expect::Absent, number(1)).op_id(OpId::new())).await;
+    env.store.done(Batch::new().delete(&deleted, Expect::Exists)).await;
+    env.pass(secs(8 * 86_400));
+    let young = OpId::new();
+    env.store.done(Batch::new().put(&key("t11-stays"), Expect::Any, number(1)).op_id(young)).await;
+
+    let houses = [&env.store, &env.other].map(|conn| Housekeeping::new(Arc::clone(&conn.0)));
+    let first = houses[0].sweep_if_due().await.unwrap().expect("the first sweep is due");
+    // The expired document leaves a tombstone, which is old already.
+    assert_eq!((first.removed.expired, first.removed.operations, first.complete), (1, 1, true));
+    assert!(matches!(first.removed.tombstones, 1 | 2), "{first:?}");
+    assert!(env.other.operation(young).await.unwrap().is_some(), "what is young stays");
+    if env.capabilities().documents_only {
+        return;
+    }
+    assert_eq!(last_sweep(&*env.other.0).await.unwrap(), Some(first));
+    for house in &houses {
+        assert_eq!(house.sweep_if_due().await.unwrap(), None, "the next one is not due");
+    }
+    env.pass(INTERVAL);
+    let second = houses[1].sweep_if_due().await.unwrap().expect("a minute later it is");
+    assert!(second.complete && second.removed.operations == 0, "{second:?}");
+    assert_eq!(houses[0].sweep_if_due().await.unwrap(), None, "and once is enough");
 }

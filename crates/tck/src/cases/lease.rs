@@ -146,7 +146,7 @@ pub async fn k3_a_holder_hears_what_became_of_its_row(env: &Env) {
 pub async fn k3_a_fence_of_another_row_is_stale(env: &Env) {
     let a = env.store.lock("w", &key("k3-a")).await.unwrap();
     let b = env.store.lock("w", &key("k3-b")).await.unwrap();
-    let mixed = Lease { key: key("k3-a"), fence: b.fence };
+    let mixed = Lease { key: key("k3-a"), ..b.lease() };
     assert_eq!(fenced(env.store.refused(Batch::new().ack(&mixed)).await), Holder::Held(a.row.lease.unwrap()));
 }
 

@@ -199,16 +199,13 @@ pub async fn t12_a_merge_may_not_go_too_deep(env: &Env) {
     env.store.done(Batch::new().merge(&k, [Delta::inc("/n", 1)])).await;
 }
 
-/// A merge leaves the numbers that it does not touch as they are: where it cannot, it is refused.
+/// A merge leaves the numbers that it does not touch as they are. An addition that cannot be exact is refused.
 /// Documents only.
 pub async fn t12_a_merge_rounds_no_number(env: &Env) {
     let (k, text) = (key("t12-wide"), r#"{"id":123456789012345678901,"n":1}"#);
     env.store.done(Batch::new().put(&k, Expect::Absent, Payload::from_json(text).unwrap())).await;
-    let refusal = env.other.refused(Batch::new().merge(&k, [Delta::inc("/n", 1)])).await;
-    assert!(
-        matches!(&refusal, Refusal::Delta { found, .. } if found == "123456789012345678901"),
-        "{refusal:?}"
-    );
+    env.other.done(Batch::new().merge(&k, [Delta::inc("/n", 1)])).await;
+    let text = text.replace(":1}", ":2}");
     assert_eq!(env.store.doc(&k).await.unwrap().value.as_str(), text);
     let k = key("t12-whole");
     env.store.done(Batch::new().put(&k, Expect::Absent, payload(json!({ "n": u64::MAX })))).await;

@@ -235,7 +235,8 @@ fn blocking(
 /// Time that is up while a mutator runs: its result is thrown away, and others go on. Documents only.
 pub async fn s10_time_that_is_up_while_it_runs(env: &Env) {
     for record in [counter(&env.store, "s10-state"), Container::memory("s10", Counter::default())] {
-        let hurried = record.clone().limit(Some(Duration::from_millis(20)));
+        // Long enough for the mutator to begin on a busy machine.
+        let hurried = record.clone().limit(Some(Duration::from_millis(500)));
         let endless = |counter: Counter| async move {
             std::future::pending::<()>().await;
             Ok::<_, ()>((counter, ()))

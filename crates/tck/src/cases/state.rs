@@ -231,7 +231,7 @@ pub async fn s11_an_operation_id_tells_the_truth(env: &Env) {
         let receipt = env.other.done(batch()).await;
         applied += 1;
         let asked = env.other.operation(id).await.unwrap().unwrap();
-        assert_eq!(asked.documents, receipt.documents);
+        assert_eq!(asked.documents, receipt.into_repeated().documents);
         assert_eq!(
             env.other.value(&k).await,
             Some(json!({ "n": applied })),

@@ -84,7 +84,7 @@ pub async fn t2_concurrent_writers_of_one_version_have_one_winner(env: &Env) {
 pub async fn t2_refusals_explain_themselves(env: &Env) {
     let (doc, stream) = (key("t2-doc"), key("t2-stream"));
     env.store.done(Batch::new().close(&stream, Expect::Any)).await;
-    let stale = Lease { key: key("t2-row"), fence: tidelock_core::id::Fence(999) };
+    let stale = Lease { key: key("t2-row"), fence: tidelock_core::id::Fence(999), owner: None };
     let refusals = [
         (Batch::new().append(&key("t2-new"), at(3), events(1)), "TL0201", Retry::Now),
         (Batch::new().put(&doc, doc_at(9), number(1)), "TL0202", Retry::Now),

@@ -117,8 +117,8 @@ pub async fn e7_a_truncate_again_changes_nothing(env: &Env) {
     let batch = || truncate(&stream, 4).op_id(id);
     let first = env.store.done(batch()).await;
     assert_eq!(first.truncated, [1]);
-    assert_eq!(env.other.done(batch()).await, Receipt { repeated: true, ..first.clone() });
-    assert_eq!(env.other.operation(id).await.unwrap(), Some(Receipt { repeated: true, ..first }));
+    assert_eq!(env.other.done(batch()).await, first.clone().into_repeated());
+    assert_eq!(env.other.operation(id).await.unwrap(), Some(first.into_repeated()));
 }
 
 /// A closed stream can be truncated: it stays closed, since when and where it was.
@@ -187,7 +187,7 @@ pub async fn e7_a_receipt_remembers_what_its_batch_removed(env: &Env) {
     };
     let first = env.store.done(batch()).await;
     assert_eq!(first.appended[0].last_position, env.other.history(&stream).await[0].position);
-    let again = Some(Receipt { repeated: true, ..first.clone() });
+    let again = Some(first.clone().into_repeated());
     assert_eq!(env.other.operation(id).await.unwrap(), again);
     assert_eq!(Some(env.other.done(batch()).await), again);
     assert_eq!(versions(&env.store.history(&stream).await), [2]);
@@ -204,7 +204,7 @@ pub async fn e7_ids_of_removed_events_are_free_again(env: &Env) {
     let refusal = env.store.refused(truncate(&stream, 2).append(&stream, Expect::Any, gone.clone())).await;
     assert!(matches!(refusal, Refusal::EventIdReused { .. }), "{refusal:?}");
     env.store.done(truncate(&stream, 2)).await;
-    assert_eq!(env.other.done(batch(&there)).await, Receipt { repeated: true, ..first });
+    assert_eq!(env.other.done(batch(&there)).await, first.into_repeated());
     let half = env.other.refused(batch(&[gone[0].clone(), there[0].clone()])).await;
     assert!(matches!(half, Refusal::EventIdReused { .. }), "{half:?}");
     let receipt = env.other.done(batch(&gone)).await;

@@ -237,7 +237,7 @@ impl Side {
 
     fn lease(&self, grant: Grant) -> Lease {
         let at = self.grants.len().checked_sub(grant.back + 1);
-        let never = || Lease { key: key("row", 0), fence: Fence(u64::from(u32::MAX)) };
+        let never = || Lease { key: key("row", 0), fence: Fence(u64::from(u32::MAX)), owner: None };
         let lease = at.and_then(|at| self.grants.get(at)).cloned().unwrap_or_else(never);
         match grant.other_row {
             Some(row) => Lease { key: key("row", row), ..lease },

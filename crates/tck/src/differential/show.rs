@@ -1,7 +1,7 @@
 //! Answers as both sides must give them: positions and fences become ranks, payloads lose their spelling.
 
 use serde_json::Value;
-use tidelock_core::id::{Fence, Position};
+use tidelock_core::id::{Epoch, Fence, Position};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
     ApplyError, Claimed, Denied, Document, DocumentFound, Event, EventPage, Holder, LeaseRow, PageOf,
@@ -27,6 +27,7 @@ impl Side {
             for grant in &mut claimed.grants {
                 grant.row = self.row(grant.row.clone());
                 grant.fence = self.fence(grant.fence);
+                grant.epoch = Epoch(0);
                 grant.events = grant.events.drain(..).map(|event| self.event(event)).collect();
             }
             if let Some(Denied::Held(lease)) = &mut claimed.denied {

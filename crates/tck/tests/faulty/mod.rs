@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidelock_core::clock::{Clock, ManualClock, Timestamp};
-use tidelock_core::id::{EventId, OpId};
+use tidelock_core::id::{Epoch, EventId, OpId};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::*;
 use tidelock_tck::{Backend, Capabilities, Database};
@@ -138,7 +138,7 @@ impl FaultyStore {
                 if self.has(Fault::HonoursStaleFences) =>
             {
                 if let Some(held) = self.holder(&lease.key).await {
-                    lease.fence = held.fence;
+                    (lease.fence, lease.owner) = (held.fence, Some(held.owner));
                 }
             }
             _ => {}
@@ -242,6 +242,10 @@ impl Store for FaultyStore {
         self.sound.claim(claim).await
     }
 
+    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
+        self.sound.resolve(id).await
+    }
+
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
         self.sound.operation(id).await
     }
@@ -294,6 +298,14 @@ impl Store for FaultyStore {
 
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
         self.sound.sweep(sweep).await
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.sound.epoch()
+    }
+
+    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
+        self.sound.declare_cut(reason).await
     }
 
     fn watch(&self) -> Watch {

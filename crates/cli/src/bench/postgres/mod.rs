@@ -1,5 +1,6 @@
 //! `bench store --store postgres`: the store beside transactions written by hand, on one server, in rounds.
 
+mod aged;
 mod hand;
 mod round;
 mod site;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use anyhow::Result;
 use tidelock::prelude::*;
 
+use self::aged::Aged;
 use self::hand::Way;
 use self::round::Round;
 use self::wake::Pair;
@@ -51,11 +53,14 @@ pub(crate) async fn run(options: &BenchStore) -> Result<Exit> {
 async fn measure(plan: &Plan, site: &Site, names: &Names) -> Result<Vec<Round>> {
     let slices = u64::from(plan.rounds) * Phase::ALL.len() as u64;
     let rows = u64::from(plan.small_rows) + u64::from(plan.large_rows);
-    let progress = Progress::new(rows + slices * Rig::WEIGHT);
+    let progress = Progress::new(rows + slices * Rig::WEIGHT + Aged::steps(plan));
+    let aged = Box::pin(Aged::measure(plan, site, &names.aged, &progress)).await?;
     let mut rig = Box::pin(Rig::set_up(plan, site, names, progress)).await?;
     let mut rounds = Vec::new();
     for number in 0..plan.rounds {
-        rounds.push(Box::pin(rig.round(plan, number)).await?);
+        let mut round = Box::pin(rig.round(plan, number)).await?;
+        round.aged = aged;
+        rounds.push(round);
     }
     rig.tear_down().await;
     Ok(rounds)
@@ -68,6 +73,7 @@ struct Names {
     small: String,
     large: String,
     plain: String,
+    aged: String,
 }
 
 impl Names {
@@ -77,6 +83,7 @@ impl Names {
             small: site.schema("bench_tidelock_small"),
             large: site.schema("bench_tidelock_large"),
             plain: site.schema("bench_plain"),
+            aged: site.schema("bench_tidelock_aged"),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::aged::Aged;
 use super::wake::{Samples, Wake};
 use super::yard::CONNECTIONS;
 use crate::bench::claim::Claims;
@@ -37,6 +38,8 @@ pub(crate) struct Round {
     claim_large_16: Claims,
     /// How soon another handle heard of a commit.
     wake: Wake,
+    /// The queue beside an old snapshot and the sweep of a large table, measured once for all rounds.
+    pub(crate) aged: Aged,
     #[serde(skip)]
     samples: Samples,
 }
@@ -92,6 +95,7 @@ impl Measured for Round {
             claim_large_4: claims(|r| r.claim_large_4),
             claim_large_16: claims(|r| r.claim_large_16),
             wake: samples.wake(),
+            aged: rounds.first().map(|round| round.aged).unwrap_or_default(),
             samples,
         }
     }
@@ -113,6 +117,12 @@ impl Measured for Round {
             }),
             Ratio::of(format!("claim_{large}_to_1k"), Aim::AtMost(2.0), rounds, |r| {
                 ratio(r.claim_large.claim_p50_us, r.claim_small.claim_p50_us)
+            }),
+            Ratio::of("claim_beside_snapshot", Aim::AtLeast(0.8), rounds, |r| {
+                ratio(r.aged.jobs_beside_per_s, r.aged.jobs_before_per_s)
+            }),
+            Ratio::of(format!("sweep_idle_{}_ms", plan.documents_name()), Aim::AtMost(50.0), rounds, |r| {
+                r.aged.sweep_idle_ms
             }),
         ]
     }
@@ -147,6 +157,10 @@ impl Measured for Round {
             self.wake;
         lines.push(calls("hint heard, after the acknowledgement", after_ack_p50_us, after_ack_p99_us));
         lines.push(calls("hint heard, after the commit began", after_start_p50_us, after_start_p99_us));
+        let jobs = output::number(plan.aged_jobs.into());
+        let rates = |name: String, per_s| [name, rate(per_s), String::new(), String::new()];
+        lines.push(rates("jobs, before a snapshot".to_owned(), self.aged.jobs_before_per_s));
+        lines.push(rates(format!("jobs, beside it after {jobs} jobs"), self.aged.jobs_beside_per_s));
         lines
     }
 
@@ -157,6 +171,7 @@ impl Measured for Round {
             "a transaction is 5 round trips, a statement is 1; neither shows readers positions in order, the lock does",
             "claims per second count rows that were taken, acknowledged and put back",
             "hints are over all rounds together",
+            "the snapshot and the idle sweep are measured once; a job is enqueued, claimed and acknowledged",
         ]
         .into_iter()
         .map(str::to_owned)

@@ -7,13 +7,13 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use tempfile::NamedTempFile;
+use tidelock::key::reserved::is_own_stream;
 use tidelock::prelude::*;
 use tidelock::store::{Direction, Event, EventFilter, StreamInfo, limits};
 
 use super::format::{BeginsLine, ClosedLine, EventLine, Head, written};
 use crate::args::StreamsExport;
 use crate::exit::{Conflict, Exit};
-use crate::ours::is_ours;
 use crate::output;
 use crate::progress::Progress;
 use crate::streams::range;
@@ -118,7 +118,9 @@ impl<W: Write> Writer<W> {
         let mut query = LogQuery { filter, ..LogQuery::all(PAGE) };
         loop {
             let page = store.read_log(query.clone()).await?;
-            for event in page.events.iter().filter(|event| event.position <= end && !is_ours(&event.stream)) {
+            for event in
+                page.events.iter().filter(|event| event.position <= end && !is_own_stream(&event.stream))
+            {
                 self.event(event)?;
             }
             let scanned = page.scanned_to.max(query.after);
@@ -155,7 +157,7 @@ impl<W: Write> Writer<W> {
         let mut page = Page::first(limits::PAGE_ROWS);
         loop {
             let found = store.streams(prefix, page).await?;
-            for info in found.rows.iter().filter(|info| !is_ours(&info.key)) {
+            for info in found.rows.iter().filter(|info| !is_own_stream(&info.key)) {
                 self.end(info)?;
             }
             let Some(next) = found.next else { return Ok(()) };

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
+use tidelock::key::reserved::check_stream;
 use tidelock::payload::text;
 use tidelock::prelude::*;
 use tidelock::store::Event;
 
-use crate::ours::is_ours;
 use crate::output;
 
 /// What the first line calls the format.
@@ -151,10 +151,7 @@ struct AnyLine {
 pub(super) fn read(line: u64, text: &str) -> Result<Read> {
     let wrong = || format!("line {line} is neither an event nor a note about a stream");
     let found: AnyLine = serde_json::from_str(text).with_context(wrong)?;
-    if is_ours(&found.stream) {
-        let stream = output::key(&found.stream);
-        bail!("line {line}: {stream} is Tidelock's own, and only Tidelock writes it; take the line out");
-    }
+    check_stream(&found.stream).with_context(|| format!("line {line}; remove the line from the file"))?;
     if let Some(at) = found.begins_at {
         return Ok(Read::Begins { stream: found.stream, at });
     }

@@ -12,7 +12,7 @@ use super::plan::{Counts, Importer, Ways};
 use super::refused::Refused;
 use crate::args::{Layout, StreamsImport};
 use crate::ask;
-use crate::exit::{Exit, WrongUse};
+use crate::exit::{Exit, WrongUse, explained};
 use crate::input::unreadable;
 use crate::output;
 use crate::progress::Progress;
@@ -112,7 +112,7 @@ impl Reading<'_> {
             }
             Err(error) => {
                 self.flush().await?;
-                Err(WrongUse(format!("{error:#}")).into())
+                Err(unfit(error))
             }
         }
     }
@@ -195,7 +195,7 @@ impl Lines {
             if self.line < from_line || text.trim().is_empty() {
                 continue;
             }
-            match read(self.line, &text).map_err(|e| WrongUse(format!("{e:#}")))? {
+            match read(self.line, &text).map_err(unfit)? {
                 Read::Event(event) => {
                     census.events += 1;
                     streams.insert(event.stream);
@@ -292,4 +292,9 @@ fn stopped(error: anyhow::Error, report: &Report<'_>, layout: Layout) -> Result<
     hint();
     eprintln!("hint: --skip-conflicts leaves out streams that do not fit what is here");
     Ok(Exit::Conflict)
+}
+
+/// What a line that does not read means: an error with a code stays as it is, any other is a wrong call.
+fn unfit(error: anyhow::Error) -> anyhow::Error {
+    if explained(&error).is_some() { error } else { WrongUse(format!("{error:#}")).into() }
 }

@@ -2,6 +2,7 @@
 //! named to the store, and not looked for again.
 
 use anyhow::Result;
+use tidelock::key::reserved::is_own;
 use tidelock::prelude::*;
 use tidelock::store::{Operation, Selection, WorkFilter, WorkRow, limits};
 
@@ -9,7 +10,6 @@ use super::blocked::{Line, table};
 use super::call::{FIRST, Report};
 use crate::args::StreamsOperate;
 use crate::exit::{Exit, WrongUse};
-use crate::ours::is_ours;
 use crate::output;
 use crate::work::filter;
 
@@ -80,7 +80,7 @@ impl Verb {
 
     /// Whether the verb may concern this row. To reset the row of a reaction takes more than its row.
     fn may(&self, key: &Key) -> bool {
-        self.operation == Operation::Unblock || !is_ours(key)
+        self.operation == Operation::Unblock || !is_own(key)
     }
 
     fn check_named(&self) -> Result<()> {

@@ -53,6 +53,7 @@ async fn what_a_run_does_is_printed_as_it_comes_and_ends_with_the_run() {
     let (first, second) = (watching.next(), watching.next());
     assert_eq!((&first["entry"], &second["entry"]), (&json!("started"), &json!("done")));
     assert_eq!((&second["payload"]["value"], &second["run"]), (&json!(7), &json!("o-1")));
+    assert_eq!(watching.next()["entry"], "signal-wait");
     // All that happened was printed; the rest comes as it happens.
     site.client.signal("o-1", APPROVED, &true).await.unwrap();
     let rest: Vec<Value> = (0..3).map(|_| watching.next()["entry"].clone()).collect();

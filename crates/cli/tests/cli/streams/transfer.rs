@@ -226,7 +226,9 @@ async fn what_is_no_export_ends_with_2_and_names_the_line() {
         (with(4, "nonsense"), "line 4"),
         (with(4, r#"{"stream":"a"}"#), "lacks a version"),
         (with(4, &all[3].replace(r#""payload""#, r#""payloads""#)), "line 4"),
-        (with(4, &all[3].replace("order(", "tidelock.inbox(")), "is Tidelock's own"),
+        (with(4, &all[3].replace("order(", "tidelock.inbox(")), "error[TL0106]: line 4; remove the line"),
+        (with(4, &all[3].replace("order(", "history(")), "error[TL0106]: line 4; remove the line"),
+        (with(4, &all[3].replace("order(", "tagged(")), "error[TL0106]: line 4; remove the line"),
     ] {
         let site = Site::new().await;
         let refused = site.import(&lines, &[], 2);

@@ -158,14 +158,23 @@ async fn what_was_removed_here_is_not_brought_back() {
 }
 
 #[tokio::test]
-async fn what_is_our_own_is_neither_exported_nor_written() {
+async fn d15_reserved_streams_are_neither_exported_nor_written() {
     let site = Site::new().await;
     site.append(r#"tidelock.inbox("r", 0, "order", "o-1")"#, "tidelock.routed", json!(1)).await;
+    site.append(r#"history("user", "u-1")"#, "tidelock.state", json!(1)).await;
+    site.append(r#"tagged("username:alice")"#, "tidelock.tagged", json!(1)).await;
     site.append(ORDER, "Placed", json!(1)).await;
     assert_eq!(site.export(&[]).len(), 2);
-    for call in [&["append", "tidelock.inbox", "T", "1"][..], &["close", "tidelock.inbox", "--yes"]] {
-        assert!(stderr(&site.run(call, 2)).contains("is Tidelock's own"));
+    let before = site.log().await;
+    for stream in ["tidelock.inbox", r#"history("user", "u-1")"#, r#"tagged("username:alice")"#] {
+        for call in [&["append", stream, "T", "1"][..], &["close", stream, "--yes"]] {
+            let said = stderr(&site.run(call, 2));
+            assert!(said.contains("error[TL0106]") && said.contains(stream), "{said}");
+        }
     }
+    let said = stderr(&site.run(&["append", ORDER, "tidelock.snapshot", "1"], 2));
+    assert!(said.contains("error[TL0106]") && said.contains("tidelock.snapshot"), "{said}");
+    assert_eq!(site.log().await, before);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use super::{all, page};
 use crate::clock::Timestamp;
 use crate::error::{Explain, InvalidInput};
-use crate::id::{DocVersion, Fence, Owner, StreamVersion};
+use crate::id::{DocVersion, Epoch, Fence, Owner, StreamVersion};
 use crate::key::Key;
 use crate::lease::{LeaseError, LostReason, Waiter};
 use crate::model::batch::Expect;
@@ -99,6 +99,7 @@ fn invalid() -> Examples {
             found: limit + 1,
             limit,
         }),
+        Box::new(InvalidInput::Reserved { name: r#"base("account", "ann")"#.to_owned() }),
     ]
 }
 
@@ -138,6 +139,7 @@ fn refusals() -> Examples {
             version: StreamVersion(0),
             reason: "it has another type, payload or note",
         },
+        Refusal::Epoch { observed: Epoch(1_700_000_000_000_000), current: Epoch(1_800_000_000_000_000) },
         Refusal::TruncateBeyond {
             index: 0,
             stream: order.clone(),
@@ -151,6 +153,7 @@ fn refusals() -> Examples {
             found: 25_000,
             step_to: StreamVersion(10_000),
         },
+        Refusal::OperationVoid { id: "019a8f3e-7c1d-7000-8000-000000000002".parse().unwrap() },
     ];
     all.into_iter().map(|refusal| Box::new(refusal) as Box<dyn Explain>).collect()
 }
@@ -168,6 +171,22 @@ fn failures() -> Examples {
         (Kind::Unreachable, "connecting to postgres://app@db.example.com:5432/shop", "connection refused"),
         (Kind::Unsupported, "appending events to order(\"o-1\")", "the files store keeps documents only"),
         (Kind::CannotOpen, "opening the SQLite database data/shop.db", "the directory data does not exist"),
+        (
+            Kind::PositionLost,
+            "cannot read the log after position 100",
+            "epoch 1800000000000000 lost the events after position 50 and continues at 1800000000000001",
+        ),
+        (Kind::PositionBeyond, "cannot read the log after position 1000", "the log ends at position 50"),
+        (
+            Kind::TransactionConflict,
+            "applying a batch in a transaction",
+            "another transaction changed a row since this one began (could not serialize access due to concurrent update (SQLSTATE 40001))",
+        ),
+        (
+            Kind::UnsupportedEngine,
+            "opening the PostgreSQL store",
+            "the server takes advisory locks and does not show them in pg_locks, so that readers would skip events; it is not PostgreSQL, or its catalog was changed",
+        ),
         (
             Kind::SchemaTooNew,
             "opening the SQLite database shop.db",
@@ -307,6 +326,12 @@ fn events() -> Examples {
         EventsError::Unwritable { stream: stream(), reason: nameless },
         EventsError::NotKept { stream: stream(), kind: "stock" },
         EventsError::Archived { stream: stream(), first: StreamVersion(500) },
+        EventsError::Base {
+            stream: key(r#"account("ann")"#),
+            base: key(r#"base("account", "ann")"#),
+            first: StreamVersion(9),
+            reason: "is missing",
+        },
     ];
     all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
 }

@@ -28,6 +28,8 @@ pub enum Overlap {
     /// The last of them runs when the run before it has ended.
     #[default]
     Queue,
+    /// All of them run, one after the other, when the run before them has ended.
+    QueueAll,
     /// They do not run.
     Skip,
     /// They run beside it.
@@ -68,7 +70,7 @@ pub enum Plan {
         /// How far the task is.
         progress: Progress,
     },
-    /// A fire runs. A retry that is pending is given up for it.
+    /// A fire runs. A retry that is pending is given up for it, unless all fires are to run.
     Fire {
         /// Its time on the timetable.
         fire: Timestamp,
@@ -99,11 +101,19 @@ pub fn plan(situation: &Situation<'_>, now: Timestamp) -> Plan {
             let until = first.map(|fire| timetable.due(fire)).into_iter().chain(retry).min();
             return Plan::Wait { until, progress, skipped };
         };
-        if retry_has_come && matches!(catch_up, CatchUp::All(_)) {
-            return Plan::Retry { progress };
+        if let (Some(retry), CatchUp::All(_)) = (retry, catch_up) {
+            // All of them run, one after the other: none takes the place of one that failed.
+            return if retry_has_come {
+                Plan::Retry { progress }
+            } else {
+                Plan::Wait { until: Some(retry), progress, skipped }
+            };
         }
-        let during = busy.filter(|busy| busy.contains(timetable.due(first)));
+        let due = timetable.due(first);
+        let during = busy.filter(|busy| busy.contains(due));
         let chosen = match (overlap, during) {
+            // A fire before the end of the last run came during one of the runs before it: the others were passed over.
+            (Overlap::QueueAll, _) if busy.is_some_and(|busy| due <= busy.to) => Ok(Some(first)),
             (Overlap::Skip, Some(busy)) => Err(latest(timetable, &progress, busy.to.min(now))),
             (Overlap::Queue, Some(busy)) if catch_up != CatchUp::One => {
                 Ok(latest(timetable, &progress, busy.to.min(now)))

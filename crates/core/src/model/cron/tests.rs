@@ -216,7 +216,16 @@ fn c3_fires_during_a_run_are_queued_or_skipped() {
     for catch_up in [CatchUp::One, CatchUp::All(HOUR), CatchUp::None(MINUTE)] {
         assert_eq!(during(catch_up, Overlap::Queue), ["2026-01-01T00:05"], "{catch_up:?}");
         assert!(during(catch_up, Overlap::Skip).is_empty(), "{catch_up:?}");
+        let all: Vec<_> = (1..=5).map(|minute| format!("2026-01-01T00:0{minute}")).collect();
+        assert_eq!(during(catch_up, Overlap::QueueAll), all, "{catch_up:?}");
     }
+    let mut outage = Looked { busy, overlap: Overlap::QueueAll, ..Looked::new("* * * * *", begin) };
+    assert_eq!(outage.runs("2026-01-01T00:05:30Z").len(), 6);
+    assert_eq!(
+        outage.runs("2026-01-01T00:09:00Z"),
+        ["2026-01-01T00:09"],
+        "nobody was there: that is caught up"
+    );
     let mut missed = Looked { busy, overlap: Overlap::Skip, ..Looked::new("* * * * *", begin) };
     assert_eq!(missed.runs("2026-01-01T00:07:00Z"), ["2026-01-01T00:07"], "what came after it is no overlap");
 }
@@ -233,6 +242,13 @@ fn c4_a_retry_comes_at_its_time_unless_a_fire_comes_first() {
     looked.retry = Some(at("2026-01-01T00:15:00Z"));
     assert_eq!(looked.runs("2026-01-01T00:10:00Z"), ["2026-01-01T00:10"], "and the retry is gone");
     assert!(looked.runs("2026-01-01T00:15:00Z").is_empty());
+
+    let all = Looked { catch_up: CatchUp::All(HOUR), retry: Some(at("2026-01-01T00:15:00Z")), ..looked };
+    let Plan::Wait { until, .. } = all.plan(at("2026-01-01T00:11:00Z")) else {
+        panic!("it waits for the retry")
+    };
+    assert_eq!(until, all.retry);
+    assert!(matches!(all.plan(at("2026-01-01T00:15:00Z")), Plan::Retry { .. }), "none takes its place");
 
     let policy = RetryPolicy { max_attempts: 3, base: MINUTE, factor: 2.0, cap: HOUR };
     assert_eq!(retry_at(&policy, 1, at(begin)), Some(at(begin).after(MINUTE)));

@@ -114,12 +114,59 @@ fn a_merge_never_rounds_what_it_does_not_touch() {
     let text = r#"{"id":123456789012345678901,"n":1,"note":"123456789012345678902"}"#;
     let wide = Payload::from_json(text).unwrap();
     desk.apply(&Batch::new().put(&key("d"), Expect::Absent, wide), NOW).unwrap();
-    let refusal = desk.apply(&Batch::new().merge(&key("d"), [Delta::inc("/n", 1)]), NOW).unwrap_err();
-    let Refusal::Delta { index: 0, path, needed, found, .. } = refusal else { panic!("{refusal}") };
-    assert_eq!(path, "");
-    assert_eq!((needed, found.as_str()), ("whole numbers of at most 64 bits", "123456789012345678901"));
+    desk.apply(&Batch::new().merge(&key("d"), [Delta::inc("/n", 1)]), NOW).unwrap();
+    let after = text.replace(r#""n":1"#, r#""n":2"#);
     let row = desk.facts.document(&key("d")).unwrap();
-    assert_eq!((row.version, row.value.as_ref().unwrap().as_str()), (DocVersion(1), text));
+    assert_eq!((row.version, row.value.as_ref().unwrap().as_str()), (DocVersion(2), after.as_str()));
+    let refusal = desk.apply(&Batch::new().merge(&key("d"), [Delta::inc("/id", 1)]), NOW).unwrap_err();
+    let Refusal::Delta { index: 0, path, needed, found, .. } = refusal else { panic!("{refusal}") };
+    assert_eq!(path, "/id");
+    assert_eq!((needed, found.as_str()), ("a sum that is exact", "the number 123456789012345678901"));
+}
+
+#[test]
+fn d13_merges_of_one_document_share_its_value() {
+    let (mut desk, d) = (Desk::new(), key("d"));
+    let large = format!(r#"{{"n":0,"m":0,"text":"{}"}}"#, "x".repeat(100_000));
+    desk.apply(&Batch::new().put(&d, Expect::Absent, Payload::from_json(large).unwrap()), NOW).unwrap();
+    let before = desk.facts.weight();
+    let both = |batch: Batch| batch.merge(&d, [Delta::inc("/n", 1)]).merge(&d, [Delta::inc("/m", 2)]);
+    let batch = (0..250)
+        .fold(Batch::new(), |batch, _| both(batch))
+        .guard_document(&d, Expect::Exact(DocVersion(501)));
+    let receipt = desk.apply(&batch, NOW).unwrap();
+    assert!(desk.facts.weight() - before < 250_000, "one value, not one for each merge");
+    let value = receipt.documents[0].value.clone().unwrap();
+    assert!(value.as_str().starts_with(r#"{"n":250,"m":500,"#));
+    assert!(
+        receipt
+            .documents
+            .iter()
+            .all(|w| w.value.as_ref().unwrap().as_str().as_ptr() == value.as_str().as_ptr())
+    );
+    assert_eq!(receipt.documents.last().unwrap().version, DocVersion(501));
+}
+
+#[test]
+fn d13_what_comes_between_merges_sees_their_value() {
+    let (mut desk, d) = (Desk::new(), key("d"));
+    let merge = |batch: Batch| batch.merge_or_create(&d, number(1), [Delta::inc("", 1)]);
+    let absent = merge(merge(Batch::new())).guard_document(&d, Expect::Absent);
+    let Refusal::Document { found, .. } = desk.apply(&absent, NOW).unwrap_err() else { panic!() };
+    let DocumentFound::Present(found) = *found else { panic!() };
+    assert_eq!((found.version, found.value), (DocVersion(2), number(3)));
+    assert!(desk.facts.document(&d).is_none(), "nothing of it is left");
+    let batch = merge(merge(Batch::new())).put(&d, Expect::Exact(DocVersion(2)), number(10));
+    let receipt = desk.apply(&merge(batch), NOW).unwrap();
+    let values: Vec<_> = receipt.documents.iter().map(|w| w.value.as_ref().map(Payload::as_str)).collect();
+    assert_eq!(values, [Some("3"), Some("3"), None, Some("11")]);
+    let refused = merge(Batch::new()).merge(&d, [Delta::inc("/a", 1)]);
+    desk.apply(&refused, NOW).unwrap_err();
+    let receipt = desk.apply(&merge(Batch::new()), NOW).unwrap();
+    assert_eq!(
+        (receipt.documents[0].version, receipt.documents[0].value.clone()),
+        (DocVersion(5), Some(number(12)))
+    );
 }
 
 #[test]

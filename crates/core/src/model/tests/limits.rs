@@ -92,7 +92,7 @@ fn everything_that_is_counted_has_its_limit() {
 
 #[test]
 fn positions_fit_a_signed_number() {
-    let lease = Lease { key: key("w"), fence: Fence(1) };
+    let lease = Lease { key: key("w"), fence: Fence(1), owner: None };
     let both = |position| {
         let work = NewWork { position: Some(position), ..NewWork::standing(key("w"), lane()) };
         [Batch::new().advance(&lease, position), Batch::new().enqueue(work)]

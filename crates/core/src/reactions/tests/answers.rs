@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::clock::Timestamp;
 use crate::error::Outcome;
-use crate::id::OpId;
+use crate::id::{Epoch, OpId};
 use crate::key::KeyPrefix;
 
 /// What happens to a batch whose answer is lost.
@@ -63,6 +63,10 @@ impl Store for Lossy {
         self.inner.claim(claim).await
     }
 
+    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
+        self.inner.resolve(id).await
+    }
+
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
         self.inner.operation(id).await
     }
@@ -105,6 +109,14 @@ impl Store for Lossy {
 
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
         self.inner.sweep(sweep).await
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.inner.epoch()
+    }
+
+    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
+        self.inner.declare_cut(reason).await
     }
 
     fn watch(&self) -> Watch {

@@ -55,7 +55,7 @@ impl<T: Value> Cell<T> {
                 continue;
             }
             attempts += 1;
-            match self.send(&plan, waiting.len(), id).await {
+            match self.send(&plan, waiting.len(), id, base.epoch).await {
                 Wrote::Done(version) => {
                     let done = Done { plan, version, attempts, begun };
                     *carried = self.settled(waiting, base, draft, done);
@@ -65,10 +65,18 @@ impl<T: Value> Cell<T> {
                     *carried = None;
                     return self.fail(waiting, &error);
                 }
+                // The caller that left gave its mutation up. Those of the others go under a new id.
+                Wrote::Void => waiting.iter().for_each(|ran| ran.ticket.again()),
+                // Nothing was written, and nobody was faster: it is not a conflict that counts.
+                Wrote::OtherEpoch => {
+                    *carried = None;
+                    waiting.iter().for_each(|ran| ran.ticket.again());
+                    breathe(attempts).await;
+                }
                 Wrote::Conflict(found) => {
                     let current = version_of(&found);
                     waiting.iter().for_each(|ran| ran.ticket.conflict(current));
-                    *carried = self.adopt(found).ok();
+                    *carried = self.adopt(found, base.epoch).ok();
                     waiting = self.give_up_late(waiting, attempts, current);
                     breathe(attempts).await;
                 }
@@ -137,7 +145,7 @@ impl<T: Value> Cell<T> {
             return Some(base);
         }
         self.codec.settle(&mut draft);
-        Some(Carried { found: new.map(|value| (version, value.clone())), value: draft })
+        Some(Carried { found: new.map(|value| (version, value.clone())), value: draft, epoch: base.epoch })
     }
 
     /// Those whose attempts are used up hear of it; the others stay.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::observed::Told;
 use super::{Carried, Cell, Pending, Ran, Work};
-use crate::id::OpId;
+use crate::id::{Epoch, OpId};
 use crate::state::Outcome;
 use crate::state::codec::Value;
 use crate::state::error::StateError;
@@ -22,10 +22,12 @@ impl<T: Value> Cell<T> {
         if sent.is_empty() {
             return;
         }
+        // Taken before: what the receipt says is at least as new.
+        let epoch = self.store.epoch();
         let all = sent.iter().flat_map(|(deltas, _)| deltas.iter().cloned()).collect();
         let result = self.send_deltas(all, sent.len(), id).await;
         if !matches!(result, Err(ApplyError::Refused(_))) || sent.len() == 1 {
-            let outcome = self.merged(result, &mut carried);
+            let outcome = self.merged(result, &mut carried, epoch);
             self.told(sent.iter().map(|(_, ran)| ran), &outcome, &carried, begun);
             sent.into_iter().for_each(|(_, ran)| ran.answer(outcome.clone()));
             return;
@@ -35,7 +37,7 @@ impl<T: Value> Cell<T> {
             let id = OpId::new();
             if ran.ticket.write(id) {
                 let result = self.send_deltas(deltas, 1, id).await;
-                let outcome = self.merged(result, &mut carried);
+                let outcome = self.merged(result, &mut carried, epoch);
                 self.told(std::iter::once(&ran), &outcome, &carried, begun);
                 ran.answer(outcome);
             }
@@ -70,6 +72,7 @@ impl<T: Value> Cell<T> {
         &self,
         result: Result<Receipt, ApplyError>,
         carried: &mut Option<Carried<T>>,
+        epoch: Epoch,
     ) -> Result<Outcome, StateError> {
         *carried = None;
         let error = match result {
@@ -79,7 +82,8 @@ impl<T: Value> Cell<T> {
                 };
                 let found = written.value.clone().map(|value| (written.version, value));
                 *carried = found.and_then(|(version, value)| {
-                    Some(Carried { value: self.codec.read(&value).ok()?, found: Some((version, value)) })
+                    let read = self.codec.read(&value).ok()?;
+                    Some(Carried { value: read, found: Some((version, value)), epoch })
                 });
                 return Ok(Outcome::Committed { version: written.version });
             }

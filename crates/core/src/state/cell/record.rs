@@ -1,7 +1,7 @@
 //! The record in the store: what is known of it, and what is sent.
 
 use super::{Carried, Cell};
-use crate::id::{DocVersion, OpId};
+use crate::id::{DocVersion, Epoch, OpId};
 use crate::payload::Payload;
 use crate::state::calm::calm;
 use crate::state::codec::{Content, Misread, Value};
@@ -22,29 +22,35 @@ pub(super) enum Plan {
 pub(super) enum Wrote {
     Done(DocVersion),
     Conflict(DocumentFound),
+    /// The id is void: a caller that left has resolved it. Nothing was written.
+    Void,
+    /// The history of the store was cut: what was seen counts no more.
+    OtherEpoch,
     Failed(StateError),
 }
 
 impl<T: Value> Cell<T> {
     /// What is known of the record: what was carried, or what the store says.
     pub(super) async fn base(&self, carried: &mut Option<Carried<T>>) -> Result<Carried<T>, StateError> {
-        if let Some(base) = carried {
+        let epoch = self.store.epoch();
+        if let Some(base) = carried.as_ref().filter(|base| base.epoch == epoch) {
             return Ok(base.clone());
         }
         let found = self.store.document(&self.key).await?;
-        let base = self.adopt(found.map_or(DocumentFound::Absent, DocumentFound::Present))?;
+        let base = self.adopt(found.map_or(DocumentFound::Absent, DocumentFound::Present), epoch)?;
         *carried = Some(base.clone());
         Ok(base)
     }
 
-    pub(super) fn adopt(&self, found: DocumentFound) -> Result<Carried<T>, StateError> {
+    /// What was found in an epoch.
+    pub(super) fn adopt(&self, found: DocumentFound, epoch: Epoch) -> Result<Carried<T>, StateError> {
         match found {
             DocumentFound::Present(document) => {
                 let value = self.read(&document)?;
-                Ok(Carried { found: Some((document.version, document.value)), value })
+                Ok(Carried { found: Some((document.version, document.value)), value, epoch })
             }
             DocumentFound::Absent | DocumentFound::Gone(_) => {
-                Ok(Carried { found: None, value: self.codec.absent() })
+                Ok(Carried { found: None, value: self.codec.absent(), epoch })
             }
         }
     }
@@ -79,9 +85,9 @@ impl<T: Value> Cell<T> {
         })
     }
 
-    pub(super) async fn send(&self, plan: &Plan, mutations: usize, id: OpId) -> Wrote {
+    pub(super) async fn send(&self, plan: &Plan, mutations: usize, id: OpId, epoch: Epoch) -> Wrote {
         let (batch, past) = match plan {
-            Plan::Confirm(version) => return self.confirm(*version).await,
+            Plan::Confirm(version) => return self.confirm(*version, epoch).await,
             Plan::Put(expect, value) => (
                 Batch::new().put(&self.key, *expect, value.clone()),
                 self.history.as_ref().map(|history| history.put(value, mutations)),
@@ -95,10 +101,12 @@ impl<T: Value> Cell<T> {
             Ok(past) => past.into_iter().fold(batch, Batch::and),
             Err(error) => return Wrote::Failed(error),
         };
-        match self.store.apply(batch.op_id(id)).await {
+        match self.store.apply(batch.op_id(id).observed_in(epoch)).await {
             Ok(receipt) => written(&receipt),
             Err(ApplyError::Refused(refusal)) => match *refusal {
                 Refusal::Document { found, .. } => Wrote::Conflict(*found),
+                Refusal::OperationVoid { .. } => Wrote::Void,
+                Refusal::Epoch { .. } => Wrote::OtherEpoch,
                 other => Wrote::Failed(StateError::Write(Box::new(other.into()))),
             },
             Err(error) => Wrote::Failed(StateError::Write(Box::new(error))),
@@ -106,11 +114,14 @@ impl<T: Value> Cell<T> {
     }
 
     /// Nothing changed, if the record is still the one that was seen.
-    async fn confirm(&self, version: Option<DocVersion>) -> Wrote {
+    async fn confirm(&self, version: Option<DocVersion>, epoch: Epoch) -> Wrote {
         let found = match self.store.document(&self.key).await {
             Ok(found) => found,
             Err(error) => return Wrote::Failed(StateError::Read(error)),
         };
+        if self.store.epoch() != epoch {
+            return Wrote::OtherEpoch;
+        }
         match (found, version) {
             (None, None) => Wrote::Done(DocVersion(0)),
             (Some(document), Some(version)) if document.version == version => Wrote::Done(version),

@@ -14,11 +14,12 @@ use parking_lot::Mutex;
 
 use self::tables::Tables;
 use super::{
-    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, LogQuery, Page, PageOf, Receipt,
-    Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow,
+    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, HistoryCut, LogQuery, Page, PageOf,
+    Receipt, Resolution, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher,
+    WorkFilter, WorkRow,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
-use crate::id::OpId;
+use crate::id::{Epoch, OpId};
 use crate::key::{Key, KeyPrefix};
 use crate::telemetry;
 
@@ -27,6 +28,10 @@ use crate::telemetry;
 pub struct MemoryStore {
     shared: Arc<Shared>,
 }
+
+/// The content of a memory store at one moment.
+#[derive(Clone, Debug)]
+pub struct Backup(Tables);
 
 #[derive(Debug)]
 struct Shared {
@@ -47,6 +52,25 @@ impl MemoryStore {
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let shared = Shared { tables: Mutex::default(), clock, watcher: Watcher::default() };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// A copy of everything that the store holds, to [go back to](Self::restore).
+    #[must_use]
+    pub fn backup(&self) -> Backup {
+        Backup(self.shared.tables.lock().clone())
+    }
+
+    /// Goes back to a backup and begins a new epoch, as a restored database does.
+    pub fn restore(&self, backup: &Backup) -> HistoryCut {
+        self.write(
+            |tables, now| {
+                let ended = tables.epoch();
+                *tables = backup.0.clone();
+                tables.counters.epoch = ended;
+                tables.declare_cut(now, "restored from a backup")
+            },
+            |_| true,
+        )
     }
 
     fn read<T>(&self, f: impl FnOnce(&Tables, Timestamp) -> T) -> T {
@@ -77,6 +101,7 @@ impl Default for MemoryStore {
 impl Store for MemoryStore {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         let began = Instant::now();
+        let batch = batch.submitted_in(self.epoch());
         let apply = || self.write(|tables, now| tables.apply(&batch, now), Result::is_ok);
         let answer = batch.validate().map_err(Into::into).and_then(|()| apply());
         telemetry::applied(began, &answer);
@@ -91,8 +116,12 @@ impl Store for MemoryStore {
         answer
     }
 
+    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
+        Ok(self.write(|tables, now| tables.resolve(id, now), |_| false))
+    }
+
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
-        Ok(self.read(|tables, _| tables.operation(id)))
+        Ok(self.read(|tables, _| tables.operation(id)).and_then(Resolution::into_receipt))
     }
 
     async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
@@ -120,7 +149,7 @@ impl Store for MemoryStore {
 
     async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
         let limit = Page::first(query.limit).rows()?;
-        Ok(self.read(|tables, _| tables.read_log(&query, limit)))
+        self.read(|tables, _| tables.read_log(&query, limit))
     }
 
     async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
@@ -134,6 +163,14 @@ impl Store for MemoryStore {
 
     async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
         Ok(self.read(|tables, _| tables.count_work(filter)))
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.read(|tables, _| tables.epoch())
+    }
+
+    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
+        Ok(self.write(|tables, now| tables.declare_cut(now, reason), |_| true))
     }
 
     async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
@@ -154,6 +191,7 @@ impl Store for MemoryStore {
             location: "this process".to_owned(),
             durability: Durability::None,
             schema: 0,
+            epoch: self.epoch(),
             engine: format!("tidelock {}", env!("CARGO_PKG_VERSION")),
         })
     }

@@ -3,15 +3,15 @@
 use std::ops::Bound;
 
 use super::super::{
-    Direction, Document, EventFilter, EventPage, LogQuery, PageOf, StreamInfo, StreamQuery, WorkFilter,
-    WorkRow,
+    Direction, Document, EventFilter, EventPage, LogQuery, PageOf, StoreError, StreamInfo, StreamQuery,
+    WorkFilter, WorkRow,
 };
 use super::tables::Tables;
 use crate::clock::Timestamp;
 use crate::id::Position;
 use crate::key::{Key, KeyPrefix};
-use crate::model::limits;
 use crate::model::rows::Event;
+use crate::model::{epoch, limits};
 
 impl Tables {
     pub(super) fn document(&self, key: &Key, now: Timestamp) -> Option<Document> {
@@ -62,9 +62,14 @@ impl Tables {
         }
     }
 
-    pub(super) fn read_log(&self, query: &LogQuery, limit: usize) -> EventPage {
-        match query.direction {
+    pub(super) fn read_log(&self, query: &LogQuery, limit: usize) -> Result<EventPage, StoreError> {
+        Ok(match query.direction {
             Direction::Forward => {
+                if let Some(after) = query.after {
+                    let cuts = self.cuts.iter().cloned();
+                    epoch::check_position(after, self.counters.position, cuts)
+                        .map_err(|bad| StoreError::position(after, bad))?;
+                }
                 let start = query.after.map_or(Bound::Unbounded, Bound::Excluded);
                 let events = self.events.range::<Position, _>((start, Bound::Unbounded));
                 scan(events.map(|(_, event)| event), &query.filter, limit)
@@ -74,7 +79,7 @@ impl Tables {
                 let events = self.events.range::<Position, _>((Bound::Unbounded, end)).rev();
                 scan(events.map(|(_, event)| event), &query.filter, limit)
             }
-        }
+        })
     }
 
     pub(super) fn work(&self, key: &Key) -> Option<WorkRow> {

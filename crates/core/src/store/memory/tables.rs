@@ -2,21 +2,25 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::super::{ApplyError, Batch, Claim, Claimed, Grant, Pick, Receipt, Refusal, Sweep, Swept};
+use super::super::{
+    ApplyError, Batch, Claim, Claimed, Gathering, Grant, HistoryCut, Pick, Receipt, Refusal, Resolution,
+    Sweep, Swept,
+};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::id::{EventId, OpId, Position};
+use crate::id::{Epoch, EventId, OpId, Position};
 use crate::key::Key;
 use crate::model::batch::{Effect, Selection};
 use crate::model::claim::{self, Candidate, Granted};
 use crate::model::commit::{self, Stop};
+use crate::model::epoch;
 use crate::model::facts::{Counters, Facts, Footprint, Truncated};
 use crate::model::lease;
 use crate::model::limits::{self, OPERATE_ROWS};
 use crate::model::rows::{DocumentRow, Event, StreamRow, WorkRow};
 
 /// Everything the reference store holds.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     pub(super) events: BTreeMap<Position, Event>,
     pub(super) by_stream: HashMap<Key, Vec<Position>>,
@@ -24,19 +28,52 @@ pub(super) struct Tables {
     pub(super) documents: BTreeMap<Key, DocumentRow>,
     pub(super) work: BTreeMap<Key, WorkRow>,
     ids: HashMap<EventId, Position>,
-    operations: HashMap<OpId, Receipt>,
-    counters: Counters,
+    operations: HashMap<OpId, Operation>,
+    pub(super) counters: Counters,
+    pub(super) cuts: Vec<HistoryCut>,
+}
+
+/// What is kept under an operation id.
+#[derive(Clone, Debug)]
+struct Operation {
+    at: Timestamp,
+    resolution: Resolution,
+}
+
+impl Operation {
+    fn applied(receipt: Receipt) -> Self {
+        Self { at: receipt.at, resolution: Resolution::Applied(receipt.into_repeated()) }
+    }
+
+    fn void(at: Timestamp) -> Self {
+        Self { at, resolution: Resolution::NotApplied }
+    }
 }
 
 impl Tables {
-    pub(super) fn operation(&self, id: OpId) -> Option<Receipt> {
-        let receipt = self.operations.get(&id)?.clone();
-        Some(Receipt { repeated: true, ..receipt })
+    pub(super) fn epoch(&self) -> Epoch {
+        self.counters.epoch
+    }
+
+    pub(super) fn declare_cut(&mut self, now: Timestamp, reason: &str) -> HistoryCut {
+        let cut = epoch::begin(&mut self.counters, now, reason);
+        self.cuts.push(cut.clone());
+        cut
+    }
+
+    pub(super) fn operation(&self, id: OpId) -> Option<Resolution> {
+        Some(self.operations.get(&id)?.resolution.clone())
+    }
+
+    pub(super) fn resolve(&mut self, id: OpId, now: Timestamp) -> Resolution {
+        self.operations.entry(id).or_insert_with(|| Operation::void(now)).resolution.clone()
     }
 
     pub(super) fn apply(&mut self, batch: &Batch, now: Timestamp) -> Result<Receipt, ApplyError> {
-        if let Some(first) = batch.id().and_then(|id| self.operation(id)) {
-            return Ok(first);
+        if let Some(id) = batch.id()
+            && let Some(known) = self.operation(id)
+        {
+            return known.verdict(id).map_err(ApplyError::Refused);
         }
         let selected = self.select(batch)?;
         let mut facts = self.load(batch, &selected);
@@ -53,7 +90,7 @@ impl Tables {
             }
         };
         if let Some(id) = batch.id() {
-            self.operations.insert(id, receipt.clone());
+            self.operations.insert(id, Operation::applied(receipt.clone()));
         }
         self.write(&mut facts);
         Ok(receipt)
@@ -176,17 +213,26 @@ impl Tables {
             }
         };
         self.write(&mut facts);
-        claimed.grants = rows.into_iter().filter_map(|granted| self.granted(granted, claim.events)).collect();
+        let grants = rows.len();
+        let gathering = || Gathering::new(claim.events, grants);
+        claimed.grants = rows.into_iter().filter_map(|granted| self.granted(granted, gathering())).collect();
         claimed
     }
 
-    fn granted(&self, Granted { row, taken_over }: Granted, limit: usize) -> Option<Grant> {
+    fn granted(&self, Granted { row, taken_over }: Granted, mut gathering: Gathering) -> Option<Grant> {
         let fence = row.lease.as_ref()?.fence;
         let after = row.position.unwrap_or(Position(0));
         let positions = row.follow.as_ref().and_then(|stream| self.by_stream.get(stream));
-        let events = positions.into_iter().flatten().filter(|position| **position > after).take(limit);
-        let events = events.filter_map(|position| self.events.get(position)).cloned().collect();
-        Some(Grant { row, fence, taken_over, events })
+        let positions = positions.map_or(&[][..], Vec::as_slice);
+        let seen = positions.partition_point(|position| *position <= after);
+        let mut events = positions.iter().skip(seen).filter_map(|position| self.events.get(position));
+        while gathering.is_open()
+            && let Some(event) = events.next()
+        {
+            gathering.add(event.clone());
+        }
+        let (events, more) = gathering.end();
+        Some(Grant { row, fence, epoch: self.counters.epoch, taken_over, events, more })
     }
 
     pub(super) fn sweep(&mut self, sweep: &Sweep, now: Timestamp) -> Swept {
@@ -206,7 +252,7 @@ impl Tables {
             }
         }
         if let Some(before) = sweep.operations_before {
-            let old = self.operations.iter().filter(|(_, receipt)| receipt.at < before).map(|(id, _)| *id);
+            let old = self.operations.iter().filter(|(_, kept)| kept.at < before).map(|(id, _)| *id);
             for id in old.take(sweep.limit).collect::<Vec<_>>() {
                 self.operations.remove(&id);
                 swept.operations += 1;

@@ -50,6 +50,8 @@ impl Asked {
             }
             _ => {
                 op.waker = Some(context.waker().clone());
+                let first = !std::mem::replace(&mut op.awaited, true);
+                inner.changed |= first;
                 Poll::Pending
             }
         }
@@ -91,6 +93,16 @@ impl Asked {
             delivered: false,
             ..Outgoing::written(Some(entry), effects)
         });
+    }
+
+    /// Records that it is waited for, unless it was recorded before.
+    pub(in crate::workflow) fn note(&self, make: impl FnOnce(OpId) -> Entry) {
+        let mut inner = self.cell.inner.lock();
+        let Some(op) = inner.ops.get(self.index) else { return };
+        if op.is_open() && !inner.recorded.contains_key(&op.id.name) {
+            let entry = make(op.id.clone());
+            inner.outbox.push(Outgoing::written(Some(entry), Batch::new()));
+        }
     }
 
     /// A recorded value does not fit.

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::task::Waker;
 use std::time::Duration;
 
+use super::known_ids::KnownIds;
 use super::{Answer, Ask, Outgoing};
 use crate::clock::Timestamp;
 use crate::model::retry::{AfterFailure, RetryPolicy};
@@ -11,7 +12,7 @@ use crate::payload::Payload;
 use crate::random::fraction;
 use crate::store::Batch;
 use crate::workflow::broken::{Broken, side_by_side};
-use crate::workflow::entry::{Done, Entry, GaveUp, Kind, Named, OpId, Placed, TimerSet, Tried};
+use crate::workflow::entry::{Awaited, Done, Entry, GaveUp, Kind, Named, OpId, Placed, TimerSet, Tried};
 use crate::workflow::failure::{Failure, StepError};
 use crate::workflow::{child, place};
 
@@ -40,10 +41,15 @@ pub(super) struct Op {
     pub(super) state: State,
     pub(super) attempt: u32,
     pub(super) sheltered: bool,
+    /// The signal that a wait is for.
     pub(super) signal: Option<String>,
+    /// The run of a child that was started and has not ended.
+    pub(super) child: Option<String>,
+    /// It was awaited: what is only kept neither runs nor hears anything.
+    pub(super) awaited: bool,
     /// Its end is recorded by a transaction of the step's own.
     pub(super) records_itself: bool,
-    /// It was let run in this activation.
+    /// It ran in this activation, or its end came into the journal meanwhile.
     pub(super) ran: bool,
     pub(super) waker: Option<Waker>,
 }
@@ -53,7 +59,7 @@ impl Op {
         !matches!(self.state, State::Answered(_) | State::Over)
     }
 
-    /// Whether the journal may have an end of it that no replay would have made otherwise.
+    /// Whether the journal may have its end although the workflow was not told.
     pub(super) fn may_have_recorded(&self) -> bool {
         self.records_itself && self.ran
     }
@@ -74,6 +80,8 @@ pub(super) struct Inner {
     pub(super) names: HashMap<String, usize>,
     /// What the journal says that the workflow asked for: kind and how manieth.
     pub(super) recorded: HashMap<String, (OpId, Kind)>,
+    /// How many of these the workflow has not asked for yet.
+    pub(super) recorded_left: usize,
     /// Names whose end is recorded.
     pub(super) settled: HashSet<String>,
     pub(super) versions: HashMap<String, u32>,
@@ -83,7 +91,7 @@ pub(super) struct Inner {
     pub(super) replaying: bool,
     pub(super) outbox: Vec<Outgoing>,
     pub(super) mail: HashMap<String, VecDeque<Payload>>,
-    pub(super) known_ids: HashSet<(String, String)>,
+    pub(super) known_ids: KnownIds,
     pub(super) cancelled: Option<String>,
     pub(super) broken: Option<Broken>,
     pub(super) changed: bool,
@@ -143,8 +151,19 @@ impl Inner {
             self.broken.get_or_insert(Broken::Twice { kind: kind.word(), name: name.clone() });
         }
         let id = OpId { name, seq, input };
-        let (state, attempt, waker) = (State::Waiting, 0, None);
-        self.ops.push(Op { kind, id, state, attempt, sheltered, signal, records_itself, ran: false, waker });
+        self.ops.push(Op {
+            kind,
+            id,
+            state: State::Waiting,
+            attempt: 0,
+            sheltered,
+            signal,
+            child: None,
+            awaited: false,
+            records_itself,
+            ran: false,
+            waker: None,
+        });
         self.open.push(index);
         self.compare(index);
         index
@@ -154,6 +173,7 @@ impl Inner {
     pub(super) fn compare(&mut self, index: usize) {
         let Some(op) = self.ops.get(index) else { return };
         let Some((was, kind)) = self.recorded.get(&op.id.name) else { return };
+        self.recorded_left = self.recorded_left.saturating_sub(1);
         let what = if *kind != op.kind {
             format!("{:?} was a {} and is a {} now", was.name, kind.word(), op.kind.word())
         } else if was.input != op.id.input {
@@ -180,7 +200,7 @@ impl Inner {
         match &placed.entry {
             Entry::Started(_) | Entry::Resumed(_) | Entry::Version(_) | Entry::Ended(_) => {}
             Entry::Done(Done { op, value }) => {
-                self.overtaken |= self.is_over(&op.name);
+                self.overtaken |= self.was_left(&op.name);
                 self.answer(&op.name, Answer::Value(value.clone()));
             }
             Entry::GaveUp(GaveUp { op, error }) => self.answer(&op.name, Answer::Error(error.clone())),
@@ -190,25 +210,30 @@ impl Inner {
                 self.change(&op.name, |op| op.set(State::Resting(until)));
             }
             Entry::TimerFired(Named { name }) => self.answer(name, Answer::Nothing),
+            Entry::Awaited(Awaited { op }) => self.change(&op.name, |_| {}),
             Entry::ChildStarted(started) => {
                 let run = started.run.clone();
                 if self.cancelled.is_some() {
                     self.orphans.push(run.clone());
                 }
                 self.change(&started.op.name, |op| {
-                    op.signal = Some(run);
+                    op.child = Some(run);
                     op.set(State::Waiting);
                 });
             }
+            Entry::ChildRefused(GaveUp { op, error }) => {
+                self.answer(&op.name, Answer::Error(error.clone()));
+            }
             Entry::ChildEnded(ended) => {
-                let answer = child::answer(ended);
-                if self.names.contains_key(&ended.name) {
-                    self.answer(&ended.name, answer);
+                let op = self.names.get(&ended.name).and_then(|index| self.ops.get(*index));
+                // A child of an earlier generation may have the same name.
+                if op.is_some_and(|op| op.child.as_deref() == Some(&*ended.run)) {
+                    self.answer(&ended.name, child::answer(ended));
                 }
             }
             Entry::Heard(heard) => {
                 let known = heard.id.clone().map(|id| (heard.signal.clone(), id));
-                if known.is_none_or(|known| self.known_ids.insert(known)) {
+                if known.is_none_or(|known| self.known_ids.add(known)) {
                     self.mail.entry(heard.signal.clone()).or_default().push_back(heard.value.clone());
                 }
             }
@@ -226,7 +251,7 @@ impl Inner {
 
     pub(super) fn answer(&mut self, name: &str, answer: Answer) {
         self.change(name, |op| {
-            op.signal = None;
+            op.child = None;
             op.set(State::Answered(answer));
         });
     }
@@ -265,7 +290,7 @@ impl Inner {
                 return;
             }
             given_up = true;
-            child = op.signal.take().filter(|_| op.kind == Kind::Child);
+            child = op.child.take();
             let what = op.id.name.clone();
             op.set(State::Answered(Answer::Error(StepError::Cancelled { what, reason: reason.clone() })));
         });
@@ -276,10 +301,13 @@ impl Inner {
 
     /// Gives the oldest mail to the first who waits for it.
     pub(super) fn hand_over_one(&mut self) -> bool {
+        if self.mail.values().all(VecDeque::is_empty) {
+            return false;
+        }
         let mut mail = std::mem::take(&mut self.mail);
         let mut handed = false;
         self.each_open(|_, op| {
-            if handed || op.kind != Kind::Wait {
+            if handed || op.kind != Kind::Wait || !op.awaited {
                 return;
             }
             let waiting = op.signal.as_ref().and_then(|signal| mail.get_mut(signal));
@@ -301,14 +329,16 @@ impl Inner {
     }
 
     /// For the end of a step that records it itself: whether the workflow waits for it.
-    pub(super) fn own_record(&self, entry: &Entry) -> Option<bool> {
+    pub(super) fn own_record(&mut self, entry: &Entry) -> Option<bool> {
         let Entry::Done(Done { op, .. }) = entry else { return None };
-        let found = self.names.get(&op.name).and_then(|index| self.ops.get(*index));
-        found.filter(|op| op.records_itself).map(Op::is_open)
+        let op = self.names.get(&op.name).and_then(|index| self.ops.get_mut(*index));
+        let op = op.filter(|op| op.records_itself)?;
+        op.ran = true;
+        Some(op.is_open())
     }
 
-    /// Whether a step that ran here, and records its end itself, is not waited for any more.
-    fn is_over(&self, name: &str) -> bool {
+    /// Whether the workflow left a step that may have recorded its end.
+    fn was_left(&self, name: &str) -> bool {
         let found = self.names.get(name).and_then(|index| self.ops.get(*index));
         found.is_some_and(|op| op.may_have_recorded() && op.state == State::Over)
     }
@@ -341,14 +371,15 @@ impl Inner {
         policy: &RetryPolicy,
         effects: Batch,
     ) {
-        let mut open = 0;
-        self.each_open(|_, _| open += 1);
-        let alone = effects.effects().is_empty() && open == 1;
+        let ops = &self.ops;
+        let open = self.open.iter().filter(|index| ops.get(**index).is_some_and(Op::is_open));
+        let alone = effects.effects().is_empty() && open.take(2).count() == 1;
         let Some(op) = self.ops.get_mut(index) else { return };
         let id = op.id.clone();
         let (entry, answer) = match ended {
             Ok(value) => (Entry::Done(Done { op: id, value: value.clone() }), Some(Answer::Value(value))),
             Err(failure) => {
+                let failure = failure.cut();
                 match next(&failure, op.attempt, policy, self.cancelled.is_some() && !op.sheltered) {
                     Some(wait) => (
                         Entry::Tried(Tried { op: id, attempt: op.attempt, error: failure.message, wait }),

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::super::broken::Broken;
-use super::super::cell::Outgoing;
+use super::super::cell::{Outgoing, Room};
 use super::super::entry::{Done, Entry, Placed};
 use super::super::load::Unready;
 use super::super::{journal, names};
@@ -26,9 +26,16 @@ impl Drive {
     /// Writes what is to be written. What others wrote before is told to the workflow first.
     pub(super) async fn flush(&mut self) -> Flow {
         let hasty = self.cell.is_hasty();
-        let mut group = Vec::new();
+        let (mut group, mut room) = (Vec::new(), Room::default());
         let mut flow = Flow::On;
         for outgoing in self.cell.take_outgoing() {
+            if !room.takes(&outgoing) {
+                if !group.is_empty() && flow != Flow::Gone {
+                    flow = worse(flow, self.write(std::mem::take(&mut group), hasty).await);
+                }
+                room = Room::default();
+                room.takes(&outgoing);
+            }
             let alone = outgoing.may_be_refused();
             group.push(outgoing);
             if alone && flow != Flow::Gone {
@@ -78,6 +85,15 @@ impl Drive {
 
     /// The batch of a group: what was done, what is recorded of it.
     pub(in crate::workflow) fn batch(&self, group: &[Outgoing]) -> Result<Batch, String> {
+        self.batch_at(group, self.expected())
+    }
+
+    /// The same where the journal must be at a version.
+    pub(in crate::workflow) fn batch_at(
+        &self,
+        group: &[Outgoing],
+        expected: Expect<StreamVersion>,
+    ) -> Result<Batch, String> {
         let mut batch = Batch::new();
         let mut events = Vec::new();
         for outgoing in group {
@@ -87,7 +103,7 @@ impl Drive {
             }
         }
         if !events.is_empty() {
-            batch = batch.append(&self.journal, self.expected(), events);
+            batch = batch.append(&self.journal, expected, events);
         }
         if self.stumbled {
             // Progress: the claims before it do not count any more.
@@ -139,6 +155,18 @@ impl Drive {
         }
         self.next = version;
         flow
+    }
+
+    /// Writes what an end that was not written would have brought along.
+    pub(in crate::workflow) async fn write_rest(&mut self, group: Vec<Outgoing>) -> Flow {
+        self.write(group, true).await
+    }
+
+    /// Tells a workflow that has come to its end what others said meanwhile.
+    pub(in crate::workflow) async fn tell_rest(&mut self) {
+        while let Some(placed) = self.queue.pop_front() {
+            self.deliver(&placed).await;
+        }
     }
 
     /// Takes up what others wrote into the journal, and steps about themselves, up to a version.

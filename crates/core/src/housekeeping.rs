@@ -1,0 +1,283 @@
+//! Housekeeping: a background worker that removes rows which no reader sees.
+//!
+//! It removes expired documents, old tombstones and old operation records in pages, until none is left, and again after
+//! an interval. A recurring work row lets one process at a time do it, and keeps the report of the last sweep. A process
+//! that dies in between loses its lease, and the next sweep removes the rest.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::{Due, Timestamp};
+use crate::error::InvalidInput;
+use crate::id::{Lane, Owner};
+use crate::key::Key;
+use crate::lease::{DEFAULT_TTL, unique_owner, working};
+use crate::lock::sleep_until;
+use crate::payload::Payload;
+use crate::random::spread;
+use crate::store::{
+    ApplyError, Batch, Claim, Grant, Lease, NewWork, Refusal, SharedStore, Store, StoreError, StoreErrorKind,
+    Sweep, Swept,
+};
+use crate::telemetry::HOUSEKEEPING;
+
+/// How long tombstones of documents stay unless the caller says otherwise: 7 days.
+pub const TOMBSTONES: Duration = Duration::from_hours(7 * 24);
+/// How long operation records stay unless the caller says otherwise: 24 hours.
+pub const OPERATIONS: Duration = Duration::from_hours(24);
+/// How long it is from one sweep to the next unless the caller says otherwise: a minute.
+pub const INTERVAL: Duration = Duration::from_mins(1);
+/// Rows of each kind that one page removes.
+const PAGE: usize = 1_000;
+/// The name of the work row and of its lane.
+const NAME: &str = "tidelock.housekeeping";
+
+/// A housekeeper that is about to run.
+///
+/// Start one in every process that runs workers. They take turns, and the store does the work of one.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is removed before spawn() is called"]
+pub struct Housekeeping {
+    store: SharedStore,
+    tombstones: Duration,
+    operations: Duration,
+    interval: Duration,
+}
+
+/// The report of a sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SweepReport {
+    /// When it began, by the store's clock.
+    pub at: Timestamp,
+    /// How many rows it removed.
+    pub removed: Swept,
+    /// Whether it removed all that it may. Otherwise rows were left when the process lost its turn.
+    pub complete: bool,
+}
+
+/// A running housekeeper. It ends when this is dropped.
+#[derive(Debug)]
+pub struct HousekeepingHandle {
+    stopping: CancellationToken,
+    task: Option<JoinHandle<()>>,
+}
+
+/// How a turn ended.
+enum Turn {
+    Swept(SweepReport),
+    /// Another process has the turn, or the next one has not come.
+    Waits(Option<Timestamp>),
+}
+
+impl Housekeeping {
+    /// Housekeeping of a store: tombstones stay for 7 days, operation records for 24 hours, and a sweep runs every minute.
+    pub fn new(store: SharedStore) -> Self {
+        Self { store, tombstones: TOMBSTONES, operations: OPERATIONS, interval: INTERVAL }
+    }
+
+    /// How long tombstones of documents stay. Keep them for longer than any caller holds a version.
+    pub fn tombstones(mut self, retention: Duration) -> Self {
+        self.tombstones = retention;
+        self
+    }
+
+    /// How long operation records stay. Keep them for longer than any caller retries or resolves.
+    pub fn operations(mut self, retention: Duration) -> Self {
+        self.operations = retention;
+        self
+    }
+
+    /// How long it is from one sweep to the next.
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = working::interval(interval);
+        self
+    }
+
+    /// Starts a task that sweeps until the handle is dropped. Must be called inside a Tokio runtime.
+    pub fn spawn(self) -> HousekeepingHandle {
+        let stopping = CancellationToken::new();
+        let task = tokio::spawn({
+            let stopping = stopping.clone();
+            async move {
+                tokio::select! {
+                    () = stopping.cancelled() => {}
+                    () = self.run(&stopping) => {}
+                }
+            }
+        });
+        HousekeepingHandle { stopping, task: Some(task) }
+    }
+
+    /// Sweeps now if a sweep is due and no other process is sweeping; `None` otherwise.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store fails. What was removed by then stays removed.
+    pub async fn sweep_if_due(&self) -> Result<Option<SweepReport>, StoreError> {
+        match self.turn(&unique_owner(None)?).await? {
+            Turn::Swept(report) => Ok(Some(report)),
+            Turn::Waits(_) => Ok(None),
+        }
+    }
+
+    async fn run(&self, stopping: &CancellationToken) {
+        // Processes that start together do not ask together.
+        working::pause(spread(self.interval, 0.25..0.75), stopping).await;
+        while !stopping.is_cancelled() {
+            let turn = match unique_owner(None) {
+                Ok(owner) => self.turn(&owner).await,
+                Err(error) => Err(error.into()),
+            };
+            let wait = match turn {
+                Ok(Turn::Swept(_)) => self.interval,
+                Ok(Turn::Waits(next_at)) => working::until(&self.store, next_at, self.interval).await,
+                Err(error) => {
+                    tracing::warn!(target: HOUSEKEEPING, %error, "housekeeping failed");
+                    working::after(&error, self.interval)
+                }
+            };
+            working::pause(wait, stopping).await;
+        }
+    }
+
+    /// Takes a turn, if it is to be had.
+    async fn turn(&self, owner: &Owner) -> Result<Turn, StoreError> {
+        let lane = lane()?;
+        let claim = || Claim::lanes(owner, [lane.clone()], 1, DEFAULT_TTL);
+        let claimed = match self.store.claim(claim()).await {
+            // A store without work rows cannot say whose turn it is. Sweeping twice removes nothing twice.
+            Err(error) if error.kind == StoreErrorKind::Unsupported => {
+                return Ok(Turn::Swept(self.sweep(None).await?));
+            }
+            claimed => claimed?,
+        };
+        let grant = match claimed.grants.into_iter().next() {
+            Some(grant) => Some(grant),
+            None if claimed.next_at.is_none() && self.create_row().await? => {
+                self.store.claim(claim()).await?.grants.into_iter().next()
+            }
+            None => None,
+        };
+        match grant {
+            Some(grant) => self.sweep_under(&grant).await.map(Turn::Swept),
+            None => Ok(Turn::Waits(claimed.next_at)),
+        }
+    }
+
+    /// Makes the row, unless there is one.
+    async fn create_row(&self) -> Result<bool, StoreError> {
+        let row = NewWork::standing(key()?, lane()?).only_new();
+        match self.store.apply(Batch::new().enqueue(row)).await {
+            Ok(_) => Ok(true),
+            Err(ApplyError::Refused(refusal)) if matches!(*refusal, Refusal::Work { .. }) => Ok(false),
+            Err(error) => Err(failure(error)),
+        }
+    }
+
+    /// Sweeps with the row in hand, and says in the row what was done.
+    async fn sweep_under(&self, grant: &Grant) -> Result<SweepReport, StoreError> {
+        let lease = grant.lease();
+        let report = self.sweep(Some(&lease)).await?;
+        let (due, told) = (Due::After(self.interval), Payload::of(&report)?);
+        let row = NewWork::standing(key()?, lane()?).payload(told).due(due);
+        match self.store.apply(Batch::new().defer(&lease, due).enqueue(row)).await {
+            // Without the lease, another process sweeps and reports.
+            Ok(_) | Err(ApplyError::Refused(_)) => Ok(report),
+            Err(error) => Err(failure(error)),
+        }
+    }
+
+    /// Removes pages of rows until none is left, or until the lease is lost.
+    async fn sweep(&self, lease: Option<&Lease>) -> Result<SweepReport, StoreError> {
+        let now = self.store.now().await?;
+        let sweep = Sweep {
+            tombstones_before: Some(ago(now, self.tombstones)),
+            operations_before: Some(ago(now, self.operations)),
+            limit: PAGE,
+        };
+        let mut report = SweepReport { at: now, removed: Swept::default(), complete: false };
+        loop {
+            let begun = Instant::now();
+            let page = self.store.sweep(sweep).await?;
+            report.removed.expired += page.expired;
+            report.removed.tombstones += page.tombstones;
+            report.removed.operations += page.operations;
+            let most = page.expired.max(page.tombstones).max(page.operations);
+            report.complete = most < PAGE as u64;
+            if report.complete || !self.renewed(lease).await? {
+                break;
+            }
+            // Writers get as much of the store's time as the sweep.
+            sleep_until(Instant::now() + begun.elapsed()).await;
+        }
+        if report.removed != Swept::default() {
+            let Swept { expired, tombstones, operations } = report.removed;
+            tracing::info!(target: HOUSEKEEPING, expired, tombstones, operations, "rows swept");
+        }
+        Ok(report)
+    }
+
+    /// Whether the lease is still held, for long enough to remove another page.
+    async fn renewed(&self, lease: Option<&Lease>) -> Result<bool, StoreError> {
+        let Some(lease) = lease else { return Ok(true) };
+        match self.store.apply(Batch::new().renew(lease, DEFAULT_TTL)).await {
+            Ok(_) => Ok(true),
+            Err(ApplyError::Refused(_)) => Ok(false),
+            Err(error) => Err(failure(error)),
+        }
+    }
+}
+
+impl HousekeepingHandle {
+    /// Ends the housekeeper, and waits until it has.
+    pub async fn shutdown(mut self) {
+        self.stopping.cancel();
+        if let Some(task) = self.task.take() {
+            // It ends by itself; a panic in it was reported by the runtime.
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for HousekeepingHandle {
+    fn drop(&mut self) {
+        self.stopping.cancel();
+    }
+}
+
+/// The report of the last sweep of any process; `None` when there was none.
+///
+/// # Errors
+/// [`StoreError`] when the store cannot be read.
+pub async fn last_sweep(store: &dyn Store) -> Result<Option<SweepReport>, StoreError> {
+    let row = match store.work(&key()?).await {
+        Err(error) if error.kind == StoreErrorKind::Unsupported => return Ok(None),
+        row => row?,
+    };
+    Ok(row.and_then(|row| row.payload.parse().ok()))
+}
+
+fn key() -> Result<Key, InvalidInput> {
+    Key::single(NAME)
+}
+
+fn lane() -> Result<Lane, InvalidInput> {
+    Lane::new(NAME)
+}
+
+/// The instant that lies so long before another.
+fn ago(now: Timestamp, by: Duration) -> Timestamp {
+    Timestamp::from_micros(now.as_micros().saturating_sub(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
+}
+
+/// A failure of the store, or a refusal that no rule of this module explains.
+fn failure(error: ApplyError) -> StoreError {
+    match error {
+        ApplyError::Store { error, .. } => error,
+        ApplyError::Refused(refusal) => {
+            StoreError::new(StoreErrorKind::Bug, "sweeping the store", refusal.to_string())
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The places in lines that this process renews.
+//!
+//! A waiter behind one of them is notified in this process when the place ends, and need not poll the store.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::key::Key;
+
+static PLACES: LazyLock<Mutex<HashMap<Key, CancellationToken>>> = LazyLock::new(Mutex::default);
+
+/// Enters a place, with the token that fires when it is lost or left.
+pub(super) fn enter(place: &Key, token: &CancellationToken) {
+    PLACES.lock().insert(place.clone(), token.clone());
+}
+
+pub(super) fn leave(place: &Key) {
+    PLACES.lock().remove(place);
+}
+
+/// The token of a place that this process renews; `None` for the places of other processes, and for one that has ended.
+pub(super) fn renewed_here(place: &Key) -> Option<CancellationToken> {
+    PLACES.lock().get(place).filter(|token| !token.is_cancelled()).cloned()
+}

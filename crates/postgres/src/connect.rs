@@ -1,0 +1,498 @@
+//! Only here: connections. This is the one place that makes every connection of a store.
+//!
+//! The hosts of an address are tried one after the other. A frozen server accepts TCP and never answers, so one limit per
+//! endpoint covers the lookup, TCP, TLS, authentication and the first round trip. The last good endpoint is tried first;
+//! endpoints that went silent are tried last. Every new connection is [confirmed](confirm::confirm) before it is used.
+//!
+//! A connection that is already open shows a frozen server only by silence. When a statement has no answer within the limit
+//! and the address names several hosts, a second connection to the same endpoint tells a slow statement from a silent host.
+//! After a silence, no connection to that endpoint that was made before it is used again.
+
+mod confirm;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::future::Future;
+use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use deadpool::managed;
+use deadpool_postgres::ClientWrapper;
+use futures_util::future::poll_fn;
+use parking_lot::Mutex;
+use tidelock_core::random;
+use tidelock_core::store::{StoreError, StoreErrorKind};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::timeout;
+use tokio_postgres::config::{Host, LoadBalanceHosts, TargetSessionAttrs};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{AsyncMessage, Config, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::address::Address;
+use crate::epoch::Epochs;
+use crate::error::{self, Failure};
+use crate::tls;
+
+pub(crate) use confirm::{Confirmed, SessionKind};
+
+/// A pool of connections.
+pub(crate) type Pool = managed::Pool<Manager>;
+/// A connection on loan from a [`Pool`].
+pub(crate) type Client = managed::Object<Manager>;
+
+/// How the sessions of one pool differ from those of another.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    /// Settings for the startup packet, after those of the address. A pooler refuses them.
+    pub(crate) options: String,
+    /// `synchronous_commit`, set in the startup packet and read back. It wins over the settings of the role, the database and
+    /// the server, also over later ones.
+    pub(crate) commit: Option<&'static str>,
+    pub(crate) kind: SessionKind,
+}
+
+impl Profile {
+    /// A connection that belongs to no store.
+    pub(crate) fn plain() -> Self {
+        Self { options: String::new(), commit: None, kind: SessionKind::Plain }
+    }
+}
+
+/// One address of one host. A name may stand for several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Endpoint {
+    /// The index of the host in the address.
+    host: usize,
+    /// `None` for a socket of this machine.
+    ip: Option<IpAddr>,
+}
+
+/// The hosts of an address, with their observed health.
+pub(crate) struct Hosts {
+    address: Address,
+    tls: MakeRustlsConnect,
+    health: Mutex<Health>,
+}
+
+#[derive(Default)]
+struct Health {
+    last_good: Option<Endpoint>,
+    /// Endpoints whose last attempt or statement had no answer.
+    suspects: HashSet<Endpoint>,
+    /// How often open connections to an endpoint went silent.
+    silences: HashMap<Endpoint, u64>,
+}
+
+impl std::fmt::Debug for Hosts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hosts").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// A confirmed connection before it has an owner.
+pub(crate) struct Made {
+    pub(crate) client: tokio_postgres::Client,
+    confirmed: Confirmed,
+    /// Drives the connection. It ends with the client.
+    task: JoinHandle<()>,
+    endpoint: Endpoint,
+    silences: u64,
+}
+
+impl Hosts {
+    /// Reads the files of certificates that the address names. Connects to nothing.
+    pub(crate) fn new(address: &Address) -> Result<Arc<Self>, StoreError> {
+        let tls = tls::connector(address)?;
+        Ok(Arc::new(Self { address: address.clone(), tls, health: Mutex::default() }))
+    }
+
+    /// What encrypts the connections.
+    pub(crate) fn tls(&self) -> MakeRustlsConnect {
+        self.tls.clone()
+    }
+
+    /// Makes a pool without opening a connection.
+    pub(crate) fn pool(
+        self: &Arc<Self>,
+        profile: Profile,
+        size: usize,
+        epochs: &Arc<Epochs>,
+    ) -> Result<Pool, StoreError> {
+        let manager = Manager { hosts: Arc::clone(self), profile, epochs: Arc::clone(epochs) };
+        let built = Pool::builder(manager).max_size(size).build();
+        built.map_err(|e| StoreError::new(StoreErrorKind::Bug, "opening the PostgreSQL store", e.to_string()))
+    }
+
+    /// Makes one connection that ends when it is dropped. See [`connect`](Self::connect).
+    pub(crate) async fn connection(
+        self: &Arc<Self>,
+        profile: &Profile,
+        messages: impl Fn(AsyncMessage) + Clone + Send + 'static,
+    ) -> Result<Connection, StoreError> {
+        let Made { client, confirmed, task, endpoint, silences } = self.connect(profile, messages).await?;
+        let client = ClientWrapper::new(client, task);
+        Ok(Connection { client, confirmed, hosts: Arc::clone(self), endpoint, silences })
+    }
+
+    /// Connects to the first host that answers within its limit and is of the wanted kind. `messages` receives
+    /// notifications and notices.
+    ///
+    /// # Errors
+    /// Names every endpoint with its cause when none would do.
+    pub(crate) async fn connect(
+        &self,
+        profile: &Profile,
+        messages: impl Fn(AsyncMessage) + Clone + Send + 'static,
+    ) -> Result<Made, StoreError> {
+        let mut causes = Vec::new();
+        for host in self.hosts_in_order() {
+            let endpoints = match self.endpoints(host).await {
+                Ok(endpoints) => endpoints,
+                Err(cause) => {
+                    causes.push((self.address.host_name(host), cause));
+                    continue;
+                }
+            };
+            let limit = self.limit(endpoints.len());
+            for endpoint in endpoints {
+                let attempt = Box::pin(self.attempt(endpoint, profile, messages.clone()));
+                match timeout(limit, attempt).await {
+                    Ok(Ok(made)) => {
+                        self.health.lock().found(endpoint);
+                        return Ok(made);
+                    }
+                    Ok(Err(cause)) => causes.push((self.label(endpoint), cause)),
+                    Err(_) => {
+                        self.health.lock().suspect(endpoint);
+                        causes.push((self.label(endpoint), self.no_answer(limit)));
+                    }
+                }
+            }
+        }
+        Err(self.all_failed(causes))
+    }
+
+    async fn attempt(
+        &self,
+        endpoint: Endpoint,
+        profile: &Profile,
+        messages: impl Fn(AsyncMessage) + Send + 'static,
+    ) -> Result<Made, StoreError> {
+        let silences = self.health.lock().silences(endpoint);
+        let config = self.config(endpoint, profile);
+        let connected = config.connect(self.tls.clone()).await;
+        let (client, connection) = connected.map_err(|e| self.cannot_connect(&e))?;
+        let task = tokio::spawn(drive(connection, messages));
+        let mut unconfirmed = Unconfirmed(Some(task.abort_handle()));
+        let attrs = self.address.config.get_target_session_attrs();
+        let confirmed = confirm::confirm(&client, attrs, profile).await?;
+        unconfirmed.0 = None;
+        Ok(Made { client, confirmed, task, endpoint, silences })
+    }
+
+    /// The driver's configuration for one endpoint. The kind of the session is confirmed here, not by the driver.
+    fn config(&self, endpoint: Endpoint, profile: &Profile) -> Config {
+        let mut config = self.address.config.clone();
+        config.target_session_attrs(TargetSessionAttrs::Any);
+        let given = config.get_options().unwrap_or_default();
+        let commit = profile.commit.map(|commit| format!(" -c synchronous_commit={commit}"));
+        let options = format!("{given} {}{}", profile.options, commit.unwrap_or_default());
+        if !options.trim().is_empty() {
+            config.options(options.trim());
+        }
+        if let Some(host) = self.address.hosts.get(endpoint.host) {
+            match &host.name {
+                Host::Tcp(name) => config.host(name),
+                #[cfg(unix)]
+                Host::Unix(directory) => config.host_path(directory),
+            };
+            config.port(host.port);
+        }
+        if let Some(ip) = endpoint.ip {
+            config.hostaddr(ip);
+        }
+        config
+    }
+
+    /// The last good host first, those that were silent last.
+    fn hosts_in_order(&self) -> Vec<usize> {
+        let mut hosts: Vec<usize> = (0..self.address.hosts.len()).collect();
+        let balanced = self.address.config.get_load_balance_hosts() == LoadBalanceHosts::Random;
+        if balanced {
+            shuffle(&mut hosts);
+        }
+        let health = self.health.lock();
+        let last_good = health.last_good.filter(|_| !balanced).map(|endpoint| endpoint.host);
+        hosts.sort_by_key(|host| {
+            let silent = health.suspects.iter().any(|endpoint| endpoint.host == *host);
+            (Some(*host) != last_good, silent)
+        });
+        hosts
+    }
+
+    /// The addresses of a host, in the same order.
+    async fn endpoints(&self, host: usize) -> Result<Vec<Endpoint>, StoreError> {
+        let Some(given) = self.address.hosts.get(host) else { return Ok(Vec::new()) };
+        let Host::Tcp(name) = &given.name else { return Ok(vec![Endpoint { host, ip: None }]) };
+        let mut found = match given.ip {
+            Some(ip) => vec![ip],
+            None => self.look_up(name, given.port).await?,
+        };
+        if self.address.config.get_load_balance_hosts() == LoadBalanceHosts::Random {
+            shuffle(&mut found);
+        }
+        let mut endpoints: Vec<_> = found.into_iter().map(|ip| Endpoint { host, ip: Some(ip) }).collect();
+        let health = self.health.lock();
+        endpoints.sort_by_key(|endpoint| {
+            (Some(*endpoint) != health.last_good, health.suspects.contains(endpoint))
+        });
+        Ok(endpoints)
+    }
+
+    async fn look_up(&self, name: &str, port: u16) -> Result<Vec<IpAddr>, StoreError> {
+        let limit = self.limit(1);
+        let unreachable = |detail: String| self.unreachable(detail);
+        let found = timeout(limit, tokio::net::lookup_host((name, port))).await;
+        let found = found.map_err(|_| unreachable(format!("no answer to the lookup within {limit:?}")))?;
+        let found = found.map_err(|e| unreachable(format!("cannot look up the host: {e}")))?;
+        let mut addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+        addresses.dedup();
+        if addresses.is_empty() {
+            return Err(unreachable("the name has no address".to_owned()));
+        }
+        Ok(addresses)
+    }
+
+    /// How long one endpoint may take, if its host has this many.
+    fn limit(&self, endpoints: usize) -> Duration {
+        self.address.connect_limit(endpoints.max(self.address.hosts.len()))
+    }
+
+    /// Marks an endpoint as silent: no connection to it that is open now is used again.
+    fn distrust(&self, endpoint: Endpoint, silences: u64) {
+        let mut health = self.health.lock();
+        // Connections that noticed the same silence later say nothing about those that were made since.
+        if health.silences(endpoint) == silences {
+            health.silences.insert(endpoint, silences + 1);
+            health.suspect(endpoint);
+            tracing::warn!(host = %self.label(endpoint), "database host stopped answering");
+        }
+    }
+
+    /// Whether a new connection to the endpoint gets an answer of any kind.
+    async fn answers(&self, endpoint: Endpoint) -> bool {
+        let plain = Profile::plain();
+        timeout(self.limit(1), Box::pin(self.attempt(endpoint, &plain, |_| {}))).await.is_ok()
+    }
+
+    fn label(&self, endpoint: Endpoint) -> String {
+        let name = self.address.host_name(endpoint.host);
+        match endpoint.ip {
+            Some(ip) if !name.contains(&ip.to_string()) => format!("{name} ({ip})"),
+            _ => name,
+        }
+    }
+
+    fn what(&self) -> String {
+        format!("connecting to {}", self.address.location())
+    }
+
+    fn unreachable(&self, detail: String) -> StoreError {
+        StoreError::new(StoreErrorKind::Unreachable, self.what(), detail)
+    }
+
+    /// The error of a server that did not answer in time.
+    pub(crate) fn no_answer(&self, limit: Duration) -> StoreError {
+        self.unreachable(format!("no answer within {limit:?}"))
+    }
+
+    fn cannot_connect(&self, error: &tokio_postgres::Error) -> StoreError {
+        let mapped = error::map(&self.what(), error);
+        if let Some(detail) = tls::explain(&self.address, error) {
+            // Another attempt meets the same certificate.
+            return StoreError::new(StoreErrorKind::CannotOpen, self.what(), detail);
+        }
+        let kind = if error.as_db_error().is_some() { mapped.kind } else { StoreErrorKind::Unreachable };
+        StoreError::new(kind, self.what(), mapped.detail)
+    }
+
+    /// One error for all endpoints. It is final only if it is so for each of them.
+    fn all_failed(&self, mut causes: Vec<(String, StoreError)>) -> StoreError {
+        let several = causes.len() > 1;
+        match causes.pop() {
+            None => self.unreachable("the address names no host".to_owned()),
+            Some((_, cause)) if !several => StoreError::new(cause.kind, self.what(), cause.detail),
+            Some(last) => {
+                causes.push(last);
+                let retry = causes.iter().all(|(_, cause)| !is_final(cause.kind))
+                    || causes.iter().any(|(_, cause)| cause.kind == StoreErrorKind::Unreachable);
+                let first_final = causes.iter().map(|(_, cause)| cause.kind).find(|kind| is_final(*kind));
+                let kind = if retry { None } else { first_final }.unwrap_or(StoreErrorKind::Unreachable);
+                let told = causes.iter().map(|(host, cause)| format!("{host}: {}", cause.detail));
+                StoreError::new(kind, self.what(), told.collect::<Vec<_>>().join("; "))
+            }
+        }
+    }
+}
+
+impl Health {
+    fn silences(&self, endpoint: Endpoint) -> u64 {
+        self.silences.get(&endpoint).copied().unwrap_or(0)
+    }
+
+    fn suspect(&mut self, endpoint: Endpoint) {
+        self.suspects.insert(endpoint);
+        self.last_good.take_if(|last| *last == endpoint);
+    }
+
+    fn found(&mut self, endpoint: Endpoint) {
+        self.suspects.remove(&endpoint);
+        self.last_good = Some(endpoint);
+    }
+}
+
+/// Whether trying again cannot help: the server answers and refuses.
+pub(crate) fn is_final(kind: StoreErrorKind) -> bool {
+    use StoreErrorKind::{CannotOpen, Closed, SettingNotInForce, UnsupportedEngine};
+    matches!(kind, CannotOpen | Closed | SettingNotInForce | UnsupportedEngine)
+}
+
+/// Aborts the task of a connection that was given up before it was confirmed. It would wait for the answer forever.
+struct Unconfirmed(Option<AbortHandle>);
+
+impl Drop for Unconfirmed {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+fn shuffle<T>(list: &mut [T]) {
+    list.sort_by_cached_key(|_| random::spread(Duration::from_secs(1), 0.0..1.0));
+}
+
+type Driver = tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
+/// Exchanges messages with the server until the connection ends.
+async fn drive(mut connection: Driver, messages: impl Fn(AsyncMessage)) {
+    while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
+        match message {
+            Ok(message) => messages(message),
+            Err(error) => {
+                tracing::debug!(%error, "PostgreSQL connection lost");
+                return;
+            }
+        }
+    }
+}
+
+/// A connection of a pool, with its prepared statements.
+pub(crate) struct Connection {
+    client: ClientWrapper,
+    pub(crate) confirmed: Confirmed,
+    hosts: Arc<Hosts>,
+    endpoint: Endpoint,
+    silences: u64,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+impl Deref for Connection {
+    type Target = ClientWrapper;
+
+    fn deref(&self) -> &ClientWrapper {
+        &self.client
+    }
+}
+
+impl DerefMut for Connection {
+    fn deref_mut(&mut self) -> &mut ClientWrapper {
+        &mut self.client
+    }
+}
+
+impl Connection {
+    /// Whether the endpoint has not gone silent since this connection was made.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.hosts.health.lock().silences(self.endpoint) == self.silences
+    }
+
+    /// Waits for an answer on this connection within the limit, and no longer than its host answers at all.
+    ///
+    /// With several hosts, a new connection to the same one tells whether it does. With one host there is no other to turn to;
+    /// the wait ends early only if another connection of the store found it silent.
+    ///
+    /// # Errors
+    /// [`Failure::silent`]; the connection must not be used again.
+    pub(crate) async fn answer<T>(
+        &self,
+        limit: Duration,
+        answer: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        let begun = Instant::now();
+        let mut answer = pin!(answer);
+        let several = self.hosts.address.hosts.len() > 1;
+        loop {
+            let left = limit.saturating_sub(begun.elapsed());
+            if let Ok(answer) = timeout(left.min(self.hosts.limit(1)), &mut answer).await {
+                return Ok(answer);
+            }
+            let answers = begun.elapsed() < limit
+                && self.is_trusted()
+                && (!several
+                    || tokio::select! {
+                        answer = &mut answer => return Ok(answer),
+                        answers = self.hosts.answers(self.endpoint) => answers,
+                    });
+            if !answers {
+                self.hosts.distrust(self.endpoint, self.silences);
+                return Err(Failure::silent(begun.elapsed()));
+            }
+        }
+    }
+}
+
+/// Makes the connections of a pool.
+#[derive(Debug)]
+pub(crate) struct Manager {
+    hosts: Arc<Hosts>,
+    profile: Profile,
+    epochs: Arc<Epochs>,
+}
+
+impl managed::Manager for Manager {
+    type Type = Connection;
+    type Error = StoreError;
+
+    async fn create(&self) -> Result<Connection, StoreError> {
+        // Connecting is rare and its future is large.
+        let connection = Box::pin(self.hosts.connection(&self.profile, |_| {})).await?;
+        // The server may be another one, with another history.
+        self.epochs.confirm(&connection).await?;
+        Ok(connection)
+    }
+
+    async fn recycle(
+        &self,
+        connection: &mut Connection,
+        _: &managed::Metrics,
+    ) -> managed::RecycleResult<StoreError> {
+        if connection.is_closed() {
+            return Err(managed::RecycleError::message("the connection is closed"));
+        }
+        if !connection.is_trusted() {
+            return Err(managed::RecycleError::message("the host stopped answering"));
+        }
+        Ok(())
+    }
+}

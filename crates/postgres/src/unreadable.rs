@@ -1,0 +1,33 @@
+//! Only here: the work rows that claims of this process pass over, because they do not read back. On SQLite the writer's
+//! session keeps them.
+
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
+use tidelock_core::store::StoreError;
+use tidelock_core::telemetry;
+
+/// The keys of the rows.
+#[derive(Debug, Default)]
+pub(crate) struct Unreadable(Mutex<BTreeSet<String>>);
+
+impl Unreadable {
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// Remembers a row that does not read back, and reports it once.
+    pub(crate) fn pass_over(&self, key: &str, error: &StoreError) {
+        if self.0.lock().insert(key.to_owned()) {
+            telemetry::unreadable_work(key, error);
+        }
+    }
+
+    /// The row reads back.
+    pub(crate) fn reads(&self, key: &str) {
+        let mut keys = self.0.lock();
+        if !keys.is_empty() {
+            keys.remove(key);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Filters on work rows, as conditions that an index serves: the cost goes by the rows that match the narrowest part of a
+//! filter, not by the table.
+
+use tidelock_core::id::Lane;
+use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::store::{Pattern, WorkFilter};
+use tokio_postgres::types::Type;
+
+use crate::db::Call;
+
+/// A filter with the place in the order of keys where its rows begin.
+pub(crate) struct WorkCondition<'a> {
+    filter: &'a WorkFilter,
+    range: KeyPrefix,
+    after: Option<&'a Key>,
+}
+
+impl<'a> WorkCondition<'a> {
+    /// The rows of a filter whose keys follow `after`.
+    pub(crate) fn new(filter: &'a WorkFilter, after: Option<&'a Key>) -> Self {
+        let range = filter.pattern.as_ref().map_or_else(KeyPrefix::all, Pattern::range);
+        Self { filter, range, after }
+    }
+
+    /// Whether a partial index holds little else than the rows that match.
+    fn is_rare(&self) -> bool {
+        self.filter.blocked == Some(true) || self.filter.leased == Some(true)
+    }
+
+    /// Whether the index by queue and key serves it.
+    fn is_by_lane(&self) -> bool {
+        self.filter.lane.is_some() && !self.is_rare()
+    }
+
+    /// The order of the keys, as the index gives it.
+    pub(crate) fn order(&self) -> &'static str {
+        if self.is_by_lane() { "lane, key" } else { "key" }
+    }
+
+    /// The condition, with four parameters.
+    pub(crate) fn sql(&self) -> String {
+        let from = if self.starts_after() { ">" } else { ">=" };
+        let ends = self.range.below().is_some();
+        let mut terms = Vec::new();
+        if self.is_by_lane() {
+            // Pairs, and not `lane = $1`: so only the index by queue and key has the order.
+            terms.push(format!("(lane, key) {from} ($1, $3) AND lane <= $1"));
+            terms.extend(ends.then(|| "(lane, key) < ($1, $4)".to_owned()));
+        } else {
+            terms.push(format!("key {from} $3"));
+            terms.extend(ends.then(|| "key < $4".to_owned()));
+            // No index serves this comparison: the partial one is used.
+            terms.extend(self.filter.lane.as_ref().map(|_| "lane IS NOT DISTINCT FROM $1".to_owned()));
+        }
+        terms.extend(self.filter.pattern.as_ref().map(|_| "key LIKE $2".to_owned()));
+        let is_set = |column: &str, set: bool| format!("{column} IS {}NULL", if set { "NOT " } else { "" });
+        terms.extend(self.filter.blocked.map(|set| is_set("blocked_since", set)));
+        terms.extend(self.filter.leased.map(|set| is_set("lease_owner", set)));
+        terms.join(" AND ")
+    }
+
+    /// Adds the parameters.
+    pub(crate) fn add_to<'c>(&'c self, call: Call<'c>) -> Call<'c> {
+        let after = self.after.map(Key::canonical).filter(|_| self.starts_after());
+        call.with(self.filter.lane.as_ref().map(Lane::as_str), Type::TEXT)
+            .with(self.filter.pattern.as_ref().map(Pattern::to_like), Type::TEXT)
+            .with(after.unwrap_or(self.range.from()), Type::TEXT)
+            .with(self.range.below(), Type::TEXT)
+    }
+
+    fn starts_after(&self) -> bool {
+        self.after.is_some_and(|after| after.canonical() >= self.range.from())
+    }
+}

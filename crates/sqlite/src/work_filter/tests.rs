@@ -1,0 +1,81 @@
+//! Only here: SQLite counts the steps of a scan, so that a filter's cost is tested without a plan.
+
+use rusqlite::functions::FunctionFlags;
+use rusqlite::{Connection, StatementStatus};
+use tidelock_core::id::Lane;
+use tidelock_core::key::Key;
+use tidelock_core::store::{Pattern, WorkFilter};
+
+use super::WorkCondition;
+
+/// 100,000 rows in one queue, and a few of each kind that filters ask for.
+fn database() -> Connection {
+    let db = Connection::open_in_memory().expect("a database in memory");
+    db.execute_batch(include_str!("../../migrations/0001_foundation.sql")).expect("the schema");
+    let matches = |context: &rusqlite::functions::Context<'_>| {
+        let (pattern, text): (String, String) = (context.get(0)?, context.get(1)?);
+        Ok(Pattern::new(&pattern).is_ok_and(|pattern| pattern.matches(&text)))
+    };
+    db.create_scalar_function("tidelock_matches", 2, FunctionFlags::SQLITE_UTF8, matches)
+        .expect("a function");
+    let rows = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 100000)
+        INSERT INTO tidelock_work (key, lane, priority, standing, ready_at, due, payload, attempts, takeovers,
+            enqueued_at, blocked_reason, blocked_since, lease_owner)
+        SELECT CASE n % 20000 WHEN 3 THEN 'special' ELSE 'job' END || n, CASE n % 20000 WHEN 0 THEN 'few' ELSE 'many' END,
+            5, 0, n, n, 'null', 0, 0, 0, CASE n % 20000 WHEN 1 THEN 'no' END, CASE n % 20000 WHEN 1 THEN 1 END,
+            CASE n % 20000 WHEN 2 THEN 'worker' END FROM n";
+    db.execute_batch(rows).expect("rows");
+    db
+}
+
+/// The rows that a statement returns and the steps of SQLite's machine that it takes.
+fn run(db: &Connection, sql: &str, condition: &WorkCondition<'_>) -> (usize, i32) {
+    let mut statement = db.prepare(sql).expect("a statement");
+    let mut found = statement.query(condition.parameters()).expect("an answer");
+    let mut count = 0;
+    while found.next().expect("a row").is_some() {
+        count += 1;
+    }
+    drop(found);
+    (count, statement.get_status(StatementStatus::VmStep))
+}
+
+#[test]
+fn d11_filtered_lists_and_counts_read_what_matches() {
+    let db = database();
+    let lane = |name: &str| Some(Lane::new(name).expect("a queue"));
+    let pattern = |text: &str| Some(Pattern::new(text).expect("a pattern"));
+    let any = WorkFilter::default;
+    let filters = [
+        WorkFilter { lane: lane("few"), ..any() },
+        WorkFilter { lane: lane("few"), blocked: Some(false), leased: Some(false), ..any() },
+        WorkFilter { blocked: Some(true), ..any() },
+        WorkFilter { blocked: Some(true), lane: lane("many"), ..any() },
+        WorkFilter { leased: Some(true), ..any() },
+        WorkFilter { leased: Some(true), lane: lane("many"), ..any() },
+        WorkFilter { pattern: pattern("^special.*"), ..any() },
+        WorkFilter { pattern: pattern("^special.*"), lane: lane("many"), ..any() },
+    ];
+    for filter in filters {
+        let condition = WorkCondition::new(&filter, None);
+        let (rows, steps) = run(&db, &format!("SELECT * FROM {} ORDER BY key", condition.sql()), &condition);
+        assert_eq!(rows, 5, "{filter:?}");
+        assert!(steps < 1_000, "a list of {filter:?} takes {steps} steps beside 100,000 rows");
+        let (_, steps) = run(&db, &format!("SELECT count(*) FROM {}", condition.sql()), &condition);
+        assert!(steps < 1_000, "a count of {filter:?} takes {steps} steps beside 100,000 rows");
+    }
+}
+
+#[test]
+fn a_page_far_down_costs_what_the_first_one_does() {
+    let db = database();
+    let (all, far) = (WorkFilter::default(), Key::trusted("job99990"));
+    let filter = WorkFilter { lane: Some(Lane::new("many").expect("a queue")), ..WorkFilter::default() };
+    for filter in [all, filter] {
+        let condition = WorkCondition::new(&filter, Some(&far));
+        let sql = format!("SELECT * FROM {} ORDER BY key LIMIT 5", condition.sql());
+        let (rows, steps) = run(&db, &sql, &condition);
+        assert_eq!(rows, 5, "{filter:?}");
+        assert!(steps < 1_000, "{filter:?}: {steps} steps");
+    }
+}

@@ -1,0 +1,181 @@
+//! Runs that are resumed by hand: what failed is tried again, and nothing else.
+
+use tidelock_core::model::retry::RetryPolicy;
+use tidelock_core::workflow::{Ctx, Failure, Status, Workflow, WorkflowError};
+
+use crate::prelude::*;
+use crate::reacting::until;
+use crate::running::*;
+
+const JOB: Workflow<u32, u32> = Workflow::new("job");
+const KID: Workflow<u32, u32> = Workflow::new("kid");
+
+fn once() -> RetryPolicy {
+    RetryPolicy { max_attempts: 1, ..RetryPolicy::default() }
+}
+
+fn account() -> Key {
+    key("account")
+}
+
+async fn open_account(env: &Env) {
+    env.store.done(Batch::new().put(&account(), Expect::Absent, payload(json!({ "balance": 100 })))).await;
+}
+
+fn withdraw(amount: i64) -> Batch {
+    Batch::new().merge(&account(), [Delta::inc("/balance", -amount)])
+}
+
+/// A failure that the workflow handled stays handled, and what was done after it stays done: only what ended the run is tried
+/// again.
+pub async fn w16_resume_takes_back_only_what_ended_the_run(env: &Env) {
+    open_account(env).await;
+    let (tally, fixed) = (Tally::default(), Tally::default());
+    let (counted, healed) = (tally.clone(), fixed.clone());
+    let code = async move |cx: &Ctx, n: u32| {
+        let cx = &cx.retry(once());
+        let discount = cx.step("discount", async |_| {
+            counted.add("discount");
+            Err::<(), _>(Failure::permanent("none today"))
+        });
+        assert!(discount.await.is_err());
+        cx.step_in("withdraw", async |_| Ok((withdraw(30), ()))).await?;
+        cx.step("charge", async |_| {
+            counted.add("charge");
+            Ok(())
+        })
+        .await?;
+        cx.step("mail", async |_| {
+            counted.add("mail");
+            if healed.of("yes") == 0 { Err(Failure::new("no server")) } else { Ok(()) }
+        })
+        .await?;
+        Ok(n)
+    };
+    let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
+    let there = client(&env.other);
+    let run = there.start(JOB, &1).id("r").await.unwrap();
+    assert!(matches!(run.result().await, Err(WorkflowError::Failed { .. })));
+    fixed.add("yes");
+    there.resume("r", "the server is back").await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 1);
+    assert_eq!(env.other.value(&account()).await.unwrap()["balance"], json!(70));
+    assert_eq!((tally.of("discount"), tally.of("charge"), tally.of("mail")), (1, 1, 2));
+    driving.shutdown().await;
+}
+
+/// The same for what ran beside the failure: what ended well is not done again, and everything that failed is.
+pub async fn w16_resume_keeps_what_ended_beside_the_failure(env: &Env) {
+    open_account(env).await;
+    let (tally, fixed) = (Tally::default(), Tally::default());
+    let (counted, healed) = (tally.clone(), fixed.clone());
+    let code = async move |cx: &Ctx, n: u32| {
+        let cx = &cx.retry(once());
+        let fails = |name: &'static str| {
+            let (counted, healed) = (counted.clone(), healed.clone());
+            cx.step(name, async move |_| {
+                counted.add(name);
+                if healed.of("yes") == 0 { Err(Failure::new("no server")) } else { Ok(()) }
+            })
+        };
+        let (a, b, c) =
+            tokio::join!(fails("a"), cx.step_in("withdraw", async |_| Ok((withdraw(30), ()))), fails("c"));
+        a?;
+        b?;
+        c?;
+        Ok(n)
+    };
+    let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
+    let there = client(&env.other);
+    let run = there.start(JOB, &1).id("r").await.unwrap();
+    assert!(matches!(run.result().await, Err(WorkflowError::Failed { .. })));
+    fixed.add("yes");
+    until("it ends well", async || {
+        // A failure beside another may need a second word.
+        if run.status().await.unwrap() == Status::Failed {
+            there.resume("r", "the server is back").await.unwrap();
+        }
+        run.status().await.unwrap() == Status::Completed
+    })
+    .await;
+    assert_eq!(env.other.value(&account()).await.unwrap()["balance"], json!(70));
+    assert_eq!((tally.of("a"), tally.of("c")), (2, 2));
+    driving.shutdown().await;
+}
+
+/// A run that failed because its child did is resumed together with the child.
+pub async fn w16_a_parent_is_resumed_with_the_child_that_failed_it(env: &Env) {
+    let (tally, fixed) = (Tally::default(), Tally::default());
+    let (counted, healed) = (tally.clone(), fixed.clone());
+    let code = async |cx: &Ctx, n: u32| Ok(cx.child("kid", KID, &n).await? + 1);
+    let kid = async move |cx: &Ctx, n: u32| {
+        let cx = &cx.retry(once());
+        cx.step("before", async |_| {
+            counted.add("before");
+            Ok(())
+        })
+        .await?;
+        cx.step("work", async |_| if healed.of("yes") == 0 { Err(Failure::new("no")) } else { Ok(()) })
+            .await?;
+        Ok(n)
+    };
+    let driving = worker(&env.store).register(JOB, code).register(KID, kid).start().await.unwrap();
+    let there = client(&env.other);
+    let run = there.start(JOB, &1).id("r").await.unwrap();
+    assert!(matches!(run.result().await, Err(WorkflowError::Failed { .. })));
+    let refused = there.resume("r/kid", "again").await.unwrap_err();
+    assert!(refused.to_string().contains("resume or fork the parent"), "{refused}");
+    there.resume("r", "still broken").await.unwrap();
+    until("it failed again", async || run.status().await.unwrap() == Status::Failed).await;
+    fixed.add("yes");
+    there.resume("r", "mended").await.unwrap();
+    until("it is over", async || run.status().await.unwrap().is_over()).await;
+    assert_eq!(run.result().await.unwrap(), 2);
+    assert_eq!(tally.of("before"), 1);
+    driving.shutdown().await;
+}
+
+/// A child whose id is taken is an error that the parent hears, and no reason to wait for ever.
+pub async fn w19_a_child_whose_id_is_taken_is_an_error(env: &Env) {
+    let code = async |cx: &Ctx, n: u32| match cx.child("kid", KID, &n).await {
+        Err(error) if error.to_string().contains("could not be started") => Ok(99),
+        other => Ok(other?),
+    };
+    let kid = async |_: &Ctx, n: u32| Ok(n);
+    let driving = worker(&env.store).register(JOB, code).register(KID, kid).start().await.unwrap();
+    let there = client(&env.other);
+    let taken = there.start(KID, &5).id("r/kid").await.unwrap();
+    assert_eq!(taken.result().await.unwrap(), 5);
+    let run = there.start(JOB, &1).id("r").await.unwrap();
+    until("it is over", async || run.status().await.unwrap().is_over()).await;
+    assert_eq!(run.result().await.unwrap(), 99);
+    driving.shutdown().await;
+}
+
+/// Two services with different workflows on one queue leave each other's runs alone.
+pub async fn w12_services_on_one_queue_leave_each_other_their_runs(env: &Env) {
+    const RUNS: u32 = 30;
+    let one = worker(&env.store).register(JOB, async |_: &Ctx, n: u32| Ok(n)).start().await.unwrap();
+    let two = worker(&env.other).register(KID, async |_: &Ctx, n: u32| Ok(n)).start().await.unwrap();
+    let there = client(&env.other);
+    let mut runs = Vec::new();
+    for n in 0..RUNS {
+        let workflow = if n % 2 == 0 { JOB } else { KID };
+        runs.push(there.start(workflow, &n).id(format!("r{n}")).await.unwrap());
+    }
+    until("all have ended", async || {
+        // The waits are those of the store's clock. It goes slowly, so that both services look often while a run is left to them.
+        env.pass(Duration::from_millis(2));
+        let mut over = 0;
+        for run in &runs {
+            over += u32::from(run.status().await.unwrap().is_over());
+        }
+        over == RUNS
+    })
+    .await;
+    // A service that stands still for seconds may leave some of its runs to the other for too long.
+    let parked = one.stats().parked + two.stats().parked;
+    assert!(parked < u64::from(RUNS) / 3, "{parked} runs were put off");
+    one.shutdown().await;
+    two.shutdown().await;
+}

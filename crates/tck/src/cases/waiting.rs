@@ -1,0 +1,150 @@
+//! K2 and K5 for waiters: a store that is busy for a while, and a waiter that takes all the time of its thread.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use tidelock_core::lease;
+
+use crate::detour::{Detour, Request, Way};
+use crate::prelude::*;
+
+const LEASE: Duration = Duration::from_mins(10);
+/// The requests of each kind that fail at first.
+const FAILURES: usize = 3;
+/// An answer that takes longer does not come.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Another process keeps the database to itself: the first requests of each kind fail as busy.
+#[derive(Debug, Default)]
+struct Busy {
+    asked: [AtomicUsize; 5],
+}
+
+#[async_trait]
+impl Way for Busy {
+    async fn there(&self) {}
+
+    async fn back(&self) {}
+
+    async fn asked(&self, request: Request) -> Result<(), StoreError> {
+        if self.asked[request as usize].fetch_add(1, Ordering::SeqCst) < FAILURES {
+            return Err(StoreError::new(StoreErrorKind::Busy, "cannot use the database", "it is locked"));
+        }
+        Ok(())
+    }
+}
+
+/// A wait lasts through a store that is busy, at every one of its steps.
+pub async fn k2_a_wait_outlasts_a_busy_store(env: &Env) {
+    let lock = key("hold-busy");
+    let first = lease::hold(&env.store.0, &lock).ttl(LEASE).now().await.unwrap();
+    let way = Arc::new(Busy::default());
+    let busy = Detour::over(Arc::clone(&way), &env.other.0);
+    let waiter = tokio::spawn(lease::hold(&busy, &lock).ttl(LEASE).note("patient").wait());
+    let waits = async || {
+        let view = lease::view(&env.store.0, &lock).await.expect("the store answers");
+        view.is_some_and(|view| !view.waiters.is_empty())
+    };
+    while !waits().await {
+        assert!(!waiter.is_finished(), "it gave up: {:?}", waiter.await);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    first.release().await.unwrap();
+    let held = waiter.await.unwrap().expect("a busy store is waited out");
+    // How often the clock is read depends on who is faster.
+    for request in [Request::Apply, Request::Claim, Request::ReadRow, Request::ReadPage] {
+        let asked = way.asked[request as usize].load(Ordering::SeqCst);
+        assert!(asked > FAILURES, "{request:?} was repeated until it was answered: {way:?}");
+    }
+    drop(held);
+}
+
+/// Stops the thread of whoever reads a row, until it is opened.
+#[derive(Debug, Default)]
+struct Hog {
+    state: Mutex<HogState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct HogState {
+    arrived: bool,
+    open: bool,
+}
+
+impl Hog {
+    fn has_arrived(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).arrived
+    }
+}
+
+#[async_trait]
+impl Way for Hog {
+    async fn there(&self) {}
+
+    async fn back(&self) {}
+
+    async fn asked(&self, request: Request) -> Result<(), StoreError> {
+        if request == Request::ReadRow {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.arrived = true;
+            let closed = self.changed.wait_while(state, |state| !state.open);
+            drop(closed.unwrap_or_else(PoisonError::into_inner));
+        }
+        Ok(())
+    }
+}
+
+/// Opens it when the case ends, also by a panic: others need the thread.
+struct Opened(Arc<Hog>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).open = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Counts the writes of a connection.
+#[derive(Debug, Default)]
+struct Writes(AtomicUsize);
+
+#[async_trait]
+impl Way for Writes {
+    async fn there(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    async fn back(&self) {}
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let come = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LIMIT, come).await.is_ok(), "not within {LIMIT:?}: {what}");
+}
+
+/// A waiter that takes all the time of its thread does not keep other leases of the process from being renewed.
+pub async fn k5_waiters_do_not_delay_renewals(env: &Env) {
+    let (other, contended) = (key("hold-other"), key("hold-contended"));
+    let first = lease::hold(&env.store.0, &contended).ttl(LEASE).now().await.unwrap();
+    let hog = Arc::new(Hog::default());
+    let opened = Opened(Arc::clone(&hog));
+    let slow = Detour::over(Arc::clone(&hog), &env.other.0);
+    let writes = Arc::new(Writes::default());
+    let counted = Detour::over(Arc::clone(&writes), &env.store.0);
+    // Short, so that it is soon renewed.
+    let held = lease::hold(&counted, &other).ttl(secs(2)).now().await.unwrap();
+    let before = writes.0.load(Ordering::SeqCst);
+    let waiter = tokio::spawn(lease::hold(&slow, &contended).ttl(LEASE).wait());
+    until("the waiter has stopped its thread", || hog.has_arrived()).await;
+    until("the other lease is renewed", || writes.0.load(Ordering::SeqCst) > before).await;
+    drop(opened);
+    drop(held);
+    first.release().await.unwrap();
+    drop(waiter.await.unwrap().unwrap());
+}
