@@ -73,9 +73,10 @@ impl Site {
         Self::on(Arc::new(MemoryStore::new()), options)
     }
 
+    /// A server on a store. Tests that poll are not limited by rate, unless they set one.
     pub(crate) fn on(store: SharedStore, options: impl FnOnce(Options) -> Options) -> Self {
         let (read, write) = (Token::generate().unwrap(), Token::generate().unwrap());
-        let options = options(Options::new(Tokens::none().read(&read).write(&write)));
+        let options = options(Options::new(Tokens::none().read(&read).write(&write)).any_rate());
         let server = Server::new(Arc::clone(&store), options);
         Self { store, read, write, router: server.router(), server }
     }
