@@ -18,7 +18,7 @@ use thiserror::Error;
 use crate::error::{Code, Explain, Outcome, Retry};
 use crate::lock::{Ask, LockError, Locks, Place, Term};
 use crate::model::retry::{AfterFailure, RetryPolicy};
-use crate::random::fraction;
+use crate::runtime::jitter::fraction;
 
 /// What an authority says to a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ where
                 Push::Rejected(reason) => reason,
             };
             match options.retry.after_failure(attempts, fraction()) {
-                AfterFailure::Again(wait) => crate::lock::sleep_until(Instant::now() + wait).await,
+                AfterFailure::Again(wait) => crate::runtime::timer::sleep_until(Instant::now() + wait).await,
                 AfterFailure::Block => {
                     return Err(UpdateError::Rejected { term: term.clone(), asked, attempts, reason });
                 }

@@ -86,7 +86,6 @@ pub use tags::{Tag, TaggedEvent};
 pub use travel::AsOf;
 pub use unit::Unit;
 
-pub(crate) use execute::breathe;
 pub(crate) use snapshot::begins_anew;
 
 use crate::store::SharedStore;

@@ -15,9 +15,9 @@ use crate::error::InvalidInput;
 use crate::id::{Lane, Owner};
 use crate::key::Key;
 use crate::lease::{DEFAULT_TTL, unique_owner, working};
-use crate::lock::sleep_until;
 use crate::payload::Payload;
-use crate::random::spread;
+use crate::runtime::jitter::spread;
+use crate::runtime::timer::sleep_until;
 use crate::store::{
     ApplyError, Batch, Claim, Grant, Lease, NewWork, Refusal, SharedStore, Store, StoreError, StoreErrorKind,
     Sweep, Swept,

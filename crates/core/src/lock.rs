@@ -42,6 +42,7 @@
 //! A [`Guard`] belongs to the task that asked. An [`OwnedGuard`] belongs to no task until one [adopts](OwnedGuard::adopt) it.
 
 mod acquire;
+mod coarse_clock;
 mod entry;
 mod error;
 mod flight;
@@ -55,7 +56,7 @@ mod stats;
 mod sync;
 mod table;
 mod task;
-mod ticks;
+
 mod waits;
 
 use std::fmt;
@@ -76,7 +77,6 @@ pub use modes::{EXCLUSIVE, MOST_MODES, Mode, Modes, READ, WRITE};
 pub use snapshot::{Edge, HeldTerm, Party, Snapshot};
 pub use stats::{FunctorStats, Histogram};
 pub use task::{Scope, Task, scope};
-pub(crate) use ticks::sleep_until;
 
 use table::{Asker, Table};
 use tracing::Instrument as _;

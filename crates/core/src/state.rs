@@ -29,7 +29,6 @@
 //! # }
 //! ```
 
-pub(crate) mod calm;
 mod cell;
 mod codec;
 mod container;

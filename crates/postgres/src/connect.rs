@@ -24,7 +24,7 @@ use deadpool::managed;
 use deadpool_postgres::ClientWrapper;
 use futures_util::future::poll_fn;
 use parking_lot::Mutex;
-use tidelock_core::random;
+use tidelock_core::runtime::jitter;
 use tidelock_core::store::{StoreError, StoreErrorKind};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
@@ -374,7 +374,7 @@ impl Drop for Unconfirmed {
 }
 
 fn shuffle<T>(list: &mut [T]) {
-    list.sort_by_cached_key(|_| random::spread(Duration::from_secs(1), 0.0..1.0));
+    list.sort_by_cached_key(|_| jitter::spread(Duration::from_secs(1), 0.0..1.0));
 }
 
 type Driver = tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;

@@ -12,12 +12,13 @@ use super::error::BooksError;
 use super::progress::{self, Note, Progress, Way};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::events::{Aggregate, AsOf, Events, EventsError, begins_anew, breathe};
+use crate::events::{Aggregate, AsOf, Events, EventsError, begins_anew};
 use crate::id::{OpId, StreamVersion};
 use crate::key::Key;
 use crate::lease::{self, Held};
 use crate::payload::Payload;
 use crate::reactions::Operator;
+use crate::runtime::backoff::CONFLICT;
 use crate::store::{ApplyError, Batch, Event, Expect, Receipt, Refusal, StreamInfo, StreamQuery};
 use crate::telemetry;
 
@@ -107,7 +108,7 @@ impl Run {
                 Err(error) if attempts >= ATTEMPTS || Instant::now() >= until || !met(&error) => {
                     return Err(error);
                 }
-                Err(_) => breathe(attempts, until).await,
+                Err(_) => CONFLICT.wait(attempts, Some(until)).await,
             }
         }
     }

@@ -16,7 +16,7 @@ use super::reservation::{Reservation, Reserving};
 use crate::clock::Timestamp;
 use crate::key::Key;
 use crate::lease::{Holding, LeaseError, MAX_TTL, MIN_TTL, in_background, signal, working};
-use crate::lock::sleep_until;
+use crate::runtime::timer::sleep_until;
 use crate::store::{Claim, Denied, LeaseRow, SharedStore};
 
 /// How long answers are kept unless the caller says otherwise: a day.

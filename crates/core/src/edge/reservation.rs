@@ -18,7 +18,7 @@ use crate::error::{Explain as _, Outcome, Retry};
 use crate::id::Fence;
 use crate::key::Key;
 use crate::lease::{Holding, LostReason, signal};
-use crate::lock::sleep_until;
+use crate::runtime::timer::sleep_until;
 use crate::store::{ApplyError, Batch, Expect, Operation, Receipt, Refusal, Selection, SharedStore};
 
 /// How long to wait before a batch is sent again of which nobody knows whether it was applied.

@@ -1,7 +1,7 @@
 //! Commands: load, decide, append at the version that was decided on; again, if somebody was faster.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tracing::Instrument as _;
 
@@ -14,8 +14,7 @@ use super::schema::EventSchema;
 use crate::error::Outcome;
 use crate::id::StreamVersion;
 use crate::key::{Arg, Key, reserved};
-use crate::lock::sleep_until;
-use crate::random::spread;
+use crate::runtime::backoff::CONFLICT;
 use crate::store::{Appended, ApplyError, Batch, Expect, NewEvent, Receipt, Refusal, StreamFound};
 use crate::telemetry::{EVENTS, EVENTS_EXECUTE};
 
@@ -204,7 +203,7 @@ impl Events {
                         return Err(refused(error, attempts).into());
                     };
                     // The other way round it would decide on what is old by then, and lose to the same one again.
-                    breathe(attempts, until).await;
+                    CONFLICT.wait(attempts, Some(until)).await;
                     self.refresh(stream, &mut place).await?;
                     if let Lost::Version(found) = lost {
                         self.not_emptied(stream, &place, found).await?;
@@ -340,13 +339,5 @@ pub(super) fn refused(error: ApplyError, attempts: u32) -> EventsError {
             EventsError::Closed { stream: stream.clone(), head: *head }
         }
         _ => error.into(),
-    }
-}
-
-/// Once more at once, and then after a random while that grows.
-pub(crate) async fn breathe(attempts: u32, until: Instant) {
-    if attempts > 1 {
-        let longest = Duration::from_millis(1) * (1 << attempts.min(6));
-        sleep_until((Instant::now() + spread(longest, 0.0..1.0)).min(until)).await;
     }
 }

@@ -10,7 +10,7 @@ use super::error::EventsError;
 use super::load::next;
 use crate::id::{Epoch, EventType, Position, StreamVersion};
 use crate::key::{Key, KeyPrefix};
-use crate::lock::sleep_until;
+use crate::runtime::timer::sleep_until;
 use crate::store::{Direction, Event, EventFilter, LogQuery, SharedStore, StreamQuery, Watch};
 
 /// How many events are read at once.

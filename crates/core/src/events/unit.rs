@@ -10,10 +10,11 @@ use parking_lot::Mutex;
 use super::Events;
 use super::aggregate::{Aggregate, Loaded};
 use super::error::EventsError;
-use super::execute::{breathe, refused};
+use super::execute::refused;
 use super::tags::{self, Tag, TaggedEvent};
 use crate::id::{OpId, StreamVersion};
 use crate::key::{Arg, Key};
+use crate::runtime::backoff::CONFLICT;
 use crate::store::{ApplyError, Batch, Expect, NewEvent, Refusal};
 
 /// Several aggregates, and whatever else the store keeps, changed by one commit. What was loaded must still be so when it is
@@ -84,7 +85,7 @@ impl Events {
                     }
                 }
             }
-            breathe(attempts, until).await;
+            CONFLICT.wait(attempts, Some(until)).await;
         }
     }
 }

@@ -11,8 +11,8 @@ use tokio_util::task::TaskTracker;
 use super::{Holding, MIN_TTL};
 use crate::id::Owner;
 use crate::key::Key;
-use crate::lock::sleep_until;
-use crate::state::calm::text;
+use crate::runtime::panic::text;
+use crate::runtime::timer::sleep_until;
 use crate::store::{Claim, Claimed, Grant, SharedStore, StoreError};
 use crate::telemetry::LEASE;
 

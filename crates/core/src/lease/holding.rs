@@ -13,7 +13,7 @@ use super::{LeaseError, LostReason};
 use crate::clock::Due;
 use crate::error::{Explain as _, Outcome, Retry};
 use crate::id::Epoch;
-use crate::lock::sleep_until;
+use crate::runtime::timer::sleep_until;
 use crate::store::{ApplyError, Batch, Grant, Lease, Receipt, Refusal, SharedStore};
 
 /// A row that is held. Dropped, it is renewed no more, and ends by itself.

@@ -12,12 +12,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::background::{Background, RENEWAL, TASKS};
+use super::background::{RENEWAL, TASKS, no_thread};
 use super::error::{LeaseError, LostReason};
 use super::kept::Kept;
 use super::signal;
 use crate::key::Key;
-use crate::random::spread;
+use crate::runtime::background::Background;
+use crate::runtime::jitter::spread;
 use crate::store::{ApplyError, Batch, Refusal, SharedStore};
 
 /// Renews what this process holds.
@@ -51,7 +52,7 @@ impl Renewer {
         let due = Instant::now() + jittered(kept.ttl() / 3);
         let mut young = self.young.lock();
         if !young.watched {
-            drop(self.thread.spawn(self.watch_over())?);
+            drop(self.thread.spawn(self.watch_over()).map_err(no_thread)?);
             young.watched = true;
         }
         let earliest = young.leases.first_key_value().is_none_or(|((first, _), _)| due < *first);

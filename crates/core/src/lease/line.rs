@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
+use super::background::no_thread;
 use super::error::{LeaseError, LostReason};
 use super::guard::Held;
 use super::kept::Kept;
@@ -24,7 +25,7 @@ use super::view::Waiter;
 use super::{background, keeper, local_places, names, signal, working};
 use crate::clock::Timestamp;
 use crate::key::Key;
-use crate::random::spread;
+use crate::runtime::jitter::spread;
 use crate::store::{
     ApplyError, Batch, Claim, Denied, LeaseRow, Operation, Page, Selection, SharedStore, Watch, WorkFilter,
     WorkRow,
@@ -210,7 +211,7 @@ impl Place {
         local_places::leave(&self.kept.lease().key);
         let (store, row) = (Arc::clone(self.kept.store()), self.kept.lease().key.clone());
         let settled = keeper::settle(store, row.clone(), removal(&row), self.kept.ttl());
-        Some(background::TASKS.spawn(async move { drop(settled.await) }))
+        Some(background::TASKS.spawn(async move { drop(settled.await) }).map_err(no_thread))
     }
 }
 

@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::MAX_TTL;
 use crate::clock::Timestamp;
 use crate::error::{Explain as _, Retry};
-use crate::lock::sleep_until;
-use crate::random::spread;
-use crate::state::calm::text;
+use crate::runtime::jitter::spread;
+use crate::runtime::panic::text;
+use crate::runtime::timer::sleep_until;
 use crate::store::{SharedStore, StoreError, Watch};
 
 /// Hints that come close together are one: nobody looks again sooner than this after it has found nothing.

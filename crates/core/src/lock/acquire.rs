@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use super::coarse_clock::{self, Tick};
 use super::entry::{Holder, Waiter, Woken};
 use super::error::{Busy, Cycle, LockError, Place};
 use super::functor::Ask;
 use super::guard::Guard;
 use super::table::{Asker, Hold, Ownership, Table};
 use super::task::Task;
-use super::ticks::{self, Alarm, Tick};
 use super::waits::{Wait, Wanted};
+use crate::runtime::timer::Timer;
 use crate::telemetry;
 
 /// How an attempt ended.
@@ -86,7 +87,7 @@ impl Table {
     /// Takes the lock if it is free.
     pub(super) fn try_lock(&self, asker: &Asker<'_>) -> Result<Hold, LockError> {
         self.check(asker)?;
-        let now = ticks::now();
+        let now = coarse_clock::now();
         if let Some(hold) = self.take(asker, now) {
             return Ok(hold);
         }
@@ -105,7 +106,7 @@ impl Table {
 
     /// Ends a wait: leaves the queue, or passes on what was granted in the meantime.
     fn cancel(&self, wait: Wait) {
-        let (mut woken, now) = (Woken::default(), ticks::now());
+        let (mut woken, now) = (Woken::default(), coarse_clock::now());
         let mut shard = self.shard(wait.hash);
         let left = shard.change(wait.hash, wait.entry, |entry| {
             let waiter = entry.leave(wait.seat, wait.number, now, &mut woken);
@@ -222,7 +223,7 @@ enum State {
         wait: Wait,
         task: Option<Task>,
         since: Instant,
-        alarm: Option<Alarm>,
+        timer: Option<Timer>,
         /// Ends with the wait.
         _span: tracing::Span,
     },
@@ -264,7 +265,7 @@ impl<'l, 't> Lock<'l, 't> {
         if let Err(error) = self.table.check(&asker) {
             return Poll::Ready(Err(error));
         }
-        let now = ticks::now();
+        let now = coarse_clock::now();
         if let Some(hold) = self.table.take(&asker, now) {
             return self.granted(hold);
         }
@@ -288,12 +289,12 @@ impl<'l, 't> Lock<'l, 't> {
         let (term, place) = (self.ask.term, self.place);
         let span = tracing::debug_span!(target: telemetry::LOCK, telemetry::LOCK_WAIT, %term, %place);
         // From here on, being dropped means leaving the queue.
-        self.state = State::Waiting { wait, task, since: Instant::now(), alarm: None, _span: span };
+        self.state = State::Waiting { wait, task, since: Instant::now(), timer: None, _span: span };
         if let Some(error) = task.and_then(|task| self.table.note_wait(task, wait).err()) {
             return self.refused(error);
         }
-        if let (Some(at), State::Waiting { alarm, .. }) = (self.deadline, &mut self.state) {
-            *alarm = Some(Alarm::set(at, context.waker().clone()));
+        if let (Some(at), State::Waiting { timer, .. }) = (self.deadline, &mut self.state) {
+            *timer = Some(Timer::start(at, context.waker().clone()));
         }
         Poll::Pending
     }
@@ -308,9 +309,9 @@ impl<'l, 't> Lock<'l, 't> {
 
     #[cold]
     fn look_again(&mut self, context: &Context<'_>) -> Poll<Result<Guard<'l>, LockError>> {
-        let State::Waiting { wait, task, since, alarm, .. } = &self.state else { return self.begin(context) };
+        let State::Waiting { wait, task, since, timer, .. } = &self.state else { return self.begin(context) };
         let (wait, before, since) = (*wait, *task, *since);
-        if alarm.as_ref().is_some_and(|alarm| alarm.has_rung() || !alarm.change(context.waker())) {
+        if timer.as_ref().is_some_and(|timer| timer.is_due() || !timer.set_waker(context.waker())) {
             let error = self.give_up(wait);
             return Poll::Ready(Err(error));
         }

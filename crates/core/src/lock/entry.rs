@@ -5,12 +5,12 @@ use std::task::Waker;
 
 use foldhash::HashMap;
 
+use super::coarse_clock::Tick;
 use super::error::{Busy, Cycle, Place};
 use super::functor::Term;
 use super::modes::{MOST_MODES, Mode};
 use super::queue::{Queue, Seat};
 use super::task::Task;
-use super::ticks::Tick;
 
 /// The number of a wait and of the hold that follows from it. Never used twice in a shard.
 pub(super) type Number = u64;

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::coarse_clock;
 use super::entry::Woken;
 use super::error::LockError;
 use super::functor::Term;
 use super::modes::Mode;
 use super::table::{Hold, Table};
 use super::task::Task;
-use super::ticks;
 
 /// A guard that releases its term when dropped. A panic drops it as well, and the next waiter acquires the term.
 ///
@@ -121,7 +121,7 @@ impl Table {
     }
 
     fn step_down(&self, hold: &Hold, from: Mode, to: Mode) -> Result<(), LockError> {
-        let (mut woken, now) = (Woken::default(), ticks::now());
+        let (mut woken, now) = (Woken::default(), coarse_clock::now());
         let mut shard = self.shard(hold.hash);
         let Some(entry) = shard.entry(hold.hash, hold.entry) else { return Ok(()) };
         let modes = entry.term.modes();

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::coarse_clock::{self, Tick};
 use super::entry::Entry;
 use super::error::Place;
 use super::functor::{Term, registered};
 use super::stats::FunctorStats;
 use super::table::Table;
 use super::task::Task;
-use super::ticks::{self, Tick};
 
 /// Everything that is held at one time, term by term. Each shard was looked at by itself, so two terms may be an instant
 /// apart.
@@ -73,7 +73,7 @@ impl Snapshot {
 
 impl Table {
     pub(super) fn snapshot(&self) -> Snapshot {
-        let now = ticks::look();
+        let now = coarse_clock::exact();
         let mut terms: Vec<HeldTerm> = self
             .shards()
             .flat_map(|shard| shard.entries().map(|entry| held(entry, now)).collect::<Vec<_>>())

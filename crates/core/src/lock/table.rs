@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 
+use super::coarse_clock::{self, Tick};
 use super::entry::{Entry, Holder, Number, Woken};
 use super::functor::Term;
 use super::modes::Mode;
@@ -13,7 +14,6 @@ use super::order::Order;
 use super::stats::Tally;
 use super::sync::{Mutex, MutexGuard};
 use super::task::Task;
-use super::ticks::{self, Tick};
 use super::waits::Waits;
 
 /// How many shards there are: enough that tasks on different terms rarely meet.
@@ -77,7 +77,7 @@ impl Table {
     /// Ends a hold.
     #[inline]
     pub(super) fn release(&self, hold: &Hold) {
-        let now = ticks::now();
+        let now = coarse_clock::now();
         let mut shard = self.shard(hold.hash);
         let Some((rank, task)) = shard.release_alone(hold, now) else {
             drop(shard);

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt as _};
 
+use super::coarse_clock::{self, Tick};
 use super::entry::{Holder, Number};
 use super::error::{Cycle, Link, LockError};
 use super::queue::Seat;
 use super::table::Table;
 use super::task::Task;
-use super::ticks::{self, Tick};
 
 /// Where somebody waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Waits {
         if self.lately.len() >= REMEMBERED {
             self.lately.pop_front();
         }
-        self.lately.push_back((ticks::look(), cycle.clone()));
+        self.lately.push_back((coarse_clock::exact(), cycle.clone()));
     }
 
     /// How many are noted.
@@ -114,7 +114,7 @@ impl Waits {
 impl Table {
     /// The last cycles that were found, and how long ago.
     pub(super) fn cycles(&self) -> Vec<(Duration, Cycle)> {
-        let now = ticks::look();
+        let now = coarse_clock::exact();
         let waits = self.waits.lock();
         waits.lately.iter().rev().map(|(at, cycle)| (now.since(*at), cycle.clone())).collect()
     }

@@ -13,11 +13,11 @@ use super::message::Written;
 use super::sender::Shared;
 use crate::clock::Due;
 use crate::lease::{Committed, Holding};
-use crate::lock::sleep_until;
 use crate::model::retry::AfterFailure;
 use crate::payload::Payload;
-use crate::random::fraction;
-use crate::state::calm::text;
+use crate::runtime::jitter::fraction;
+use crate::runtime::panic::text;
+use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, Grant};
 use crate::telemetry::OUTBOX;
 

@@ -13,9 +13,9 @@ use super::names::{self, Pointer};
 use super::projection::Projection;
 use super::read::ReadModel;
 use crate::lease::working;
-use crate::lock::sleep_until;
 use crate::payload::Payload;
 use crate::reactions::{Reactions, ReactionsError, Running};
+use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, Expect, SharedStore};
 use crate::telemetry::REACTIONS;
 

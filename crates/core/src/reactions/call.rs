@@ -15,7 +15,7 @@ use super::shared::Shared;
 use super::turn::Turn;
 use crate::events::Context;
 use crate::key::Key;
-use crate::state::calm::{calm, text};
+use crate::runtime::panic::{isolate, text};
 use crate::store::Event;
 use crate::telemetry::{REACTION_RUN, REACTIONS, follow};
 
@@ -59,7 +59,7 @@ impl Call<'_> {
         for event in &events {
             follow(&span, Context::of(event).traceparent());
         }
-        let begun = calm("the handler", || match &self.definition.handler {
+        let begun = isolate("the handler", || match &self.definition.handler {
             Handler::Each(each) => events.pop().map(|event| each(turn, event)),
             Handler::Batch(batch) => Some(batch(turn, events)),
         });

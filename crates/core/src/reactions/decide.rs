@@ -11,7 +11,7 @@ use crate::error::InvalidInput;
 use crate::id::{EventType, Position};
 use crate::key::{Key, KeyPrefix};
 use crate::model::retry::{AfterFailure, RetryPolicy};
-use crate::state::calm::calm;
+use crate::runtime::panic::isolate;
 use crate::store::{Event, EventFilter, NewEvent};
 
 /// Which events a reaction is about.
@@ -185,7 +185,7 @@ impl Routing<'_> {
         }
         match self.to {
             None => Ok(Some(event.stream.clone())),
-            Some(choose) => calm("the choice of the key", || choose(event)),
+            Some(choose) => isolate("the choice of the key", || choose(event)),
         }
     }
 

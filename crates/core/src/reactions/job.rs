@@ -20,7 +20,7 @@ use crate::id::{Position, StreamVersion};
 use crate::key::Key;
 use crate::lease::LostReason;
 use crate::lease::{Committed, Holding};
-use crate::random::fraction;
+use crate::runtime::jitter::fraction;
 use crate::store::{Batch, Effect, Event, Grant, Lease, NewWork, Refusal};
 use crate::telemetry::{REACTION_LAG_SECONDS, REACTIONS, seconds};
 

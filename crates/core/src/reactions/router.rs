@@ -17,8 +17,8 @@ use super::shared::{Shared, heard};
 use crate::clock::Timestamp;
 use crate::id::Position;
 use crate::lease::{Committed, Holding, working};
-use crate::lock::sleep_until;
 use crate::model::lease::{self, held_against};
+use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, Claim, Event, EventPage, Expect, LogQuery, NewWork, StoreError, Watch};
 use crate::telemetry::REACTIONS;
 

@@ -17,7 +17,7 @@ use super::stats::Stats;
 use super::worker::Worker;
 use crate::id::Owner;
 use crate::lease::{Claims, unique_owner, working};
-use crate::lock::sleep_until;
+use crate::runtime::timer::sleep_until;
 use crate::store::SharedStore;
 use crate::telemetry::{Count, REACTIONS};
 

@@ -11,7 +11,7 @@ use super::shared::{Shared, heard};
 use crate::clock::{Due, Timestamp};
 use crate::id::Lane;
 use crate::lease::{Hand, Hands, Holding, working};
-use crate::lock::sleep_until;
+use crate::runtime::timer::sleep_until;
 use crate::store::limits::{CLAIM_EVENTS, CLAIM_ROWS};
 use crate::store::{Batch, Claim, Grant, StoreError, Watch};
 

@@ -15,8 +15,8 @@ use super::record::Begun;
 use super::shared::Shared;
 use super::task::{Action, RunFuture, Task};
 use crate::lease::working;
-use crate::lock::sleep_until;
-use crate::state::calm::{calm, text};
+use crate::runtime::panic::{isolate, text};
+use crate::runtime::timer::sleep_until;
 use crate::store::Batch;
 use crate::telemetry::{SCHEDULE, SCHEDULE_RUN};
 use crate::workflow::Client;
@@ -45,13 +45,13 @@ impl Call<'_> {
         let _ended = token.clone().drop_guard();
         let fire = self.fire(token);
         match &self.task.action {
-            Some(Action::Call(code)) => match calm("the task", || code(fire)) {
+            Some(Action::Call(code)) => match isolate("the task", || code(fire)) {
                 Ok(running) => self.running(running).await,
                 Err(panicked) => Called::Ended(Ended::Failed(panicked), Batch::new()),
             },
             Some(Action::Start(start)) => {
                 let client = Client::new(Arc::clone(&self.shared.store));
-                let (ended, batch) = match calm("the input of the workflow", || start(&client, &fire)) {
+                let (ended, batch) = match isolate("the input of the workflow", || start(&client, &fire)) {
                     Ok(Ok((run, batch))) => (Ended::Started(run), batch),
                     Ok(Err(error)) => (Ended::ForGood(error.to_string()), Batch::new()),
                     Err(panicked) => (Ended::Failed(panicked), Batch::new()),

@@ -12,7 +12,7 @@ use super::task::Task;
 use super::{names, register, worker};
 use crate::id::Owner;
 use crate::lease::{self, Claims, unique_owner, working};
-use crate::lock::sleep_until;
+use crate::runtime::timer::sleep_until;
 use crate::store::{Page, SharedStore, WorkFilter};
 
 /// A scheduler that is about to run.

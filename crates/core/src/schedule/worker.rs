@@ -9,7 +9,7 @@ use super::survey;
 use crate::clock::Timestamp;
 use crate::lease::working::{self, HUSH};
 use crate::lease::{Hand, Hands};
-use crate::lock::sleep_until;
+use crate::runtime::timer::sleep_until;
 use crate::store::{Claim, StoreError, Watch};
 use crate::telemetry::SCHEDULE;
 

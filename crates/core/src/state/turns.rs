@@ -13,7 +13,7 @@ use super::memory::Memory;
 use super::mutator::{Answer, Asked, AtOnce, InTime, Mutator};
 use super::ticket::Ticket;
 use super::{Mutated, reentry};
-use crate::lock::sleep_until;
+use crate::runtime::timer::sleep_until;
 
 /// A value that takes one mutation after another.
 pub(super) struct Turns<T: Value> {

@@ -10,7 +10,7 @@ use super::error::StateError;
 use super::memory::Memory;
 use crate::id::{DocVersion, Epoch};
 use crate::key::Key;
-use crate::lock::sleep_until;
+use crate::runtime::timer::sleep_until;
 use crate::store::{Document, SharedStore, Watch};
 
 /// How long a change may go unnoticed when the store's hint of it was missed.

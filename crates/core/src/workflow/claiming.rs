@@ -18,7 +18,7 @@ use crate::clock::Timestamp;
 use crate::id::Lane;
 use crate::lease::working::{self, HUSH};
 use crate::lease::{Hand, Hands, Holding, signal};
-use crate::lock::sleep_until;
+use crate::runtime::timer::sleep_until;
 use crate::store::limits::CLAIM_EVENTS;
 use crate::store::{Claim, Grant, StoreError, Watch};
 use crate::telemetry::{WORKFLOW, WORKFLOW_RUN};

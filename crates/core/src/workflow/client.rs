@@ -24,8 +24,8 @@ use crate::clock::Due;
 use crate::error::InvalidInput;
 use crate::id::Priority;
 use crate::lease::{signal, working};
-use crate::lock::sleep_until;
 use crate::payload::Payload;
+use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, DocumentFound, Page, Refusal, SharedStore};
 
 /// Starts runs, and talks to them. Cheap to clone.

@@ -23,9 +23,9 @@ use crate::error::{Explain as _, InvalidInput, Retry};
 use crate::id::StreamVersion;
 use crate::key::Key;
 use crate::lease::{Committed, Holding, NEVER, working};
-use crate::lock::sleep_until;
 use crate::payload::Payload;
-use crate::state::calm::text;
+use crate::runtime::panic::text;
+use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, Expect, Grant, SharedStore, Watch, WorkRow};
 use crate::telemetry::{WORKFLOW, follow};
 

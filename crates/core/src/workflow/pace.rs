@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::id::DocVersion;
 use crate::model::rate::{Rate, Taken};
 use crate::payload::Payload;
-use crate::random::spread;
+use crate::runtime::jitter::spread;
 use crate::store::{ApplyError, Batch, Expect, Refusal, SharedStore};
 
 /// How often it is tried to be the one who writes it.

@@ -15,9 +15,9 @@ use super::failure::Failure;
 use super::names;
 use super::place::InStep;
 use crate::lease::{Committed, Holding};
-use crate::lock::sleep_until;
 use crate::payload::Payload;
-use crate::state::calm::text;
+use crate::runtime::panic::text;
+use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, Expect, SharedStore};
 use crate::telemetry::{STEPS, WORKFLOW, WORKFLOW_STEP, count};
 

@@ -175,7 +175,7 @@ fn is_final(failure: &Failure) -> bool {
 
 /// Between half the pause and all of it, so that those who were cut off together do not come back together.
 pub(crate) fn jittered(pause: Duration) -> Duration {
-    tidelock_core::random::spread(pause, 0.5..1.0)
+    tidelock_core::runtime::jitter::spread(pause, 0.5..1.0)
 }
 
 /// A moment before the next attempt, longer after each.

@@ -1,15 +1,14 @@
 //! Many mutators, one draft, one write.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::observed::Told;
 use super::record::{Plan, Wrote, version_of};
 use super::{Carried, Cell, Check, Pending, Ran};
 use crate::id::{DocVersion, OpId};
-use crate::lock::sleep_until;
-use crate::random::spread;
+use crate::runtime::backoff::CONFLICT;
+use crate::runtime::panic::isolate;
 use crate::state::Outcome;
-use crate::state::calm::calm;
 use crate::state::codec::Value;
 use crate::state::error::StateError;
 use crate::state::mutator::{End, Running};
@@ -71,14 +70,14 @@ impl<T: Value> Cell<T> {
                 Wrote::OtherEpoch => {
                     *carried = None;
                     waiting.iter().for_each(|ran| ran.ticket.again());
-                    breathe(attempts).await;
+                    CONFLICT.wait(attempts, None).await;
                 }
                 Wrote::Conflict(found) => {
                     let current = version_of(&found);
                     waiting.iter().for_each(|ran| ran.ticket.conflict(current));
                     *carried = self.adopt(found, base.epoch).ok();
                     waiting = self.give_up_late(waiting, attempts, current);
-                    breathe(attempts).await;
+                    CONFLICT.wait(attempts, None).await;
                 }
             }
         }
@@ -107,7 +106,7 @@ impl<T: Value> Cell<T> {
 
     /// Why a new value cannot be, if it cannot.
     fn refusal(&self, changed: &T, careful: bool) -> Option<String> {
-        let check = |check: &Check<T>| calm("the check", || check(changed)).flatten().err();
+        let check = |check: &Check<T>| isolate("the check", || check(changed)).flatten().err();
         let refused = self.check.as_ref().and_then(check);
         refused.or_else(|| if careful { self.content(changed).err() } else { None })
     }
@@ -160,13 +159,5 @@ impl<T: Value> Cell<T> {
 
     fn invalid(&self, reason: String) -> StateError {
         StateError::Invalid { container: self.name(), reason }
-    }
-}
-
-/// Once more at once, and then after a random while that grows.
-async fn breathe(attempts: u32) {
-    if attempts > 1 {
-        let longest = Duration::from_millis(1) * (1 << attempts.min(7));
-        sleep_until(Instant::now() + spread(longest, 0.0..1.0)).await;
     }
 }

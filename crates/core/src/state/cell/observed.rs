@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::{Cell, Ran};
 use crate::payload::Payload;
+use crate::runtime::panic::isolate;
 use crate::state::Outcome;
-use crate::state::calm::calm;
 use crate::state::observe::Change;
 use crate::telemetry;
 
@@ -40,7 +40,7 @@ impl<T> Cell<T> {
             queued: begun.saturating_duration_since(first),
             took: begun.elapsed(),
         };
-        if let Err(panic) = calm("the observer", || observer.mutated(&change)) {
+        if let Err(panic) = isolate("the observer", || observer.mutated(&change)) {
             tracing::error!(target: telemetry::STATE, key = %self.key, "{panic}; the mutation is not affected");
         }
     }

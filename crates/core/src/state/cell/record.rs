@@ -3,7 +3,7 @@
 use super::{Carried, Cell};
 use crate::id::{DocVersion, Epoch, OpId};
 use crate::payload::Payload;
-use crate::state::calm::calm;
+use crate::runtime::panic::isolate;
 use crate::state::codec::{Content, Misread, Value};
 use crate::state::error::StateError;
 use crate::store::{ApplyError, Batch, Document, DocumentFound, Expect, Receipt, Refusal};
@@ -58,7 +58,7 @@ impl<T: Value> Cell<T> {
     /// What a document says.
     pub(in crate::state) fn read(&self, document: &Document) -> Result<T, StateError> {
         let (container, version) = (self.name(), document.version);
-        let read = calm("the decoder", || self.codec.read(&document.value));
+        let read = isolate("the decoder", || self.codec.read(&document.value));
         read.map_err(Misread::Misfit).flatten().map_err(|misread| match misread {
             Misread::Misfit(reason) => StateError::Undecodable { container, version, reason },
             Misread::Newer { found, known } => StateError::NewerSchema { container, version, found, known },
@@ -67,7 +67,7 @@ impl<T: Value> Cell<T> {
 
     /// What a draft means for the record.
     pub(super) fn content(&self, draft: &T) -> Result<Content, String> {
-        calm("the encoder", || self.codec.write(draft)).flatten()
+        isolate("the encoder", || self.codec.write(draft)).flatten()
     }
 
     /// What a draft asks for: nothing when the content is the same, whatever its text.

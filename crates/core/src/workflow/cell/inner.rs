@@ -9,7 +9,7 @@ use super::{Answer, Ask, Outgoing};
 use crate::clock::Timestamp;
 use crate::model::retry::{AfterFailure, RetryPolicy};
 use crate::payload::Payload;
-use crate::random::fraction;
+use crate::runtime::jitter::fraction;
 use crate::store::Batch;
 use crate::workflow::broken::{Broken, side_by_side};
 use crate::workflow::entry::{Awaited, Done, Entry, GaveUp, Kind, Named, OpId, Placed, TimerSet, Tried};

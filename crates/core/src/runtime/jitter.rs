@@ -1,16 +1,16 @@
-//! Chance, for waits that should not fall together. Not for secrets, and not for anything that must be replayed.
+//! Jitter: random shares of a delay, so that waits do not coincide. Not for secrets, nor for values that a replay repeats.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
-/// A number in `0..1` that differs from call to call, from thread to thread and from process to process.
+/// Returns a number in `0..1` that differs between calls, threads and processes.
 #[must_use]
 pub fn fraction() -> f64 {
     let bits = RandomState::new().build_hasher().finish() >> 32;
     f64::from(u32::try_from(bits).unwrap_or(0)) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// A duration between these shares of the whole: `spread(pause, 0.5..1.0)` is at least half the pause.
+/// Returns a random share of a duration: `spread(delay, 0.5..1.0)` is at least half the delay.
 #[must_use]
 pub fn spread(whole: Duration, shares: std::ops::Range<f64>) -> Duration {
     whole.mul_f64((shares.start + (shares.end - shares.start) * fraction()).max(0.0))

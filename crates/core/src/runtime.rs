@@ -1,0 +1,10 @@
+//! The floor under every engine: timers, backoff, jitter, panic isolation and background threads.
+//!
+//! Nothing here knows a store, a lock or a row. Engines wait, retry and call user code through these modules alone, so
+//! that each rule exists once.
+
+pub(crate) mod background;
+pub mod backoff;
+pub mod jitter;
+pub(crate) mod panic;
+pub(crate) mod timer;
