@@ -64,26 +64,25 @@ impl Answer {
 }
 
 impl Site {
-    /// A server that allows writes.
+    /// A server that allows writes, at any rate: tests poll.
     pub(crate) fn new() -> Self {
-        Self::with(Options::allow_writes)
+        Self::writing(Arc::new(MemoryStore::new()))
     }
 
     pub(crate) fn with(options: impl FnOnce(Options) -> Options) -> Self {
         Self::on(Arc::new(MemoryStore::new()), options)
     }
 
-    /// A server on a store. Tests that poll are not limited by rate, unless they set one.
     pub(crate) fn on(store: SharedStore, options: impl FnOnce(Options) -> Options) -> Self {
         let (read, write) = (Token::generate().unwrap(), Token::generate().unwrap());
-        let options = options(Options::new(Tokens::none().read(&read).write(&write)).any_rate());
+        let options = options(Options::new(Tokens::none().read(&read).write(&write)));
         let server = Server::new(Arc::clone(&store), options);
         Self { store, read, write, router: server.router(), server }
     }
 
-    /// A server that allows writes, on a store.
+    /// The same on a store.
     pub(crate) fn writing(store: SharedStore) -> Self {
-        Self::on(store, Options::allow_writes)
+        Self::on(store, |options| options.allow_writes().any_rate())
     }
 
     /// A request of somebody who may write.
