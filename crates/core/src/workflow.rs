@@ -38,14 +38,15 @@
 //! # }
 //! ```
 
+mod activation;
 mod broken;
-mod cell;
 mod child;
 mod claiming;
 mod client;
+mod context_guard;
 mod ctx;
 mod definition;
-mod drive;
+mod driver;
 mod end;
 mod entry;
 mod error;
@@ -58,7 +59,6 @@ mod new_run;
 mod once;
 mod operate;
 mod pace;
-mod place;
 mod queue;
 mod random;
 mod record;

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use tidelock_core::clock::Timestamp;
 use tidelock_core::events::{Events, Start, Subscription, What};
-use tidelock_core::id::{Epoch, OpId, Position, StreamVersion};
-use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::id::{Position, StreamVersion};
+use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::*;
 
@@ -21,67 +20,15 @@ struct Counting {
 }
 
 #[async_trait]
-impl Store for Counting {
-    async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
-        self.inner.apply(batch).await
+impl tidelock_core::store::layer::StoreLayer for Counting {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
     }
-    async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
-        self.inner.claim(claim).await
-    }
-    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
-        self.inner.resolve(id).await
-    }
-    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
-        self.inner.operation(id).await
-    }
-    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
-        self.inner.document(key).await
-    }
-    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
-        self.inner.documents(prefix, page).await
-    }
-    async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
-        self.inner.stream(key).await
-    }
-    async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
-        self.inner.streams(prefix, page).await
-    }
+
     async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
         let page = self.inner.read_stream(query).await?;
         self.read.fetch_add(page.events.len(), Ordering::SeqCst);
         Ok(page)
-    }
-    async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
-        self.inner.read_log(query).await
-    }
-    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
-        self.inner.work(key).await
-    }
-    async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
-        self.inner.works(filter, page).await
-    }
-    async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
-        self.inner.count_work(filter).await
-    }
-    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
-        self.inner.sweep(sweep).await
-    }
-    fn epoch(&self) -> Epoch {
-        self.inner.epoch()
-    }
-
-    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
-        self.inner.declare_cut(reason).await
-    }
-
-    fn watch(&self) -> Watch {
-        self.inner.watch()
-    }
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.inner.now().await
-    }
-    async fn info(&self) -> Result<StoreInfo, StoreError> {
-        self.inner.info().await
     }
 }
 

@@ -14,9 +14,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::{Held, Hold, LeaseError, View, names};
-use crate::clock::Timestamp;
-use crate::id::{Epoch, OpId, Owner};
-use crate::key::{Key, KeyPrefix};
+use crate::id::{OpId, Owner};
+use crate::key::Key;
 use crate::store::*;
 
 /// How long anything may take on a machine that is busy with other tests.
@@ -114,7 +113,11 @@ impl Faulty {
 }
 
 #[async_trait]
-impl Store for Faulty {
+impl crate::store::layer::StoreLayer for Faulty {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
+    }
+
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         if self.broken.load(Ordering::SeqCst) {
             return Err(ApplyError::not_applied(Self::error()));
@@ -133,73 +136,5 @@ impl Store for Faulty {
             self.let_through.notified().await;
         }
         answer
-    }
-
-    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
-        self.inner.resolve(id).await
-    }
-
-    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
-        self.inner.operation(id).await
-    }
-
-    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
-        self.inner.document(key).await
-    }
-
-    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
-        self.inner.documents(prefix, page).await
-    }
-
-    async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
-        self.inner.stream(key).await
-    }
-
-    async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
-        self.inner.streams(prefix, page).await
-    }
-
-    async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
-        self.inner.read_stream(query).await
-    }
-
-    async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
-        self.inner.read_log(query).await
-    }
-
-    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
-        self.inner.work(key).await
-    }
-
-    async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
-        self.inner.works(filter, page).await
-    }
-
-    async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
-        self.inner.count_work(filter).await
-    }
-
-    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
-        self.inner.sweep(sweep).await
-    }
-
-    fn epoch(&self) -> Epoch {
-        self.inner.epoch()
-    }
-
-    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
-        self.inner.declare_cut(reason).await
-    }
-
-    fn watch(&self) -> Watch {
-        self.inner.watch()
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.inner.now().await
-    }
-
-    async fn info(&self) -> Result<StoreInfo, StoreError> {
-        self.inner.info().await
     }
 }

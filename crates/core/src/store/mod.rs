@@ -5,6 +5,7 @@
 
 mod claim;
 mod error;
+pub mod layer;
 pub mod memory;
 mod read;
 mod watch;

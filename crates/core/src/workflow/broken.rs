@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::entry::{Kind, Placed};
+use super::entry::{Kind, OpId};
 use crate::error::{Code, Explain, Outcome, Retry};
 
 /// What is wrong with the code of a workflow, or with how it was called.
@@ -62,10 +62,10 @@ const LINES: usize = 30;
 const BEFORE: usize = 10;
 
 /// What was recorded and what the code asked for, side by side, around the first difference.
-pub(super) fn side_by_side(recorded: &[Placed], current: &[(Kind, String)]) -> String {
+pub(super) fn side_by_side(recorded: &[(OpId, Kind)], current: &[(Kind, String)]) -> String {
     let mut seen = HashSet::new();
     let mut was: Vec<(u32, String)> = Vec::new();
-    for (op, kind) in recorded.iter().filter_map(|placed| placed.entry.op()) {
+    for (op, kind) in recorded {
         if seen.insert((op.seq, &op.name, kind.word())) {
             was.push((op.seq, format!("{} {}", kind.word(), op.name)));
         }
@@ -98,20 +98,12 @@ pub(super) fn side_by_side(recorded: &[Placed], current: &[(Kind, String)]) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Timestamp;
-    use crate::id::StreamVersion;
-    use crate::payload::Payload;
-    use crate::workflow::entry::{Done, Entry, OpId};
 
     #[test]
     fn the_report_of_a_long_run_shows_the_lines_around_the_difference() {
         const STEPS: u32 = 100_000;
-        let placed = |seq: u32| {
-            let op = OpId { name: format!("s{seq}"), seq, input: None };
-            let entry = Entry::Done(Done { op, value: Payload::null() });
-            Placed { version: StreamVersion(seq.into()), at: Timestamp::EPOCH, entry }
-        };
-        let recorded: Vec<Placed> = (0..STEPS).map(placed).collect();
+        let op = |seq: u32| (OpId { name: format!("s{seq}"), seq, input: None }, Kind::Step);
+        let recorded: Vec<(OpId, Kind)> = (0..STEPS).map(op).collect();
         let is = |seq: u32| if seq == 50_000 { "other".to_owned() } else { format!("s{seq}") };
         let current: Vec<(Kind, String)> = (0..STEPS).map(|seq| (Kind::Step, is(seq))).collect();
         let text = side_by_side(&recorded, &current);

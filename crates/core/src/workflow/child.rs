@@ -1,21 +1,21 @@
 //! Runs that a run starts and waits for.
 
-use super::cell::Answer;
+use super::activation::Resolution;
 use super::entry::{ChildEnded, Ending};
 use super::failure::StepError;
 
 /// What a parent is told of the end of a child.
-pub(super) fn answer(ended: &ChildEnded) -> Answer {
+pub(super) fn resolution(ended: &ChildEnded) -> Resolution {
     let (how, failure) = match &ended.ending {
-        Ending::Completed(output) => return Answer::Value(output.clone()),
+        Ending::Completed(output) => return Resolution::Value(output.clone()),
         Ending::Failed(failure) => ("failed", failure),
         Ending::Cancelled(failure) => ("was cancelled", failure),
         // Whoever continues as new has not ended, and says nothing to its parent.
-        Ending::Continued(_) => return Answer::Nothing,
+        Ending::Continued(_) => return Resolution::Nothing,
     };
     let (name, run) = (ended.name.clone(), ended.run.clone());
     let (how, error) = (how.to_owned(), failure.message.clone());
-    Answer::Error(StepError::Child { name, run, how, error })
+    Resolution::Error(StepError::Child { name, run, how, error })
 }
 
 /// What a parent is told of a child that could not be started.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
-use super::drive::{ENTRIES, Left, drive};
+use super::driver::{ENTRIES, Left, drive};
 use super::error::WorkflowError;
 use super::line::Line;
 use super::names;

@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
+use super::activation::{ActivationRef, OpEvent, OpHandle, Request, Resolution};
 use super::broken::Broken;
-use super::cell::{Answer, Ask, Asked, Cell, Turn};
 use super::definition::{Signal, Workflow};
 use super::entry::{Awaited, ChildStarted, Entry, Kind, Parent, TimerSet, When};
 use super::failure::{Failure, StepError};
@@ -35,7 +35,7 @@ pub(super) struct Life {
     pub(super) identity: Arc<str>,
     pub(super) generation: u32,
     pub(super) queue: String,
-    pub(super) cell: Arc<Cell>,
+    pub(super) activation: ActivationRef,
     pub(super) hold: Option<(SharedStore, Arc<Holding>)>,
     /// Fires when steps should stop.
     pub(super) token: CancellationToken,
@@ -117,7 +117,7 @@ impl Ctx {
     /// Whether the run was cancelled, as far as the workflow has come.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.life.cell.cancelled().is_some()
+        self.life.activation.lock().cancelled().is_some()
     }
 
     /// Does something once in this run, and keeps what it brought. The code may run more than once, when it fails or its process
@@ -186,18 +186,18 @@ impl Ctx {
         T: Serialize + DeserializeOwned,
         F: AsyncFnOnce(TxStep) -> Result<T, Failure> + Clone,
     {
-        let asked = self.ask_for(Kind::Step, self.named(name), None, true);
+        let op = self.ask_for(Kind::Step, self.named(name), None, true);
         let name: Arc<str> = self.named(name).into();
         let cx = self.clone();
         async move {
             loop {
-                match asked.turn().await {
-                    Turn::Answer(answer) => return value(&asked, answer).await,
-                    Turn::Run(attempt) => {
-                        let step = TxStep::new(cx.attempt(&name, attempt), asked.id(), cx.life.generation);
+                match op.event().await {
+                    OpEvent::Resolved(result) => return value(&op, result).await,
+                    OpEvent::Run(attempt) => {
+                        let step = TxStep::new(cx.attempt(&name, attempt), op.id(), cx.life.generation);
                         let span = step.span();
                         let ended = step::call((f.clone())(step), cx.limit, span).await;
-                        asked.maybe_recorded(ended.err(), &cx.policy);
+                        op.end_recorded_attempt(ended.err(), &cx.policy);
                     }
                 }
             }
@@ -215,14 +215,14 @@ impl Ctx {
         T: Serialize + DeserializeOwned,
         F: AsyncFnOnce(Step) -> Result<B, Failure> + Clone,
     {
-        let asked = self.ask(Kind::Step, self.named(name), None);
+        let op = self.ask(Kind::Step, self.named(name), None);
         let name: Arc<str> = self.named(name).into();
         let cx = self.clone();
         async move {
             loop {
-                match asked.turn().await {
-                    Turn::Answer(answer) => return value(&asked, answer).await,
-                    Turn::Run(attempt) => {
+                match op.event().await {
+                    OpEvent::Resolved(result) => return value(&op, result).await,
+                    OpEvent::Run(attempt) => {
                         let step = cx.attempt(&name, attempt);
                         let span = step.span();
                         let ended = step::call((f.clone())(step), cx.limit, span).await;
@@ -230,7 +230,7 @@ impl Ctx {
                             Ok((effects, value)) => (recordable(&value), effects),
                             Err(failure) => (Err(failure), Batch::new()),
                         };
-                        asked.ended(ended, &cx.policy, effects);
+                        op.end_attempt(ended, &cx.policy, effects);
                     }
                 }
             }
@@ -256,12 +256,12 @@ impl Ctx {
     fn timer(&self, when: When) -> impl Future<Output = Result<(), StepError>> + use<> {
         let name = self.numbered("sleep");
         // Timers have numbers for names: one that is added before others must not take their place.
-        let asked = Self { input: Some(when.to_string()), ..self.clone() }.ask(Kind::Timer, name, None);
-        asked.begin(|op| (Entry::TimerSet(TimerSet { op, when }), Batch::new()));
+        let op = Self { input: Some(when.to_string()), ..self.clone() }.ask(Kind::Timer, name, None);
+        op.begin(|id| (Entry::TimerSet(TimerSet { op: id, when }), Batch::new()));
         async move {
-            match answer(&asked).await {
-                Answer::Error(error) => Err(error),
-                Answer::Value(_) | Answer::Nothing => Ok(()),
+            match op.resolved().await {
+                Resolution::Error(error) => Err(error),
+                Resolution::Value(_) | Resolution::Nothing => Ok(()),
             }
         }
     }
@@ -274,8 +274,8 @@ impl Ctx {
         &self,
         signal: Signal<T>,
     ) -> impl Future<Output = Result<T, StepError>> + use<T> {
-        let asked = self.wait_for(signal.name());
-        async move { heard(signal.name(), answer(&asked).await) }
+        let op = self.wait_for(signal.name());
+        async move { heard(signal.name(), op.resolved().await) }
     }
 
     /// Waits for a signal, and not longer than a while; `None` when that is over first.
@@ -287,22 +287,22 @@ impl Ctx {
         signal: Signal<T>,
         limit: Duration,
     ) -> impl Future<Output = Result<Option<T>, StepError>> + use<T> {
-        let asked = self.wait_for(signal.name());
+        let op = self.wait_for(signal.name());
         let over = self.sleep(limit);
         async move {
             tokio::select! {
                 biased;
-                answer = answer(&asked) => heard(signal.name(), answer).map(Some),
+                result = op.resolved() => heard(signal.name(), result).map(Some),
                 over = over => over.map(|()| None),
             }
         }
     }
 
-    fn wait_for(&self, signal: &str) -> Asked {
-        let asked = self.ask(Kind::Wait, self.numbered(&format!("signal {signal}")), Some(signal.to_owned()));
+    fn wait_for(&self, signal: &str) -> OpHandle {
+        let op = self.ask(Kind::Wait, self.numbered(&format!("signal {signal}")), Some(signal.to_owned()));
         // A run that went on after a signal has come further than one that waits for it: version() must know.
-        asked.note(|op| Entry::Awaited(Awaited { op }));
-        asked
+        op.note(|id| Entry::Awaited(Awaited { op: id }));
+        op
     }
 
     /// Starts a run of its own and waits for its end. Its id is that of this run with the name added, so that it is started once.
@@ -320,22 +320,22 @@ impl Ctx {
         O: DeserializeOwned,
     {
         let name = self.named(name);
-        let asked = self.ask(Kind::Child, name.clone(), None);
+        let op = self.ask(Kind::Child, name.clone(), None);
         let run = names::child(&self.life.run, self.life.generation, &name);
         match self.new_child(&run, &name, workflow, input) {
             Ok(start) => {
                 let run = run.clone();
-                asked.begin(|op| (Entry::ChildStarted(ChildStarted { op, run }), start));
+                op.begin(|id| (Entry::ChildStarted(ChildStarted { op: id, run }), start));
             }
             Err(error) => {
                 let _: Option<()> = self.invalid(&error);
             }
         }
         async move {
-            match answer(&asked).await {
-                Answer::Error(error) => Err(error),
-                Answer::Nothing => fitting(&asked, &Payload::null()).await,
-                Answer::Value(value) => value
+            match op.resolved().await {
+                Resolution::Error(error) => Err(error),
+                Resolution::Nothing => fitting(&op, &Payload::null()).await,
+                Resolution::Value(value) => value
                     .parse()
                     .map_err(|error| StepError::Value { what: name.clone(), reason: error.to_string() }),
             }
@@ -374,7 +374,7 @@ impl Ctx {
     /// A random number that is the same whenever the run comes here. Not for secrets.
     #[must_use]
     pub fn random(&self) -> u64 {
-        let count = self.life.cell.count("random");
+        let count = self.life.activation.lock().count("random");
         random::number(&self.life.identity, count)
     }
 
@@ -382,7 +382,7 @@ impl Ctx {
     /// that were here before there was a choice, and always the same for one run.
     #[must_use]
     pub fn version(&self, name: &str, least: u32, newest: u32) -> u32 {
-        self.life.cell.version(&self.named(name), least, newest)
+        self.life.activation.lock().version(&self.named(name), least, newest)
     }
 
     /// Makes a value visible to others while the run goes on: [`Client::value`](super::Client::value) reads it.
@@ -409,7 +409,7 @@ impl Ctx {
 
     fn write(&self, batch: Result<Batch, InvalidInput>) {
         match batch {
-            Ok(batch) => self.life.cell.write(batch),
+            Ok(batch) => self.life.activation.lock().write(batch),
             Err(error) => {
                 let _: Option<()> = self.invalid(&error);
             }
@@ -426,20 +426,23 @@ impl Ctx {
             |error: InvalidInput| Failure::permanent(format!("its next input cannot be recorded: {error}"));
         let input = Payload::of(input).map_err(never)?;
         within("the length in bytes", "the input", input.len(), RESULT_BYTES).map_err(never)?;
-        self.life.cell.begin_anew(input);
+        self.life.activation.lock().continue_as_new(input);
         std::future::pending().await
     }
 
-    fn ask(&self, kind: Kind, name: String, signal: Option<String>) -> Asked {
+    fn ask(&self, kind: Kind, name: String, signal: Option<String>) -> OpHandle {
         self.ask_for(kind, name, signal, false)
     }
 
-    fn ask_for(&self, kind: Kind, name: String, signal: Option<String>, records_itself: bool) -> Asked {
+    fn ask_for(&self, kind: Kind, name: String, signal: Option<String>, records_itself: bool) -> OpHandle {
         if let Err(error) = names::check("the name of a step", &name, names::MAX_NAME_BYTES) {
             let _: Option<()> = self.invalid(&error);
         }
         let (input, sheltered) = (self.input.clone(), self.sheltered);
-        self.life.cell.ask(Ask { kind, name, input, sheltered, signal, records_itself })
+        OpHandle::request(
+            &self.life.activation,
+            Request { kind, name, input, shielded: sheltered, signal, records_itself },
+        )
     }
 
     fn named(&self, name: &str) -> String {
@@ -453,7 +456,7 @@ impl Ctx {
     /// A name for what has none of its own.
     fn numbered(&self, what: &str) -> String {
         let name = self.named(what);
-        let count = self.life.cell.count(&name);
+        let count = self.life.activation.lock().count(&name);
         format!("{name} {count}")
     }
 
@@ -461,12 +464,12 @@ impl Ctx {
         let Life { run, identity, hold, token, again, takeovers, .. } = &*self.life;
         let (run, identity, name) = (Arc::clone(run), Arc::clone(identity), Arc::clone(name));
         let (token, hold) = (token.clone(), hold.clone());
-        let (again, takeovers) = (*again && self.life.cell.is_first_round(), *takeovers);
+        let (again, takeovers) = (*again && self.life.activation.lock().is_first_round(), *takeovers);
         Step { run, identity, name, attempt, again, takeovers, token, hold }
     }
 
     fn invalid<T>(&self, error: &InvalidInput) -> Option<T> {
-        self.life.cell.break_with(Broken::Invalid { what: error.to_string() });
+        self.life.activation.lock().fail(Broken::Invalid { what: error.to_string() });
         None
     }
 }
@@ -480,20 +483,20 @@ fn recordable<T: Serialize + DeserializeOwned>(value: &T) -> Result<Payload, Fai
     Ok(payload)
 }
 
-async fn value<T: DeserializeOwned>(asked: &Asked, answer: Answer) -> Result<T, StepError> {
-    match answer {
-        Answer::Error(error) => Err(error),
-        Answer::Value(value) => fitting(asked, &value).await,
-        Answer::Nothing => fitting(asked, &Payload::null()).await,
+async fn value<T: DeserializeOwned>(op: &OpHandle, result: Resolution) -> Result<T, StepError> {
+    match result {
+        Resolution::Error(error) => Err(error),
+        Resolution::Value(value) => fitting(op, &value).await,
+        Resolution::Nothing => fitting(op, &Payload::null()).await,
     }
 }
 
 /// The value of a step. One that does not fit is a matter for whoever changed the code, not for the workflow.
-async fn fitting<T: DeserializeOwned, E>(asked: &Asked, value: &Payload) -> Result<T, E> {
+async fn fitting<T: DeserializeOwned, E>(op: &OpHandle, value: &Payload) -> Result<T, E> {
     match value.parse() {
         Ok(value) => Ok(value),
         Err(error) => {
-            asked.does_not_fit(error.to_string());
+            op.does_not_fit(error.to_string());
             std::future::pending().await
         }
     }
@@ -508,19 +511,11 @@ impl fmt::Debug for Ctx {
     }
 }
 
-async fn answer(asked: &Asked) -> Answer {
-    loop {
-        if let Turn::Answer(answer) = asked.turn().await {
-            return answer;
-        }
-    }
-}
-
-fn heard<T: DeserializeOwned>(signal: &str, answer: Answer) -> Result<T, StepError> {
-    let value = match answer {
-        Answer::Error(error) => return Err(error),
-        Answer::Value(value) => value,
-        Answer::Nothing => Payload::null(),
+fn heard<T: DeserializeOwned>(signal: &str, result: Resolution) -> Result<T, StepError> {
+    let value = match result {
+        Resolution::Error(error) => return Err(error),
+        Resolution::Value(value) => value,
+        Resolution::Nothing => Payload::null(),
     };
     value.parse().map_err(|error| StepError::Value { what: signal.to_owned(), reason: error.to_string() })
 }

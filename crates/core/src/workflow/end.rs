@@ -1,8 +1,8 @@
 //! How a run ends, begins anew, and is cancelled.
 
-use super::cell::Outgoing;
+use super::activation::Outgoing;
 use super::client::Client;
-use super::drive::{Drive, Flow, Left, News};
+use super::driver::{Drive, Flow, Left, News};
 use super::entry::{ChildEnded, Ending, Entry, Reason, Started};
 use super::error::WorkflowError;
 use super::names;
@@ -20,13 +20,13 @@ use crate::telemetry::{self, WORKFLOW};
 /// Writes the end of a run, with all that is left to write, in one batch. Whoever waits for it is told. `None` when a step that the
 /// workflow left has recorded its end: then it did not come to this one.
 pub(super) async fn end(drive: &mut Drive, ending: Ending) -> Option<Left> {
-    let left = drive.left_to_write();
+    let left = drive.take_outgoing();
     let at = loop {
         match write_end(drive, &left, &ending).await {
             Ok(at) => break at,
-            Err(Unwritten::Behind) if left.is_empty() => match drive.hear(None).await {
+            Err(Unwritten::Behind) if left.is_empty() => match drive.read_news(None).await {
                 Ok(News::Overtaken) => return None,
-                Ok(_) => drive.tell_rest().await,
+                Ok(_) => drive.deliver_rest().await,
                 Err(_) => return Some(Left::Lost),
             },
             // What others said comes before what the workflow was told ahead of the journal: it may go another way.
@@ -130,13 +130,14 @@ fn anew(drive: &Drive, input: Payload) -> Result<Batch, InvalidInput> {
     let started = &drive.started;
     let generation = started.generation.saturating_add(1);
     let ending = Ending::Continued(input.clone());
-    let heard = drive.cell.heard_ids(PAYLOAD_BYTES.saturating_sub(input.len() + 64 * 1024));
+    let heard = drive.activation.lock().signal_ids(PAYLOAD_BYTES.saturating_sub(input.len() + 64 * 1024));
     let again = Started { generation, input, heard, ..started.clone() };
     let mut events = vec![Entry::Started(Box::new(again)).event()?];
-    if let Some(reason) = drive.cell.cancelled() {
+    let cancelled = drive.activation.lock().cancelled().map(str::to_owned);
+    if let Some(reason) = cancelled {
         events.push(Entry::Cancel(Reason { reason }).event()?);
     }
-    for heard in drive.cell.unheard() {
+    for heard in drive.activation.lock().unread_signals() {
         events.push(Entry::Heard(heard).event()?);
     }
     let mut deltas = record::ended(&ending)?;

@@ -1,11 +1,11 @@
 //! Examples of the errors of workflows for their pages: see `error/pages/tests.rs`, which compares them.
 
 use super::broken::{Broken, side_by_side};
-use super::entry::{Done, Entry, Kind, OpId, Placed};
+use super::entry::{Kind, OpId};
 use super::{Failure, Status, StepError, WorkflowError};
 use crate::clock::Timestamp;
 use crate::error::{Explain, InvalidInput};
-use crate::id::{Owner, StreamVersion};
+use crate::id::Owner;
 use crate::payload::Payload;
 
 /// One error for each code of workflows.
@@ -73,7 +73,8 @@ fn inside() -> Vec<StepError> {
 }
 
 fn broken() -> Vec<Broken> {
-    let recorded: Vec<Placed> = (0..).zip(["reserve", "charge", "ship"]).map(done).collect();
+    let op = |(seq, name): (u32, &str)| (OpId { name: text(name), seq, input: None }, Kind::Step);
+    let recorded: Vec<_> = (0..).zip(["reserve", "charge", "ship"]).map(op).collect();
     let current = ["reserve", "ship", "charge"].map(|name| (Kind::Step, text(name)));
     let what = text("step \"charge\" comes later than before");
     let reason = text("the payload does not fit: missing field `receipt` at line 1 column 12");
@@ -85,10 +86,4 @@ fn broken() -> Vec<Broken> {
         Broken::Invalid { what: super::names::check("the name of a step", "", 1).unwrap_err().to_string() },
         Broken::Panicked { reason: text("called `Option::unwrap()` on a `None` value") },
     ]
-}
-
-fn done((seq, name): (u32, &str)) -> Placed {
-    let op = OpId { name: text(name), seq, input: None };
-    let entry = Entry::Done(Done { op, value: Payload::null() });
-    Placed { version: StreamVersion(seq.into()), at: Timestamp::EPOCH, entry }
 }

@@ -1,6 +1,5 @@
 //! Recorded histories against new code, before it is deployed: what would be put off in production is an error in a test.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
@@ -9,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
+use super::activation::{Activation, ActivationRef};
 use super::broken::Broken;
-use super::cell::Cell;
 use super::client::Client;
 use super::ctx::{Ctx, Life};
 use super::definition::Workflow;
@@ -19,7 +18,7 @@ use super::error::WorkflowError;
 use super::resumed::counting;
 use super::shared::RunFuture;
 use super::worker::{WorkflowFn, begin_of};
-use super::{drive, journal, names, place};
+use super::{context_guard, driver, journal, names};
 use crate::error::{Code, Explain as _};
 use crate::store::Event;
 
@@ -97,49 +96,38 @@ where
         let reason = format!("the history is of workflow {recorded:?}, the code of {:?}", workflow.name());
         return Err(ReplayError::new(run, reason));
     }
-    let mut left: VecDeque<Placed> = counting(rest.to_vec()).into();
-    let cell = Cell::over(left.make_contiguous(), heard);
+    let activation = Activation::new(counting(rest.to_vec()), heard);
     let life = Life {
         run: run.as_str().into(),
         identity: names::identity(run, *generation).into(),
         generation: *generation,
         queue: queue.clone(),
-        cell: Arc::clone(&cell),
+        activation: Arc::clone(&activation),
         hold: None,
         token: CancellationToken::new(),
         again: false,
         takeovers: 0,
     };
-    let begun = place::in_workflow(&cell, || begin_of(code)(Ctx::new(life), input));
+    let begun = context_guard::in_workflow(&activation, || begin_of(code)(Ctx::new(life), input));
     let future =
         begun.map_err(|error| ReplayError::new(run, format!("its input does not fit the code: {error}")))?;
-    told(&cell, future, left).map_err(|broken| ReplayError::broken(run, &broken))
+    deliver_all(&activation, future).map_err(|broken| ReplayError::broken(run, &broken))
 }
 
-/// Tells the code all that is recorded.
-fn told(cell: &Arc<Cell>, mut future: RunFuture, mut left: VecDeque<Placed>) -> Result<Replayed, Broken> {
+/// Delivers all that is recorded to the code.
+fn deliver_all(activation: &ActivationRef, mut future: RunFuture) -> Result<Replayed, Broken> {
     let mut context = Context::from_waker(Waker::noop());
-    let mut own_left = left.iter().filter(|placed| !placed.entry.is_foreign()).count();
     loop {
-        let polled = drive::poll(cell, &mut future, &mut context);
-        if let Some(broken) = cell.broken() {
-            return Err(broken);
+        let polled = driver::poll(activation, &mut future, &mut context);
+        let mut activation = activation.lock();
+        if let Some(broken) = activation.broken() {
+            return Err(broken.clone());
         }
-        if polled.is_ready() || cell.again().is_some() {
-            return drive::ended_early(cell, &left).map_or(Ok(Replayed::ToItsEnd), Err);
+        if polled.is_ready() || activation.continues_as_new() {
+            return activation.ended_early().map_or(Ok(Replayed::ToItsEnd), Err);
         }
-        if cell.answer_one() {
-            continue;
-        }
-        match left.pop_front() {
-            Some(placed) => {
-                own_left = own_left.saturating_sub(usize::from(!placed.entry.is_foreign()));
-                if own_left == 0 {
-                    cell.live();
-                }
-                cell.deliver(&placed);
-            }
-            None => return Ok(Replayed::AsFarAsRecorded),
+        if !activation.deliver_next() {
+            return Ok(Replayed::AsFarAsRecorded);
         }
     }
 }

@@ -11,9 +11,9 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
 
+use super::context_guard::InStep;
 use super::failure::Failure;
 use super::names;
-use super::place::InStep;
 use crate::lease::{Committed, Holding};
 use crate::payload::Payload;
 use crate::runtime::panic::text;

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::claiming::{Active, activate, claiming};
 use super::ctx::{Ctx, RESULT_BYTES};
 use super::definition::Workflow;
-use super::drive::ENTRIES;
+use super::driver::ENTRIES;
 use super::entry::Known;
 use super::error::WorkflowError;
 use super::failure::Failure;

@@ -4,12 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use tidelock::id::{Epoch, OpId};
 use tidelock::prelude::*;
-use tidelock::store::{
-    ApplyError, Claim, Claimed, Document, EventPage, HistoryCut, LogQuery, Page, PageOf, Receipt, Resolution,
-    StoreError, StoreErrorKind, StoreInfo, StreamInfo, Sweep, Swept, Watch, WorkFilter, WorkRow,
-};
+use tidelock::store::{ApplyError, EventPage, LogQuery, Receipt, StoreError, StoreErrorKind, StoreInfo};
 
 #[derive(Debug)]
 pub(crate) struct Away {
@@ -38,7 +34,11 @@ fn away() -> StoreError {
 }
 
 #[async_trait]
-impl Store for Away {
+impl tidelock::store::layer::StoreLayer for Away {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         let one = |left: usize| left.checked_sub(1);
         if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one).is_err() {
@@ -47,73 +47,9 @@ impl Store for Away {
         self.inner.apply(batch).await
     }
 
-    async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
-        self.inner.claim(claim).await
-    }
-
-    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
-        self.inner.resolve(id).await
-    }
-
-    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
-        self.inner.operation(id).await
-    }
-
-    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
-        self.inner.document(key).await
-    }
-
-    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
-        self.inner.documents(prefix, page).await
-    }
-
-    async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
-        self.inner.stream(key).await
-    }
-
-    async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
-        self.inner.streams(prefix, page).await
-    }
-
-    async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
-        self.inner.read_stream(query).await
-    }
-
     async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
         self.read()?;
         self.inner.read_log(query).await
-    }
-
-    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
-        self.inner.work(key).await
-    }
-
-    async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
-        self.inner.works(filter, page).await
-    }
-
-    async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
-        self.inner.count_work(filter).await
-    }
-
-    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
-        self.inner.sweep(sweep).await
-    }
-
-    fn epoch(&self) -> Epoch {
-        self.inner.epoch()
-    }
-
-    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
-        self.inner.declare_cut(reason).await
-    }
-
-    fn watch(&self) -> Watch {
-        self.inner.watch()
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.inner.now().await
     }
 
     async fn info(&self) -> Result<StoreInfo, StoreError> {

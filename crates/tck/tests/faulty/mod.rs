@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidelock_core::clock::{Clock, ManualClock, Timestamp};
-use tidelock_core::id::{Epoch, EventId, OpId};
+use tidelock_core::id::EventId;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::*;
 use tidelock_tck::{Backend, Capabilities, Database};
@@ -192,7 +192,11 @@ impl FaultyStore {
 }
 
 #[async_trait]
-impl Store for FaultyStore {
+impl tidelock_core::store::layer::StoreLayer for FaultyStore {
+    fn inner(&self) -> &dyn Store {
+        &self.sound
+    }
+
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         let batch = self.misread(batch).await;
         let mut kept = Batch::new();
@@ -242,14 +246,6 @@ impl Store for FaultyStore {
         self.sound.claim(claim).await
     }
 
-    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
-        self.sound.resolve(id).await
-    }
-
-    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
-        self.sound.operation(id).await
-    }
-
     async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
         let document = self.sound.document(key).await?;
         Ok(document.map(|document| self.stale(document)))
@@ -272,51 +268,11 @@ impl Store for FaultyStore {
         Ok(PageOf { rows: rows.into_iter().map(|info| self.seen(info)).collect(), next })
     }
 
-    async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
-        self.sound.read_stream(query).await
-    }
-
     async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
         let mut page = self.sound.read_log(query).await?;
         if self.has(Fault::SkipsEvents) && page.events.len() > 3 {
             page.events.remove(1);
         }
         Ok(page)
-    }
-
-    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
-        self.sound.work(key).await
-    }
-
-    async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
-        self.sound.works(filter, page).await
-    }
-
-    async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
-        self.sound.count_work(filter).await
-    }
-
-    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
-        self.sound.sweep(sweep).await
-    }
-
-    fn epoch(&self) -> Epoch {
-        self.sound.epoch()
-    }
-
-    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
-        self.sound.declare_cut(reason).await
-    }
-
-    fn watch(&self) -> Watch {
-        self.sound.watch()
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.sound.now().await
-    }
-
-    async fn info(&self) -> Result<StoreInfo, StoreError> {
-        self.sound.info().await
     }
 }

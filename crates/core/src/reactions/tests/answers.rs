@@ -6,10 +6,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::clock::Timestamp;
 use crate::error::Outcome;
-use crate::id::{Epoch, OpId};
-use crate::key::KeyPrefix;
 
 /// What happens to a batch whose answer is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +37,11 @@ impl Lossy {
 }
 
 #[async_trait]
-impl Store for Lossy {
+impl crate::store::layer::StoreLayer for Lossy {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
+    }
+
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         if !self.loses(&batch) {
             let answer = self.inner.apply(batch).await;
@@ -57,78 +58,6 @@ impl Store for Lossy {
             Fate::Late => self.late.lock().push(batch),
         }
         Err(ApplyError::Store { error, outcome: Outcome::Unknown(None) })
-    }
-
-    async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
-        self.inner.claim(claim).await
-    }
-
-    async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
-        self.inner.resolve(id).await
-    }
-
-    async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
-        self.inner.operation(id).await
-    }
-
-    async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
-        self.inner.document(key).await
-    }
-
-    async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
-        self.inner.documents(prefix, page).await
-    }
-
-    async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
-        self.inner.stream(key).await
-    }
-
-    async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
-        self.inner.streams(prefix, page).await
-    }
-
-    async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
-        self.inner.read_stream(query).await
-    }
-
-    async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
-        self.inner.read_log(query).await
-    }
-
-    async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
-        self.inner.work(key).await
-    }
-
-    async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
-        self.inner.works(filter, page).await
-    }
-
-    async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
-        self.inner.count_work(filter).await
-    }
-
-    async fn sweep(&self, sweep: Sweep) -> Result<Swept, StoreError> {
-        self.inner.sweep(sweep).await
-    }
-
-    fn epoch(&self) -> Epoch {
-        self.inner.epoch()
-    }
-
-    async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
-        self.inner.declare_cut(reason).await
-    }
-
-    fn watch(&self) -> Watch {
-        self.inner.watch()
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.inner.now().await
-    }
-
-    async fn info(&self) -> Result<StoreInfo, StoreError> {
-        self.inner.info().await
     }
 }
 

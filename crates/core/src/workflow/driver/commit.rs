@@ -1,80 +1,66 @@
-//! What an activation writes into its journal, and what it finds there that it did not write.
+//! Commits of an activation, and the entries of its journal that others wrote.
 
-use std::collections::HashSet;
-
+use super::super::activation::{Outgoing, groups};
 use super::super::broken::Broken;
-use super::super::cell::{Outgoing, Room};
-use super::super::entry::{Done, Entry, Placed};
+use super::super::entry::{Entry, Placed};
 use super::super::load::Unready;
 use super::super::{journal, names};
-use super::{Drive, Flow, Left};
+use super::{Drive, Flow};
 use crate::id::{Position, StreamVersion};
 use crate::lease::Committed;
 use crate::store::{Batch, Expect, Receipt, Refusal};
 use crate::telemetry::WORKFLOW;
 
-/// What there was in the journal that the driver did not write.
+/// What the journal had that the driver did not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::workflow) enum News {
     Nothing,
     Some,
-    /// A step recorded its end after the workflow had stopped waiting for it: what counts is the journal.
+    /// A step recorded its end after the workflow had dropped it: the journal counts.
     Overtaken,
 }
 
 impl Drive {
-    /// Writes what is to be written. What others wrote before is told to the workflow first.
-    pub(super) async fn flush(&mut self) -> Flow {
-        let hasty = self.cell.is_hasty();
-        let (mut group, mut room) = (Vec::new(), Room::default());
+    /// Commits the outgoing entries. What others wrote before is delivered to the workflow first.
+    pub(super) async fn commit_outgoing(&mut self) -> Flow {
+        let ahead = self.activation.lock().is_ahead();
         let mut flow = Flow::On;
-        for outgoing in self.cell.take_outgoing() {
-            if !room.takes(&outgoing) {
-                if !group.is_empty() && flow != Flow::Gone {
-                    flow = worse(flow, self.write(std::mem::take(&mut group), hasty).await);
-                }
-                room = Room::default();
-                room.takes(&outgoing);
+        for group in groups(self.take_outgoing()) {
+            flow = worse(flow, self.write(group, ahead).await);
+            if flow == Flow::Gone {
+                break;
             }
-            let alone = outgoing.may_be_refused();
-            group.push(outgoing);
-            if alone && flow != Flow::Gone {
-                flow = worse(flow, self.write(std::mem::take(&mut group), hasty).await);
-            }
-        }
-        if !group.is_empty() && flow != Flow::Gone {
-            flow = worse(flow, self.write(group, hasty).await);
         }
         flow
     }
 
-    async fn write(&mut self, mut group: Vec<Outgoing>, hasty: bool) -> Flow {
+    async fn write(&mut self, mut group: Vec<Outgoing>, ahead: bool) -> Flow {
         let mut behind = Flow::On;
         loop {
             let batch = match self.batch(&group) {
                 Ok(batch) => batch,
                 Err(what) => {
-                    self.cell.break_with(Broken::Invalid { what });
+                    self.activation.lock().fail(Broken::Invalid { what });
                     return Flow::On;
                 }
             };
             match self.holding.commit(batch).await {
                 Committed::Done(receipt) => {
-                    return worse(behind, self.written(group, &receipt, hasty).await);
+                    return worse(behind, self.written(group, &receipt, ahead).await);
                 }
                 Committed::Gone => return Flow::Gone,
-                Committed::Refused(refusal) if self.is_behind(&refusal) => match self.hear(None).await {
+                Committed::Refused(refusal) if self.is_behind(&refusal) => match self.read_news(None).await {
                     Ok(News::Overtaken) => return Flow::Rewind,
-                    Ok(News::Some) if hasty => behind = Flow::Rewind,
+                    Ok(News::Some) if ahead => behind = Flow::Rewind,
                     Ok(_) => {}
                     Err(flow) => return flow,
                 },
                 Committed::Refused(refusal) => {
                     let Some(last) = group.pop().filter(Outgoing::may_be_refused) else {
-                        self.cell.break_with(Broken::Invalid { what: refusal.to_string() });
+                        self.activation.lock().fail(Broken::Invalid { what: refusal.to_string() });
                         return Flow::On;
                     };
-                    self.cell.refused(&last, &refusal.to_string());
+                    self.activation.lock().reject(&last, &refusal.to_string());
                     if group.is_empty() {
                         return Flow::On;
                     }
@@ -115,15 +101,16 @@ impl Drive {
     /// What the journal must be for something to be written. Others may write at any time, and are heard afterwards; but once the
     /// workflow left a step that may have recorded its end, what it did instead counts only if the step has not.
     pub(in crate::workflow) fn expected(&self) -> Expect<StreamVersion> {
-        if self.cell.has_left() { Expect::Exact(self.last()) } else { Expect::Any }
+        if self.activation.lock().has_abandoned() { Expect::Exact(self.last()) } else { Expect::Any }
     }
 
     /// Whether a batch was refused because there is more in the journal than was heard.
     pub(in crate::workflow) fn is_behind(&self, refusal: &Refusal) -> bool {
-        self.cell.has_left() && matches!(refusal, Refusal::Stream { stream, .. } if *stream == self.journal)
+        self.activation.lock().has_abandoned()
+            && matches!(refusal, Refusal::Stream { stream, .. } if *stream == self.journal)
     }
 
-    async fn written(&mut self, group: Vec<Outgoing>, receipt: &Receipt, hasty: bool) -> Flow {
+    async fn written(&mut self, group: Vec<Outgoing>, receipt: &Receipt, ahead: bool) -> Flow {
         self.stumbled = false;
         let Some(appended) = receipt.appended.iter().rev().find(|appended| appended.stream == self.journal)
         else {
@@ -132,9 +119,9 @@ impl Drive {
         let first = appended.first_version;
         let mut flow = Flow::On;
         if first > self.next {
-            match self.hear(Some(first)).await {
+            match self.read_news(Some(first)).await {
                 Ok(News::Overtaken) => flow = Flow::Rewind,
-                Ok(News::Some) if hasty => flow = Flow::Rewind,
+                Ok(News::Some) if ahead => flow = Flow::Rewind,
                 Ok(_) => {}
                 Err(flow) => return flow,
             }
@@ -149,7 +136,7 @@ impl Drive {
                 self.shared.counters.steps.add(1);
             }
             if !outgoing.delivered {
-                self.queue.push_back(Placed { version, at: receipt.at, entry });
+                self.activation.lock().receive(Placed { version, at: receipt.at, entry });
             }
             version = version.next();
         }
@@ -162,15 +149,25 @@ impl Drive {
         self.write(group, true).await
     }
 
-    /// Tells a workflow that has come to its end what others said meanwhile.
-    pub(in crate::workflow) async fn tell_rest(&mut self) {
-        while let Some(placed) = self.queue.pop_front() {
-            self.deliver(&placed).await;
+    /// Delivers to a workflow that has ended what others wrote meanwhile.
+    pub(in crate::workflow) async fn deliver_rest(&mut self) {
+        loop {
+            let (delivered, orphans) = {
+                let mut activation = self.activation.lock();
+                (activation.deliver_entry(), activation.take_orphans())
+            };
+            self.cancel_children(orphans).await;
+            if !delivered {
+                return;
+            }
         }
     }
 
     /// Takes up what others wrote into the journal, and steps about themselves, up to a version.
-    pub(in crate::workflow) async fn hear(&mut self, before: Option<StreamVersion>) -> Result<News, Flow> {
+    pub(in crate::workflow) async fn read_news(
+        &mut self,
+        before: Option<StreamVersion>,
+    ) -> Result<News, Flow> {
         let read = match journal::read(&self.shared.store, &self.journal, Some(self.next))
             .await
             .map_err(Unready::from)
@@ -183,7 +180,7 @@ impl Drive {
                 return Err(Flow::Gone);
             }
             Err(Unready::Never(reason)) => {
-                self.cell.break_with(Broken::Invalid { what: reason });
+                self.activation.lock().fail(Broken::Invalid { what: reason });
                 return Ok(News::Nothing);
             }
         };
@@ -193,7 +190,8 @@ impl Drive {
                 break;
             }
             self.next = placed.version.next();
-            match self.cell.own_record(&placed.entry) {
+            let own = self.activation.lock().note_own_record(&placed.entry);
+            match own {
                 Some(waits) => {
                     self.shared.counters.steps.add(1);
                     news = if waits { news.max(News::Some) } else { News::Overtaken };
@@ -201,23 +199,9 @@ impl Drive {
                 None if placed.entry.is_foreign() => news = news.max(News::Some),
                 None => continue,
             }
-            self.queue.push_back(placed);
+            self.activation.lock().receive(placed);
         }
         Ok(news)
-    }
-
-    /// Reads what became of steps that were to record their end themselves. What they wrote is in the order of the journal.
-    pub(super) async fn prove(&mut self) -> Result<(), Left> {
-        if self.hear(None).await.map_err(|_| Left::Lost)? == News::Overtaken {
-            return self.rewind().await;
-        }
-        let ends = self.queue.iter().filter_map(|placed| match &placed.entry {
-            Entry::Done(Done { op, .. }) => Some(op.name.as_str()),
-            _ => None,
-        });
-        let ends: HashSet<&str> = ends.collect();
-        self.cell.prove(|name| ends.contains(name));
-        Ok(())
     }
 }
 

@@ -1,23 +1,25 @@
-//! One activation of a run: replay what is recorded, go on, and write every end before the next beginning.
+//! The driver of a run: performs the actions of its [activation](super::activation) against the store.
+//!
+//! It decides nothing about the workflow. It holds the lease, commits, reads the journal and the clock, and polls the future.
 
-mod writing;
+mod commit;
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use super::activation::{Action, Activation, ActivationRef, Finish, Moment, Outgoing};
 use super::broken::Broken;
-use super::cell::{Cell, Idle, Outgoing};
 use super::client::Client;
 use super::ctx::{Ctx, Life};
-use super::entry::{Ending, Entry, Placed, Started};
+use super::entry::{Ending, Placed, Started};
 use super::load::{Loaded, Unready, load};
 use super::shared::{Output, RunFuture, Shared};
-use super::{end, names, new_run, place};
+use super::{context_guard, end, names, new_run};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, InvalidInput, Retry};
 use crate::id::StreamVersion;
@@ -29,7 +31,7 @@ use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, Expect, Grant, SharedStore, Watch, WorkRow};
 use crate::telemetry::{WORKFLOW, follow};
 
-pub(super) use self::writing::News;
+pub(super) use self::commit::News;
 
 /// How many entries of its journal come with the grant of a run.
 pub(super) const ENTRIES: usize = 64;
@@ -62,7 +64,7 @@ pub(super) enum Flow {
     Gone,
 }
 
-/// An activation.
+/// A run that this process drives.
 pub(super) struct Drive {
     pub(super) shared: Arc<Shared>,
     pub(super) holding: Arc<Holding>,
@@ -71,15 +73,11 @@ pub(super) struct Drive {
     pub(super) journal: Key,
     /// The version of the next entry, as far as is known.
     next: StreamVersion,
-    /// What is to be told to the workflow, in order.
-    queue: VecDeque<Placed>,
-    /// How many of them this run did itself: before they are told, the workflow is where it was before.
-    own_left: usize,
-    pub(super) cell: Arc<Cell>,
+    pub(super) activation: ActivationRef,
     future: RunFuture,
-    token: tokio_util::sync::CancellationToken,
+    token: CancellationToken,
     hints: Option<Watch>,
-    /// Claims without progress must be forgotten with the next write.
+    /// The next commit resets the count of claims without progress.
     stumbled: bool,
 }
 
@@ -100,7 +98,7 @@ pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holdin
             span.record("workflow", started.workflow.as_str());
             follow(span, started.trace.as_deref());
             match Drive::new(&shared, &holding, &grant, *started, history, next) {
-                Ok(mut drive) => drive.go().await,
+                Ok(mut drive) => drive.run().await,
                 Err(unfit) => left_to_others(&shared, &holding, &grant, unfit).await,
             }
         }
@@ -204,24 +202,24 @@ impl Drive {
         let never = |error: InvalidInput| Unfit::Never(error.to_string());
         let journal = names::journal(&started.run, started.generation).map_err(never)?;
         let token = holding.token().child_token();
-        let cell = Cell::over(&history, &started.heard);
-        let again = grant.row.attempts > 1 || grant.row.takeovers > 0;
+        shared.counters.replayed.add(history.len());
+        let activation = Activation::new(history, &started.heard);
         let life = Life {
             run: started.run.as_str().into(),
             identity: names::identity(&started.run, started.generation).into(),
             generation: started.generation,
             queue: started.queue.clone(),
-            cell: Arc::clone(&cell),
+            activation: Arc::clone(&activation),
             hold: Some((Arc::clone(&shared.store), Arc::clone(holding))),
             token: token.clone(),
-            again,
+            again: grant.row.attempts > 1 || grant.row.takeovers > 0,
             takeovers: grant.row.takeovers,
         };
-        let begun = place::in_workflow(&cell, || (definition.begin)(Ctx::new(life), &started.input));
+        let begun =
+            context_guard::in_workflow(&activation, || (definition.begin)(Ctx::new(life), &started.input));
         let future = begun.map_err(|error| {
             Unfit::Never(format!("its input does not fit workflow {:?}: {error}", definition.name))
         })?;
-        shared.counters.replayed.add(history.len());
         Ok(Self {
             shared: Arc::clone(shared),
             holding: Arc::clone(holding),
@@ -229,9 +227,7 @@ impl Drive {
             started,
             journal,
             next,
-            own_left: history.iter().filter(|placed| !placed.entry.is_foreign()).count(),
-            queue: history.into(),
-            cell,
+            activation,
             future,
             token,
             hints: None,
@@ -239,7 +235,54 @@ impl Drive {
         })
     }
 
-    /// Begins again with all that is recorded by now.
+    /// Performs actions until the run ends, rests, or is not ours any more.
+    async fn run(&mut self) -> Left {
+        let mut now = None;
+        loop {
+            let stopping = self.shared.stopping.is_cancelled();
+            let moment = Moment { stopping, linger: self.shared.options.linger, now: now.take() };
+            let action = self.activation.lock().next(moment);
+            let performed = match action {
+                Action::ReadClock => self.read_clock().await.map(|read| now = Some(read)),
+                action => self.perform(action).await,
+            };
+            if let Err(left) = performed {
+                return left;
+            }
+        }
+    }
+
+    async fn perform(&mut self, action: Action) -> Result<(), Left> {
+        match action {
+            Action::Poll => self.poll_once().await,
+            Action::CancelChildren(children) => {
+                self.cancel_children(children).await;
+                Ok(())
+            }
+            Action::Commit => {
+                let flow = self.commit_outgoing().await;
+                self.follow(flow).await
+            }
+            Action::Suspend(due) => self.suspend(due).await,
+            Action::ReadJournal => self.read_or_rewind().await,
+            Action::ReadOwnRecords => {
+                self.read_or_rewind().await?;
+                self.activation.lock().prove();
+                Ok(())
+            }
+            Action::ReadClock => Ok(()),
+            Action::ContinueAsNew(input) => self.continue_as_new(input).await,
+            Action::Rewind => self.rewind().await,
+            Action::Release => {
+                self.holding.release().await;
+                Err(Left::HandedBack)
+            }
+            Action::Wait(limit) => self.wait(limit).await,
+            Action::Fail(broken) => Err(unfit(&broken)),
+        }
+    }
+
+    /// Replays the journal from the beginning, with all that is recorded by now.
     async fn rewind(&mut self) -> Result<(), Left> {
         let store = &self.shared.store;
         let loaded = load(&self.shared, &self.grant, Vec::new()).await;
@@ -247,7 +290,7 @@ impl Drive {
             Ok(Loaded::Run(started, history, next)) => {
                 let (stumbled, hints) = (self.stumbled, self.hints.take());
                 let (shared, holding) = (&self.shared, &self.holding);
-                // Steps that were under way have run in part.
+                // Steps that were in flight have run in part.
                 self.grant.row.attempts = self.grant.row.attempts.max(2);
                 let new = Self::new(shared, holding, &self.grant, *started, history, next);
                 *self =
@@ -258,71 +301,11 @@ impl Drive {
             Ok(Loaded::Over) => Err(Left::Ended),
             Err(Unready::Never(reason)) => Err(Left::Parked(reason)),
             Err(Unready::Store(error)) => {
-                tracing::warn!(target: WORKFLOW, %error, store = ?store, "a journal could not be read again");
+                tracing::warn!(target: WORKFLOW, %error, store = ?store, "journal read failed");
                 self.holding.release().await;
                 Err(Left::Lost)
             }
         }
-    }
-
-    /// Goes on until the run ends, rests, or is not ours any more.
-    pub(super) async fn go(&mut self) -> Left {
-        loop {
-            let went_on = match std::future::poll_fn(|cx| Poll::Ready(self.poll(cx))).await {
-                Poll::Ready(output) => self.output(output).await,
-                Poll::Pending => match self.cell.broken() {
-                    Some(broken) => Err(Left::Parked(format!("{}: {broken}", broken.code()))),
-                    None => self.advance().await,
-                },
-            };
-            if let Err(left) = went_on {
-                return left;
-            }
-        }
-    }
-
-    /// Does one thing after which the workflow may go on.
-    async fn advance(&mut self) -> Result<(), Left> {
-        if self.cell.is_overtaken() {
-            return self.rewind().await;
-        }
-        if self.cell.answer_one() {
-            self.cancel_orphans().await;
-            return Ok(());
-        }
-        if let Some(placed) = self.queue.pop_front() {
-            self.own_left = self.own_left.saturating_sub(usize::from(!placed.entry.is_foreign()));
-            if self.own_left == 0 {
-                self.cell.live();
-            }
-            self.deliver(&placed).await;
-            return Ok(());
-        }
-        self.cell.live();
-        if self.cell.take_left_unread() {
-            return self.hear_or_rewind().await;
-        }
-        if let Some(input) = self.cell.again() {
-            return self.begin_anew(input).await;
-        }
-        if let Some(due) = self.rest_due() {
-            return self.rest(due).await;
-        }
-        if self.cell.has_outgoing() {
-            let flow = self.flush().await;
-            return self.follow(flow).await;
-        }
-        if self.cell.has_unproven() {
-            return self.prove().await;
-        }
-        if self.shared.stopping.is_cancelled() && !matches!(self.cell.idle(), Idle::Busy(_)) {
-            self.holding.release().await;
-            return Err(Left::HandedBack);
-        }
-        if self.cell.permit() {
-            return Ok(());
-        }
-        self.wait().await
     }
 
     async fn follow(&mut self, flow: Flow) -> Result<(), Left> {
@@ -333,33 +316,32 @@ impl Drive {
         }
     }
 
-    /// Polls the workflow once. A panic makes the run unfit to go on.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Output> {
-        poll(&self.cell, &mut self.future, context)
-    }
-
-    /// When to go on, if the run can rest now, and it is worth it.
-    fn rest_due(&self) -> Option<Due> {
-        let due = self.cell.rests_until().filter(|_| self.cell.fits_one_batch())?;
-        match due {
-            Due::After(wait) if wait <= self.shared.options.linger => None,
-            // Whether it has come must be looked up first.
-            Due::At(at) if at != NEVER => None,
-            _ => Some(due),
+    /// Polls the workflow once. A cancelled run stops its steps first.
+    async fn poll_once(&mut self) -> Result<(), Left> {
+        if self.activation.lock().cancelled().is_some() {
+            self.token.cancel();
+        }
+        match std::future::poll_fn(|context| Poll::Ready(self.poll(context))).await {
+            Poll::Ready(output) => self.finish(output).await,
+            Poll::Pending => Ok(()),
         }
     }
 
-    /// Writes what is left and lets the run wait in the store.
-    async fn rest(&mut self, due: Due) -> Result<(), Left> {
-        let outgoing = self.cell.take_outgoing();
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Output> {
+        poll(&self.activation, &mut self.future, context)
+    }
+
+    /// Commits the outgoing entries and lets the run wait in the store.
+    async fn suspend(&mut self, due: Due) -> Result<(), Left> {
+        let outgoing = self.take_outgoing();
         loop {
             let batch =
-                self.batch(&outgoing).and_then(|batch| self.under_way(batch)).map_err(Left::Parked)?;
+                self.batch(&outgoing).and_then(|batch| self.move_to_begun(batch)).map_err(Left::Parked)?;
             match self.holding.commit(batch.defer(self.holding.lease(), due)).await {
                 Committed::Done(_) => return Err(Left::Rests),
                 Committed::Gone => return Err(Left::Lost),
                 Committed::Refused(refusal) if self.is_behind(&refusal) => {
-                    if self.hear(None).await.map_err(|_| Left::Lost)? == News::Overtaken {
+                    if self.read_news(None).await.map_err(|_| Left::Lost)? == News::Overtaken {
                         return self.rewind().await;
                     }
                 }
@@ -368,8 +350,8 @@ impl Drive {
         }
     }
 
-    /// A run that has begun stands with those that are under way from its first rest on.
-    fn under_way(&self, batch: Batch) -> Result<Batch, String> {
+    /// Moves the row to the queue of runs that have begun, from its first rest on.
+    fn move_to_begun(&self, batch: Batch) -> Result<Batch, String> {
         let Started { run, queue, generation, .. } = &self.started;
         let lane = names::lane(queue).map_err(|error| error.to_string())?;
         if self.grant.row.lane == lane {
@@ -379,31 +361,12 @@ impl Drive {
         Ok(batch.enqueue(row.map_err(|error| error.to_string())?.due(Due::At(NEVER))))
     }
 
-    /// Waits until something goes on: in memory while a step runs or the wait is short, else in the store.
-    async fn wait(&mut self) -> Result<(), Left> {
-        let (busy, next) = match self.cell.idle() {
-            Idle::Busy(next) => (true, next),
-            Idle::Waits(next) => (false, next),
-        };
-        let mut until = None;
-        if let Some(at) = next {
-            let now = self.now().await?;
-            if self.cell.tick(now) {
-                return Ok(());
-            }
-            let left = at.since(now);
-            if !busy && left > self.shared.options.linger {
-                return self.rest(Due::At(at)).await;
-            }
-            until = Some(Instant::now() + left);
-        } else if !busy {
-            return self.rest(Due::At(NEVER)).await;
-        }
-        let look = Instant::now() + LOOK;
-        let until = until.map_or(look, |until| until.min(look));
+    /// Waits in memory until the workflow changes something, at most for this time, and reads the journal now and then.
+    async fn wait(&mut self, limit: Option<Duration>) -> Result<(), Left> {
+        let until = Instant::now() + limit.map_or(LOOK, |limit| limit.min(LOOK));
         let lost = self.holding.token().clone();
         let cut = self.shared.cut.clone();
-        let cell = Arc::clone(&self.cell);
+        let activation = Arc::clone(&self.activation);
         let ended = tokio::select! {
             biased;
             () = lost.cancelled() => return Err(Left::Lost),
@@ -411,34 +374,34 @@ impl Drive {
                 self.holding.hand_back("its worker was stopped while a step ran").await;
                 return Err(Left::HandedBack);
             }
-            ended = std::future::poll_fn(|cx| match self.poll(cx) {
+            ended = std::future::poll_fn(|context| match self.poll(context) {
                 Poll::Ready(output) => Poll::Ready(Some(output)),
-                Poll::Pending if cell.take_changed() => Poll::Ready(None),
+                Poll::Pending if activation.lock().take_changed() => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             }) => Some(ended),
             () = sleep_until(until) => None,
         };
         match ended {
-            Some(Some(output)) => self.output(output).await,
+            Some(Some(output)) => self.finish(output).await,
             Some(None) => Ok(()),
-            None => self.look().await,
+            None => self.read_hinted().await,
         }
     }
 
-    async fn now(&mut self) -> Result<Timestamp, Left> {
+    async fn read_clock(&mut self) -> Result<Timestamp, Left> {
         match self.shared.store.now().await {
             Ok(now) => Ok(now),
             Err(error) => {
-                tracing::warn!(target: WORKFLOW, %error, "the store's clock could not be read; the run is handed back");
+                tracing::warn!(target: WORKFLOW, %error, "store clock not read");
                 self.holding.release().await;
                 Err(Left::Lost)
             }
         }
     }
 
-    /// Hears what others told the run while a step runs, when there may be something.
-    async fn look(&mut self) -> Result<(), Left> {
-        let heard = match &mut self.hints {
+    /// Reads what others wrote while a step runs, when a hint says that there may be something.
+    async fn read_hinted(&mut self) -> Result<(), Left> {
+        let hinted = match &mut self.hints {
             Some(hints) if !hints.has_changed() => false,
             Some(hints) => hints.changed().await,
             None => {
@@ -446,38 +409,29 @@ impl Drive {
                 true
             }
         };
-        if heard { self.hear_or_rewind().await } else { Ok(()) }
+        if hinted { self.read_or_rewind().await } else { Ok(()) }
     }
 
-    /// Takes up what others wrote into the journal, or begins again where the workflow went another way than it says.
-    pub(super) async fn hear_or_rewind(&mut self) -> Result<(), Left> {
-        match self.hear(None).await.map_err(|_| Left::Lost)? {
+    /// Reads what others wrote into the journal, and rewinds where the workflow took another path.
+    async fn read_or_rewind(&mut self) -> Result<(), Left> {
+        match self.read_news(None).await.map_err(|_| Left::Lost)? {
             News::Overtaken => self.rewind().await,
             News::Some | News::Nothing => Ok(()),
         }
     }
 
-    /// Tells the workflow of an entry. A run that is cancelled stops its steps, and its children.
-    async fn deliver(&mut self, placed: &Placed) {
-        self.cell.deliver(placed);
-        if matches!(placed.entry, Entry::Cancel(_)) {
-            self.token.cancel();
-        }
-        self.cancel_orphans().await;
-    }
-
-    async fn cancel_orphans(&mut self) {
-        for child in self.cell.take_orphans() {
-            let reason = self.cell.cancelled().unwrap_or_default();
+    pub(super) async fn cancel_children(&mut self, children: Vec<String>) {
+        for child in children {
+            let reason = self.activation.lock().cancelled().unwrap_or_default().to_owned();
             let client = Client::new(SharedStore::clone(&self.shared.store));
             loop {
                 let Err(error) = client.cancel(&child, &reason).await else { break };
                 let Retry::After(wait) = error.retry() else {
-                    tracing::debug!(target: WORKFLOW, child, %error, "a child was not cancelled");
+                    tracing::debug!(target: WORKFLOW, child, %error, "child not cancelled");
                     break;
                 };
-                tracing::warn!(target: WORKFLOW, child, %error, "a child was not cancelled; it is tried again");
-                // Whoever drives the run next cancels its children again.
+                tracing::warn!(target: WORKFLOW, child, %error, "child cancellation retried");
+                // The next driver of the run cancels its children again.
                 if self.holding.lost().is_some() {
                     return;
                 }
@@ -486,25 +440,24 @@ impl Drive {
         }
     }
 
-    /// The workflow has come to its end, unless the journal says that it went another way.
-    async fn output(&mut self, output: Output) -> Result<(), Left> {
-        if !self.cell.fits_one_batch() {
-            match self.flush().await {
-                Flow::On => {}
-                flow => return self.follow(flow).await,
+    /// Ends the run with an output, unless the journal says that the workflow took another path.
+    async fn finish(&mut self, output: Output) -> Result<(), Left> {
+        loop {
+            let finish = self.activation.lock().finish();
+            match finish {
+                Finish::End => break,
+                Finish::Rewind => return self.rewind().await,
+                Finish::Fail(broken) => return Err(unfit(&broken)),
+                Finish::Commit => match self.commit_outgoing().await {
+                    Flow::On => {}
+                    flow => return self.follow(flow).await,
+                },
             }
         }
-        // What was heard and not told yet counts, too.
-        let left = |placed: &Placed| self.cell.own_record(&placed.entry) == Some(false);
-        if self.cell.is_overtaken() || (self.cell.has_left() && self.queue.iter().any(left)) {
-            return self.rewind().await;
-        }
-        if let Some(broken) = ended_early(&self.cell, &self.queue).or_else(|| self.cell.broken()) {
-            return Err(Left::Parked(format!("{}: {broken}", broken.code())));
-        }
+        let cancelled = self.activation.lock().cancelled().is_some();
         let ending = match output {
             Ok(output) => Ending::Completed(output),
-            Err(failure) if self.cell.cancelled().is_some() => Ending::Cancelled(failure.cut()),
+            Err(failure) if cancelled => Ending::Cancelled(failure.cut()),
             Err(failure) => Ending::Failed(failure.cut()),
         };
         match end::end(self, ending).await {
@@ -513,13 +466,9 @@ impl Drive {
         }
     }
 
-    /// Ends this generation and begins the next. What others say meanwhile is heard before, or said to the next one.
-    async fn begin_anew(&mut self, input: Payload) -> Result<(), Left> {
-        if self.cell.has_outgoing() {
-            let flow = self.flush().await;
-            return self.follow(flow).await;
-        }
-        match self.hear(None).await {
+    /// Ends this generation and begins the next. What others write meanwhile is delivered before, or carried over.
+    async fn continue_as_new(&mut self, input: Payload) -> Result<(), Left> {
+        match self.read_news(None).await {
             Ok(News::Overtaken) => self.rewind().await,
             Ok(News::Some) => Ok(()),
             Ok(News::Nothing) => match end::begin_anew(self, input).await {
@@ -535,25 +484,27 @@ impl Drive {
         StreamVersion(self.next.0.saturating_sub(1))
     }
 
-    /// What was asked to be written and is not yet.
-    pub(super) fn left_to_write(&self) -> Vec<Outgoing> {
-        self.cell.take_outgoing()
+    pub(super) fn take_outgoing(&self) -> Vec<Outgoing> {
+        self.activation.lock().take_outgoing()
     }
 }
 
-/// Polls a workflow once. A panic makes the run unfit to go on.
-pub(super) fn poll(cell: &Arc<Cell>, future: &mut RunFuture, context: &mut Context<'_>) -> Poll<Output> {
-    let polled =
-        place::in_workflow(cell, || catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))));
-    polled.unwrap_or_else(|panic| {
-        cell.break_with(Broken::Panicked { reason: text(&*panic).to_owned() });
-        Poll::Pending
-    })
+/// The exit of a run whose code does not fit.
+fn unfit(broken: &Broken) -> Left {
+    Left::Parked(format!("{}: {broken}", broken.code()))
 }
 
-/// What is recorded, and was not asked for by code that has come to its end.
-pub(super) fn ended_early(cell: &Cell, left: &VecDeque<Placed>) -> Option<Broken> {
-    let mut recorded = left.iter().filter_map(|placed| placed.entry.op());
-    let (op, kind) = recorded.find(|(op, _)| !cell.has_asked(&op.name))?;
-    Some(cell.differs(format!("{} {:?} is recorded, and the code ends before it", kind.word(), op.name)))
+/// Polls a workflow once. A panic makes the run unfit to continue.
+pub(super) fn poll(
+    activation: &ActivationRef,
+    future: &mut RunFuture,
+    context: &mut Context<'_>,
+) -> Poll<Output> {
+    let polled = context_guard::in_workflow(activation, || {
+        catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)))
+    });
+    polled.unwrap_or_else(|panic| {
+        activation.lock().fail(Broken::Panicked { reason: text(&*panic).to_owned() });
+        Poll::Pending
+    })
 }

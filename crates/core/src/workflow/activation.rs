@@ -1,0 +1,564 @@
+//! A workflow activation as a pure state machine: no store, no clock, no waiting.
+//!
+//! An activation replays the journal of a run and continues it. The workflow's future requests operations through
+//! [`OpHandle`]s. The driver asks [`Activation::next`] for an [`Action`], performs it, and asks again:
+//!
+//! ```text
+//!            ┌────────────────────────── next() ──────────────────────────┐
+//!            ▼                                                            │
+//!   Rewind ◀─┼─ the journal disagrees with the path that the code took    │
+//!   Poll   ◀─┼─ one entry or result was delivered, or a step may run      │
+//!   Commit ◀─┼─ ends, timers and children wait for their entry            │
+//!   Suspend◀─┼─ everything waits: the run rests in the store              ├── driver performs it
+//!   Wait   ◀─┼─ a step runs, or the wait is short                         │
+//!   Fail   ◀─┘─ the code does not fit the journal                         │
+//!            └────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Replay is deterministic because one thing at a time is delivered, in the order of the journal, and the future is polled
+//! after each. A step begins only when everything before it is committed.
+
+mod handle;
+mod mailbox;
+mod op;
+mod outgoing;
+mod recorded;
+mod resolve;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+pub(super) use self::handle::{OpEvent, OpHandle};
+use self::mailbox::Mailbox;
+use self::op::{Op, OpState, OpTable};
+use self::outgoing::fits_one_batch;
+pub(super) use self::outgoing::{Outgoing, groups};
+use self::recorded::{Recorded, Versioned};
+use super::broken::Broken;
+use super::context_guard::CallSite;
+use super::entry::{Entry, Heard, Kind, OpId, Placed, TimerSet, Version, When};
+use super::failure::{Failure, StepError};
+use crate::clock::{Due, Timestamp};
+use crate::lease::NEVER;
+use crate::model::retry::RetryPolicy;
+use crate::payload::Payload;
+use crate::store::Batch;
+
+/// An activation that the workflow's future and its driver share. Both run in one task; the mutex makes the future `Send`.
+pub(super) type ActivationRef = Arc<Mutex<Activation>>;
+
+/// What the driver has to do next.
+#[derive(Debug, PartialEq)]
+pub(super) enum Action {
+    /// Poll the workflow: something was delivered to it, or a step may run.
+    Poll,
+    /// Cancel these children: their parent is cancelled, and does not wait for them.
+    CancelChildren(Vec<String>),
+    /// Commit the outgoing entries.
+    Commit,
+    /// Commit the outgoing entries and let the run wait in the store.
+    Suspend(Due),
+    /// Read what others wrote into the journal.
+    ReadJournal,
+    /// Read the journal for the ends of steps that record themselves.
+    ReadOwnRecords,
+    /// Read the store's clock and pass it to [`Activation::next`].
+    ReadClock,
+    /// End this generation and begin the next with this input.
+    ContinueAsNew(Payload),
+    /// Replay from the beginning: the workflow took another path than the journal.
+    Rewind,
+    /// Hand the run back: this process shuts down.
+    Release,
+    /// Wait until a step ends, at most for this time.
+    Wait(Option<Duration>),
+    /// Suspend the run with a reason: its code does not fit.
+    Fail(Broken),
+}
+
+/// What follows when the workflow has returned an output.
+#[derive(Debug, PartialEq)]
+pub(super) enum Finish {
+    /// Commit the outgoing entries first: they do not fit into the batch of the end.
+    Commit,
+    /// Replay from the beginning: the workflow took another path than the journal.
+    Rewind,
+    /// Suspend the run with a reason: its code does not fit.
+    Fail(Broken),
+    /// End the run with the output.
+    End,
+}
+
+/// What [`Activation::next`] must know of the world.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// The process shuts down.
+    pub(super) stopping: bool,
+    /// Waits up to this length stay in memory.
+    pub(super) linger: Duration,
+    /// The store's clock, after [`Action::ReadClock`].
+    pub(super) now: Option<Timestamp>,
+}
+
+/// The result of an operation, as the workflow receives it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Resolution {
+    Value(Payload),
+    Nothing,
+    Error(StepError),
+}
+
+/// An operation that the workflow requests.
+pub(super) struct Request {
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    pub(super) input: Option<String>,
+    pub(super) shielded: bool,
+    pub(super) signal: Option<String>,
+    pub(super) records_itself: bool,
+}
+
+/// The state of an activation.
+#[derive(Debug, Default)]
+pub(super) struct Activation {
+    ops: OpTable,
+    recorded: Recorded,
+    mailbox: Mailbox,
+    /// Entries of the journal that the workflow has not received, in order.
+    undelivered: VecDeque<Placed>,
+    /// The number of them that the run wrote itself before this activation. While it is not zero, the workflow is where it was before.
+    replay_left: usize,
+    outgoing: Vec<Outgoing>,
+    /// The workflow received a result whose entry is still outgoing.
+    ahead: bool,
+    /// Something was delivered, and the workflow was not polled since.
+    poll_due: bool,
+    /// The workflow changed something while it was polled.
+    changed: bool,
+    cancelled: Option<String>,
+    /// Children to cancel.
+    orphans: Vec<String>,
+    continue_with: Option<Payload>,
+    broken: Option<Broken>,
+    /// Numbers of operations without a name of their own.
+    counters: HashMap<String, u32>,
+    /// The number of times that steps were permitted to run.
+    rounds: u32,
+    /// Steps that may have recorded their end themselves.
+    unproven: Vec<Unproven>,
+    abandoned: Abandoned,
+}
+
+/// Whether the workflow dropped a step that may have recorded its own end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Abandoned {
+    #[default]
+    No,
+    /// It did: from now on every write must know the whole journal.
+    Yes,
+    /// It did, and the journal was not read since.
+    Unread,
+    /// The end is in the journal: the path that the workflow took does not count.
+    Recorded,
+}
+
+/// A step that was to record its end in a transaction of its own.
+#[derive(Debug)]
+struct Unproven {
+    index: usize,
+    failure: Option<Failure>,
+    policy: RetryPolicy,
+}
+
+/// What the open operations wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waiting {
+    /// A step runs, or the workflow awaits a future of its own.
+    busy: bool,
+    /// The earliest instant at which an operation continues by itself.
+    next: Option<Timestamp>,
+}
+
+impl Activation {
+    /// Creates the activation of a run with this journal and these received signals.
+    pub(super) fn new(history: Vec<Placed>, received: &[(String, String)]) -> ActivationRef {
+        let replay_left = history.iter().filter(|placed| !placed.entry.is_foreign()).count();
+        Arc::new(Mutex::new(Self {
+            recorded: Recorded::new(&history),
+            mailbox: Mailbox::new(received),
+            replay_left,
+            undelivered: history.into(),
+            poll_due: true,
+            ..Self::default()
+        }))
+    }
+
+    /// Decides what the driver does next.
+    pub(super) fn next(&mut self, moment: Moment) -> Action {
+        loop {
+            if let Some(action) = self.deliver_or_poll() {
+                return action;
+            }
+            if self.abandoned == Abandoned::Unread {
+                self.abandoned = Abandoned::Yes;
+                return Action::ReadJournal;
+            }
+            if let Some(input) = &self.continue_with {
+                let input = input.clone();
+                return if self.outgoing.is_empty() { Action::ContinueAsNew(input) } else { Action::Commit };
+            }
+            if let Some(due) = self.suspends_until(moment.linger) {
+                return Action::Suspend(due);
+            }
+            if !self.outgoing.is_empty() {
+                return Action::Commit;
+            }
+            if !self.unproven.is_empty() {
+                return Action::ReadOwnRecords;
+            }
+            if moment.stopping && !self.waiting().busy {
+                return Action::Release;
+            }
+            if self.permit_steps() {
+                return Action::Poll;
+            }
+            match self.wait(moment) {
+                Some(action) => return action,
+                // Timers fired: their entries are outgoing now.
+                None => continue,
+            }
+        }
+    }
+
+    /// Delivers one thing to the workflow, and lets it be polled after each.
+    fn deliver_or_poll(&mut self) -> Option<Action> {
+        loop {
+            if let Some(broken) = &self.broken {
+                return Some(Action::Fail(broken.clone()));
+            }
+            if self.abandoned == Abandoned::Recorded {
+                return Some(Action::Rewind);
+            }
+            if !self.orphans.is_empty() {
+                return Some(Action::CancelChildren(self.take_orphans()));
+            }
+            if std::mem::take(&mut self.poll_due) {
+                return Some(Action::Poll);
+            }
+            if !self.deliver_next() {
+                return None;
+            }
+        }
+    }
+
+    /// Delivers one thing: a result that needs no entry, else the next entry. Returns `false` when there is none.
+    ///
+    /// Results without an entry, such as a signal that arrived before its wait, always come before the next entry, so that a
+    /// replay delivers in the same order.
+    pub(super) fn deliver_next(&mut self) -> bool {
+        let delivered = self.give_up_one() || self.hand_over_one() || self.deliver_entry();
+        self.poll_due |= delivered;
+        delivered
+    }
+
+    /// Delivers the next entry of the journal. Returns `false` when there is none.
+    pub(super) fn deliver_entry(&mut self) -> bool {
+        let Some(placed) = self.undelivered.pop_front() else {
+            self.replay_left = 0;
+            return false;
+        };
+        self.replay_left = self.replay_left.saturating_sub(usize::from(!placed.entry.is_foreign()));
+        self.deliver(&placed);
+        true
+    }
+
+    /// Adds an entry that was written during the activation, for delivery.
+    pub(super) fn receive(&mut self, placed: Placed) {
+        self.recorded.add(&placed.entry);
+        self.undelivered.push_back(placed);
+    }
+
+    /// Decides about an output of the workflow.
+    pub(super) fn finish(&self) -> Finish {
+        if !self.fits_one_batch() {
+            return Finish::Commit;
+        }
+        let overtaken = |placed: &Placed| self.records_of_open(&placed.entry) == Some(false);
+        let overtaken = self.has_abandoned() && self.undelivered.iter().any(overtaken);
+        if overtaken || self.abandoned == Abandoned::Recorded {
+            return Finish::Rewind;
+        }
+        self.ended_early().or_else(|| self.broken.clone()).map_or(Finish::End, Finish::Fail)
+    }
+
+    /// Returns the difference when the workflow ended before an operation that is recorded.
+    pub(super) fn ended_early(&self) -> Option<Broken> {
+        let mut recorded = self.undelivered.iter().filter_map(|placed| placed.entry.op());
+        let (op, kind) = recorded.find(|(op, _)| self.ops.find(&op.name).is_none())?;
+        Some(self.differs(format!("{} {:?} is recorded, and the code ends before it", kind.word(), op.name)))
+    }
+
+    /// Waits for steps and timers, or fires the timers that are due. Returns `None` when timers fired.
+    fn wait(&mut self, moment: Moment) -> Option<Action> {
+        let Waiting { busy, next } = self.waiting();
+        let Some(next) = next else {
+            return Some(if busy { Action::Wait(None) } else { Action::Suspend(Due::At(NEVER)) });
+        };
+        let Some(now) = moment.now else { return Some(Action::ReadClock) };
+        if self.fire_due(now) {
+            return None;
+        }
+        let left = next.since(now);
+        let suspends = !busy && left > moment.linger;
+        Some(if suspends { Action::Suspend(Due::At(next)) } else { Action::Wait(Some(left)) })
+    }
+
+    fn waiting(&mut self) -> Waiting {
+        let (mut next, mut busy, mut awaited) = (None::<Timestamp>, false, false);
+        self.ops.each_open(|_, op| {
+            // An operation that is only kept says nothing of what the code awaits, which may be a future of its own.
+            awaited |= op.awaited;
+            busy |= matches!(op.state, OpState::Running | OpState::Runnable | OpState::Committing);
+            if let OpState::Sleeping(until) = op.state {
+                next = Some(next.map_or(until, |next| next.min(until)));
+            }
+        });
+        Waiting { busy: busy || !awaited, next }
+    }
+
+    /// Returns when the run continues by itself, if it can rest as soon as the outgoing entries are committed: nothing runs or wants
+    /// to, and only timers and waits are outgoing.
+    fn suspends_until(&mut self, linger: Duration) -> Option<Due> {
+        let mut timers = Vec::new();
+        for outgoing in &self.outgoing {
+            match &outgoing.entry {
+                Some(Entry::TimerSet(TimerSet { when, .. })) => timers.push(*when),
+                Some(Entry::Awaited(_)) => {}
+                _ => return None,
+            }
+        }
+        let (mut awaited, mut active, mut committing, mut at) = (false, false, 0, None::<Timestamp>);
+        self.ops.each_open(|_, op| {
+            awaited |= op.awaited;
+            match op.state {
+                OpState::Running | OpState::Runnable | OpState::Resolved(_) | OpState::Closed => {
+                    active = true
+                }
+                OpState::Pending => active |= op.kind == Kind::Step && op.awaited,
+                OpState::Committing => committing += 1,
+                OpState::Sleeping(until) => at = Some(at.map_or(until, |at| at.min(until))),
+            }
+        });
+        if active || committing > timers.len() || !awaited || !self.fits_one_batch() {
+            return None;
+        }
+        match earliest(at, &timers)? {
+            Due::After(wait) if wait <= linger => None,
+            // Whether the instant has come must be looked up first.
+            Due::At(at) if at != NEVER => None,
+            due => Some(due),
+        }
+    }
+
+    /// Lets pending steps run. Returns whether there are any.
+    fn permit_steps(&mut self) -> bool {
+        let mut any = false;
+        self.ops.each_open(|_, op| {
+            if op.kind == Kind::Step && op.state == OpState::Pending && op.awaited {
+                op.set(OpState::Runnable);
+                any = true;
+            }
+        });
+        self.rounds += u32::from(any);
+        any
+    }
+
+    /// Returns whether the steps that run are the first of this activation.
+    pub(super) fn is_first_round(&self) -> bool {
+        self.rounds <= 1
+    }
+
+    /// Requests an operation. Returns its index.
+    fn request(&mut self, request: Request, site: CallSite) -> usize {
+        let Request { kind, name, input, shielded, signal, records_itself } = request;
+        let misplaced = match site {
+            CallSite::Workflow => None,
+            CallSite::Step => Some("inside a step"),
+            CallSite::Elsewhere => Some("in another task than its run's"),
+        };
+        if let Some(place) = misplaced {
+            self.fail(Broken::Misplaced { kind: kind.word(), name: name.clone(), place });
+        }
+        let seq = u32::try_from(self.ops.len()).unwrap_or(u32::MAX);
+        let id = OpId { name: name.clone(), seq, input };
+        let compared = self.recorded.compare(&id, kind);
+        let (index, new) = self.ops.add(Op {
+            kind,
+            id,
+            state: OpState::Pending,
+            attempt: 0,
+            shielded,
+            signal,
+            child: None,
+            awaited: false,
+            records_itself,
+            ran: false,
+            waker: None,
+        });
+        if !new {
+            self.fail(Broken::Twice { kind: kind.word(), name });
+        }
+        if let Err(what) = compared {
+            let differs = self.differs(what);
+            self.fail(differs);
+        }
+        index
+    }
+
+    fn begin(&mut self, index: usize, make: impl FnOnce(OpId) -> (Entry, Batch)) {
+        let Some(op) = self.ops.get_mut(index) else { return };
+        if !op.is_open() || self.recorded.contains(&op.id.name) {
+            return;
+        }
+        op.state = OpState::Committing;
+        let (entry, effects) = make(op.id.clone());
+        self.changed = true;
+        self.outgoing.push(Outgoing::of_op(index, entry, effects));
+    }
+
+    fn note(&mut self, index: usize, make: impl FnOnce(OpId) -> Entry) {
+        let Some(op) = self.ops.get(index) else { return };
+        if op.is_open() && !self.recorded.contains(&op.id.name) {
+            self.outgoing.push(Outgoing::delivered(Some(make(op.id.clone())), Batch::new()));
+        }
+    }
+
+    fn does_not_fit(&mut self, index: usize, reason: String) {
+        let Some(op) = self.ops.get(index) else { return };
+        let broken = Broken::Value { kind: op.kind.word(), name: op.id.name.clone(), reason };
+        self.fail(broken);
+        self.changed = true;
+    }
+
+    /// Returns the next number of operations of this name.
+    pub(super) fn count(&mut self, name: &str) -> u32 {
+        let count = self.counters.entry(name.to_owned()).or_default();
+        *count += 1;
+        *count
+    }
+
+    /// Marks the run as unfit to continue with this code. The first reason counts.
+    pub(super) fn fail(&mut self, broken: Broken) {
+        self.broken.get_or_insert(broken);
+    }
+
+    pub(super) fn broken(&self) -> Option<&Broken> {
+        self.broken.as_ref()
+    }
+
+    pub(super) fn cancelled(&self) -> Option<&str> {
+        self.cancelled.as_deref()
+    }
+
+    /// Returns the version of a deliberate change of the code, and records it for a run that arrives here for the first time.
+    pub(super) fn version(&mut self, name: &str, least: u32, newest: u32) -> u32 {
+        match self.recorded.version(name, least, newest) {
+            Versioned::Known(value) => value,
+            Versioned::New => {
+                let entry = Entry::Version(Version { name: name.to_owned(), value: newest });
+                self.outgoing.push(Outgoing::delivered(Some(entry), Batch::new()));
+                newest
+            }
+        }
+    }
+
+    /// Writes effects beside the journal, unless a replay repeats them.
+    pub(super) fn write(&mut self, effects: Batch) {
+        if self.replay_left == 0 {
+            self.outgoing.push(Outgoing::delivered(None, effects));
+        }
+    }
+
+    pub(super) fn continue_as_new(&mut self, input: Payload) {
+        self.continue_with = Some(input);
+        self.changed = true;
+    }
+
+    pub(super) fn continues_as_new(&self) -> bool {
+        self.continue_with.is_some()
+    }
+
+    /// Returns whether the workflow received a result whose entry is not committed.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.ahead
+    }
+
+    /// Returns whether the workflow changed something since the last call.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    pub(super) fn fits_one_batch(&self) -> bool {
+        fits_one_batch(&self.outgoing)
+    }
+
+    pub(super) fn take_outgoing(&mut self) -> Vec<Outgoing> {
+        self.ahead = false;
+        std::mem::take(&mut self.outgoing)
+    }
+
+    /// Returns whether the workflow dropped a step that may have recorded its own end.
+    pub(super) fn has_abandoned(&self) -> bool {
+        self.abandoned != Abandoned::No
+    }
+
+    /// Returns the signals that were received and not consumed, in the order of arrival for each name.
+    pub(super) fn unread_signals(&self) -> Vec<Heard> {
+        // A signal that was handed to a wait came before those in the mailbox.
+        let handed = self.ops.iter().filter_map(|op| match (&op.state, &op.signal) {
+            (OpState::Resolved(Resolution::Value(value)), Some(signal)) => Some((signal, value)),
+            _ => None,
+        });
+        let unread = handed.chain(self.mailbox.unread());
+        unread
+            .map(|(signal, value)| Heard { signal: signal.clone(), id: None, value: value.clone() })
+            .collect()
+    }
+
+    /// Removes the children to cancel.
+    pub(super) fn take_orphans(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.orphans)
+    }
+
+    /// Returns the ids of received signals, the newest that fit into this number of bytes.
+    pub(super) fn signal_ids(&self, bytes: usize) -> Vec<(String, String)> {
+        self.mailbox.ids(bytes)
+    }
+
+    fn differs(&self, what: String) -> Broken {
+        let requested: Vec<_> = self.ops.iter().map(|op| (op.kind, op.id.name.clone())).collect();
+        self.recorded.differs(what, &requested)
+    }
+}
+
+/// Returns the earliest of several instants, or `None` when that depends on when the timers are recorded.
+fn earliest(mut at: Option<Timestamp>, timers: &[When]) -> Option<Due> {
+    let mut after = None::<Duration>;
+    for timer in timers {
+        match timer {
+            When::At(instant) => at = Some(at.map_or(*instant, |at| at.min(*instant))),
+            When::After(wait) => after = Some(after.map_or(*wait, |after| after.min(*wait))),
+        }
+    }
+    match (at, after) {
+        (Some(_), Some(_)) => None,
+        (Some(at), None) => Some(Due::At(at)),
+        (None, Some(after)) => Some(Due::After(after)),
+        (None, None) => Some(Due::At(NEVER)),
+    }
+}
