@@ -31,4 +31,5 @@ pub mod schedule;
 pub mod state;
 pub mod store;
 pub mod telemetry;
+pub mod worker;
 pub mod workflow;

@@ -23,7 +23,7 @@
 //!     let report = Key::new("report", [fire.key()])?;
 //!     Ok(Batch::new().put(&report, Expect::Absent, Payload::null()))
 //! });
-//! let scheduler = Scheduler::new(Arc::clone(&store)).with(report).look_again(Duration::from_millis(5));
+//! let scheduler = Scheduler::new(Arc::clone(&store)).with(report).poll_interval(Duration::from_millis(5));
 //! let running = scheduler.start().await?;
 //! clock.advance(Duration::from_secs(60));
 //! running.settle().await?; // for tests: returns when nothing is due and nothing runs
@@ -45,6 +45,7 @@
 mod call;
 mod change;
 mod detached;
+mod engine;
 mod error;
 mod fire;
 mod history;
@@ -54,20 +55,19 @@ mod operate;
 mod record;
 mod register;
 mod scheduler;
-mod shared;
 mod survey;
 mod task;
 mod view;
-mod worker;
 
 pub use crate::model::cron::{CatchUp, CronError, Gap, Overlap, Repeat};
 pub use crate::reactions::Effects;
+pub use engine::ScheduleEngine;
 pub use error::{ScheduleError, TaskError};
 pub use fire::{Fire, Kind};
 pub use history::{Entry, Outcome};
 pub use operate::Schedules;
 pub use record::TaskRecord;
-pub use scheduler::{Running, Scheduler, SchedulerStats};
+pub use scheduler::{Scheduler, SchedulerStats};
 pub use task::Task;
 pub use view::{Doing, TaskView};
 

@@ -28,8 +28,8 @@ pub const LOCK: &str = "tidelock::lock";
 pub const LOCK_WAIT: &str = "lock.wait";
 /// The span of a future that runs under a lock by [`Locks::with`](crate::lock::Locks::with): fields `term` and `place`.
 pub const LOCK_HOLD: &str = "lock.hold";
-/// The target of what is reported of rows that a process holds.
-pub const LEASE: &str = "tidelock::lease";
+/// The target of workers: polls, executions and lease renewal.
+pub const WORKER: &str = "tidelock::worker";
 /// The target of everything that state reports.
 pub const STATE: &str = "tidelock::state";
 /// The target of everything that aggregates report.

@@ -41,12 +41,12 @@
 mod broken;
 mod cell;
 mod child;
-mod claiming;
 mod client;
 mod ctx;
 mod definition;
 mod drive;
 mod end;
+mod engine;
 mod entry;
 mod error;
 mod failure;
@@ -67,7 +67,6 @@ mod resumed;
 mod retention;
 mod saga;
 mod seats;
-mod shared;
 mod step;
 mod step_tx;
 mod view;
@@ -76,6 +75,7 @@ mod worker;
 pub use client::{Client, Handle, Start};
 pub use ctx::Ctx;
 pub use definition::{Signal, Workflow};
+pub use engine::WorkflowEngine;
 pub use entry::Attributes;
 pub use error::WorkflowError;
 pub use failure::{Failure, StepError};
@@ -88,7 +88,7 @@ pub use saga::Saga;
 pub use step::Step;
 pub use step_tx::TxStep;
 pub use view::{Doing, RunFilter, RunPage, RunView, StepView};
-pub use worker::{Driving, Worker, WorkerStats, WorkflowFn};
+pub use worker::{Worker, WorkerStats, WorkflowFn};
 
 #[cfg(test)]
 pub(crate) mod pages_tests;

@@ -14,20 +14,21 @@ use super::broken::Broken;
 use super::cell::{Cell, Idle, Outgoing};
 use super::client::Client;
 use super::ctx::{Ctx, Life};
+use super::engine::{Output, RunFuture, WorkflowEngine};
 use super::entry::{Ending, Entry, Placed, Started};
 use super::load::{Loaded, Unready, load};
-use super::shared::{Output, RunFuture, Shared};
 use super::{end, names, new_run, place};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, InvalidInput, Retry};
 use crate::id::StreamVersion;
 use crate::key::Key;
-use crate::lease::{Committed, Holding, NEVER, working};
+use crate::lease::NEVER;
 use crate::payload::Payload;
 use crate::runtime::panic::text;
 use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, Expect, Grant, SharedStore, Watch, WorkRow};
 use crate::telemetry::{WORKFLOW, follow};
+use crate::worker::{Committed, LeasedWork, idle};
 
 pub(super) use self::writing::News;
 
@@ -64,8 +65,8 @@ pub(super) enum Flow {
 
 /// An activation.
 pub(super) struct Drive {
-    pub(super) shared: Arc<Shared>,
-    pub(super) holding: Arc<Holding>,
+    pub(super) shared: Arc<WorkflowEngine>,
+    pub(super) holding: Arc<LeasedWork>,
     pub(super) grant: Grant,
     pub(super) started: Started,
     pub(super) journal: Key,
@@ -84,13 +85,19 @@ pub(super) struct Drive {
 }
 
 /// Drives a run that was granted, as far as it goes.
-pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holding, span: &Span) -> Left {
+pub(super) async fn drive(
+    shared: Arc<WorkflowEngine>,
+    mut grant: Grant,
+    holding: LeasedWork,
+    span: &Span,
+) -> Left {
     let holding = Arc::new(holding.counting_unknown());
     let events = std::mem::take(&mut grant.events);
     let left = match load(&shared, &grant, events).await {
         _ if died_again(&grant.row) => Left::Parked(silence(grant.row.attempts)),
         Err(Unready::Store(error)) => {
-            shared.recover("a journal could not be read", &error).await;
+            tracing::warn!(target: WORKFLOW, %error, "journal read failed");
+            shared.worker.back_off(&error).await;
             holding.release().await;
             Left::Lost
         }
@@ -112,9 +119,9 @@ pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holdin
 }
 
 /// A journal that is over: the row goes with the run, unless the run has gone on under another journal.
-async fn over(shared: &Shared, holding: &Holding, grant: &Grant) -> Left {
+async fn over(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant) -> Left {
     let run = names::run_of(&grant.row.key).unwrap_or_default();
-    let found = match end::find(&shared.store, &run).await {
+    let found = match end::find(&shared.worker.store, &run).await {
         Ok(found) => found,
         Err(error) => {
             tracing::warn!(target: WORKFLOW, run, %error, "a run could not be read; it is handed back");
@@ -143,7 +150,7 @@ async fn over(shared: &Shared, holding: &Holding, grant: &Grant) -> Left {
 }
 
 /// A run that this process cannot begin: another may know its workflow, and has it soon, until it is clear that none does.
-async fn left_to_others(shared: &Shared, holding: &Holding, grant: &Grant, unfit: Unfit) -> Left {
+async fn left_to_others(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant, unfit: Unfit) -> Left {
     let reason = match unfit {
         Unfit::Never(reason) => return Left::Parked(reason),
         Unfit::Unknown(reason) => reason,
@@ -176,7 +183,7 @@ fn died_again(row: &WorkRow) -> bool {
 }
 
 /// Puts a run off that cannot go on. It stays as it was, with the reason and the time of the next try.
-async fn park(shared: &Shared, holding: &Holding, grant: &Grant, reason: &str) {
+async fn park(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant, reason: &str) {
     let run = &grant.row.key;
     tracing::warn!(target: WORKFLOW, %run, reason, "a run is put off");
     // What died silently was tried at once so often; the waits begin after that.
@@ -189,8 +196,8 @@ async fn park(shared: &Shared, holding: &Holding, grant: &Grant, reason: &str) {
 
 impl Drive {
     fn new(
-        shared: &Arc<Shared>,
-        holding: &Arc<Holding>,
+        shared: &Arc<WorkflowEngine>,
+        holding: &Arc<LeasedWork>,
         grant: &Grant,
         started: Started,
         history: Vec<Placed>,
@@ -212,7 +219,7 @@ impl Drive {
             generation: started.generation,
             queue: started.queue.clone(),
             cell: Arc::clone(&cell),
-            hold: Some((Arc::clone(&shared.store), Arc::clone(holding))),
+            hold: Some((Arc::clone(&shared.worker.store), Arc::clone(holding))),
             token: token.clone(),
             again,
             takeovers: grant.row.takeovers,
@@ -241,7 +248,7 @@ impl Drive {
 
     /// Begins again with all that is recorded by now.
     async fn rewind(&mut self) -> Result<(), Left> {
-        let store = &self.shared.store;
+        let store = &self.shared.worker.store;
         let loaded = load(&self.shared, &self.grant, Vec::new()).await;
         match loaded {
             Ok(Loaded::Run(started, history, next)) => {
@@ -315,7 +322,7 @@ impl Drive {
         if self.cell.has_unproven() {
             return self.prove().await;
         }
-        if self.shared.stopping.is_cancelled() && !matches!(self.cell.idle(), Idle::Busy(_)) {
+        if self.shared.worker.stopping.is_cancelled() && !matches!(self.cell.idle(), Idle::Busy(_)) {
             self.holding.release().await;
             return Err(Left::HandedBack);
         }
@@ -402,7 +409,7 @@ impl Drive {
         let look = Instant::now() + LOOK;
         let until = until.map_or(look, |until| until.min(look));
         let lost = self.holding.token().clone();
-        let cut = self.shared.cut.clone();
+        let cut = self.shared.worker.cut.clone();
         let cell = Arc::clone(&self.cell);
         let ended = tokio::select! {
             biased;
@@ -426,7 +433,7 @@ impl Drive {
     }
 
     async fn now(&mut self) -> Result<Timestamp, Left> {
-        match self.shared.store.now().await {
+        match self.shared.worker.store.now().await {
             Ok(now) => Ok(now),
             Err(error) => {
                 tracing::warn!(target: WORKFLOW, %error, "the store's clock could not be read; the run is handed back");
@@ -442,7 +449,7 @@ impl Drive {
             Some(hints) if !hints.has_changed() => false,
             Some(hints) => hints.changed().await,
             None => {
-                self.hints = Some(self.shared.store.watch());
+                self.hints = Some(self.shared.worker.store.watch());
                 true
             }
         };
@@ -469,7 +476,7 @@ impl Drive {
     async fn cancel_orphans(&mut self) {
         for child in self.cell.take_orphans() {
             let reason = self.cell.cancelled().unwrap_or_default();
-            let client = Client::new(SharedStore::clone(&self.shared.store));
+            let client = Client::new(SharedStore::clone(&self.shared.worker.store));
             loop {
                 let Err(error) = client.cancel(&child, &reason).await else { break };
                 let Retry::After(wait) = error.retry() else {
@@ -481,7 +488,7 @@ impl Drive {
                 if self.holding.lost().is_some() {
                     return;
                 }
-                working::pause(wait, self.holding.token()).await;
+                idle::pause(wait, self.holding.token()).await;
             }
         }
     }

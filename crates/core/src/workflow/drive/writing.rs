@@ -9,9 +9,9 @@ use super::super::load::Unready;
 use super::super::{journal, names};
 use super::{Drive, Flow, Left};
 use crate::id::{Position, StreamVersion};
-use crate::lease::Committed;
 use crate::store::{Batch, Expect, Receipt, Refusal};
 use crate::telemetry::WORKFLOW;
+use crate::worker::Committed;
 
 /// What there was in the journal that the driver did not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -171,7 +171,7 @@ impl Drive {
 
     /// Takes up what others wrote into the journal, and steps about themselves, up to a version.
     pub(in crate::workflow) async fn hear(&mut self, before: Option<StreamVersion>) -> Result<News, Flow> {
-        let read = match journal::read(&self.shared.store, &self.journal, Some(self.next))
+        let read = match journal::read(&self.shared.worker.store, &self.journal, Some(self.next))
             .await
             .map_err(Unready::from)
         {
