@@ -39,8 +39,8 @@
 //! # What a task must know
 //! - Effects in its answer happen once. What it does by other means happens at least once: hand [`Fire::key`] to the other side.
 //! - It never overlaps itself, unless [`Overlap::Allow`] says so.
-//! - It is dropped when its lease may soon be somebody else's ([`Fire::cancelled`]), when its time limit is over, and when the
-//!   program shuts down and the grace period is over. Nothing of it is written then.
+//! - It is dropped when its lease may soon be somebody else's ([`Fire::cancelled`]), after its timeout, and when the program
+//!   shuts down and the shutdown timeout is over. Nothing of it is written then.
 
 mod call;
 mod change;

@@ -1,21 +1,8 @@
 //! One worker for every engine: it claims due work, renews the leases and executes each grant in a slot.
 //!
-//! ```text
-//!  builder (Sender, Scheduler, Reactions, Worker)
-//!     | start                                            owner, stats, shutdown, abort; drop stops
-//!     v                                                                  |
-//!  Worker ── stopping, cut, killed ──────────────────────────────> WorkerHandle<E>
-//!     |
-//!     v   free slots      E::poll           one task per grant
-//!  poll loop ──────> claim due rows ──────> LeasedWork ──> E::execute ──> commit under the lease
-//!     ^                    |                    ^
-//!     |                 none left               | every third of the lease time
-//!     +── idle: hint, local notification,    renewal thread
-//!         next due time, poll interval
-//! ```
-//!
-//! An [`Engine`] says which queues it polls and how it executes a grant. The rest exists once, here: the poll loop with its
+//! An engine says which queues it polls and how it executes a grant. The rest exists once, here: the poll loop with its
 //! adaptive delay, slots, leases with renewal, retry after store failures, restart after a panic, and shutdown.
+//! Programs see the [`WorkerHandle`] that the builders of the engines return.
 //!
 //! Three tokens stop a worker. `stopping` ends claiming, `cut` interrupts the executions that outlast the shutdown timeout,
 //! and `killed` drops everything, like a crash.
@@ -201,3 +188,6 @@ impl Worker {
         idle::supervised(task, run, self.options.poll_interval, &self.stopping).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

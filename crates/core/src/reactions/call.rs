@@ -27,7 +27,7 @@ pub(super) enum Called {
     Failed(Failure),
     /// The row may soon be somebody else's. The handler's future was dropped.
     Lost,
-    /// The program shuts down, and the grace period is over. The handler's future was dropped.
+    /// The shutdown timeout is over. The handler's future was dropped.
     Cut,
 }
 

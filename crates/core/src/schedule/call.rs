@@ -97,7 +97,7 @@ fn failure(error: &TaskError) -> Ended {
     }
 }
 
-/// Waits until the time limit is over, if there is one.
+/// Waits until the timeout, if there is one.
 async fn over(limit: Option<Duration>) -> Duration {
     match limit {
         Some(limit) => {

@@ -7,6 +7,7 @@ mod claim;
 mod error;
 pub mod memory;
 mod read;
+pub mod report;
 mod watch;
 
 use std::fmt;
