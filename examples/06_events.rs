@@ -9,7 +9,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tidelock::events::{Context, ExecuteError};
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionError, Reactions, Running};
+use tidelock::reactions::{Reaction, ReactionEngine, ReactionError, Reactions};
+use tidelock::worker::WorkerHandle;
 
 #[derive(Clone, Debug, Default)]
 struct Stock {
@@ -96,7 +97,7 @@ async fn reserve(events: Events, event: tidelock::store::Event) -> Result<Batch,
     }
 }
 
-async fn worker(store: &SharedStore) -> Result<Running, Box<dyn std::error::Error>> {
+async fn worker(store: &SharedStore) -> Result<WorkerHandle<ReactionEngine>, Box<dyn std::error::Error>> {
     let events = Events::new(Arc::clone(store));
     let reaction = Reaction::new("reserve-stock")
         .on(["Placed"])

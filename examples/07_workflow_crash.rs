@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn run(file: &str) -> Result<(), Box<dyn Error>> {
     let store: SharedStore = Arc::new(SqliteStore::open(file, SqliteOptions::default()).await?);
     // A process that died keeps its run for as long as its lease: short here, so that nobody has to wait.
-    let worker = Worker::new(Arc::clone(&store)).lease(Duration::from_secs(1)).register(ORDER, order);
+    let worker = Worker::new(Arc::clone(&store)).lease_ttl(Duration::from_secs(1)).register(ORDER, order);
     let driving = worker.start().await?;
     // The same id and input is the same run, so this starts it or finds it.
     let run = Client::new(store).start(ORDER, &3).id("order-17").await?;

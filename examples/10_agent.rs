@@ -13,7 +13,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidelock::model::retry::RetryPolicy;
 use tidelock::prelude::*;
-use tidelock::workflow::{Client, Ctx, Driving, Failure, Signal, Worker, Workflow};
+use tidelock::worker::WorkerHandle;
+use tidelock::workflow::{Client, Ctx, Failure, Signal, Worker, Workflow, WorkflowEngine};
 
 const INVOICES: u32 = 12;
 const MOST_TURNS: u32 = 100;
@@ -102,10 +103,13 @@ async fn agent(cx: &Ctx, outside: &Outside, task: String) -> Result<String, Fail
     Err(Failure::new(format!("it had no answer after {MOST_TURNS} turns")))
 }
 
-async fn worker(store: &SharedStore, outside: &Outside) -> Result<Driving, Box<dyn Error>> {
+async fn worker(
+    store: &SharedStore,
+    outside: &Outside,
+) -> Result<WorkerHandle<WorkflowEngine>, Box<dyn Error>> {
     let outside = outside.clone();
     let code = async move |cx: &Ctx, task: String| agent(cx, &outside, task).await;
-    let worker = Worker::new(Arc::clone(store)).lease(Duration::from_millis(500)).register(AGENT, code);
+    let worker = Worker::new(Arc::clone(store)).lease_ttl(Duration::from_millis(500)).register(AGENT, code);
     Ok(worker.start().await?)
 }
 

@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let bills = Task::new("bills").cron("0 6 * * MON").start(BILL, |fire| fire.time().to_string());
     let scheduler = Scheduler::new(Arc::clone(&store)).with(report()).with(heartbeat()).with(bills);
-    let running = scheduler.look_again(Duration::from_millis(5)).start().await?;
+    let running = scheduler.poll_interval(Duration::from_millis(5)).start().await?;
     for _ in 0..4 * 24 * 2 {
         clock.advance(Duration::from_mins(30));
         running.settle().await?; // for tests: returns when nothing is due and nothing runs

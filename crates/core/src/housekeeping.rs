@@ -14,7 +14,6 @@ use crate::clock::{Due, Timestamp};
 use crate::error::InvalidInput;
 use crate::id::{Lane, Owner};
 use crate::key::Key;
-use crate::lease::{DEFAULT_TTL, unique_owner, working};
 use crate::payload::Payload;
 use crate::runtime::jitter::spread;
 use crate::runtime::timer::sleep_until;
@@ -23,6 +22,7 @@ use crate::store::{
     Sweep, Swept,
 };
 use crate::telemetry::HOUSEKEEPING;
+use crate::worker::{self, DEFAULT_TTL, idle, unique_owner};
 
 /// How long tombstones of documents stay unless the caller says otherwise: 7 days.
 pub const TOMBSTONES: Duration = Duration::from_hours(7 * 24);
@@ -92,7 +92,7 @@ impl Housekeeping {
 
     /// How long it is from one sweep to the next.
     pub fn interval(mut self, interval: Duration) -> Self {
-        self.interval = working::interval(interval);
+        self.interval = worker::interval(interval);
         self
     }
 
@@ -124,7 +124,7 @@ impl Housekeeping {
 
     async fn run(&self, stopping: &CancellationToken) {
         // Processes that start together do not ask together.
-        working::pause(spread(self.interval, 0.25..0.75), stopping).await;
+        idle::pause(spread(self.interval, 0.25..0.75), stopping).await;
         while !stopping.is_cancelled() {
             let turn = match unique_owner(None) {
                 Ok(owner) => self.turn(&owner).await,
@@ -132,13 +132,13 @@ impl Housekeeping {
             };
             let wait = match turn {
                 Ok(Turn::Swept(_)) => self.interval,
-                Ok(Turn::Waits(next_at)) => working::until(&self.store, next_at, self.interval).await,
+                Ok(Turn::Waits(next_at)) => idle::until(&self.store, next_at, self.interval).await,
                 Err(error) => {
                     tracing::warn!(target: HOUSEKEEPING, %error, "housekeeping failed");
-                    working::after(&error, self.interval)
+                    idle::backoff(&error, self.interval)
                 }
             };
-            working::pause(wait, stopping).await;
+            idle::pause(wait, stopping).await;
         }
     }
 

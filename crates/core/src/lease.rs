@@ -32,33 +32,24 @@
 mod background;
 mod error;
 mod guard;
-pub(crate) mod hands;
 mod hold;
-pub(crate) mod holding;
-mod keeper;
-mod kept;
 mod line;
 mod local_places;
 mod names;
 mod registry;
 mod row;
-pub(crate) mod signal;
 mod take;
 mod view;
-pub(crate) mod working;
 
-pub use error::{LeaseError, LostReason};
+pub use crate::worker::{DEFAULT_TTL, LostReason, MAX_TTL, MIN_TTL};
+pub use error::LeaseError;
 pub use guard::Held;
-pub use hold::{DEFAULT_TTL, Hold, MAX_TTL, MIN_TTL, hold};
+pub use hold::{Hold, hold};
 pub use names::{lane, row_of};
 pub use row::Stolen;
 pub use view::{View, Waiter, list, view};
 
-// Renewal is for every engine that holds rows, not for leases alone.
 pub(crate) use background::run as in_background;
-pub(crate) use hands::{Claims, Hand, Hands};
-pub(crate) use holding::{Committed, Holding};
-pub(crate) use names::unique_owner;
 pub(crate) use row::NEVER;
 
 #[cfg(test)]

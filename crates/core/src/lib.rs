@@ -5,9 +5,9 @@
 //! [`Store::claim`](store::Store::claim) is the only contended pick-up.
 //!
 //! Modules stand in layers, and each uses only those before it:
-//! [`id`], [`key`], [`payload`], [`clock`], [`error`] → [`lock`] (exclusion inside one process) → [`model`] (pure
-//! decisions) → [`store`] (the contract) → [`lease`] (exclusion across
-//! processes), [`authority`], [`state`] (values that many change) and the other engines.
+//! [`id`], [`key`], [`payload`], [`clock`], [`error`] → [`runtime`] (timers and backoff) → [`telemetry`] → [`lock`]
+//! (exclusion inside one process) → [`model`] (pure decisions) → [`store`] (the contract) → [`worker`] (claims, leases
+//! and executes work) → [`lease`] (exclusion across processes), [`state`] (values that many change) and the other engines.
 //! There is no driver and no HTTP in this crate.
 
 pub mod authority;
@@ -31,4 +31,5 @@ pub mod schedule;
 pub mod state;
 pub mod store;
 pub mod telemetry;
+pub mod worker;
 pub mod workflow;

@@ -51,7 +51,7 @@ pub use deliver::{Deliver, Delivery, Undelivered};
 pub use error::OutboxError;
 pub use message::{Message, Outbox};
 pub use names::{MAX_DESTINATION_BYTES, MAX_ID_BYTES, MAX_OUTBOX_BYTES};
-pub use sender::{Sender, SenderStats, Sending};
+pub use sender::{OutboxEngine, Sender, SenderStats};
 pub use view::{FoundMessage, MessageState, MessageView};
 
 #[cfg(test)]

@@ -39,16 +39,16 @@
 //! # }
 //! ```
 
+mod engine;
 mod error;
 mod names;
 mod projection;
 mod read;
-mod running;
 mod swap;
 mod watermark;
 
+pub use engine::{ProjectionEngine, Projections};
 pub use error::ProjectionsError;
 pub use projection::{Fact, ProjectError, Projection, Rows};
 pub use read::{ReadModel, RowPage};
-pub use running::{Projections, RunningProjections};
 pub use watermark::Watermark;

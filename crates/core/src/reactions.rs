@@ -59,10 +59,12 @@
 //! # Operators
 //! Everything is a row or a document that can be read, and put back to work: see [`Operator`].
 
+mod builder;
 mod call;
 mod decide;
 mod definition;
 pub(crate) mod effects;
+mod engine;
 mod error;
 mod job;
 mod leaving;
@@ -76,23 +78,21 @@ mod reaction;
 mod replay;
 mod routed;
 mod router;
-mod running;
 mod settle;
-mod shared;
 mod stats;
 mod turn;
 mod view;
 mod which;
-mod worker;
 
+pub use builder::Reactions;
 pub use effects::{Effects, ReactionError};
+pub use engine::ReactionEngine;
 pub use error::ReactionsError;
 pub use names::reaction_row;
 pub use operator::Operator;
 pub use pending::{Pending, Waits};
 pub use plan::{Plan, Verb, forget_put_off};
 pub use reaction::{Reaction, WhenExhausted};
-pub use running::{Reactions, Running};
 pub use settle::Settled;
 pub use stats::{ReactionStats, Stats};
 pub use turn::Turn;

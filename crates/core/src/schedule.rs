@@ -23,7 +23,7 @@
 //!     let report = Key::new("report", [fire.key()])?;
 //!     Ok(Batch::new().put(&report, Expect::Absent, Payload::null()))
 //! });
-//! let scheduler = Scheduler::new(Arc::clone(&store)).with(report).look_again(Duration::from_millis(5));
+//! let scheduler = Scheduler::new(Arc::clone(&store)).with(report).poll_interval(Duration::from_millis(5));
 //! let running = scheduler.start().await?;
 //! clock.advance(Duration::from_secs(60));
 //! running.settle().await?; // for tests: returns when nothing is due and nothing runs
@@ -39,12 +39,13 @@
 //! # What a task must know
 //! - Effects in its answer happen once. What it does by other means happens at least once: hand [`Fire::key`] to the other side.
 //! - It never overlaps itself, unless [`Overlap::Allow`] says so.
-//! - It is dropped when its lease may soon be somebody else's ([`Fire::cancelled`]), when its time limit is over, and when the
-//!   program shuts down and the grace period is over. Nothing of it is written then.
+//! - It is dropped when its lease may soon be somebody else's ([`Fire::cancelled`]), after its timeout, and when the program
+//!   shuts down and the shutdown timeout is over. Nothing of it is written then.
 
 mod call;
 mod change;
 mod detached;
+mod engine;
 mod error;
 mod fire;
 mod history;
@@ -54,20 +55,19 @@ mod operate;
 mod record;
 mod register;
 mod scheduler;
-mod shared;
 mod survey;
 mod task;
 mod view;
-mod worker;
 
 pub use crate::model::cron::{CatchUp, CronError, Gap, Overlap, Repeat};
 pub use crate::reactions::Effects;
+pub use engine::ScheduleEngine;
 pub use error::{ScheduleError, TaskError};
 pub use fire::{Fire, Kind};
 pub use history::{Entry, Outcome};
 pub use operate::Schedules;
 pub use record::TaskRecord;
-pub use scheduler::{Running, Scheduler, SchedulerStats};
+pub use scheduler::{Scheduler, SchedulerStats};
 pub use task::Task;
 pub use view::{Doing, TaskView};
 

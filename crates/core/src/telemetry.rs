@@ -10,13 +10,11 @@ mod trace;
 pub use metric::{
     CLAIMS, COMMIT_SECONDS, COMMITS, CONFLICTS, DELIVERIES, GRANTS, Kind, LEASES_LOST, LOCK_WAIT_SECONDS,
     METRICS, Metric, REACTION_EVENTS, REACTION_LAG_SECONDS, RUN_SECONDS, RUNS, SCHEDULE_MISFIRES,
-    SCHEDULE_RUNS, STEPS, applied, claimed,
+    SCHEDULE_RUNS, STEPS,
 };
 pub(crate) use metric::{Count, count, seconds, seconds_by, total};
 pub use trace::{TraceContext, TracesAlready, trace_with};
 pub(crate) use trace::{current_trace, follow};
-
-use crate::store::StoreError;
 
 /// The target of what stores report.
 pub const STORE: &str = "tidelock::store";
@@ -28,8 +26,8 @@ pub const LOCK: &str = "tidelock::lock";
 pub const LOCK_WAIT: &str = "lock.wait";
 /// The span of a future that runs under a lock by [`Locks::with`](crate::lock::Locks::with): fields `term` and `place`.
 pub const LOCK_HOLD: &str = "lock.hold";
-/// The target of what is reported of rows that a process holds.
-pub const LEASE: &str = "tidelock::lease";
+/// The target of workers: polls, executions and lease renewal.
+pub const WORKER: &str = "tidelock::worker";
 /// The target of everything that state reports.
 pub const STATE: &str = "tidelock::state";
 /// The target of everything that aggregates report.
@@ -54,8 +52,3 @@ pub const OUTBOX: &str = "tidelock::outbox";
 pub const SCHEDULE: &str = "tidelock::schedule";
 /// The span of one run of a task: fields `task`, `fire` and `attempt`.
 pub const SCHEDULE_RUN: &str = "schedule.run";
-
-/// Reports a work row that claims pass over, because it does not read back: for stores.
-pub fn unreadable_work(key: &str, error: &StoreError) {
-    tracing::error!(target: STORE, key, %error, "unreadable work row");
-}

@@ -129,10 +129,10 @@ impl IdempotencyLayer {
         self
     }
 
-    /// How long a key stays in flight after its process died: 30 seconds.
+    /// Sets how long a key stays in flight after its process died. The default is 30 seconds.
     #[must_use]
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.policy.keys = self.policy.keys.lease(lease);
+    pub fn lease_ttl(mut self, ttl: Duration) -> Self {
+        self.policy.keys = self.policy.keys.lease_ttl(ttl);
         self
     }
 

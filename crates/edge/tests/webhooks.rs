@@ -14,8 +14,9 @@ use axum::routing::post as to;
 use common::{Count, ask, request, until};
 use tidelock_core::clock::{Clock as _, SystemClock};
 use tidelock_core::model::retry::RetryPolicy;
-use tidelock_core::outbox::{Delivery, Message, MessageState, MessageView, Outbox, Sender, Sending};
+use tidelock_core::outbox::{Delivery, Message, MessageState, MessageView, Outbox, OutboxEngine, Sender};
 use tidelock_core::store::{Batch, MemoryStore, Page, SharedStore};
+use tidelock_core::worker::WorkerHandle;
 use tidelock_edge::IdempotencyLayer;
 use tidelock_edge::webhook::{SIGNATURE, Secret, Verifier, WebhookOptions, WebhookSender, sign};
 
@@ -41,11 +42,11 @@ async fn serve(app: Router) -> String {
     format!("http://{address}/orders")
 }
 
-async fn sending(store: &SharedStore, options: WebhookOptions) -> Sending {
+async fn sending(store: &SharedStore, options: WebhookOptions) -> WorkerHandle<OutboxEngine> {
     let hooks = WebhookSender::new(|_: &Delivery| Some(secret("a")), options).unwrap();
     let retry = RetryPolicy { max_attempts: 3, base: Duration::ZERO, ..RetryPolicy::default() };
     let sender =
-        Sender::new(Arc::clone(store), HOOKS, hooks).retry(retry).look_again(Duration::from_millis(5));
+        Sender::new(Arc::clone(store), HOOKS, hooks).retry(retry).poll_interval(Duration::from_millis(5));
     sender.start().await.unwrap()
 }
 

@@ -9,12 +9,12 @@ use async_trait::async_trait;
 use tidelock_core::clock::{Clock, Timestamp};
 use tidelock_core::id::{Epoch, OpId};
 use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::store::report;
 use tidelock_core::store::{
     ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, HistoryCut, LogQuery, Page, PageOf,
     Receipt, Resolution, Store, StoreError, StoreErrorKind, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept,
     Watch, Watcher, WorkFilter, WorkRow,
 };
-use tidelock_core::telemetry;
 
 use crate::disk::{Disk, Folder};
 use crate::error::Failure;
@@ -176,7 +176,7 @@ impl Store for FilesStore {
         let began = Instant::now();
         let answer = self.shared.writes.run(work).await;
         let answer = answer.unwrap_or_else(|| Err(ApplyError::not_decided(closed(self.path()), op_id)));
-        telemetry::applied(began, &answer);
+        report::applied(began, &answer);
         answer
     }
 

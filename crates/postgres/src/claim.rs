@@ -15,8 +15,8 @@ use tidelock_core::key::Key;
 use tidelock_core::model::claim::{self, Candidate, Granted};
 use tidelock_core::model::facts::Footprint;
 use tidelock_core::model::lease;
+use tidelock_core::store::report;
 use tidelock_core::store::{Claim, Claimed, Denied, Gathering, Grant, Pick, StoreError};
-use tidelock_core::telemetry;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -473,7 +473,7 @@ fn add<'e>(
         let Some(Ok(claimed)) = told.get_mut(claim) else { continue };
         if grant < claimed.grants.len() {
             let row = claimed.grants.remove(grant).row;
-            telemetry::unreadable_work(row.key.canonical(), &failure.error);
+            report::unreadable_work(row.key.canonical(), &failure.error);
         }
     }
     heard

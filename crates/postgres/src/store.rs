@@ -8,12 +8,12 @@ use async_trait::async_trait;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::id::{Epoch, Lane, OpId, Position};
 use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::store::report;
 use tidelock_core::store::{
     ApplyError, Batch, Claim, Claimed, Document, EventPage, HistoryCut, LogQuery, Page, PageOf, Pick,
     Receipt, Resolution, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher,
     WorkFilter, WorkRow,
 };
-use tidelock_core::telemetry;
 use tokio::sync::oneshot;
 
 use crate::address::Address;
@@ -250,7 +250,7 @@ impl Store for PostgresStore {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         let began = Instant::now();
         let answer = self.send(batch).await;
-        telemetry::applied(began, &answer);
+        report::applied(began, &answer);
         answer
     }
 
@@ -260,7 +260,7 @@ impl Store for PostgresStore {
             Pick::Lanes { lanes, limit: 0 } => self.next_ready(lanes).await,
             _ => self.ask(|reply| Job::Claim(Claiming { claim: Box::new(claim), reply })).await.flatten(),
         };
-        telemetry::claimed(&answer);
+        report::claimed(&answer);
         answer
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 use tidelock_core::store::StoreError;
-use tidelock_core::telemetry;
+use tidelock_core::store::report;
 
 /// The keys of the rows.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ impl Unreadable {
     /// Remembers a row that does not read back, and reports it once.
     pub(crate) fn pass_over(&self, key: &str, error: &StoreError) {
         if self.0.lock().insert(key.to_owned()) {
-            telemetry::unreadable_work(key, error);
+            report::unreadable_work(key, error);
         }
     }
 

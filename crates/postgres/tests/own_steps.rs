@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use common::Postgres;
 use tidelock_core::store::SharedStore;
-use tidelock_core::workflow::{Client, Ctx, Driving, Failure, TxStep, Worker, Workflow};
+use tidelock_core::worker::WorkerHandle;
+use tidelock_core::workflow::{Client, Ctx, Failure, TxStep, Worker, Workflow, WorkflowEngine};
 use tidelock_postgres::PostgresStore;
 
 const ORDER: Workflow<u32, i32> = Workflow::new("order");
@@ -38,7 +39,7 @@ impl Shop {
         Ok(number)
     }
 
-    async fn driving(&self) -> Driving {
+    async fn driving(&self) -> WorkerHandle<WorkflowEngine> {
         let shop = self.clone();
         let code = async move |cx: &Ctx, _: u32| {
             let mut sum = 0;
@@ -49,7 +50,7 @@ impl Shop {
             Ok(sum)
         };
         let store: SharedStore = Arc::clone(&self.store) as SharedStore;
-        let worker = Worker::new(store).lease(Duration::from_secs(1)).concurrency(8);
+        let worker = Worker::new(store).lease_ttl(Duration::from_secs(1)).concurrency(8);
         worker.register(ORDER, code).start().await.unwrap()
     }
 }

@@ -165,7 +165,7 @@ async fn fill(
             .with(mails())
             .with(stock())
             .with(labels())
-            .look_again(Duration::from_millis(200))
+            .poll_interval(Duration::from_millis(200))
             .start()
             .await?,
     ));
@@ -243,7 +243,7 @@ fn stock() -> Reaction {
 
 fn worker(store: &SharedStore) -> Worker {
     Worker::new(Arc::clone(store))
-        .lease(Duration::from_secs(1))
+        .lease_ttl(Duration::from_secs(1))
         .register(ORDER, order)
         .register(APPROVAL, approval)
         .register(LONG, long)
@@ -329,7 +329,7 @@ fn scheduler(store: &SharedStore) -> Scheduler {
         .with(report)
         .with(beat)
         .with(fails)
-        .look_again(Duration::from_millis(200))
+        .poll_interval(Duration::from_millis(200))
 }
 
 /// Two tasks that wait for each other for good. One of them is told of it, and does not look: it has stopped to poll what it asked for.

@@ -140,7 +140,7 @@ async fn a_caller_learns_what_it_may_do() {
 }
 
 /// A store with a reaction whose key `order("bad")` is blocked.
-async fn stuck() -> (Site, tidelock::reactions::Running) {
+async fn stuck() -> (Site, tidelock::worker::WorkerHandle<tidelock::reactions::ReactionEngine>) {
     let site = Site::new();
     let policy = tidelock::model::retry::RetryPolicy { max_attempts: 1, ..Default::default() };
     let reaction = Reaction::new("mail").on(["placed"]).retry(policy).each(|turn, _| async move {

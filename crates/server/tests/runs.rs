@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use common::Site;
 use serde_json::{Value, json};
-use tidelock::workflow::{Ctx, Driving, Failure, Signal, Worker, Workflow};
+use tidelock::worker::WorkerHandle;
+use tidelock::workflow::{Ctx, Failure, Signal, Worker, Workflow, WorkflowEngine};
 
 const APPROVED: Signal<bool> = Signal::new("approved");
 const ORDER: Workflow<Value, Value> = Workflow::new("order").hears(APPROVED);
@@ -23,7 +24,7 @@ async fn order(cx: &Ctx, input: Value) -> Result<Value, Failure> {
 }
 
 /// A worker that knows the workflow.
-async fn worker(site: &Site) -> Driving {
+async fn worker(site: &Site) -> WorkerHandle<WorkflowEngine> {
     Worker::new(Arc::clone(&site.store)).register(ORDER, order).start().await.unwrap()
 }
 

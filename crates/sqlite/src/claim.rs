@@ -11,8 +11,8 @@ use tidelock_core::id::{Lane, Position, Priority};
 use tidelock_core::key::Key;
 use tidelock_core::model::claim::{self, Candidate, Granted};
 use tidelock_core::model::rows::WorkRow;
+use tidelock_core::store::report;
 use tidelock_core::store::{Claim, Claimed, Direction, Gathering, Grant, Pick};
-use tidelock_core::telemetry;
 
 use crate::error::Failure;
 use crate::places::Stream;
@@ -133,7 +133,7 @@ impl Session {
     /// Remembers a row that does not read back. It is reported once, and tried again with every claim that meets it.
     fn pass_over(&mut self, key: &str, failure: &Failure) {
         if self.unreadable.insert(key.to_owned()) {
-            telemetry::unreadable_work(key, &failure.error);
+            report::unreadable_work(key, &failure.error);
         }
     }
 

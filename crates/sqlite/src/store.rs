@@ -9,12 +9,12 @@ use async_trait::async_trait;
 use tidelock_core::clock::{Clock, Timestamp};
 use tidelock_core::id::{Epoch, OpId};
 use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::store::report;
 use tidelock_core::store::{
     ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, HistoryCut, LogQuery, Page, PageOf,
     Receipt, Resolution, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher,
     WorkFilter, WorkRow,
 };
-use tidelock_core::telemetry;
 use tokio::sync::oneshot;
 
 use crate::checkpoint::{Checkpointer, Gate};
@@ -240,14 +240,14 @@ impl Store for SqliteStore {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         let began = Instant::now();
         let answer = self.send(batch).await;
-        telemetry::applied(began, &answer);
+        report::applied(began, &answer);
         answer
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
         claim.validate()?;
         let answer = self.ask(|reply| Job::Claim(Box::new(claim), reply)).await.flatten();
-        telemetry::claimed(&answer);
+        report::claimed(&answer);
         answer
     }
 

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use tidelock_core::clock::{Clock as _, SystemClock};
 use tidelock_core::store::SharedStore;
-use tidelock_core::workflow::{Client, Ctx, Driving, Failure, TxStep, Worker, Workflow};
+use tidelock_core::worker::WorkerHandle;
+use tidelock_core::workflow::{Client, Ctx, Failure, TxStep, Worker, Workflow, WorkflowEngine};
 use tidelock_sqlite::rusqlite::{self, Connection, TransactionBehavior};
 use tidelock_sqlite::{Options, SqliteStore, apply_in};
 
@@ -32,7 +33,7 @@ fn invoice(path: &Path, step: &TxStep) -> Result<i64, Failure> {
     Ok(number)
 }
 
-async fn driving(store: &SharedStore, path: &Path) -> Driving {
+async fn driving(store: &SharedStore, path: &Path) -> WorkerHandle<WorkflowEngine> {
     let path = path.to_owned();
     let code = async move |cx: &Ctx, _: u32| {
         let mut sum = 0;
@@ -42,7 +43,7 @@ async fn driving(store: &SharedStore, path: &Path) -> Driving {
         }
         Ok(sum)
     };
-    let worker = Worker::new(Arc::clone(store)).lease(Duration::from_secs(1)).concurrency(8);
+    let worker = Worker::new(Arc::clone(store)).lease_ttl(Duration::from_secs(1)).concurrency(8);
     worker.register(ORDER, code).start().await.unwrap()
 }
 

@@ -11,7 +11,8 @@ use tidelock_core::clock::SystemClock;
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{Batch, Delta, SharedStore};
-use tidelock_core::workflow::{Client, Ctx, Driving, Failure, RunFilter, Status, Worker, Workflow};
+use tidelock_core::worker::WorkerHandle;
+use tidelock_core::workflow::{Client, Ctx, Failure, RunFilter, Status, Worker, Workflow, WorkflowEngine};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -156,8 +157,8 @@ pub(crate) async fn drive(conn: Conn) {
     driving.shutdown().await;
 }
 
-async fn start(store: &SharedStore) -> Driving {
-    let worker = Worker::new(Arc::clone(store)).lease(LEASE).concurrency(CONCURRENCY as usize);
+async fn start(store: &SharedStore) -> WorkerHandle<WorkflowEngine> {
+    let worker = Worker::new(Arc::clone(store)).lease_ttl(LEASE).concurrency(CONCURRENCY as usize);
     worker.register(HAUL, haul).start().await.expect("the worker starts")
 }
 

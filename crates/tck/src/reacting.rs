@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::model::retry::RetryPolicy;
-use tidelock_core::reactions::{Reaction, Reactions, Running, Settled};
+use tidelock_core::reactions::{Reaction, ReactionEngine, Reactions, Settled};
 use tidelock_core::store::{Batch, Delta, Event, SharedStore};
+use tidelock_core::worker::WorkerHandle;
 use tokio::sync::Semaphore;
 
 use crate::conn::Conn;
@@ -36,16 +37,16 @@ pub(crate) fn reactions(conn: &Conn) -> Reactions {
 
 /// The same on any store.
 pub(crate) fn over(store: &SharedStore) -> Reactions {
-    Reactions::new(Arc::clone(store)).look_again(Duration::from_millis(5))
+    Reactions::new(Arc::clone(store)).poll_interval(Duration::from_millis(5))
 }
 
 /// Starts one reaction.
-pub(crate) async fn start(conn: &Conn, reaction: Reaction) -> Running {
+pub(crate) async fn start(conn: &Conn, reaction: Reaction) -> WorkerHandle<ReactionEngine> {
     reactions(conn).with(reaction).start().await.expect("reactions start")
 }
 
 /// Settles while the clock goes on: somebody waits for a moment by it.
-pub(crate) async fn settle_in_time(env: &crate::Env, running: &Running) -> Settled {
+pub(crate) async fn settle_in_time(env: &crate::Env, running: &WorkerHandle<ReactionEngine>) -> Settled {
     let settling = running.settle();
     tokio::pin!(settling);
     let start = Instant::now();
@@ -61,7 +62,7 @@ pub(crate) async fn settle_in_time(env: &crate::Env, running: &Running) -> Settl
 
 /// A reaction with long leases.
 pub(crate) fn reaction(name: &str) -> Reaction {
-    Reaction::new(name).ttl(LEASE)
+    Reaction::new(name).lease_ttl(LEASE)
 }
 
 /// So many attempts, without waiting.
@@ -173,7 +174,7 @@ pub(crate) fn gather_key(event: &Event) -> Key {
 /// Two reactions that note everything: one by stream, one by chosen key. They never give up.
 pub(crate) fn shop(store: &SharedStore, ttl: Duration) -> Reactions {
     let streams = || KeyPrefix::kind("shop");
-    let patient = |name| noting(name).ttl(ttl).retry(at_once(u32::MAX)).streams(streams());
+    let patient = |name| noting(name).lease_ttl(ttl).retry(at_once(u32::MAX)).streams(streams());
     over(store)
         .with(patient(PROJECT).events_per_grant(3))
         .with(patient(GATHER).to(|event| Some(gather_key(event))))

@@ -13,7 +13,7 @@ use crate::reacting::LEASE;
 
 /// A worker as cases run it: it looks often, because the clock of the store gives no hints.
 pub(crate) fn worker(conn: &Conn) -> Worker {
-    Worker::new(Arc::clone(&conn.0)).look_again(Duration::from_millis(5)).lease(LEASE)
+    Worker::new(Arc::clone(&conn.0)).poll_interval(Duration::from_millis(5)).lease_ttl(LEASE)
 }
 
 /// A worker for which time flies while nothing happens.

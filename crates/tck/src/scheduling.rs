@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidelock_core::clock::Timestamp;
-use tidelock_core::schedule::{Fire, Running, Scheduler, Schedules, Task};
+use tidelock_core::schedule::{Fire, ScheduleEngine, Scheduler, Schedules, Task};
 use tidelock_core::store::SharedStore;
+use tidelock_core::worker::WorkerHandle;
 
 use crate::Env;
 use crate::conn::Conn;
@@ -21,7 +22,7 @@ pub(crate) fn scheduler(conn: &Conn) -> Scheduler {
 
 /// The same on any store.
 pub(crate) fn over(store: &SharedStore) -> Scheduler {
-    Scheduler::new(Arc::clone(store)).look_again(Duration::from_millis(5)).lease(LEASE)
+    Scheduler::new(Arc::clone(store)).poll_interval(Duration::from_millis(5)).lease_ttl(LEASE)
 }
 
 pub(crate) fn schedules(conn: &Conn) -> Schedules {
@@ -72,7 +73,7 @@ pub(crate) fn set(env: &Env, at: &str) {
 }
 
 /// Moves the clock on, and waits until everything is done that is due then.
-pub(crate) async fn pass(env: &Env, running: &Running, by: Duration) {
+pub(crate) async fn pass(env: &Env, running: &WorkerHandle<ScheduleEngine>, by: Duration) {
     env.pass(by);
     running.settle().await.expect("the store answers");
 }

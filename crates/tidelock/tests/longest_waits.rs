@@ -24,7 +24,7 @@ fn store() -> SharedStore {
 async fn of_reactions() {
     let store = store();
     let handler = |_, _| async { Ok::<_, ReactionError>(Batch::new()) };
-    let reactions = Reactions::new(Arc::clone(&store)).grace(ENDLESS).look_again(ENDLESS);
+    let reactions = Reactions::new(Arc::clone(&store)).shutdown_timeout(ENDLESS).poll_interval(ENDLESS);
     let running = reactions.with(Reaction::new("one").each(handler)).start().await.unwrap();
     let event = NewEvent::new("Came".parse().unwrap(), Payload::null());
     store.apply(Batch::new().append(&Key::single("guests").unwrap(), Expect::Any, [event])).await.unwrap();
@@ -36,7 +36,7 @@ async fn of_reactions() {
 async fn of_workflows() {
     let store = store();
     let code = async |_: &Ctx, n: u32| Ok::<_, Failure>(n);
-    let worker = Worker::new(Arc::clone(&store)).grace(ENDLESS).look_again(ENDLESS);
+    let worker = Worker::new(Arc::clone(&store)).shutdown_timeout(ENDLESS).poll_interval(ENDLESS);
     let driving = worker.register(ONE, code).start().await.unwrap();
     let run = Client::new(store).start(ONE, &7).await.unwrap();
     assert_eq!(timeout(LONG, run.result()).await.expect("it does not work").unwrap(), 7);
@@ -45,9 +45,9 @@ async fn of_workflows() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_schedules() {
-    let task = Task::new("one").every(Duration::from_millis(100)).limit(ENDLESS);
+    let task = Task::new("one").every(Duration::from_millis(100)).timeout(ENDLESS);
     let task = task.run(|_| async { Ok::<_, TaskError>(Batch::new()) });
-    let scheduler = Scheduler::new(store()).grace(ENDLESS);
+    let scheduler = Scheduler::new(store()).shutdown_timeout(ENDLESS);
     let running = scheduler.with(task).start().await.unwrap();
     let ran = async {
         while running.stats().runs == 0 {
@@ -62,8 +62,8 @@ async fn of_schedules() {
 async fn of_outboxes() {
     let store = store();
     let deliver = |_: Delivery| async { Ok::<_, Undelivered>(()) };
-    let sender = Sender::new(Arc::clone(&store), MAILS, deliver).time_limit(ENDLESS);
-    let sending = sender.grace(ENDLESS).look_again(ENDLESS).start().await.unwrap();
+    let sender = Sender::new(Arc::clone(&store), MAILS, deliver).timeout(ENDLESS);
+    let sending = sender.shutdown_timeout(ENDLESS).poll_interval(ENDLESS).start().await.unwrap();
     let message = Message::new("a@example.com", "hello").unwrap();
     store.apply(MAILS.put(Batch::new(), &message).unwrap()).await.unwrap();
     let sent = async {

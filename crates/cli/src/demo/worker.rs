@@ -10,10 +10,11 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tidelock::housekeeping::{Housekeeping, HousekeepingHandle};
 use tidelock::prelude::*;
-use tidelock::reactions::{self, Reaction, ReactionError, Reactions};
-use tidelock::schedule::{self, CatchUp, Overlap, Scheduler, Task};
+use tidelock::reactions::{Reaction, ReactionEngine, ReactionError, Reactions};
+use tidelock::schedule::{CatchUp, Overlap, ScheduleEngine, Scheduler, Task};
 use tidelock::store::Event;
-use tidelock::workflow::{Ctx, Driving, Worker};
+use tidelock::worker::WorkerHandle;
+use tidelock::workflow::{Ctx, Worker, WorkflowEngine};
 
 use super::desk::{self, Desk, LEASE};
 use super::shop::{ORDER, Order, Sales, Shop, Stock, StockEvent};
@@ -87,9 +88,9 @@ fn wake_when_orphaned() {
 /// All that a worker does.
 struct AtWork {
     _housekeeping: HousekeepingHandle,
-    _reactions: reactions::Running,
-    schedule: schedule::Running,
-    driving: Driving,
+    _reactions: WorkerHandle<ReactionEngine>,
+    schedule: WorkerHandle<ScheduleEngine>,
+    driving: WorkerHandle<WorkflowEngine>,
 }
 
 impl AtWork {
@@ -113,7 +114,7 @@ impl AtWork {
         let schedule = Scheduler::new(Arc::clone(&store))
             .name(desk.shop.scheduler())
             .owner(owner.clone())
-            .lease(LEASE)
+            .lease_ttl(LEASE)
             .with(take_stock(&desk.shop)?)
             .start()
             .await?;
@@ -121,7 +122,7 @@ impl AtWork {
         let code = async move |cx: &Ctx, order: Order| desk::order(cx, &at, order).await;
         let driving = Worker::new(store)
             .owner(owner)
-            .lease(LEASE)
+            .lease_ttl(LEASE)
             .queues([queue.as_str()])
             .concurrency(AT_ONCE)
             .register(ORDER, code)
@@ -173,7 +174,7 @@ fn of_this_shop(reaction: Reaction, shop: Shop) -> Reaction {
         let shelf = shelf(&event.stream)?;
         shop.without_run(&shelf).map(|_| event.stream.clone())
     };
-    reaction.streams(KeyPrefix::kind("stock")).to(ours).ttl(LEASE)
+    reaction.streams(KeyPrefix::kind("stock")).to(ours).lease_ttl(LEASE)
 }
 
 /// The id of a shelf.
@@ -205,7 +206,7 @@ fn take_stock(shop: &Shop) -> Result<Task> {
 }
 
 /// Tells the parent how it goes, for as long as there is one.
-async fn tell(driving: &Driving) -> Result<()> {
+async fn tell(driving: &WorkerHandle<WorkflowEngine>) -> Result<()> {
     loop {
         let stats = driving.stats();
         output::json_line(&Told { replayed: stats.replayed, fenced: stats.lost })?;

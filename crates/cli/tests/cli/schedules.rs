@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidelock::prelude::*;
-use tidelock::schedule::{Running, Scheduler, Schedules, Task, TaskError};
+use tidelock::schedule::{ScheduleEngine, Scheduler, Schedules, Task, TaskError};
+use tidelock::worker::WorkerHandle;
 
 use crate::support::{self, stderr, stdout};
 
@@ -16,7 +17,7 @@ use crate::support::{self, stderr, stdout};
 struct Site {
     directory: TempDir,
     tasks: Schedules,
-    running: Option<Running>,
+    running: Option<WorkerHandle<ScheduleEngine>>,
 }
 
 impl Site {
@@ -24,7 +25,7 @@ impl Site {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.db");
         let store: SharedStore = Arc::new(SqliteStore::open(path, SqliteOptions::default()).await.unwrap());
-        let scheduler = Scheduler::new(Arc::clone(&store)).look_again(Duration::from_millis(10));
+        let scheduler = Scheduler::new(Arc::clone(&store)).poll_interval(Duration::from_millis(10));
         let report = Task::new("report").cron("0 0 29 2 *").zone("Europe/Berlin").run(|_| async { Ok(()) });
         let fails = Task::new("fails").cron("@yearly").retry(Duration::from_hours(1));
         let fails = fails.run(|_| async { Err::<(), _>(TaskError::retry("the printer\nis broken")) });

@@ -5,8 +5,9 @@ use thiserror::Error;
 use crate::clock::Timestamp;
 use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
 use crate::key::Key;
-use crate::lease::{LeaseError, LostReason};
+use crate::lease::LeaseError;
 use crate::store::{ApplyError, StoreError};
+use crate::worker::LostReason;
 
 /// Why a key was not reserved, or an answer was not kept.
 #[derive(Clone, Debug, PartialEq, Error)]

@@ -15,9 +15,10 @@ use super::record::{Kept, Record};
 use super::reservation::{Reservation, Reserving};
 use crate::clock::Timestamp;
 use crate::key::Key;
-use crate::lease::{Holding, LeaseError, MAX_TTL, MIN_TTL, in_background, signal, working};
+use crate::lease::{LeaseError, in_background};
 use crate::runtime::timer::sleep_until;
 use crate::store::{Claim, Denied, LeaseRow, SharedStore};
+use crate::worker::{LeasedWork, MAX_TTL, MIN_TTL, idle, local_notify};
 
 /// How long answers are kept unless the caller says otherwise: a day.
 pub const DEFAULT_TTL: Duration = Duration::from_hours(24);
@@ -31,7 +32,7 @@ const HUSH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_mil
 pub struct Idempotency {
     pub(super) store: SharedStore,
     ttl: Duration,
-    lease: Duration,
+    lease_ttl: Duration,
 }
 
 /// What becomes of a request.
@@ -67,7 +68,7 @@ impl Idempotency {
     /// Keys on this store, with answers that are kept for [`DEFAULT_TTL`].
     #[must_use]
     pub fn new(store: &SharedStore) -> Self {
-        Self { store: Arc::clone(store), ttl: DEFAULT_TTL, lease: crate::lease::DEFAULT_TTL }
+        Self { store: Arc::clone(store), ttl: DEFAULT_TTL, lease_ttl: crate::worker::DEFAULT_TTL }
     }
 
     /// How long answers are kept: a request that comes again later runs again.
@@ -77,11 +78,10 @@ impl Idempotency {
         self
     }
 
-    /// How long a key stays in flight after its process died: 30 seconds. A process that lives renews it, however long the request
-    /// takes.
+    /// Sets how long a key stays in flight after its process died. A live process renews it. The default is 30 seconds.
     #[must_use]
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease.clamp(MIN_TTL, MAX_TTL);
+    pub fn lease_ttl(mut self, ttl: Duration) -> Self {
+        self.lease_ttl = ttl.clamp(MIN_TTL, MAX_TTL);
         self
     }
 
@@ -94,7 +94,7 @@ impl Idempotency {
     /// A key that is reserved after the future was dropped is released.
     ///
     /// # Crash safety
-    /// A process that dies leaves the key to be free by itself, at most the [lease](Self::lease) later.
+    /// A process that dies leaves the key to be free by itself, at most the [lease time](Self::lease_ttl) later.
     pub async fn reserve(
         &self,
         scope: &str,
@@ -128,7 +128,7 @@ impl Idempotency {
     ) -> Result<Reserved, EdgeError> {
         let deadline = Instant::now() + wait;
         let row = names::record(scope, key)?;
-        let (mut hints, signal) = (self.store.watch(), signal::of(&row));
+        let (mut hints, signal) = (self.store.watch(), local_notify::listen(&row));
         let (mut hush, mut first) = (HUSH.0, true);
         loop {
             let mut told = pin!(signal.notified());
@@ -145,7 +145,7 @@ impl Idempotency {
             }
             tokio::select! {
                 () = told => {}
-                () = working::hinted(&mut hints, looked + hush) => hush = (hush * 2).min(HUSH.1),
+                () = idle::hinted(&mut hints, looked + hush) => hush = (hush * 2).min(HUSH.1),
                 () = sleep_until(deadline.min(looked + POLL)) => {}
             }
         }
@@ -166,7 +166,7 @@ impl Idempotency {
         let row = names::record(scope, key)?;
         let reserving =
             Reserving { scope: scope.to_owned(), key: key.to_owned(), request: *request, ttl: self.ttl };
-        Ok(Ask { store: Arc::clone(&self.store), row, lease: self.lease, reserving })
+        Ok(Ask { store: Arc::clone(&self.store), row, lease: self.lease_ttl, reserving })
     }
 }
 
@@ -208,7 +208,7 @@ async fn take(ask: Ask) -> Result<Reserved, EdgeError> {
             }
         };
     };
-    let holding = Holding::start(&ask.store, &grant, ask.lease, sent)?;
+    let holding = LeasedWork::start(&ask.store, &grant, ask.lease, sent).map_err(LeaseError::from)?;
     let reservation = Reservation::new(&ask.store, holding, ask.reserving.clone());
     // The one before may have come to its end after the first look. A failure here drops the reservation, which frees the key.
     match ask.known().await? {

@@ -5,7 +5,7 @@ use super::fingerprint::Fingerprint;
 use crate::error::InvalidInput;
 use crate::id::{Lane, Owner};
 use crate::key::{Arg, Key, KeyPrefix};
-use crate::lease::unique_owner;
+use crate::worker::unique_owner;
 
 /// The kind of records and of the rows of reservations: `tidelock.idempotency("shop-1", "order-17")`.
 const KIND: &str = "tidelock.idempotency";

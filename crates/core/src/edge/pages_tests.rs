@@ -5,7 +5,7 @@ use crate::clock::Timestamp;
 use crate::error::{Explain, InvalidInput};
 use crate::id::{Fence, Owner};
 use crate::key::Key;
-use crate::lease::LostReason;
+use crate::worker::LostReason;
 
 /// One error for each code.
 pub(crate) fn examples() -> Result<Vec<Box<dyn Explain>>, InvalidInput> {

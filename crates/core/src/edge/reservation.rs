@@ -17,9 +17,9 @@ use crate::clock::Due;
 use crate::error::{Explain as _, Outcome, Retry};
 use crate::id::Fence;
 use crate::key::Key;
-use crate::lease::{Holding, LostReason, signal};
 use crate::runtime::timer::sleep_until;
 use crate::store::{ApplyError, Batch, Expect, Operation, Receipt, Refusal, Selection, SharedStore};
+use crate::worker::{LeasedWork, LostReason, local_notify};
 
 /// How long to wait before a batch is sent again of which nobody knows whether it was applied.
 const UNSURE: Duration = Duration::from_millis(50);
@@ -47,7 +47,7 @@ pub struct Reservation(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     store: SharedStore,
-    holding: Holding,
+    holding: LeasedWork,
     reserving: Reserving,
     state: Mutex<State>,
     /// One commit at a time.
@@ -62,7 +62,7 @@ enum State {
 }
 
 impl Reservation {
-    pub(super) fn new(store: &SharedStore, holding: Holding, reserving: Reserving) -> Self {
+    pub(super) fn new(store: &SharedStore, holding: LeasedWork, reserving: Reserving) -> Self {
         let (store, state) = (Arc::clone(store), Mutex::new(State::Open));
         Self(Arc::new(Inner { store, holding, reserving, state, turn: tokio::sync::Mutex::default() }))
     }
@@ -240,7 +240,7 @@ impl Reservation {
     fn done(&self, kept: Kept) {
         *self.0.state.lock() = State::Committed(kept);
         self.0.holding.let_go();
-        signal::changed(self.row());
+        local_notify::notify(self.row());
     }
 
     fn row(&self) -> &Key {

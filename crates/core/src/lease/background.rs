@@ -1,15 +1,7 @@
-//! The background threads of leases: one renews, one acquires, waits and releases.
-//!
-//! Renewal has a thread to itself. Thousands of waiters, or a store whose futures block their thread, delay each other on
-//! the other one, and never the renewal of a lease that is held. If the process dies, its leases expire in the store.
+//! Background tasks of leases, which outlive their callers.
 
 use super::error::LeaseError;
-use crate::runtime::background::Background;
-
-/// Renews the leases that are held, and does nothing else.
-pub(super) static RENEWAL: Background = Background::new("tidelock-leases");
-/// Acquires and releases leases, and waits in lines.
-pub(super) static TASKS: Background = Background::new("tidelock-lease-tasks");
+use crate::worker::TASKS;
 
 /// Runs a task in the background and waits for its output. Dropping the future does not stop the task.
 pub(crate) async fn run<F>(task: F) -> Result<F::Output, LeaseError>

@@ -1,6 +1,5 @@
 //! What can go wrong with a lease.
 
-use std::fmt;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -10,64 +9,8 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Explain, Outcome, Retry};
 use crate::id::{Fence, Owner};
 use crate::key::Key;
-use crate::store::{ApplyError, Holder, LeaseRow, StoreError};
-
-/// Why a lease is not its holder's any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LostReason {
-    /// Somebody else has it: it ran out in the store, or was stolen.
-    Taken {
-        /// Who has it.
-        by: Owner,
-        /// With which fence.
-        fence: Fence,
-    },
-    /// The row was reset or removed, or finished under this lease by other means than [`Held`](super::Held).
-    Revoked,
-    /// No renewal succeeded in time, so the holder gave up before anybody else can own it.
-    CouldNotRenew {
-        /// What the last attempt met.
-        error: String,
-    },
-    /// The holder released it.
-    Released,
-}
-
-impl LostReason {
-    /// The word for it in metrics; none when it was given back.
-    pub(super) fn word(&self) -> Option<&'static str> {
-        match self {
-            Self::Taken { .. } => Some("taken"),
-            Self::Revoked => Some("revoked"),
-            Self::CouldNotRenew { .. } => Some("not_renewed"),
-            Self::Released => None,
-        }
-    }
-
-    /// What a stale fence means.
-    pub(super) fn of(holder: &Holder) -> Self {
-        match holder {
-            Holder::Held(LeaseRow { owner, fence, .. }) => Self::Taken { by: owner.clone(), fence: *fence },
-            Holder::Nobody | Holder::Gone => Self::Revoked,
-        }
-    }
-
-    /// The reason when the time is over and nobody has said why.
-    pub(super) fn too_late() -> Self {
-        Self::CouldNotRenew { error: "this process was stopped, or too busy".to_owned() }
-    }
-}
-
-impl fmt::Display for LostReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Taken { by, fence } => write!(f, "{by} has it with fence {fence}"),
-            Self::Revoked => f.write_str("it was reset, removed or finished"),
-            Self::CouldNotRenew { error } => write!(f, "it could not be renewed in time: {error}"),
-            Self::Released => f.write_str("it was released"),
-        }
-    }
-}
+use crate::store::{ApplyError, LeaseRow, StoreError};
+use crate::worker::{LostReason, NoThread};
 
 /// Why a lease was not granted, or does not count any more.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -162,6 +105,12 @@ fn standing(waiters: &[Waiter]) -> String {
 impl From<crate::error::InvalidInput> for LeaseError {
     fn from(input: crate::error::InvalidInput) -> Self {
         Self::Store(input.into())
+    }
+}
+
+impl From<NoThread> for LeaseError {
+    fn from(error: NoThread) -> Self {
+        Self::NoKeeper { reason: error.to_string() }
     }
 }
 

@@ -5,14 +5,13 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::background::{self, TASKS};
-use super::error::{LeaseError, LostReason};
-use super::kept::Kept;
-use super::{keeper, registry};
+use super::error::LeaseError;
+use super::{background, registry};
 use crate::id::{Fence, Owner};
 use crate::key::Key;
 use crate::lock::Task;
 use crate::store::{ApplyError, Batch, Lease, Operation, Refusal, Selection};
+use crate::worker::{LocalLease, LostReason, TASKS, settle};
 
 /// A lease that is held. It is renewed in the background until it is released, dropped or lost.
 ///
@@ -27,7 +26,7 @@ use crate::store::{ApplyError, Batch, Lease, Operation, Refusal, Selection};
 pub struct Held {
     key: Key,
     owner: Owner,
-    kept: Arc<Kept>,
+    kept: Arc<LocalLease>,
     /// Before this instant a release only shortens the lease.
     at_least: Instant,
     stays: bool,
@@ -35,7 +34,13 @@ pub struct Held {
 }
 
 impl Held {
-    pub(super) fn new(key: Key, owner: Owner, kept: Arc<Kept>, at_least: Duration, stays: bool) -> Self {
+    pub(super) fn new(
+        key: Key,
+        owner: Owner,
+        kept: Arc<LocalLease>,
+        at_least: Duration,
+        stays: bool,
+    ) -> Self {
         Self { key, owner, kept, at_least: Instant::now() + at_least, stays, ended: false }
     }
 
@@ -159,7 +164,7 @@ impl Held {
 
     fn settled(&self, batch: Batch) -> impl Future<Output = Result<(), ApplyError>> + Send + 'static {
         let (store, row) = (Arc::clone(self.kept.store()), self.lease().key.clone());
-        keeper::settle(store, row, batch, self.kept.ttl())
+        settle(store, row, batch, self.kept.ttl())
     }
 
     fn lost_because(&self, reason: LostReason) -> LeaseError {

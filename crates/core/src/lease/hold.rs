@@ -14,13 +14,7 @@ use crate::id::Owner;
 use crate::key::Key;
 use crate::lock::Task;
 use crate::store::SharedStore;
-
-/// How long a lease lasts without renewal unless the caller says otherwise.
-pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
-/// The shortest lease. A shorter one could be lost to a busy machine alone.
-pub const MIN_TTL: Duration = Duration::from_millis(100);
-/// The longest lease, and the longest [`Hold::at_least`].
-pub const MAX_TTL: Duration = Duration::from_hours(365 * 24);
+use crate::worker::{DEFAULT_TTL, MAX_TTL, MIN_TTL, unique_owner};
 
 /// Asks for the lease on a key. Nothing happens before one of [`now`](Hold::now), [`wait`](Hold::wait),
 /// [`wait_until`](Hold::wait_until) and [`steal`](Hold::steal) is awaited.
@@ -154,7 +148,7 @@ impl Hold {
 
     fn ask(self) -> Result<Arc<Ask>, LeaseError> {
         let Self { store, key, owner, ttl, at_least, note, place } = self;
-        let (row, owner) = (names::row_of(&key)?, names::unique_owner(owner.as_ref())?);
+        let (row, owner) = (names::row_of(&key)?, unique_owner(owner.as_ref())?);
         let task = Task::current();
         Ok(Arc::new(Ask { store, key, row, owner, ttl, at_least, note, place, task }))
     }

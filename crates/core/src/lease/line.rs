@@ -17,12 +17,11 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use super::background::no_thread;
-use super::error::{LeaseError, LostReason};
+use super::error::LeaseError;
 use super::guard::Held;
-use super::kept::Kept;
 use super::take::{Ask, take};
 use super::view::Waiter;
-use super::{background, keeper, local_places, names, signal, working};
+use super::{background, local_places, names};
 use crate::clock::Timestamp;
 use crate::key::Key;
 use crate::runtime::jitter::spread;
@@ -30,6 +29,7 @@ use crate::store::{
     ApplyError, Batch, Claim, Denied, LeaseRow, Operation, Page, Selection, SharedStore, Watch, WorkFilter,
     WorkRow,
 };
+use crate::worker::{LocalLease, LostReason, Renewer, TASKS, idle, local_notify, settle};
 
 /// The most rows that a look at a line reads at once. The first look is small: a line mostly is.
 const PAGES: [usize; 2] = [16, 500];
@@ -45,6 +45,8 @@ const BREATH: Duration = Duration::from_millis(10);
 const LONG_BREATH: Duration = Duration::from_millis(200);
 /// How long a place lasts without renewal: how long the others wait for one in front that died.
 const PLACE_TTL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(10));
+/// The renewer of the places of this process in wait queues.
+static PLACES: Renewer = Renewer::new(&TASKS);
 /// How long whoever removes a place that has ended has for it.
 const BURIAL: Duration = Duration::from_secs(5);
 
@@ -150,7 +152,7 @@ where
         };
         let Some(failure) = error.transient() else { return Err(error) };
         tracing::debug!(lease = %ask.key, error = %failure, "wait step failed");
-        sleep_until((Instant::now() + working::after(failure, POLL)).into()).await;
+        sleep_until((Instant::now() + idle::backoff(failure, POLL)).into()).await;
     }
 }
 
@@ -169,7 +171,7 @@ async fn at_once(ask: &Arc<Ask>) -> Result<Option<Held>, LeaseError> {
 
 /// A place in the line. Dropping it leaves the line.
 struct Place {
-    kept: Arc<Kept>,
+    kept: Arc<LocalLease>,
     seq: u64,
 }
 
@@ -185,7 +187,7 @@ async fn claim_place(ask: Arc<Ask>, key: Key) -> Result<Place, LeaseError> {
     let Some(grant) = claimed.grants.into_iter().next() else {
         return Err(LeaseError::NoKeeper { reason: "the store gave no place in the line".to_owned() });
     };
-    let kept = Kept::start(&keeper::PLACES, &ask.store, grant.lease(), ttl, sent)?;
+    let kept = LocalLease::start(&PLACES, &ask.store, grant.lease(), ttl, sent)?;
     local_places::enter(&key, kept.token());
     Ok(Place { seq: grant.row.seq, kept })
 }
@@ -210,8 +212,8 @@ impl Place {
         self.kept.lose(LostReason::Released);
         local_places::leave(&self.kept.lease().key);
         let (store, row) = (Arc::clone(self.kept.store()), self.kept.lease().key.clone());
-        let settled = keeper::settle(store, row.clone(), removal(&row), self.kept.ttl());
-        Some(background::TASKS.spawn(async move { drop(settled.await) }).map_err(no_thread))
+        let settled = settle(store, row.clone(), removal(&row), self.kept.ttl());
+        Some(TASKS.spawn(async move { drop(settled.await) }).map_err(no_thread))
     }
 }
 
@@ -229,7 +231,7 @@ async fn stand(ask: &Arc<Ask>, place: &Place) -> Result<Option<Held>, LeaseError
     while place.kept.lost().is_none() {
         let looked = Instant::now();
         let awaited = ahead.awaited(ask).clone();
-        let signal = signal::of(&awaited);
+        let signal = local_notify::listen(&awaited);
         let mut signal = pin!(signal.notified());
         // From here on, what changes is heard, even while this looks.
         signal.as_mut().enable();

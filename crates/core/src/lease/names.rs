@@ -1,14 +1,11 @@
-//! The names that leases have in the store: keys, lanes and owners.
+//! The names that leases have in the store: keys and lanes.
 //!
 //! The rows have kinds of their own, so that a lease on a key never meets a job of the same key.
-
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::Uuid;
 
 use crate::error::InvalidInput;
-use crate::id::{Lane, MAX_NAME_BYTES, Owner};
+use crate::id::Lane;
 use crate::key::{Arg, Key, KeyPrefix};
 
 /// The kind of the rows that are leases: `tidelock.lease("report", "nightly")` for the lease on `report("nightly")`.
@@ -63,28 +60,4 @@ pub(super) fn line_of(key: &Key) -> Result<(Key, KeyPrefix), InvalidInput> {
 /// A new place in the line of a lease.
 pub(super) fn place(key: &Key) -> Result<Key, InvalidInput> {
     Key::of(WAIT, &[Arg::Str(key.to_string()), Arg::Uuid(Uuid::now_v7())])
-}
-
-/// The name of one hold, which no other hold of any process has: a store lets an owner take its own lease again.
-pub(crate) fn unique_owner(given: Option<&Owner>) -> Result<Owner, InvalidInput> {
-    static PROCESS: OnceLock<(String, String)> = OnceLock::new();
-    static COUNT: AtomicU64 = AtomicU64::new(1);
-    let (process, random) = PROCESS.get_or_init(|| {
-        let random = Uuid::now_v7().simple().to_string();
-        let random = random.get(random.len().saturating_sub(12)..).unwrap_or("0").to_owned();
-        (format!("{}-{}", host(), std::process::id()), random)
-    });
-    let ending = format!("/{random}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-    let name = given.map_or(process.as_str(), Owner::as_str);
-    let room = name.floor_char_boundary(MAX_NAME_BYTES.saturating_sub(ending.len()));
-    Owner::new(format!("{}{ending}", name.get(..room).unwrap_or_default()))
-}
-
-/// The name of this machine, for people.
-fn host() -> String {
-    let named = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let named = named.or_else(|| std::env::var("HOSTNAME").or_else(|_| std::env::var("COMPUTERNAME")).ok());
-    let name: String =
-        named.unwrap_or_default().trim().chars().filter(|c| !c.is_control()).take(60).collect();
-    if name.is_empty() { "process".to_owned() } else { name }
 }

@@ -6,10 +6,9 @@ use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 
-use super::error::LostReason;
-use super::kept::Kept;
 use crate::id::Owner;
 use crate::lock::Task;
+use crate::worker::{LocalLease, LostReason};
 
 static HOLDS: LazyLock<Mutex<HashMap<Owner, Entry>>> = LazyLock::new(Mutex::default);
 
@@ -17,10 +16,15 @@ static HOLDS: LazyLock<Mutex<HashMap<Owner, Entry>>> = LazyLock::new(Mutex::defa
 struct Entry {
     task: Option<Task>,
     place: &'static Location<'static>,
-    kept: Arc<Kept>,
+    kept: Arc<LocalLease>,
 }
 
-pub(super) fn enter(owner: &Owner, task: Option<Task>, place: &'static Location<'static>, kept: &Arc<Kept>) {
+pub(super) fn enter(
+    owner: &Owner,
+    task: Option<Task>,
+    place: &'static Location<'static>,
+    kept: &Arc<LocalLease>,
+) {
     let entry = Entry { task, place, kept: Arc::clone(kept) };
     HOLDS.lock().insert(owner.clone(), entry);
 }

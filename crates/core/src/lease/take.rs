@@ -7,16 +7,15 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::error::{LeaseError, LostReason};
+use super::error::LeaseError;
 use super::guard::Held;
-use super::keeper::LEASES;
-use super::kept::Kept;
 use super::row::{Said, Stolen, cut};
 use super::{background, line, names, registry};
 use crate::id::Owner;
 use crate::key::Key;
 use crate::lock::Task;
 use crate::store::{ApplyError, Batch, Claim, Denied, Grant, Lease, LeaseRow, Refusal, SharedStore, WorkRow};
+use crate::worker::{LEASES, LocalLease, LostReason};
 
 /// How often a thief tries: somebody in line may be faster between its two steps.
 const STEALS: usize = 16;
@@ -81,7 +80,7 @@ async fn claim(ask: Arc<Ask>) -> Result<Taken, LeaseError> {
 }
 
 fn granted(ask: &Ask, grant: &Grant, sent: Instant) -> Result<Held, LeaseError> {
-    let kept = Kept::start(&LEASES, &ask.store, grant.lease(), ask.ttl, sent)?;
+    let kept = LocalLease::start(&LEASES, &ask.store, grant.lease(), ask.ttl, sent)?;
     registry::enter(&ask.owner, ask.task, ask.place, &kept);
     // A row that tells a story stays; others go with their holder, so that keys used once leave nothing behind.
     let stays = grant.row.takeovers > 0 || Said::of(&grant.row).stolen.is_some();

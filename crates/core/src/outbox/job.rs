@@ -10,9 +10,8 @@ use futures_util::FutureExt as _;
 
 use super::deliver::{Again, Delivery, Undelivered};
 use super::message::Written;
-use super::sender::Shared;
+use super::sender::OutboxEngine;
 use crate::clock::Due;
-use crate::lease::{Committed, Holding};
 use crate::model::retry::AfterFailure;
 use crate::payload::Payload;
 use crate::runtime::jitter::fraction;
@@ -20,11 +19,12 @@ use crate::runtime::panic::text;
 use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, Grant};
 use crate::telemetry::OUTBOX;
+use crate::worker::{Committed, LeasedWork};
 
 /// A row that is worked on.
 pub(super) struct Job {
-    shared: Arc<Shared>,
-    holding: Holding,
+    engine: Arc<OutboxEngine>,
+    work: LeasedWork,
 }
 
 /// How one attempt ended.
@@ -36,24 +36,24 @@ enum Ended {
 }
 
 impl Job {
-    pub(super) fn new(shared: Arc<Shared>, holding: Holding) -> Self {
-        Self { shared, holding }
+    pub(super) fn new(engine: Arc<OutboxEngine>, work: LeasedWork) -> Self {
+        Self { engine, work }
     }
 
     pub(super) async fn run(self, grant: Grant) {
         if grant.row.follow.is_none() {
             let attempts = grant.row.attempts;
-            self.one(&grant.row.payload, attempts, Batch::new().ack(self.holding.lease())).await;
+            self.one(&grant.row.payload, attempts, Batch::new().ack(self.work.lease())).await;
             return;
         }
         let stream = grant.row.key.clone();
         let mut attempts = grant.row.attempts;
         for event in &grant.events {
-            if self.shared.stopping.is_cancelled() {
-                return self.holding.release().await;
+            if self.engine.worker.stopping.is_cancelled() {
+                return self.work.release().await;
             }
             let done = Batch::new()
-                .advance(self.holding.lease(), event.position)
+                .advance(self.work.lease(), event.position)
                 .truncate(&stream, event.version.next());
             if !self.one(&event.payload, attempts, done).await {
                 return;
@@ -62,16 +62,16 @@ impl Job {
         }
         // Whoever puts a message wakes the row, so nothing is missed if there were no more.
         let end = if grant.more {
-            Batch::new().release(self.holding.lease())
+            Batch::new().release(self.work.lease())
         } else {
-            Batch::new().ack(self.holding.lease())
+            Batch::new().ack(self.work.lease())
         };
         self.commit(end).await;
     }
 
     /// Delivers one message and writes what came of it. Whether it is delivered, and the row still ours.
     async fn one(&self, payload: &Payload, attempts: u32, done: Batch) -> bool {
-        let policy = &self.shared.options.retry;
+        let policy = &self.engine.options.retry;
         if !policy.allows(attempts) {
             self.block("its attempts are used up: the processes that sent it died, or lost it").await;
             return false;
@@ -84,34 +84,34 @@ impl Job {
             }
         };
         let id = written.id.clone();
-        match self.attempt(Delivery { outbox: self.shared.outbox.name(), written, attempt: attempts }).await {
+        match self.attempt(Delivery { outbox: self.engine.outbox.name(), written, attempt: attempts }).await {
             Ended::Delivered => {
                 let committed = self.commit(done).await;
                 if committed {
-                    self.shared.counters.delivered.add(1);
+                    self.engine.counters.delivered.add(1);
                 }
                 committed
             }
             Ended::Failed(error) => {
-                self.shared.counters.failed.add(1);
-                tracing::debug!(target: OUTBOX, outbox = self.shared.outbox.name(), id, attempts, %error, "not delivered");
+                self.engine.counters.failed.add(1);
+                tracing::debug!(target: OUTBOX, outbox = self.engine.outbox.name(), id, attempts, %error, "not delivered");
                 self.failed(attempts, &error).await;
                 false
             }
             Ended::BrokenOff => {
-                self.holding.release().await;
+                self.work.release().await;
                 false
             }
         }
     }
 
     async fn attempt(&self, message: Delivery) -> Ended {
-        let limit = self.shared.options.limit;
-        let delivering = AssertUnwindSafe(self.shared.deliver.deliver(message)).catch_unwind();
+        let limit = self.engine.options.timeout;
+        let delivering = AssertUnwindSafe(self.engine.deliver.deliver(message)).catch_unwind();
         tokio::select! {
             biased;
-            () = self.holding.token().cancelled() => Ended::BrokenOff,
-            () = self.shared.cut.cancelled() => Ended::BrokenOff,
+            () = self.work.token().cancelled() => Ended::BrokenOff,
+            () = self.engine.worker.cut.cancelled() => Ended::BrokenOff,
             ended = delivering => match ended {
                 Ok(Ok(())) => Ended::Delivered,
                 Ok(Err(error)) => Ended::Failed(error),
@@ -127,7 +127,7 @@ impl Job {
         let next = match error.again {
             Again::Never => AfterFailure::Block,
             Again::Later | Again::NotBefore(_) => {
-                self.shared.options.retry.after_failure(attempts, fraction())
+                self.engine.options.retry.after_failure(attempts, fraction())
             }
         };
         match (next, error.again) {
@@ -138,26 +138,26 @@ impl Job {
     }
 
     async fn later(&self, error: &Undelivered, wait: std::time::Duration) {
-        self.commit(Batch::new().fail(self.holding.lease(), &error.reason, Due::After(wait))).await;
+        self.commit(Batch::new().fail(self.work.lease(), &error.reason, Due::After(wait))).await;
     }
 
     async fn block(&self, reason: &str) {
-        let row = &self.holding.lease().key;
+        let row = &self.work.lease().key;
         tracing::warn!(target: OUTBOX, %row, reason, "a message is blocked; unblock or discard it");
-        if self.commit(Batch::new().block(self.holding.lease(), reason)).await {
-            self.shared.counters.blocked.add(1);
+        if self.commit(Batch::new().block(self.work.lease(), reason)).await {
+            self.engine.counters.blocked.add(1);
         }
     }
 
     /// Whether the batch was applied.
     async fn commit(&self, batch: Batch) -> bool {
-        match self.holding.commit(batch).await {
+        match self.work.commit(batch).await {
             Committed::Done(_) => true,
             Committed::Gone => false,
             Committed::Refused(refusal) => {
-                let row = &self.holding.lease().key;
+                let row = &self.work.lease().key;
                 tracing::error!(target: OUTBOX, %row, %refusal, "the end of a delivery was refused; the message is sent again");
-                self.holding.release().await;
+                self.work.release().await;
                 false
             }
         }

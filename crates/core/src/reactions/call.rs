@@ -11,13 +11,13 @@ use super::decide::Failure;
 use super::definition::Definition;
 use super::effects::{Effects, ReactionError, told};
 use super::reaction::Handler;
-use super::shared::Shared;
 use super::turn::Turn;
 use crate::events::Context;
 use crate::key::Key;
 use crate::runtime::panic::{isolate, text};
 use crate::store::Event;
 use crate::telemetry::{REACTION_RUN, REACTIONS, follow};
+use crate::worker::Worker;
 
 /// How a run ended.
 pub(super) enum Called {
@@ -27,13 +27,13 @@ pub(super) enum Called {
     Failed(Failure),
     /// The row may soon be somebody else's. The handler's future was dropped.
     Lost,
-    /// The program shuts down, and the grace period is over. The handler's future was dropped.
+    /// The shutdown timeout is over. The handler's future was dropped.
     Cut,
 }
 
 /// Who is called, and for what.
 pub(super) struct Call<'a> {
-    pub(super) shared: &'a Shared,
+    pub(super) worker: &'a Worker,
     pub(super) definition: &'a Definition,
     pub(super) key: &'a Key,
     pub(super) attempt: u32,
@@ -50,7 +50,7 @@ impl Call<'_> {
             reaction: Arc::clone(&self.definition.name),
             key: self.key.clone(),
             attempt: self.attempt,
-            store: Arc::clone(&self.shared.store),
+            store: Arc::clone(&self.worker.store),
             token,
         };
         let (reaction, key, attempt, count) = (turn.reaction(), &self.key, self.attempt, events.len());
@@ -71,7 +71,7 @@ impl Call<'_> {
         tokio::select! {
             biased;
             () = self.lease.cancelled() => Called::Lost,
-            () = self.shared.cut.cancelled() => Called::Cut,
+            () = self.worker.cut.cancelled() => Called::Cut,
             answer = answer => match answer {
                 Ok(Ok(effects)) => Called::Did(effects),
                 Ok(Err(error)) => Called::Failed(failure(error)),

@@ -39,7 +39,8 @@ pub(super) struct Definition {
 }
 
 impl Definition {
-    pub(super) fn check(reaction: Reaction) -> Result<Self, ReactionsError> {
+    /// Checks a reaction. One without a lease time of its own gets the default.
+    pub(super) fn check(reaction: Reaction, default_ttl: Duration) -> Result<Self, ReactionsError> {
         let Reaction {
             name,
             types,
@@ -49,7 +50,7 @@ impl Definition {
             handler,
             retry,
             exhausted,
-            ttl,
+            lease_ttl,
             events,
             together,
             start,
@@ -64,6 +65,7 @@ impl Definition {
         let lane = lane.map_or_else(|| names::own_lane(&name), Ok).map_err(invalid)?;
         let (interest, rules) = (Interest { types, streams }, Rules { retry, exhausted });
         let (name, counters) = (name.into(), Counters::default());
+        let ttl = lease_ttl.unwrap_or(default_ttl);
         Ok(Self { name, interest, lane, to, handler, rules, ttl, events, together, start, counters })
     }
 

@@ -12,17 +12,15 @@ use super::call::{Call, Called};
 use super::decide::{self, End, Failure, Pace, Verdict};
 use super::definition::Definition;
 use super::notes::RowNote;
-use super::shared::Shared;
 use super::{parked, routed};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, Retry};
 use crate::id::{Position, StreamVersion};
 use crate::key::Key;
-use crate::lease::LostReason;
-use crate::lease::{Committed, Holding};
 use crate::runtime::jitter::fraction;
 use crate::store::{Batch, Effect, Event, Grant, Lease, NewWork, Refusal};
 use crate::telemetry::{REACTION_LAG_SECONDS, REACTIONS, seconds};
+use crate::worker::{Committed, LeasedWork, LostReason, Worker};
 
 /// How often a handler runs again at once because others wrote what its effects depend on, before that counts as a failure.
 const CONFLICTS: u32 = 5;
@@ -52,11 +50,11 @@ enum Flow {
 
 /// A grant that is worked on.
 pub(super) struct Job {
-    shared: Arc<Shared>,
+    worker: Arc<Worker>,
     definition: Arc<Definition>,
     key: Key,
     grant: Grant,
-    holding: Holding,
+    work: LeasedWork,
     /// Attempts since the last progress, the present one included.
     attempts: u32,
     conflicts: u32,
@@ -74,11 +72,11 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        worker: Arc<Worker>,
         definition: Arc<Definition>,
         key: Key,
         mut grant: Grant,
-        holding: Holding,
+        work: LeasedWork,
     ) -> Self {
         let mut events = std::mem::take(&mut grant.events);
         // Reactions that share a lane ask for as many as the one that wants most.
@@ -91,11 +89,11 @@ impl Job {
         let attempts = grant.row.attempts;
         let (pace, conflicts, handled) = (decide::pace(attempts), 0, Vec::new());
         Self {
-            shared,
+            worker,
             definition,
             key,
             grant,
-            holding,
+            work,
             attempts,
             conflicts,
             pace,
@@ -130,12 +128,12 @@ impl Job {
             tokio::task::yield_now().await;
         }
         if self.end == End::More {
-            self.shared.work.notify_one();
+            self.worker.wake.notify_one();
         }
     }
 
     fn lease(&self) -> &Lease {
-        self.holding.lease()
+        self.work.lease()
     }
 
     fn granted_at(&self) -> Option<Timestamp> {
@@ -159,7 +157,7 @@ impl Job {
 
     /// Hands the next events to the handler, and does what follows from its answer.
     async fn turn(&mut self) -> Flow {
-        if self.shared.stopping.is_cancelled() {
+        if self.worker.stopping.is_cancelled() {
             return self.stop().await;
         }
         let bite = self.pace.bite(self.definition.several(), self.queue.len());
@@ -168,11 +166,11 @@ impl Job {
             return self.failed(items, Failure::Never(reason)).await;
         }
         let call = Call {
-            shared: &self.shared,
+            worker: &self.worker,
             definition: &self.definition,
             key: &self.key,
             attempt: self.attempts,
-            lease: self.holding.token(),
+            lease: self.work.token(),
         };
         match call.run(items.iter().map(|item| item.event.clone()).collect()).await {
             Called::Did(effects) => {
@@ -327,7 +325,7 @@ impl Job {
 
     /// The batch that puts the row off, with a note for those who are woken before. `None` when the store does not answer.
     async fn deferred(&self, batch: Batch, steps: &[Step], due: Due) -> Option<Batch> {
-        let now = self.shared.store.now().await.ok()?;
+        let now = self.worker.store.now().await.ok()?;
         let row = &self.grant.row;
         let position = last_item(steps).map(|item| item.to).or(row.position);
         let until = due.resolve(now);
@@ -341,7 +339,7 @@ impl Job {
     /// store does not answer.
     async fn parked(&self, batch: Batch, error: &str) -> Result<Option<Batch>, String> {
         let Some(item) = self.queue.front() else { return Ok(Some(batch)) };
-        let Ok(now) = self.shared.store.now().await else { return Ok(None) };
+        let Ok(now) = self.worker.store.now().await else { return Ok(None) };
         let note = parked::Note::new(&item.event, error, self.attempts, now);
         let batch = note.written(batch, &self.definition.name, &self.key).map_err(|e| e.to_string())?;
         Ok(Some(if self.queue.len() == 1 { self.ended(batch) } else { self.advanced(batch, item.to) }))
@@ -366,14 +364,14 @@ impl Job {
         match self.commit(batch).await {
             Committed::Done(_) => self.progressed(&steps),
             Committed::Gone => {}
-            Committed::Refused(_) => self.holding.release().await,
+            Committed::Refused(_) => self.work.release().await,
         }
         Flow::Over
     }
 
     fn lost(&self) -> Flow {
         self.definition.counters.lost.add(1);
-        if let Some(reason) = self.holding.lost().filter(|reason| *reason != LostReason::Released) {
+        if let Some(reason) = self.work.lost().filter(|reason| *reason != LostReason::Released) {
             let (reaction, key) = (&self.definition.name, &self.key);
             tracing::warn!(target: REACTIONS, %reaction, %key, %reason, "a handler was broken off: its lease is lost");
         }
@@ -417,11 +415,11 @@ impl Job {
     }
 
     async fn commit(&self, batch: Batch) -> Committed {
-        let mut committed = self.holding.commit(batch.clone()).await;
+        let mut committed = self.work.commit(batch.clone()).await;
         if let Some((inbox, step_to)) = self.too_much(&committed) {
             // Much was left in the inbox. It goes in steps, and nobody waits for that.
-            committed = self.holding.commit(without_truncate(batch, &inbox)).await;
-            drop(self.shared.store.apply(Batch::new().truncate(&inbox, step_to)).await);
+            committed = self.work.commit(without_truncate(batch, &inbox)).await;
+            drop(self.worker.store.apply(Batch::new().truncate(&inbox, step_to)).await);
         }
         match &committed {
             Committed::Done(_) => self.definition.counters.batches.add(1),

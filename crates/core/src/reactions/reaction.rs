@@ -11,10 +11,10 @@ use super::turn::Turn;
 use crate::events::Start;
 use crate::id::{EventType, Lane};
 use crate::key::{Key, KeyPrefix};
-use crate::lease::{DEFAULT_TTL, MAX_TTL, MIN_TTL};
 use crate::model::limits::PAGE_ROWS;
 use crate::model::retry::RetryPolicy;
 use crate::store::Event;
+use crate::worker::{MAX_TTL, MIN_TTL};
 
 /// What becomes of an event whose attempts are used up, or whose error is not to be retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub struct Reaction {
     pub(super) handler: Option<Handler>,
     pub(super) retry: RetryPolicy,
     pub(super) exhausted: WhenExhausted,
-    pub(super) ttl: Duration,
+    pub(super) lease_ttl: Option<Duration>,
     pub(super) events: usize,
     pub(super) together: usize,
     pub(super) start: Start,
@@ -83,7 +83,7 @@ impl Reaction {
             handler: None,
             retry: RETRY,
             exhausted: WhenExhausted::default(),
-            ttl: DEFAULT_TTL,
+            lease_ttl: None,
             events: EVENTS,
             together: 1,
             start: Start::Beginning,
@@ -172,10 +172,9 @@ impl Reaction {
         self
     }
 
-    /// How long a lease on a key lasts without renewal: 30 seconds. It is renewed while the handler lives; this is how long
-    /// others wait for a worker that died.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl.clamp(MIN_TTL, MAX_TTL);
+    /// Sets the lease time of a key, instead of that of [`Reactions`](super::Reactions::lease_ttl).
+    pub fn lease_ttl(mut self, ttl: Duration) -> Self {
+        self.lease_ttl = Some(ttl.clamp(MIN_TTL, MAX_TTL));
         self
     }
 

@@ -12,23 +12,21 @@ use super::definition::Definition;
 use super::effects::Effects;
 use super::names;
 use super::parked::Note;
-use super::shared::Shared;
 use crate::clock::Due;
 use crate::id::Position;
 use crate::key::Key;
-use crate::lease::unique_owner;
-use crate::lease::{Committed, Holding};
 use crate::payload::Payload;
 use crate::store::{Batch, Claim, Denied, Document, Expect, Grant};
+use crate::worker::{Committed, LeasedWork, Worker, unique_owner};
 
 /// A replay that is worked on.
 pub(super) struct Replay {
-    pub(super) shared: Arc<Shared>,
+    pub(super) worker: Arc<Worker>,
     pub(super) definition: Arc<Definition>,
     pub(super) key: Key,
     pub(super) position: Position,
     pub(super) grant: Grant,
-    pub(super) holding: Holding,
+    pub(super) work: LeasedWork,
 }
 
 /// How a replay ended.
@@ -47,7 +45,7 @@ enum Ended {
 
 /// The row of the key.
 enum Row {
-    Held(Holding),
+    Held(LeasedWork),
     /// There is none, so nobody else can hold it.
     None,
     /// It cannot be had, and that is how the replay ends.
@@ -72,7 +70,7 @@ impl Replay {
     /// The parked event, if it still is.
     async fn look(&self) -> Option<(Document, Note)> {
         let document = names::parked(&self.definition.name, &self.key, self.position).ok()?;
-        let document = self.shared.store.document(&document).await.ok().flatten()?;
+        let document = self.worker.store.document(&document).await.ok().flatten()?;
         let note = document.value.parse().ok()?;
         Some((document, note))
     }
@@ -80,19 +78,19 @@ impl Replay {
     /// Holds the row of the key, as somebody of its own: an owner could take the row from itself.
     async fn hold_key(&self, document: &Document, note: &Note) -> Row {
         let names = names::row(&self.definition.name, &self.key)
-            .and_then(|row| Ok((row, unique_owner(Some(&self.shared.owner))?)));
+            .and_then(|row| Ok((row, unique_owner(Some(&self.worker.owner))?)));
         let Ok((row, owner)) = names else { return Row::None };
         let (sent, ttl) = (Instant::now(), self.definition.ttl);
-        let Ok(claimed) = self.shared.claims.send(Claim::existing(&owner, &row, ttl)).await else {
+        let Ok(claimed) = self.worker.claims.send(Claim::existing(&owner, &row, ttl)).await else {
             return Row::Denied(Box::new(Ended::Back));
         };
         if let Some(grant) = claimed.grants.first() {
-            let held = Holding::start(&self.shared.store, grant, ttl, sent);
+            let held = LeasedWork::start(&self.worker.store, grant, ttl, sent);
             return held.map_or_else(|_| Row::Denied(Box::new(Ended::Back)), Row::Held);
         }
         match claimed.denied {
             Some(Denied::Held(_)) => {
-                Row::Denied(Box::new(Ended::Later(Due::After(self.shared.options.look_again))))
+                Row::Denied(Box::new(Ended::Later(Due::After(self.worker.options.poll_interval))))
             }
             Some(Denied::Blocked(reason)) => {
                 let error = format!("not replayed: its key is blocked, unblock it first: {reason}");
@@ -103,7 +101,7 @@ impl Replay {
     }
 
     async fn tried(&self, document: Document, note: Note) -> Ended {
-        let event = match note.whole_event(&self.shared.store).await {
+        let event = match note.whole_event(&self.worker.store).await {
             Ok(Some(event)) => event,
             Ok(None) => {
                 let error =
@@ -113,11 +111,11 @@ impl Replay {
             Err(_) => return Ended::Back,
         };
         let call = Call {
-            shared: &self.shared,
+            worker: &self.worker,
             definition: &self.definition,
             key: &self.key,
             attempt: self.grant.row.attempts,
-            lease: self.holding.token(),
+            lease: self.work.token(),
         };
         match call.run(vec![event]).await {
             Called::Did(effects) => Ended::Did(document, effects),
@@ -130,13 +128,13 @@ impl Replay {
     }
 
     /// Commits the end of the replay, and lets the key go.
-    async fn end(&self, ended: Ended, key: Option<Holding>) {
+    async fn end(&self, ended: Ended, key: Option<LeasedWork>) {
         let effects = matches!(ended, Ended::Did(..));
         let committed = match self.ending(&ended).await {
             Some(batch) => {
                 let letting_go =
                     key.as_ref().map_or_else(Batch::new, |key| Batch::new().release(key.lease()));
-                Some(self.holding.commit(letting_go.and(batch)).await)
+                Some(self.work.commit(letting_go.and(batch)).await)
             }
             None => None,
         };
@@ -153,10 +151,10 @@ impl Replay {
                     && let Some(batch) =
                         self.ending(&Ended::InVain(document, note, refusal.to_string())).await
                 {
-                    drop(self.holding.commit(batch).await);
+                    drop(self.work.commit(batch).await);
                 }
             }
-            _ => self.holding.release().await,
+            _ => self.work.release().await,
         }
         if let Some(key) = key {
             key.release().await;
@@ -165,7 +163,7 @@ impl Replay {
 
     /// The batch that ends the replay; `None` when the row is handed back.
     async fn ending(&self, ended: &Ended) -> Option<Batch> {
-        let lease = self.holding.lease();
+        let lease = self.work.lease();
         match ended {
             Ended::Gone => Some(Batch::new().ack(lease)),
             Ended::Did(document, effects) => {
@@ -174,7 +172,7 @@ impl Replay {
             }
             Ended::InVain(document, note, error) => {
                 self.definition.counters.failed.add(1);
-                let now = self.shared.store.now().await.ok()?;
+                let now = self.worker.store.now().await.ok()?;
                 let note = Payload::of(&note.clone().again(error, now)).ok()?;
                 Some(Batch::new().put(&document.key, Expect::Exact(document.version), note).ack(lease))
             }

@@ -13,21 +13,21 @@ use super::error::ReactionsError;
 use super::names;
 use super::parked::Note;
 use super::reaction::WhenExhausted;
-use super::shared::{Shared, heard};
 use crate::clock::Timestamp;
 use crate::id::Position;
-use crate::lease::{Committed, Holding, working};
+use crate::lease::LeaseError;
 use crate::model::lease::{self, held_against};
 use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, Claim, Event, EventPage, Expect, LogQuery, NewWork, StoreError, Watch};
 use crate::telemetry::REACTIONS;
+use crate::worker::{Committed, LeasedWork, Worker, idle};
 
 /// How many events are read at once.
 const PAGE: usize = 500;
 
 /// The router of one reaction in this process.
 pub(super) struct Router {
-    shared: Arc<Shared>,
+    worker: Arc<Worker>,
     definition: Arc<Definition>,
     hints: Watch,
 }
@@ -41,7 +41,7 @@ enum Taken {
 
 /// A log that is being read.
 struct Reading {
-    holding: Holding,
+    work: LeasedWork,
     generation: u64,
     /// Up to where the log was looked at.
     position: Position,
@@ -60,31 +60,27 @@ enum Flow {
 }
 
 impl Router {
-    pub(super) fn new(shared: Arc<Shared>, definition: Arc<Definition>) -> Self {
-        let hints = shared.store.watch();
-        Self { shared, definition, hints }
+    pub(super) fn new(worker: Arc<Worker>, definition: Arc<Definition>) -> Self {
+        let hints = worker.store.watch();
+        Self { worker, definition, hints }
     }
 
-    pub(super) async fn run_or_die(mut self) {
-        let killed = self.shared.killed.clone();
-        working::unless(&killed, self.run()).await;
-    }
-
-    async fn run(&mut self) {
-        while !self.shared.stopping.is_cancelled() {
+    pub(super) async fn run(mut self) {
+        while !self.worker.stopping.is_cancelled() {
             match self.take().await {
                 Ok(Taken::Mine(reading)) => self.route(*reading).await,
                 Ok(Taken::Others(until)) => {
-                    let wait = self.shared.until(until).await;
-                    self.shared.pause(wait).await;
+                    let wait = self.worker.until(until).await;
+                    self.worker.pause(wait).await;
                 }
                 Err(ReactionsError::Store(error)) => {
-                    self.shared.recover("the router has no row", &error).await
+                    tracing::warn!(target: REACTIONS, %error, "router row not claimed");
+                    self.worker.back_off(&error).await;
                 }
                 Err(error) => {
                     let reaction = &self.definition.name;
-                    tracing::error!(target: REACTIONS, %reaction, %error, "the router has no row");
-                    self.shared.pause(self.shared.options.look_again).await;
+                    tracing::error!(target: REACTIONS, %reaction, %error, "router row not claimed");
+                    self.worker.pause(self.worker.options.poll_interval).await;
                 }
             }
         }
@@ -92,7 +88,7 @@ impl Router {
 
     /// Takes the row if nobody holds it. Looking is cheaper than asking for it.
     async fn take(&self) -> Result<Taken, ReactionsError> {
-        let (store, owner) = (&self.shared.store, &self.shared.owner);
+        let (store, owner) = (&self.worker.store, &self.worker.owner);
         let (name, ttl) = (&self.definition.name, self.definition.ttl);
         let key = names::router(name)?;
         let Some(row) = store.work(&key).await? else {
@@ -106,9 +102,9 @@ impl Router {
             return Ok(Taken::Others(Some(holder.until)));
         }
         let sent = Instant::now();
-        let claimed = self.shared.claims.send(Claim::existing(owner, &key, ttl)).await?;
+        let claimed = self.worker.claims.send(Claim::existing(owner, &key, ttl)).await?;
         let Some(grant) = claimed.grants.first() else { return Ok(Taken::Others(None)) };
-        let holding = Holding::start(store, grant, ttl, sent)?;
+        let work = LeasedWork::start(store, grant, ttl, sent).map_err(LeaseError::from)?;
         // Read under the lease: whoever begins another life of the reaction takes the row away in the same batch.
         let noted = store.document(&names::definition(name)?).await?;
         let noted = noted.as_ref().map(Noted::read).transpose()?;
@@ -119,33 +115,34 @@ impl Router {
         }
         let position = grant.row.position.unwrap_or(Position(0));
         let (noted, noted_at) = (position, Instant::now());
-        let reading = Reading { holding, generation, position, noted, noted_at, begun: false };
+        let reading = Reading { work, generation, position, noted, noted_at, begun: false };
         Ok(Taken::Mine(Box::new(reading)))
     }
 
     /// Routes until the row is lost, blocked, or to be handed back.
     async fn route(&mut self, mut reading: Reading) {
-        while reading.holding.lost().is_none() {
-            if self.shared.stopping.is_cancelled() {
+        while reading.work.lost().is_none() {
+            if self.worker.stopping.is_cancelled() {
                 let _ = self.note(&mut reading).await;
-                return reading.holding.release().await;
+                return reading.work.release().await;
             }
-            if reading.holding.is_of_another_epoch() {
+            if reading.work.is_of_another_epoch() {
                 // The position in memory may be that of a lost event; the row knows better.
-                return reading.holding.release().await;
+                return reading.work.release().await;
             }
             let looked = Instant::now();
             let query = LogQuery {
                 filter: self.definition.interest.filter(),
                 ..LogQuery::after(reading.position, PAGE)
             };
-            let page = match self.shared.store.read_log(query).await {
+            let page = match self.worker.store.read_log(query).await {
                 Ok(page) => page,
                 Err(error) if error.continue_after.is_some() => {
                     return self.displaced(&reading, &error).await;
                 }
                 Err(error) => {
-                    self.shared.recover("the log could not be read", &error).await;
+                    tracing::warn!(target: REACTIONS, %error, "log read failed");
+                    self.worker.back_off(&error).await;
                     continue;
                 }
             };
@@ -157,17 +154,17 @@ impl Router {
                 tokio::task::yield_now().await;
                 continue;
             }
-            if looked.duration_since(reading.noted_at) >= self.shared.options.look_again
+            if looked.duration_since(reading.noted_at) >= self.worker.options.poll_interval
                 && self.note(&mut reading).await == Flow::Over
             {
                 return;
             }
             tokio::select! {
                 biased;
-                () = self.shared.stopping.cancelled() => {}
-                () = reading.holding.token().cancelled() => return,
-                () = heard(&mut self.hints, looked) => {}
-                () = sleep_until(looked + self.shared.options.look_again) => {}
+                () = self.worker.stopping.cancelled() => {}
+                () = reading.work.token().cancelled() => return,
+                () = idle::hinted(&mut self.hints, looked + idle::MIN_POLL_DELAY) => {}
+                () = sleep_until(looked + self.worker.options.poll_interval) => {}
             }
         }
     }
@@ -176,7 +173,7 @@ impl Router {
     /// one, nothing is routed until an operator has decided.
     async fn displaced(&self, reading: &Reading, error: &StoreError) {
         if reading.begun {
-            return reading.holding.release().await;
+            return reading.work.release().await;
         }
         self.block(reading, &error.to_string()).await;
     }
@@ -219,12 +216,12 @@ impl Router {
             return Flow::On;
         }
         let (rows, events) = (plan.wakes.len(), plan.events);
-        let batch = self.batch(plan).advance(reading.holding.lease(), to);
-        match reading.holding.commit(batch).await {
+        let batch = self.batch(plan).advance(reading.work.lease(), to);
+        match reading.work.commit(batch).await {
             Committed::Done(_) => {
                 (reading.noted, reading.noted_at) = (to, Instant::now());
                 self.definition.counters.routed.add(events);
-                self.shared.work.notify_one();
+                self.worker.wake.notify_one();
                 tracing::trace!(target: REACTIONS, reaction = %self.definition.name, events, rows, %to, "routed");
                 Flow::On
             }
@@ -251,11 +248,11 @@ impl Router {
     async fn stuck(&self, reading: &mut Reading, event: &Event, reason: &str) -> Flow {
         let reason = format!("the event at position {} cannot be routed: {reason}", event.position);
         if self.definition.rules.exhausted == WhenExhausted::Park
-            && let Ok(now) = self.shared.store.now().await
+            && let Ok(now) = self.worker.store.now().await
             && let Ok(batch) =
                 Note::new(event, &reason, 0, now).written(Batch::new(), &self.definition.name, &event.stream)
             && let Committed::Done(_) =
-                reading.holding.commit(batch.advance(reading.holding.lease(), event.position)).await
+                reading.work.commit(batch.advance(reading.work.lease(), event.position)).await
         {
             reading.position = event.position;
             reading.noted = event.position;
@@ -267,8 +264,8 @@ impl Router {
     }
 
     async fn block(&self, reading: &Reading, reason: &str) -> Flow {
-        let batch = Batch::new().block(reading.holding.lease(), reason);
-        if let Committed::Done(_) = reading.holding.commit(batch).await {
+        let batch = Batch::new().block(reading.work.lease(), reason);
+        if let Committed::Done(_) = reading.work.commit(batch).await {
             self.definition.counters.blocked.add(1);
             tracing::error!(target: REACTIONS, reaction = %self.definition.name, reason, "a router is blocked");
         }
@@ -279,13 +276,13 @@ impl Router {
     /// is still ours: whoever resets the reaction takes it away, and does not want to wait for the next event.
     async fn note(&self, reading: &mut Reading) -> Flow {
         reading.noted_at = Instant::now();
-        let lease = reading.holding.lease();
+        let lease = reading.work.lease();
         if reading.position > reading.noted {
             reading.noted = reading.position;
-            let noted = reading.holding.commit(Batch::new().advance(lease, reading.position)).await;
+            let noted = reading.work.commit(Batch::new().advance(lease, reading.position)).await;
             return if matches!(noted, Committed::Gone) { Flow::Over } else { Flow::On };
         }
-        match self.shared.store.work(&lease.key).await {
+        match self.worker.store.work(&lease.key).await {
             Ok(row) if lease::check(row.as_ref(), lease).is_err() => Flow::Over,
             _ => Flow::On,
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::telemetry::{Count, REACTION_EVENTS};
 
-/// What the reactions of a [`Running`](super::Running) have done since it was started.
+/// The counters of a worker for reactions since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// How often work was asked for.

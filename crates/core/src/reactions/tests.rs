@@ -24,7 +24,7 @@ fn key(name: &str) -> Key {
 }
 
 fn reactions(store: &SharedStore) -> Reactions {
-    Reactions::new(Arc::clone(store)).look_again(Duration::from_millis(5))
+    Reactions::new(Arc::clone(store)).poll_interval(Duration::from_millis(5))
 }
 
 /// Appends events with these numbers.

@@ -9,16 +9,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::change::Ended;
+use super::engine::ScheduleEngine;
 use super::error::TaskError;
 use super::fire::Fire;
 use super::record::Begun;
-use super::shared::Shared;
 use super::task::{Action, RunFuture, Task};
-use crate::lease::working;
 use crate::runtime::panic::{isolate, text};
 use crate::runtime::timer::sleep_until;
 use crate::store::Batch;
 use crate::telemetry::{SCHEDULE, SCHEDULE_RUN};
+use crate::worker::bounded;
 use crate::workflow::Client;
 
 /// How a run ended.
@@ -31,7 +31,7 @@ pub(super) enum Called {
 
 /// Who is called, and for what.
 pub(super) struct Call<'a> {
-    pub(super) shared: &'a Shared,
+    pub(super) engine: &'a ScheduleEngine,
     pub(super) task: &'a Task,
     pub(super) begun: &'a Begun,
     /// Fires when the row may soon be somebody else's.
@@ -50,7 +50,7 @@ impl Call<'_> {
                 Err(panicked) => Called::Ended(Ended::Failed(panicked), Batch::new()),
             },
             Some(Action::Start(start)) => {
-                let client = Client::new(Arc::clone(&self.shared.store));
+                let client = Client::new(Arc::clone(&self.engine.worker.store));
                 let (ended, batch) = match isolate("the input of the workflow", || start(&client, &fire)) {
                     Ok(Ok((run, batch))) => (Ended::Started(run), batch),
                     Ok(Err(error)) => (Ended::ForGood(error.to_string()), Batch::new()),
@@ -64,7 +64,7 @@ impl Call<'_> {
 
     fn fire(&self, token: CancellationToken) -> Fire {
         let Begun { fire, kind, attempt, .. } = *self.begun;
-        let (task, store) = (Arc::from(self.task.name.as_str()), Arc::clone(&self.shared.store));
+        let (task, store) = (Arc::from(self.task.name.as_str()), Arc::clone(&self.engine.worker.store));
         Fire { task, time: fire, kind, attempt, store, token }
     }
 
@@ -82,8 +82,8 @@ impl Call<'_> {
                 Ok(Err(error)) => ended(failure(&error)),
                 Err(panic) => ended(Ended::Failed(format!("the task panicked: {}", text(&*panic)))),
             },
-            () = self.shared.cut.cancelled() => ended(Ended::Interrupted),
-            limit = over(self.task.limit) => {
+            () = self.engine.worker.cut.cancelled() => ended(Ended::Interrupted),
+            limit = over(self.task.timeout) => {
                 ended(Ended::Failed(format!("it took longer than its time limit of {limit:?}, and was broken off")))
             }
         }
@@ -97,11 +97,11 @@ fn failure(error: &TaskError) -> Ended {
     }
 }
 
-/// Waits until the time limit is over, if there is one.
+/// Waits until the timeout, if there is one.
 async fn over(limit: Option<Duration>) -> Duration {
     match limit {
         Some(limit) => {
-            sleep_until(Instant::now() + working::bounded(limit)).await;
+            sleep_until(Instant::now() + bounded(limit)).await;
             limit
         }
         None => std::future::pending().await,

@@ -26,10 +26,10 @@ impl Job {
             if record.archived.is_some() {
                 return self.end(&key, Batch::new().ack(self.lease())).await;
             }
-            let Some(task) = self.shared.tasks.get(name).map(Arc::clone) else {
+            let Some(task) = self.engine.tasks.get(name).map(Arc::clone) else {
                 return self.end(&key, Batch::new().defer(self.lease(), Due::After(PUT_OFF))).await;
             };
-            let begun = change::begin(&mut record, run, self.shared.owner.as_str(), now);
+            let begun = change::begin(&mut record, run, self.engine.worker.owner.as_str(), now);
             match self.write(&key, written(&key, version, &record)?).await {
                 Wrote::Done => break (task, begun),
                 Wrote::Changed => {}
@@ -40,7 +40,7 @@ impl Job {
             let ended = Ended::ForGood("its process died, as often as it may be tried".to_owned());
             return self.ended(&key, &task, &begun, ended, Batch::new()).await;
         }
-        let call = Call { shared: &self.shared, task: &task, begun: &begun, lease: self.holding.token() };
+        let call = Call { engine: &self.engine, task: &task, begun: &begun, lease: self.work.token() };
         match call.run().await {
             Called::Ended(ended, effects) => self.ended(&key, &task, &begun, ended, effects).await,
             Called::Lost => self.gone(),

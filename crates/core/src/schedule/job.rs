@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use super::call::{Call, Called};
 use super::change::{self, Ended, Next, Run};
+use super::engine::ScheduleEngine;
 use super::error::ScheduleError;
 use super::history::{self, Entry};
 use super::names::{self, Row};
 use super::record::{Begun, Record};
 use super::register::{quarantined, row, written};
-use super::shared::Shared;
 use super::task::{Action, Task};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, Retry};
 use crate::id::DocVersion;
 use crate::key::Key;
-use crate::lease::{Committed, Holding, working};
 use crate::model::cron::Timetable;
 use crate::payload::Payload;
 use crate::store::{Batch, Grant, Lease, NewWork, Operation, Refusal, Selection, StoreError};
 use crate::telemetry::{SCHEDULE, SCHEDULE_MISFIRES, SCHEDULE_RUNS, count, total};
+use crate::worker::{Committed, LeasedWork, idle};
 
 /// How often a task runs again at once because others wrote what its effects depend on, before that counts as a failure.
 const CONFLICTS: u32 = 5;
@@ -46,9 +46,9 @@ pub(super) enum Wrote {
 
 /// A grant that is worked on.
 pub(super) struct Job {
-    pub(super) shared: Arc<Shared>,
+    pub(super) engine: Arc<ScheduleEngine>,
     pub(super) grant: Grant,
-    pub(super) holding: Holding,
+    pub(super) work: LeasedWork,
 }
 
 /// A record as it was read.
@@ -65,19 +65,19 @@ impl Job {
             Some(Row::Fire(name, fire)) => self.beside(&name, fire).await,
             None => {
                 let reason = "this is no row of a task; remove it";
-                drop(self.holding.commit(Batch::new().block(self.lease(), reason)).await);
+                drop(self.work.commit(Batch::new().block(self.lease(), reason)).await);
                 Ok(())
             }
         };
         if let Err(error) = ended {
             let row = &self.grant.row.key;
             tracing::error!(target: SCHEDULE, %row, %error, "a task cannot be worked on; it is put off");
-            drop(self.holding.commit(Batch::new().defer(self.lease(), Due::After(PUT_OFF))).await);
+            drop(self.work.commit(Batch::new().defer(self.lease(), Due::After(PUT_OFF))).await);
         }
     }
 
     pub(super) fn lease(&self) -> &Lease {
-        self.holding.lease()
+        self.work.lease()
     }
 
     /// Decides what is to be done until it is done, or the row is not ours any more.
@@ -88,7 +88,7 @@ impl Job {
             let before = record.clone();
             let timetable = self.timetable(&record)?;
             let (next, lost) = change::next(&mut record, &timetable, now);
-            let task = self.shared.tasks.get(name).map(Arc::clone);
+            let task = self.engine.tasks.get(name).map(Arc::clone);
             let put = |record: &Record| {
                 let entries = history::add(name, lost.clone())?;
                 let same = *record == before;
@@ -111,7 +111,7 @@ impl Job {
                     self.write(&key, batch.enqueue(again)).await
                 }
                 (Next::Run(run), Some(task)) => {
-                    let begun = change::begin(&mut record, run, self.shared.owner.as_str(), now);
+                    let begun = change::begin(&mut record, run, self.engine.worker.owner.as_str(), now);
                     if let Some(Action::Call(_)) = task.action {
                         record.running = Some(begun.clone());
                         match self.write(&key, put(&record)?).await {
@@ -141,7 +141,7 @@ impl Job {
     /// Runs the task on its own row, and writes how it ended.
     async fn call(&self, key: &Key, task: &Task, begun: &Begun) -> Result<(), ScheduleError> {
         let mut conflicts = 0;
-        let call = Call { shared: &self.shared, task, begun, lease: self.holding.token() };
+        let call = Call { engine: &self.engine, task, begun, lease: self.work.token() };
         let Called::Ended(mut ended, mut effects) = call.run().await else { return self.gone() };
         loop {
             let Some(Read { mut record, version, now }) = self.read(key).await? else { return Ok(()) };
@@ -151,7 +151,7 @@ impl Job {
                 let timetable = self.timetable(&record)?;
                 let (next, _) = change::next(&mut record, &timetable, now);
                 let Next::Run(run) = next else { return self.leave(key, Due::Now).await };
-                let same = change::begin(&mut record, run, self.shared.owner.as_str(), now);
+                let same = change::begin(&mut record, run, self.engine.worker.owner.as_str(), now);
                 if (same.fire, same.kind) != (begun.fire, begun.kind) {
                     return self.leave(key, Due::Now).await;
                 }
@@ -204,7 +204,7 @@ impl Job {
             return Ok(batch);
         }
         // What is too old can be removed another time; what was done must be written down.
-        let trimmed = history::trim(&self.shared.store, key, record.spec.keep).await;
+        let trimmed = history::trim(&self.engine.worker.store, key, record.spec.keep).await;
         Ok(batch.and(trimmed.unwrap_or_default()))
     }
 
@@ -259,7 +259,7 @@ impl Job {
             let Some(document) = found else {
                 let gone =
                     Batch::new().operate(Selection::Keys(vec![self.lease().key.clone()]), Operation::Remove);
-                drop(self.holding.commit(gone).await);
+                drop(self.work.commit(gone).await);
                 return Ok(None);
             };
             let error = match document.value.parse() {
@@ -268,13 +268,13 @@ impl Job {
             };
             let name = key.args().into_iter().next();
             let task = match &name {
-                Some(crate::key::Arg::Str(name)) => self.shared.tasks.get(name),
+                Some(crate::key::Arg::Str(name)) => self.engine.tasks.get(name),
                 _ => None,
             };
             let Some(task) = task else { return Err(error.into()) };
-            let new = task.check(&self.shared.options.name, now)?;
+            let new = task.check(&self.engine.name, now)?;
             match self.write(key, quarantined(&document, &new, &error.to_string())?).await {
-                Wrote::Done => self.shared.counters.quarantined.add(1),
+                Wrote::Done => self.engine.counters.quarantined.add(1),
                 Wrote::Changed => {}
                 Wrote::Gone | Wrote::Refused(_) => {
                     self.gone()?;
@@ -286,20 +286,20 @@ impl Job {
 
     /// Reads for as long as the row is ours: what was done must be written down. `None` when it is not.
     async fn patient(&self, key: &Key) -> Option<(Option<crate::store::Document>, Timestamp)> {
-        let store = &self.shared.store;
+        let store = &self.engine.worker.store;
         loop {
             let read = async { Ok::<_, StoreError>((store.document(key).await?, store.now().await?)) };
             let error = match read.await {
                 Ok(read) => return Some(read),
                 Err(error) => error,
             };
-            if self.holding.lost().is_some() || error.retry() == Retry::Never {
+            if self.work.lost().is_some() || error.retry() == Retry::Never {
                 tracing::warn!(target: SCHEDULE, row = %self.lease().key, %error, "a task is handed back");
-                self.holding.release().await;
+                self.work.release().await;
                 return None;
             }
-            let wait = working::after(&error, self.shared.options.look_again);
-            working::pause(wait, self.holding.token()).await;
+            let wait = idle::backoff(&error, self.engine.worker.options.poll_interval);
+            idle::pause(wait, self.work.token()).await;
         }
     }
 
@@ -310,7 +310,7 @@ impl Job {
     }
 
     pub(super) async fn write(&self, record: &Key, batch: Batch) -> Wrote {
-        match self.holding.commit(batch).await {
+        match self.work.commit(batch).await {
             Committed::Done(_) => Wrote::Done,
             Committed::Gone => Wrote::Gone,
             Committed::Refused(refusal) => match &*refusal {
@@ -321,7 +321,7 @@ impl Job {
     }
 
     pub(super) fn counted(&self, ended: &Ended) -> Result<(), ScheduleError> {
-        let counters = &self.shared.counters;
+        let counters = &self.engine.counters;
         match ended {
             Ended::Interrupted => return Ok(()),
             Ended::Failed(error) | Ended::ForGood(error) => {
@@ -336,7 +336,7 @@ impl Job {
     }
 
     pub(super) fn gone(&self) -> Result<(), ScheduleError> {
-        self.shared.counters.lost.add(1);
+        self.engine.counters.lost.add(1);
         Ok(())
     }
 

@@ -1,21 +1,20 @@
-//! The scheduler: what programs start, and what they have while it runs.
+//! The scheduler: a worker that runs tasks at their times.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tokio::task::JoinHandle;
+use parking_lot::Mutex;
 
+use super::engine::{Counters, Reconciled, ScheduleEngine};
 use super::error::ScheduleError;
-use super::shared::{Options, Shared};
 use super::task::Task;
-use super::{names, register, worker};
-use crate::id::Owner;
-use crate::lease::{self, Claims, unique_owner, working};
+use super::{names, register};
 use crate::runtime::timer::sleep_until;
 use crate::store::{Page, SharedStore, WorkFilter};
+use crate::worker::{Worker, WorkerHandle, WorkerOptions, idle, worker_setters};
 
-/// A scheduler that is about to run.
+/// A builder for a worker that runs tasks at their times.
 #[must_use = "nothing runs before start() is awaited"]
 #[derive(Debug)]
 pub struct Scheduler {
@@ -24,10 +23,18 @@ pub struct Scheduler {
     options: Options,
 }
 
+/// The options of a scheduler.
+#[derive(Debug)]
+struct Options {
+    name: String,
+    worker: WorkerOptions,
+}
+
 impl Scheduler {
-    /// A scheduler on this store.
+    /// Creates a scheduler on this store.
     pub fn new(store: SharedStore) -> Self {
-        Self { store, tasks: Vec::new(), options: Options::default() }
+        let options = Options { name: names::DEFAULT_SCHEDULER.to_owned(), worker: WorkerOptions::default() };
+        Self { store, tasks: Vec::new(), options }
     }
 
     /// Adds a task.
@@ -43,42 +50,14 @@ impl Scheduler {
         self
     }
 
-    /// How many tasks run at the same time, at most: 16.
-    pub fn concurrency(mut self, runs: usize) -> Self {
-        self.options.concurrency = runs.max(1);
-        self
-    }
-
-    /// Who runs tasks, as others are to see it: by default the machine and the process. What makes it unique is added.
-    pub fn owner(mut self, owner: Owner) -> Self {
-        self.options.owner = Some(owner);
-        self
-    }
-
-    /// How long others wait for a task whose process died: 30 seconds. A process that lives renews in time.
-    pub fn lease(mut self, ttl: Duration) -> Self {
-        self.options.ttl = ttl.clamp(lease::MIN_TTL, lease::MAX_TTL);
-        self
-    }
-
-    /// How long runs may go on after [`Running::shutdown`]: 10 seconds.
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.options.grace = working::bounded(grace);
-        self
-    }
-
-    /// How long something may go unnoticed when the store's hint of it was missed: 1 second.
-    pub fn look_again(mut self, interval: Duration) -> Self {
-        self.options.look_again = working::interval(interval);
-        self
-    }
+    worker_setters!();
 
     /// Registers the tasks, archives those that are gone, and begins.
     ///
     /// # Errors
     /// [`ScheduleError`] when the times of a task cannot be read, something is missing or there twice, there is no runtime, or
     /// the store fails. Nothing is registered then, unless it was the store.
-    pub async fn start(self) -> Result<Running, ScheduleError> {
+    pub async fn start(self) -> Result<WorkerHandle<ScheduleEngine>, ScheduleError> {
         let Self { store, tasks, options } = self;
         tokio::runtime::Handle::try_current().map_err(|_| ScheduleError::NoRuntime)?;
         names::check("the name of a scheduler", &options.name)?;
@@ -93,18 +72,14 @@ impl Scheduler {
             }
         }
         register::all(&store, &options.name, &known).await?;
-        let owner = unique_owner(options.owner.as_ref())?;
-        let (stopping, cut, killed, counters) = Default::default();
-        let tasks = known;
-        let claims = Claims::new(&store);
-        let shared = Shared { store, owner, lane, options, tasks, stopping, cut, killed, claims, counters };
-        let shared = Arc::new(shared);
-        let task = tokio::spawn(worker::supervised(Arc::clone(&shared)));
-        Ok(Running { shared, task })
+        let worker = Worker::new(store, options.worker)?;
+        let (name, tasks) = (options.name, known);
+        let (counters, reconciled) = (Counters::default(), Mutex::new(Reconciled::new()));
+        Ok(WorkerHandle::start(ScheduleEngine { worker, name, lane, tasks, counters, reconciled }))
     }
 }
 
-/// What a scheduler did so far, in this process.
+/// The counters of a scheduler, in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedulerStats {
     /// Runs that ended and were recorded.
@@ -117,64 +92,37 @@ pub struct SchedulerStats {
     pub quarantined: u64,
 }
 
-/// A scheduler that runs, until it is shut down or this is dropped.
-///
-/// Dropped, everything stops at once: runs are broken off, and leases end by themselves. [`shutdown`](Self::shutdown) is the
-/// polite way.
-#[must_use = "dropping it stops the scheduler"]
-#[derive(Debug)]
-pub struct Running {
-    shared: Arc<Shared>,
-    task: JoinHandle<()>,
-}
-
-impl Running {
-    /// Who runs tasks.
-    #[must_use]
-    pub fn owner(&self) -> &Owner {
-        &self.shared.owner
-    }
-
-    /// What was done so far.
-    #[must_use]
-    pub fn stats(&self) -> SchedulerStats {
-        let counters = &self.shared.counters;
-        SchedulerStats {
-            runs: counters.runs.get(),
-            failures: counters.failures.get(),
-            lost: counters.lost.get(),
-            quarantined: counters.quarantined.get(),
-        }
-    }
-
-    /// Waits until no task of this scheduler's name is due or runs, in any process. For tests that move the clock.
+impl WorkerHandle<ScheduleEngine> {
+    /// Waits until no task of this scheduler is due or runs, in any process. For tests that move the clock.
     ///
     /// # Errors
-    /// [`ScheduleError::Store`] when the store cannot be read.
+    /// Returns [`ScheduleError::Store`] when the store cannot be read.
     ///
     /// # Cancel safety
-    /// Cancel-safe: it only looks.
+    /// Cancel safe: it only reads.
     pub async fn settle(&self) -> Result<(), ScheduleError> {
-        let mut hints = self.shared.store.watch();
+        let worker = self.worker();
+        let mut hints = worker.store.watch();
         loop {
-            let looked = Instant::now();
+            let polled = Instant::now();
             if self.is_settled().await? {
                 return Ok(());
             }
             tokio::select! {
-                () = working::hinted(&mut hints, looked + Duration::from_millis(1)) => {}
-                () = sleep_until(looked + self.shared.options.look_again) => {}
+                () = idle::hinted(&mut hints, polled + idle::MIN_POLL_DELAY) => {}
+                () = sleep_until(polled + worker.options.poll_interval) => {}
             }
         }
     }
 
     async fn is_settled(&self) -> Result<bool, ScheduleError> {
         const PAGE: usize = 1_000;
-        let filter = WorkFilter { lane: Some(self.shared.lane.clone()), ..WorkFilter::default() };
+        let store = &self.worker().store;
+        let filter = WorkFilter { lane: Some(self.engine.lane.clone()), ..WorkFilter::default() };
         let mut page = Page::first(PAGE);
         loop {
-            let found = self.shared.store.works(&filter, page).await?;
-            let now = self.shared.store.now().await?;
+            let found = store.works(&filter, page).await?;
+            let now = store.now().await?;
             let busy = found
                 .rows
                 .iter()
@@ -186,33 +134,5 @@ impl Running {
                 None => return Ok(true),
             }
         }
-    }
-
-    /// Stops politely: nothing new is begun, and runs may end within the grace period. What is still under way then is broken
-    /// off and handed back: it runs again wherever a scheduler lives.
-    ///
-    /// # Cancel safety
-    /// Dropped, everything stops at once, as when [`Running`] is dropped.
-    pub async fn shutdown(mut self) -> SchedulerStats {
-        self.shared.stopping.cancel();
-        drop((&mut self.task).await);
-        self.stats()
-    }
-
-    /// Stops at once, as a crash would: runs are broken off, and leases end by themselves. When this returns, nothing runs any
-    /// more. For tests of what happens then.
-    ///
-    /// # Cancel safety
-    /// Cancel-safe: everything stops all the same.
-    pub async fn abort(mut self) {
-        self.shared.killed.cancel();
-        drop((&mut self.task).await);
-        self.shared.claims.settle(&self.shared.owner).await;
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }

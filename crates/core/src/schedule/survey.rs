@@ -3,37 +3,37 @@
 //! Normally there is nothing to do. When the clock of the store goes back, rows are due at times that are now far away; and rows
 //! can be removed by hand.
 
+use super::engine::ScheduleEngine;
 use super::error::ScheduleError;
 use super::record::Record;
 use super::register::row;
-use super::shared::Shared;
 use super::{change, names};
 use crate::clock::Due;
 use crate::store::Batch;
 use crate::telemetry::SCHEDULE;
 
 /// Looks at the tasks that this scheduler knows.
-pub(super) async fn look(shared: &Shared) {
-    for name in shared.tasks.keys() {
-        if let Err(error) = look_at(shared, name).await {
+pub(super) async fn look(engine: &ScheduleEngine) {
+    for name in engine.tasks.keys() {
+        if let Err(error) = look_at(engine, name).await {
             tracing::warn!(target: SCHEDULE, task = name, %error, "a task could not be looked at");
         }
     }
 }
 
-async fn look_at(shared: &Shared, name: &str) -> Result<(), ScheduleError> {
+async fn look_at(engine: &ScheduleEngine, name: &str) -> Result<(), ScheduleError> {
     let key = names::task(name)?;
-    let Some(document) = shared.store.document(&key).await? else { return Ok(()) };
+    let Some(document) = engine.worker.store.document(&key).await? else { return Ok(()) };
     // What cannot be read is dealt with when its row is worked on.
     let Ok(record) = document.value.parse::<Record>() else { return Ok(()) };
     let Ok(timetable) = record.timetable() else { return Ok(()) };
-    let now = shared.store.now().await?;
+    let now = engine.worker.store.now().await?;
     if record.archived.is_some() {
         return Ok(());
     }
     let went_back = record.progress.cursor > now;
     let Some(wake) = change::wake(&record, &timetable, now) else { return Ok(()) };
-    let late = match shared.store.work(&key).await? {
+    let late = match engine.worker.store.work(&key).await? {
         Some(row) => row.lease.is_none() && row.due.is_none_or(|due| due > wake),
         None => true,
     };
@@ -41,7 +41,7 @@ async fn look_at(shared: &Shared, name: &str) -> Result<(), ScheduleError> {
         // Whoever gets the row writes down that the clock went back: what comes from now on is open again.
         let row = row(&key, &record, now)?;
         let row = if went_back { row.due(Due::Now) } else { row };
-        shared.store.apply(Batch::new().enqueue(row)).await?;
+        engine.worker.store.apply(Batch::new().enqueue(row)).await?;
     }
     Ok(())
 }

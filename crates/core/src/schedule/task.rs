@@ -43,7 +43,7 @@ pub struct Task {
     zone: String,
     spec: Spec,
     retry_delay: Duration,
-    pub(super) limit: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
     pub(super) action: Option<Action>,
     does: String,
 }
@@ -70,7 +70,7 @@ impl Task {
                 keep: 100,
             },
             retry_delay,
-            limit: None,
+            timeout: None,
             action: None,
             does: String::new(),
         }
@@ -150,9 +150,9 @@ impl Task {
         self
     }
 
-    /// How long a run may take before it is broken off and counts as failed: as long as it likes.
-    pub fn limit(mut self, limit: Duration) -> Self {
-        self.limit = Some(limit);
+    /// Sets the timeout of a run, after which it is interrupted and counts as failed. There is none by default.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
         self
     }
 

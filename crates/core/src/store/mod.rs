@@ -8,6 +8,7 @@ mod error;
 pub mod layer;
 pub mod memory;
 mod read;
+pub mod report;
 mod watch;
 
 use std::fmt;

@@ -1,10 +1,7 @@
 //! The metrics: one table, and the places that count. No label holds a key, a run or anything else that has no bound.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use crate::error::{Explain as _, Outcome};
-use crate::store::{ApplyError, Claimed, Receipt, StoreError};
+use std::time::Duration;
 
 /// What a metric is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,40 +125,4 @@ pub(crate) fn seconds_by(metric: &'static str, label: &'static str, value: &'sta
 /// Tells how long something took.
 pub(crate) fn seconds(metric: &'static str, time: Duration) {
     metrics::histogram!(metric).record(time.as_secs_f64());
-}
-
-/// Tells how a batch ended: for stores.
-pub fn applied(began: Instant, answer: &Result<Receipt, ApplyError>) {
-    let result = match answer {
-        Ok(receipt) if receipt.repeated => "repeated",
-        Ok(_) => "applied",
-        Err(error) => match error.refusal() {
-            Some(refusal) => {
-                count(CONFLICTS, "code", refusal.code().as_str(), 1);
-                "refused"
-            }
-            None if matches!(error.outcome(), Outcome::Unknown(_)) => "unknown",
-            None => "failed",
-        },
-    };
-    count(COMMITS, "result", result, 1);
-    seconds(COMMIT_SECONDS, began.elapsed());
-}
-
-/// Tells what a claim found: for stores.
-pub fn claimed(answer: &Result<Claimed, StoreError>) {
-    let result = match answer {
-        Ok(claimed) if claimed.grants.is_empty() => "nothing",
-        Ok(_) => "granted",
-        Err(_) => "failed",
-    };
-    count(CLAIMS, "result", result, 1);
-    for grant in answer.iter().flat_map(|claimed| &claimed.grants) {
-        let kind = match grant.row.attempts {
-            _ if grant.taken_over => "takeover",
-            2.. => "again",
-            _ => "first",
-        };
-        count(GRANTS, "kind", kind, 1);
-    }
 }

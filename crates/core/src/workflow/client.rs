@@ -23,10 +23,10 @@ use super::record::{Record, Status};
 use crate::clock::Due;
 use crate::error::InvalidInput;
 use crate::id::Priority;
-use crate::lease::{signal, working};
 use crate::payload::Payload;
 use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, DocumentFound, Page, Refusal, SharedStore};
+use crate::worker::{idle, local_notify};
 
 /// Starts runs, and talks to them. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -360,7 +360,7 @@ impl<O: DeserializeOwned> Handle<O> {
     /// Cancel-safe: the run goes on, and can be awaited again.
     pub async fn result(&self) -> Result<O, WorkflowError> {
         let key = names::run(&self.run)?;
-        let here = signal::of(&key);
+        let here = local_notify::listen(&key);
         let mut hints = None;
         let mut pause = Duration::from_millis(20);
         loop {
@@ -389,7 +389,7 @@ impl<O: DeserializeOwned> Handle<O> {
                 Some(hints) => {
                     tokio::select! {
                         () = told => {}
-                        () = working::hinted(hints, looked + pause) => {}
+                        () = idle::hinted(hints, looked + pause) => {}
                         () = sleep_until(looked + Duration::from_secs(1)) => {}
                     }
                     pause = (pause * 2).min(Duration::from_millis(250));

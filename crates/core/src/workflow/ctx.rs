@@ -19,11 +19,11 @@ use super::step_tx::TxStep;
 use super::{names, random};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::lease::Holding;
 use crate::model::limits::{PAYLOAD_BYTES, within};
 use crate::model::retry::RetryPolicy;
 use crate::payload::Payload;
 use crate::store::{Batch, Delta, SharedStore};
+use crate::worker::LeasedWork;
 
 /// The longest result of a step or a run, in bytes: it is recorded with its name.
 pub(super) const RESULT_BYTES: usize = PAYLOAD_BYTES - 16 * 1024;
@@ -36,7 +36,7 @@ pub(super) struct Life {
     pub(super) generation: u32,
     pub(super) queue: String,
     pub(super) activation: ActivationRef,
-    pub(super) hold: Option<(SharedStore, Arc<Holding>)>,
+    pub(super) hold: Option<(SharedStore, Arc<LeasedWork>)>,
     /// Fires when steps should stop.
     pub(super) token: CancellationToken,
     /// The activation before this one did not come to its end.

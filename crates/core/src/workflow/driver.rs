@@ -16,20 +16,21 @@ use super::activation::{Action, Activation, ActivationRef, Finish, Moment, Outgo
 use super::broken::Broken;
 use super::client::Client;
 use super::ctx::{Ctx, Life};
+use super::engine::{Output, RunFuture, WorkflowEngine};
 use super::entry::{Ending, Placed, Started};
 use super::load::{Loaded, Unready, load};
-use super::shared::{Output, RunFuture, Shared};
 use super::{context_guard, end, names, new_run};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, InvalidInput, Retry};
 use crate::id::StreamVersion;
 use crate::key::Key;
-use crate::lease::{Committed, Holding, NEVER, working};
+use crate::lease::NEVER;
 use crate::payload::Payload;
 use crate::runtime::panic::text;
 use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, Expect, Grant, SharedStore, Watch, WorkRow};
 use crate::telemetry::{WORKFLOW, follow};
+use crate::worker::{Committed, LeasedWork, idle};
 
 pub(super) use self::commit::News;
 
@@ -66,8 +67,8 @@ pub(super) enum Flow {
 
 /// A run that this process drives.
 pub(super) struct Drive {
-    pub(super) shared: Arc<Shared>,
-    pub(super) holding: Arc<Holding>,
+    pub(super) shared: Arc<WorkflowEngine>,
+    pub(super) holding: Arc<LeasedWork>,
     pub(super) grant: Grant,
     pub(super) started: Started,
     pub(super) journal: Key,
@@ -82,13 +83,19 @@ pub(super) struct Drive {
 }
 
 /// Drives a run that was granted, as far as it goes.
-pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holding, span: &Span) -> Left {
+pub(super) async fn drive(
+    shared: Arc<WorkflowEngine>,
+    mut grant: Grant,
+    holding: LeasedWork,
+    span: &Span,
+) -> Left {
     let holding = Arc::new(holding.counting_unknown());
     let events = std::mem::take(&mut grant.events);
     let left = match load(&shared, &grant, events).await {
         _ if died_again(&grant.row) => Left::Parked(silence(grant.row.attempts)),
         Err(Unready::Store(error)) => {
-            shared.recover("a journal could not be read", &error).await;
+            tracing::warn!(target: WORKFLOW, %error, "journal read failed");
+            shared.worker.back_off(&error).await;
             holding.release().await;
             Left::Lost
         }
@@ -110,9 +117,9 @@ pub(super) async fn drive(shared: Arc<Shared>, mut grant: Grant, holding: Holdin
 }
 
 /// A journal that is over: the row goes with the run, unless the run has gone on under another journal.
-async fn over(shared: &Shared, holding: &Holding, grant: &Grant) -> Left {
+async fn over(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant) -> Left {
     let run = names::run_of(&grant.row.key).unwrap_or_default();
-    let found = match end::find(&shared.store, &run).await {
+    let found = match end::find(&shared.worker.store, &run).await {
         Ok(found) => found,
         Err(error) => {
             tracing::warn!(target: WORKFLOW, run, %error, "a run could not be read; it is handed back");
@@ -141,7 +148,7 @@ async fn over(shared: &Shared, holding: &Holding, grant: &Grant) -> Left {
 }
 
 /// A run that this process cannot begin: another may know its workflow, and has it soon, until it is clear that none does.
-async fn left_to_others(shared: &Shared, holding: &Holding, grant: &Grant, unfit: Unfit) -> Left {
+async fn left_to_others(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant, unfit: Unfit) -> Left {
     let reason = match unfit {
         Unfit::Never(reason) => return Left::Parked(reason),
         Unfit::Unknown(reason) => reason,
@@ -174,7 +181,7 @@ fn died_again(row: &WorkRow) -> bool {
 }
 
 /// Puts a run off that cannot go on. It stays as it was, with the reason and the time of the next try.
-async fn park(shared: &Shared, holding: &Holding, grant: &Grant, reason: &str) {
+async fn park(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant, reason: &str) {
     let run = &grant.row.key;
     tracing::warn!(target: WORKFLOW, %run, reason, "a run is put off");
     // What died silently was tried at once so often; the waits begin after that.
@@ -187,8 +194,8 @@ async fn park(shared: &Shared, holding: &Holding, grant: &Grant, reason: &str) {
 
 impl Drive {
     fn new(
-        shared: &Arc<Shared>,
-        holding: &Arc<Holding>,
+        shared: &Arc<WorkflowEngine>,
+        holding: &Arc<LeasedWork>,
         grant: &Grant,
         started: Started,
         history: Vec<Placed>,
@@ -210,7 +217,7 @@ impl Drive {
             generation: started.generation,
             queue: started.queue.clone(),
             activation: Arc::clone(&activation),
-            hold: Some((Arc::clone(&shared.store), Arc::clone(holding))),
+            hold: Some((Arc::clone(&shared.worker.store), Arc::clone(holding))),
             token: token.clone(),
             again: grant.row.attempts > 1 || grant.row.takeovers > 0,
             takeovers: grant.row.takeovers,
@@ -239,7 +246,7 @@ impl Drive {
     async fn run(&mut self) -> Left {
         let mut now = None;
         loop {
-            let stopping = self.shared.stopping.is_cancelled();
+            let stopping = self.shared.worker.stopping.is_cancelled();
             let moment = Moment { stopping, linger: self.shared.options.linger, now: now.take() };
             let action = self.activation.lock().next(moment);
             let performed = match action {
@@ -284,7 +291,7 @@ impl Drive {
 
     /// Replays the journal from the beginning, with all that is recorded by now.
     async fn rewind(&mut self) -> Result<(), Left> {
-        let store = &self.shared.store;
+        let store = &self.shared.worker.store;
         let loaded = load(&self.shared, &self.grant, Vec::new()).await;
         match loaded {
             Ok(Loaded::Run(started, history, next)) => {
@@ -365,7 +372,7 @@ impl Drive {
     async fn wait(&mut self, limit: Option<Duration>) -> Result<(), Left> {
         let until = Instant::now() + limit.map_or(LOOK, |limit| limit.min(LOOK));
         let lost = self.holding.token().clone();
-        let cut = self.shared.cut.clone();
+        let cut = self.shared.worker.cut.clone();
         let activation = Arc::clone(&self.activation);
         let ended = tokio::select! {
             biased;
@@ -389,7 +396,7 @@ impl Drive {
     }
 
     async fn read_clock(&mut self) -> Result<Timestamp, Left> {
-        match self.shared.store.now().await {
+        match self.shared.worker.store.now().await {
             Ok(now) => Ok(now),
             Err(error) => {
                 tracing::warn!(target: WORKFLOW, %error, "store clock not read");
@@ -405,7 +412,7 @@ impl Drive {
             Some(hints) if !hints.has_changed() => false,
             Some(hints) => hints.changed().await,
             None => {
-                self.hints = Some(self.shared.store.watch());
+                self.hints = Some(self.shared.worker.store.watch());
                 true
             }
         };
@@ -423,7 +430,7 @@ impl Drive {
     pub(super) async fn cancel_children(&mut self, children: Vec<String>) {
         for child in children {
             let reason = self.activation.lock().cancelled().unwrap_or_default().to_owned();
-            let client = Client::new(SharedStore::clone(&self.shared.store));
+            let client = Client::new(SharedStore::clone(&self.shared.worker.store));
             loop {
                 let Err(error) = client.cancel(&child, &reason).await else { break };
                 let Retry::After(wait) = error.retry() else {
@@ -435,7 +442,7 @@ impl Drive {
                 if self.holding.lost().is_some() {
                     return;
                 }
-                working::pause(wait, self.holding.token()).await;
+                idle::pause(wait, self.holding.token()).await;
             }
         }
     }

@@ -11,11 +11,11 @@ use super::record::{self, Record};
 use crate::clock::{Due, Timestamp};
 use crate::error::InvalidInput;
 use crate::id::{DocVersion, Priority};
-use crate::lease::{Committed, signal};
 use crate::model::limits::PAYLOAD_BYTES;
 use crate::payload::Payload;
 use crate::store::{ApplyError, Batch, Delta, Expect, Refusal, SharedStore, StreamQuery};
 use crate::telemetry::{self, WORKFLOW};
+use crate::worker::{Committed, local_notify};
 
 /// Writes the end of a run, with all that is left to write, in one batch. Whoever waits for it is told. `None` when a step that the
 /// workflow left has recorded its end: then it did not come to this one.
@@ -64,7 +64,7 @@ async fn write_end(drive: &mut Drive, left: &[Outgoing], ending: &Ending) -> Res
         Err(reason) => return Err(Unwritten::For(Left::Parked(reason))),
     };
     let parent = drive.started.parent.as_ref().and_then(|parent| names::run(&parent.run).ok());
-    let batch = match told(&drive.shared.store, &drive.started, ending).await {
+    let batch = match told(&drive.shared.worker.store, &drive.started, ending).await {
         Ok(parent) => batch.and(parent),
         Err(error) => {
             tracing::warn!(target: WORKFLOW, run = drive.started.run, %error, "the end of a run is written later");
@@ -92,7 +92,7 @@ fn told_of(drive: &Drive, left: &[Outgoing], ending: &Ending, at: Timestamp) {
     counters.ended.add(1);
     let (status, took) = (record::status(ending).word(), at.since(drive.grant.row.enqueued_at));
     telemetry::seconds_by(telemetry::RUN_SECONDS, "status", status, took);
-    signal::changed(&drive.grant.row.key);
+    local_notify::notify(&drive.grant.row.key);
     // A parent's queue is that of its children, unless somebody started them elsewhere.
     if drive.started.parent.is_some() {
         names::wake(&drive.started.queue);

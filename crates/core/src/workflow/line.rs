@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use super::claiming::{Claiming, Got};
+use super::engine::WorkflowEngine;
 use super::error::WorkflowError;
 use super::queue::{self, QueueLimits};
-use super::seats::Seats;
-use super::shared::Shared;
+use super::seats::{Seat, Seats};
 use super::{names, pace};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::Lane;
-use crate::lease::Hand;
 use crate::store::Claim;
+use crate::worker::{Poll, Worker};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -27,18 +26,18 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(shared: &Shared, queue: &str) -> Self {
-        let seats = Seats::new(&shared.store, &shared.owner, shared.options.ttl, queue);
+    pub(super) fn new(worker: &Worker, queue: &str) -> Self {
+        let seats = Seats::new(&worker.store, &worker.owner, worker.options.lease_ttl, queue);
         let (limits, new, under_way) = Default::default();
         Self { queue: queue.to_owned(), limits, new, under_way, seats }
     }
 
     /// Takes up what the store says of the queue.
-    pub(super) async fn refresh(&mut self, shared: &Shared) -> Result<(), WorkflowError> {
+    pub(super) async fn refresh(&mut self, engine: &WorkflowEngine) -> Result<(), WorkflowError> {
         // Without limits that read, there are no lanes to look at.
         self.under_way.clear();
         self.new.clear();
-        self.limits = queue::read(&shared.store, &self.queue).await?;
+        self.limits = queue::read(&engine.worker.store, &self.queue).await?;
         if self.limits.concurrency.is_none() {
             self.seats.hand_back().await;
         }
@@ -64,38 +63,36 @@ impl Line {
     /// Claims what the limits let it. Nothing is written while nothing can be begun.
     pub(super) async fn claim(
         &self,
-        claiming: &mut Claiming,
-        hands: &mut Vec<Hand>,
-    ) -> Result<Got, WorkflowError> {
-        let (some_wait, next) = due(&claiming.shared, self.under_way.clone()).await?;
-        let (some_begin, first) = self.may_begin(&claiming.shared).await?;
+        engine: &WorkflowEngine,
+        poll: &mut Poll<'_, WorkflowEngine>,
+    ) -> Result<usize, WorkflowError> {
+        let (some_wait, next) = due(&engine.worker, self.under_way.clone()).await?;
+        let (some_begin, first) = self.may_begin(&engine.worker).await?;
         if !some_wait && !some_begin {
-            return Ok((0, [next, first].into_iter().flatten().min()));
+            poll.due_at([next, first].into_iter().flatten().min());
+            return Ok(0);
         }
         let mut seats = Vec::new();
+        let mut room = poll.free();
         if let Some(most) = self.limits.concurrency {
-            seats = self.seats.take(&claiming.shared.claims, hands.len(), most).await?;
-            if seats.is_empty() {
-                // Whoever hands one back is heard.
-                return Ok((0, None));
-            }
+            seats = self.seats.take(&engine.worker.claims, room, most).await?;
+            room = seats.len();
         }
-        let room = if self.limits.concurrency.is_some() { seats.len() } else { hands.len() };
         if self.limits.rate.is_none() {
             let lanes = self.lanes().cloned().collect();
-            return Ok(claiming.take(lanes, room, hands, &mut seats).await?);
+            return Ok(poll.claim(engine.claim_of(lanes), room, || seats.pop().map(Seat::used)).await?);
         }
-        let (under_way, _) = claiming.take(self.under_way.clone(), room, hands, &mut seats).await?;
-        let (new, next_at) = self.claim_new(claiming, room - under_way, hands, &mut seats).await?;
-        Ok((under_way + new, next_at))
+        let lanes = engine.claim_of(self.under_way.clone());
+        let under_way = poll.claim(lanes, room, || seats.pop().map(Seat::used)).await?;
+        Ok(under_way + self.claim_new(engine, poll, room - under_way, &mut seats).await?)
     }
 
     /// Whether a run may begin that has not, and else when one may.
-    async fn may_begin(&self, shared: &Shared) -> Result<(bool, Option<Timestamp>), WorkflowError> {
-        let (due, first) = due(shared, self.new.clone()).await?;
+    async fn may_begin(&self, worker: &Worker) -> Result<(bool, Option<Timestamp>), WorkflowError> {
+        let (due, first) = due(worker, self.new.clone()).await?;
         match self.limits.rate {
             Some(rate) if due => {
-                let closed = pace::closed_until(&shared.store, &self.queue, rate).await?;
+                let closed = pace::closed_until(&worker.store, &self.queue, rate).await?;
                 Ok((closed.is_none(), closed))
             }
             _ => Ok((due, first)),
@@ -105,37 +102,37 @@ impl Line {
     /// Claims runs that have not begun, as many as the rate lets begin.
     async fn claim_new(
         &self,
-        claiming: &mut Claiming,
+        engine: &WorkflowEngine,
+        poll: &mut Poll<'_, WorkflowEngine>,
         room: usize,
-        hands: &mut Vec<Hand>,
-        seats: &mut Vec<super::seats::Seat>,
-    ) -> Result<Got, WorkflowError> {
-        let Some(rate) = self.limits.rate.filter(|_| room > 0) else { return Ok((0, None)) };
-        let (may, next_at) = self.may_begin(&claiming.shared).await?;
+        seats: &mut Vec<Seat>,
+    ) -> Result<usize, WorkflowError> {
+        let Some(rate) = self.limits.rate.filter(|_| room > 0) else { return Ok(0) };
+        let (may, next_at) = self.may_begin(&engine.worker).await?;
         if !may {
-            return Ok((0, next_at));
+            poll.due_at(next_at);
+            return Ok(0);
         }
-        let wanted = u32::try_from(room).unwrap_or(u32::MAX);
-        let store = Arc::clone(&claiming.shared.store);
-        let share = pace::take(&store, &self.queue, rate, wanted).await?;
+        let (store, wanted) = (&engine.worker.store, u32::try_from(room).unwrap_or(u32::MAX));
+        let share = pace::take(store, &self.queue, rate, wanted).await?;
         let granted = share.taken.granted;
         if granted == 0 {
-            return Ok((0, Some(share.taken.next_at)));
+            poll.due_at(Some(share.taken.next_at));
+            return Ok(0);
         }
         let most = usize::try_from(granted).unwrap_or(usize::MAX).min(room);
-        let got = claiming.take(self.new.clone(), most, hands, seats).await;
-        // Somebody else was faster; whether a claim that failed has taken any is not known.
-        if let Ok((count, _)) = got {
-            let unused = granted.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
-            pace::give_back(&store, &self.queue, rate, &share, unused).await?;
-        }
-        Ok(got?)
+        let spec = engine.claim_of(self.new.clone());
+        // After a failed claim it is unknown how many runs it took, so nothing is given back.
+        let count = poll.claim(spec, most, || seats.pop().map(Seat::used)).await?;
+        let unused = granted.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+        pace::give_back(store, &self.queue, rate, &share, unused).await?;
+        Ok(count)
     }
 }
 
 /// Whether there is something in the lanes, and else when there is.
-async fn due(shared: &Shared, lanes: Vec<Lane>) -> Result<(bool, Option<Timestamp>), WorkflowError> {
-    let ask = Claim::lanes(&shared.owner, lanes, 0, shared.options.ttl);
-    let (first, now) = (shared.store.claim(ask).await?.next_at, shared.store.now().await?);
+async fn due(worker: &Worker, lanes: Vec<Lane>) -> Result<(bool, Option<Timestamp>), WorkflowError> {
+    let ask = Claim::lanes(&worker.owner, lanes, 0, worker.options.lease_ttl);
+    let (first, now) = (worker.store.claim(ask).await?.next_at, worker.store.now().await?);
     Ok((first.is_some_and(|at| at.has_come(now)), first))
 }

@@ -1,10 +1,10 @@
 //! The beginning of an activation: the run as its journal has it.
 
+use super::engine::WorkflowEngine;
 use super::entry::{Entry, Placed, Started};
 use super::error::WorkflowError;
 use super::journal;
 use super::resumed::counting;
-use super::shared::Shared;
 use crate::error::InvalidInput;
 use crate::id::StreamVersion;
 use crate::store::{Event, Grant, StoreError};
@@ -43,13 +43,17 @@ impl From<InvalidInput> for Unready {
 }
 
 /// Reads a journal, of which the grant may have brought the beginning.
-pub(super) async fn load(shared: &Shared, grant: &Grant, events: Vec<Event>) -> Result<Loaded, Unready> {
+pub(super) async fn load(
+    shared: &WorkflowEngine,
+    grant: &Grant,
+    events: Vec<Event>,
+) -> Result<Loaded, Unready> {
     let journal = grant.row.follow.clone().ok_or_else(|| Unready::Never("it has no journal".to_owned()))?;
     let complete = !grant.more;
     let mut entries = events.iter().map(Placed::of).collect::<Result<Vec<_>, _>>()?;
     if !complete || entries.is_empty() {
         let from = entries.last().map(|last| last.version.next());
-        entries.extend(journal::read(&shared.store, &journal, from).await?);
+        entries.extend(journal::read(&shared.worker.store, &journal, from).await?);
     }
     let next = entries.last().map_or(StreamVersion(0), |last| last.version.next());
     match entries.split_first() {

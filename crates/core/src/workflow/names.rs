@@ -3,8 +3,8 @@
 use crate::error::InvalidInput;
 use crate::id::Lane;
 use crate::key::{Arg, Key, KeyPrefix};
-use crate::lease::signal;
 use crate::model::hash;
+use crate::worker::local_notify;
 
 /// The kind of a run's document and work row: `tidelock.run("order-17")`.
 const RUN: &str = "tidelock.run";
@@ -159,7 +159,7 @@ pub(super) fn rate(queue: &str) -> Result<Key, InvalidInput> {
 /// There is something in a queue: workers of this process look at once.
 pub(super) fn wake(queue_name: &str) {
     if let Ok(key) = queue(queue_name) {
-        signal::changed(&key);
+        local_notify::notify(&key);
     }
 }
 

@@ -9,19 +9,19 @@ use serde::Serialize;
 
 use super::client::Client;
 use super::end::find;
+use super::engine::WorkflowEngine;
 use super::error::WorkflowError;
 use super::failure::Failure;
 use super::record::Record;
 use super::replay::RunHistory;
-use super::shared::Shared;
 use super::view::RunView;
 use super::{journal, names};
 use crate::id::StreamVersion;
 use crate::key::Key;
-use crate::lease::working;
 use crate::store::limits::TRUNCATE_EVENTS;
 use crate::store::{Batch, Claim, Document, Expect, Page, PageOf};
 use crate::telemetry::WORKFLOW;
+use crate::worker::{MAX_TTL, MIN_TTL};
 
 /// How many runs are looked at in one go.
 const PAGE: usize = 500;
@@ -188,37 +188,48 @@ impl Client {
 }
 
 /// Removes runs when their time has come, a page at a time, until the worker stops. One worker of all does it.
-pub(super) async fn retiring(shared: &Shared, retention: &Retention) {
-    let (client, mut page) = (Client::new(Arc::clone(&shared.store)), None);
-    while !shared.stopping.is_cancelled() {
-        match retire_page(shared, &client, retention, page.take()).await {
+pub(super) async fn retiring(shared: Arc<WorkflowEngine>) {
+    let Some(retention) = &shared.options.retention else { return };
+    let (client, mut page) = (Client::new(Arc::clone(&shared.worker.store)), None);
+    while !shared.worker.stopping.is_cancelled() {
+        match retire_page(&shared, &client, retention, page.take()).await {
             Ok(next) => page = next,
-            Err(WorkflowError::Store(error)) => shared.recover("old runs could not be removed", &error).await,
+            Err(WorkflowError::Store(error)) => {
+                tracing::warn!(target: WORKFLOW, %error, "retention failed");
+                shared.worker.back_off(&error).await;
+            }
             Err(error) => tracing::warn!(target: WORKFLOW, %error, "an old run could not be removed"),
         }
         // While there is a next page, at once a second; between two rounds, rather less often.
         let rounds = if page.is_some() { 1 } else { 60 };
-        working::pause(shared.options.look_again.saturating_mul(rounds), &shared.stopping).await;
+        shared.worker.pause(shared.worker.options.poll_interval.saturating_mul(rounds)).await;
     }
 }
 
 /// Removes what is old on a page, if no other worker does. Answers where the next one begins.
 async fn retire_page(
-    shared: &Shared,
+    shared: &WorkflowEngine,
     client: &Client,
     retention: &Retention,
     page: Option<Key>,
 ) -> Result<Option<Key>, WorkflowError> {
     let (key, lane) = names::retention()?;
-    let turn = shared.options.look_again.saturating_mul(90);
-    let turn = turn.clamp(crate::lease::MIN_TTL, crate::lease::MAX_TTL);
-    if shared.claims.send(Claim::named(&shared.owner, &key, &lane, turn)).await?.grants.is_empty() {
+    let turn = shared.worker.options.poll_interval.saturating_mul(90);
+    let turn = turn.clamp(MIN_TTL, MAX_TTL);
+    if shared
+        .worker
+        .claims
+        .send(Claim::named(&shared.worker.owner, &key, &lane, turn))
+        .await?
+        .grants
+        .is_empty()
+    {
         return Ok(None);
     }
     let page = page.map_or_else(|| Page::first(PAGE), |after| Page::after(&after, PAGE));
     let (old, next) = client.aged(retention.older, page).await?;
     for document in old {
-        if shared.stopping.is_cancelled() {
+        if shared.worker.stopping.is_cancelled() {
             break;
         }
         match client.remove(&document, retention.archive.as_ref()).await {

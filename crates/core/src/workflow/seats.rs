@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 use super::error::WorkflowError;
 use super::{names, queue};
 use crate::id::Owner;
-use crate::lease::{Claims, Holding};
+use crate::lease::LeaseError;
 use crate::store::{Batch, Claim, Grant, SharedStore};
 use crate::telemetry::WORKFLOW;
+use crate::worker::{Claims, LeasedWork};
 
 /// The seats of one queue that this worker holds and does not use.
 #[derive(Debug)]
@@ -22,14 +23,14 @@ pub(super) struct Seats {
     owner: Owner,
     ttl: Duration,
     queue: String,
-    free: Mutex<Vec<(u32, Holding)>>,
+    free: Mutex<Vec<(u32, LeasedWork)>>,
 }
 
 /// A seat that is in use. Dropped, it is free for the next run of this worker.
 #[derive(Debug)]
 pub(super) struct Seat {
     seats: Arc<Seats>,
-    held: Option<(u32, Holding)>,
+    held: Option<(u32, LeasedWork)>,
     used: bool,
 }
 
@@ -93,16 +94,16 @@ impl Seats {
         Ok(taken)
     }
 
-    fn hold(&self, grant: &Grant, sent: Instant) -> Result<Holding, WorkflowError> {
-        Ok(Holding::start(&self.store, grant, self.ttl, sent)?)
+    fn hold(&self, grant: &Grant, sent: Instant) -> Result<LeasedWork, WorkflowError> {
+        Ok(LeasedWork::start(&self.store, grant, self.ttl, sent).map_err(LeaseError::from)?)
     }
 
-    fn seat(self: &Arc<Self>, seat: u32, holding: Holding) -> Seat {
+    fn seat(self: &Arc<Self>, seat: u32, holding: LeasedWork) -> Seat {
         Seat { seats: Arc::clone(self), held: Some((seat, holding)), used: false }
     }
 
     /// Removes a seat that the queue has no more, as the store has it now: a seat and the limit that it is below come in one commit.
-    async fn retire(&self, seat: u32, holding: &Holding) -> Result<(), WorkflowError> {
+    async fn retire(&self, seat: u32, holding: &LeasedWork) -> Result<(), WorkflowError> {
         let limits = queue::read(&self.store, &self.queue).await?;
         if limits.concurrency.is_some_and(|most| seat < most) {
             holding.release().await;

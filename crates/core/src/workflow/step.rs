@@ -14,12 +14,12 @@ use tracing::{Instrument as _, Span};
 use super::context_guard::InStep;
 use super::failure::Failure;
 use super::names;
-use crate::lease::{Committed, Holding};
 use crate::payload::Payload;
 use crate::runtime::panic::text;
 use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, Expect, SharedStore};
 use crate::telemetry::{STEPS, WORKFLOW, WORKFLOW_STEP, count};
+use crate::worker::{Committed, LeasedWork};
 
 /// One attempt of a step.
 ///
@@ -34,7 +34,7 @@ pub struct Step {
     pub(super) again: bool,
     pub(super) takeovers: u32,
     pub(super) token: CancellationToken,
-    pub(super) hold: Option<(SharedStore, Arc<Holding>)>,
+    pub(super) hold: Option<(SharedStore, Arc<LeasedWork>)>,
 }
 
 impl Step {

@@ -1,32 +1,29 @@
-//! The worker: claims runs while it has room, and gives each a task of its own.
+//! The builder of a worker for workflows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::task::JoinHandle;
 
-use super::claiming::{Active, activate, claiming};
 use super::ctx::{Ctx, RESULT_BYTES};
 use super::definition::Workflow;
 use super::driver::ENTRIES;
+use super::engine::{Begin, Definition, Options, Output, RunFuture, WorkflowEngine};
 use super::entry::Known;
 use super::error::WorkflowError;
 use super::failure::Failure;
 use super::names;
 use super::queue::{self, Queue};
-use super::retention::Retention;
-use super::shared::{Begin, Definition, Options, Output, RunFuture, Shared, Unknown};
+use super::retention::{Retention, retiring};
 use crate::clock::ManualClock;
 use crate::error::InvalidInput;
-use crate::id::Owner;
-use crate::lease::{Claims, Holding, unique_owner, working};
+use crate::lease::LeaseError;
 use crate::model::limits::within;
 use crate::payload::Payload;
 use crate::store::{Batch, Claim, Denied, Expect, SharedStore};
+use crate::worker::{self, Active, Engine as _, LeasedWork, WorkerHandle, worker_setters};
 
 /// An async function or closure that can be a workflow: `async fn(&Ctx, I) -> Result<O, Failure>` whose future is `Send`. Written
 /// by nobody; all such functions are. A closure is cloned for each activation, so what it captures should be cheap to clone.
@@ -50,7 +47,7 @@ where
     }
 }
 
-/// A worker that is about to run.
+/// A builder for a worker that drives runs.
 #[must_use = "nothing runs before start() is awaited"]
 #[derive(Debug)]
 pub struct Worker {
@@ -84,36 +81,7 @@ impl Worker {
         self
     }
 
-    /// How many runs this worker drives at the same time, at most: 64. Runs that wait do not count. For a limit over all processes,
-    /// see [`Queue::concurrency`].
-    pub fn concurrency(mut self, runs: usize) -> Self {
-        self.options.concurrency = runs.max(1);
-        self
-    }
-
-    /// Who drives, as others are to see it: by default the machine and the process. What makes it unique is added.
-    pub fn owner(mut self, owner: Owner) -> Self {
-        self.options.owner = Some(owner);
-        self
-    }
-
-    /// How long others wait for a run whose process died: 30 seconds. A process that lives renews in time.
-    pub fn lease(mut self, ttl: Duration) -> Self {
-        self.options.ttl = ttl.clamp(crate::lease::MIN_TTL, crate::lease::MAX_TTL);
-        self
-    }
-
-    /// How long steps may go on after [`Driving::shutdown`]: 10 seconds.
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.options.grace = working::bounded(grace);
-        self
-    }
-
-    /// How long something may go unnoticed when the store's hint of it was missed: 1 second.
-    pub fn look_again(mut self, interval: Duration) -> Self {
-        self.options.look_again = working::interval(interval);
-        self
-    }
+    worker_setters!();
 
     /// How long runs are kept that have ended: for ever, unless this is said. One of the workers that are told so removes them.
     pub fn retention(mut self, retention: Retention) -> Self {
@@ -133,7 +101,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`WorkflowError`] when two workflows have one name, a name is not valid, there is no runtime, or the store fails.
-    pub async fn start(self) -> Result<Driving, WorkflowError> {
+    pub async fn start(self) -> Result<WorkerHandle<WorkflowEngine>, WorkflowError> {
         let Self { store, definitions, options } = self;
         tokio::runtime::Handle::try_current().map_err(|_| WorkflowError::NoRuntime)?;
         let mut known = BTreeMap::new();
@@ -166,15 +134,12 @@ impl Worker {
         if !notes.effects().is_empty() {
             store.apply(notes).await?;
         }
-        let owner = unique_owner(options.owner.as_ref())?;
-        let (stopping, cut, killed, counters) = Default::default();
-        let (claims, definitions) = (Claims::new(&store), known);
-        let unknown = Unknown::default();
-        let shared =
-            Shared { store, owner, options, definitions, stopping, cut, killed, claims, counters, unknown };
-        let shared = Arc::new(shared);
-        let task = tokio::spawn(claiming(Arc::clone(&shared)));
-        Ok(Driving { shared, task })
+        let worker = worker::Worker::new(store, options.worker.clone())?;
+        let mut handle = WorkerHandle::start(WorkflowEngine::new(worker, options, known));
+        if handle.engine.options.retention.is_some() {
+            handle.add("retention", retiring);
+        }
+        Ok(handle)
     }
 }
 
@@ -205,7 +170,7 @@ fn recordable<O: Serialize>(output: &O) -> Output {
     Ok(output)
 }
 
-/// What a worker did so far, in this process.
+/// The counters of a worker for workflows, in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerStats {
     /// Runs that were taken up.
@@ -224,54 +189,22 @@ pub struct WorkerStats {
     pub active: usize,
 }
 
-/// A worker that runs, until it is shut down or this is dropped.
-///
-/// Dropped, everything stops at once: steps are broken off, and leases end by themselves. [`shutdown`](Self::shutdown) is the
-/// polite way.
-#[must_use = "dropping it stops the worker"]
-#[derive(Debug)]
-pub struct Driving {
-    shared: Arc<Shared>,
-    task: JoinHandle<()>,
-}
-
-impl Driving {
-    /// Who drives.
-    #[must_use]
-    pub fn owner(&self) -> &Owner {
-        &self.shared.owner
-    }
-
-    /// What was done so far.
-    #[must_use]
-    pub fn stats(&self) -> WorkerStats {
-        let counters = &self.shared.counters;
-        WorkerStats {
-            activations: counters.activations.get(),
-            steps: counters.steps.get(),
-            replayed: counters.replayed.get(),
-            ended: counters.ended.get(),
-            parked: counters.parked.get(),
-            lost: counters.lost.get(),
-            active: counters.active.load(Ordering::Relaxed),
-        }
-    }
-
+impl WorkerHandle<WorkflowEngine> {
     /// Drives one run now, whether it is due or not, and waits until it ends, rests or is put off.
     ///
     /// # Errors
     /// [`WorkflowError::Leased`] when another process drives it; [`WorkflowError::UnknownRun`] when there is nothing to drive.
     pub async fn drive(&self, run: &str) -> Result<(), WorkflowError> {
         let key = names::run(run)?;
-        let ttl = self.shared.options.ttl;
-        let sent = Instant::now();
-        let claim = Claim::existing(&self.shared.owner, &key, ttl).with_events(ENTRIES);
-        let claimed = self.shared.claims.send(claim).await?;
+        let worker = self.worker();
+        let (sent, ttl) = (Instant::now(), worker.options.lease_ttl);
+        let claim = Claim::existing(&worker.owner, &key, ttl).with_events(ENTRIES);
+        let claimed = worker.claims.send(claim).await?;
         match (claimed.grants.into_iter().next(), claimed.denied) {
             (Some(grant), _) => {
-                let holding = Holding::start(&self.shared.store, &grant, ttl, sent)?;
-                let _active = Active::new(&self.shared);
-                activate(Arc::clone(&self.shared), grant, holding).await;
+                let work = LeasedWork::start(&worker.store, &grant, ttl, sent).map_err(LeaseError::from)?;
+                let _active = Active::new(&self.engine);
+                Arc::clone(&self.engine).execute(grant, work).await;
                 Ok(())
             }
             (None, Some(Denied::Held(lease))) => {
@@ -282,33 +215,5 @@ impl Driving {
             }
             (None, _) => Err(WorkflowError::UnknownRun { run: run.to_owned() }),
         }
-    }
-
-    /// Stops politely: nothing new is claimed, runs are handed back at their next step, and steps may end within the grace
-    /// period.
-    ///
-    /// # Cancel safety
-    /// Dropped, everything stops at once, as when [`Driving`] is dropped.
-    pub async fn shutdown(mut self) -> WorkerStats {
-        self.shared.stopping.cancel();
-        drop((&mut self.task).await);
-        self.stats()
-    }
-
-    /// Stops at once, as a crash would: steps are broken off, and leases end by themselves. When this returns, nothing runs any more.
-    /// For tests of what happens then.
-    ///
-    /// # Cancel safety
-    /// Cancel-safe: everything stops all the same.
-    pub async fn abort(mut self) {
-        self.shared.killed.cancel();
-        drop((&mut self.task).await);
-        self.shared.claims.settle(&self.shared.owner).await;
-    }
-}
-
-impl Drop for Driving {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }

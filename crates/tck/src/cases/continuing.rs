@@ -236,7 +236,7 @@ pub async fn w17_a_cancel_in_the_instant_of_the_end_is_heard(env: &Env) {
     let way = Arc::new(Held::default());
     let slow: SharedStore = Detour::over(Arc::clone(&way), &env.store.0);
     let driving =
-        tidelock_core::workflow::Worker::new(slow).look_again(Duration::from_millis(5)).lease(LEASE);
+        tidelock_core::workflow::Worker::new(slow).poll_interval(Duration::from_millis(5)).lease_ttl(LEASE);
     let driving = driving.register(WAIT, code).start().await.unwrap();
     let there = client(&env.other);
     way.close();

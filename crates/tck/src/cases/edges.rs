@@ -19,7 +19,7 @@ const LASTS: Duration = Duration::from_secs(3_600);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn keys(store: &Arc<dyn Store>) -> Idempotency {
-    Idempotency::new(store).lease(LEASE).ttl(LASTS)
+    Idempotency::new(store).lease_ttl(LEASE).ttl(LASTS)
 }
 
 fn request(text: &str) -> Fingerprint {
@@ -139,7 +139,7 @@ pub async fn i1_an_end_between_the_look_and_the_claim_is_noticed(env: &Env) {
 /// A request may take longer than its lease: it is renewed while its process lives.
 pub async fn i1_a_request_in_flight_is_renewed(env: &Env) {
     // Long enough for a busy machine: a holder that cannot renew in time gives up, as it should.
-    let short = keys(&env.store.0).lease(Duration::from_secs(3));
+    let short = keys(&env.store.0).lease_ttl(Duration::from_secs(3));
     let reservation = run(short.reserve("shop", "slow", &request("a")).await.unwrap());
     let first = in_flight(reserve(&env.other, "slow").await).until;
     env.pass(Duration::from_millis(1_500));

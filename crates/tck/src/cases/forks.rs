@@ -242,7 +242,7 @@ pub async fn w20_a_worker_archives_and_removes_what_is_old(env: &Env) {
         cx.step("s", async |step| step.save(&n).await).await?;
         if n == 9 { Ok(cx.signal(GO).await?) } else { Ok(n) }
     };
-    let both = |conn| worker(conn).look_again(Duration::from_millis(1)).register(WAIT, code);
+    let both = |conn| worker(conn).poll_interval(Duration::from_millis(1)).register(WAIT, code);
     let one = both(&env.store).retention(retention.clone()).start().await.unwrap();
     let two = both(&env.other).retention(retention).start().await.unwrap();
     let here = client(&env.store);

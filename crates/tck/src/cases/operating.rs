@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tidelock_core::model::retry::RetryPolicy;
 use tidelock_core::reactions::{
-    Effects, Operator, Reaction, ReactionError, ReactionsError, Running, Settled, WhenExhausted, Which,
+    Effects, Operator, Reaction, ReactionEngine, ReactionError, ReactionsError, Settled, WhenExhausted, Which,
 };
+use tidelock_core::worker::WorkerHandle;
 
 use crate::prelude::*;
 use crate::reacting::*;
@@ -30,7 +31,11 @@ fn failing_on_one(name: &'static str, mended: &Arc<AtomicBool>) -> Reaction {
 }
 
 /// Three keys with the numbers 0 to 2, all blocked before 1.
-async fn blocked(env: &Env, name: &'static str, mended: &Arc<AtomicBool>) -> (Running, [Key; 3]) {
+async fn blocked(
+    env: &Env,
+    name: &'static str,
+    mended: &Arc<AtomicBool>,
+) -> (WorkerHandle<ReactionEngine>, [Key; 3]) {
     let streams = ["a", "b", "c"].map(|letter| Key::new(name, [letter]).unwrap());
     for stream in &streams {
         env.store.done(Batch::new().append(stream, Expect::Any, events(3))).await;

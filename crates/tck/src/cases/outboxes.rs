@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use tidelock_core::outbox::{
-    Delivery, Message, MessageState, Outbox, OutboxError, Sender, SenderStats, Sending, Undelivered,
+    Delivery, Message, MessageState, Outbox, OutboxEngine, OutboxError, Sender, SenderStats, Undelivered,
 };
+use tidelock_core::worker::WorkerHandle;
 use tidelock_core::workflow::{Ctx, Failure, Workflow};
 
 use crate::detour::{Death, Detour, Fuse};
@@ -51,13 +52,13 @@ fn put(message: &Message) -> Batch {
 /// A sender as cases run it: it looks often, because the clock of the store gives no hints.
 fn sender(store: &Arc<dyn Store>, deliver: impl tidelock_core::outbox::Deliver) -> Sender {
     Sender::new(Arc::clone(store), MAILS, deliver)
-        .lease(LEASE)
-        .look_again(Duration::from_millis(5))
+        .lease_ttl(LEASE)
+        .poll_interval(Duration::from_millis(5))
         .retry(at_once(3))
 }
 
 /// A sender that tells the world.
-async fn telling(store: &Arc<dyn Store>, world: &World) -> Sending {
+async fn telling(store: &Arc<dyn Store>, world: &World) -> WorkerHandle<OutboxEngine> {
     let world = world.clone();
     let deliver = move |message: Delivery| {
         world.got(&message);
@@ -212,7 +213,7 @@ pub async fn i7_a_message_is_not_sent_before_its_time(env: &Env) {
             }
         }
     };
-    let sender = sender(&env.store.0, deliver).time_limit(Duration::from_millis(20));
+    let sender = sender(&env.store.0, deliver).timeout(Duration::from_millis(20));
     let sending = sender.start().await.unwrap();
     env.store.done(put(&message("busy", 1)).and(put(&message("slow", 1)))).await;
     until("one is put off, the other is sent", async || {

@@ -104,7 +104,7 @@ async fn whole_version(model: &ReadModel) -> (u32, Table) {
 }
 
 fn projections(store: &SharedStore) -> Projections {
-    Projections::new(Arc::clone(store)).look_again(Duration::from_millis(5))
+    Projections::new(Arc::clone(store)).poll_interval(Duration::from_millis(5))
 }
 
 fn model(conn: &Conn, name: &str) -> ReadModel {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tidelock_core::workflow::{Ctx, Driving, Queue, QueueLimits, Workflow, WorkflowError};
+use tidelock_core::worker::WorkerHandle;
+use tidelock_core::workflow::{Ctx, Queue, QueueLimits, Workflow, WorkflowEngine, WorkflowError};
 
 use crate::detour::{Detour, Readings};
 use crate::prelude::*;
@@ -48,7 +49,12 @@ impl Room {
 }
 
 /// A worker of a queue, with code whose one step waits at a gate.
-async fn driving(conn: &Conn, queue: impl Into<Queue>, room: &Room, gate: &Gate) -> Driving {
+async fn driving(
+    conn: &Conn,
+    queue: impl Into<Queue>,
+    room: &Room,
+    gate: &Gate,
+) -> WorkerHandle<WorkflowEngine> {
     let (room, gate) = (room.clone(), gate.clone());
     let code = async move |cx: &Ctx, n: u32| {
         let step = cx.step("wait", async |_| {

@@ -301,7 +301,7 @@ pub async fn r8_a_slow_handler_keeps_its_lease(env: &Env) {
     let (stream, ttl) = (key("r8-slow"), Duration::from_secs(3));
     let gate = Gate::closed();
     let waiting = gate.clone();
-    let slow = reaction("r8-slow").ttl(ttl).each(move |turn, event| {
+    let slow = reaction("r8-slow").lease_ttl(ttl).each(move |turn, event| {
         let gate = waiting.clone();
         async move {
             gate.pass().await;
@@ -341,7 +341,7 @@ pub async fn r8_a_handler_that_is_cut_off_is_broken_off(env: &Env) {
     let (gate, dropped, token_fired) =
         (Gate::closed(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (waiting, told, fired) = (gate.clone(), dropped.clone(), token_fired.clone());
-    let cut_off = reaction("r8-cut").ttl(ttl).each(move |turn, event| {
+    let cut_off = reaction("r8-cut").lease_ttl(ttl).each(move |turn, event| {
         let (gate, told, fired) = (waiting.clone(), Told(told.clone()), fired.clone());
         let token = turn.cancelled().clone();
         tokio::spawn(async move {
@@ -365,7 +365,7 @@ pub async fn r8_a_handler_that_is_cut_off_is_broken_off(env: &Env) {
     assert!(!lease.until.has_come(env.now()), "before anybody else can have the row");
     gate.let_through(9);
     env.pass(ttl * 2);
-    let other = start(&env.other, noting("r8-cut").ttl(LEASE)).await;
+    let other = start(&env.other, noting("r8-cut").lease_ttl(LEASE)).await;
     other.settle().await.unwrap();
     wire.mend();
     assert_eq!(noted(&env.other, "r8-cut", &stream).await, numbers(1), "once, by whoever took it over");
@@ -471,7 +471,7 @@ pub async fn r11_settle_returns_only_when_nothing_is_pending(env: &Env) {
 /// Those who have nothing to do sleep: they look when something changes, and not because others look.
 pub async fn r11_idle_reactions_do_not_poll(env: &Env) {
     let idle =
-        |conn: &Conn| reactions(conn).with(noting("r11-idle")).look_again(Duration::from_hours(1)).start();
+        |conn: &Conn| reactions(conn).with(noting("r11-idle")).poll_interval(Duration::from_hours(1)).start();
     let (here, there) = (idle(&env.store).await.unwrap(), idle(&env.other).await.unwrap());
     append(&env.store, &key("r11-idle"), 0).await;
     until("it is handled", async || noted(&env.store, "r11-idle", &key("r11-idle")).await == [0]).await;

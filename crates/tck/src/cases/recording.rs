@@ -156,8 +156,8 @@ pub async fn w2_a_step_that_was_broken_off_may_have_run(env: &Env) {
         let wire = Wire::to(&env.store.0);
         let store: SharedStore = wire.clone();
         let start = async |store: &SharedStore| {
-            let driving = tidelock_core::workflow::Worker::new(Arc::clone(store)).lease(LEASE);
-            let driving = driving.look_again(Duration::from_millis(5)).grace(Duration::ZERO);
+            let driving = tidelock_core::workflow::Worker::new(Arc::clone(store)).lease_ttl(LEASE);
+            let driving = driving.poll_interval(Duration::from_millis(5)).shutdown_timeout(Duration::ZERO);
             driving.register(JOB, code.clone()).start().await.unwrap()
         };
         let mut driving = start(&store).await;

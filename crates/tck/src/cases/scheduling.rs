@@ -105,7 +105,7 @@ pub async fn c3_fires_run_beside_each_other_when_that_is_allowed(env: &Env) {
 /// A task that takes too long is broken off, one that panics has failed, and one that cannot succeed waits for its next fire.
 pub async fn c4_runs_fail_in_many_ways(env: &Env) {
     set(env, NOON);
-    let slow = Task::new("slow").cron("0 * * * *").limit(Duration::from_millis(20));
+    let slow = Task::new("slow").cron("0 * * * *").timeout(Duration::from_millis(20));
     let slow = slow.run(|_| async { std::future::pending::<Result<(), TaskError>>().await });
     let panics = Task::new("panics")
         .cron("0 * * * *")
@@ -143,7 +143,7 @@ pub async fn c5_what_is_broken_off_runs_again_elsewhere(env: &Env) {
         noted.add(&fire);
         std::future::pending::<Result<(), TaskError>>()
     });
-    let running = scheduler(&env.store).grace(Duration::ZERO).with(endless).start().await.unwrap();
+    let running = scheduler(&env.store).shutdown_timeout(Duration::ZERO).with(endless).start().await.unwrap();
     until("it runs", async || log.len() == 1).await;
     running.shutdown().await;
     let running = scheduler(&env.other).with(noting("t", "0 * * * *", &log)).start().await.unwrap();

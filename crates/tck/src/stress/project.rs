@@ -119,7 +119,7 @@ pub(crate) async fn counted(conn: &Conn, stock: i64) -> u64 {
 pub(crate) fn reactions(store: &SharedStore) -> Reactions {
     let patient = |name| {
         let streams = KeyPrefix::kind(Stock::KIND);
-        Reaction::new(name).ttl(TTL).retry(at_once(u32::MAX)).streams(streams)
+        Reaction::new(name).lease_ttl(TTL).retry(at_once(u32::MAX)).streams(streams)
     };
     let sums = patient("sums").each(|_, event| async move { Ok(add(&event)) });
     let chains = patient("chains").to(|event| Some(chain_of(event))).batch(link);

@@ -15,7 +15,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidelock::prelude::*;
-use tidelock::workflow::{Client, Ctx, Doing, Driving, Failure, RunView, Signal, Status, Worker, Workflow};
+use tidelock::worker::WorkerHandle;
+use tidelock::workflow::{
+    Client, Ctx, Doing, Failure, RunView, Signal, Status, Worker, Workflow, WorkflowEngine,
+};
 
 use crate::support::{self, stderr, stdout};
 
@@ -59,7 +62,7 @@ async fn parent(cx: &Ctx, (): ()) -> Result<bool, Failure> {
 struct Site {
     directory: TempDir,
     client: Client,
-    driving: Driving,
+    driving: WorkerHandle<WorkflowEngine>,
 }
 
 impl Site {

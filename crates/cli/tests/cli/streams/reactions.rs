@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionError, Reactions, Running, WhenExhausted};
+use tidelock::reactions::{Reaction, ReactionEngine, ReactionError, Reactions, WhenExhausted};
+use tidelock::worker::WorkerHandle;
 
 use super::{ORDER, Site};
 use crate::support::{stderr, stdout};
@@ -36,7 +37,7 @@ impl Picky {
         })
     }
 
-    async fn start(&self, site: &Site, reaction: Reaction) -> Running {
+    async fn start(&self, site: &Site, reaction: Reaction) -> WorkerHandle<ReactionEngine> {
         Reactions::new(Arc::new(site.store.clone())).with(reaction).start().await.unwrap()
     }
 

@@ -92,6 +92,6 @@ async fn names_lead_from_a_key_to_its_lease_and_back() {
     }
     assert_eq!(names::leased_key(&key("x")), None);
     let long = owner(&"ü".repeat(100));
-    let unique = names::unique_owner(Some(&long)).unwrap();
-    assert_ne!(unique, names::unique_owner(Some(&long)).unwrap());
+    let unique = crate::worker::unique_owner(Some(&long)).unwrap();
+    assert_ne!(unique, crate::worker::unique_owner(Some(&long)).unwrap());
 }

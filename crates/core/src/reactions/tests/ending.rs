@@ -43,7 +43,7 @@ async fn a_handler_that_outlasts_the_grace_period_is_broken_off_and_its_row_hand
     let (store, stream) = (store(), key("s"));
     let (begun, go_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     append(&store, &stream, 0..3).await;
-    let hasty = reactions(&store).grace(Duration::from_millis(1));
+    let hasty = reactions(&store).shutdown_timeout(Duration::from_millis(1));
     let running = hasty.with(waiting("r", &begun, &go_on)).start().await.unwrap();
     until("it has begun", async || begun.load(Ordering::SeqCst) == 1).await;
     in_time("it ends", running.shutdown()).await;

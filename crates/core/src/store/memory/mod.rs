@@ -16,12 +16,11 @@ use self::tables::Tables;
 use super::{
     ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, HistoryCut, LogQuery, Page, PageOf,
     Receipt, Resolution, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher,
-    WorkFilter, WorkRow,
+    WorkFilter, WorkRow, report,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::id::{Epoch, OpId};
 use crate::key::{Key, KeyPrefix};
-use crate::telemetry;
 
 /// A store in memory. Cloning gives another handle to the same data.
 #[derive(Clone, Debug)]
@@ -104,7 +103,7 @@ impl Store for MemoryStore {
         let batch = batch.submitted_in(self.epoch());
         let apply = || self.write(|tables, now| tables.apply(&batch, now), Result::is_ok);
         let answer = batch.validate().map_err(Into::into).and_then(|()| apply());
-        telemetry::applied(began, &answer);
+        report::applied(began, &answer);
         answer
     }
 
@@ -112,7 +111,7 @@ impl Store for MemoryStore {
         claim.validate()?;
         let answer =
             Ok(self.write(|tables, now| tables.claim(&claim, now), |claimed| !claimed.grants.is_empty()));
-        telemetry::claimed(&answer);
+        report::claimed(&answer);
         answer
     }
 

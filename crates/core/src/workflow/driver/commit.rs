@@ -7,9 +7,9 @@ use super::super::load::Unready;
 use super::super::{journal, names};
 use super::{Drive, Flow};
 use crate::id::{Position, StreamVersion};
-use crate::lease::Committed;
 use crate::store::{Batch, Expect, Receipt, Refusal};
 use crate::telemetry::WORKFLOW;
+use crate::worker::Committed;
 
 /// What the journal had that the driver did not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,7 +168,7 @@ impl Drive {
         &mut self,
         before: Option<StreamVersion>,
     ) -> Result<News, Flow> {
-        let read = match journal::read(&self.shared.store, &self.journal, Some(self.next))
+        let read = match journal::read(&self.shared.worker.store, &self.journal, Some(self.next))
             .await
             .map_err(Unready::from)
         {

@@ -1,7 +1,8 @@
-//! Renewal of leases: every third of their time, until they are lost or released.
+//! Lease renewal: every third of the lease time, until the lease is lost or released.
 //!
-//! The leases that are held are renewed on a thread that does nothing else, and their tokens fire there in time. Places in
-//! lines are renewed on the thread of the waiters: however many there are, they never delay a lease.
+//! One thread renews the leases and does nothing else, and their tokens fire there in time. Another one acquires, waits and
+//! releases, and renews the places in wait queues. Thousands of waiters, or a store whose futures block their thread, never
+//! delay the renewal of a lease. If the process dies, its leases expire in the store.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,50 +10,56 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::background::{RENEWAL, TASKS, no_thread};
-use super::error::{LeaseError, LostReason};
-use super::kept::Kept;
-use super::signal;
+use super::local_lease::{LocalLease, LostReason};
+use super::local_notify;
 use crate::key::Key;
 use crate::runtime::background::Background;
 use crate::runtime::jitter::spread;
 use crate::store::{ApplyError, Batch, Refusal, SharedStore};
+use crate::telemetry::WORKER;
 
-/// Renews what this process holds.
-pub(super) static LEASES: Renewer = Renewer::new(&RENEWAL);
-/// Renews the places of this process in lines.
-pub(super) static PLACES: Renewer = Renewer::new(&TASKS);
+static RENEWAL: Background = Background::new("tidelock-leases");
+/// The thread that acquires, waits and releases.
+pub(crate) static TASKS: Background = Background::new("tidelock-lease-tasks");
+/// The renewer of the leases of this process.
+pub(crate) static LEASES: Renewer = Renewer::new(&RENEWAL);
 
-/// Renews leases on one thread.
-pub(super) struct Renewer {
+/// The failure to start a background thread.
+#[derive(Debug, Error)]
+#[error("cannot start a background thread: {0}")]
+pub(crate) struct NoThread(#[from] std::io::Error);
+
+/// A set of leases that one thread renews.
+pub(crate) struct Renewer {
     thread: &'static Background,
     young: Mutex<Young>,
     earlier: Notify,
 }
 
-/// Leases that are not to be renewed yet, by when that must be. Most are released before: they cost no task.
+/// Leases before their first renewal, by its time. Most are released before, and cost no task.
 struct Young {
-    leases: BTreeMap<(Instant, u64), Weak<Kept>>,
+    leases: BTreeMap<(Instant, u64), Weak<LocalLease>>,
     count: u64,
-    /// Whether the task that watches over them was started.
+    /// Whether the task that renews them has started.
     watched: bool,
 }
 
 impl Renewer {
-    const fn new(thread: &'static Background) -> Self {
+    pub(crate) const fn new(thread: &'static Background) -> Self {
         let young = Young { leases: BTreeMap::new(), count: 0, watched: false };
         Self { thread, young: Mutex::new(young), earlier: Notify::const_new() }
     }
 
-    /// Renews a lease from now on, first when a third of its time is over, if it is still held then.
-    pub(super) fn adopt(&'static self, kept: &Arc<Kept>) -> Result<(), LeaseError> {
+    /// Renews a lease from now on, first after a third of its time.
+    pub(super) fn adopt(&'static self, kept: &Arc<LocalLease>) -> Result<(), NoThread> {
         let due = Instant::now() + jittered(kept.ttl() / 3);
         let mut young = self.young.lock();
         if !young.watched {
-            drop(self.thread.spawn(self.watch_over()).map_err(no_thread)?);
+            drop(self.thread.spawn(self.watch_over())?);
             young.watched = true;
         }
         let earliest = young.leases.first_key_value().is_none_or(|((first, _), _)| due < *first);
@@ -67,12 +74,12 @@ impl Renewer {
         Ok(())
     }
 
-    /// Forgets a lease that was released before its first renewal.
+    /// Removes a lease that was released before its first renewal.
     pub(super) fn disown(&self, key: (Instant, u64)) {
         self.young.lock().leases.remove(&key);
     }
 
-    /// Gives leases a task of their own when it is time to renew them.
+    /// Starts a task for each lease at its first renewal.
     async fn watch_over(&'static self) {
         loop {
             let (grown, next) = {
@@ -101,9 +108,9 @@ impl fmt::Debug for Renewer {
     }
 }
 
-/// Renews a lease until it is lost or let go.
-async fn keep(kept: Arc<Kept>) {
-    // Dropped on every way out, by panic too: a lease that nobody renews is lost.
+/// Renews a lease until it is lost or released.
+async fn keep(kept: Arc<LocalLease>) {
+    // Dropped on every return and on panic: a lease without renewal is lost.
     let _last = LoseLast(Arc::clone(&kept));
     while !kept.token().is_cancelled() {
         if let Err(reason) = renew(&kept).await {
@@ -117,7 +124,7 @@ async fn keep(kept: Arc<Kept>) {
     }
 }
 
-struct LoseLast(Arc<Kept>);
+struct LoseLast(Arc<LocalLease>);
 
 impl Drop for LoseLast {
     fn drop(&mut self) {
@@ -125,11 +132,11 @@ impl Drop for LoseLast {
     }
 }
 
-/// Renews once, trying again until the holder's time is over.
-async fn renew(kept: &Kept) -> Result<(), LostReason> {
+/// Renews once, with retries until the holder's deadline.
+async fn renew(kept: &LocalLease) -> Result<(), LostReason> {
     let mut met = None;
     loop {
-        // A process that was stopped comes here late: it must not renew what it has given up.
+        // A process that was suspended arrives late: it must not renew a lease that it has given up.
         if kept.is_over() {
             return Err(met.map_or_else(LostReason::too_late, |error| LostReason::CouldNotRenew { error }));
         }
@@ -148,19 +155,19 @@ async fn renew(kept: &Kept) -> Result<(), LostReason> {
                 Err(_) => met = Some("the store did not answer".to_owned()),
             },
         }
-        tracing::debug!(lease = %kept.lease().key, error = met, "a lease was not renewed yet");
+        tracing::debug!(target: WORKER, lease = %kept.lease().key, error = met, "lease renewal failed");
         let pause = jittered((kept.ttl() / 20).clamp(Duration::from_millis(5), Duration::from_secs(1)));
         sleep_until((Instant::now() + pause).min(kept.deadline()).into()).await;
     }
 }
 
-/// Why one attempt to renew did not succeed.
+/// The failure of one renewal attempt.
 enum Failed {
     ForNow(String),
     Lost(LostReason),
 }
 
-async fn attempt(kept: &Kept) -> Result<(), Failed> {
+async fn attempt(kept: &LocalLease) -> Result<(), Failed> {
     let sent = Instant::now();
     let renewal = Batch::new().renew(kept.lease(), kept.ttl());
     let receipt = kept.store().apply(renewal).await.map_err(|error| match error {
@@ -170,8 +177,8 @@ async fn attempt(kept: &Kept) -> Result<(), Failed> {
         },
         ApplyError::Store { error, .. } => Failed::ForNow(error.to_string()),
     })?;
-    // A store may go by a guess of its clock that is a little behind. What counts is how long the lease has left by
-    // the clock that others are judged by, read after the renewal.
+    // A store may use an estimate of its clock that is a little behind. The remaining time counts by the clock that decides
+    // expiry for other workers, read after the renewal.
     let asked = Instant::now();
     let now = kept.store().now().await.map_err(|error| Failed::ForNow(error.to_string()))?;
     let left = receipt.at.after(kept.ttl()).since(now);
@@ -179,8 +186,8 @@ async fn attempt(kept: &Kept) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Applies a batch that ends something. Returns the first failure at once, and retries in the background while the store
-/// fails, until it would have ended by itself.
+/// Applies a batch that releases a lease. Returns the first failure at once, and retries in the background until the lease
+/// would have expired.
 pub(crate) async fn settle(
     store: SharedStore,
     row: Key,
@@ -188,7 +195,7 @@ pub(crate) async fn settle(
     within: Duration,
 ) -> Result<(), ApplyError> {
     let answer = store.apply(batch.clone()).await;
-    signal::changed(&row);
+    local_notify::notify(&row);
     match answer {
         Ok(_) => Ok(()),
         Err(ApplyError::Refused(refusal)) => Err(ApplyError::Refused(refusal)),
@@ -204,14 +211,14 @@ async fn settle_later(store: SharedStore, row: Key, batch: Batch, until: Instant
     while Instant::now() < until {
         sleep(jittered(pause)).await;
         match store.apply(batch.clone()).await {
-            Ok(_) | Err(ApplyError::Refused(_)) => return signal::changed(&row),
-            Err(error) => tracing::debug!(%error, "the end of a lease was not written yet"),
+            Ok(_) | Err(ApplyError::Refused(_)) => return local_notify::notify(&row),
+            Err(error) => tracing::debug!(target: WORKER, %error, "lease release failed"),
         }
         pause = (pause * 2).min(Duration::from_secs(1));
     }
 }
 
-/// A duration that differs by up to a tenth, so that leases taken together are not renewed together.
+/// Varies a duration by up to a tenth, so that leases acquired together are not renewed together.
 fn jittered(duration: Duration) -> Duration {
     spread(duration, 0.9..1.1)
 }

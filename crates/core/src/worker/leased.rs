@@ -1,4 +1,4 @@
-//! A row that this process holds and renews until it is released.
+//! A leased work row, renewed until it is released.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,51 +6,50 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::background::TASKS;
-use super::keeper::{self, LEASES};
-use super::kept::Kept;
-use super::{LeaseError, LostReason};
+use super::local_lease::{LocalLease, LostReason};
+use super::renewal::{LEASES, NoThread, TASKS, settle};
 use crate::clock::Due;
 use crate::error::{Explain as _, Outcome, Retry};
 use crate::id::Epoch;
 use crate::runtime::timer::sleep_until;
 use crate::store::{ApplyError, Batch, Grant, Lease, Receipt, Refusal, SharedStore};
+use crate::telemetry::WORKER;
 
-/// A row that is held. Dropped, it is renewed no more, and ends by itself.
+/// A work row under a lease of this process. Dropping it ends renewal, and the lease expires.
 #[derive(Debug)]
-pub(crate) struct Holding {
+pub(crate) struct LeasedWork {
     store: SharedStore,
-    kept: Arc<Kept>,
-    /// The epoch of the grant: what its holder knows belongs to it.
+    kept: Arc<LocalLease>,
+    /// The epoch of the grant.
     epoch: Epoch,
-    /// A commit of which nobody knows whether it arrived leaves a word in the row, so that the next holder is warned.
+    /// Whether a commit with unknown outcome counts as a failed attempt in the row.
     counts_unknown: bool,
 }
 
-/// What became of a batch under a lease.
+/// The result of a batch under a lease.
 #[derive(Debug)]
 pub(crate) enum Committed {
     /// It was applied.
     Done(Box<Receipt>),
-    /// The row is not ours any more, or it is not known whose it is. Whoever gets it next sees what is true.
+    /// The lease is lost, or its state is unknown. The next holder of the row sees the state in the store.
     Gone,
-    /// It was refused, for a reason other than the lease.
+    /// It was rejected, for a reason other than the lease.
     Refused(Box<Refusal>),
 }
 
-impl Holding {
-    /// Keeps a row that was asked for at `sent`.
+impl LeasedWork {
+    /// Starts to renew the lease of a grant whose claim was sent at `sent`.
     pub(crate) fn start(
         store: &SharedStore,
         grant: &Grant,
         ttl: Duration,
         sent: Instant,
-    ) -> Result<Self, LeaseError> {
-        let kept = Kept::start(&LEASES, store, grant.lease(), ttl, sent)?;
+    ) -> Result<Self, NoThread> {
+        let kept = LocalLease::start(&LEASES, store, grant.lease(), ttl, sent)?;
         Ok(Self { store: Arc::clone(store), kept, epoch: grant.epoch, counts_unknown: false })
     }
 
-    /// The same for a holder whose work has effects outside the store: a claim that ended without a known commit counts.
+    /// Counts a claim without a known commit as an attempt: for work with effects outside the store.
     pub(crate) fn counting_unknown(mut self) -> Self {
         self.counts_unknown = true;
         self
@@ -60,26 +59,26 @@ impl Holding {
         self.kept.lease()
     }
 
-    /// Whether the history of the store was cut since the row was granted.
+    /// Returns whether the history of the store was cut since the grant.
     pub(crate) fn is_of_another_epoch(&self) -> bool {
         self.epoch != self.store.epoch()
     }
 
-    /// Fires when the row may soon be somebody else's.
+    /// Returns the token that fires before another worker can lease the row.
     pub(crate) fn token(&self) -> &CancellationToken {
         self.kept.token()
     }
 
-    /// Why the row is lost, when it is.
+    /// Returns the reason when the lease is lost.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.kept.lost()
     }
 
-    /// Applies a batch whose first condition is that the row is still ours, in the epoch in which it was granted. After
-    /// a cut of the history the row is handed back: the holder may know events that were lost.
+    /// Applies a batch on the condition that the lease is held in the epoch of the grant. After a cut of the history the row
+    /// is released: the holder may know events that were lost.
     ///
-    /// A store that fails for a while is asked again for as long as the lease lasts. When it is not known whether the batch
-    /// was applied, the row is handed back: from then on it cannot be applied any more, and the row says whether it was.
+    /// A failing store is retried for as long as the lease lasts. After an unknown outcome the row is released: from then
+    /// on the batch cannot be applied, and the row shows whether it was.
     pub(crate) async fn commit(&self, batch: Batch) -> Committed {
         let guarded = Batch::new().guard_lease(self.lease()).and(batch).observed_in(self.epoch);
         loop {
@@ -103,14 +102,14 @@ impl Holding {
             let row = &self.lease().key;
             match (error.outcome(), error.retry()) {
                 (Outcome::NotApplied, Retry::After(wait)) => {
-                    tracing::debug!(target: crate::telemetry::LEASE, %row, %error, "a commit is tried again");
+                    tracing::debug!(target: WORKER, %row, %error, "commit failed, retrying");
                     tokio::select! {
                         () = self.token().cancelled() => {}
                         () = sleep_until(Instant::now() + wait) => {}
                     }
                 }
                 _ => {
-                    tracing::warn!(target: crate::telemetry::LEASE, %row, %error, "a commit failed; the row is handed back");
+                    tracing::warn!(target: WORKER, %row, %error, "commit failed, row released");
                     if self.counts_unknown {
                         self.hand_back("it is not known whether its last commit arrived").await;
                     } else {
@@ -122,26 +121,24 @@ impl Holding {
         }
     }
 
-    /// It is renewed no more: the row was finished by a batch of the caller.
+    /// Ends renewal: a batch of the caller has finished the row.
     pub(crate) fn let_go(&self) {
         self.kept.lose(LostReason::Released);
     }
 
-    /// Ends the hold by a batch of the caller, in the background, also when the caller is dropped. If the store fails,
-    /// it retries for as long as the lease lasts.
+    /// Ends the lease by a batch of the caller, in the background. A failing store is retried for as long as the lease lasts.
     pub(crate) fn end(&self, batch: Batch) -> Option<JoinHandle<()>> {
         self.let_go();
-        let settled =
-            keeper::settle(Arc::clone(&self.store), self.lease().key.clone(), batch, self.kept.ttl());
+        let settled = settle(Arc::clone(&self.store), self.lease().key.clone(), batch, self.kept.ttl());
         TASKS.spawn(async move { drop(settled.await) }).ok()
     }
 
-    /// Hands the row back untouched. If the store fails, that is tried again for as long as the lease lasts.
+    /// Releases the row unchanged. A failing store is retried for as long as the lease lasts.
     pub(crate) async fn release(&self) {
         self.let_go_with(Batch::new().release(self.lease())).await;
     }
 
-    /// Hands the row back at once, with a reason: the claim counts, because something may have been done.
+    /// Releases the row with a reason. The attempt counts, because it may have had effects.
     pub(crate) async fn hand_back(&self, reason: &str) {
         self.let_go_with(Batch::new().fail(self.lease(), reason, Due::Now)).await;
     }
@@ -149,12 +146,12 @@ impl Holding {
     async fn let_go_with(&self, batch: Batch) {
         self.kept.lose(LostReason::Released);
         let (lease, store) = (self.lease(), Arc::clone(&self.store));
-        // Whoever has the row by now need not be told that we have not.
-        drop(keeper::settle(store, lease.key.clone(), batch, self.kept.ttl()).await);
+        // A new holder of the row needs no notice.
+        drop(settle(store, lease.key.clone(), batch, self.kept.ttl()).await);
     }
 }
 
-impl Drop for Holding {
+impl Drop for LeasedWork {
     fn drop(&mut self) {
         self.kept.lose(LostReason::Released);
     }
