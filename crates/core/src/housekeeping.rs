@@ -69,7 +69,7 @@ pub struct HousekeepingHandle {
 enum Turn {
     Swept(SweepReport),
     /// Another process has the turn, or the next one has not come.
-    Waits(Option<Timestamp>),
+    Waits(Option<Duration>),
 }
 
 impl Housekeeping {
@@ -132,7 +132,7 @@ impl Housekeeping {
             };
             let wait = match turn {
                 Ok(Turn::Swept(_)) => self.interval,
-                Ok(Turn::Waits(next_at)) => idle::until(&self.store, next_at, self.interval).await,
+                Ok(Turn::Waits(wait)) => wait.map_or(self.interval, |wait| wait.min(self.interval)),
                 Err(error) => {
                     tracing::warn!(target: HOUSEKEEPING, %error, "housekeeping failed");
                     idle::backoff(&error, self.interval)
@@ -153,6 +153,7 @@ impl Housekeeping {
             }
             claimed => claimed?,
         };
+        let wait = claimed.wait();
         let grant = match claimed.grants.into_iter().next() {
             Some(grant) => Some(grant),
             None if claimed.next_at.is_none() && self.create_row().await? => {
@@ -162,7 +163,7 @@ impl Housekeeping {
         };
         match grant {
             Some(grant) => self.sweep_under(&grant).await.map(Turn::Swept),
-            None => Ok(Turn::Waits(claimed.next_at)),
+            None => Ok(Turn::Waits(wait)),
         }
     }
 

@@ -394,7 +394,7 @@ pub(crate) fn texts_of(lanes: &[Lane]) -> Vec<String> {
 
 /// Grants what a claim can have of what is open.
 fn promise(session: &mut Session, open: &mut Vec<Candidate>, claim: &Claim) -> Promise {
-    let mut promise = Promise { granted: Vec::new(), claimed: Claimed::default(), ask: None };
+    let mut promise = Promise { granted: Vec::new(), claimed: Claimed::nothing(session.now), ask: None };
     let (owner, ttl, now) = (&claim.owner, claim.ttl, session.now);
     match &claim.pick {
         Pick::Named { key, create } => {

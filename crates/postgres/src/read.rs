@@ -21,6 +21,7 @@ use crate::rows::{self, get, int, uint};
 use crate::scan_bounds::{self, Levels};
 use crate::sql::Sql;
 use crate::work_filter::WorkCondition;
+use crate::writer::settle::short_answer;
 
 /// A query whose filter matches little stops after this many events and says how far it came.
 const SCAN_EVENTS: i64 = 100_000;
@@ -65,12 +66,15 @@ impl Reader<'_> {
         visible(row)
     }
 
-    /// Since when, or from when on, a row of the levels is ready.
-    pub(crate) async fn next_ready(&self, levels: &Levels) -> Result<Option<Timestamp>, Failure> {
-        let call = levels.add_to(Call::new(&self.sql.next_ready));
-        let found = self.db.query(call.with(None::<i64>, Type::INT8)).await?;
-        let (ready, _) = scan_bounds::next_ready(&found)?;
-        Ok(ready.into_iter().flatten().min().map(Timestamp::from_micros))
+    /// Since when, or from when on, a row of the levels is ready, and the server's clock.
+    pub(crate) async fn next_ready(&self, levels: &Levels) -> Result<(Option<Timestamp>, i64), Failure> {
+        let clock = format!("SELECT {}.clock()", self.sql.schema);
+        let ready = levels.add_to(Call::new(&self.sql.next_ready)).with(None::<i64>, Type::INT8);
+        let answers = self.db.pipeline(None, &[ready, Call::new(&clock)], None).await?;
+        let [found, clock] = answers.as_slice() else { return Err(short_answer()) };
+        let (ready, _) = scan_bounds::next_ready(found)?;
+        let now = clock.first().map_or(Ok(0), |row| get(row, 0))?;
+        Ok((ready.into_iter().flatten().min().map(Timestamp::from_micros), now))
     }
 
     pub(crate) async fn documents(

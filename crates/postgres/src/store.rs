@@ -232,9 +232,12 @@ impl PostgresStore {
     async fn next_ready(&self, queues: &[Lane]) -> Result<Claimed, StoreError> {
         let bounds = &self.shared.engine.warm.bounds;
         let (levels, missing) = bounds.levels(&claim::texts_of(queues), Instant::now());
-        let next_at = reading!(self, |reader| reader.next_ready(&levels))?;
-        let again = missing.zip(self.shared.engine.time.now()).map(|(missing, now)| now.after(missing));
-        Ok(Claimed { next_at: next_at.into_iter().chain(again).min(), ..Claimed::default() })
+        let time = &self.shared.engine.time;
+        let sent = Instant::now();
+        let (next_at, said) = reading!(self, |reader| reader.next_ready(&levels))?;
+        let now = time.given().unwrap_or_else(|| time.hear(said, sent));
+        let again = missing.map(|missing| now.after(missing));
+        Ok(Claimed { next_at: next_at.into_iter().chain(again).min(), ..Claimed::nothing(now) })
     }
 
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {

@@ -43,7 +43,7 @@ impl Session {
         now: Timestamp,
     ) -> Result<Claimed, Failure> {
         self.flush(db)?;
-        let mut claimed = Claimed::default();
+        let mut claimed = Claimed::nothing(now);
         let (owner, ttl) = (&claim.owner, claim.ttl);
         match &claim.pick {
             Pick::Named { key, create } => {

@@ -161,7 +161,7 @@ impl Grant {
 }
 
 /// The answer to a claim.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Claimed {
     /// The rows that were leased.
     pub grants: Vec<Grant>,
@@ -170,4 +170,27 @@ pub struct Claimed {
     pub next_at: Option<Timestamp>,
     /// Why a row that was asked for by name was not granted.
     pub denied: Option<Denied>,
+    /// The store's clock at the claim.
+    pub now: Timestamp,
+}
+
+impl Claimed {
+    /// Creates the answer of a claim that found nothing.
+    #[must_use]
+    pub fn nothing(now: Timestamp) -> Self {
+        Self { grants: Vec::new(), next_at: None, denied: None, now }
+    }
+
+    /// Returns the time until the next row is ready. It is never zero: a row that is ready and was not granted is being
+    /// claimed by others.
+    #[must_use]
+    pub fn wait(&self) -> Option<Duration> {
+        self.next_at.map(|at| at.since(self.now).max(Duration::from_millis(1)))
+    }
+
+    /// Returns whether work that is due was left: a claim of none tells that there is some.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.next_at.is_some_and(|at| at.has_come(self.now))
+    }
 }

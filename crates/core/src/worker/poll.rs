@@ -67,13 +67,15 @@ impl<'a, E: Engine> PollLoop<'a, E> {
                 let _ = wake.as_mut().enable();
             }
             self.engine.tick().await;
-            let mut poll = Poll { engine: self.engine, slots, free, granted: 0, full: false, next_due: None };
+            let mut poll =
+                Poll { engine: self.engine, slots, free, granted: 0, full: false, next_due: None, now: None };
             match self.engine.poll(&mut poll).await {
                 Ok(()) => {
-                    let (granted, next_due) = (poll.granted, poll.next_due);
+                    let (granted, next_due, now) = (poll.granted, poll.next_due, poll.now);
                     self.adapt(granted);
                     if !poll.full && !poll.free.is_empty() {
-                        self.idle(granted, next_due, select_all(wakes).map(drop)).await;
+                        let wait = self.wait(granted, next_due, now).await;
+                        self.idle(wait, select_all(wakes).map(drop)).await;
                     }
                 }
                 Err(error) => {
@@ -94,18 +96,28 @@ impl<'a, E: Engine> PollLoop<'a, E> {
         }
     }
 
-    async fn idle(&mut self, granted: usize, next_due: Option<Timestamp>, woken: impl Future<Output = ()>) {
+    /// Returns how long the loop waits after a poll that left slots free. The claim has told the store's clock.
+    async fn wait(&self, granted: usize, next_due: Option<Timestamp>, now: Option<Timestamp>) -> Duration {
         let worker = self.engine.worker();
         let longest = worker.options.poll_interval;
-        let wait = match next_due {
-            _ if granted > 0 => SHORT_WAIT.min(longest),
-            None => longest,
-            Some(due) => match worker.store.now().await {
-                Ok(now) if self.engine.skip_to(due, now) => return,
-                Ok(now) => due.since(now).max(MIN_POLL_DELAY).min(longest),
-                Err(_) => longest,
+        let Some(due) = next_due.filter(|_| granted == 0) else {
+            return if granted > 0 { SHORT_WAIT.min(longest) } else { longest };
+        };
+        let now = match now {
+            Some(now) => now,
+            None => match worker.store.now().await {
+                Ok(now) => now,
+                Err(_) => return longest,
             },
         };
+        if self.engine.skip_to(due, now) {
+            return Duration::ZERO;
+        }
+        due.since(now).max(MIN_POLL_DELAY).min(longest)
+    }
+
+    async fn idle(&mut self, wait: Duration, woken: impl Future<Output = ()>) {
+        let worker = self.engine.worker();
         let polled = Instant::now();
         tokio::select! {
             biased;
@@ -126,6 +138,8 @@ pub(crate) struct Poll<'a, E> {
     /// Whether a claim returned as many rows as one claim may.
     full: bool,
     next_due: Option<Timestamp>,
+    /// The store's clock at the last claim.
+    now: Option<Timestamp>,
 }
 
 impl<E: Engine> Poll<'_, E> {
@@ -160,6 +174,7 @@ impl<E: Engine> Poll<'_, E> {
         self.granted += granted;
         self.full |= granted == most;
         self.due_at(claimed.next_at);
+        self.now = Some(claimed.now);
         Ok(granted)
     }
 

@@ -133,6 +133,6 @@ impl Line {
 /// Whether there is something in the lanes, and else when there is.
 async fn due(worker: &Worker, lanes: Vec<Lane>) -> Result<(bool, Option<Timestamp>), WorkflowError> {
     let ask = Claim::lanes(&worker.owner, lanes, 0, worker.options.lease_ttl);
-    let (first, now) = (worker.store.claim(ask).await?.next_at, worker.store.now().await?);
-    Ok((first.is_some_and(|at| at.has_come(now)), first))
+    let claimed = worker.store.claim(ask).await?;
+    Ok((claimed.is_ready(), claimed.next_at))
 }

@@ -220,7 +220,7 @@ pub async fn k4_next_at_knows_leases_and_blocks(env: &Env) {
     env.store.done(enqueue(standing("k4-n2"))).await;
     let rests = env.store.take_job("a").await;
     env.store.done(Batch::new().ack(&rests.lease())).await;
-    assert_eq!(env.other.claim(claim()).await.unwrap(), Claimed::default());
+    assert_eq!(env.other.claim(claim()).await.unwrap(), Claimed::nothing(env.now()));
 }
 
 /// A renewed lease moves the next instant, also behind rows that were to come after it.

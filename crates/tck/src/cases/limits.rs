@@ -254,7 +254,7 @@ pub async fn t12_pages_and_claims_are_bounded(env: &Env) {
     env.store.claim(claim(1).with_events(contract::PAGE_ROWS)).await.unwrap();
     env.store.done(enqueue(job("t12-zero"))).await;
     let claimed = env.store.claim(claim(0)).await.unwrap();
-    let told = Claimed { next_at: Some(env.now()), ..Claimed::default() };
+    let told = Claimed { next_at: Some(env.now()), ..Claimed::nothing(env.now()) };
     assert_eq!(claimed, told, "nothing was asked for, and something is to be had already");
 }
 

@@ -179,7 +179,7 @@ impl Tables {
 
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Claimed {
         let mut facts = Facts::new(self.counters);
-        let mut claimed = Claimed::default();
+        let mut claimed = Claimed::nothing(now);
         let rows = match &claim.pick {
             Pick::Named { key, create } => {
                 facts.load_work(key.clone(), self.work.get(key).cloned());
