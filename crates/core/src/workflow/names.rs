@@ -4,6 +4,7 @@ use crate::error::InvalidInput;
 use crate::id::Lane;
 use crate::key::{Arg, Key, KeyPrefix};
 use crate::model::hash;
+use crate::model::pattern::Pattern;
 use crate::worker::local_notify;
 
 /// The kind of a run's document and work row: `tidelock.run("order-17")`.
@@ -35,6 +36,11 @@ pub(super) fn run(id: &str) -> Result<Key, InvalidInput> {
 /// All runs.
 pub(super) fn all_runs() -> KeyPrefix {
     KeyPrefix::kind(RUN)
+}
+
+/// Matches the work rows of all runs.
+pub(super) fn runs_pattern() -> Result<Pattern, InvalidInput> {
+    Pattern::new("^tidelock\\.run#")
 }
 
 /// The run that a key names.

@@ -14,7 +14,7 @@ use crate::id::{Fence, Owner};
 use crate::key::Key;
 use crate::lease::NEVER;
 use crate::payload::Payload;
-use crate::store::{Document, Page, WorkRow};
+use crate::store::{Document, Page, WorkFilter, WorkRow};
 
 /// What a run does at the moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -153,7 +153,14 @@ impl Client {
         let key = names::run(run)?;
         let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
         let document = self.store.document(&key).await?.ok_or_else(unknown)?;
-        self.view(run.to_owned(), document).await
+        let record: Record = document.value.parse()?;
+        let doing = if record.status.is_over() {
+            Doing::Over
+        } else {
+            let row = self.store.work(&key).await?;
+            doing_of(&record, row, self.store.now().await?)
+        };
+        Ok(RunView::new(run.to_owned(), record, &document, doing))
     }
 
     /// A page of runs, in the order of their ids. Ids that were not given are in the order of their start.
@@ -172,25 +179,67 @@ impl Client {
             let page = from.as_ref().map_or_else(|| Page::first(rows), |from| Page::after(from, rows));
             let found = self.store.documents(&names::all_runs(), page).await?;
             scanned += found.rows.len();
-            let mut left = found.rows.len();
+            let (mut matching, mut left) = (Vec::new(), found.rows.len());
+            let start = from.clone();
             for document in found.rows {
                 left -= 1;
                 let Some(run) = names::run_of(&document.key) else { continue };
                 from = Some(document.key.clone());
                 let record: Record = document.value.parse()?;
                 if filter.matches(&run, &record, document.updated_at) {
-                    runs.push(self.view(run, document).await?);
+                    matching.push((run, record, document));
                 }
-                if runs.len() >= limit {
-                    let next = from.filter(|_| left > 0 || found.next.is_some());
-                    return Ok(RunPage { runs, next });
+                if runs.len() + matching.len() >= limit {
+                    break;
                 }
             }
-            if found.next.is_none() {
-                return Ok(RunPage { runs, next: None });
+            runs.extend(self.views(matching, start.as_ref()).await?);
+            let more = left > 0 || found.next.is_some();
+            if runs.len() >= limit || !more {
+                return Ok(RunPage { runs, next: from.filter(|_| more) });
             }
         }
         Ok(RunPage { runs, next: from })
+    }
+
+    /// Returns the views of runs in the order of their keys, all after a key. The work rows of all are read together.
+    async fn views(
+        &self,
+        found: Vec<(String, Record, Document)>,
+        after: Option<&Key>,
+    ) -> Result<Vec<RunView>, WorkflowError> {
+        let live = found.iter().filter(|(_, record, _)| !record.status.is_over());
+        let Some(last) = live.last().map(|(.., document)| document.key.clone()) else {
+            let over = |(run, record, document)| RunView::new(run, record, &document, Doing::Over);
+            return Ok(found.into_iter().map(over).collect());
+        };
+        let (mut rows, now) = (self.rows(after, &last, found.len()).await?, self.store.now().await?);
+        let view = |(run, record, document): (String, Record, Document)| {
+            let doing = doing_of(&record, rows.remove(&document.key), now);
+            RunView::new(run, record, &document, doing)
+        };
+        Ok(found.into_iter().map(view).collect())
+    }
+
+    /// Reads the work rows of runs after a key, up to another one.
+    async fn rows(
+        &self,
+        after: Option<&Key>,
+        last: &Key,
+        rows: usize,
+    ) -> Result<HashMap<Key, WorkRow>, WorkflowError> {
+        let filter = WorkFilter { pattern: Some(names::runs_pattern()?), ..WorkFilter::default() };
+        let mut page = after.map_or_else(|| Page::first(rows), |after| Page::after(after, rows));
+        let mut found = HashMap::default();
+        loop {
+            let read = self.store.works(&filter, page).await?;
+            let reached = read.rows.last().is_none_or(|row| row.key >= *last);
+            found.extend(read.rows.into_iter().map(|row| (row.key.clone(), row)));
+            match read.next {
+                Some(next) if !reached => page = Page::after(&next, rows),
+                _ => return Ok(found),
+            }
+        }
     }
 
     /// What a run has asked for so far, in the order in which that was recorded.
@@ -209,17 +258,11 @@ impl Client {
         let journal = names::journal(run, record.generation)?;
         journal::read(&self.store, &journal, None).await
     }
+}
 
-    async fn view(&self, run: String, document: Document) -> Result<RunView, WorkflowError> {
-        let record: Record = document.value.parse()?;
-        let doing = if record.status.is_over() {
-            Doing::Over
-        } else {
-            let row = self.store.work(&document.key).await?;
-            let now = self.store.now().await?;
-            row.map_or(Doing::Due, |row| doing(row, now))
-        };
-        Ok(RunView {
+impl RunView {
+    fn new(run: String, record: Record, document: &Document, doing: Doing) -> Self {
+        Self {
             run,
             workflow: record.workflow,
             status: record.status,
@@ -234,8 +277,16 @@ impl Client {
             signals: record.signals,
             attributes: record.attributes,
             changed_at: document.updated_at,
-        })
+        }
     }
+}
+
+/// Returns the activity of a run, from its document and its work row.
+fn doing_of(record: &Record, row: Option<WorkRow>, now: Timestamp) -> Doing {
+    if record.status.is_over() {
+        return Doing::Over;
+    }
+    row.map_or(Doing::Due, |row| doing(row, now))
 }
 
 /// What the work row of a run says.
