@@ -180,7 +180,7 @@ async fn a_run_of_one_step_begins_and_ends_in_few_trips() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_under_limits_begins_in_few_trips() {
-    path("a run under limits", 40, || async {
+    path("a run under limits", 14, || async {
         let (counted, store) = counted();
         let queue = Queue::new("limited").concurrency(2).rate(1_000, Duration::from_secs(1));
         let worker = Worker::new(Arc::clone(&store)).register(STEPS, steps).queues([queue]);

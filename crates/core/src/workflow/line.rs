@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use super::engine::WorkflowEngine;
 use super::error::WorkflowError;
+use super::names;
 use super::queue::{self, QueueLimits};
+use super::rate_limit::RateState;
 use super::seats::{Seat, Seats};
-use super::{names, pace};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::Lane;
-use crate::store::Claim;
+use crate::model::rate::Rate;
+use crate::store::{Claim, Claimed};
 use crate::worker::{Poll, Worker};
 
 /// See the module.
@@ -60,61 +62,56 @@ impl Line {
         self.new.iter().chain(&self.under_way)
     }
 
-    /// Claims what the limits let it. Nothing is written while nothing can be begun.
+    /// Claims the runs that the limits admit. Nothing is written while no run may begin or continue.
     pub(super) async fn claim(
         &self,
         engine: &WorkflowEngine,
         poll: &mut Poll<'_, WorkflowEngine>,
     ) -> Result<usize, WorkflowError> {
-        let (some_wait, next) = due(&engine.worker, self.under_way.clone()).await?;
-        let (some_begin, first) = self.may_begin(&engine.worker).await?;
-        if !some_wait && !some_begin {
-            poll.due_at([next, first].into_iter().flatten().min());
+        let worker = &engine.worker;
+        let (begun, new) = (peek(worker, &self.under_way).await?, peek(worker, &self.new).await?);
+        let mut rate = None;
+        if let Some(limit) = self.limits.rate.filter(|_| new.is_ready()) {
+            rate = Some((limit, RateState::read(&worker.store, &self.queue).await?));
+        }
+        let closed = rate.as_ref().and_then(|(limit, state)| state.closed_until(*limit, new.now));
+        let may_begin = new.is_ready() && closed.is_none();
+        if !begun.is_ready() && !may_begin {
+            poll.due_at(begun.next_at);
+            poll.due_at(closed.or(new.next_at));
             return Ok(0);
         }
-        let mut seats = Vec::new();
-        let mut room = poll.free();
+        let (mut seats, mut room) = (Vec::new(), poll.free());
         if let Some(most) = self.limits.concurrency {
-            seats = self.seats.take(&engine.worker.claims, room, most).await?;
+            seats = self.seats.take(&worker.claims, room, most).await?;
             room = seats.len();
         }
         if self.limits.rate.is_none() {
             let lanes = self.lanes().cloned().collect();
             return Ok(poll.claim(engine.claim_of(lanes), room, || seats.pop().map(Seat::used)).await?);
         }
-        let lanes = engine.claim_of(self.under_way.clone());
-        let under_way = poll.claim(lanes, room, || seats.pop().map(Seat::used)).await?;
-        Ok(under_way + self.claim_new(engine, poll, room - under_way, &mut seats).await?)
-    }
-
-    /// Whether a run may begin that has not, and else when one may.
-    async fn may_begin(&self, worker: &Worker) -> Result<(bool, Option<Timestamp>), WorkflowError> {
-        let (due, first) = due(worker, self.new.clone()).await?;
-        match self.limits.rate {
-            Some(rate) if due => {
-                let closed = pace::closed_until(&worker.store, &self.queue, rate).await?;
-                Ok((closed.is_none(), closed))
-            }
-            _ => Ok((due, first)),
+        let mut claimed = 0;
+        if begun.is_ready() {
+            let spec = engine.claim_of(self.under_way.clone());
+            claimed = poll.claim(spec, room, || seats.pop().map(Seat::used)).await?;
         }
+        if let Some(rate) = rate.filter(|_| may_begin && room > claimed) {
+            claimed += self.claim_new(engine, poll, rate, (room - claimed, new.now), &mut seats).await?;
+        }
+        Ok(claimed)
     }
 
-    /// Claims runs that have not begun, as many as the rate lets begin.
+    /// Claims runs that have not begun, as many as the rate admits.
     async fn claim_new(
         &self,
         engine: &WorkflowEngine,
         poll: &mut Poll<'_, WorkflowEngine>,
-        room: usize,
+        (rate, state): (Rate, RateState),
+        (room, now): (usize, Timestamp),
         seats: &mut Vec<Seat>,
     ) -> Result<usize, WorkflowError> {
-        let Some(rate) = self.limits.rate.filter(|_| room > 0) else { return Ok(0) };
-        let (may, next_at) = self.may_begin(&engine.worker).await?;
-        if !may {
-            poll.due_at(next_at);
-            return Ok(0);
-        }
         let (store, wanted) = (&engine.worker.store, u32::try_from(room).unwrap_or(u32::MAX));
-        let share = pace::take(store, &self.queue, rate, wanted).await?;
+        let share = state.take(store, &self.queue, rate, (wanted, now)).await?;
         let granted = share.taken.granted;
         if granted == 0 {
             poll.due_at(Some(share.taken.next_at));
@@ -125,14 +122,13 @@ impl Line {
         // After a failed claim it is unknown how many runs it took, so nothing is given back.
         let count = poll.claim(spec, most, || seats.pop().map(Seat::used)).await?;
         let unused = granted.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
-        pace::give_back(store, &self.queue, rate, &share, unused).await?;
+        share.give_back(store, &self.queue, rate, unused).await?;
         Ok(count)
     }
 }
 
-/// Whether there is something in the lanes, and else when there is.
-async fn due(worker: &Worker, lanes: Vec<Lane>) -> Result<(bool, Option<Timestamp>), WorkflowError> {
-    let ask = Claim::lanes(&worker.owner, lanes, 0, worker.options.lease_ttl);
-    let claimed = worker.store.claim(ask).await?;
-    Ok((claimed.is_ready(), claimed.next_at))
+/// Returns when a row of the lanes is ready, without leasing one.
+async fn peek(worker: &Worker, lanes: &[Lane]) -> Result<Claimed, WorkflowError> {
+    let claim = Claim::lanes(&worker.owner, lanes.iter().cloned(), 0, worker.options.lease_ttl);
+    Ok(worker.store.claim(claim).await?)
 }
