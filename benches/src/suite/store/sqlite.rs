@@ -128,7 +128,7 @@ impl Rig {
             solo: Producers::new("solo", 1, plan.streams)?,
             many: Producers::new("many", plan.producers, plan.streams)?,
             flusher: Flusher::new(files.directory())?,
-            baseline: DriverBaseline::new(&files.directory().file("floor.db"), plan.streams).await?,
+            baseline: DriverBaseline::new(&files.directory().file("driver.db"), plan.streams).await?,
             small,
             large,
             group: 1.0,
