@@ -1,5 +1,5 @@
-//! What one lock costs that nobody else wants: `cargo bench -p tidelock-benches --bench lock`. The whole comparison is
-//! `tidelock bench lock`.
+//! The cost of an uncontended lock: `cargo bench -p tidelock-benches --bench lock`. The `lock` suite of `tidelock-bench`
+//! is the whole comparison.
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
 
 use std::time::Duration;

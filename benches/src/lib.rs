@@ -1,8 +1,7 @@
-//! Micro benchmarks of the pure parts, and the place where comparisons with other libraries go.
+//! Loads and helpers of the benchmarks, for the program `tidelock-bench` and the micro benchmarks.
 //!
-//! The workloads on stores are in the command line (`tidelock bench store`), so that users can repeat them. What needs
-//! dependencies that no library should bring along goes here: [`lock`] holds other people's locks, under the loads that
-//! `tidelock bench lock` runs. There is no framework: [`measure`] repeats a call in rounds and returns the median.
+//! [`lock`] puts other libraries' locks under the same loads as Tidelock's. [`measure`] repeats a call in rounds and returns
+//! the median, without a framework.
 
 pub mod lock;
 
@@ -14,7 +13,7 @@ const ROUNDS: usize = 9;
 /// About how long one round takes.
 const ROUND: Duration = Duration::from_millis(100);
 
-/// Repeats a call and returns how long it takes: the median of several rounds, in nanoseconds.
+/// Repeats a call, and returns the median nanoseconds of several rounds.
 pub fn measure<T>(mut call: impl FnMut() -> T) -> f64 {
     let calls = calibrate(&mut call);
     let mut rounds: Vec<f64> = (0..ROUNDS)
@@ -30,7 +29,7 @@ pub fn measure<T>(mut call: impl FnMut() -> T) -> f64 {
     rounds.get(ROUNDS / 2).copied().unwrap_or_default()
 }
 
-/// How many calls fill a round.
+/// Returns the number of calls that fill a round.
 fn calibrate<T>(call: &mut impl FnMut() -> T) -> u32 {
     let mut calls: u32 = 1;
     loop {

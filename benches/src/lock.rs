@@ -1,7 +1,6 @@
-//! Keyed locks side by side: ours, a bare mutex of tokio for each key, and the crate `lockable`, under the same loads.
+//! Keyed locks under the same loads: Tidelock's, a tokio mutex for each key, and the crate `lockable`.
 //!
-//! The locks stand behind one small trait, [`Keyed`]; the loads know nothing else. `tidelock bench lock` runs them in
-//! turns and prints the ratios.
+//! The loads use the trait [`Keyed`] only. The `lock` suite runs them in turns and prints the ratios.
 
 mod clock;
 mod held;

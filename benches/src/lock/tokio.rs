@@ -1,4 +1,4 @@
-//! The yardstick: an array with a mutex of tokio for each key. Nothing has to be looked for, made or removed.
+//! The baseline: an array with a tokio mutex for each key, without lookups or removals.
 
 use std::sync::Arc;
 

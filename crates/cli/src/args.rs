@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tidelock_console::duration::seconds;
 
 pub(crate) use config::{Config, ConfigShow};
 pub(crate) use idempotency::{IdempotencyForget, IdempotencyList, IdempotencyShow, IdempotencyVerb};
@@ -48,6 +49,8 @@ pub(crate) use state::{
 pub(crate) use streams::{
     Streams, StreamsAppend, StreamsClose, StreamsList, StreamsShow, StreamsTail, TailFrom,
 };
+pub(crate) use tidelock_console::address::ChildStore;
+pub(crate) use tidelock_console::output::Format;
 pub(crate) use top::Top;
 pub(crate) use work::{Rows, StreamsBlocked, StreamsExport, StreamsImport};
 pub(crate) use work_rows::{Leases, LeasesList, LeasesShow, Work, WorkList, WorkShow, WorkState};
@@ -72,11 +75,7 @@ Examples:
   tidelock serve --store app.db              the store over HTTP, for reading, on this machine
   tidelock migrate status --store postgres://me@db/app
   tidelock migrate sql > tidelock.sql        the tables, for whoever may make them
-  tidelock bench store --store sqlite        how fast is it here, compared with what the disk can do?
-  tidelock bench store --store postgres      the same beside transactions written by hand, on a server of its own
-  tidelock bench lock                        what does a lock cost, compared with other libraries?
-  tidelock bench state --store sqlite        many writers of one record, compared with retries written by hand
-  tidelock bench events                      what do commands and reactions cost, compared with bare appends?
+  tidelock bench --store app.db              is the disk fast enough, and is Tidelock the bottleneck?
   tidelock explain TL0204                    what does this error mean, and what now?
   tidelock completions bash > tidelock.bash
 
@@ -146,8 +145,8 @@ pub(crate) enum Command {
     Migrate(Migrate),
     /// Declare that a store was restored from a backup or copied
     Restored(Restored),
-    /// Measures, and compares with what the machine can do at best
-    #[command(subcommand)]
+    /// Measure a disk or server: commits and claims beside the bare driver
+    #[command(after_help = BENCH)]
     Bench(Bench),
     /// Shows the settings and where they come from
     #[command(subcommand)]
@@ -165,12 +164,6 @@ pub(crate) enum Command {
     /// One worker process of `demo`
     #[command(hide = true)]
     DemoWorker(DemoWorker),
-    /// One producing process of `bench store --processes`
-    #[command(hide = true)]
-    BenchProducer(BenchProducer),
-    /// The process in which `bench lock` weighs locks
-    #[command(hide = true)]
-    BenchHolder(BenchHolder),
 }
 
 impl Command {
@@ -187,16 +180,6 @@ impl Command {
     }
 }
 
-/// How data is printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// A table for people
-    #[default]
-    Table,
-    /// JSON for programs
-    Json,
-}
-
 /// How the rows of a store are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Layout {
@@ -209,148 +192,32 @@ pub(crate) enum Layout {
     Jsonl,
 }
 
-/// What can be measured.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Bench {
-    /// Commits and claims of a store, beside what the device and the bare driver can do
-    Store(BenchStore),
-    /// Keyed locks, beside a bare mutex of tokio and the crate lockable
-    Lock(BenchLock),
-    /// Writers that change the same records, beside reading, writing and retrying by hand
-    State(BenchEngine),
-    /// Commands on aggregates, and reactions, beside bare appends
-    Events(BenchEngine),
-    /// Runs of ten steps, beside bare appends; runs that sleep, and replay
-    Workflow(BenchEngine),
-}
-
-/// Which store is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Backend {
-    /// The reference store in memory
-    Memory,
-    /// One SQLite file
-    Sqlite,
-    /// A PostgreSQL server: the one that --url names, or a private one that ends with the run
-    Postgres,
-}
-
-/// `tidelock bench store`
+/// `tidelock bench`
 #[derive(Clone, Debug, Args)]
-pub(crate) struct BenchStore {
-    /// Which store
-    #[arg(long, value_enum, default_value = "sqlite")]
-    pub(crate) store: Backend,
-    /// The directory to work in; the measured files are removed afterwards [default: the directory for temporary files]
-    #[arg(long, value_name = "DIR_OR_FILE")]
-    pub(crate) path: Option<PathBuf>,
-    /// The PostgreSQL database to measure, in schemas that are dropped afterwards [default: a private server]
-    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
-    pub(crate) url: Option<String>,
-    /// How many tasks commit at the same time in the crowded phase
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) producers: u32,
-    /// How long each phase takes, in seconds, over all rounds [default: 5, or 0.6 with --quick]
-    #[arg(long, value_parser = seconds)]
-    pub(crate) seconds: Option<Duration>,
-    /// Shorter phases, and 100 thousand instead of 1 million work rows
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// How many processes commit to one store; from 2 on, only that is measured, and every commit is accounted for
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) processes: u32,
-    /// How the result is printed
-    #[arg(short, long, value_enum, default_value = "table")]
-    pub(crate) output: Format,
-}
-
-/// `tidelock bench lock`
-#[derive(Clone, Debug, Args)]
-pub(crate) struct BenchLock {
-    /// How long each measurement takes, in seconds, over all rounds [default: 2, or 0.2 with --quick]
-    #[arg(long, value_parser = seconds)]
-    pub(crate) seconds: Option<Duration>,
-    /// Shorter measurements and fewer rounds
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// How the result is printed
-    #[arg(short, long, value_enum, default_value = "table")]
-    pub(crate) output: Format,
-}
-
-/// `tidelock bench state`, `tidelock bench events` and `tidelock bench workflow`
-#[derive(Clone, Debug, Args)]
-pub(crate) struct BenchEngine {
-    /// Which store
-    #[arg(long, value_enum, default_value = "sqlite")]
-    pub(crate) store: Backend,
-    /// The directory to work in; the measured files are removed afterwards [default: the directory for temporary files]
-    #[arg(long, value_name = "DIR_OR_FILE")]
-    pub(crate) path: Option<PathBuf>,
-    /// The PostgreSQL database to measure, in a schema that is dropped afterwards [default: a private server]
-    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
-    pub(crate) url: Option<String>,
-    /// How long each phase takes, in seconds, over all rounds [default: 9, or 0.6 with --quick]
-    #[arg(long, value_parser = seconds)]
-    pub(crate) seconds: Option<Duration>,
-    /// Shorter phases and fewer rounds
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// How the result is printed
-    #[arg(short, long, value_enum, default_value = "table")]
-    pub(crate) output: Format,
-}
-
-/// Whose locks are weighed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Library {
-    /// Ours
-    Tidelock,
-    /// The crate lockable
-    Lockable,
-}
-
-/// `tidelock bench-holder`, hidden
-#[derive(Clone, Debug, Args)]
-pub(crate) struct BenchHolder {
-    /// Whose locks
-    #[arg(long, value_enum)]
-    pub(crate) library: Library,
-    /// How many of them
-    #[arg(long)]
-    pub(crate) keys: u32,
-}
-
-/// The store of a child process.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ChildStore {
-    /// The store's file
-    #[arg(long)]
-    pub(crate) path: Option<PathBuf>,
-    /// The store's server
-    #[arg(long, env = crate::address::CHILD_URL, hide_env_values = true)]
-    pub(crate) url: Option<String>,
-    /// The store's schema on the server
-    #[arg(long)]
-    pub(crate) schema: Option<String>,
-}
-
-/// `tidelock bench-producer`, hidden
-#[derive(Clone, Debug, Args)]
-pub(crate) struct BenchProducer {
-    /// The store
-    #[command(flatten)]
-    pub(crate) store: ChildStore,
-    /// Which of the processes this is
-    #[arg(long)]
-    pub(crate) process: u32,
-    /// How many tasks commit
-    #[arg(long)]
-    pub(crate) producers: u32,
-    /// For how long
-    #[arg(long, value_parser = seconds)]
+pub(crate) struct Bench {
+    /// The store whose disk or server is measured: a path, a directory, sqlite://PATH, postgres://… or mem: [default: the
+    /// temporary directory]
+    #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE", hide_env_values = true)]
+    pub(crate) store: Option<String>,
+    /// Seconds of each phase
+    #[arg(long, value_name = "N", default_value = "2", value_parser = seconds)]
     pub(crate) seconds: Duration,
+    /// The format of the report
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
 }
+
+const BENCH: &str = "\
+Examples:
+  tidelock bench --store app.db              The disk of this file; the file itself is not touched
+  tidelock bench --store /var/lib/app        The disk of this directory
+  tidelock bench --store postgres://me@db/app
+  tidelock bench --store mem: --seconds 0.5  The store in memory, beside a map behind a mutex
+
+SQLite is measured in a temporary directory beside the file, PostgreSQL in temporary schemas. Both are removed
+afterwards. Ratios compare Tidelock with the device and the bare driver in the same rounds: an aim that is met means
+that the disk or server is the limit. The suites that compare versions and libraries are the program `tidelock-bench`:
+cargo run --release -p tidelock-benches -- --help";
 
 /// `tidelock doctor`
 #[derive(Clone, Debug, Args)]
@@ -462,8 +329,8 @@ pub(crate) struct Demo {
     /// The store's file [default: a new file in the directory for temporary files]
     #[arg(long, value_name = "FILE")]
     pub(crate) path: Option<PathBuf>,
-    /// What kind of store: sqlite, postgres (the server of DATABASE_URL, or a private one that is started for the demo), or
-    /// postgres://… On a server the demo has a schema of its own
+    /// What kind of store: sqlite, postgres (the server of DATABASE_URL) or postgres://… On a server the demo has a schema
+    /// of its own
     #[arg(long, value_name = "KIND|URL", default_value = "sqlite")]
     pub(crate) store: String,
     /// Keeps the file or the schema, to look at it afterwards; a file named with --path is always kept
@@ -492,13 +359,4 @@ pub(crate) struct DemoWorker {
     /// The worker's name, unique among all that ever were in this demo
     #[arg(long)]
     pub(crate) name: String,
-}
-
-/// Reads seconds with a fraction. A day is the most that makes sense here.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number: f64 = text.parse().map_err(|_| "write seconds as a number, such as 5 or 0.2".to_owned())?;
-    if !(0.01..=86_400.0).contains(&number) {
-        return Err("between 0.01 and 86400 seconds make sense".to_owned());
-    }
-    Duration::try_from_secs_f64(number).map_err(|e| e.to_string())
 }

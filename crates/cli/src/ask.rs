@@ -4,7 +4,7 @@ use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
 use anyhow::Result;
 
-use crate::exit::WrongUse;
+use crate::exit::UsageError;
 
 /// Whether the user agrees: with `--yes`, or by typing it. Where nobody can be asked, `--yes` is needed.
 pub(crate) fn agreed(question: &str, yes: bool) -> Result<bool> {
@@ -13,7 +13,7 @@ pub(crate) fn agreed(question: &str, yes: bool) -> Result<bool> {
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         let reason = format!("{question} Nobody can be asked here: add --yes if it is meant");
-        return Err(WrongUse(reason).into());
+        return Err(UsageError(reason).into());
     }
     eprint!("{question} [y/N] ");
     io::stderr().flush()?;

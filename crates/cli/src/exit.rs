@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use tidelock::edge::EdgeError;
-use tidelock::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use tidelock::error::{Code, Explain, InvalidInput};
 use tidelock::events::EventsError;
 use tidelock::lease::LeaseError;
 use tidelock::outbox::OutboxError;
@@ -13,6 +13,9 @@ use tidelock::state::StateError;
 use tidelock::store::{ApplyError, Refusal, StoreError, StoreErrorKind};
 use tidelock::workflow::WorkflowError;
 use tidelock_server::ServerError;
+
+pub(crate) use tidelock_console::address::NoFile;
+pub(crate) use tidelock_console::usage::UsageError;
 
 use crate::config::ConfigError;
 use crate::output;
@@ -130,7 +133,7 @@ fn exit(error: &anyhow::Error) -> Exit {
 }
 
 fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
-    if cause.is::<WrongUse>() || cause.is::<InvalidInput>() {
+    if cause.is::<UsageError>() || cause.is::<InvalidInput>() {
         return Some(Exit::Usage);
     }
     if let Some(server) = cause.downcast_ref::<ServerError>() {
@@ -281,18 +284,6 @@ fn exit_of_edge(error: &EdgeError) -> Exit {
     }
 }
 
-/// A call that clap lets through and that makes no sense all the same.
-#[derive(Debug)]
-pub(crate) struct WrongUse(pub(crate) String);
-
-impl std::fmt::Display for WrongUse {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for WrongUse {}
-
 /// Somebody else was faster, or what is there does not fit.
 #[derive(Debug)]
 pub(crate) struct Conflict(pub(crate) String);
@@ -304,29 +295,3 @@ impl std::fmt::Display for Conflict {
 }
 
 impl std::error::Error for Conflict {}
-
-/// There is no file of this store, which is something else than one that cannot be opened.
-#[derive(Debug)]
-pub(crate) struct NoFile(pub(crate) StoreError);
-
-impl std::fmt::Display for NoFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for NoFile {}
-
-impl Explain for NoFile {
-    fn code(&self) -> Code {
-        self.0.code()
-    }
-
-    fn retry(&self) -> Retry {
-        self.0.retry()
-    }
-
-    fn outcome(&self) -> Outcome {
-        self.0.outcome()
-    }
-}

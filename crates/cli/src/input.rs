@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use tidelock::payload::text;
 use tidelock::prelude::*;
 
-use crate::exit::WrongUse;
+use crate::exit::UsageError;
 
 /// More than this is not even read. A value may have a lot of blanks, which are not kept.
 const MOST_BYTES: u64 = 64 << 20;
@@ -36,12 +36,12 @@ fn whole(from: impl Read, name: &str) -> Result<String> {
     let mut text = String::new();
     let length = from.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(|e| unreadable(name, &e))?;
     if length as u64 > MOST_BYTES {
-        return Err(WrongUse(format!("{name} holds more than {MOST_BYTES} bytes")).into());
+        return Err(UsageError(format!("{name} holds more than {MOST_BYTES} bytes")).into());
     }
     Ok(text)
 }
 
 /// Says that something cannot be read.
-pub(crate) fn unreadable(name: &str, error: &io::Error) -> WrongUse {
-    WrongUse(format!("{name} cannot be read: {error}"))
+pub(crate) fn unreadable(name: &str, error: &io::Error) -> UsageError {
+    UsageError(format!("{name} cannot be read: {error}"))
 }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::args::{Layout, Locks, LocksList};
-use crate::exit::{self, Exit, WrongUse};
+use crate::exit::{self, Exit, UsageError};
 use crate::input::unreadable;
 use crate::output;
 
@@ -99,7 +99,7 @@ fn read<T: serde::de::DeserializeOwned>(url: &Uri, told: Value) -> Result<T> {
 
 /// Where the locks are told. The token goes over the wire as it is, so only this machine is asked.
 fn place(server: &str) -> Result<Uri> {
-    let refused = |reason: &str| WrongUse(format!("{}: {reason}", output::escaped(server)));
+    let refused = |reason: &str| UsageError(format!("{}: {reason}", output::escaped(server)));
     let asked = format!("{}/api/v1/locks", server.trim_end_matches('/'));
     let url: Uri = asked.parse().map_err(|_| refused("this is no URL; write http://127.0.0.1:PORT"))?;
     let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
@@ -118,7 +118,7 @@ fn token(path: &Path) -> Result<String> {
     let of = |role: &str| text.lines().find_map(|line| line.strip_prefix(role)?.strip_prefix(' '));
     let token = of("read").or_else(|| of("write")).or_else(|| text.lines().next()).unwrap_or_default().trim();
     if token.is_empty() {
-        return Err(WrongUse(format!("{} holds no token", path.display())).into());
+        return Err(UsageError(format!("{} holds no token", path.display())).into());
     }
     Ok(token.to_owned())
 }
@@ -181,7 +181,7 @@ mod tests {
             assert!(place(server).unwrap().to_string().ends_with("/api/v1/locks"), "{server}");
         }
         for server in ["https://127.0.0.1", "http://db.example", "http://192.0.2.1:80", "here", ""] {
-            assert!(place(server).unwrap_err().is::<WrongUse>(), "{server}");
+            assert!(place(server).unwrap_err().is::<UsageError>(), "{server}");
         }
     }
 }

@@ -4,12 +4,10 @@
 //! 2 wrong usage, 3 not found, 4 conflict, 5 something is blocked, 6 a run did not complete.
 #![expect(clippy::print_stderr, reason = "a program talks to people")]
 
-mod address;
 mod args;
 mod ask;
 mod bench;
 mod config;
-mod connection;
 mod demo;
 mod doctor;
 mod exit;
@@ -17,28 +15,21 @@ mod explain;
 mod idempotency;
 mod input;
 mod leases;
-mod lifeline;
 mod locks;
 mod log;
 mod man;
 mod migrate;
 mod outbox;
 mod output;
-mod private_server;
-mod progress;
-mod random;
 mod reader;
 mod restored;
 mod runs;
 mod schedules;
-mod schemas;
 mod screen;
 mod serve;
-mod server_url;
 mod sight;
 mod state;
 mod streams;
-mod target;
 mod top;
 mod version;
 mod work;
@@ -48,8 +39,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{CommandFactory as _, FromArgMatches as _};
+use tidelock_console::{
+    address, connection, filesystem, parent_death, progress, random, server_url, temp_schema,
+};
 
-use self::args::{Bench, Cli, Command};
+use self::args::{Cli, Command};
 use self::config::Config;
 use self::exit::Exit;
 
@@ -90,13 +84,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 
 async fn run(cli: Cli, config: &Config) -> Result<Exit> {
     match cli.command {
-        Command::Bench(Bench::Store(options)) => Box::pin(bench::run(options)).await,
-        Command::Bench(Bench::Lock(options)) => Box::pin(bench::lock(options)).await,
-        Command::Bench(Bench::Events(options)) => Box::pin(bench::events(options)).await,
-        Command::Bench(Bench::Workflow(options)) => Box::pin(bench::workflow(options)).await,
-        Command::Bench(Bench::State(options)) => Box::pin(bench::state(options)).await,
-        Command::BenchHolder(options) => Box::pin(bench::hold(options)).await,
-        Command::BenchProducer(options) => Box::pin(bench::produce(options)).await,
+        Command::Bench(options) => Box::pin(bench::run(&options)).await,
         Command::Doctor(options) => Box::pin(doctor::run(options)).await,
         Command::Migrate(verb) => Box::pin(migrate::run(verb)).await,
         Command::Restored(options) => Box::pin(restored::run(&options)).await,

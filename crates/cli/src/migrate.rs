@@ -8,7 +8,7 @@ use tidelock::postgres::migrate::{self, Migration, Status};
 
 use crate::address::Address;
 use crate::args::{Format, Migrate, MigrateSql, MigrateStore};
-use crate::exit::{Exit, WrongUse};
+use crate::exit::{Exit, UsageError};
 use crate::output::{self, Tone};
 use crate::server_url::ServerUrl;
 
@@ -37,7 +37,7 @@ fn server(store: &str, schema: Option<&str>) -> Result<(ServerUrl, String)> {
                 "{path} means a SQLite file, which every program migrates that opens it; name a PostgreSQL database \
                  (postgres://…), or see the file's version with `tidelock doctor --store {path}`"
             );
-            Err(WrongUse(message).into())
+            Err(UsageError(message).into())
         }
     }
 }

@@ -1,80 +1,27 @@
-//! Everything that reaches a terminal: tables, JSON, emphasis, and names that cannot play tricks.
+//! Output of the command line: rows, keys, times and sizes, on top of the shared table and JSON printers.
 
 use std::fmt::Display;
-use std::io::{IsTerminal as _, Write as _};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use comfy_table::{
-    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle,
-};
+use comfy_table::{ColumnConstraint, Table};
 use serde::Serialize;
 use tidelock::payload::text;
 use tidelock::prelude::*;
 
+pub(crate) use tidelock_console::output::*;
+
 use crate::args::Layout;
 use crate::exit::Exit;
-
-/// Text with control and direction characters made visible, so that a name cannot move the cursor, hide itself or
-/// read backwards. Line breaks stay.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c != '\n' && (c.is_control() || turns_direction(c)) {
-            shown.extend(c.escape_unicode());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
-}
-
-/// The text of JSON or of a key with the same characters made visible in another way: the text still means the same.
-pub(crate) fn harmless(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c != '\n' && (c.is_control() || turns_direction(c)) {
-            // Outside of quotes there is none of these. All of them are below U+10000.
-            shown.push_str(&format!("\\u{:04x}", u32::from(c)));
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
-}
 
 /// A key for people, which can be typed as it stands.
 pub(crate) fn key(key: &Key) -> String {
     harmless(&key.to_string())
 }
 
-/// Characters that change the direction of text, or take no room at all.
-fn turns_direction(c: char) -> bool {
-    matches!(c, '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-}
-
-/// Prints data on standard output. A reader that went away is an error, not a panic.
-pub(crate) fn say(data: impl Display) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{data}")?;
-    out.flush()?;
-    Ok(())
-}
-
-/// Prints a value as JSON on standard output.
-pub(crate) fn json<T: Serialize>(value: &T) -> Result<()> {
-    say(json_text(value)?)
-}
-
 /// Prints a value as JSON on one line of standard output.
 pub(crate) fn json_line<T: Serialize>(value: &T) -> Result<()> {
     say(json_line_text(value)?)
-}
-
-/// A value as JSON.
-pub(crate) fn json_text<T: Serialize + ?Sized>(value: &T) -> Result<String> {
-    Ok(harmless(&serde_json::to_string_pretty(value)?))
 }
 
 /// A value as JSON on one line.
@@ -137,29 +84,6 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Terminals with fewer columns than this get tables that do not fit.
-const NARROWEST: u16 = 60;
-
-/// One line under the header and nothing else: rows read best without bars between them.
-const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::new('─', '─', '─', '─'));
-
-/// An empty table that fits the terminal. The columns named in `right` hold numbers.
-pub(crate) fn table(header: &[&str], right: &[usize]) -> Table {
-    let mut table = Table::new();
-    table.load_style(STYLE);
-    // A terminal that does not tell its width, or a useless one, gets whole lines rather than columns of one letter.
-    if table.width().is_some_and(|columns| columns >= NARROWEST) {
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-    }
-    table.set_header(header.iter().map(|name| cell(name, Tone::Bold)));
-    for index in right {
-        if let Some(column) = table.column_mut(*index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
-}
-
 /// The same table with rows of one line each: on a terminal, the last column has the room that the others leave and is cut.
 pub(crate) fn one_line(table: &mut Table) {
     let last = table.column_count().saturating_sub(1);
@@ -209,81 +133,6 @@ pub(crate) fn fit(table: &mut Table) {
 /// The columns of the terminal that standard output is; `None` when it is none.
 pub(crate) fn columns() -> Option<usize> {
     Table::new().width().filter(|columns| *columns >= NARROWEST).map(usize::from)
-}
-
-/// How a piece of text stands out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tone {
-    /// Heavier than the rest.
-    Bold,
-    /// All is well.
-    Good,
-    /// Somebody should look.
-    Caution,
-    /// It is not well.
-    Bad,
-}
-
-/// A cell of a table that stands out on a terminal.
-pub(crate) fn cell(text: &str, tone: Tone) -> Cell {
-    let cell = Cell::new(text);
-    if !colour() {
-        return cell;
-    }
-    match tone {
-        Tone::Bold => cell.add_attribute(Attribute::Bold),
-        Tone::Good => cell.fg(Color::Green),
-        Tone::Caution => cell.fg(Color::Yellow),
-        Tone::Bad => cell.fg(Color::Red),
-    }
-}
-
-/// Text that stands out on a terminal and is plain everywhere else. Not for tables: they count characters.
-pub(crate) fn styled(text: &str, tone: Tone) -> String {
-    let style = match tone {
-        Tone::Bold => "1",
-        Tone::Good => "32",
-        Tone::Caution => "33",
-        Tone::Bad => "31",
-    };
-    if colour() { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
-}
-
-/// Whether a person looks at standard output.
-pub(crate) fn is_terminal() -> bool {
-    std::io::stdout().is_terminal()
-}
-
-/// Whether standard output is a terminal on which something can be drawn.
-pub(crate) fn is_interactive() -> bool {
-    is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
-}
-
-/// Whether `--no-color` was given.
-static PLAIN: AtomicBool = AtomicBool::new(false);
-
-/// From now on nothing is emphasised.
-pub(crate) fn be_plain() {
-    PLAIN.store(true, Ordering::Relaxed);
-}
-
-/// Whether standard output is a terminal whose user wants emphasis.
-fn colour() -> bool {
-    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    wanted && !PLAIN.load(Ordering::Relaxed) && is_interactive()
-}
-
-/// A whole number with its thousands set apart.
-pub(crate) fn number(value: u64) -> String {
-    let digits = value.to_string();
-    let mut shown = String::with_capacity(digits.len() * 2);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            shown.push(',');
-        }
-        shown.push(digit);
-    }
-    shown
 }
 
 /// A size in the unit that reads best.
@@ -344,7 +193,7 @@ mod tests {
         let mut table = table(&["key", "at", "closed"], &[]);
         let key = "x".repeat(60);
         table.add_row([key.as_str(), "2001-09-09 01:46:40Z", ""]);
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(60);
+        table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic).set_width(60);
         fit(&mut table);
         let shown = table.to_string();
         assert!(shown.contains("2001-09-09 01:46:40Z") && !shown.contains("closed"), "{shown}");

@@ -29,9 +29,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tidelock-server", &["tidelock", "tidelock-core"]),
+    ("tidelock-console", &["tidelock", "tidelock-core"]),
 ];
 
-/// Nothing depends on these, except that the command line runs the benchmarks.
+/// Nothing depends on these; a rule of its own keeps the command line free of the benchmarks' dependencies.
 const PROGRAMS: &[&str] = &["tidelock-cli", "tidelock-examples", "tidelock-benches", "xtask"];
 
 /// Drivers and HTTP, which the core must not bring along.
@@ -58,6 +59,7 @@ pub(super) fn arrows(tree: &Tree) -> Vec<Finding> {
     for file in tree.files().iter().filter(|file| file.name() == "Cargo.toml") {
         let Some(package) = package(file) else { continue };
         if PROGRAMS.contains(&package) {
+            findings.extend(heavy_dependencies(file, package));
             continue;
         }
         let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == package) else {
@@ -73,6 +75,19 @@ pub(super) fn arrows(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Other programs, rival libraries and server launchers slow down the build of the operator's binary.
+fn heavy_dependencies(file: &File, package: &str) -> Vec<Finding> {
+    const NOT_IN_CLI: &[&str] = &["lockable", "tidelock-benches", "tidelock-pgserver"];
+    let found = dependencies(file).into_iter();
+    let heavy = found.filter(|(_, dependency)| package == "tidelock-cli" && NOT_IN_CLI.contains(dependency));
+    let finding = |(line, dependency)| {
+        let message =
+            format!("the command line must not depend on {dependency}: it belongs into the benchmarks");
+        Finding::error(&file.path, line, "arrows", message)
+    };
+    heavy.map(finding).collect()
 }
 
 fn objection(package: &str, allowed: &[&str], dependency: &str) -> Option<String> {
@@ -170,8 +185,17 @@ mod tests {
     #[test]
     fn development_dependencies_and_programs_are_free() {
         let tests = manifest("tidelock-sqlite", "[dev-dependencies]\ntidelock-tck.workspace = true\n");
-        let cli = manifest("tidelock-cli", "[dependencies]\ntidelock-benches.workspace = true\n");
+        let cli = manifest("tidelock-cli", "[dependencies]\ntidelock-server.workspace = true\n");
         check(arrows, &[("crates/sqlite/Cargo.toml", &tests), ("crates/cli/Cargo.toml", &cli)], &[]);
+    }
+
+    #[test]
+    fn the_command_line_is_free_of_rivals_and_launchers() {
+        let cli = |body| manifest("tidelock-cli", body);
+        let tests = cli("[dev-dependencies]\ntidelock-pgserver.workspace = true\n");
+        check(arrows, &[("crates/cli/Cargo.toml", &tests)], &[]);
+        let heavy = cli("[target.'cfg(unix)'.dependencies]\ntidelock-pgserver.workspace = true\n");
+        check(arrows, &[("crates/cli/Cargo.toml", &heavy)], &["crates/cli/Cargo.toml:4"]);
     }
 
     #[test]

@@ -2,21 +2,15 @@
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use tidelock::prelude::*;
 use tidelock::store::limits;
+
+pub(crate) use tidelock_console::address::Flushing;
 
 use super::span::span;
 use super::{Format, Layout};
-
-/// What a server is asked for that may keep commits in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Flushing {
-    /// Flush it: a server that does not is refused with TL0404
-    #[default]
-    Full,
-    /// A server that does not flush is taken too, with a warning: a power cut may cost what was committed last, or everything
-    Relaxed,
-}
+use crate::address::{Address, INTERACTIVE, Opened};
 
 /// Where the store is, and how the result is printed.
 #[derive(Clone, Debug, Args)]
@@ -115,4 +109,13 @@ pub(super) fn rows(text: &str) -> Result<usize, String> {
     let most = limits::PAGE_ROWS;
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
     number.ok_or_else(|| format!("write a number from 1 to {most}"))
+}
+
+impl Source {
+    /// Opens the store, which must exist.
+    pub(crate) async fn open(&self) -> anyhow::Result<Opened> {
+        let address = Address::parse(&self.store, self.schema.as_deref())?;
+        let server = PostgresOptions { migrate: false, patience: INTERACTIVE, ..PostgresOptions::default() };
+        address.open_as(false, server, self.durability).await
+    }
 }

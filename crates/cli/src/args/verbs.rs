@@ -19,11 +19,7 @@ enum Does {
 use Does::{Adds, Reads, Takes};
 
 const VERBS: &[(&str, Does)] = &[
-    ("bench events", Reads),
-    ("bench lock", Reads),
-    ("bench state", Reads),
-    ("bench store", Reads),
-    ("bench workflow", Reads),
+    ("bench", Reads),
     ("completions", Reads),
     ("config schema", Reads),
     ("config show", Reads),

@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(store(&["tidelock", "runs", "list"]), "file.db");
         assert_eq!(store(&["tidelock", "runs", "list", "--store", "flag.db"]), "flag.db");
         // It prints no rows, so it keeps its own layout.
-        matches(&["tidelock", "bench", "lock"]);
+        matches(&["tidelock", "bench"]);
     }
 
     #[test]

@@ -6,11 +6,10 @@ use tempfile::TempDir;
 use super::tell;
 use crate::address::Address;
 use crate::args::Demo;
-use crate::exit::WrongUse;
+use crate::exit::UsageError;
 use crate::output;
-use crate::private_server::{self, PrivateServer};
-use crate::schemas::Schemas;
 use crate::server_url::ServerUrl;
+use crate::temp_schema::TempSchemas;
 
 /// The store, and what is to be tidied up afterwards.
 #[derive(Debug)]
@@ -25,8 +24,8 @@ enum Made {
     /// Nothing: the user named the file.
     Nothing,
     Directory(TempDir),
-    /// A schema, and the server if that was made, too.
-    Schema(Box<Schemas>, Option<Box<PrivateServer>>),
+    /// A temporary schema on the server.
+    Schema(Box<TempSchemas>),
 }
 
 impl Site {
@@ -36,10 +35,10 @@ impl Site {
             ("sqlite", Some(file)) => Ok(Self { address: Address::File(file.clone()), made: Made::Nothing }),
             ("sqlite", None) => Self::in_new_file(),
             (_, Some(_)) => {
-                Err(WrongUse("--path is for --store sqlite; leave one of them out".to_owned()).into())
+                Err(UsageError("--path is for --store sqlite; leave one of them out".to_owned()).into())
             }
-            ("postgres", None) => Self::on_some_server(options).await,
-            (store, None) => Self::on_server(parsed(store)?, None).await,
+            ("postgres", None) => Self::on_default_server().await,
+            (store, None) => Self::on_server(parsed(store)?).await,
         }
     }
 
@@ -52,29 +51,22 @@ impl Site {
         Ok(Self { address, made: Made::Directory(directory) })
     }
 
-    /// The server of the environment, or one of this program's own.
-    async fn on_some_server(options: &Demo) -> Result<Self> {
-        if let Ok(url) = std::env::var("DATABASE_URL") {
-            return Self::on_server(parsed(&url)?, None).await;
+    /// Uses the server of the environment.
+    async fn on_default_server() -> Result<Self> {
+        if let Some(url) = std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()) {
+            return Self::on_server(parsed(&url)?).await;
         }
-        if options.keep {
-            let reason = "a server that is started for the demo is gone afterwards; set DATABASE_URL, or leave out --keep";
-            return Err(WrongUse(reason.to_owned()).into());
-        }
-        tell("DATABASE_URL names no server: starting a private one");
-        let (url, server) = private_server::start(None).await?;
-        Self::on_server(url, Some(server)).await
+        let reason =
+            "cannot choose a server: DATABASE_URL is not set; set it, or pass postgres://… with --store";
+        Err(UsageError(reason.to_owned()).into())
     }
 
     /// A schema that nothing else is in, whatever the database is used for otherwise.
-    async fn on_server(url: ServerUrl, server: Option<PrivateServer>) -> Result<Self> {
-        let mut schemas = Schemas::new(&url).await?;
+    async fn on_server(url: ServerUrl) -> Result<Self> {
+        let mut schemas = TempSchemas::new(&url).await?;
         let schema = schemas.name("demo_tidelock");
         tell(format_args!("the demo plays in the schema {schema} of\n{}", output::escaped(&url.to_string())));
-        Ok(Self {
-            address: Address::Schema { url, schema },
-            made: Made::Schema(Box::new(schemas), server.map(Box::new)),
-        })
+        Ok(Self { address: Address::Schema { url, schema }, made: Made::Schema(Box::new(schemas)) })
     }
 
     /// The store.
@@ -82,11 +74,11 @@ impl Site {
         &self.address
     }
 
-    /// What nobody removes if the process ends at once. A server that was started for the demo ends with it.
+    /// Returns the directory or schema that stays behind if the process ends at once.
     pub(crate) fn leftovers(&self) -> Option<String> {
         let place = match (&self.made, &self.address) {
             (Made::Directory(directory), _) => format!("the directory {}", directory.path().display()),
-            (Made::Schema(_, None), Address::Schema { url, schema }) => {
+            (Made::Schema(_), Address::Schema { url, schema }) => {
                 format!("the schema {schema} of {url}")
             }
             _ => return None,
@@ -98,10 +90,7 @@ impl Site {
     pub(crate) async fn leave(self, options: &Demo) -> Result<()> {
         match self.made {
             Made::Directory(directory) if !options.keep => directory.close()?,
-            Made::Schema(schemas, server) if !options.keep => {
-                schemas.leave().await;
-                drop(tokio::task::spawn_blocking(move || drop(server)).await);
-            }
+            Made::Schema(schemas) if !options.keep => schemas.drop_all().await,
             // The directory stays, and the system does not remove it for us.
             Made::Directory(directory) => drop(directory.keep()),
             Made::Schema(..) | Made::Nothing => {}
@@ -124,7 +113,7 @@ fn parsed(store: &str) -> Result<ServerUrl> {
         Address::Schema { url, .. } => Ok(url),
         Address::File(_) => {
             let reason = "--store wants sqlite, postgres or postgres://…; name a file with --path";
-            Err(WrongUse(reason.to_owned()).into())
+            Err(UsageError(reason.to_owned()).into())
         }
     }
 }

@@ -21,8 +21,8 @@ use super::shop::{ORDER, Order, Sales, Shop, Stock, StockEvent};
 use crate::address::Address;
 use crate::args::DemoWorker;
 use crate::exit::Exit;
-use crate::lifeline::Lifeline;
 use crate::output;
+use crate::parent_death::ParentPipe;
 
 /// How often stock is taken.
 pub(crate) const TAKE_EVERY: Duration = Duration::from_millis(500);
@@ -45,9 +45,9 @@ pub(crate) struct Told {
     pub(crate) fenced: u64,
 }
 
-/// Works until the parent is gone or closes the lifeline.
+/// Works until the parent is gone or closes the pipe.
 pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
-    let mut parent = Lifeline::listen();
+    let mut parent = ParentPipe::listen();
     wake_when_orphaned();
     let begun = async {
         let started = Instant::now();
@@ -64,11 +64,11 @@ pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
     };
     let at_work = tokio::select! {
         begun = begun => begun?,
-        () = parent.cut() => return Ok(Exit::Well),
+        () = parent.closed() => return Ok(Exit::Well),
     };
     tokio::select! {
         ended = tell(&at_work.driving) => ended?,
-        () = parent.cut() => {}
+        () = parent.closed() => {}
     }
     // A fire that is broken off when nobody comes after would be under way for ever.
     at_work.schedule.shutdown().await;

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use super::report::{Report, Status};
-use crate::{output, target};
+use crate::{filesystem, output};
 
 /// Flushes that are tried.
 const FLUSHES: u32 = 50;
@@ -25,7 +25,7 @@ pub(crate) fn check() -> Report {
     match tempfile::tempfile_in(&directory) {
         Ok(file) => {
             report.ok("temporary files", format!("{} can be written", directory.display()));
-            flush(&mut report, file, &target::file_system(&directory));
+            flush(&mut report, file, &filesystem::file_system(&directory));
         }
         Err(e) => {
             let found = format!("{} cannot be written: {e}", directory.display());
@@ -49,7 +49,7 @@ fn flush(report: &mut Report, mut file: File, kind: &str) {
     let each = started.elapsed().checked_div(count).unwrap_or_default();
     let found =
         format!("{kind}: {} µs per flush", output::number(each.as_micros().try_into().unwrap_or(u64::MAX)));
-    if target::is_memory(kind) {
+    if filesystem::is_memory(kind) {
         report.warn("flush", found, "nothing here survives a power cut; keep stores on a disk");
     } else if each > SLOW {
         report.warn("flush", found, "each commit waits that long; group commit helps, a faster disk more");
@@ -62,7 +62,7 @@ fn flush(report: &mut Report, mut file: File, kind: &str) {
 pub(crate) fn free_space(report: &mut Report, directory: &std::path::Path) {
     const SCARCE: u64 = 1 << 30;
     const NONE: u64 = 64 << 20;
-    let Some(free) = target::free_bytes(directory) else { return };
+    let Some(free) = filesystem::free_bytes(directory) else { return };
     let found = format!("{} free", output::bytes(free));
     if free < NONE {
         report.add("disk space", Status::Fail, found, "free space: writes will fail with TL0302");

@@ -14,7 +14,7 @@ use anyhow::Result;
 
 use crate::address::Address;
 use crate::args::Doctor;
-use crate::exit::{self, Exit, WrongUse};
+use crate::exit::{self, Exit, UsageError};
 
 /// Checks a store, or the machine when no store is named.
 pub(crate) async fn run(options: Doctor) -> Result<Exit> {
@@ -22,7 +22,7 @@ pub(crate) async fn run(options: Doctor) -> Result<Exit> {
         options.store.as_deref().map(|name| Address::parse(name, options.schema.as_deref())).transpose()?;
     if options.health {
         let none = "no store was named; --health asks one: add --store";
-        let address = address.as_ref().ok_or_else(|| WrongUse(none.to_owned()))?;
+        let address = address.as_ref().ok_or_else(|| UsageError(none.to_owned()))?;
         return Box::pin(health::check(address, options.output)).await;
     }
     let report = match &address {

@@ -10,7 +10,7 @@ use super::environment::free_space;
 use super::report::{Report, Status};
 use super::work::look_at_work;
 use crate::address::unopened;
-use crate::{output, target};
+use crate::{filesystem, output};
 
 /// A log longer than this is not being moved into the database as it should.
 const LONG_LOG: u64 = 256 << 20;
@@ -25,7 +25,7 @@ pub(crate) async fn check(path: &Path) -> Result<Report> {
     settings(&store, &mut report).await?;
     integrity(&store, &mut report).await?;
     log_size(path, &mut report);
-    free_space(&mut report, target::directory_of(path));
+    free_space(&mut report, filesystem::directory_of(path));
     let seen = look_at_work(&store).await?;
     store.close().await;
     seen.report(&mut report);
@@ -40,8 +40,8 @@ async fn settings(store: &SqliteStore, report: &mut Report) -> Result<()> {
         Durability::Full => report.ok("durability", "full: flushed before the caller hears OK"),
         other => report.warn("durability", format!("{other:?}"), "open the store with Durability::Full"),
     }
-    let kind = target::file_system(target::directory_of(store.path()));
-    if target::is_memory(&kind) {
+    let kind = filesystem::file_system(filesystem::directory_of(store.path()));
+    if filesystem::is_memory(&kind) {
         report.warn("file system", kind, "nothing here survives a power cut; move the store to a disk");
     } else {
         report.ok("file system", kind);
@@ -63,7 +63,7 @@ async fn integrity(store: &SqliteStore, report: &mut Report) -> Result<()> {
 }
 
 fn log_size(path: &Path, report: &mut Report) {
-    let log = target::beside(path, "-wal");
+    let log = filesystem::beside(path, "-wal");
     let length = std::fs::metadata(log).map_or(0, |facts| facts.len());
     let found = format!("write-ahead log of {}", output::bytes(length));
     if length > LONG_LOG {

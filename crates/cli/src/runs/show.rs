@@ -11,7 +11,7 @@ use tidelock::workflow::{Client, RunView, StepView};
 
 use super::{doing, keys};
 use crate::args::{RunsShow, RunsSteps};
-use crate::exit::{Exit, WrongUse};
+use crate::exit::{Exit, UsageError};
 use crate::output::{self, Tone};
 use crate::sight::{self, Listing, Whole};
 
@@ -48,7 +48,7 @@ pub(super) async fn steps(options: &RunsSteps) -> Result<Exit> {
         let seen = match ask.cursor.as_deref() {
             None => 0,
             Some(cursor) => {
-                cursor.parse().map_err(|_| WrongUse(format!("{cursor:?} is no cursor of steps")))?
+                cursor.parse().map_err(|_| UsageError(format!("{cursor:?} is no cursor of steps")))?
             }
         };
         let all = Client::new(SharedStore::clone(store)).steps(&options.run).await?;

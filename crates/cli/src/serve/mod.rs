@@ -19,8 +19,8 @@ use tokio::net::TcpListener;
 use self::tokens::Kept;
 use crate::address::{Address, Opened};
 use crate::args::{Dev, Flushing, Format, Reached, Serve};
-use crate::exit::{Exit, WrongUse};
-use crate::{log, output, target};
+use crate::exit::{Exit, UsageError};
+use crate::{filesystem, log, output};
 
 /// The edges of histograms, in seconds.
 const BUCKETS: [f64; 12] = [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 10.0];
@@ -61,11 +61,11 @@ pub(crate) async fn dev(options: &Dev) -> Result<Exit> {
 fn tokens_of(reached: &Reached, address: &Address) -> Result<PathBuf> {
     match (&reached.tokens, address) {
         (Some(path), _) => Ok(path.clone()),
-        (None, Address::File(store)) => Ok(target::beside(store, ".tokens")),
+        (None, Address::File(store)) => Ok(filesystem::beside(store, ".tokens")),
         (None, Address::Schema { .. }) => {
             let reason =
                 "a PostgreSQL store has no file that the tokens could stand beside; name one with --tokens";
-            Err(WrongUse(reason.to_owned()).into())
+            Err(UsageError(reason.to_owned()).into())
         }
     }
 }

@@ -11,7 +11,7 @@ use tidelock::store::{Document, DocumentFound, StoreErrorKind};
 use super::envelope::Envelope;
 use super::not_found;
 use crate::args::{Condition, Source, StateDelete, StateSet};
-use crate::exit::{Exit, WrongUse};
+use crate::exit::{Exit, UsageError};
 use crate::{ask, input, output};
 
 /// Writes a record.
@@ -40,7 +40,7 @@ fn value(options: &StateSet) -> Result<Payload> {
     match (&options.value, &options.file) {
         (Some(value), _) => input::typed(value),
         (None, Some(path)) => input::in_file(path),
-        (None, None) => Err(WrongUse("no value was given".to_owned()).into()),
+        (None, None) => Err(UsageError("no value was given".to_owned()).into()),
     }
 }
 

@@ -182,8 +182,8 @@ async fn a_variable_that_is_set_to_nothing_is_not_set() {
     let nothing: Vec<(&str, &str)> = names.iter().map(|name| (*name, "")).collect();
     site.run(&["state", "get", "greeting"], &nothing, 0);
     site.run(&["doctor", "--health"], &nothing, 0);
-    let refused = site.run(&["bench", "store", "--store", "memory", "--processes", "2"], &nothing, 2);
-    assert!(!stderr(&refused).contains("--url"), "{}", stderr(&refused));
+    let refused = site.run(&["demo", "--store", "postgres"], &nothing, 2);
+    assert!(stderr(&refused).contains("DATABASE_URL is not set"), "{}", stderr(&refused));
     // A variable that says something still counts.
     site.run(&["state", "get", "greeting"], &[("TIDELOCK_STORE", "none.db")], 3);
 }

@@ -14,10 +14,10 @@ use tidelock::store::{Direction, Event, EventFilter, StreamInfo, limits};
 use super::format::{BeginsLine, ClosedLine, EventLine, Head, written};
 use crate::args::StreamsExport;
 use crate::exit::{Conflict, Exit};
+use crate::filesystem::directory_of;
 use crate::output;
 use crate::progress::Progress;
 use crate::streams::range;
-use crate::target::directory_of;
 
 /// How many events are read at once.
 const PAGE: usize = 1_000;

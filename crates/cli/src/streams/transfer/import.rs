@@ -12,7 +12,7 @@ use super::plan::{Counts, Importer, Ways};
 use super::refused::Refused;
 use crate::args::{Layout, StreamsImport};
 use crate::ask;
-use crate::exit::{Exit, WrongUse, explained};
+use crate::exit::{Exit, UsageError, explained};
 use crate::input::unreadable;
 use crate::output;
 use crate::progress::Progress;
@@ -155,7 +155,7 @@ fn counted(options: &StreamsImport) -> Result<Option<Exit>> {
     }
     if file.is_none() && !consent.dry_run {
         let reason = "what comes on standard input cannot be counted beforehand: add --yes if it is meant";
-        return Err(WrongUse(reason.to_owned()).into());
+        return Err(UsageError(reason.to_owned()).into());
     }
     let census = Lines { source: source(options)?.0, line: 0 }.census(*from_line)?;
     let (events, streams) = (output::number(census.events), output::number(census.streams as u64));
@@ -184,7 +184,7 @@ impl Lines {
     /// The first line says what the file is.
     fn head(&mut self) -> Result<()> {
         let head = self.next_line()?;
-        Ok(Head::check(head.as_deref().unwrap_or_default()).map_err(|e| WrongUse(format!("{e:#}")))?)
+        Ok(Head::check(head.as_deref().unwrap_or_default()).map_err(|e| UsageError(format!("{e:#}")))?)
     }
 
     /// Counts what the rest holds.
@@ -296,5 +296,5 @@ fn stopped(error: anyhow::Error, report: &Report<'_>, layout: Layout) -> Result<
 
 /// What a line that does not read means: an error with a code stays as it is, any other is a wrong call.
 fn unfit(error: anyhow::Error) -> anyhow::Error {
-    if explained(&error).is_some() { error } else { WrongUse(format!("{error:#}")).into() }
+    if explained(&error).is_some() { error } else { UsageError(format!("{error:#}")).into() }
 }

@@ -9,7 +9,7 @@ use tidelock::store::{Operation, Selection, WorkFilter, WorkRow, limits};
 use super::blocked::{Line, table};
 use super::call::{FIRST, Report};
 use crate::args::StreamsOperate;
-use crate::exit::{Exit, WrongUse};
+use crate::exit::{Exit, UsageError};
 use crate::output;
 use crate::work::filter;
 
@@ -63,7 +63,7 @@ impl Verb {
         let (blocked, leased) = match operation {
             Operation::Prioritize(_) if all => {
                 let reason = "which work is meant? Give names, --lane, --like or --reaction";
-                return Err(WrongUse(reason.to_owned()).into());
+                return Err(UsageError(reason.to_owned()).into());
             }
             Operation::RetryNow => (Some(false), Some(false)),
             Operation::Reset | Operation::Prioritize(_) if !all => (None, None),
@@ -92,7 +92,7 @@ impl Verb {
                 let reason = format!(
                     "{key} is Tidelock's own row; to {name} the key of a reaction, write --reaction NAME and the key itself"
                 );
-                Err(WrongUse(reason).into())
+                Err(UsageError(reason).into())
             }
         }
     }
@@ -163,7 +163,7 @@ impl Verb {
                 let reason = format!(
                     "more than {most} rows are meant, which is the most at once; use --lane or --like"
                 );
-                return Err(WrongUse(reason).into());
+                return Err(UsageError(reason).into());
             }
             let Some(next) = found.next else { return Ok(meant) };
             page = Page::after(&next, PAGE);

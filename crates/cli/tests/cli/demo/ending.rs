@@ -1,12 +1,9 @@
 //! A demo that is told to end, or that nobody reads any more: nothing stays behind, and it does not say that all is well.
 
-use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-use serde_json::Value;
 use tempfile::TempDir;
 use tidelock::prelude::*;
 
@@ -29,9 +26,7 @@ impl Playing {
     }
 
     fn start_for(seconds: &str, args: &[&str]) -> Self {
-        // Whoever PostgreSQL runs as must be able to enter.
-        let open = Permissions::from_mode(0o755);
-        let directory = tempfile::Builder::new().permissions(open).tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let mut demo = command(&[&["demo", "--seconds", seconds], args].concat())
             .env("TMPDIR", directory.path())
             .stdout(Stdio::piped())
@@ -153,35 +148,6 @@ async fn a_second_signal_ends_it_at_once_and_it_says_what_stays() {
     while is_there(&client, &schema).await {
         drop(client.batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE")).await);
     }
-}
-
-#[test]
-fn stopped_with_a_server_of_its_own_it_ends_that_too() {
-    for line in ["DATABASE_URL names no server", LINK] {
-        let mut playing = Playing::start(&["--store", "postgres"]);
-        playing.hears(line);
-        let directory = playing.directory.path().display().to_string();
-        playing.signal("-TERM");
-        let (code, _, said, left) = playing.end();
-        assert_eq!(code, Some(1), "{said}");
-        assert_eq!((left, processes_with(&directory)), (vec![], vec![]), "{said}");
-    }
-}
-
-#[test]
-fn the_proof_holds_on_a_server_of_its_own_and_nothing_of_it_stays() {
-    let mut playing = Playing::start_for("4", &["--store", "postgres", "-o", "json"]);
-    playing.hears(LINK);
-    let directory = playing.directory.path().display().to_string();
-    assert!(!processes_with(&directory).is_empty() || !cfg!(target_os = "linux"));
-    let (code, printed, said, left) = playing.end();
-    let proof: Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!(code, Some(0), "{proof:#} {said}");
-    for name in super::WRONG {
-        assert_eq!(proof[name], 0, "{name}: {proof:#}");
-    }
-    assert!(proof["kills"].as_u64().unwrap() > 0, "{proof:#}");
-    assert_eq!((left, processes_with(&directory)), (vec![], vec![]), "{said}");
 }
 
 #[test]
