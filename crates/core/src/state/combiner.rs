@@ -1,32 +1,45 @@
-//! A record of a store, as the tasks of this process change it together: whoever carries out runs everything that is queued,
-//! in the order of arrival, on one draft, and writes once.
+//! Flat combining over one record: a driver runs the queued mutations in order on one draft and writes once.
 //!
-//! The version that was written is carried to the next batch, so a warm write is one trip to the store. The store alone says
-//! whether it is still the newest. If the process dies, the record is as the last acknowledged write left it, or the next.
+//! The driver runs on a runtime of the library, so a caller's runtime may be idle, blocked or gone. It starts with the first
+//! queued mutation and ends when the queue is empty. It carries the version that it wrote to the next batch, so a warm write
+//! is one round trip. The store alone decides whether that version is still the newest (optimistic concurrency).
+//!
+//! User code runs under `catch_unwind`: a panic fails the mutation that caused it, and the driver continues. If the process
+//! dies, the record is as the last acknowledged write left it, or as the next one did.
 
 mod combine;
+mod contention;
 mod merge;
-mod observed;
-mod record;
+mod notify;
+mod storage;
 
 use std::collections::VecDeque;
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location};
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 
 use super::codec::{Codec, Value};
-use super::error::StateError;
+use super::error::{Stage, StateError};
 use super::history::History;
+use super::mutation::Mutation;
 use super::mutator::{End, Mutator};
 use super::observe::Observer;
-use super::ticket::Ticket;
-use super::{Options, Outcome, reentry};
+use super::{Options, reentry};
 use crate::id::{DocVersion, Epoch};
 use crate::key::{Key, reserved};
 use crate::payload::Payload;
+use crate::runtime::background::Background;
+use crate::runtime::panic::{discard, isolate, text};
 use crate::store::{ApplyError, Delta, SharedStore};
+use crate::telemetry;
+
+use contention::Contention;
+
+/// The runtime of all drivers, and of the async mutators that they run.
+static DRIVERS: Background = Background::multi_thread("tidelock-state");
 
 /// Where in the program a mutation was asked for.
 pub(super) type Place = &'static Location<'static>;
@@ -34,7 +47,7 @@ pub(super) type Place = &'static Location<'static>;
 pub(super) type Check<T> = Arc<dyn Fn(&T) -> Result<(), String> + Send + Sync>;
 
 /// A record.
-pub(super) struct Cell<T> {
+pub(super) struct Combiner<T> {
     pub(super) store: SharedStore,
     pub(super) key: Key,
     pub(super) options: Options,
@@ -44,18 +57,26 @@ pub(super) struct Cell<T> {
     pub(super) codec: Arc<dyn Codec<T>>,
     pub(super) number: u64,
     queue: Mutex<Queue<T>>,
-    carried: tokio::sync::Mutex<Option<Carried<T>>>,
+    /// Held by the driver while it works on a batch.
+    known: tokio::sync::Mutex<Known<T>>,
 }
 
 struct Queue<T> {
     waiting: VecDeque<Pending<T>>,
+    /// Whether a driver runs.
     driven: bool,
+}
+
+/// The driver's knowledge of the record between two batches.
+struct Known<T> {
+    carried: Option<Carried<T>>,
+    contention: Contention,
 }
 
 /// A mutation that waits for its turn.
 pub(super) struct Pending<T> {
     pub(super) work: Work<T>,
-    pub(super) ticket: Arc<Ticket>,
+    pub(super) mutation: Arc<Mutation>,
     pub(super) since: Instant,
     pub(super) place: Place,
 }
@@ -66,8 +87,7 @@ pub(super) enum Work<T> {
     Deltas(Vec<Delta>, Box<dyn Mutator<T>>),
 }
 
-/// What was last seen of the record.
-#[derive(Clone)]
+/// The record as the driver last wrote or read it.
 struct Carried<T> {
     /// `None` when there is no record.
     found: Option<(DocVersion, Payload)>,
@@ -79,16 +99,16 @@ struct Carried<T> {
 /// A mutation whose mutator ran.
 struct Ran<T> {
     mutator: Box<dyn Mutator<T>>,
-    ticket: Arc<Ticket>,
+    mutation: Arc<Mutation>,
     since: Instant,
     place: Place,
     /// Whether its change is in the draft.
     fine: bool,
-    /// Why its change is not valid.
-    invalid: Option<String>,
+    /// Why its change is not in the draft, unless the mutator itself reports it.
+    failure: Option<StateError>,
 }
 
-impl<T: Value> Cell<T> {
+impl<T: Value> Combiner<T> {
     pub(super) fn new(store: SharedStore, key: Key, options: Options, codec: Arc<dyn Codec<T>>) -> Self {
         Self {
             store,
@@ -100,7 +120,7 @@ impl<T: Value> Cell<T> {
             codec,
             number: reentry::next_number(),
             queue: Mutex::new(Queue { waiting: VecDeque::new(), driven: false }),
-            carried: tokio::sync::Mutex::new(None),
+            known: tokio::sync::Mutex::new(Known { carried: None, contention: Contention::default() }),
         }
     }
 
@@ -108,15 +128,20 @@ impl<T: Value> Cell<T> {
         self.key.to_string()
     }
 
-    /// Queues a mutation, and sees to it that somebody carries it out.
+    /// Queues a mutation, and starts a driver if none runs.
     pub(super) fn push(self: &Arc<Self>, pending: Pending<T>) -> Result<(), StateError> {
         reserved::check_document(&self.key).map_err(ApplyError::from)?;
-        let runtime = tokio::runtime::Handle::try_current()
-            .map_err(|_| StateError::NoRuntime { container: self.name() })?;
+        // Started before the mutation is queued: spawning on it cannot fail.
+        let runtime = DRIVERS
+            .handle()
+            .map_err(|error| StateError::NoRuntime { container: self.name(), reason: error.to_string() })?;
         let mut queue = self.queue.lock();
         queue.waiting.push_back(pending);
-        if !std::mem::replace(&mut queue.driven, true) {
-            runtime.spawn(Driver { cell: Arc::clone(self), done: false }.run());
+        let driven = std::mem::replace(&mut queue.driven, true);
+        // Released before the driver is spawned: nothing may run under this mutex that could lock it again.
+        drop(queue);
+        if !driven {
+            runtime.spawn(drive(Arc::clone(self)));
         }
         Ok(())
     }
@@ -138,8 +163,22 @@ impl<T: Value> Cell<T> {
         taken
     }
 
+    /// Carries out a batch of one kind.
+    async fn carry_out(&self, batch: Vec<Pending<T>>) {
+        if batch.first().is_some_and(|first| first.work.is_delta()) {
+            self.merge(batch).await;
+        } else {
+            self.mutate(batch).await;
+        }
+    }
+
     fn fail(&self, waiting: Vec<Ran<T>>, error: &StateError) {
-        waiting.into_iter().for_each(|ran| ran.mutator.end(End::Failed(error.clone())));
+        waiting.into_iter().for_each(|ran| ran.end(End::Failed(error.clone())));
+    }
+
+    /// The error of a mutation whose user code panicked before anything was written.
+    fn panicked(&self, reason: String) -> StateError {
+        StateError::Panicked { container: self.name(), reason, stage: Stage::NotApplied }
     }
 }
 
@@ -149,41 +188,21 @@ impl<T> Work<T> {
     }
 }
 
-/// Carries out what is queued, until nothing is.
-struct Driver<T: Value> {
-    cell: Arc<Cell<T>>,
-    /// Whether it came to its end by itself.
-    done: bool,
-}
-
-impl<T: Value> Driver<T> {
-    async fn run(mut self) {
-        loop {
-            let batch = self.cell.take();
-            let deltas = batch.first().map(|first| first.work.is_delta());
-            match deltas {
-                None => {
-                    self.done = true;
-                    return;
-                }
-                Some(true) => self.cell.merge(batch).await,
-                Some(false) => self.cell.mutate(batch).await,
-            }
-        }
-    }
-}
-
-/// A driver that is ended by its runtime leaves nobody waiting: callers hear that nobody carries out their mutations.
-impl<T: Value> Drop for Driver<T> {
-    fn drop(&mut self) {
-        if self.done {
+/// Carries out the queue until it is empty.
+///
+/// A panic that no isolation caught, such as one of the store, ends its batch and not the driver. The callers of that batch
+/// get the stage that their mutation had reached.
+async fn drive<T: Value>(combiner: Arc<Combiner<T>>) {
+    loop {
+        let batch = combiner.take();
+        if batch.is_empty() {
             return;
         }
-        let mut queue = self.cell.queue.lock();
-        queue.driven = false;
-        let left = std::mem::take(&mut queue.waiting);
-        drop(queue);
-        drop(left);
+        if let Err(panic) = AssertUnwindSafe(combiner.carry_out(batch)).catch_unwind().await {
+            let reason = text(&*panic);
+            tracing::error!(target: telemetry::STATE, key = %combiner.key, reason, "mutation driver panicked");
+            discard(combiner.known.lock().await.carried.take());
+        }
     }
 }
 
@@ -192,18 +211,21 @@ impl<T> Ran<T> {
         match pending.work {
             Work::Mutate(mutator) => Some(Self {
                 mutator,
-                ticket: pending.ticket,
+                mutation: pending.mutation,
                 since: pending.since,
                 place: pending.place,
                 fine: false,
-                invalid: None,
+                failure: None,
             }),
             Work::Deltas(..) => None,
         }
     }
 
-    /// Answers a mutation that had nothing to run.
-    fn answer(self, outcome: Result<Outcome, StateError>) {
-        self.mutator.end(outcome.map_or_else(End::Failed, End::Did));
+    /// Reports the end to the caller. A panic while the mutator is dropped goes no further.
+    fn end(self, end: End) {
+        let Self { mutator, .. } = self;
+        if let Err(panic) = isolate("the drop of a mutator", || mutator.end(end)) {
+            tracing::error!(target: telemetry::STATE, %panic, "drop panicked");
+        }
     }
 }

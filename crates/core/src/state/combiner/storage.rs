@@ -1,9 +1,9 @@
-//! The record in the store: what is known of it, and what is sent.
+//! Record I/O: reads the base of a draft, decides what a draft means for the record, and sends it.
 
-use super::{Carried, Cell};
+use super::{Carried, Combiner, Known};
 use crate::id::{DocVersion, Epoch, OpId};
 use crate::payload::Payload;
-use crate::runtime::panic::isolate;
+use crate::runtime::panic::{discard, isolate};
 use crate::state::codec::{Content, Misread, Value};
 use crate::state::error::StateError;
 use crate::store::{ApplyError, Batch, Document, DocumentFound, Expect, Receipt, Refusal};
@@ -29,28 +29,36 @@ pub(super) enum Wrote {
     Failed(StateError),
 }
 
-impl<T: Value> Cell<T> {
-    /// What is known of the record: what was carried, or what the store says.
-    pub(super) async fn base(&self, carried: &mut Option<Carried<T>>) -> Result<Carried<T>, StateError> {
+impl<T: Value> Combiner<T> {
+    /// Returns the record to draft on: the one that was carried, or the one in the store. Beside other writers it is always
+    /// read, so that the attempt which follows is against the newest version.
+    pub(super) async fn base(&self, known: &mut Known<T>) -> Result<Carried<T>, StateError> {
         let epoch = self.store.epoch();
-        if let Some(base) = carried.as_ref().filter(|base| base.epoch == epoch) {
-            return Ok(base.clone());
+        let contended = known.contention.is_contended();
+        if let Some(base) = known.carried.take_if(|base| base.epoch == epoch && !contended) {
+            return Ok(base);
         }
         let found = self.store.document(&self.key).await?;
-        let base = self.adopt(found.map_or(DocumentFound::Absent, DocumentFound::Present), epoch)?;
-        *carried = Some(base.clone());
-        Ok(base)
+        if let Some(base) = known.carried.take() {
+            let version = found.as_ref().map(|document| document.version);
+            if base.epoch == epoch && version == base.found.as_ref().map(|(version, _)| *version) {
+                return Ok(base);
+            }
+            known.contention.foreign();
+            discard(base);
+        }
+        self.adopt(found.map_or(DocumentFound::Absent, DocumentFound::Present), epoch)
     }
 
-    /// What was found in an epoch.
-    pub(super) fn adopt(&self, found: DocumentFound, epoch: Epoch) -> Result<Carried<T>, StateError> {
+    fn adopt(&self, found: DocumentFound, epoch: Epoch) -> Result<Carried<T>, StateError> {
         match found {
             DocumentFound::Present(document) => {
                 let value = self.read(&document)?;
                 Ok(Carried { found: Some((document.version, document.value)), value, epoch })
             }
             DocumentFound::Absent | DocumentFound::Gone(_) => {
-                Ok(Carried { found: None, value: self.codec.absent(), epoch })
+                let value = isolate("the default of the value", || self.codec.absent());
+                Ok(Carried { found: None, value: value.map_err(|reason| self.panicked(reason))?, epoch })
             }
         }
     }
@@ -70,12 +78,10 @@ impl<T: Value> Cell<T> {
         isolate("the encoder", || self.codec.write(draft)).flatten()
     }
 
-    /// What a draft asks for: nothing when the content is the same, whatever its text.
-    pub(super) fn plan(&self, base: &Carried<T>, draft: &T, changed: bool) -> Result<Plan, String> {
+    /// Returns what a draft asks for: nothing when no mutation changed it or the content is the same.
+    pub(super) fn plan(&self, base: &Carried<T>, draft: Option<&T>) -> Result<Plan, String> {
         let known = base.found.as_ref().map(|(version, _)| *version);
-        if !changed {
-            return Ok(Plan::Confirm(known));
-        }
+        let Some(draft) = draft else { return Ok(Plan::Confirm(known)) };
         Ok(match (self.content(draft)?, &base.found) {
             (Content::AsFound, _) | (Content::Gone, None) => Plan::Confirm(known),
             (Content::Is(value), Some((version, old))) if *old == value => Plan::Confirm(Some(*version)),
