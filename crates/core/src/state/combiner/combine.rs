@@ -120,8 +120,8 @@ impl<T: Value> Combiner<T> {
                     let current = version_of(&found);
                     waiting.iter().for_each(|ran| ran.mutation.conflict(current));
                     waiting = self.give_up_late(waiting, attempts, current);
-                    known.contention.foreign();
-                    known.contention.backoff(attempts).await;
+                    known.contention.lost();
+                    known.contention.backoff().await;
                 }
             }
         }

@@ -38,35 +38,49 @@ impl<T: Value> Combiner<T> {
         if let Some(base) = known.carried.take_if(|base| base.epoch == epoch && !contended) {
             return Ok(base);
         }
-        let found = self.store.document(&self.key).await?;
+        let advanced = if known.contention.is_starving() { self.advance(epoch).await } else { None };
+        let found = match advanced {
+            Some(document) => Some(document),
+            None => self.store.document(&self.key).await?.map(|document| (document.version, document.value)),
+        };
         if let Some(base) = known.carried.take() {
-            let version = found.as_ref().map(|document| document.version);
+            let version = found.as_ref().map(|(version, _)| *version);
             if base.epoch == epoch && version == base.found.as_ref().map(|(version, _)| *version) {
                 return Ok(base);
             }
             known.contention.foreign();
             discard(base);
         }
-        self.adopt(found.map_or(DocumentFound::Absent, DocumentFound::Present), epoch)
+        self.adopt(found, epoch)
     }
 
-    fn adopt(&self, found: DocumentFound, epoch: Epoch) -> Result<Carried<T>, StateError> {
-        match found {
-            DocumentFound::Present(document) => {
-                let value = self.read(&document)?;
-                Ok(Carried { found: Some((document.version, document.value)), value, epoch })
-            }
-            DocumentFound::Absent | DocumentFound::Gone(_) => {
-                let value = isolate("the default of the value", || self.codec.absent());
-                Ok(Carried { found: None, value: value.map_err(|reason| self.panicked(reason))?, epoch })
-            }
-        }
+    /// Advances the version of the record without changing it, and returns the record. Returns `None` when there is none, or
+    /// when the store fails: a plain read then reports it.
+    async fn advance(&self, epoch: Epoch) -> Option<(DocVersion, Payload)> {
+        let batch = Batch::new().merge(&self.key, []).observed_in(epoch);
+        let written = self.store.apply(batch).await.ok()?.documents.into_iter().next()?;
+        Some((written.version, written.value?))
     }
 
-    /// What a document says.
+    fn adopt(&self, found: Option<(DocVersion, Payload)>, epoch: Epoch) -> Result<Carried<T>, StateError> {
+        let value = match &found {
+            Some((version, value)) => self.decode(*version, value)?,
+            None => {
+                let absent = isolate("the default of the value", || self.codec.absent());
+                absent.map_err(|reason| self.panicked(reason))?
+            }
+        };
+        Ok(Carried { found, value, epoch })
+    }
+
+    /// Decodes a document.
     pub(in crate::state) fn read(&self, document: &Document) -> Result<T, StateError> {
-        let (container, version) = (self.name(), document.version);
-        let read = isolate("the decoder", || self.codec.read(&document.value));
+        self.decode(document.version, &document.value)
+    }
+
+    fn decode(&self, version: DocVersion, value: &Payload) -> Result<T, StateError> {
+        let container = self.name();
+        let read = isolate("the decoder", || self.codec.read(value));
         read.map_err(Misread::Misfit).flatten().map_err(|misread| match misread {
             Misread::Misfit(reason) => StateError::Undecodable { container, version, reason },
             Misread::Newer { found, known } => StateError::NewerSchema { container, version, found, known },
