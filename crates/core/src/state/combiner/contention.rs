@@ -5,8 +5,7 @@
 //! - A loser waits first and reads afterwards, right before its attempt.
 //! - A writer that has lately met a foreign write leaves a gap of about one write after each of its own. The gap grows while it
 //!   wins again and again, so that the writer with the larger share yields more.
-//! - A writer that lost twice reads by a merge without deltas. It returns the newest value and advances the version, so that an
-//!   attempt in flight elsewhere fails and the other writer learns of this one.
+//! - A writer that knows of no other one leaves a gap after every sixteenth write, so that another one can win for once.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +20,8 @@ const LONGEST: Duration = Duration::from_millis(50);
 /// The longest backoff and the longest gap, in writes.
 const MAX_BACKOFF: u32 = 8;
 const MAX_GAP: u32 = 4;
-/// Lost attempts after which the next read advances the version.
-const PATIENCE: u32 = 2;
+/// Own writes after which a writer without known rivals leaves a gap.
+const LONGEST_STREAK: u32 = 16;
 
 /// The driver's memory of foreign writers.
 #[derive(Debug)]
@@ -72,14 +71,10 @@ impl Contention {
         self.last_foreign.is_some_and(|last| last.elapsed() < MEMORY)
     }
 
-    /// Returns whether the next read must advance the version, because plain reads were stale too often.
-    pub(super) fn is_starving(&self) -> bool {
-        self.lost >= PATIENCE
-    }
-
-    /// Waits for the end of the gap after the last own write, if other processes write.
+    /// Waits for the end of the gap after the last own write, if there is to be one.
     pub(super) async fn gap(&self) {
-        if let Some(end) = self.gap_end.filter(|_| self.is_contended()) {
+        let due = self.is_contended() || self.streak.is_multiple_of(LONGEST_STREAK);
+        if let Some(end) = self.gap_end.filter(|_| due) {
             sleep_until(end).await;
         }
     }

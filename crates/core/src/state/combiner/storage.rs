@@ -38,11 +38,7 @@ impl<T: Value> Combiner<T> {
         if let Some(base) = known.carried.take_if(|base| base.epoch == epoch && !contended) {
             return Ok(base);
         }
-        let advanced = if known.contention.is_starving() { self.advance(epoch).await } else { None };
-        let found = match advanced {
-            Some(document) => Some(document),
-            None => self.store.document(&self.key).await?.map(|document| (document.version, document.value)),
-        };
+        let found = self.store.document(&self.key).await?.map(|document| (document.version, document.value));
         if let Some(base) = known.carried.take() {
             let version = found.as_ref().map(|(version, _)| *version);
             if base.epoch == epoch && version == base.found.as_ref().map(|(version, _)| *version) {
@@ -52,14 +48,6 @@ impl<T: Value> Combiner<T> {
             discard(base);
         }
         self.adopt(found, epoch)
-    }
-
-    /// Advances the version of the record without changing it, and returns the record. Returns `None` when there is none, or
-    /// when the store fails: a plain read then reports it.
-    async fn advance(&self, epoch: Epoch) -> Option<(DocVersion, Payload)> {
-        let batch = Batch::new().merge(&self.key, []).observed_in(epoch);
-        let written = self.store.apply(batch).await.ok()?.documents.into_iter().next()?;
-        Some((written.version, written.value?))
     }
 
     fn adopt(&self, found: Option<(DocVersion, Payload)>, epoch: Epoch) -> Result<Carried<T>, StateError> {
