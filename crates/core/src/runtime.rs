@@ -1,9 +1,9 @@
-//! The floor under every engine: timers, backoff, jitter, panic isolation and background threads.
+//! The floor under every engine: timers, backoff, jitter, panic isolation and background runtimes.
 //!
 //! Nothing here knows a store, a lock or a row. Engines wait, retry and call user code through these modules alone, so
 //! that each rule exists once.
 
-pub(crate) mod background;
+pub mod background;
 pub mod backoff;
 pub mod jitter;
 pub(crate) mod panic;

@@ -29,22 +29,23 @@
 //! # }
 //! ```
 
-mod cell;
 mod codec;
+mod combiner;
 mod container;
 mod document;
 mod error;
 mod history;
 mod items;
 mod memory;
+mod mutation;
 mod mutator;
 mod observe;
 mod patch;
 mod reentry;
+mod registry;
 mod schema;
 mod scope;
-mod ticket;
-mod turns;
+mod submit;
 mod watch;
 
 use std::time::Duration;

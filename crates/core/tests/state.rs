@@ -4,7 +4,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ use tokio::sync::Notify;
 struct Slow {
     inner: MemoryStore,
     gate: Notify,
+    /// Whether the next write panics after it was applied.
+    panics: AtomicBool,
 }
 
 #[async_trait]
@@ -34,6 +36,7 @@ impl tidelock_core::store::layer::StoreLayer for Slow {
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
         let receipt = self.inner.apply(batch).await;
         self.gate.notified().await;
+        assert!(!self.panics.swap(false, Ordering::SeqCst), "the store panics");
         receipt
     }
 }
@@ -86,30 +89,67 @@ fn a_container_in_memory_needs_no_runtime() {
     assert!(matches!(polled, Poll::Ready(Ok(mutated)) if mutated.result == 2));
 }
 
+/// Polls a future on this thread, without a runtime.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
 #[test]
-fn a_container_in_a_store_needs_a_runtime_but_no_clock_of_it() {
+fn a_container_in_a_store_needs_no_runtime_of_the_caller() {
     let states = States::new(Arc::new(MemoryStore::new()));
     let record: Container<u64> = states.at(&Key::single("plain").unwrap());
-    let mut mutation = pin!(record.mutate(|count| *count += 1));
-    let polled = mutation.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    assert!(matches!(polled, Poll::Ready(Err(StateError::NoRuntime { .. }))));
-
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(record.mutate(|count| *count += 1)).unwrap();
-    // A runtime that ends while a mutation runs leaves nobody waiting, and the next one carries on.
+    block_on(record.mutate(|count| *count += 1)).unwrap();
+    block_on(record.inc("", 1)).unwrap();
+    // A caller that leaves in the middle of an async mutator stops it, and the next mutation runs.
     let endless = record.mutate_async(|count| async move {
         std::future::pending::<()>().await;
         Ok::<_, ()>((count, ()))
     });
     let mut endless = Box::pin(endless);
-    let first =
-        runtime.block_on(async { std::future::poll_fn(|cx| Poll::Ready(endless.as_mut().poll(cx))).await });
-    assert!(first.is_pending());
-    drop(runtime);
-    assert!(endless.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(record.mutate(|count| *count += 1)).unwrap();
-    assert_eq!(runtime.block_on(record.get()).unwrap(), 2);
+    assert!(endless.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(endless);
+    block_on(record.mutate(|count| *count += 1)).unwrap();
+    assert_eq!(block_on(record.get()).unwrap(), 3);
+}
+
+#[test]
+fn async_mutators_run_on_a_runtime_with_timers() {
+    let states = States::new(Arc::new(MemoryStore::new()));
+    let record: Container<u64> = states.at(&Key::single("timers").unwrap());
+    let slow = record.mutate_async(|count| async move {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Ok::<_, ()>((count + 1, ()))
+    });
+    block_on(slow).unwrap();
+    assert_eq!(block_on(record.get()).unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_store_that_panics_leaves_an_unknown_outcome_and_a_usable_record() {
+    let slow = Arc::new(Slow::default());
+    slow.gate.notify_one();
+    slow.panics.store(true, Ordering::SeqCst);
+    let record: Container<u64> = States::new(slow.clone()).at(&Key::single("panics").unwrap());
+    let error = record.mutate(|count| *count += 1).await.unwrap_err();
+    let StateError::Panicked { stage: Stage::Unknown(id), .. } = &error else { panic!("{error}") };
+    assert_eq!(error.outcome(), Outcome::Unknown(Some(*id)));
+    assert!(slow.operation(*id).await.unwrap().is_some(), "the write had been applied");
+    slow.gate.notify_one();
+    record.mutate(|count| *count += 1).await.unwrap();
+    assert_eq!(record.get().await.unwrap(), 2);
 }
 
 #[tokio::test]

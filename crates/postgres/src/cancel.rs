@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio_postgres::{CancelToken, Client};
 use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::connect;
 
 /// How long the server may take to cancel a statement.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -33,12 +34,11 @@ impl CancelOnDrop {
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        let Ok(runtime) = Handle::try_current() else { return };
         if !self.armed {
             return;
         }
         let (token, connector) = (self.token.clone(), self.connector.clone());
-        runtime.spawn(async move {
+        let cancelling = connect::spawn(async move {
             // If it comes too late, it may hit the next statement of this connection, which is then sent again.
             match tokio::time::timeout(LIMIT, token.cancel_query(connector)).await {
                 Ok(Ok(())) => {}
@@ -46,5 +46,8 @@ impl Drop for CancelOnDrop {
                 Err(_) => tracing::debug!("statement cancellation timed out"),
             }
         });
+        if let Err(error) = cancelling {
+            tracing::debug!(%error, "statement cancellation failed");
+        }
     }
 }

@@ -7,6 +7,9 @@
 //! A connection that is already open shows a frozen server only by silence. When a statement has no answer within the limit
 //! and the address names several hosts, a second connection to the same endpoint tells a slow statement from a silent host.
 //! After a silence, no connection to that endpoint that was made before it is used again.
+//!
+//! Connections are made and driven on a runtime of the library. A socket belongs to the runtime that registered it, and would
+//! end with the runtime of a caller.
 
 mod confirm;
 #[cfg(test)]
@@ -24,6 +27,7 @@ use deadpool::managed;
 use deadpool_postgres::ClientWrapper;
 use futures_util::future::poll_fn;
 use parking_lot::Mutex;
+use tidelock_core::runtime::background::Background;
 use tidelock_core::runtime::jitter;
 use tidelock_core::store::{StoreError, StoreErrorKind};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -39,6 +43,23 @@ use crate::error::{self, Failure};
 use crate::tls;
 
 pub(crate) use confirm::{Confirmed, SessionKind};
+
+/// The runtime of all connections, committers and listeners.
+static RUNTIME: Background = Background::multi_thread("tidelock-postgres");
+
+/// Spawns a task that does not depend on the runtime of a caller.
+///
+/// # Errors
+/// Fails when the operating system provides no thread.
+pub(crate) fn spawn<F>(task: F) -> Result<JoinHandle<F::Output>, StoreError>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    RUNTIME.spawn(task).map_err(|error| {
+        let what = "starting the threads of the PostgreSQL store";
+        StoreError::new(StoreErrorKind::CannotOpen, what, error.to_string())
+    })
+}
 
 /// A pool of connections.
 pub(crate) type Pool = managed::Pool<Manager>;
@@ -184,11 +205,13 @@ impl Hosts {
         messages: impl Fn(AsyncMessage) + Send + 'static,
     ) -> Result<Made, StoreError> {
         let silences = self.health.lock().silences(endpoint);
-        let config = self.config(endpoint, profile);
-        let connected = config.connect(self.tls.clone()).await;
+        let (config, tls) = (self.config(endpoint, profile), self.tls.clone());
+        let connecting = spawn(async move { config.connect(tls).await })?;
+        let mut unconfirmed = Unconfirmed(Some(connecting.abort_handle()));
+        let connected = connecting.await.map_err(|ended| self.unreachable(ended.to_string()))?;
         let (client, connection) = connected.map_err(|e| self.cannot_connect(&e))?;
-        let task = tokio::spawn(drive(connection, messages));
-        let mut unconfirmed = Unconfirmed(Some(task.abort_handle()));
+        let task = spawn(drive(connection, messages))?;
+        unconfirmed.0 = Some(task.abort_handle());
         let attrs = self.address.config.get_target_session_attrs();
         let confirmed = confirm::confirm(&client, attrs, profile).await?;
         unconfirmed.0 = None;
@@ -362,7 +385,8 @@ pub(crate) fn is_final(kind: StoreErrorKind) -> bool {
     matches!(kind, CannotOpen | Closed | SettingNotInForce | UnsupportedEngine)
 }
 
-/// Aborts the task of a connection that was given up before it was confirmed. It would wait for the answer forever.
+/// A guard that aborts the task of a connection which was given up before it was confirmed. The task would wait for the
+/// answer forever.
 struct Unconfirmed(Option<AbortHandle>);
 
 impl Drop for Unconfirmed {

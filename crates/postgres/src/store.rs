@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use crate::address::Address;
 use crate::claim;
 use crate::clock::Time;
-use crate::connect::Hosts;
+use crate::connect::{self, Hosts};
 use crate::epoch::Epochs;
 use crate::open::{self, Server};
 use crate::queue::Queue;
@@ -118,7 +118,8 @@ impl PostgresStore {
     /// certificate of a server that is not on this machine must be valid for its name (`sslmode=verify-full`).
     /// `schema=NAME` and `pooler=transaction` in it count like [`Options::schema`] and [`Options::pooled`].
     ///
-    /// Must be called inside a Tokio runtime, which must live as long as the store.
+    /// Must be called inside a Tokio runtime with timers and I/O, and so must the calls of the store. They may come from
+    /// any runtime: the connections belong to a runtime of the library, and the store outlives the one that opened it.
     ///
     /// # Errors
     /// [`StoreError`] when the server cannot be reached, is older than PostgreSQL 14, is a standby, is set not to
@@ -160,7 +161,7 @@ impl PostgresStore {
             guesses: server.read_committed,
         });
         for _ in 0..options.committers {
-            tokio::spawn(writer::run(Strays::one_more(&engine)));
+            connect::spawn(writer::run(Strays::one_more(&engine)))?;
         }
         let shared = Shared {
             readers: Readers::new(readers, hosts.tls(), !options.pooled, options.patience, epochs),
@@ -168,7 +169,7 @@ impl PostgresStore {
             watcher,
             location: format!("{}, schema {}", address.location(), options.schema),
             server,
-            _telling: Stop(tokio::spawn(telling.run())),
+            _telling: Stop(connect::spawn(telling.run())?),
         };
         Ok(Self { shared: Arc::new(shared) })
     }

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::cell::{Cell, Work};
+use super::combiner::{Combiner, Work};
 use super::error::{MutateError, StateError};
 use super::history::Past;
 use super::memory::Memory;
 use super::mutator::{Asked, AtOnce};
-use super::turns::{Backing, Turns};
+use super::submit::{Backing, Turns};
 use super::watch::Versions;
 use super::{Mutated, Outcome, State, Versioned};
 use crate::id::StreamVersion;
@@ -25,6 +25,9 @@ use crate::store::{Batch, Delta, Expect};
 /// Mutations run one after another, in the order in which they were asked for. In a store, those that wait together run on
 /// one draft and share one write; foreign writers are met by the version of the record, and the mutators then run again on
 /// the winner's value. So a mutator may run more than once: it changes its draft and nothing else.
+///
+/// Mutators of a container in a store run on threads of the library. A caller needs no runtime, and its runtime may end while
+/// others use the record.
 pub struct Container<T: State>(Turns<T>);
 
 impl<T: State> Clone for Container<T> {
@@ -41,7 +44,7 @@ impl<T: State> Container<T> {
         Self(Turns { backing: Backing::Memory(Arc::new(Memory::new(name, value))), limit })
     }
 
-    pub(super) fn stored(cell: Arc<Cell<T>>) -> Self {
+    pub(super) fn stored(cell: Arc<Combiner<T>>) -> Self {
         Self(Turns::stored(cell))
     }
 
@@ -55,7 +58,7 @@ impl<T: State> Container<T> {
     /// Changes the value. The result is that of the run that was committed.
     ///
     /// # Errors
-    /// [`StateError`]; the old value stays, unless [`Stage::Unknown`](super::Stage::Unknown) says that nobody knows.
+    /// [`StateError`]; the old value stays, unless the stage is [`Stage::Unknown`](super::Stage::Unknown).
     ///
     /// # Panics
     /// When the mutator does; the old value stays.
@@ -100,6 +103,9 @@ impl<T: State> Container<T> {
     }
 
     /// Changes the value by a future: it gets the draft and gives it back with a result. Others wait meanwhile.
+    ///
+    /// In a store, the future runs on a Tokio runtime of the library, with timers and I/O, and not on the caller's. It may
+    /// await anything, but must not block its thread. In memory, it runs inside the returned future.
     ///
     /// # Errors
     /// As [`try_mutate`](Self::try_mutate). A mutator that takes longer than the limit is dropped.

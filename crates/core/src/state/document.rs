@@ -10,11 +10,11 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::cell::Cell;
 use super::codec::{Codec, Content, Misread};
+use super::combiner::Combiner;
 use super::error::{MutateError, StateError};
 use super::schema::Schema;
-use super::turns::Turns;
+use super::submit::Turns;
 use super::watch::Versions;
 use super::{Mutated, Versioned};
 use crate::payload::Payload;
@@ -56,7 +56,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Record for T {}
 /// ```
 pub struct Document<T: Record> {
     turns: Turns<Draft<T>>,
-    cell: Arc<Cell<Draft<T>>>,
+    cell: Arc<Combiner<Draft<T>>>,
 }
 
 impl<T: Record> Clone for Document<T> {
@@ -66,7 +66,7 @@ impl<T: Record> Clone for Document<T> {
 }
 
 impl<T: Record> Document<T> {
-    pub(super) fn stored(cell: Arc<Cell<Draft<T>>>) -> Self {
+    pub(super) fn stored(cell: Arc<Combiner<Draft<T>>>) -> Self {
         Self { turns: Turns::stored(Arc::clone(&cell)), cell }
     }
 
@@ -113,7 +113,8 @@ impl<T: Record> Document<T> {
     }
 
     /// The same with a callback that takes a while: it gets the transaction and gives it back with a result. Others wait
-    /// meanwhile.
+    /// meanwhile. The callback's future runs on a Tokio runtime of the library, with timers and I/O; it must not block its
+    /// thread.
     ///
     /// # Errors
     /// As [`transaction`](Self::transaction). A callback that takes longer than the limit is dropped.

@@ -116,11 +116,23 @@ pub enum StateError {
         /// Which container.
         container: String,
     },
-    /// The runtime that carried out mutations of this container ended, or there is none.
-    #[error("{container}: no runtime carries out the mutation; call it inside a tokio runtime that goes on")]
+    /// The operating system provides no thread for the driver of the mutations. Nothing was queued.
+    #[error("cannot mutate {container}: no thread for the driver: {reason}; raise the limit of threads")]
     NoRuntime {
         /// Which container.
         container: String,
+        /// The error of the operating system.
+        reason: String,
+    },
+    /// The value's `Clone`, another part of the user's code, or the store panicked.
+    #[error("cannot mutate {container}: {reason}; {stage}")]
+    Panicked {
+        /// Which container.
+        container: String,
+        /// What panicked, and its message.
+        reason: String,
+        /// How far the mutation had come.
+        stage: Stage,
     },
     /// The store refused or failed.
     #[error(transparent)]
@@ -152,6 +164,7 @@ impl Explain for StateError {
             Self::NoRuntime { .. } => Code("TL0607"),
             Self::NewerSchema { .. } => Code("TL0608"),
             Self::History { .. } => Code("TL0609"),
+            Self::Panicked { .. } => Code("TL0610"),
             Self::Write(error) => error.code(),
             Self::Read(error) => error.code(),
         }
@@ -169,7 +182,8 @@ impl Explain for StateError {
 
     fn outcome(&self) -> Outcome {
         match self {
-            Self::TimedOut { stage: Stage::Unknown(id), .. } => Outcome::Unknown(Some(*id)),
+            Self::TimedOut { stage: Stage::Unknown(id), .. }
+            | Self::Panicked { stage: Stage::Unknown(id), .. } => Outcome::Unknown(Some(*id)),
             Self::Write(error) => error.outcome(),
             _ => Outcome::NotApplied,
         }

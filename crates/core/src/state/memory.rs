@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::codec::Value;
+use super::mutation::Mutation;
 use super::mutator::{End, Mutator, Running};
-use super::ticket::Ticket;
 use super::{Outcome, Versioned, reentry};
 use crate::id::{DocVersion, OpId};
+use crate::runtime::panic::discard;
 
 /// The value, with a version that counts its changes.
 pub(super) struct Memory<T> {
@@ -36,9 +37,9 @@ impl<T: Value> Memory<T> {
     }
 
     /// Runs a mutator when its turn comes. Dropped in the middle, the old value stays.
-    pub(super) async fn carry_out(&self, mut mutator: Box<dyn Mutator<T>>, ticket: Arc<Ticket>) {
+    pub(super) async fn carry_out(&self, mut mutator: Box<dyn Mutator<T>>, mutation: Arc<Mutation>) {
         let mut value = self.value.lock().await;
-        if !ticket.run() {
+        if !mutation.run() {
             return;
         }
         let changed = match mutator.run(value.value.clone(), self.number) {
@@ -46,13 +47,14 @@ impl<T: Value> Memory<T> {
             Running::Later(running) => running.await,
         };
         // Nothing is awaited from here on: it is done, or it is not.
-        let Some(changed) = changed.filter(|_| ticket.write(OpId::new())) else {
+        let Some(changed) = changed.filter(|_| mutation.write(OpId::new())) else {
             return mutator.end(End::ItsOwn);
         };
-        value.value = changed;
+        let old = std::mem::replace(&mut value.value, changed);
         value.version = DocVersion(value.version.0.saturating_add(1));
         self.changed.send_replace(value.version);
         mutator.end(End::Did(Outcome::Committed { version: value.version }));
+        discard(old);
     }
 
     /// Hears of every new version.

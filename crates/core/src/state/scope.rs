@@ -1,17 +1,18 @@
 //! Scopes: whose state it is. A kind and an id, and in it containers by name.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::cell::{Cell, Check};
 use super::codec::{Codec, Plain, Value};
+use super::combiner::{Check, Combiner};
 use super::container::Container;
 use super::document::{Document, Record, WithSchema};
 use super::history::History;
 use super::observe::Observer;
+use super::registry::Registry;
 use super::schema::Schema;
 use super::{Options, State};
 use crate::error::InvalidInput;
@@ -65,8 +66,6 @@ impl Scope {
     }
 }
 
-type Cells = foldhash::HashMap<(Key, TypeId), Weak<dyn Any + Send + Sync>>;
-
 /// The state of a program in a store. Clones share it.
 #[derive(Clone)]
 pub struct States {
@@ -75,14 +74,14 @@ pub struct States {
     observer: Option<Arc<dyn Observer>>,
     history: bool,
     /// The records that are in use, so that all containers of one record share its queue.
-    cells: Arc<Mutex<Cells>>,
+    registry: Arc<Mutex<Registry>>,
 }
 
 impl States {
     /// State in this store.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
-        Self { store, options: Options::default(), observer: None, history: false, cells: Arc::default() }
+        Self { store, options: Options::default(), observer: None, history: false, registry: Arc::default() }
     }
 
     /// The same with other options. To be set before containers are made.
@@ -118,7 +117,7 @@ impl States {
     /// The container of a record by its key.
     #[must_use]
     pub fn at<T: State>(&self, key: &Key) -> Container<T> {
-        Container::stored(self.cell(key, None, || Arc::new(Plain::new())))
+        Container::stored(self.combiner(key, None, || Arc::new(Plain::new())))
     }
 
     /// The container of a record by its key, whose new values are checked. The check of the first container that is made
@@ -129,34 +128,28 @@ impl States {
         key: &Key,
         check: impl Fn(&T) -> Result<(), String> + Send + Sync + 'static,
     ) -> Container<T> {
-        Container::stored(self.cell(key, Some(Arc::new(check)), || Arc::new(Plain::new())))
+        Container::stored(self.combiner(key, Some(Arc::new(check)), || Arc::new(Plain::new())))
     }
 
     /// The document of a key. The schema of the first one that is made counts, as long as one of them is in use.
     #[must_use]
     pub fn document<T: Record>(&self, key: &Key, schema: Schema) -> Document<T> {
-        Document::stored(self.cell(key, None, || Arc::new(WithSchema::new(schema))))
+        Document::stored(self.combiner(key, None, || Arc::new(WithSchema::new(schema))))
     }
 
-    fn cell<T: Value>(
+    fn combiner<T: Value>(
         &self,
         key: &Key,
         check: Option<Check<T>>,
         codec: impl FnOnce() -> Arc<dyn Codec<T>>,
-    ) -> Arc<Cell<T>> {
-        let mut cells = self.cells.lock();
-        let id = (key.clone(), TypeId::of::<T>());
-        let known = cells.get(&id).and_then(Weak::upgrade).and_then(|cell| cell.downcast::<Cell<T>>().ok());
-        known.unwrap_or_else(|| {
-            let mut cell = Cell::new(Arc::clone(&self.store), key.clone(), self.options.clone(), codec());
-            cell.check = check;
-            cell.observer.clone_from(&self.observer);
-            cell.history = self.history.then(|| History::of(key));
-            let cell = Arc::new(cell);
-            let shared: Arc<dyn Any + Send + Sync> = cell.clone();
-            cells.retain(|_, cell| cell.strong_count() > 0);
-            cells.insert(id, Arc::downgrade(&shared));
-            cell
+    ) -> Arc<Combiner<T>> {
+        self.registry.lock().get_or_insert(key, TypeId::of::<T>(), || {
+            let mut combiner =
+                Combiner::new(Arc::clone(&self.store), key.clone(), self.options.clone(), codec());
+            combiner.check = check;
+            combiner.observer.clone_from(&self.observer);
+            combiner.history = self.history.then(|| History::of(key));
+            combiner
         })
     }
 }

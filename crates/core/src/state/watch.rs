@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Versioned;
-use super::cell::Cell;
 use super::codec::Value;
+use super::combiner::Combiner;
 use super::error::StateError;
 use super::memory::Memory;
 use crate::id::{DocVersion, Epoch};
@@ -44,7 +44,7 @@ impl<T: Clone + Send + Sync + 'static> Versions<T> {
     }
 
     pub(super) fn stored<D: Value>(
-        cell: &Cell<D>,
+        cell: &Combiner<D>,
         read: impl Fn(&Document) -> Result<T, StateError> + Send + Sync + 'static,
     ) -> Self {
         Self::of(Arc::clone(&cell.store), cell.key.clone(), Box::new(read))

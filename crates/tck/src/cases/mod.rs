@@ -3,6 +3,7 @@
 pub mod aggregates;
 pub mod books;
 pub mod bounds;
+pub mod combining;
 pub mod continuing;
 pub mod documents;
 pub mod edge;

@@ -296,7 +296,15 @@ fn states() -> Examples {
         StateError::Undecodable { container: container(), version: DocVersion(7), reason },
         StateError::Invalid { container: container(), reason: "below zero".to_owned() },
         StateError::NotFound { container: container() },
-        StateError::NoRuntime { container: container() },
+        StateError::NoRuntime {
+            container: container(),
+            reason: "Resource temporarily unavailable (os error 11)".to_owned(),
+        },
+        StateError::Panicked {
+            container: container(),
+            reason: "the clone of the value panicked: no clones today".to_owned(),
+            stage: Stage::NotApplied,
+        },
         StateError::NewerSchema { container: container(), version: DocVersion(7), found: 3, known: 2 },
         StateError::History { container: container(), event: StreamVersion(4), reason: lost },
     ];

@@ -9,7 +9,7 @@ use crate::id::{DocVersion, OpId};
 
 /// Shared by a caller and its mutation.
 #[derive(Debug, Default)]
-pub(super) struct Ticket {
+pub(super) struct Mutation {
     state: Mutex<State>,
     gone: Notify,
 }
@@ -47,7 +47,7 @@ impl State {
     }
 }
 
-impl Ticket {
+impl Mutation {
     /// The mutator is about to run. `false` when nobody wants it any more.
     pub(super) fn run(&self) -> bool {
         let mut state = self.state.lock();

@@ -1,4 +1,4 @@
-//! A caller's side of a mutation: it asks for its turn, waits as long as its limit allows, and hears how it ended.
+//! The caller's side of a mutation: submits it, waits within the limit, and returns the result.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::cell::{Cell, Pending, Place, Work};
 use super::codec::Value;
+use super::combiner::{Combiner, Pending, Place, Work};
 use super::error::{MutateError, Stage, StateError};
 use super::memory::Memory;
+use super::mutation::Mutation;
 use super::mutator::{Answer, Asked, AtOnce, InTime, Mutator};
-use super::ticket::Ticket;
 use super::{Mutated, reentry};
 use crate::runtime::timer::sleep_until;
 
@@ -23,7 +23,7 @@ pub(super) struct Turns<T: Value> {
 
 pub(super) enum Backing<T: Value> {
     Memory(Arc<Memory<T>>),
-    Store(Arc<Cell<T>>),
+    Store(Arc<Combiner<T>>),
 }
 
 impl<T: Value> Clone for Turns<T> {
@@ -37,7 +37,7 @@ impl<T: Value> Clone for Turns<T> {
 }
 
 impl<T: Value> Turns<T> {
-    pub(super) fn stored(cell: Arc<Cell<T>>) -> Self {
+    pub(super) fn stored(cell: Arc<Combiner<T>>) -> Self {
         let limit = cell.options.limit;
         Self { backing: Backing::Store(cell), limit }
     }
@@ -94,15 +94,15 @@ impl<T: Value> Turns<T> {
         if reentry::runs(self.number()) {
             return Err(StateError::Reentrant { container: self.name() }.into());
         }
-        let caller = Caller { ticket: Arc::default(), answered: false };
-        let ticket = Arc::clone(&caller.ticket);
+        let caller = Caller { mutation: Arc::default(), answered: false };
+        let mutation = Arc::clone(&caller.mutation);
         match (&self.backing, work) {
             (Backing::Memory(memory), Work::Mutate(mutator) | Work::Deltas(_, mutator)) => {
-                let answer = turn(memory, mutator, ticket, answered);
+                let answer = turn(memory, mutator, mutation, answered);
                 self.answer(caller, answer).await
             }
             (Backing::Store(cell), work) => {
-                cell.push(Pending { work, ticket, since: Instant::now(), place })?;
+                cell.push(Pending { work, mutation, since: Instant::now(), place })?;
                 self.answer(caller, answered).await
             }
         }
@@ -114,7 +114,7 @@ impl<T: Value> Turns<T> {
         mut caller: Caller,
         answered: impl Future<Output = Result<Answer<R, E>, oneshot::error::RecvError>>,
     ) -> Result<Mutated<R>, MutateError<E>> {
-        // A limit beyond all times is none. The clock is our own: a container in memory needs no runtime.
+        // A limit beyond all times is none. The timer is the library's own, so no runtime is needed.
         let until = self.limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
         let answer = match until {
             None => Ok(answered.await),
@@ -130,13 +130,19 @@ impl<T: Value> Turns<T> {
                 answer
             }
             Ok(Ok(Err(panic))) => std::panic::resume_unwind(panic),
-            Ok(Err(_)) => Err(StateError::NoRuntime { container: self.name() }.into()),
-            Err(limit) => Err(self.timed_out(&caller.ticket, limit).into()),
+            Ok(Err(_)) => Err(self.abandoned(&caller.mutation).into()),
+            Err(limit) => Err(self.timed_out(&caller.mutation, limit).into()),
         }
     }
 
-    fn timed_out(&self, ticket: &Ticket, limit: Duration) -> StateError {
-        let given_up = ticket.give_up();
+    /// The driver ended without a result: the store, or user code that no isolation covers, panicked.
+    fn abandoned(&self, mutation: &Mutation) -> StateError {
+        let reason = "the store or the value panicked".to_owned();
+        StateError::Panicked { container: self.name(), reason, stage: mutation.give_up().stage }
+    }
+
+    fn timed_out(&self, mutation: &Mutation, limit: Duration) -> StateError {
+        let given_up = mutation.give_up();
         let container = self.name();
         match given_up.stage {
             Stage::NotApplied if given_up.conflicts > 0 => StateError::ConcurrentModification {
@@ -152,23 +158,23 @@ impl<T: Value> Turns<T> {
 async fn turn<T: Value, A>(
     memory: &Memory<T>,
     mutator: Box<dyn Mutator<T>>,
-    ticket: Arc<Ticket>,
+    mutation: Arc<Mutation>,
     answered: oneshot::Receiver<A>,
 ) -> Result<A, oneshot::error::RecvError> {
-    memory.carry_out(mutator, ticket).await;
+    memory.carry_out(mutator, mutation).await;
     answered.await
 }
 
 /// A caller: when it goes away before the answer, what has not begun does not begin.
 struct Caller {
-    ticket: Arc<Ticket>,
+    mutation: Arc<Mutation>,
     answered: bool,
 }
 
 impl Drop for Caller {
     fn drop(&mut self) {
         if !self.answered {
-            self.ticket.give_up();
+            self.mutation.give_up();
         }
     }
 }

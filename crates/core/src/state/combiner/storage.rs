@@ -1,9 +1,9 @@
-//! The record in the store: what is known of it, and what is sent.
+//! Record I/O: reads the base of a draft, decides what a draft means for the record, and sends it.
 
-use super::{Carried, Cell};
+use super::{Carried, Combiner, Known};
 use crate::id::{DocVersion, Epoch, OpId};
 use crate::payload::Payload;
-use crate::runtime::panic::isolate;
+use crate::runtime::panic::{discard, isolate};
 use crate::state::codec::{Content, Misread, Value};
 use crate::state::error::StateError;
 use crate::store::{ApplyError, Batch, Document, DocumentFound, Expect, Receipt, Refusal};
@@ -29,36 +29,46 @@ pub(super) enum Wrote {
     Failed(StateError),
 }
 
-impl<T: Value> Cell<T> {
-    /// What is known of the record: what was carried, or what the store says.
-    pub(super) async fn base(&self, carried: &mut Option<Carried<T>>) -> Result<Carried<T>, StateError> {
+impl<T: Value> Combiner<T> {
+    /// Returns the record to draft on: the one that was carried, or the one in the store. Beside other writers it is always
+    /// read, so that the attempt which follows is against the newest version.
+    pub(super) async fn base(&self, known: &mut Known<T>) -> Result<Carried<T>, StateError> {
         let epoch = self.store.epoch();
-        if let Some(base) = carried.as_ref().filter(|base| base.epoch == epoch) {
-            return Ok(base.clone());
+        let contended = known.contention.is_contended();
+        if let Some(base) = known.carried.take_if(|base| base.epoch == epoch && !contended) {
+            return Ok(base);
         }
-        let found = self.store.document(&self.key).await?;
-        let base = self.adopt(found.map_or(DocumentFound::Absent, DocumentFound::Present), epoch)?;
-        *carried = Some(base.clone());
-        Ok(base)
+        let found = self.store.document(&self.key).await?.map(|document| (document.version, document.value));
+        if let Some(base) = known.carried.take() {
+            let version = found.as_ref().map(|(version, _)| *version);
+            if base.epoch == epoch && version == base.found.as_ref().map(|(version, _)| *version) {
+                return Ok(base);
+            }
+            known.contention.foreign();
+            discard(base);
+        }
+        self.adopt(found, epoch)
     }
 
-    /// What was found in an epoch.
-    pub(super) fn adopt(&self, found: DocumentFound, epoch: Epoch) -> Result<Carried<T>, StateError> {
-        match found {
-            DocumentFound::Present(document) => {
-                let value = self.read(&document)?;
-                Ok(Carried { found: Some((document.version, document.value)), value, epoch })
+    fn adopt(&self, found: Option<(DocVersion, Payload)>, epoch: Epoch) -> Result<Carried<T>, StateError> {
+        let value = match &found {
+            Some((version, value)) => self.decode(*version, value)?,
+            None => {
+                let absent = isolate("the default of the value", || self.codec.absent());
+                absent.map_err(|reason| self.panicked(reason))?
             }
-            DocumentFound::Absent | DocumentFound::Gone(_) => {
-                Ok(Carried { found: None, value: self.codec.absent(), epoch })
-            }
-        }
+        };
+        Ok(Carried { found, value, epoch })
     }
 
-    /// What a document says.
+    /// Decodes a document.
     pub(in crate::state) fn read(&self, document: &Document) -> Result<T, StateError> {
-        let (container, version) = (self.name(), document.version);
-        let read = isolate("the decoder", || self.codec.read(&document.value));
+        self.decode(document.version, &document.value)
+    }
+
+    fn decode(&self, version: DocVersion, value: &Payload) -> Result<T, StateError> {
+        let container = self.name();
+        let read = isolate("the decoder", || self.codec.read(value));
         read.map_err(Misread::Misfit).flatten().map_err(|misread| match misread {
             Misread::Misfit(reason) => StateError::Undecodable { container, version, reason },
             Misread::Newer { found, known } => StateError::NewerSchema { container, version, found, known },
@@ -70,12 +80,10 @@ impl<T: Value> Cell<T> {
         isolate("the encoder", || self.codec.write(draft)).flatten()
     }
 
-    /// What a draft asks for: nothing when the content is the same, whatever its text.
-    pub(super) fn plan(&self, base: &Carried<T>, draft: &T, changed: bool) -> Result<Plan, String> {
+    /// Returns what a draft asks for: nothing when no mutation changed it or the content is the same.
+    pub(super) fn plan(&self, base: &Carried<T>, draft: Option<&T>) -> Result<Plan, String> {
         let known = base.found.as_ref().map(|(version, _)| *version);
-        if !changed {
-            return Ok(Plan::Confirm(known));
-        }
+        let Some(draft) = draft else { return Ok(Plan::Confirm(known)) };
         Ok(match (self.content(draft)?, &base.found) {
             (Content::AsFound, _) | (Content::Gone, None) => Plan::Confirm(known),
             (Content::Is(value), Some((version, old))) if *old == value => Plan::Confirm(Some(*version)),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Cell, Ran};
+use super::{Combiner, Ran};
 use crate::payload::Payload;
 use crate::runtime::panic::isolate;
 use crate::state::Outcome;
@@ -18,7 +18,7 @@ pub(super) struct Told<'a> {
     pub(super) begun: Instant,
 }
 
-impl<T> Cell<T> {
+impl<T> Combiner<T> {
     /// Tells the observer, if there is one and anybody's change is part of the write.
     pub(super) fn observed<'a>(&self, ran: impl Iterator<Item = &'a Ran<T>>, told: Told<'_>)
     where

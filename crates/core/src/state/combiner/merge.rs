@@ -1,22 +1,25 @@
-//! Deltas: they need no draft, and meet no foreign writer.
+//! Deltas: they need no draft and never conflict.
 
 use std::time::Instant;
 
-use super::observed::Told;
-use super::{Carried, Cell, Pending, Ran, Work};
+use super::notify::Told;
+use super::{Carried, Combiner, Pending, Ran, Work};
 use crate::id::{Epoch, OpId};
+use crate::runtime::panic::{discard, isolate};
 use crate::state::Outcome;
 use crate::state::codec::Value;
 use crate::state::error::StateError;
+use crate::state::mutator::End;
 use crate::store::{ApplyError, Batch, Delta, Receipt, Refusal};
 
 /// Deltas with whoever sent them.
 type Sent<T> = (Vec<Delta>, Ran<T>);
 
-impl<T: Value> Cell<T> {
+impl<T: Value> Combiner<T> {
     /// Sends deltas as one merge; if that is refused, each on its own.
     pub(super) async fn merge(&self, batch: Vec<Pending<T>>) {
-        let mut carried = self.carried.lock().await;
+        let mut known = self.known.lock().await;
+        let carried = &mut known.carried;
         let (id, begun) = (OpId::new(), Instant::now());
         let sent: Vec<Sent<T>> = batch.into_iter().filter_map(|pending| sent(pending, id)).collect();
         if sent.is_empty() {
@@ -27,19 +30,19 @@ impl<T: Value> Cell<T> {
         let all = sent.iter().flat_map(|(deltas, _)| deltas.iter().cloned()).collect();
         let result = self.send_deltas(all, sent.len(), id).await;
         if !matches!(result, Err(ApplyError::Refused(_))) || sent.len() == 1 {
-            let outcome = self.merged(result, &mut carried, epoch);
-            self.told(sent.iter().map(|(_, ran)| ran), &outcome, &carried, begun);
-            sent.into_iter().for_each(|(_, ran)| ran.answer(outcome.clone()));
+            let outcome = self.merged(result, carried, epoch);
+            self.told(sent.iter().map(|(_, ran)| ran), &outcome, carried, begun);
+            sent.into_iter().for_each(|(_, ran)| ran.end(end_of(outcome.clone())));
             return;
         }
         for (deltas, ran) in sent {
-            ran.ticket.again();
+            ran.mutation.again();
             let id = OpId::new();
-            if ran.ticket.write(id) {
+            if ran.mutation.write(id) {
                 let result = self.send_deltas(deltas, 1, id).await;
-                let outcome = self.merged(result, &mut carried, epoch);
-                self.told(std::iter::once(&ran), &outcome, &carried, begun);
-                ran.answer(outcome);
+                let outcome = self.merged(result, carried, epoch);
+                self.told(std::iter::once(&ran), &outcome, carried, begun);
+                ran.end(end_of(outcome));
             }
         }
     }
@@ -74,7 +77,7 @@ impl<T: Value> Cell<T> {
         carried: &mut Option<Carried<T>>,
         epoch: Epoch,
     ) -> Result<Outcome, StateError> {
-        *carried = None;
+        discard(carried.take());
         let error = match result {
             Ok(receipt) => {
                 let Some(written) = receipt.documents.first() else {
@@ -82,7 +85,7 @@ impl<T: Value> Cell<T> {
                 };
                 let found = written.value.clone().map(|value| (written.version, value));
                 *carried = found.and_then(|(version, value)| {
-                    let read = self.codec.read(&value).ok()?;
+                    let read = isolate("the decoder", || self.codec.read(&value)).ok()?.ok()?;
                     Some(Carried { value: read, found: Some((version, value)), epoch })
                 });
                 return Ok(Outcome::Committed { version: written.version });
@@ -100,7 +103,13 @@ impl<T: Value> Cell<T> {
 
 /// The deltas of a caller that still wants them, about to be written under this id.
 fn sent<T>(pending: Pending<T>, id: OpId) -> Option<Sent<T>> {
-    let Pending { work: Work::Deltas(deltas, mutator), ticket, since, place } = pending else { return None };
-    let ran = Ran { mutator, ticket, since, place, fine: true, invalid: None };
-    (ran.ticket.run() && ran.ticket.write(id)).then_some((deltas, ran))
+    let Pending { work: Work::Deltas(deltas, mutator), mutation, since, place } = pending else {
+        return None;
+    };
+    let ran = Ran { mutator, mutation, since, place, fine: true, failure: None };
+    (ran.mutation.run() && ran.mutation.write(id)).then_some((deltas, ran))
+}
+
+fn end_of(outcome: Result<Outcome, StateError>) -> End {
+    outcome.map_or_else(End::Failed, End::Did)
 }

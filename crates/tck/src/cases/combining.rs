@@ -1,0 +1,277 @@
+//! S16–S18: mutations that outlive their caller's runtime, share a hot record with other stores, and fail alone.
+
+use std::future::poll_fn;
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use tidelock_core::state::{Container, Options, StateError, States};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+
+use crate::detour::{Detour, Gate};
+use crate::prelude::*;
+
+/// The longest wait for a thread that is expected to end at once, also on a busy machine.
+const HANG: Duration = Duration::from_secs(30);
+
+type Mutation = Pin<Box<dyn Future<Output = Result<(), StateError>> + Send>>;
+
+fn number_at(store: &Arc<dyn Store>, name: &str) -> Container<i64> {
+    States::new(Arc::clone(store)).at(&key(name))
+}
+
+fn add(record: &Container<i64>, by: i64) -> Mutation {
+    let record = record.clone();
+    Box::pin(async move { record.mutate(move |number| *number += by).await.map(|_| ()) })
+}
+
+fn current_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Polls a mutation once, which queues it.
+async fn queue(mutation: &mut Mutation) {
+    poll_fn(|context| Poll::Ready(drop(mutation.as_mut().poll(context)))).await;
+}
+
+/// Runs blocking code on a thread of its own and waits for its end.
+async fn on_thread<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (done, ended) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || drop(done.send(work())));
+    let ended = tokio::time::timeout(HANG, ended).await;
+    ended.expect("the thread hangs").expect("the thread panicked")
+}
+
+/// A runtime that was left idle after it queued a mutation does not keep other runtimes from the record.
+/// Documents only.
+pub async fn s16_an_idle_runtime_does_not_block_the_record(env: &Env) {
+    let record = number_at(&env.store.0, "s16-idle");
+    let first = record.clone();
+    let idle = on_thread(move || {
+        let runtime = current_thread();
+        let mut mutation = add(&first, 1);
+        runtime.block_on(queue(&mut mutation));
+        (runtime, mutation)
+    })
+    .await;
+    let added = add(&record.clone().limit(Some(Duration::from_secs(10))), 10).await;
+    on_thread(move || drop(idle)).await;
+    added.unwrap();
+    assert_eq!(record.get().await.unwrap(), 11);
+}
+
+/// A runtime that ends while it drives a write fails no caller of another runtime, and the write completes.
+/// Documents only.
+pub async fn s16_the_end_of_a_runtime_fails_no_other_caller(env: &Env) {
+    let gate = Arc::new(Gate::default());
+    let record = number_at(&Detour::over(Arc::clone(&gate), &env.store.0), "s16-end");
+    gate.close();
+    let (first, arrived) = (record.clone(), Arc::clone(&gate));
+    let runtime = on_thread(move || {
+        let runtime = current_thread();
+        runtime.spawn(add(&first, 1));
+        runtime.block_on(arrived.arrived());
+        runtime
+    })
+    .await;
+    let mut other = add(&record, 10);
+    queue(&mut other).await;
+    on_thread(move || drop(runtime)).await;
+    gate.open();
+    other.await.unwrap();
+    assert_eq!(record.get().await.unwrap(), 11, "the write in flight is applied once");
+}
+
+/// A mutation that starts while its runtime shuts down neither hangs the shutdown nor blocks the record.
+/// Documents only.
+pub async fn s16_a_mutation_during_shutdown_does_not_hang(env: &Env) {
+    /// Polls a mutation while its task is dropped.
+    struct Late(Container<i64>, mpsc::Sender<()>);
+
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let mut mutation = add(&self.0, 1);
+            let _ = mutation.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let _ = self.1.send(());
+        }
+    }
+
+    let record = number_at(&env.store.0, "s16-shutdown");
+    let (ended, polled) = mpsc::channel();
+    let late = Late(record.clone(), ended);
+    std::thread::spawn(move || {
+        let runtime = current_thread();
+        runtime.spawn(async move {
+            let _late = late;
+            std::future::pending::<()>().await;
+        });
+        runtime.block_on(tokio::task::yield_now());
+    });
+    let polled = on_thread(move || polled.recv_timeout(HANG / 2)).await;
+    polled.expect("a mutation during shutdown hangs");
+    add(&record.clone().limit(Some(HANG)), 10).await.unwrap();
+    let value = record.get().await.unwrap();
+    assert!([10, 11].contains(&value), "{value}");
+}
+
+/// Independent stores that mutate one hot record each commit at least half of an equal share. Documents only.
+pub async fn s17_stores_share_a_hot_record_fairly(env: &Env) {
+    for stores in [1_u64, 2, 3] {
+        let (total, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let counts: Vec<Arc<AtomicU64>> = (0..stores).map(|_| Arc::default()).collect();
+        let mut records = Vec::new();
+        for n in 0..stores {
+            let store = env.connect().await;
+            // The connections exist before the race starts.
+            add(&number_at(&store.0, &format!("s17-warm-{n}")), 1).await.unwrap();
+            records.push(number_at(&store.0, &format!("s17-{stores}")).limit(None));
+        }
+        let begun = Instant::now();
+        let mut running = Vec::new();
+        for (record, count) in records.iter().zip(&counts).flat_map(|store| [store; 4]) {
+            let (record, count) = (record.clone(), Arc::clone(count));
+            let (total, ended) = (Arc::clone(&total), Arc::clone(&ended));
+            running.push(tokio::spawn(async move {
+                while !ended.load(Ordering::SeqCst) {
+                    add(&record, 1).await.unwrap();
+                    count.fetch_add(1, Ordering::SeqCst);
+                    total.fetch_add(1, Ordering::SeqCst);
+                }
+            }));
+        }
+        let mut shares = Vec::new();
+        let mut fair = false;
+        // A busy machine may favour one store for a while. Starvation does not end with more rounds.
+        for round in 1..=5 {
+            let mutations = 200 * stores * round;
+            while total.load(Ordering::SeqCst) < mutations {
+                tokio::task::yield_now().await;
+            }
+            shares = counts.iter().map(|count| count.load(Ordering::SeqCst)).collect();
+            fair = shares.iter().all(|share: &u64| *share >= mutations / (2 * stores));
+            crate::run::say(&format!(
+                "tck: shares of {stores} stores after {:?}: {shares:?}",
+                begun.elapsed()
+            ));
+            if fair {
+                break;
+            }
+        }
+        ended.store(true, Ordering::SeqCst);
+        for task in running {
+            task.await.unwrap();
+        }
+        assert!(fair, "a store starves: {shares:?}");
+    }
+}
+
+/// A value with user code in its `Clone` and its `Drop`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Fragile {
+    count: i64,
+    #[serde(default)]
+    text: String,
+    #[serde(skip)]
+    clone_panics: bool,
+    #[serde(skip)]
+    drop_panics: bool,
+}
+
+impl Clone for Fragile {
+    fn clone(&self) -> Self {
+        if self.clone_panics {
+            resume_unwind(Box::new("the value cannot be cloned"));
+        }
+        let (count, text) = (self.count, self.text.clone());
+        Self { count, text, clone_panics: false, drop_panics: false }
+    }
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        if self.drop_panics && !std::thread::panicking() {
+            resume_unwind(Box::new("the value cannot be dropped"));
+        }
+    }
+}
+
+/// Queues six mutations behind a blocked one, so that they share a write. Each adds 1; the third one also runs `spoil`.
+async fn combined(
+    env: &Env,
+    name: &str,
+    spoil: fn(&mut Fragile),
+) -> (Container<Fragile>, Vec<Result<i64, StateError>>) {
+    let options = Options { limit: Some(HANG), ..Options::default() };
+    let record: Container<Fragile> = States::new(Arc::clone(&env.store.0)).options(options).at(&key(name));
+    let (gate, inside) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (open, entered) = (Arc::clone(&gate), Arc::clone(&inside));
+    let block = move |value: Fragile| {
+        let (open, entered) = (Arc::clone(&open), Arc::clone(&entered));
+        async move {
+            entered.notify_one();
+            open.notified().await;
+            Ok::<_, ()>((value, ()))
+        }
+    };
+    let blocked = record.clone();
+    let blocking = tokio::spawn(async move { blocked.mutate_async(block).await });
+    inside.notified().await;
+    let mutations = (0..6).map(|i| {
+        let (record, change) = (record.clone(), move |value: &mut Fragile| {
+            value.count += 1;
+            if i == 2 {
+                spoil(value);
+            }
+            value.count
+        });
+        async move { record.mutate(change).await.map(|mutated| mutated.result) }
+    });
+    let mut mutations: Vec<_> = mutations.map(Box::pin).collect();
+    for mutation in &mut mutations {
+        poll_fn(|context| Poll::Ready(drop(mutation.as_mut().poll(context)))).await;
+    }
+    gate.notify_one();
+    blocking.await.unwrap().unwrap();
+    (record, futures_util::future::join_all(mutations).await)
+}
+
+/// Returns which of the mutations failed.
+fn failed(results: &[Result<i64, StateError>]) -> Vec<usize> {
+    results.iter().enumerate().filter(|(_, result)| result.is_err()).map(|(i, _)| i).collect()
+}
+
+/// A value that is too large for the store fails its own mutation and no other one of the combined write.
+/// Documents only.
+pub async fn s18_an_oversize_value_fails_alone(env: &Env) {
+    let spoil = |value: &mut Fragile| value.text = "x".repeat(limits::PAYLOAD_BYTES);
+    let (record, results) = combined(env, "s18-oversize", spoil).await;
+    assert_eq!(failed(&results), [2], "{results:?}");
+    let error = results[2].as_ref().unwrap_err();
+    assert_eq!((error.outcome(), error.retry()), (Outcome::NotApplied, Retry::Never), "{error}");
+    assert_eq!(record.get().await.unwrap().count, 5);
+}
+
+/// A `Clone` that panics fails the mutation that made the value, with a typed error. Documents only.
+pub async fn s18_a_clone_that_panics_fails_alone(env: &Env) {
+    let (record, results) = combined(env, "s18-clone", |value| value.clone_panics = true).await;
+    assert_eq!(failed(&results), [2], "{results:?}");
+    let error = results[2].as_ref().unwrap_err();
+    assert!(error.to_string().contains("the value cannot be cloned"), "{error}");
+    assert_eq!(error.outcome(), Outcome::NotApplied);
+    record.mutate(|value| value.count += 1).await.unwrap();
+    assert_eq!(record.get().await.unwrap().count, 6);
+}
+
+/// A `Drop` that panics fails no mutation and leaves the record usable. Documents only.
+pub async fn s18_a_drop_that_panics_fails_no_other(env: &Env) {
+    let (record, results) = combined(env, "s18-drop", |value| value.drop_panics = true).await;
+    assert!(failed(&results).is_empty(), "{results:?}");
+    record.mutate(|value| value.count += 1).await.unwrap();
+    assert_eq!(record.get().await.unwrap().count, 7);
+}
