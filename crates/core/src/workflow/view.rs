@@ -208,8 +208,8 @@ impl Client {
         found: Vec<(String, Record, Document)>,
         after: Option<&Key>,
     ) -> Result<Vec<RunView>, WorkflowError> {
-        let live = found.iter().filter(|(_, record, _)| !record.status.is_over());
-        let Some(last) = live.last().map(|(.., document)| document.key.clone()) else {
+        let live = found.iter().rfind(|(_, record, _)| !record.status.is_over());
+        let Some(last) = live.map(|(.., document)| document.key.clone()) else {
             let over = |(run, record, document)| RunView::new(run, record, &document, Doing::Over);
             return Ok(found.into_iter().map(over).collect());
         };
