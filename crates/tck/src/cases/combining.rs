@@ -36,8 +36,12 @@ fn current_thread() -> Runtime {
 }
 
 /// Polls a mutation once, which queues it.
-async fn queue(mutation: &mut Mutation) {
-    poll_fn(|context| Poll::Ready(drop(mutation.as_mut().poll(context)))).await;
+async fn queue<F: Future + ?Sized>(mutation: &mut Pin<Box<F>>) {
+    poll_fn(|context| {
+        let _ = mutation.as_mut().poll(context);
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// Runs blocking code on a thread of its own and waits for its end.
@@ -234,7 +238,7 @@ async fn combined(
     });
     let mut mutations: Vec<_> = mutations.map(Box::pin).collect();
     for mutation in &mut mutations {
-        poll_fn(|context| Poll::Ready(drop(mutation.as_mut().poll(context)))).await;
+        queue(mutation).await;
     }
     gate.notify_one();
     blocking.await.unwrap().unwrap();
