@@ -2,7 +2,12 @@
 //!
 //! Each path is measured several times, and the shortest counts: a timer that fires on a busy machine adds a trip to one of them.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking, and print what they measure"
+)]
 
 use std::pin::Pin;
 use std::sync::Arc;
