@@ -91,7 +91,7 @@ impl<E: Metered> WorkerHandle<E> {
 
     async fn join(&mut self) {
         for task in &mut self.tasks {
-            // A task ends by itself, or is cancelled together with its runtime.
+            // An error means that the runtime has cancelled the task.
             drop(task.await);
         }
     }

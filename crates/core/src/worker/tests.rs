@@ -1,3 +1,5 @@
+//! The promises of the worker, on the memory store with an engine that only acknowledges its rows.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::sync::Arc;
@@ -65,7 +67,12 @@ async fn with_rows(count: usize) -> SharedStore {
 
 fn start(store: &SharedStore, slow: bool, options: WorkerOptions) -> WorkerHandle<Acks> {
     let worker = Worker::new(Arc::clone(store), options).unwrap();
-    WorkerHandle::start(Acks { worker, slow, executed: AtomicUsize::new(0), interrupted: AtomicUsize::new(0) })
+    WorkerHandle::start(Acks {
+        worker,
+        slow,
+        executed: AtomicUsize::new(0),
+        interrupted: AtomicUsize::new(0),
+    })
 }
 
 async fn executed(handle: &WorkerHandle<Acks>, count: usize) {
@@ -86,7 +93,8 @@ async fn more_work_than_slots_is_executed_once() {
 #[tokio::test]
 async fn slots_bound_the_executions() {
     let store = with_rows(3).await;
-    let options = WorkerOptions { concurrency: 2, shutdown_timeout: Duration::ZERO, ..WorkerOptions::default() };
+    let options =
+        WorkerOptions { concurrency: 2, shutdown_timeout: Duration::ZERO, ..WorkerOptions::default() };
     let handle = start(&store, true, options);
     executed(&handle, 2).await;
     assert_eq!(handle.worker().active(), 2);

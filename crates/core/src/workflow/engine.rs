@@ -23,6 +23,7 @@ use crate::error::InvalidInput;
 use crate::id::Lane;
 use crate::key::Key;
 use crate::payload::Payload;
+use crate::store::limits::CLAIM_EVENTS;
 use crate::store::{Grant, StoreError};
 use crate::telemetry::{Count, RUNS, STEPS, WORKFLOW, WORKFLOW_RUN};
 use crate::worker::idle::MIN_POLL_DELAY;
@@ -206,6 +207,11 @@ impl Engine for WorkflowEngine {
         for line in &self.queues.lock().await.lines {
             line.seats.hand_back().await;
         }
+    }
+
+    fn max_rows(&self) -> usize {
+        // Concurrency slots are claimed for the runs of one claim at most.
+        CLAIM_EVENTS / ENTRIES
     }
 
     fn max_hint_delay(&self) -> Duration {
