@@ -1,3 +1,5 @@
+//! The promises of the worker, on the memory store with an engine that only acknowledges its rows.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::sync::Arc;
