@@ -53,10 +53,7 @@ impl<T: Value> Combiner<T> {
             }
             let base = match self.base(known).await {
                 Ok(base) => base,
-                Err(error) => {
-                    self.fail(waiting, &error);
-                    return None;
-                }
+                Err(error) => return self.give_up(waiting, &error),
             };
             let draft = self.run_all(&mut waiting, &base.value, careful).await;
             let plan = match self.plan(&base, draft.as_ref()) {
@@ -68,10 +65,7 @@ impl<T: Value> Combiner<T> {
                     known.carried = Some(base);
                     continue;
                 }
-                Err(reason) => {
-                    self.fail(waiting, &self.invalid(reason));
-                    return None;
-                }
+                Err(reason) => return self.give_up(waiting, &self.invalid(reason)),
             };
             let id = OpId::new();
             if !waiting.iter().all(|ran| !ran.fine || ran.mutation.write(id)) {
@@ -94,13 +88,7 @@ impl<T: Value> Combiner<T> {
                 }
                 Wrote::Failed(error) => {
                     discard((base, draft));
-                    if waiting.len() == 1 || !is_rejected(&error) {
-                        self.fail(waiting, &error);
-                        return None;
-                    }
-                    waiting.iter().for_each(|ran| ran.mutation.again());
-                    let second = waiting.split_off(waiting.len() / 2);
-                    return Some((waiting, second));
+                    return self.after_failure(waiting, &error);
                 }
                 // A caller that left resolved the id. The mutations of the others get a new one.
                 Wrote::Void => {
@@ -117,14 +105,39 @@ impl<T: Value> Combiner<T> {
                 // The winner's value is not adopted: after the wait it would be stale.
                 Wrote::Conflict(found) => {
                     discard((base, draft));
-                    let current = version_of(&found);
-                    waiting.iter().for_each(|ran| ran.mutation.conflict(current));
-                    waiting = self.give_up_late(waiting, attempts, current);
+                    waiting = self.after_conflict(waiting, attempts, version_of(&found));
                     known.contention.lost();
                     known.contention.backoff().await;
                 }
             }
         }
+    }
+
+    /// Fails a whole group.
+    fn give_up(&self, waiting: Vec<Ran<T>>, error: &StateError) -> Option<Halves<T>> {
+        self.fail(waiting, error);
+        None
+    }
+
+    /// Fails a group, or returns its halves when the store rejects what several mutators made together.
+    fn after_failure(&self, mut waiting: Vec<Ran<T>>, error: &StateError) -> Option<Halves<T>> {
+        if waiting.len() == 1 || !is_rejected(error) {
+            return self.give_up(waiting, error);
+        }
+        waiting.iter().for_each(|ran| ran.mutation.again());
+        let second = waiting.split_off(waiting.len() / 2);
+        Some((waiting, second))
+    }
+
+    /// Counts a lost attempt. Returns the mutations that have attempts left.
+    fn after_conflict(
+        &self,
+        waiting: Vec<Ran<T>>,
+        attempts: u32,
+        current: Option<DocVersion>,
+    ) -> Vec<Ran<T>> {
+        waiting.iter().for_each(|ran| ran.mutation.conflict(current));
+        self.give_up_late(waiting, attempts, current)
     }
 
     /// Runs every mutator on the draft. A mutator that fails leaves the draft as it was before it. Returns `None` when no
