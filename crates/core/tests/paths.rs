@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tidelock_core::clock::Due;
 use tidelock_core::events::{Aggregate, Events};
 use tidelock_core::id::Epoch;
 use tidelock_core::key::Key;
@@ -23,7 +24,7 @@ use tidelock_core::payload::Payload;
 use tidelock_core::reactions::{Reaction, Reactions};
 use tidelock_core::state::{Scope, States};
 use tidelock_core::store::*;
-use tidelock_core::workflow::{Client, Ctx, Failure, Queue, RunFilter, Worker, Workflow};
+use tidelock_core::workflow::{Client, Ctx, Doing, Failure, Queue, RunFilter, Worker, Workflow};
 
 /// How often a path is measured.
 const ROUNDS: usize = 5;
@@ -204,13 +205,16 @@ async fn a_run_is_shown_and_listed_in_few_trips() {
     let (counted, store) = counted();
     let client = Client::new(store);
     for n in 0..100 {
-        client.start(STEPS, &1).id(format!("run-{n:03}")).await.unwrap();
+        let later = Due::After(Duration::from_hours(1));
+        client.start(STEPS, &1).id(format!("run-{n:03}")).due(later).await.unwrap();
     }
     let (trips, shown) = counted.of(client.show("run-042")).await;
-    shown.unwrap();
+    let shown = shown.unwrap();
+    assert!(matches!(shown.doing, Doing::Waits { until: Some(_) }), "{shown:?}");
     assert!(trips <= 3, "showing a run takes {trips} trips");
     let (trips, listed) = counted.of(client.list(&RunFilter::default(), None, 100)).await;
-    assert_eq!(listed.unwrap().runs.len(), 100);
+    let listed = listed.unwrap().runs;
+    assert_eq!((listed.len(), listed.get(42)), (100, Some(&shown)));
     assert!(trips <= 3, "listing 100 runs takes {trips} trips");
 }
 

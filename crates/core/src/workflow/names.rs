@@ -38,9 +38,9 @@ pub(super) fn all_runs() -> KeyPrefix {
     KeyPrefix::kind(RUN)
 }
 
-/// Matches the work rows of all runs.
+/// Matches the work rows of all runs: in the canonical text of a key, a space precedes a text argument.
 pub(super) fn runs_pattern() -> Result<Pattern, InvalidInput> {
-    Pattern::new("^tidelock\\.run#")
+    Pattern::new("^tidelock\\.run ")
 }
 
 /// The run that a key names.
