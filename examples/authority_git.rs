@@ -93,7 +93,8 @@ fn was_rejected(message: &str) -> bool {
 async fn clone(remote: &Path) -> Result<tempfile::TempDir, Fault> {
     let copy = tempfile::tempdir()?;
     let remote: PathBuf = remote.to_owned();
-    git(copy.path(), &["clone", "--quiet", &remote.to_string_lossy(), "."]).await?;
+    // A local clone copies files, and fails when a push of another process removes one meanwhile. The protocol does not.
+    git(copy.path(), &["clone", "--quiet", "--no-local", &remote.to_string_lossy(), "."]).await?;
     Ok(copy)
 }
 
