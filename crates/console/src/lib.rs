@@ -1,6 +1,6 @@
 //! Shared parts of Tidelock's programs, the command line and the benchmarks.
 //!
-//! [`address`] parses and opens stores, [`output`] prints tables and JSON, and [`bench`] generates load and measures the
+//! [`address`] parses and opens stores, [`output`] prints tables and JSON, and [`bench`](mod@bench) generates load and measures the
 //! baselines beside it. This crate is for the programs of this workspace and promises no stable interface.
 #![expect(clippy::print_stderr, reason = "programs print warnings")]
 
