@@ -3,6 +3,7 @@
 pub(crate) mod events;
 mod fixture;
 pub(crate) mod lock;
+mod pace;
 mod server;
 pub(crate) mod state;
 pub(crate) mod store;

@@ -1,10 +1,5 @@
 //! The suites of the benchmark program: documented JSON fields, no lost commit, and nothing left behind.
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 #[cfg(unix)]
 #[path = "suites/postgres.rs"]

@@ -5,6 +5,7 @@
 //!   and again for `TIDELOCK_KILL_SECONDS`.
 //! - Processes under stress (`stress` in the names of their tests) work for `TIDELOCK_STRESS_SECONDS`: two minutes each,
 //!   where the test command gives them 20 seconds.
+//! - Two releases of one program (`restart_in_any_order` in the names of their cases) restart for `TIDELOCK_ROLLING_SECONDS`.
 //! - Clients whose histories are recorded (`are_linearizable` in the names of their cases) ask `TIDELOCK_OPERATIONS` times
 //!   each.
 //! - The differential runner plays `TIDELOCK_SEQUENCES` sequences from `TIDELOCK_SEED` on.
@@ -61,6 +62,8 @@ const KILLS_PER_MINUTE: u64 = 100;
 const KILL_SECONDS: u64 = 20;
 /// How long each scenario of stress works. Not for minutes on end: what was acknowledged is kept in memory until it is found.
 const STRESS_SECONDS: u64 = 120;
+/// How long two releases restart beside each other.
+const ROLLING_SECONDS: u64 = 60;
 /// How many operations each client asks for whose history is recorded.
 const OPERATIONS: u64 = 1_000;
 
@@ -83,6 +86,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     })?;
     run::step(&format!("stress, {STRESS_SECONDS} s for each scenario"), || {
         seeded(&database, "stress", first, &[("TIDELOCK_STRESS_SECONDS", STRESS_SECONDS)])
+    })?;
+    run::step(&format!("rolling releases, {ROLLING_SECONDS} s on each store"), || {
+        seeded(&database, "restart_in_any_order", first, &[("TIDELOCK_ROLLING_SECONDS", ROLLING_SECONDS)])
     })?;
     for seed in (0..options.seeds).map(|i| first.wrapping_add(i)) {
         run::step(&format!("differential, seed {seed}"), || {

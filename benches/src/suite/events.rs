@@ -22,12 +22,11 @@ use tidelock_console::progress::Progress;
 use self::produce::{Producers, Strategy};
 use self::round::Round;
 use super::fixture::{self, Fixture, Measurement};
+use super::pace::Pace;
 use crate::args::{Backend, EngineArgs};
 
 /// The number of rounds, so that a noisy moment affects all phases or is outvoted by the median.
 const ROUNDS: u32 = 7;
-/// The number of rounds of a quick run.
-const QUICK_ROUNDS: u32 = 3;
 /// The number of concurrent producers.
 const PRODUCERS: u32 = 64;
 /// The number of streams, distributed over the producers.
@@ -38,10 +37,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The parameters of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Plan {
-    /// Seconds of each phase, over all rounds.
-    seconds: f64,
-    /// The number of rounds.
-    rounds: u32,
+    #[serde(flatten)]
+    pace: Pace,
     /// The number of concurrent producers.
     producers: u32,
     /// The number of streams.
@@ -50,30 +47,21 @@ pub(crate) struct Plan {
     long: u32,
     /// Events sent one by one, to measure the latency until they are handled.
     tailed: u32,
-    /// Whether this is a quick run.
-    quick: bool,
     /// Whether a write waits for a disk.
     flushes: bool,
 }
 
 impl Plan {
     fn of(options: &EngineArgs) -> Self {
-        let usual = Duration::from_millis(if options.quick { 600 } else { 4_000 });
+        let pace = if options.quick { Pace::quick(600) } else { Pace::full(ROUNDS, 4_000) };
         Self {
-            seconds: options.seconds.unwrap_or(usual).as_secs_f64(),
-            rounds: if options.quick { QUICK_ROUNDS } else { ROUNDS },
+            pace: pace.within(options.seconds),
             producers: PRODUCERS,
             streams: STREAMS,
             long: if options.quick { 1_000 } else { 10_000 },
             tailed: if options.quick { 20 } else { 200 },
-            quick: options.quick,
             flushes: options.store != Backend::Memory,
         }
-    }
-
-    /// The time of one phase in one round.
-    fn slice(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds / f64::from(self.rounds.max(1)))
     }
 }
 
@@ -124,12 +112,12 @@ pub(crate) async fn run(options: &EngineArgs) -> Result<ExitCode> {
 }
 
 async fn rounds(plan: &Plan, fixture: &Fixture<'_>) -> Result<Vec<Round>> {
-    let progress = Progress::new(u64::from(plan.rounds) * 7);
+    let progress = Progress::new(u64::from(plan.pace.rounds) * 7);
     progress.say("making a long stream");
     let long = load::Long::make(&fixture.store, plan.long).await?;
     fixture.settle().await?;
     let mut rounds = Vec::new();
-    for number in 0..plan.rounds {
+    for number in 0..plan.pace.rounds {
         rounds.push(round(plan, fixture, &long, number, &progress).await?);
     }
     Ok(rounds)
@@ -159,12 +147,12 @@ async fn round(
             producers,
             plan.streams,
         );
-        *slot = appending.run(plan.slice()).await?.0;
+        *slot = appending.run(plan.pace.slice()).await?.0;
     }
     let drain = drain::Drain::begin(store, number).await?;
     begin(plan, progress, "commands that reactions will handle").await;
     let appending = Producers::new(store, Strategy::Execute, drain.prefix(), plan.producers, plan.streams);
-    let (execute64, committed) = appending.run(plan.slice()).await?;
+    let (execute64, committed) = appending.run(plan.pace.slice()).await?;
     round.execute64 = execute64;
     begin(plan, progress, "reactions").await;
     round.drained_per_s = drain.run(committed).await?;

@@ -9,7 +9,6 @@ mod round;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Error, Result};
 use serde::Serialize;
@@ -19,14 +18,13 @@ use tidelock_console::bench::until_interrupted;
 use tidelock_console::progress::Progress;
 
 use self::report::Report;
+use super::pace::Pace;
 use crate::args::LockArgs;
 
 pub(crate) use self::held::hold;
 
 /// The number of rounds, so that a noisy moment affects all measurements or is outvoted by the median.
 const ROUNDS: u32 = 15;
-/// The number of rounds of a quick run.
-const QUICK_ROUNDS: u32 = 3;
 /// The number of concurrent tasks.
 const TASKS: u32 = 64;
 /// The number of keys of the spread load.
@@ -39,10 +37,8 @@ const HELD_KEYS: u32 = 200_000;
 /// The parameters of a run.
 #[derive(Clone, Debug, Serialize)]
 struct Plan {
-    /// Seconds of each measurement, over all rounds.
-    seconds: f64,
-    /// The number of rounds.
-    rounds: u32,
+    #[serde(flatten)]
+    pace: Pace,
     /// The number of concurrent tasks.
     tasks: u32,
     /// The number of keys of the spread load.
@@ -53,28 +49,19 @@ struct Plan {
     held_keys: u32,
     /// The number of processes that measure memory, for each library.
     weighings: u32,
-    /// Whether this is a quick run.
-    quick: bool,
 }
 
 impl Plan {
     fn of(options: &LockArgs) -> Self {
-        let usual = Duration::from_millis(if options.quick { 200 } else { 2_000 });
+        let pace = if options.quick { Pace::quick(200) } else { Pace::full(ROUNDS, 2_000) };
         Self {
-            seconds: options.seconds.unwrap_or(usual).as_secs_f64(),
-            rounds: if options.quick { QUICK_ROUNDS } else { ROUNDS },
+            pace: pace.within(options.seconds),
             tasks: TASKS,
             zipf_keys: KEYS,
             waiters: WAITERS,
             held_keys: HELD_KEYS,
             weighings: if options.quick { 1 } else { 3 },
-            quick: options.quick,
         }
-    }
-
-    /// The time of one measurement in one round.
-    fn slice(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds / f64::from(self.rounds.max(1)))
     }
 }
 
@@ -85,11 +72,11 @@ pub(crate) async fn run(options: &LockArgs) -> Result<ExitCode> {
 
 async fn measure(options: &LockArgs) -> Result<ExitCode> {
     let plan = Plan::of(options);
-    let steps = u64::from(plan.rounds) * round::STEPS + u64::from(plan.weighings) * held::STEPS;
+    let steps = u64::from(plan.pace.rounds) * round::STEPS + u64::from(plan.weighings) * held::STEPS;
     let progress = Progress::new(steps);
     let weights = held::weigh(&plan, &progress).await?;
     let mut rounds = Vec::new();
-    for _ in 0..plan.rounds {
+    for _ in 0..plan.pace.rounds {
         rounds.push(round::measure(&plan, &progress).await.map_err(failed)?);
     }
     drop(progress);

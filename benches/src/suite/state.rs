@@ -25,12 +25,11 @@ use self::round::Round;
 use self::strategy::{Incrementer, Load, Strategy, phases};
 use self::writers::Writers;
 use super::fixture::{self, Measurement};
+use super::pace::Pace;
 use crate::args::{Backend, EngineArgs};
 
 /// The number of rounds. A slice must be long beside a starving increment, so there are fewer rounds than elsewhere.
 const ROUNDS: u32 = 9;
-/// The number of rounds of a quick run.
-const QUICK_ROUNDS: u32 = 3;
 /// The number of concurrent writers.
 const WRITERS: u32 = 64;
 /// The number of records of the spread load.
@@ -41,39 +40,28 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The parameters of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Plan {
-    /// Seconds of each phase, over all rounds.
-    seconds: f64,
-    /// The number of rounds.
-    rounds: u32,
+    #[serde(flatten)]
+    pace: Pace,
     /// The number of concurrent writers.
     writers: u32,
     /// Records of the spread load.
     records: u32,
     /// The size of a record.
     record_bytes: usize,
-    /// Whether this is a quick run.
-    quick: bool,
     /// Whether a write waits for a disk. Without a disk, sharing writes gains nothing, and ratios have no aim.
     flushes: bool,
 }
 
 impl Plan {
     fn of(options: &EngineArgs) -> Result<Self> {
-        let usual = Duration::from_millis(if options.quick { 600 } else { 9_000 });
+        let pace = if options.quick { Pace::quick(600) } else { Pace::full(ROUNDS, 9_000) };
         Ok(Self {
-            seconds: options.seconds.unwrap_or(usual).as_secs_f64(),
-            rounds: if options.quick { QUICK_ROUNDS } else { ROUNDS },
+            pace: pace.within(options.seconds),
             writers: WRITERS,
             records: RECORDS,
             record_bytes: Payload::of(&Record::new())?.len(),
-            quick: options.quick,
             flushes: options.store != Backend::Memory,
         })
-    }
-
-    /// The time of one phase in one round.
-    fn slice(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds / f64::from(self.rounds.max(1)))
     }
 
     fn aim(&self, aim: Aim) -> Aim {
@@ -115,7 +103,7 @@ impl Rig {
     /// Creates all records and writers.
     async fn set_up(plan: &Plan, store: SharedStore) -> Result<Self> {
         let rows: u64 = phases().map(|(load, _)| u64::from(plan.records(load))).sum();
-        let slices = u64::from(plan.rounds) * phases().count() as u64;
+        let slices = u64::from(plan.pace.rounds) * phases().count() as u64;
         let progress = Progress::new(rows + slices * Self::WEIGHT);
         progress.say("creating records");
         let states = States::new(Arc::clone(&store));
@@ -135,7 +123,7 @@ impl Rig {
 
     async fn rounds(&mut self, plan: &Plan) -> Result<Vec<Round>> {
         let mut rounds = Vec::new();
-        for _ in 0..plan.rounds {
+        for _ in 0..plan.pace.rounds {
             rounds.push(self.round(plan).await?);
             // Every other round runs in reverse, so that no strategy always follows the same one.
             self.phases.reverse();
@@ -152,7 +140,7 @@ impl Rig {
                 tokio::time::sleep(PAUSE).await;
                 tokio::task::block_in_place(filesystem::settle);
             }
-            *round.at_mut(*load, *strategy) = writers.slice(plan.slice()).await?;
+            *round.at_mut(*load, *strategy) = writers.slice(plan.pace.slice()).await?;
             self.progress.done(Self::WEIGHT);
         }
         Ok(round)

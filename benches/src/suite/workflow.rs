@@ -19,12 +19,11 @@ use tidelock_console::progress::Progress;
 
 use self::round::Round;
 use super::fixture::{self, Fixture, Measurement};
+use super::pace::Pace;
 use crate::args::{Backend, EngineArgs};
 
 /// The number of rounds, so that a noisy moment affects all phases or is outvoted by the median.
 const ROUNDS: u32 = 5;
-/// The number of rounds of a quick run.
-const QUICK_ROUNDS: u32 = 3;
 /// The number of concurrent runs.
 const RUNS: u32 = 64;
 /// Steps of a run.
@@ -35,10 +34,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The parameters of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Plan {
-    /// Seconds of each phase, over all rounds.
-    seconds: f64,
-    /// The number of rounds.
-    rounds: u32,
+    #[serde(flatten)]
+    pace: Pace,
     /// The number of concurrent runs.
     runs: u32,
     /// Steps of each run.
@@ -47,30 +44,21 @@ pub(crate) struct Plan {
     sleepers: u32,
     /// Steps of the replayed run.
     replayed: u32,
-    /// Whether this is a quick run.
-    quick: bool,
     /// Whether a write waits for a disk.
     flushes: bool,
 }
 
 impl Plan {
     fn of(options: &EngineArgs) -> Self {
-        let usual = Duration::from_millis(if options.quick { 900 } else { 5_000 });
+        let pace = if options.quick { Pace::quick(900) } else { Pace::full(ROUNDS, 5_000) };
         Self {
-            seconds: options.seconds.unwrap_or(usual).as_secs_f64(),
-            rounds: if options.quick { QUICK_ROUNDS } else { ROUNDS },
+            pace: pace.within(options.seconds),
             runs: RUNS,
             steps: STEPS,
             sleepers: if options.quick { 500 } else { 10_000 },
             replayed: if options.quick { 500 } else { 5_000 },
-            quick: options.quick,
             flushes: options.store != Backend::Memory,
         }
-    }
-
-    /// The time of one phase in one round.
-    fn slice(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds / f64::from(self.rounds.max(1)))
     }
 }
 
@@ -84,18 +72,18 @@ pub(crate) async fn run(options: &EngineArgs) -> Result<ExitCode> {
 }
 
 async fn rounds(plan: &Plan, fixture: &Fixture<'_>) -> Result<Vec<Round>> {
-    let progress = Progress::new(u64::from(plan.rounds) * 4 + 2);
+    let progress = Progress::new(u64::from(plan.pace.rounds) * 4 + 2);
     let mut rounds = Vec::new();
-    for _ in 0..plan.rounds {
+    for _ in 0..plan.pace.rounds {
         let mut round = Round::default();
         begin(plan, &progress, "bare batches, 1 producer").await;
-        round.apply1 = baseline::run(&fixture.store, 1, plan.slice()).await?;
+        round.apply1 = baseline::run(&fixture.store, 1, plan.pace.slice()).await?;
         begin(plan, &progress, "one run at a time").await;
-        round.one = runs::run(&fixture.store, 1, plan.slice()).await?;
+        round.one = runs::run(&fixture.store, 1, plan.pace.slice()).await?;
         begin(plan, &progress, "bare batches, 64 producers").await;
-        round.apply64 = baseline::run(&fixture.store, plan.runs, plan.slice()).await?;
+        round.apply64 = baseline::run(&fixture.store, plan.runs, plan.pace.slice()).await?;
         begin(plan, &progress, "64 runs at a time").await;
-        round.many = runs::run(&fixture.store, plan.runs, plan.slice()).await?;
+        round.many = runs::run(&fixture.store, plan.runs, plan.pace.slice()).await?;
         rounds.push(round);
     }
     begin(plan, &progress, "replay").await;

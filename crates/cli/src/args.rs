@@ -10,7 +10,6 @@ mod queues;
 mod runs;
 mod schedules;
 mod serve;
-mod span;
 mod state;
 mod streams;
 mod top;

@@ -228,9 +228,11 @@ fn exit_of_events(error: &EventsError) -> Exit {
     match error {
         EventsError::Write(error) => exit_of_apply(error),
         EventsError::Read(error) => exit_of_store(error),
-        EventsError::Concurrency { .. } | EventsError::Closed { .. } => Exit::Conflict,
+        EventsError::Concurrency { .. } | EventsError::Closed { .. } | EventsError::Turn { .. } => {
+            Exit::Conflict
+        }
         EventsError::Name(_) | EventsError::Unwritable { .. } => Exit::Usage,
-        EventsError::Archived { .. } => Exit::NotFound,
+        EventsError::Archived { .. } | EventsError::Gap { .. } => Exit::NotFound,
         EventsError::Undecodable { .. } | EventsError::NotKept { .. } | EventsError::Base { .. } => {
             Exit::Failed
         }

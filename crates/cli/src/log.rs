@@ -1,28 +1,30 @@
-//! The log of verbs that go on: what the library and the server tell `tracing`, as lines on standard error.
+//! Log lines of long-running commands: events of `tracing` on standard error, as text or JSON.
 //!
-//! An event is one line, whatever its fields hold. A log that nobody takes is no reason to end.
+//! An event is one line, whatever its fields hold. A closed standard error does not end the process.
 
-use std::fmt::{self, Debug};
-use std::io::Write as _;
+use std::fmt::Debug;
+use std::io::{self, Write};
 
 use anyhow::{Context as _, Result};
-use serde_json::{Map, Value, json};
-use tidelock::clock::SystemClock;
-use tidelock::prelude::*;
-use tracing::field::{Field, Visit};
+use tracing::Subscriber;
+use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
-use tracing::{Event, Metadata, Subscriber};
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::args::{LogFormat, LogLevel};
 use crate::output;
 
-/// The field of events about what a server allows. The verbs tell it themselves, however little is logged.
+/// The field of events about what a server allows. The commands print those themselves, regardless of the level.
 const LOOSENED: &str = "loosened";
 
-/// Logs from now on, until the process ends.
+/// Starts the log of this process.
 pub(crate) fn start(level: LogLevel, format: LogFormat) -> Result<()> {
-    let subscriber = tracing_subscriber::registry().with(filter(level)).with(Lines { format });
+    let lines = lines(format, io::stderr);
+    let subscriber = tracing_subscriber::registry().with(filter(level)).with(lines);
     tracing::subscriber::set_global_default(subscriber).context("this process has a log already")
 }
 
@@ -37,142 +39,107 @@ fn filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// Writes a line for each event.
-struct Lines {
+/// The layer that writes a line for each event.
+fn lines<S, W>(
     format: LogFormat,
-}
-
-impl<S: Subscriber> Layer<S> for Lines {
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let about = event.metadata();
-        if about.fields().field(LOOSENED).is_some() {
-            return;
+    writer: impl Fn() -> W + Send + Sync + 'static,
+) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: Write + 'static,
+{
+    let layer = tracing_subscriber::fmt::layer().with_ansi(false).log_internal_errors(false);
+    let layer = layer.with_writer(move || OneLine(writer()));
+    let printed_elsewhere = filter_fn(|about| about.fields().field(LOOSENED).is_none());
+    match format {
+        LogFormat::Text => {
+            layer.fmt_fields(debug_fn(field).delimited(" ")).with_filter(printed_elsewhere).boxed()
         }
-        let mut told = Told::default();
-        event.record(&mut told);
-        let at = SystemClock::default().now();
-        let line = match self.format {
-            LogFormat::Text => told.text(at, about),
-            LogFormat::Json => told.json(at, about),
-        };
-        // Where should it be told that nothing can be told?
-        drop(std::io::stderr().lock().write_all(line.as_bytes()));
+        LogFormat::Json => layer.json().with_filter(printed_elsewhere).boxed(),
     }
 }
 
-/// What an event says.
-#[derive(Debug, Default)]
-struct Told {
-    message: String,
-    fields: Map<String, Value>,
-}
-
-impl Told {
-    fn text(&self, at: Timestamp, about: &Metadata<'_>) -> String {
-        let mut line = format!("{at} {} {}: {}", about.level(), about.target(), one_line(&self.message));
-        for (name, value) in &self.fields {
-            line.push_str(&format!(" {name}={}", Shown(value)));
+/// Writes a field of a text line: a word, or a text in quotes, so that no value looks like another field.
+fn field(line: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
+    let value = format!("{value:?}");
+    let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':');
+    let is_quoted = || serde_json::from_str::<String>(&value).is_ok();
+    match field.name() {
+        "message" => line.write_str(&value),
+        name if !value.is_empty() && (value.chars().all(is_word) || is_quoted()) => {
+            write!(line, "{name}={value}")
         }
-        line.push('\n');
-        line
-    }
-
-    fn json(&self, at: Timestamp, about: &Metadata<'_>) -> String {
-        let level = about.level().as_str().to_ascii_lowercase();
-        let Self { message, fields } = self;
-        let line = json!({
-            "at": at.to_string(), "level": level, "target": about.target(), "message": message, "fields": fields,
-        });
-        format!("{}\n", output::harmless(&line.to_string()))
-    }
-
-    fn take(&mut self, field: &Field, value: Value) {
-        match (field.name(), value) {
-            ("message", Value::String(text)) => self.message = text,
-            (name, value) => drop(self.fields.insert(name.to_owned(), value)),
-        }
+        name => write!(line, "{name}={}", serde_json::Value::String(value)),
     }
 }
 
-impl Visit for Told {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.take(field, Value::String(format!("{value:?}")));
+/// A writer of events, each of which it gets as a whole. Characters that would begin another line, or move the cursor, become escapes.
+struct OneLine<W>(W);
+
+impl<W: Write> Write for OneLine<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = output::harmless(text.trim_end_matches('\n')).replace('\n', "\\n");
+        self.0.write_all(format!("{line}\n").as_bytes())?;
+        Ok(event.len())
     }
 
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.take(field, value.into());
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.take(field, value.into());
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.take(field, value.into());
-    }
-
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.take(field, value.into());
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.take(field, value.into());
-    }
-}
-
-/// A value in a line of text: a word, or a text in quotes, so that no value looks like another field.
-struct Shown<'a>(&'a Value);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':');
-        match self.0 {
-            Value::String(text) if !text.is_empty() && text.chars().all(is_word) => f.write_str(text),
-            value => f.write_str(&output::harmless(&value.to_string())),
-        }
-    }
-}
-
-fn one_line(text: &str) -> String {
-    output::escaped(text).replace('\n', "\\n")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::{Value, json};
 
     use super::*;
 
-    /// What a subscriber of this test was told, as lines of both formats.
-    #[derive(Default)]
-    struct Kept(Mutex<Vec<[String; 2]>>);
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
 
-    impl<S: Subscriber> Layer<S> for &'static Kept {
-        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-            let mut told = Told::default();
-            event.record(&mut told);
-            let (at, about) = (Timestamp::from_micros(0), event.metadata());
-            self.0.lock().unwrap().push([told.text(at, about), told.json(at, about)]);
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
         }
     }
 
-    #[test]
-    fn an_event_is_one_line_whatever_its_fields_hold() {
-        let kept: &'static Kept = Box::leak(Box::default());
-        let evil = "a\r\n1970-01-01T00:00:00Z ERROR forged\u{1b}[2J\u{202e} code=TL0001 \"";
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(kept), || {
-            tracing::error!(target: "t", code = %"TL0301", attempts = 3, error = %evil, "{evil}");
+    const EVIL: &str = "a\r\n1970-01-01T00:00:00Z ERROR forged\u{1b}[2J\u{202e} code=TL0001 \"";
+
+    /// The line of an event whose message and fields hold [`EVIL`].
+    fn logged(format: LogFormat) -> String {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let subscriber = tracing_subscriber::registry().with(lines(format, move || writer.clone()));
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::error!(target: "t", attempts = 3, code = %"TL0301", error = %EVIL, name = "b c", "{EVIL}");
+            tracing::error!(loosened = true, "printed by the command");
         });
-        let lines = kept.0.lock().unwrap();
-        let [text, json] = lines.first().unwrap();
-        for line in [text, json] {
-            let line = line.strip_suffix('\n').unwrap();
-            assert!(!line.chars().any(|c| c.is_control() || c == '\u{202e}'), "{line:?}");
-        }
-        assert!(text.starts_with("1970-01-01T00:00:00.000000Z ERROR t: a"), "{text}");
-        assert!(text.contains(" attempts=3 code=TL0301 error=\"a\\r\\n"), "{text}");
-        let read: Value = serde_json::from_str(json).unwrap();
-        assert_eq!((&read["level"], &read["message"]), (&json!("error"), &json!(evil)));
-        assert_eq!(read["fields"], json!({"attempts": 3, "code": "TL0301", "error": evil}));
+        let bytes = kept.0.lock().unwrap().clone();
+        let line = String::from_utf8(bytes).unwrap().strip_suffix('\n').unwrap().to_owned();
+        assert!(!line.chars().any(|c| c.is_control() || c == '\u{202e}'), "{line:?}");
+        line
+    }
+
+    #[test]
+    fn a_line_of_text_has_quotes_around_values_that_are_no_words() {
+        let line = logged(LogFormat::Text);
+        assert!(line.contains("Z ERROR t: a"), "{line}");
+        assert!(line.contains(" attempts=3 code=TL0301 error=\"a\\r\\n"), "{line}");
+        assert!(line.ends_with(" name=\"b c\""), "{line}");
+    }
+
+    #[test]
+    fn a_line_of_json_keeps_every_value() {
+        let line: Value = serde_json::from_str(&logged(LogFormat::Json)).unwrap();
+        assert_eq!((&line["level"], &line["target"]), (&json!("ERROR"), &json!("t")));
+        let fields = json!({"message": EVIL, "attempts": 3, "code": "TL0301", "error": EVIL, "name": "b c"});
+        assert_eq!(line["fields"], fields);
     }
 }

@@ -47,8 +47,8 @@ pub(crate) fn pretty(value: &Payload) -> String {
 /// An instant to the second, in UTC.
 pub(crate) fn instant(at: Timestamp) -> String {
     let text = at.to_string();
-    let seconds = text.split_once('.').map_or(text.as_str(), |(seconds, _)| seconds);
-    format!("{}Z", seconds.replace('T', " "))
+    text.split_once('.')
+        .map_or_else(|| text.clone(), |(seconds, _)| format!("{}Z", seconds.replace('T', " ")))
 }
 
 /// The beginning of a text that is too long.

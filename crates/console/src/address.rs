@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use tidelock::error::{Code, Explain, Outcome, Retry};
+use tidelock::error::{Explain, Explanation};
 use tidelock::prelude::*;
 use tidelock::store::{Durability, StoreErrorKind};
 use tokio::process::Command;
@@ -266,16 +266,8 @@ impl std::fmt::Display for NoFile {
 impl std::error::Error for NoFile {}
 
 impl Explain for NoFile {
-    fn code(&self) -> Code {
-        self.0.code()
-    }
-
-    fn retry(&self) -> Retry {
-        self.0.retry()
-    }
-
-    fn outcome(&self) -> Outcome {
-        self.0.outcome()
+    fn explain(&self) -> Explanation {
+        self.0.explain()
     }
 }
 

@@ -11,11 +11,11 @@
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use thiserror::Error;
 
-use crate::error::{Code, Explain, Outcome, Retry};
+use crate::error::{Explain, Explanation, Outcome, Retry};
 use crate::lock::{Ask, LockError, Locks, Place, Term};
 use crate::model::retry::{AfterFailure, RetryPolicy};
 use crate::runtime::jitter::fraction;
@@ -56,27 +56,12 @@ pub enum UpdateError<E> {
 }
 
 impl<E: std::error::Error> Explain for UpdateError<E> {
-    fn code(&self) -> Code {
+    fn explain(&self) -> Explanation {
         match self {
-            Self::Lock(error) => error.code(),
-            Self::Failed(_) => Code("TL0522"),
-            Self::Rejected { .. } => Code("TL0521"),
-        }
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::Lock(error) => error.retry(),
-            Self::Failed(_) => Retry::Never,
-            Self::Rejected { .. } => Retry::After(Duration::from_secs(1)),
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Lock(_) | Self::Rejected { .. } => Outcome::NotApplied,
+            Self::Lock(error) => error.into(),
             // A push may have failed after the authority accepted it.
-            Self::Failed(_) => Outcome::Unknown(None),
+            Self::Failed(_) => ("TL0522", Retry::Never, Outcome::Unknown(None)).into(),
+            Self::Rejected { .. } => ("TL0521", Retry::after_secs(1)).into(),
         }
     }
 }

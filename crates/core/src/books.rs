@@ -60,4 +60,4 @@ mod run;
 pub use archive::ArchivePage;
 pub use close::{Books, Close, Closed, Closing};
 pub use error::BooksError;
-pub use progress::Way;
+pub use progress::{Removal, Way};

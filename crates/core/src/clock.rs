@@ -3,6 +3,8 @@
 //! The store's clock alone decides when work is due and when a lease ends. One boundary rule holds everywhere: an
 //! instant has come when `now >= instant`.
 
+mod text;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,6 +12,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+
+pub use self::text::{format_duration, iso, parse_duration};
+pub(crate) use self::text::{millis, short};
 
 /// An instant: microseconds since the Unix epoch, UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -49,35 +54,6 @@ impl Timestamp {
     pub fn has_come(self, now: Self) -> bool {
         now >= self
     }
-}
-
-impl fmt::Display for Timestamp {
-    /// The instant in UTC as RFC 3339 writes it, for example `2001-09-09T01:46:40.000000Z`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, micros) = (self.0.div_euclid(1_000_000), self.0.rem_euclid(1_000_000));
-        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-        let (year, month, day) = civil(days);
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
-    }
-}
-
-/// Year, month and day of a number of days since the epoch, in the Gregorian calendar.
-///
-/// Years are counted from March, so that the leap day is the last of its year, and in eras of 400 years, which all
-/// have the same number of days.
-fn civil(days: i64) -> (i64, i64, i64) {
-    const DAYS_OF_ERA: i64 = 146_097;
-    const EPOCH_FROM_MARCH_OF_YEAR_0: i64 = 719_468;
-    let days = days + EPOCH_FROM_MARCH_OF_YEAR_0;
-    let (era, day_of_era) = (days.div_euclid(DAYS_OF_ERA), days.rem_euclid(DAYS_OF_ERA));
-    let leaps = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / (DAYS_OF_ERA - 1);
-    let year_of_era = (day_of_era - leaps) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = (month_from_march + 2) % 12 + 1;
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
 }
 
 /// When something becomes due, resolved against the store's clock at commit.

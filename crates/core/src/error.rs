@@ -1,7 +1,8 @@
 //! The error taxonomy: a stable code, whether to try again, and whether anything happened.
 //!
-//! Each operation has a small enum of its own; all of them implement [`Explain`]. Every code has a page in
-//! `crates/core/errors/`, which the book shows and `tidelock explain CODE` prints.
+//! Each operation has a small enum of its own. A [`codes!`](crate::codes) table gives every variant its code, its retry rule and its outcome,
+//! and thereby implements [`Explain`]. Every code has a page in `crates/core/errors/`, which the book shows and
+//! `tidelock explain CODE` prints.
 
 pub mod pages;
 
@@ -17,12 +18,6 @@ use crate::id::OpId;
 pub struct Code(pub(crate) &'static str);
 
 impl Code {
-    /// A code of a crate that stands on this one. Its page is among the others, which `cargo xtask tidy` checks.
-    #[must_use]
-    pub const fn of(text: &'static str) -> Self {
-        Self(text)
-    }
-
     /// The code as text, for example `TL0202`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -47,6 +42,14 @@ pub enum Retry {
     After(Duration),
 }
 
+impl Retry {
+    /// A retry after that many seconds.
+    #[must_use]
+    pub const fn after_secs(seconds: u64) -> Self {
+        Self::After(Duration::from_secs(seconds))
+    }
+}
+
 /// What is known about the effects of a call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -58,15 +61,130 @@ pub enum Outcome {
     Unknown(Option<OpId>),
 }
 
-/// What every error of Tidelock can answer.
-pub trait Explain: std::error::Error {
-    /// The stable code; `tidelock explain CODE` prints its page.
-    fn code(&self) -> Code;
-    /// Whether trying again can help.
-    fn retry(&self) -> Retry;
+/// The code of an error, whether a retry can help, and what is known about the effects.
+///
+/// A code alone means that a retry does not help and that nothing was applied. A pair adds the retry rule, and a triple the
+/// outcome. A reference to another error takes over its explanation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The stable code.
+    pub code: Code,
+    /// Whether a retry can help.
+    pub retry: Retry,
     /// What is known about the effects.
-    fn outcome(&self) -> Outcome;
+    pub outcome: Outcome,
 }
+
+impl From<&'static str> for Explanation {
+    fn from(code: &'static str) -> Self {
+        (code, Retry::Never).into()
+    }
+}
+
+impl From<(&'static str, Retry)> for Explanation {
+    fn from((code, retry): (&'static str, Retry)) -> Self {
+        (code, retry, Outcome::NotApplied).into()
+    }
+}
+
+impl From<(&'static str, Retry, Outcome)> for Explanation {
+    fn from((code, retry, outcome): (&'static str, Retry, Outcome)) -> Self {
+        Self { code: Code(code), retry, outcome }
+    }
+}
+
+impl<E: Explain> From<&E> for Explanation {
+    fn from(error: &E) -> Self {
+        error.explain()
+    }
+}
+
+/// The common interface of all errors of Tidelock. [`codes!`](crate::codes) implements it.
+pub trait Explain: std::error::Error {
+    /// Returns the code, the retry rule and the outcome.
+    fn explain(&self) -> Explanation;
+
+    /// Returns the stable code; `tidelock explain CODE` prints its page.
+    fn code(&self) -> Code {
+        self.explain().code
+    }
+
+    /// Returns whether a retry can help.
+    fn retry(&self) -> Retry {
+        self.explain().retry
+    }
+
+    /// Returns what is known about the effects.
+    fn outcome(&self) -> Outcome {
+        self.explain().outcome
+    }
+}
+
+impl<E: Explain> Explain for Box<E> {
+    fn explain(&self) -> Explanation {
+        (**self).explain()
+    }
+}
+
+/// Implements [`Explain`](crate::error::Explain) by a table with one row for each variant of an error.
+///
+/// The right side converts into an [`Explanation`](crate::error::Explanation). A row names the fields that its right side uses.
+///
+/// ```
+/// use tidelock_core::codes;
+/// use tidelock_core::error::{Explain, InvalidInput, Retry};
+///
+/// #[derive(Debug, thiserror::Error)]
+/// enum TicketError {
+///     #[error("cannot sell seat {seat}: it is taken; choose another seat")]
+///     Taken { seat: u32 },
+///     #[error("cannot sell a ticket: another sale is in flight; try again")]
+///     Busy,
+///     #[error(transparent)]
+///     Input(InvalidInput),
+/// }
+///
+/// codes! {
+///     TicketError {
+///         Taken => "TK0001",
+///         Busy => ("TK0002", Retry::after_secs(1)),
+///         Input(error) => error,
+///     }
+/// }
+///
+/// assert_eq!(TicketError::Busy.code().as_str(), "TK0002");
+/// assert_eq!(TicketError::Taken { seat: 7 }.retry(), Retry::Never);
+/// ```
+#[macro_export]
+macro_rules! codes {
+    ($error:ident {
+        $($variant:ident $({ $($field:ident),+ })? $(($inner:ident))? => $explanation:expr),+ $(,)?
+    }) => {
+        impl $crate::error::Explain for $error {
+            fn explain(&self) -> $crate::error::Explanation {
+                match self {
+                    $(Self::$variant { $($($field,)+)? $(0: $inner,)? .. } => $explanation.into(),)+
+                }
+            }
+        }
+    };
+}
+
+/// Implements `From` for the errors that a variant holds, directly, in a box, or inside another error.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conversions {
+    ($error:ident { $($source:ty => $variant:ident),+ $(,)? }) => {
+        $(impl From<$source> for $error {
+            fn from(error: $source) -> Self {
+                Self::$variant(error.into())
+            }
+        })+
+    };
+}
+
+#[doc(hidden)]
+pub use {codes, conversions};
 
 /// Input that no store will ever accept.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -131,23 +249,13 @@ impl InvalidInput {
     }
 }
 
-impl Explain for InvalidInput {
-    fn code(&self) -> Code {
-        Code(match self {
-            Self::Key { .. } => "TL0101",
-            Self::Payload { .. } => "TL0102",
-            Self::Name { .. } => "TL0103",
-            Self::Pattern { .. } => "TL0104",
-            Self::Limit { .. } => "TL0105",
-            Self::Reserved { .. } => "TL0106",
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        Retry::Never
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
+codes! {
+    InvalidInput {
+        Key => "TL0101",
+        Payload => "TL0102",
+        Name => "TL0103",
+        Pattern => "TL0104",
+        Limit => "TL0105",
+        Reserved => "TL0106",
     }
 }

@@ -60,6 +60,7 @@ mod codec;
 mod context;
 mod error;
 mod execute;
+mod fairness;
 pub mod fixture;
 mod inline;
 mod line;
@@ -70,6 +71,7 @@ mod subscribe;
 mod tags;
 mod travel;
 mod unit;
+mod upcast;
 
 use std::fmt;
 use std::sync::Arc;
@@ -86,7 +88,9 @@ pub use tags::{Tag, TaggedEvent};
 pub use travel::AsOf;
 pub use unit::Unit;
 
+pub(crate) use schema::stamped_shape;
 pub(crate) use snapshot::begins_anew;
+pub(crate) use upcast::Upcasters;
 
 use crate::store::SharedStore;
 

@@ -149,11 +149,11 @@ impl Housekeeping {
         let claimed = match self.store.claim(claim()).await {
             // A store without work rows cannot say whose turn it is. Sweeping twice removes nothing twice.
             Err(error) if error.kind == StoreErrorKind::Unsupported => {
-                return Ok(Turn::Swept(self.sweep(None).await?));
+                return Ok(Turn::Swept(self.sweep(None, self.store.now().await?).await?));
             }
             claimed => claimed?,
         };
-        let wait = claimed.wait();
+        let (wait, now) = (claimed.wait(), claimed.now);
         let grant = match claimed.grants.into_iter().next() {
             Some(grant) => Some(grant),
             None if claimed.next_at.is_none() && self.create_row().await? => {
@@ -162,7 +162,7 @@ impl Housekeeping {
             None => None,
         };
         match grant {
-            Some(grant) => self.sweep_under(&grant).await.map(Turn::Swept),
+            Some(grant) => self.sweep_under(&grant, now).await.map(Turn::Swept),
             None => Ok(Turn::Waits(wait)),
         }
     }
@@ -178,9 +178,9 @@ impl Housekeeping {
     }
 
     /// Sweeps with the row in hand, and says in the row what was done.
-    async fn sweep_under(&self, grant: &Grant) -> Result<SweepReport, StoreError> {
+    async fn sweep_under(&self, grant: &Grant, now: Timestamp) -> Result<SweepReport, StoreError> {
         let lease = grant.lease();
-        let report = self.sweep(Some(&lease)).await?;
+        let report = self.sweep(Some(&lease), now).await?;
         let (due, told) = (Due::After(self.interval), Payload::of(&report)?);
         let row = NewWork::standing(key()?, lane()?).payload(told).due(due);
         match self.store.apply(Batch::new().defer(&lease, due).enqueue(row)).await {
@@ -191,8 +191,7 @@ impl Housekeeping {
     }
 
     /// Removes pages of rows until none is left, or until the lease is lost.
-    async fn sweep(&self, lease: Option<&Lease>) -> Result<SweepReport, StoreError> {
-        let now = self.store.now().await?;
+    async fn sweep(&self, lease: Option<&Lease>, now: Timestamp) -> Result<SweepReport, StoreError> {
         let sweep = Sweep {
             tombstones_before: Some(ago(now, self.tombstones)),
             operations_before: Some(ago(now, self.operations)),

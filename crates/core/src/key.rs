@@ -70,6 +70,10 @@ impl From<u32> for Arg {
     }
 }
 
+/// The kind of documents that index other documents: the name of the index, the sort order, the indexed key. Backends skip the
+/// tombstones of this kind when they list or count a range.
+pub const INDEX_KIND: &str = "tidelock.index";
+
 /// The longest canonical text of a key, in bytes. It fits a B-tree entry of every backend.
 pub const MAX_KEY_BYTES: usize = 1024;
 

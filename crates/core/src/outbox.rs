@@ -40,6 +40,7 @@
 //! ```
 
 mod deliver;
+mod destinations;
 mod error;
 mod job;
 mod message;

@@ -5,6 +5,7 @@
 
 pub mod background;
 pub mod backoff;
+pub(crate) mod contention;
 pub mod jitter;
 pub(crate) mod panic;
 pub(crate) mod timer;

@@ -5,7 +5,7 @@
 //! Programs see the [`WorkerHandle`] that the builders of the engines return.
 //!
 //! Three tokens stop a worker. `stopping` ends claiming, `cut` interrupts the executions that outlast the shutdown timeout,
-//! and `killed` drops everything, like a crash.
+//! and `killed` drops everything, like a crash. A shutdown that takes 5 s longer than its timeout does so as well.
 
 mod claims;
 mod handle;
@@ -21,7 +21,7 @@ mod slots;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -43,9 +43,13 @@ use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::{Lane, Owner};
 use crate::key::Key;
+use crate::runtime::timer::sleep_until;
 use crate::store::limits::CLAIM_ROWS;
 use crate::store::{Grant, SharedStore, StoreError};
 use crate::telemetry::Count;
+
+/// The time that interrupted executions have to release their rows.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// A kind of leased work. The worker owns claiming, renewal, slots, backoff and shutdown.
 pub(crate) trait Engine: Metered + Send + Sync + 'static {
@@ -76,8 +80,8 @@ pub(crate) trait Engine: Metered + Send + Sync + 'static {
     /// Executes one grant. The future is dropped only when the worker is killed.
     fn execute(self: Arc<Self>, grant: Grant, work: LeasedWork) -> impl Future<Output = ()> + Send;
 
-    /// Runs before each poll: reconciliation and other periodic duties.
-    fn tick(&self) -> impl Future<Output = ()> + Send {
+    /// Runs before each poll: reconciliation and other periodic duties. `now` is the store's clock at the last poll.
+    fn tick(&self, _now: Option<Timestamp>) -> impl Future<Output = ()> + Send {
         async {}
     }
 
@@ -168,9 +172,11 @@ impl Worker {
         self.pause(idle::backoff(error, self.options.poll_interval)).await;
     }
 
-    /// Returns the time until an instant of the store, at most the poll interval.
-    pub(crate) async fn until(&self, at: Option<Timestamp>) -> Duration {
-        idle::until(&self.store, at, self.options.poll_interval).await
+    /// Waits until a shutdown has taken its timeout and [`GRACE`]. What is in flight then waits for a store that does not
+    /// answer, or for code of the user that does not end.
+    async fn overdue(&self) {
+        self.stopping.cancelled().await;
+        sleep_until(Instant::now() + self.options.shutdown_timeout + GRACE).await;
     }
 
     /// Runs a task until the worker is killed, and restarts it after a panic.
@@ -182,6 +188,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 () = self.killed.cancelled() => {}
+                () = self.overdue() => {}
                 () = run() => {}
             }
         };

@@ -4,13 +4,7 @@
 //! `TIDELOCK_SCHEDULES` says how many schedules each test tries.
 
 #![cfg(tidelock_shuttle)]
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 use std::future::Future;
 use std::pin::Pin;

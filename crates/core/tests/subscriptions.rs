@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use tidelock_core::events::{Events, Start, Subscription, What};
+use tidelock_core::events::{Events, EventsError, Start, Subscription, What};
 use tidelock_core::id::{Position, StreamVersion};
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
@@ -91,11 +91,19 @@ async fn the_place_is_found_where_the_beginning_was_removed_and_where_nothing_is
     let store = filled().await;
     store.apply(Batch::new().truncate(&stream(), StreamVersion(4_000))).await.unwrap();
     let left = store.inner.read_stream(StreamQuery::forward(&stream(), 5_000)).await.unwrap().events;
+    let gap = async |subscription: &mut Subscription| match subscription.now().await {
+        Err(EventsError::Gap { to, .. }) => assert_eq!(to, StreamVersion(3_999)),
+        other => panic!("events were removed: {other:?}"),
+    };
     for (position, version) in [(1, 4_000), (2_000, 4_000), (left[10].position.0, 4_011)] {
         let mut again = subscribed(&store, Start::After(Position(position))).await;
+        if version == 4_000 {
+            gap(&mut again).await;
+        }
         assert_eq!(again.now().await.unwrap().unwrap().version, StreamVersion(version), "after {position}");
     }
     let mut whole = subscribed(&store, Start::Beginning).await;
+    gap(&mut whole).await;
     assert_eq!(whole.now().await.unwrap().unwrap().version, StreamVersion(4_000));
     let empty = Arc::new(Counting::default());
     for start in [Start::Beginning, Start::Now] {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use thiserror::Error;
-use tidelock_core::error::{Code, Explain, Outcome, Retry};
+use tidelock_core::codes;
+use tidelock_core::error::{Outcome, Retry};
 
 /// Why a request did not run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -74,32 +75,16 @@ pub enum RequestError {
     },
 }
 
-impl Explain for RequestError {
-    fn code(&self) -> Code {
-        Code::of(match self {
-            Self::OtherPayload { .. } => "TL1211",
-            Self::MissingKey { .. } => "TL1212",
-            Self::TooLarge { .. } => "TL1213",
-            Self::NotKept { .. } => "TL1214",
-            Self::Panicked { .. } => "TL1215",
-            Self::BadSignature { .. } => "TL1216",
-            Self::Stale { .. } => "TL1217",
-            Self::BrokenOff { .. } => "TL1218",
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::Panicked { .. } | Self::BrokenOff { .. } => Retry::After(Duration::from_secs(1)),
-            _ => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            // What the handler did before is not known here.
-            Self::Panicked { .. } => Outcome::Unknown(None),
-            _ => Outcome::NotApplied,
-        }
+codes! {
+    RequestError {
+        OtherPayload => "TL1211",
+        MissingKey => "TL1212",
+        TooLarge => "TL1213",
+        NotKept => "TL1214",
+        // The effects of the handler are not known here.
+        Panicked => ("TL1215", Retry::after_secs(1), Outcome::Unknown(None)),
+        BadSignature => "TL1216",
+        Stale => "TL1217",
+        BrokenOff => ("TL1218", Retry::after_secs(1)),
     }
 }

@@ -1,10 +1,5 @@
 //! Two servers on one store, and many clients that send the same request: one effect for each key, and one answer for all.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
 

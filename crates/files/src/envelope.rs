@@ -4,14 +4,14 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::path::Path;
 
-use tidelock_core::clock::Timestamp;
+use tidelock_core::clock::{Timestamp, iso};
 use tidelock_core::id::DocVersion;
 use tidelock_core::key::Key;
 use tidelock_core::model::rows::DocumentRow;
 use tidelock_core::payload::{Payload, text};
 use tidelock_core::store::{Batch, Expect, StoreError};
 
-use crate::{error, instant, names};
+use crate::{error, names};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,9 +19,9 @@ struct Envelope {
     key: Key,
     #[serde(default)]
     version: u64,
-    #[serde(default, deserialize_with = "instant::deserialize")]
+    #[serde(default, deserialize_with = "iso::deserialize")]
     updated_at: Option<Timestamp>,
-    #[serde(default, deserialize_with = "instant::deserialize")]
+    #[serde(default, deserialize_with = "iso::deserialize")]
     expires_at: Option<Timestamp>,
     #[serde(default)]
     deleted: bool,

@@ -24,7 +24,6 @@
 mod disk;
 mod envelope;
 mod error;
-mod instant;
 mod journal;
 mod lock;
 pub mod names;

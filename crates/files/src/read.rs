@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tidelock_core::key::{Key, KeyPrefix};
-use tidelock_core::store::{Document, Page, PageOf};
+use tidelock_core::store::{Document, Get, Page, PageOf, Resolution, RowSet, StoredRow};
 
 use crate::disk::Folder;
 use crate::error::{self, Failure};
@@ -15,6 +15,20 @@ impl Session<'_> {
     pub(crate) fn document(&self, key: &Key) -> Result<Option<Document>, Failure> {
         let row = self.load(&names::encode(key))?;
         Ok(row.and_then(|(key, row)| row.visible(&key, self.now)))
+    }
+
+    /// Documents and receipts as they are while the lock is held, in the order of the request.
+    pub(crate) fn rows(&self, gets: &[Get]) -> Result<RowSet, Failure> {
+        let row = |get: &Get| {
+            Ok::<_, Failure>(match get {
+                Get::Document(key) => self.document(key)?.map(StoredRow::Document),
+                Get::Operation(id) => {
+                    self.operation(*id)?.and_then(Resolution::into_receipt).map(StoredRow::Operation)
+                }
+                Get::Stream(_) | Get::Work(_) => None,
+            })
+        };
+        Ok(RowSet { rows: gets.iter().map(row).collect::<Result<_, _>>()?, now: self.now })
     }
 
     /// A page of documents that readers see.
@@ -29,7 +43,7 @@ impl Session<'_> {
             let loaded = self.load(&name).map(|found| found?.1.visible(&key, self.now));
             loaded.transpose()
         });
-        PageOf::gathered(visible, limit, |row| row.key.clone(), |row| row.value.len())
+        PageOf::gathered(visible, limit, self.now, |row| row.key.clone(), |row| row.value.len())
     }
 
     fn long_key(&self, name: &str) -> Result<Option<Key>, Failure> {

@@ -34,6 +34,7 @@ fn asked(effect: &Effect) -> Option<String> {
         Effect::Renew { lease, .. } => on("renewing the lease of", &lease.key),
         Effect::Release { lease } => on("releasing the lease of", &lease.key),
         Effect::GuardLease { lease } => on("guarding the lease of", &lease.key),
+        Effect::GuardWork { key, .. } => on("guarding the work", key),
         Effect::Operate { selection: Selection::Keys(keys), .. } => {
             Some(format!("an operator's verb on {} work rows", keys.len()))
         }

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tidelock_core::clock::{Clock, Timestamp};
-use tidelock_core::id::{Epoch, OpId};
+use tidelock_core::id::{Epoch, Lane, OpId};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::report;
 use tidelock_core::store::{
-    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, HistoryCut, LogQuery, Page, PageOf,
-    Receipt, Resolution, Store, StoreError, StoreErrorKind, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept,
-    Watch, Watcher, WorkFilter, WorkRow,
+    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, Get, HistoryCut, LogQuery, NextReady,
+    Page, PageOf, Receipt, Resolution, RowSet, Store, StoreError, StoreErrorKind, StoreInfo, StreamInfo,
+    StreamQuery, Sweep, Swept, Watch, Watcher, WorkFilter, WorkRow, limits,
 };
 
 use crate::disk::{Disk, Folder};
@@ -127,7 +127,7 @@ impl FilesStore {
         self.shared.directory.disk.root()
     }
 
-    async fn read<T: Send + 'static>(
+    async fn reading<T: Send + 'static>(
         &self,
         work: impl Fn(&Session<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -184,6 +184,10 @@ impl Store for FilesStore {
         Err(unsupported("claiming work"))
     }
 
+    async fn next_ready(&self, _: &[Lane]) -> Result<NextReady, StoreError> {
+        Err(unsupported("reading when work is ready"))
+    }
+
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
         let directory = Arc::clone(&self.shared.directory);
         let work = move || directory.exclusively(|session| session.resolve(id));
@@ -191,19 +195,44 @@ impl Store for FilesStore {
         answer.unwrap_or_else(|| Err(closed(self.path())))
     }
 
+    async fn read(&self, gets: &[Get]) -> Result<RowSet, StoreError> {
+        limits::within("the number of rows", "a read", gets.len(), limits::READ_ROWS)?;
+        for get in gets {
+            match get {
+                Get::Document(_) | Get::Operation(_) => {}
+                Get::Stream(key) => return Err(unsupported(format!("reading the stream {key}"))),
+                Get::Work(key) => return Err(unsupported(format!("reading the work row {key}"))),
+            }
+        }
+        let gets = gets.to_vec();
+        self.reading(move |session| session.rows(&gets)).await
+    }
+
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
-        let known = self.read(move |session| Ok(session.operation(id)?)).await?;
+        let known = self.reading(move |session| Ok(session.operation(id)?)).await?;
         Ok(known.and_then(Resolution::into_receipt))
     }
 
     async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
         let key = key.clone();
-        self.read(move |session| session.document(&key)).await
+        self.reading(move |session| session.document(&key)).await
     }
 
     async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
         let (prefix, limit) = (prefix.clone(), page.rows()?);
-        self.read(move |session| session.documents(&prefix, &page, limit)).await
+        self.reading(move |session| session.documents(&prefix, &page, limit)).await
+    }
+
+    async fn count_documents(&self, prefix: &KeyPrefix) -> Result<u64, StoreError> {
+        let (prefix, mut page, mut count) = (prefix.clone(), Page::first(limits::PAGE_ROWS), 0);
+        loop {
+            let found = self.documents(&prefix, page).await?;
+            count += found.rows.len() as u64;
+            match found.next {
+                Some(next) => page = Page::after(&next, limits::PAGE_ROWS),
+                None => return Ok(count),
+            }
+        }
     }
 
     async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
@@ -270,9 +299,13 @@ impl Store for FilesStore {
         Ok(self.shared.directory.clock.now())
     }
 
+    fn estimated_now(&self) -> Timestamp {
+        self.shared.directory.clock.now()
+    }
+
     async fn info(&self) -> Result<StoreInfo, StoreError> {
         let marker = self
-            .read(|session| {
+            .reading(|session| {
                 for folder in [Folder::Root, Folder::Documents] {
                     open::check_writable(&session.disk.folder(folder))?;
                 }

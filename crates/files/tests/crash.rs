@@ -1,11 +1,5 @@
 //! Real processes, really killed: documents are whole, batches are whole, and what was acknowledged is there.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a test fails by panicking and says what it saw"
-)]
+#![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
 

@@ -125,7 +125,7 @@ async fn what_cannot_be_read_is_corrupt_and_names_the_file() {
         (r#"{"key": "other", "value": 1}"#, "whose file would be other.json"),
         (r#"{"key": "limits(\"mail\")"}"#, "no value"),
         (r#"{"key": "limits(\"mail\")", "value": 1, "note": "x"}"#, "unknown field `note`"),
-        (r#"{"key": "limits(\"mail\")", "value": 1, "updated_at": "today"}"#, "no instant"),
+        (r#"{"key": "limits(\"mail\")", "value": 1, "updated_at": "today"}"#, "expected RFC 3339"),
         (deep.as_str(), "nesting depth"),
     ];
     for (content, said) in cases {

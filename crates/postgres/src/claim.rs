@@ -1,5 +1,5 @@
 //! The claim: an index scan finds rows that are ready, the model chooses and grants. Claims that wait together share a
-//! transaction. A claim of nothing is a question, and goes to a reader: what it held, others would pass over.
+//! transaction.
 //!
 //! The scan of a level starts where its first live row was (see [`scan_bounds`](crate::scan_bounds)). Only rows that
 //! will be granted are locked: a claimer of another process skips locked rows, and would find nothing beside them.
@@ -28,7 +28,7 @@ use crate::scan_bounds::{self, Levels, Scan, Scanned};
 use crate::session::Session;
 use crate::unreadable::Unreadable;
 use crate::writer::settle::{load_rows, short_answer, texts};
-use crate::writer::{Claiming, Engine, Strays, pause};
+use crate::writer::{Claiming, Engine, pause};
 
 /// Attempts before a claim fails as busy.
 const ATTEMPTS: u32 = 20;
@@ -71,9 +71,8 @@ impl Engine {
         for job in named {
             let mine = crate::writer::rows_of_claim(&job.claim);
             rows.retain(|row| !mine.contains(row));
-            let stray = Strays::one_more(self);
-            tokio::spawn(async move {
-                let engine = &stray.0;
+            let engine = Arc::clone(self);
+            self.tasks.spawn(async move {
                 // The semaphore is never closed.
                 let _turn = engine.alone.acquire().await;
                 engine.claim_together(vec![job], give_up, false).await;

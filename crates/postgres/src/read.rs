@@ -1,14 +1,15 @@
 //! Queries of readers. Rows that a page shows are read by one statement; the log is read in two steps (see
 //! [`ceiling`]).
 
+use foldhash::HashMap;
 use tidelock_core::clock::Timestamp;
 use tidelock_core::id::{Epoch, OpId, Position};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::model::epoch as model;
 use tidelock_core::model::limits::{PAGE_BYTES, PAYLOAD_BYTES};
 use tidelock_core::store::{
-    Direction, Document, EventFilter, EventPage, LogQuery, Page, PageOf, Receipt, Resolution, StoreError,
-    StreamInfo, StreamQuery, WorkFilter, WorkRow,
+    Direction, Document, EventFilter, EventPage, Get, LogQuery, NextReady, Page, PageOf, Receipt, Resolution,
+    RowSet, StoreError, StoredRow, StreamInfo, StreamQuery, WorkFilter, WorkRow,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -35,7 +36,12 @@ pub(crate) struct Reader<'a> {
     pub(crate) sql: &'a Sql,
     /// The epoch that the process knows.
     pub(crate) epoch: Epoch,
+    /// The instant to go by; the server's own when there is none.
+    pub(crate) given: Option<i64>,
 }
+
+/// A transaction whose statements all see the rows that were committed when its first one began.
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The part of a range of keys that a page wants: strictly after one text, below another.
 fn with_bounds<'a>(call: Call<'a>, prefix: &'a KeyPrefix, page: &'a Page) -> Call<'a> {
@@ -52,36 +58,74 @@ fn bounds(prefix: &KeyPrefix) -> &'static str {
 }
 
 impl Reader<'_> {
-    /// `given` is the instant to go by; the server's own when there is none.
-    pub(crate) async fn document(
-        &self,
-        key: &Key,
-        given: Option<Timestamp>,
-    ) -> Result<Option<Document>, Failure> {
+    /// Rows of one snapshot in one round trip, in the order of the request.
+    pub(crate) async fn rows(&self, gets: &[Get]) -> Result<RowSet, Failure> {
+        let (mut documents, mut streams, mut work, mut operations) = (vec![], vec![], vec![], vec![]);
+        for get in gets {
+            match get {
+                Get::Document(key) => documents.push(key.canonical()),
+                Get::Stream(key) => streams.push(key.canonical()),
+                Get::Work(key) => work.push(key.canonical()),
+                Get::Operation(id) => operations.push(id.0),
+            }
+        }
+        let by_key = |columns: &str, table: &str| {
+            format!("SELECT {columns} FROM {}.{table} WHERE key = ANY ($1)", self.sql.schema)
+        };
+        let sql = [
+            by_key(rows::DOCUMENT_COLUMNS, "documents"),
+            by_key(rows::STREAM_COLUMNS, "streams"),
+            by_key(rows::WORK_COLUMNS, "work"),
+        ];
+        let mut calls = vec![self.clock_call()];
+        for (sql, keys) in sql.iter().zip([documents, streams, work]) {
+            calls.push(Call::new(sql).with(keys, Type::TEXT_ARRAY));
+        }
+        calls.push(Call::new(&self.sql.operations).with(operations, Type::UUID_ARRAY));
+        let answers = self.db.pipeline(Some(SNAPSHOT), &calls, Some("COMMIT")).await?;
+        let [clock, found @ ..] = answers.as_slice() else { return Err(short_answer()) };
+        let now = instant(clock)?;
+        let found = Found::read(found, now)?;
+        Ok(RowSet { rows: gets.iter().map(|get| found.get(get).cloned()).collect(), now })
+    }
+
+    /// Runs a statement, and reads the clock before it in the same round trip.
+    async fn timed(&self, call: Call<'_>) -> Result<(Timestamp, Vec<Row>), Failure> {
+        let mut answers = self.db.pipeline(None, &[self.clock_call(), call], None).await?.into_iter();
+        match (answers.next(), answers.next()) {
+            (Some(clock), Some(found)) => Ok((instant(&clock)?, found)),
+            _ => Err(short_answer()),
+        }
+    }
+
+    /// The statement that reads the clock.
+    fn clock_call(&self) -> Call<'_> {
+        Call::new(&self.sql.now).with(self.given, Type::INT8)
+    }
+
+    pub(crate) async fn document(&self, key: &Key) -> Result<Option<Document>, Failure> {
         let (columns, s) = (rows::DOCUMENT_COLUMNS, &self.sql.schema);
         let sql = format!("SELECT {columns}, coalesce($2, {s}.clock()) FROM {s}.documents WHERE key = $1");
         let call = Call::new(&sql).with(key.canonical(), Type::TEXT);
-        let found = self.db.query(call.with(given.map(Timestamp::as_micros), Type::INT8)).await?;
+        let found = self.db.query(call.with(self.given, Type::INT8)).await?;
         let Some(row) = found.first() else { return Ok(None) };
         visible(row)
     }
 
-    /// Since when, or from when on, a row of the levels is ready, and the server's clock.
-    pub(crate) async fn next_ready(&self, levels: &Levels) -> Result<(Option<Timestamp>, i64), Failure> {
-        let clock = format!("SELECT {}.clock()", self.sql.schema);
+    /// When the first row of the levels is ready, and the clock.
+    pub(crate) async fn next_ready(&self, levels: &Levels) -> Result<NextReady, Failure> {
         let ready = levels.add_to(Call::new(&self.sql.next_ready)).with(None::<i64>, Type::INT8);
-        let answers = self.db.pipeline(None, &[ready, Call::new(&clock)], None).await?;
+        let answers = self.db.pipeline(None, &[ready, self.clock_call()], None).await?;
         let [found, clock] = answers.as_slice() else { return Err(short_answer()) };
         let (ready, _) = scan_bounds::next_ready(found)?;
-        let now = clock.first().map_or(Ok(0), |row| get(row, 0))?;
-        Ok((ready.into_iter().flatten().min().map(Timestamp::from_micros), now))
+        let at = ready.into_iter().flatten().min().map(Timestamp::from_micros);
+        Ok(NextReady { at, now: instant(clock)? })
     }
 
     pub(crate) async fn documents(
         &self,
         prefix: &KeyPrefix,
         page: &Page,
-        given: Option<Timestamp>,
     ) -> Result<PageOf<Document>, Failure> {
         let limit = page.rows()?;
         let (columns, s, bounds) = (rows::DOCUMENT_COLUMNS, &self.sql.schema, bounds(prefix));
@@ -95,12 +139,30 @@ impl Reader<'_> {
              WHERE total - bytes <= $6 ORDER BY key"
         );
         let call = with_bounds(Call::new(&sql), prefix, page)
-            .with(given.map(Timestamp::as_micros), Type::INT8)
+            .with(self.given, Type::INT8)
             .with(int(limit as u64 + 1), Type::INT8)
             .with(int(FAR_BEYOND as u64), Type::INT8);
-        let found = self.db.query(call).await?;
+        let (now, found) = self.timed(call).await?;
         let visible = found.iter().filter_map(|row| visible(row).transpose());
-        PageOf::gathered(visible, limit, |found| found.key.clone(), |found| found.value.len())
+        PageOf::gathered(visible, limit, now, |found| found.key.clone(), |found| found.value.len())
+    }
+
+    pub(crate) async fn count_documents(
+        &self,
+        prefix: &KeyPrefix,
+        given: Option<Timestamp>,
+    ) -> Result<u64, Failure> {
+        let (s, bounds) = (&self.sql.schema, bounds(prefix));
+        // Few documents expire: all are counted by their index alone, and those that have expired by another one.
+        let sql = format!(
+            "SELECT (SELECT count(*) FROM {s}.documents WHERE {bounds} AND deleted_at IS NULL)
+                 - (SELECT count(*) FROM {s}.documents WHERE {bounds} AND deleted_at IS NULL
+                     AND expires_at <= (SELECT coalesce($4, {s}.clock())))"
+        );
+        let page = Page::first(1);
+        let call = with_bounds(Call::new(&sql), prefix, &page);
+        let found = self.db.query(call.with(given.map(Timestamp::as_micros), Type::INT8)).await?;
+        Ok(uint(found.first().map_or(Ok(0), |row| get(row, 0))?))
     }
 
     pub(crate) async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, Failure> {
@@ -119,9 +181,9 @@ impl Reader<'_> {
         let (columns, s, bounds) = (rows::STREAM_COLUMNS, &self.sql.schema, bounds(prefix));
         let sql = format!("SELECT {columns} FROM {s}.streams WHERE {bounds} ORDER BY key LIMIT $4");
         let call = with_bounds(Call::new(&sql), prefix, page).with(int(limit as u64 + 1), Type::INT8);
-        let found = self.db.query(call).await?;
+        let (now, found) = self.timed(call).await?;
         let streams = found.iter().map(stream_info).collect::<Result<Vec<_>, _>>()?;
-        Ok(PageOf::of(streams, limit, |stream| stream.key.clone()))
+        Ok(PageOf::of(streams, limit, now, |stream| stream.key.clone()))
     }
 
     pub(crate) async fn read_stream(&self, query: &StreamQuery) -> Result<EventPage, Failure> {
@@ -209,9 +271,9 @@ impl Reader<'_> {
         );
         let call = condition.add_to(Call::new(&sql));
         let call = call.with(int(limit as u64 + 1), Type::INT8).with(int(FAR_BEYOND as u64), Type::INT8);
-        let found = self.db.query(call).await?;
+        let (now, found) = self.timed(call).await?;
         let found = found.iter().map(|row| Ok(rows::work(row)?.0));
-        PageOf::gathered(found, limit, |row| row.key.clone(), |row| row.payload.len())
+        PageOf::gathered(found, limit, now, |row| row.key.clone(), |row| row.payload.len())
     }
 
     pub(crate) async fn count_work(&self, filter: &WorkFilter) -> Result<u64, Failure> {
@@ -243,6 +305,48 @@ fn visible(row: &Row) -> Result<Option<Document>, Failure> {
     Ok(row.visible(&key, now))
 }
 
+/// The answer of the statement that reads the clock.
+fn instant(found: &[Row]) -> Result<Timestamp, Failure> {
+    let row = found.first().ok_or_else(short_answer)?;
+    Ok(Timestamp::from_micros(get(row, 0)?))
+}
+
+/// Rows of one snapshot by what asked for them.
+struct Found(HashMap<Get, StoredRow>);
+
+impl Found {
+    /// Reads the answers of the four statements of [`Reader::rows`].
+    fn read(answers: &[Vec<Row>], now: Timestamp) -> Result<Self, Failure> {
+        let [documents, streams, work, operations] = answers else { return Err(short_answer()) };
+        let mut found = HashMap::default();
+        for row in documents {
+            let (key, row) = rows::document(row)?;
+            if let Some(document) = row.visible(&key, now) {
+                found.insert(Get::Document(key), StoredRow::Document(document));
+            }
+        }
+        for row in streams {
+            let stream = stream_info(row)?;
+            found.insert(Get::Stream(stream.key.clone()), StoredRow::Stream(stream));
+        }
+        for row in work {
+            let row = rows::work(row)?.0;
+            found.insert(Get::Work(row.key.clone()), StoredRow::Work(Box::new(row)));
+        }
+        for row in operations {
+            let (id, known) = stored_operation(row)?;
+            if let Some(receipt) = known.into_receipt() {
+                found.insert(Get::Operation(id), StoredRow::Operation(receipt));
+            }
+        }
+        Ok(Self(found))
+    }
+
+    fn get(&self, get: &Get) -> Option<&StoredRow> {
+        self.0.get(get)
+    }
+}
+
 fn stream_info(row: &Row) -> Result<StreamInfo, Failure> {
     let (key, row) = rows::stream(row)?;
     Ok(StreamInfo::of(key, &row))
@@ -268,7 +372,7 @@ struct Edge {
 
 impl Scan<'_> {
     async fn page(&self, reader: &Reader<'_>, (from, to): (i64, i64)) -> Result<EventPage, Failure> {
-        let page = self.fill(&self.matching(reader, from, to).await?)?;
+        let page = self.fill(self.matching(reader, from, to).await?)?;
         if !page.end || *self.filter == EventFilter::default() {
             return Ok(page);
         }
@@ -277,7 +381,7 @@ impl Scan<'_> {
         let page = match edge.place.filter(|_| self.may_leave_out(from, to)) {
             Some(place) => {
                 let (from, to) = self.up_to(place, from, to);
-                self.fill(&self.matching(reader, from, to).await?)?
+                self.fill(self.matching(reader, from, to).await?)?
             }
             None => page,
         };
@@ -310,10 +414,10 @@ impl Scan<'_> {
     }
 
     /// A page of the events that were found. It does not end when there are more of them.
-    fn fill(&self, found: &[Row]) -> Result<EventPage, Failure> {
-        let mut page = EventPage { events: Vec::new(), scanned_to: None, end: true };
+    fn fill(&self, (now, found): (Timestamp, Vec<Row>)) -> Result<EventPage, Failure> {
+        let mut page = EventPage::empty(now);
         let mut bytes = 0;
-        for row in found {
+        for row in &found {
             let event = rows::event(row)?;
             if page.events.len() == self.limit || bytes >= PAGE_BYTES {
                 page.end = false;
@@ -354,7 +458,12 @@ impl Scan<'_> {
             .with(self.filter.correlation.as_deref().map(rows::storable), Type::TEXT)
     }
 
-    async fn matching(&self, reader: &Reader<'_>, from: i64, to: i64) -> Result<Vec<Row>, Failure> {
+    async fn matching(
+        &self,
+        reader: &Reader<'_>,
+        from: i64,
+        to: i64,
+    ) -> Result<(Timestamp, Vec<Row>), Failure> {
         let (column, order) = (self.column, self.order());
         let looked_at = self.looked_at(reader, "*");
         let columns = rows::EVENT_COLUMNS;
@@ -380,7 +489,7 @@ impl Scan<'_> {
             .with(streams.and_then(KeyPrefix::below), Type::TEXT)
             .with(int(self.limit as u64 + 1), Type::INT8)
             .with(int(FAR_BEYOND as u64), Type::INT8);
-        reader.db.query(call).await
+        reader.timed(call).await
     }
 
     /// How far a filter looked, and whether that was to the end. Nothing is added to the range, so this is as if it had been

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadpool::managed::Object;
+use tidelock_core::clock::Timestamp;
 use tidelock_core::id::Epoch;
 use tidelock_core::store::StoreError;
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -37,9 +38,10 @@ pub(crate) struct Lease<'a> {
 }
 
 impl Lease<'_> {
-    pub(crate) fn reader(&self) -> Reader<'_> {
+    /// `given` is the instant to go by; the server's own when there is none.
+    pub(crate) fn reader(&self, given: Option<Timestamp>) -> Reader<'_> {
         let db = Db::Own { client: &self.client, prepared: self.prepared };
-        Reader { db, sql: self.sql, epoch: self.epoch }
+        Reader { db, sql: self.sql, epoch: self.epoch, given: given.map(Timestamp::as_micros) }
     }
 
     /// Waits for an answer on this connection within the limit.

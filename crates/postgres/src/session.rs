@@ -101,7 +101,7 @@ impl Session {
                 Effect::Merge { key, .. } => self.foresee_document(rows, key, Expect::Any),
                 Effect::Enqueue(work) => self.foresee_work(rows, &work.key, true),
                 // How much is left of a stream is not remembered: it is looked at with the row held.
-                Effect::Operate { .. } | Effect::Truncate { .. } => false,
+                Effect::Operate { .. } | Effect::Truncate { .. } | Effect::GuardWork { .. } => false,
                 Effect::Ack { lease }
                 | Effect::Advance { lease, .. }
                 | Effect::Defer { lease, .. }

@@ -22,6 +22,8 @@ pub(crate) struct Sql {
     pub(crate) candidates: String,
     pub(crate) lock_candidates: String,
     pub(crate) next_ready: String,
+    /// The instant that is given, or else the server's clock.
+    pub(crate) now: String,
     pub(crate) following: String,
 }
 
@@ -48,6 +50,7 @@ impl Sql {
             candidates: format!("SELECT {work} FROM {s}.candidates($1, $2, $3, $4, $5, $6, $7)"),
             lock_candidates: format!("SELECT {work} FROM {s}.lock_candidates($1, $2)"),
             next_ready: format!("SELECT {s}.next_ready($1, $2, $3, $4, $5)"),
+            now: format!("SELECT coalesce($1, {s}.clock())"),
             following: format!(
                 "SELECT {events} FROM (SELECT *, sum(bytes) OVER (ORDER BY version) AS total FROM (\
                  SELECT * FROM {s}.events e WHERE e.stream = $1 AND e.version >= (SELECT {s}.version_after($1, $2)) \

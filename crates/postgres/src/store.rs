@@ -5,16 +5,17 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use tidelock_core::clock::Timestamp;
+use tidelock_core::clock::{Clock as _, SystemClock, Timestamp};
 use tidelock_core::id::{Epoch, Lane, OpId, Position};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::report;
 use tidelock_core::store::{
-    ApplyError, Batch, Claim, Claimed, Document, EventPage, HistoryCut, LogQuery, Page, PageOf, Pick,
-    Receipt, Resolution, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher,
-    WorkFilter, WorkRow,
+    ApplyError, Batch, Claim, Claimed, Document, EventPage, Get, HistoryCut, LogQuery, NextReady, Page,
+    PageOf, Receipt, Resolution, RowSet, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept,
+    Watch, Watcher, WorkFilter, WorkRow, limits,
 };
 use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
 
 use crate::address::Address;
 use crate::claim;
@@ -28,7 +29,7 @@ use crate::sql::{self, Sql};
 use crate::unreadable::Unreadable;
 use crate::warm::Warm;
 use crate::watch::{Hints, Stop, Telling};
-use crate::writer::{self, Claiming, Engine, Job, Meter, Strays, not_decided};
+use crate::writer::{self, Claiming, Engine, Job, Meter, not_decided};
 use crate::{Options, closed, stalls};
 
 /// Runs a query on a reader's connection, again if the connection turns out to be dead.
@@ -41,7 +42,7 @@ macro_rules! reading {
                 Err(error) => break Err(error),
             };
             let answer = {
-                let $reader = lease.reader();
+                let $reader = lease.reader($store.shared.engine.time.given());
                 lease.answer(attempts.left(), $query).await
             };
             if let Some(answer) = attempts.judge(lease, answer).await {
@@ -153,7 +154,7 @@ impl PostgresStore {
             hints,
             meter: Meter::default(),
             alone: tokio::sync::Semaphore::new(ALONE),
-            strays: Strays::default(),
+            tasks: TaskTracker::new(),
             unreadable: Unreadable::default(),
             prepared: !options.pooled,
             patience: options.patience,
@@ -161,7 +162,7 @@ impl PostgresStore {
             guesses: server.read_committed,
         });
         for _ in 0..options.committers {
-            connect::spawn(writer::run(Strays::one_more(&engine)))?;
+            connect::spawn(engine.tasks.track_future(writer::run(Arc::clone(&engine))))?;
         }
         let shared = Shared {
             readers: Readers::new(readers, hosts.tls(), !options.pooled, options.patience, epochs),
@@ -177,7 +178,8 @@ impl PostgresStore {
     /// Finishes what is queued and closes the connections. Calls that come later fail as closed.
     pub async fn close(&self) {
         self.shared.engine.queue.close();
-        self.shared.engine.strays.all_done().await;
+        self.shared.engine.tasks.close();
+        self.shared.engine.tasks.wait().await;
         self.shared.engine.writers.close();
         self.shared.readers.close();
     }
@@ -229,18 +231,6 @@ impl PostgresStore {
         }
     }
 
-    /// When a row of the queues is ready; where a look may miss rows, no later than it must be repeated.
-    async fn next_ready(&self, queues: &[Lane]) -> Result<Claimed, StoreError> {
-        let bounds = &self.shared.engine.warm.bounds;
-        let (levels, missing) = bounds.levels(&claim::texts_of(queues), Instant::now());
-        let time = &self.shared.engine.time;
-        let sent = Instant::now();
-        let (next_at, said) = reading!(self, |reader| reader.next_ready(&levels))?;
-        let now = time.given().unwrap_or_else(|| time.hear(said, sent));
-        let again = missing.map(|missing| now.after(missing));
-        Ok(Claimed { next_at: next_at.into_iter().chain(again).min(), ..Claimed::nothing(now) })
-    }
-
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let closed = || closed(&self.shared.location);
@@ -260,16 +250,28 @@ impl Store for PostgresStore {
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
         claim.validate()?;
-        let answer = match &claim.pick {
-            Pick::Lanes { lanes, limit: 0 } => self.next_ready(lanes).await,
-            _ => self.ask(|reply| Job::Claim(Claiming { claim: Box::new(claim), reply })).await.flatten(),
-        };
+        let job = |reply| Job::Claim(Claiming { claim: Box::new(claim), reply });
+        let answer = self.ask(job).await.flatten();
         report::claimed(&answer);
         answer
     }
 
+    async fn next_ready(&self, lanes: &[Lane]) -> Result<NextReady, StoreError> {
+        let bounds = &self.shared.engine.warm.bounds;
+        let (levels, missing) = bounds.levels(&claim::texts_of(lanes), Instant::now());
+        let NextReady { at, now } = reading!(self, |reader| reader.next_ready(&levels))?;
+        // Where the look may miss rows, it must be repeated.
+        let again = missing.map(|missing| now.after(missing));
+        Ok(NextReady { at: at.into_iter().chain(again).min(), now })
+    }
+
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
         self.shared.engine.resolve(id).await
+    }
+
+    async fn read(&self, gets: &[Get]) -> Result<RowSet, StoreError> {
+        limits::within("the number of rows", "a read", gets.len(), limits::READ_ROWS)?;
+        reading!(self, |reader| reader.rows(gets))
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
@@ -277,13 +279,16 @@ impl Store for PostgresStore {
     }
 
     async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
-        let given = self.shared.engine.time.given();
-        reading!(self, |reader| reader.document(key, given))
+        reading!(self, |reader| reader.document(key))
     }
 
     async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
+        reading!(self, |reader| reader.documents(prefix, &page))
+    }
+
+    async fn count_documents(&self, prefix: &KeyPrefix) -> Result<u64, StoreError> {
         let given = self.shared.engine.time.given();
-        reading!(self, |reader| reader.documents(prefix, &page, given))
+        reading!(self, |reader| reader.count_documents(prefix, given))
     }
 
     async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
@@ -339,6 +344,12 @@ impl Store for PostgresStore {
                 Ok(self.shared.engine.time.hear(said, sent))
             }
         }
+    }
+
+    fn estimated_now(&self) -> Timestamp {
+        let time = &self.shared.engine.time;
+        // The server was heard when the store was opened, unless its clock was misjudged just now.
+        time.now().unwrap_or_else(|| SystemClock::default().now())
     }
 
     async fn info(&self) -> Result<StoreInfo, StoreError> {

@@ -23,7 +23,7 @@ use tidelock_core::store::{
 };
 use tokio::sync::oneshot;
 
-pub(crate) use self::engine::{Engine, Meter, Stray, Strays, jittered, pause};
+pub(crate) use self::engine::{Engine, Meter, jittered, pause};
 use crate::company::Company;
 use crate::connect::Client;
 use crate::error::{Failure, Meaning};
@@ -203,8 +203,7 @@ fn flushes_most(took: Duration, batches: usize) -> bool {
 }
 
 /// One committer.
-pub(crate) async fn run(stray: Stray) {
-    let engine = &stray.0;
+pub(crate) async fn run(engine: Arc<Engine>) {
     let mut company = Company::default();
     while let Some(mut group) = engine.queue.take(GROUP).await {
         let (jobs, begun) = (std::mem::take(&mut group.jobs), Instant::now());

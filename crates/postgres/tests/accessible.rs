@@ -1,12 +1,7 @@
 //! X8: `Document::ensure_accessible` on a store that was well when it was opened, and no longer is. The server is private,
 //! because it is stopped and turned read-only.
 #![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    dead_code,
-    reason = "a test fails by panicking; each test program uses a part of what they share"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 mod common;
 #[path = "common/poll.rs"]

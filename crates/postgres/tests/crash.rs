@@ -1,14 +1,6 @@
 //! Real processes and a real server, really killed: what was acknowledged is there once, nothing is there by halves.
 #![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stderr,
-    dead_code,
-    reason = "a test fails by panicking and says what it saw; each test program uses a part of what they share"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 #[path = "common/child.rs"]
 mod child;

@@ -1,14 +1,7 @@
 //! D2 and D3 on real servers: an asynchronous standby takes over without the newest commits, a dump is restored. What was
 //! lost never comes back under its old numbers, and processes that lived through it notice.
 #![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    dead_code,
-    reason = "a test fails by panicking; each test program uses a part of what they share"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 mod common;
 #[path = "common/poll.rs"]

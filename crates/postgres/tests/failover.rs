@@ -1,14 +1,7 @@
 //! Failover from a frozen primary: its connections are abandoned, writes continue on the promoted standby, nothing that was
 //! acknowledged is lost.
 #![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    dead_code,
-    reason = "a test fails by panicking; each test program uses a part of what they share"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 mod common;
 #[path = "common/load.rs"]

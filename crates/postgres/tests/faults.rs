@@ -3,14 +3,7 @@
 //!
 //! The network is a proxy that the tests break. Servers are private, because they are stopped and killed.
 #![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    dead_code,
-    reason = "a test fails by panicking; each test program uses a part of what they share"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 mod common;
 #[path = "common/load.rs"]

@@ -1,13 +1,6 @@
 //! Host lists: a host that accepts TCP and never answers costs its limit and nothing else, at open and on an open store.
 #![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    dead_code,
-    reason = "a test fails by panicking; each test program uses a part of what they share"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 mod common;
 #[path = "common/load.rs"]

@@ -1,15 +1,7 @@
 //! One order, though nobody locks the log: readers that follow it miss nothing, wait only for writers that have drawn
 //! positions and not ended, and go on in a restored copy.
 #![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stderr,
-    dead_code,
-    reason = "a test fails by panicking and says what it saw; each test program uses a part of what they share"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 #[path = "common/child.rs"]
 mod child;

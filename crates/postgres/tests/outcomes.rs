@@ -3,15 +3,7 @@
 //! A pooler reports a lost server connection in its own words. Every batch is applied at most once, no batch that was
 //! applied is reported as not applied, and callers wait while the pooler cannot reach the server.
 #![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stderr,
-    dead_code,
-    reason = "a test fails by panicking; each test program uses a part of what they share"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 #[path = "common/bouncer.rs"]
 mod bouncer;

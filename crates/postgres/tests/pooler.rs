@@ -2,13 +2,7 @@
 //!
 //! The tests with a real PgBouncer are passed over, with a line that says so, where there is none.
 #![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stderr,
-    dead_code,
-    reason = "a test fails by panicking, and says what it passes over; each test program uses a part of what they share"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 #[path = "common/bouncer.rs"]
 mod bouncer;

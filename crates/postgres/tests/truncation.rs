@@ -1,11 +1,5 @@
 //! Removals where PostgreSQL is special: in the caller's own transaction, from SQL, and under a reader between two statements.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    dead_code,
-    reason = "a test fails by panicking; each test program uses a part of what they share"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 mod common;
 #[path = "common/poll.rs"]

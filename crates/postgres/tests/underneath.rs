@@ -1,13 +1,6 @@
 //! The database changes underneath an open store, or under one that opens: locks of other sessions, a server clock that is
 //! set back, settings of a session or a role.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    dead_code,
-    reason = "a test fails by panicking; each test program uses a part of what they share"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 mod common;
 #[path = "common/poll.rs"]

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 use tidelock_core::clock::Timestamp;
-use tidelock_core::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use tidelock_core::error::{InvalidInput, Retry};
 use tidelock_core::key::Key;
 use tidelock_core::store::{ApplyError, StoreError};
+use tidelock_core::{codes, conversions};
 
 use crate::master::MasterKeyId;
 use crate::place::Place;
@@ -135,46 +136,28 @@ fn listed(ids: &[MasterKeyId]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-impl Explain for SealedError {
-    fn code(&self) -> Code {
-        Code::of(match self {
-            Self::Mismatch { .. } => "TL0901",
-            Self::Forgotten { .. } => "TL0902",
-            Self::UnknownVersion { .. } => "TL0903",
-            Self::WrongType { .. } => "TL0904",
-            Self::Unwritable { .. } => "TL0905",
-            Self::NoKey { .. } => "TL0906",
-            Self::Damaged { .. } => "TL0907",
-            Self::UnknownMaster { .. } => "TL0908",
-            Self::BadMaster { .. } => "TL0909",
-            Self::Exposed { .. } => "TL0910",
-            Self::NoRandomness { .. } => "TL0911",
-            Self::Contended { .. } => "TL0912",
-            Self::Input(error) => return error.code(),
-            Self::Write(error) => return error.code(),
-            Self::Read(error) => return error.code(),
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::Contended { .. } => Retry::Now,
-            Self::Write(error) => error.retry(),
-            Self::Read(error) => error.retry(),
-            _ => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Write(error) => error.outcome(),
-            _ => Outcome::NotApplied,
-        }
+conversions! {
+    SealedError {
+        ApplyError => Write,
     }
 }
 
-impl From<ApplyError> for SealedError {
-    fn from(error: ApplyError) -> Self {
-        Self::Write(Box::new(error))
+codes! {
+    SealedError {
+        Mismatch => "TL0901",
+        Forgotten => "TL0902",
+        UnknownVersion => "TL0903",
+        WrongType => "TL0904",
+        Unwritable => "TL0905",
+        NoKey => "TL0906",
+        Damaged => "TL0907",
+        UnknownMaster => "TL0908",
+        BadMaster => "TL0909",
+        Exposed => "TL0910",
+        NoRandomness => "TL0911",
+        Contended => ("TL0912", Retry::Now),
+        Input(error) => error,
+        Write(error) => error,
+        Read(error) => error,
     }
 }

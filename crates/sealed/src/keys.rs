@@ -10,7 +10,7 @@ use tidelock_core::error::Outcome;
 use tidelock_core::id::DocVersion;
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
-use tidelock_core::store::{ApplyError, Batch, Document, DocumentFound, Expect, Refusal};
+use tidelock_core::store::{ApplyError, Batch, Document, DocumentFound, Expect, Get, Refusal};
 
 use crate::cache::Known;
 use crate::cipher::Secret;
@@ -47,8 +47,8 @@ impl Vault {
         let key = key_of(subject)?;
         // Here as well as below: if the write fails, nobody may rely on what was kept before it.
         self.cache.forget(subject);
-        let mark = self.keys.now().await?;
-        let mut found = self.keys.document(&key).await?;
+        let mut rows = self.keys.read(&[Get::Document(key.clone())]).await?;
+        let (mark, mut found) = (rows.now, rows.take_document(0));
         for _ in 0..ATTEMPTS {
             if let Some(Ok(Record::Forgotten(at))) = found.as_ref().map(|it| Record::read(&key, &it.value)) {
                 self.cache.forget(subject);

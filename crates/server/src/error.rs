@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use thiserror::Error;
-use tidelock::error::{Code, Explain, Outcome, Retry};
+use tidelock::codes;
+use tidelock::error::{Outcome, Retry};
 
 /// Why a request was refused, or a server does not run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -172,49 +173,29 @@ pub enum ServerError {
     },
 }
 
-impl Explain for ServerError {
-    fn code(&self) -> Code {
-        Code::of(match self {
-            Self::NoToken => "TL1301",
-            Self::NotAllowed { .. } => "TL1302",
-            Self::OtherHost { .. } => "TL1303",
-            Self::CrossSite { .. } => "TL1304",
-            Self::ContentType { .. } => "TL1305",
-            Self::TooLarge { .. } => "TL1306",
-            Self::NotFound { .. } => "TL1307",
-            Self::Unreadable { .. } => "TL1308",
-            Self::NoCondition { .. } => "TL1309",
-            Self::OtherCount { .. } => "TL1310",
-            Self::TooMany { .. } => "TL1311",
-            Self::TooLong { .. } => "TL1312",
-            Self::Panicked => "TL1314",
-            Self::BadToken { .. } => "TL1315",
-            Self::Beyond { .. } => "TL1316",
-            Self::Tls { .. } => "TL1317",
-            Self::TooFast { .. } => "TL1318",
-            Self::Guessing { .. } => "TL1319",
-            Self::NotReady { .. } => "TL1320",
-            Self::LeaseTime { .. } => "TL1321",
-            Self::Busy { .. } => "TL1322",
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::TooMany { .. } | Self::Busy { .. } | Self::NotReady { .. } => {
-                Retry::After(Duration::from_secs(5))
-            }
-            Self::OtherCount { .. } => Retry::Now,
-            Self::TooFast { wait, .. } | Self::Guessing { wait } => Retry::After(*wait),
-            _ => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            // What was sent to the store before is not known here.
-            Self::TooLong { .. } | Self::Panicked => Outcome::Unknown(None),
-            _ => Outcome::NotApplied,
-        }
+codes! {
+    ServerError {
+        NoToken => "TL1301",
+        NotAllowed => "TL1302",
+        OtherHost => "TL1303",
+        CrossSite => "TL1304",
+        ContentType => "TL1305",
+        TooLarge => "TL1306",
+        NotFound => "TL1307",
+        Unreadable => "TL1308",
+        NoCondition => "TL1309",
+        OtherCount => ("TL1310", Retry::Now),
+        TooMany => ("TL1311", Retry::after_secs(5)),
+        // The effects of a handler that timed out or panicked are not known here.
+        TooLong => ("TL1312", Retry::Never, Outcome::Unknown(None)),
+        Panicked => ("TL1314", Retry::Never, Outcome::Unknown(None)),
+        BadToken => "TL1315",
+        Beyond => "TL1316",
+        Tls => "TL1317",
+        TooFast { wait } => ("TL1318", Retry::After(*wait)),
+        Guessing { wait } => ("TL1319", Retry::After(*wait)),
+        NotReady => ("TL1320", Retry::after_secs(5)),
+        LeaseTime => "TL1321",
+        Busy => ("TL1322", Retry::after_secs(5)),
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tidelock::lock::Locks;
 use tidelock::state::{Change, Observer};
@@ -60,7 +61,7 @@ pub struct Conflicts {
 }
 
 /// What was counted of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Tally {
     /// Mutations that ended well.
     pub(crate) mutations: u64,

@@ -1,32 +1,64 @@
-//! The description of the API, made of the table of routes and of the schemas beside it.
+//! OpenAPI description, made of the table of routes and of the schemas that the types of bodies and answers derive.
+
+pub(crate) mod shape;
 
 use axum::extract::State;
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
-use crate::request::{Answered, ok, unreadable};
+use crate::problem::Sent;
+use crate::request::{Answered, ok};
 use crate::routes::{Lasts, ROUTES, Route, Verb};
 use crate::shared::App;
 use crate::token::Role;
 
-/// The shapes of bodies and answers.
-const SCHEMAS: &str = include_str!("openapi/schemas.json");
+/// Returns a schema, and leaves those that it refers to with the generator.
+pub(crate) type Describe = fn(&mut SchemaGenerator) -> Schema;
+
+/// The schema of a type.
+pub(crate) fn describe<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Schema {
+    schemas.subschema_for::<T>()
+}
 
 /// OpenAPI 3.1.
 pub(crate) async fn document(State(_): State<App>) -> Answered {
-    ok(&described()?)
+    ok(&described())
 }
 
-fn described() -> Result<Value, crate::ServerError> {
-    let schemas: Value =
-        serde_json::from_str(SCHEMAS).map_err(|error| unreadable("the description", &error.to_string()))?;
+/// Schemas of what is read and of what is written. They differ: an optional field may be left out of a body only.
+struct Schemas {
+    read: SchemaGenerator,
+    written: SchemaGenerator,
+}
+
+impl Schemas {
+    fn new() -> Self {
+        let settings = SchemaSettings::draft2020_12().with(|settings| {
+            settings.meta_schema = None;
+            settings.definitions_path = "/components/schemas".into();
+        });
+        let written = settings.clone().for_serialize().into_generator();
+        Self { read: settings.for_deserialize().into_generator(), written }
+    }
+
+    fn all(mut self) -> Map<String, Value> {
+        let mut all = self.written.take_definitions(true);
+        all.append(&mut self.read.take_definitions(true));
+        all
+    }
+}
+
+fn described() -> Value {
+    let mut schemas = Schemas::new();
     let mut paths: Map<String, Value> = Map::new();
     for route in ROUTES {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         if let Value::Object(methods) = path {
-            methods.insert(route.verb.word().to_ascii_lowercase(), operation(route));
+            methods.insert(route.verb.word().to_ascii_lowercase(), operation(route, &mut schemas));
         }
     }
-    Ok(json!({
+    json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Tidelock",
@@ -39,23 +71,15 @@ fn described() -> Result<Value, crate::ServerError> {
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": schemas,
+            "schemas": schemas.all(),
         },
-    }))
+    })
 }
 
-fn schema(name: &str) -> Value {
-    json!({"$ref": format!("#/components/schemas/{name}")})
-}
-
-fn operation(route: &Route) -> Value {
+fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let (status, answer) = route.answer;
-    let kind = match answer {
-        "Text" => "text/plain",
-        "EventStream" | "PulseStream" => "text/event-stream",
-        _ => "application/json",
-    };
-    let well = |says: &str| json!({"description": says, "content": {kind: {"schema": schema(answer)}}});
+    let (answer, problem) = (answer(&mut schemas.written), describe::<Sent<'_>>(&mut schemas.written));
+    let well = |says: &str| json!({"description": says, "content": {route.media: {"schema": answer}}});
     let mut operation = json!({
         "operationId": name(route),
         "summary": route.summary,
@@ -63,12 +87,12 @@ fn operation(route: &Route) -> Value {
         "parameters": parameters(route),
         "responses": {
             status.to_string(): well("Well"),
-            "default": {"description": "Refused", "content": {"application/problem+json": {"schema": schema("Problem")}}},
+            "default": {"description": "Refused", "content": {"application/problem+json": {"schema": problem}}},
         },
     });
     if let Value::Object(fields) = &mut operation {
         if let Some(body) = route.body {
-            let content = json!({"application/json": {"schema": schema(body)}});
+            let content = json!({"application/json": {"schema": body(&mut schemas.read)}});
             fields.insert("requestBody".to_owned(), json!({"required": true, "content": content}));
         }
         if let Some(Value::Object(responses)) = fields.get_mut("responses") {
@@ -135,7 +159,7 @@ mod tests {
 
     #[test]
     fn every_route_is_described_under_a_name_of_its_own() {
-        let document = described().unwrap();
+        let document = described();
         let mut names = BTreeSet::new();
         for route in ROUTES {
             let path = document["paths"].get(route.path).unwrap();
@@ -150,11 +174,16 @@ mod tests {
 
     #[test]
     fn every_reference_has_a_schema_and_every_schema_is_used() {
-        let document = described().unwrap();
+        let document = described();
         let schemas = document["components"]["schemas"].as_object().unwrap();
         let mut used = BTreeSet::new();
         references(&document, &mut used);
         assert_eq!(used, schemas.keys().cloned().collect::<BTreeSet<_>>());
+        let second = schemas.keys().find(|name| name.ends_with(|c: char| c.is_ascii_digit()));
+        assert_eq!(
+            second, None,
+            "two types have one name; give one of them another with #[schemars(rename)]"
+        );
     }
 
     fn references(value: &Value, used: &mut BTreeSet<String>) {

@@ -5,6 +5,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidelock::error::{Explain, InvalidInput, Outcome, Retry};
@@ -35,17 +36,21 @@ pub(crate) struct Problem {
 }
 
 /// What is sent of it.
-#[derive(Serialize)]
-struct Sent<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Problem")]
+pub(crate) struct Sent<'a> {
     r#type: String,
     title: &'a str,
     status: u16,
+    #[schemars(regex(pattern = "^TL[0-9]{4}$"))]
     code: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     detail: &'a str,
     /// Whether anything was done.
+    #[schemars(extend("enum" = ["applied", "not_applied", "unknown"]))]
     outcome: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    /// A version, a holder or a number that was found instead.
     found: Option<&'a Value>,
 }
 

@@ -5,9 +5,11 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, delete, get, post, put};
 use http::Method;
+use schemars::JsonSchema;
 
 use crate::api::{about, forks, overview, past, reactions, rows, tasks};
 use crate::api::{health, leases, locks, log, metrics, runs, schedules, state, streams, work};
+use crate::openapi::{Describe, shape};
 use crate::shared::App;
 use crate::token::Role;
 use crate::{gate, guard, openapi, ui};
@@ -53,9 +55,11 @@ pub(crate) struct Route {
     /// Its parameters behind the question mark; those with `!` must be given.
     pub(crate) query: &'static [&'static str],
     /// The schema of its body.
-    pub(crate) body: Option<&'static str>,
+    pub(crate) body: Option<Describe>,
     /// The status of success, and the schema of the answer.
-    pub(crate) answer: (u16, &'static str),
+    pub(crate) answer: (u16, Describe),
+    /// The media type of the answer.
+    pub(crate) media: &'static str,
     handler: fn() -> MethodRouter<App>,
 }
 
@@ -69,7 +73,8 @@ impl Route {
             summary,
             query: &[],
             body: None,
-            answer: (200, "Any"),
+            answer: (200, openapi::describe::<serde_json::Value>),
+            media: "application/json",
             handler,
         }
     }
@@ -87,12 +92,16 @@ impl Route {
         Self { query, ..self }
     }
 
-    const fn body(self, schema: &'static str) -> Self {
-        Self { body: Some(schema), ..self }
+    const fn body<T: JsonSchema>(self) -> Self {
+        Self { body: Some(openapi::describe::<T>), ..self }
     }
 
-    const fn answers(self, status: u16, schema: &'static str) -> Self {
-        Self { answer: (status, schema), ..self }
+    const fn answers<T: JsonSchema>(self, status: u16) -> Self {
+        Self { answer: (status, openapi::describe::<T>), ..self }
+    }
+
+    const fn sends<T: JsonSchema>(self, media: &'static str) -> Self {
+        Self { media, ..self.answers::<T>(200) }
     }
 }
 
@@ -103,70 +112,70 @@ const LEASE: &[&str] = &["lease", "fence"];
 /// All of them.
 #[rustfmt::skip]
 pub(crate) const ROUTES: &[Route] = &[
-    Route { role: Role::Open, ..Route::read("/healthz", "Whether the process lives", || get(health::lives)) }.answers(200, "Text"),
-    Route::read("/readyz", "Whether the store can be read", || get(health::ready)).answers(200, "Ready"),
-    Route::read("/metrics", "Metrics as Prometheus reads them", || get(metrics::text)).answers(200, "Text"),
+    Route { role: Role::Open, ..Route::read("/healthz", "Whether the process lives", || get(health::lives)) }.sends::<String>("text/plain"),
+    Route::read("/readyz", "Whether the store can be read", || get(health::ready)).answers::<health::Ready>(200),
+    Route::read("/metrics", "Metrics as Prometheus reads them", || get(metrics::text)).sends::<String>("text/plain"),
     Route::read("/api/v1/openapi.json", "This description", || get(openapi::document)),
 
-    Route::read("/api/v1/streams", "Streams in the order of their keys", || get(streams::list)).query(PAGE).answers(200, "Streams"),
-    Route::read("/api/v1/streams/{key}", "A stream", || get(streams::show)).answers(200, "Stream"),
+    Route::read("/api/v1/streams", "Streams in the order of their keys", || get(streams::list)).query(PAGE).answers::<streams::Listing>(200),
+    Route::read("/api/v1/streams/{key}", "A stream", || get(streams::show)).answers::<shape::Stream>(200),
     Route::read("/api/v1/streams/{key}/events", "Events of a stream, from a version on", || get(streams::events))
-        .query(&["from", "limit"]).answers(200, "Events"),
-    Route::write(Verb::Post, "/api/v1/streams/{key}/events", "Append events", || post(streams::append)).body("Append").answers(201, "Appended"),
+        .query(&["from", "limit"]).answers::<streams::Events<'static>>(200),
+    Route::write(Verb::Post, "/api/v1/streams/{key}/events", "Append events", || post(streams::append)).body::<streams::Append>().answers::<streams::Receipt<'static>>(201),
     Route::read("/api/v1/log/tail", "Events as they come (text/event-stream); goes on after Last-Event-ID", || get(log::tail))
-        .query(&["from", "stream", "prefix", "types", "internal"]).answers(200, "EventStream"),
+        .query(&["from", "stream", "prefix", "types", "internal"]).sends::<shape::ServerSentEvent>("text/event-stream"),
 
-    Route::read("/api/v1/state", "Documents in the order of their keys, without their values", || get(state::list)).query(PAGE).answers(200, "Records"),
-    Route::read("/api/v1/state/{key}", "A document, with its version as ETag", || get(state::show)).answers(200, "Record"),
+    Route::read("/api/v1/state", "Documents in the order of their keys, without their values", || get(state::list)).query(PAGE).answers::<state::Listing>(200),
+    Route::read("/api/v1/state/{key}", "A document, with its version as ETag", || get(state::show)).answers::<shape::Record>(200),
     Route::write(Verb::Put, "/api/v1/state/{key}", "Write a document: If-Match or If-None-Match: * says what it replaces", || put(state::write))
-        .query(LEASE).body("Value").answers(200, "Written"),
+        .query(LEASE).body::<state::Value>().answers::<state::Written>(200),
     Route::write(Verb::Delete, "/api/v1/state/{key}", "Delete a document: If-Match says which version", || delete(state::remove))
-        .query(LEASE).answers(200, "Written"),
+        .query(LEASE).answers::<state::Written>(200),
 
-    Route::read("/api/v1/leases", "Leases in the order of their keys", || get(leases::list)).query(&["after", "limit"]).answers(200, "Leases"),
-    Route::read("/api/v1/leases/{key}", "A lease, and who waits for it", || get(leases::show)).answers(200, "Lease"),
-    Route::write(Verb::Post, "/api/v1/leases/{key}", "Take a lease", || post(leases::take)).body("Take").answers(200, "Held"),
-    Route::write(Verb::Put, "/api/v1/leases/{key}", "Renew a lease", || put(leases::renew)).body("Renew").answers(200, "Held"),
-    Route::write(Verb::Delete, "/api/v1/leases/{key}", "Release a lease", || delete(leases::release)).query(&["fence!"]).answers(200, "Released"),
+    Route::read("/api/v1/leases", "Leases in the order of their keys", || get(leases::list)).query(&["after", "limit"]).answers::<leases::Listing>(200),
+    Route::read("/api/v1/leases/{key}", "A lease, and who waits for it", || get(leases::show)).answers::<shape::Lease>(200),
+    Route::write(Verb::Post, "/api/v1/leases/{key}", "Take a lease", || post(leases::take)).body::<leases::Take>().answers::<leases::Held>(200),
+    Route::write(Verb::Put, "/api/v1/leases/{key}", "Renew a lease", || put(leases::renew)).body::<leases::Renew>().answers::<leases::Held>(200),
+    Route::write(Verb::Delete, "/api/v1/leases/{key}", "Release a lease", || delete(leases::release)).query(&["fence!"]).answers::<leases::Released>(200),
 
-    Route::read("/api/v1/runs", "Runs in the order of their ids", || get(runs::list))
-        .query(&["workflow", "status", "prefix", "after", "limit"]).answers(200, "Runs"),
-    Route::write(Verb::Post, "/api/v1/runs", "Start a run of a workflow that some worker knows", || post(runs::start)).body("Start").answers(201, "Started"),
-    Route::read("/api/v1/runs/{run}", "A run", || get(runs::show)).answers(200, "Run"),
-    Route::read("/api/v1/runs/{run}/steps", "What a run has asked for so far", || get(runs::steps)).query(&["from", "limit"]).answers(200, "Steps"),
+    Route::read("/api/v1/runs", "Runs, newest first", || get(runs::list))
+        .query(&["workflow", "status", "prefix", "cursor", "limit"]).answers::<runs::Listing>(200),
+    Route::write(Verb::Post, "/api/v1/runs", "Start a run of a workflow that some worker knows", || post(runs::start)).body::<runs::Start>().answers::<runs::Started>(201),
+    Route::read("/api/v1/runs/{run}", "A run", || get(runs::show)).answers::<shape::Run>(200),
+    Route::read("/api/v1/runs/{run}/steps", "What a run has asked for so far", || get(runs::steps)).query(&["from", "limit"]).answers::<runs::Steps<'static>>(200),
     Route { lasts: Lasts::Waits, ..Route::read("/api/v1/runs/{run}/result", "How a run ended; waits for that (202 when it still runs)", || get(runs::result)) }
-        .query(&["wait"]).answers(200, "Result"),
-    Route::write(Verb::Post, "/api/v1/runs/{run}/signals", "Send a run a signal", || post(runs::signal)).body("Signal").answers(202, "RunId"),
-    Route::write(Verb::Post, "/api/v1/runs/{run}/cancel", "Ask a run to stop", || post(runs::cancel)).body("Reason").answers(202, "RunId"),
-    Route::write(Verb::Post, "/api/v1/runs/{run}/resume", "Let a run go on that cannot by itself", || post(runs::resume)).body("Reason").answers(202, "RunId"),
+        .query(&["wait"]).answers::<runs::Ended>(200),
+    Route::write(Verb::Post, "/api/v1/runs/{run}/signals", "Send a run a signal", || post(runs::signal)).body::<runs::Signal>().answers::<runs::RunId>(202),
+    Route::write(Verb::Post, "/api/v1/runs/{run}/cancel", "Ask a run to stop", || post(runs::cancel)).body::<runs::Reason>().answers::<runs::RunId>(202),
+    Route::write(Verb::Post, "/api/v1/runs/{run}/resume", "Let a run go on that cannot by itself", || post(runs::resume)).body::<runs::Reason>().answers::<runs::RunId>(202),
 
-    Route::read("/api/v1/work/blocked", "Work that waits for an operator", || get(work::blocked)).query(&["lane", "like", "after", "limit"]).answers(200, "Blocked"),
-    Route::write(Verb::Post, "/api/v1/work/unblock", "Let blocked work go on, after its number was confirmed", || post(work::unblock)).body("Unblock").answers(200, "Unblocked"),
+    Route::read("/api/v1/work/blocked", "Work that waits for an operator", || get(work::blocked)).query(&["lane", "like", "after", "limit"]).answers::<work::Blocked>(200),
+    Route::write(Verb::Post, "/api/v1/work/unblock", "Let blocked work go on, after its number was confirmed", || post(work::unblock)).body::<work::Unblock>().answers::<rows::Operated>(200),
 
-    Route::read("/api/v1/schedules", "Tasks in the order of their names", || get(schedules::list)).query(&["after", "limit"]).answers(200, "Schedules"),
-    Route::read("/api/v1/schedules/{task}", "A task, its next fires and its last runs", || get(schedules::show)).answers(200, "Schedule"),
+    Route::read("/api/v1/schedules", "Tasks in the order of their names", || get(schedules::list)).query(&["after", "limit"]).answers::<schedules::Listing>(200),
+    Route::read("/api/v1/schedules/{task}", "A task, its next fires and its last runs", || get(schedules::show)).answers::<schedules::Whole>(200),
 
-    Route::read("/api/v1/about", "What the server is, and what the caller may do", || get(about::about)).answers(200, "About"),
-    Route::read("/api/v1/overview", "The numbers that matter", || get(overview::overview)).answers(200, "Overview"),
-    Route::read("/api/v1/pulse", "A sign whenever something may have changed (text/event-stream)", || get(about::pulse)).answers(200, "PulseStream"),
-    Route::read("/api/v1/locks", "Locks of the program that the server is mounted in", || get(locks::list)).answers(200, "Locks"),
+    Route::read("/api/v1/about", "What the server is, and what the caller may do", || get(about::about)).answers::<about::About>(200),
+    Route::read("/api/v1/overview", "The numbers that matter", || get(overview::overview)).answers::<overview::Overview>(200),
+    Route::read("/api/v1/pulse", "A sign whenever something may have changed (text/event-stream)", || get(about::pulse)).sends::<shape::ServerSentEvent>("text/event-stream"),
+    Route::read("/api/v1/locks", "Locks of the program that the server is mounted in", || get(locks::list)).answers::<locks::Shown>(200),
     Route::read("/api/v1/work/rows", "Rows of work in the order of their keys", || get(rows::list))
-        .query(&["key", "lane", "like", "blocked", "leased", "after", "limit"]).answers(200, "Rows"),
-    Route::read("/api/v1/work/rows/{key}", "A row of work", || get(rows::show)).answers(200, "Row"),
+        .query(&["key", "lane", "like", "blocked", "leased", "after", "limit"]).answers::<rows::Listing>(200),
+    Route::read("/api/v1/work/rows/{key}", "A row of work", || get(rows::show)).answers::<rows::Shown>(200),
     Route::write(Verb::Post, "/api/v1/work/operate", "Unblock rows, or make them due at once, after their number was confirmed", || post(rows::operate))
-        .body("OperateRows").answers(200, "Operated"),
-    Route::read("/api/v1/reactions", "Reactions, and how far they are", || get(reactions::list)).answers(200, "Reactions"),
-    Route::read("/api/v1/reactions/{reaction}/keys", "Keys of a reaction", || get(reactions::keys)).query(&["blocked", "after", "limit"]).answers(200, "ReactionKeys"),
-    Route::read("/api/v1/reactions/{reaction}/parked", "Events that a reaction has set aside", || get(reactions::parked)).query(&["after", "limit"]).answers(200, "Parked"),
+        .body::<rows::Operate>().answers::<rows::Operated>(200),
+    Route::read("/api/v1/reactions", "Reactions, and how far they are", || get(reactions::list)).answers::<reactions::Reactions>(200),
+    Route::read("/api/v1/reactions/{reaction}/keys", "Keys of a reaction", || get(reactions::keys)).query(&["blocked", "after", "limit"]).answers::<reactions::Keys>(200),
+    Route::read("/api/v1/reactions/{reaction}/parked", "Events that a reaction has set aside", || get(reactions::parked)).query(&["after", "limit"]).answers::<reactions::Aside>(200),
     Route::write(Verb::Post, "/api/v1/reactions/{reaction}/operate", "Unblock, reset, retry, park, replay or drop, after the number was confirmed", || post(reactions::operate))
-        .body("OperateReaction").answers(200, "Operated"),
-    Route::read("/api/v1/state/{key}/history", "The last writes to a document, newest first", || get(past::list)).query(&["before", "limit"]).answers(200, "History"),
-    Route::read("/api/v1/state/{key}/at", "What a document was after a write of its history", || get(past::at)).query(&["number!"]).answers(200, "ValueAt"),
-    Route::read("/api/v1/conflicts", "How often changes of state met others, by kind of record", || get(past::conflicts)).answers(200, "Conflicts"),
-    Route::write(Verb::Post, "/api/v1/runs/{run}/fork", "Start a run that has done what another one did before a step", || post(forks::fork)).body("Fork").answers(201, "Forked"),
-    Route::write(Verb::Post, "/api/v1/schedules/{task}/run", "Ask for a run of a task now", || post(tasks::run)).body("Nothing").answers(202, "TaskRun"),
-    Route::write(Verb::Post, "/api/v1/schedules/{task}/pause", "Let a task rest", || post(tasks::pause)).body("Reason").answers(202, "TaskName"),
-    Route::write(Verb::Post, "/api/v1/schedules/{task}/resume", "Let a task go on", || post(tasks::resume)).body("Nothing").answers(202, "TaskName"),
+        .body::<reactions::Operate>().answers::<rows::Operated>(200),
+    Route::read("/api/v1/state/{key}/history", "The last writes to a document, newest first", || get(past::list)).query(&["before", "limit"]).answers::<past::Listing>(200),
+    Route::read("/api/v1/state/{key}/at", "What a document was after a write of its history", || get(past::at)).query(&["number!"]).answers::<past::At>(200),
+    Route::read("/api/v1/conflicts", "How often changes of state met others, by kind of record", || get(past::conflicts)).answers::<past::Conflicts>(200),
+    Route::write(Verb::Post, "/api/v1/runs/{run}/fork", "Start a run that has done what another one did before a step", || post(forks::fork)).body::<forks::Fork>().answers::<forks::Forked>(201),
+    Route::write(Verb::Post, "/api/v1/schedules/{task}/run", "Ask for a run of a task now", || post(tasks::run)).body::<tasks::Nothing>().answers::<tasks::TaskRun>(202),
+    Route::write(Verb::Post, "/api/v1/schedules/{task}/pause", "Let a task rest", || post(tasks::pause)).body::<runs::Reason>().answers::<tasks::TaskName>(202),
+    Route::write(Verb::Post, "/api/v1/schedules/{task}/resume", "Let a task go on", || post(tasks::resume)).body::<tasks::Nothing>().answers::<tasks::TaskName>(202),
 ];
 
 /// Whether anybody may call this.

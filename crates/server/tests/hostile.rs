@@ -1,11 +1,5 @@
 //! What somebody may send who means no good, byte by byte on a socket.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
 

@@ -1,12 +1,6 @@
 //! How much memory the server takes while many clients send it much. It is measured for the whole process, so this test is alone here.
 #![cfg(target_os = "linux")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
 

@@ -89,8 +89,16 @@ async fn a_run_is_cancelled_or_resumed_and_found_by_how_it_stands(site: Site) {
     assert_eq!(ids("status=failed&workflow=order").await.0, ["b"]);
     assert_eq!(ids("workflow=other").await.0, [""; 0]);
     assert_eq!(ids("prefix=c").await.0, ["c"]);
-    assert_eq!(ids("limit=2").await, (vec!["a".to_owned(), "b".to_owned()], json!("b")));
-    assert_eq!(ids("limit=2&after=b").await.0, ["c"]);
+    let (newest, next) = ids("limit=2").await;
+    assert_eq!(newest, ["c", "b"]);
+    let cursor = next.as_str().unwrap();
+    assert_eq!(ids(&format!("limit=2&cursor={cursor}")).await, (vec!["a".to_owned()], Value::Null));
+    assert_eq!(site.get("/api/v1/runs?cursor=b").await.refused(400), "TL0103");
+    let shown = site.get("/api/v1/runs/b").await.when(200);
+    assert!(shown["started_at"].as_i64() <= shown["ended_at"].as_i64(), "{shown}");
+    assert_eq!(site.get("/api/v1/runs/c").await.when(200)["ended_at"], Value::Null);
+    let counts = site.get("/api/v1/overview").await.when(200)["runs"]["by_status"].clone();
+    assert_eq!(counts, json!({"running": 1, "completed": 0, "failed": 1, "cancelled": 1}));
     worker.shutdown().await;
 }
 

@@ -1,11 +1,5 @@
 //! TLS by real handshakes: who is answered, who is not, and certificates that change while the server runs.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
 

@@ -1,11 +1,5 @@
 //! The server on a socket: clients that are slow, many or far away, those who follow the log, and the end.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
 

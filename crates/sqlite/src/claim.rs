@@ -16,6 +16,7 @@ use tidelock_core::store::{Claim, Claimed, Direction, Gathering, Grant, Pick};
 
 use crate::error::Failure;
 use crate::places::Stream;
+use crate::read;
 use crate::rows::{int, uint};
 use crate::session::Session;
 
@@ -26,6 +27,10 @@ const NEXT_LEVEL: &str = "SELECT priority FROM tidelock_work \
 /// The oldest rows of a level that may be had.
 const OLDEST: &str = "SELECT key, ready_at, seq FROM tidelock_work \
     WHERE lane = ?1 AND priority = ?2 AND ready_at <= ?3 ORDER BY ready_at, seq LIMIT ?4";
+
+/// The rows of a level that may be had now or later, by age.
+const BY_AGE: &str = "SELECT key, ready_at FROM tidelock_work \
+    WHERE lane = ?1 AND priority = ?2 AND ready_at IS NOT NULL ORDER BY ready_at, seq";
 
 /// When the first row of a level may be had that may not be yet.
 const FIRST_AFTER: &str = "SELECT ready_at FROM tidelock_work \
@@ -79,11 +84,7 @@ impl Session {
             let passed_over = self.unreadable.len();
             let levels = levels(db, lanes)?;
             let open = self.open_rows(db, &levels, limit, now)?;
-            let next_at = match (open.iter().map(|candidate| candidate.ready_at).min(), limit) {
-                (None, _) => next_at(db, &levels, now)?,
-                (since, 0) => since,
-                (Some(_), _) => None,
-            };
+            let next_at = if open.is_empty() { next_at(db, &levels, now)? } else { None };
             let keys = claim::choose(open, limit, self.facts.counters.fence);
             let grants = keys.len();
             let mut chosen = Vec::with_capacity(grants);
@@ -109,8 +110,7 @@ impl Session {
         limit: usize,
         now: Timestamp,
     ) -> Result<Vec<Candidate>, Failure> {
-        // One at least: a claim of nothing still learns whether there is something.
-        let limit = limit.max(1).saturating_add(self.unreadable.len());
+        let limit = limit.saturating_add(self.unreadable.len());
         let mut open = Vec::new();
         for (lane, level) in levels {
             for found in oldest(db, lane, *level, limit, now)? {
@@ -175,6 +175,27 @@ impl Session {
         let from = seen.map_or(0, |version| version + 1);
         places.visit(db, from, Direction::Forward, |event| gathering.add(event))
     }
+}
+
+/// When the first row of the lanes is ready. Rows that do not read back are passed over, as claims do.
+pub(crate) fn next_ready(db: &Connection, lanes: &[Lane]) -> Result<Option<Timestamp>, Failure> {
+    let mut statement = db.prepare_cached(BY_AGE)?;
+    let mut first = None;
+    for (lane, level) in levels(db, lanes)? {
+        let mut found = statement.query((lane.as_str(), level.level()))?;
+        while let Some(row) = found.next()? {
+            let Ok(key) = row.get::<_, String>(0) else { continue };
+            match read::work(db, &Key::trusted(key)) {
+                Ok(_) => {
+                    first = [first, Some(Timestamp::from_micros(row.get(1)?))].into_iter().flatten().min();
+                    break;
+                }
+                Err(failure) if failure.is_unreadable() => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+    Ok(first)
 }
 
 /// The levels of urgency that are in use, lane by lane.

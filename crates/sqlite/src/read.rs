@@ -2,11 +2,11 @@
 
 use rusqlite::{Connection, OptionalExtension as _};
 use tidelock_core::clock::Timestamp;
-use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::key::{INDEX_KIND, Key, KeyPrefix};
 use tidelock_core::model::limits::PAGE_BYTES;
 use tidelock_core::store::{
-    Direction, Document, Event, EventFilter, EventPage, LogQuery, Page, PageOf, StreamInfo, StreamQuery,
-    WorkFilter, WorkRow,
+    Direction, Document, Event, EventFilter, EventPage, Get, LogQuery, Page, PageOf, Resolution, RowSet,
+    StoredRow, StreamInfo, StreamQuery, WorkFilter, WorkRow,
 };
 
 use crate::epoch;
@@ -19,6 +19,27 @@ use crate::work_filter::WorkCondition;
 
 /// A query whose filter matches little stops after this many events and says how far it came.
 const SCAN_EVENTS: usize = 100_000;
+
+/// Begins the snapshot of a transaction, which would otherwise begin with its first query.
+pub(crate) fn take_snapshot(db: &Connection) -> Result<(), Failure> {
+    db.prepare_cached("SELECT 1 FROM sqlite_schema LIMIT 1")?.exists([])?;
+    Ok(())
+}
+
+/// Rows of the snapshot, in the order of the request.
+pub(crate) fn rows(db: &Connection, tail: &Tail, gets: &[Get], now: Timestamp) -> Result<RowSet, Failure> {
+    let row = |get: &Get| {
+        Ok::<_, Failure>(match get {
+            Get::Document(key) => document(db, key, now)?.map(StoredRow::Document),
+            Get::Stream(key) => stream(db, tail, key)?.map(StoredRow::Stream),
+            Get::Work(key) => work(db, key)?.map(|row| StoredRow::Work(Box::new(row))),
+            Get::Operation(id) => {
+                session::operation(db, *id)?.and_then(Resolution::into_receipt).map(StoredRow::Operation)
+            }
+        })
+    };
+    Ok(RowSet { rows: gets.iter().map(row).collect::<Result<_, _>>()?, now })
+}
 
 pub(crate) fn document(db: &Connection, key: &Key, now: Timestamp) -> Result<Option<Document>, Failure> {
     Ok(session::document(db, key)?.and_then(|row| row.visible(key, now)))
@@ -40,16 +61,41 @@ pub(crate) fn documents(
     now: Timestamp,
 ) -> Result<PageOf<Document>, Failure> {
     let limit = page.rows()?;
-    let (bounds, from, below) = bounds(prefix, page);
-    let mut statement = db.prepare_cached(&format!(
-        "SELECT {} FROM tidelock_documents WHERE {bounds}
-         AND value IS NOT NULL AND (expires_at IS NULL OR expires_at > ?3) ORDER BY key LIMIT ?4",
-        rows::DOCUMENT_COLUMNS
-    ))?;
+    let (condition, from, below) = visible(prefix, page);
+    let columns = rows::DOCUMENT_COLUMNS;
+    let mut statement =
+        db.prepare_cached(&format!("SELECT {columns} FROM {condition} ORDER BY key LIMIT ?4"))?;
     let parameters = (from, below, now.as_micros(), int(limit as u64 + 1));
     let found = statement.query_map(parameters, rows::document)?;
     let visible = found.filter_map(|row| row.map(|(key, row)| row.visible(&key, now)).transpose());
-    Ok(PageOf::gathered(visible, limit, |found| found.key.clone(), |found| found.value.len())?)
+    Ok(PageOf::gathered(visible, limit, now, |found| found.key.clone(), |found| found.value.len())?)
+}
+
+pub(crate) fn count_documents(db: &Connection, prefix: &KeyPrefix, now: Timestamp) -> Result<u64, Failure> {
+    let page = Page::first(1);
+    let (condition, from, below) = visible(prefix, &page);
+    let mut statement = db.prepare_cached(&format!("SELECT count(*) FROM {condition}"))?;
+    let count: i64 = statement.query_row((from, below, now.as_micros()), |row| row.get(0))?;
+    Ok(uint(count))
+}
+
+/// The documents of a page that a reader sees at ?3, as a table with its condition.
+///
+/// Index documents move from range to range, so their ranges are full of tombstones. The partial index of that kind skips them.
+fn visible<'a>(prefix: &'a KeyPrefix, page: &'a Page) -> (String, &'a str, Option<&'a str>) {
+    let (bounds, from, below) = bounds(prefix, page);
+    let index = prefix.from().strip_prefix(INDEX_KIND).is_some_and(|rest| rest.starts_with(' '));
+    let (by, kind) = match index {
+        true => {
+            ("INDEXED BY tidelock_documents_index", "AND key >= 'tidelock.index' AND key < 'tidelock.index$'")
+        }
+        false => ("", ""),
+    };
+    let condition = format!(
+        "tidelock_documents {by} WHERE {bounds} {kind} AND value IS NOT NULL \
+         AND (expires_at IS NULL OR expires_at > ?3)"
+    );
+    (condition, from, below)
 }
 
 const STREAM: &str = "SELECT no, first_version, key, closed_at FROM tidelock_streams";
@@ -72,6 +118,7 @@ pub(crate) fn streams(
     tail: &Tail,
     prefix: &KeyPrefix,
     page: &Page,
+    now: Timestamp,
 ) -> Result<PageOf<StreamInfo>, Failure> {
     let limit = page.rows()?;
     let (bounds, from, below) = bounds(prefix, page);
@@ -81,12 +128,17 @@ pub(crate) fn streams(
     while let Some(row) = found.next()? {
         streams.push(stream_info(db, tail, row)?);
     }
-    Ok(PageOf::of(streams, limit, |stream| stream.key.clone()))
+    Ok(PageOf::of(streams, limit, now, |stream| stream.key.clone()))
 }
 
-pub(crate) fn read_stream(db: &Connection, tail: &Tail, query: &StreamQuery) -> Result<EventPage, Failure> {
+pub(crate) fn read_stream(
+    db: &Connection,
+    tail: &Tail,
+    query: &StreamQuery,
+    now: Timestamp,
+) -> Result<EventPage, Failure> {
     let limit = Page::first(query.limit).rows()?;
-    let mut scan = Scan::new(&query.filter, limit);
+    let mut scan = Scan::new(&query.filter, limit, now);
     if let Some(stream) = Stream::find(db, &query.stream)? {
         let default = match query.direction {
             Direction::Forward => 0,
@@ -98,7 +150,7 @@ pub(crate) fn read_stream(db: &Connection, tail: &Tail, query: &StreamQuery) -> 
     Ok(scan.page)
 }
 
-pub(crate) fn read_log(db: &Connection, query: &LogQuery) -> Result<EventPage, Failure> {
+pub(crate) fn read_log(db: &Connection, query: &LogQuery, now: Timestamp) -> Result<EventPage, Failure> {
     let limit = Page::first(query.limit).rows()?;
     if query.direction == Direction::Forward {
         epoch::check_position(db, query)?;
@@ -117,7 +169,7 @@ pub(crate) fn read_log(db: &Connection, query: &LogQuery) -> Result<EventPage, F
         rows::EVENT_COLUMNS
     ))?;
     let after = query.after.map_or(default, |position| int(position.0));
-    let mut scan = Scan::new(&query.filter, limit);
+    let mut scan = Scan::new(&query.filter, limit, now);
     let mut found = statement.query((after, query.filter.correlation.as_deref()))?;
     while let Some(row) = found.next()? {
         if !scan.look(rows::event(row)?) {
@@ -132,7 +184,7 @@ pub(crate) fn read_log(db: &Connection, query: &LogQuery) -> Result<EventPage, F
                 Direction::Forward => query.after.is_none_or(|after| *edge > after),
                 Direction::Backward => query.after.is_none_or(|after| *edge < after),
             });
-            Ok(EventPage { events, scanned_to, end: true })
+            Ok(EventPage { events, scanned_to, end: true, now })
         }
         page => Ok(page),
     }
@@ -157,9 +209,8 @@ struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    fn new(filter: &'a EventFilter, limit: usize) -> Self {
-        let page = EventPage { events: Vec::new(), scanned_to: None, end: true };
-        Self { filter, limit, looked_at: 0, bytes: 0, page }
+    fn new(filter: &'a EventFilter, limit: usize, now: Timestamp) -> Self {
+        Self { filter, limit, looked_at: 0, bytes: 0, page: EventPage::empty(now) }
     }
 
     /// `false` when this event belongs to the next page.
@@ -185,7 +236,12 @@ pub(crate) fn work(db: &Connection, key: &Key) -> Result<Option<WorkRow>, Failur
     Ok(statement.query_row([key.canonical()], rows::work).optional()?)
 }
 
-pub(crate) fn works(db: &Connection, filter: &WorkFilter, page: &Page) -> Result<PageOf<WorkRow>, Failure> {
+pub(crate) fn works(
+    db: &Connection,
+    filter: &WorkFilter,
+    page: &Page,
+    now: Timestamp,
+) -> Result<PageOf<WorkRow>, Failure> {
     let limit = page.rows()?;
     let condition = WorkCondition::new(filter, page.after.as_ref());
     let columns = rows::WORK_COLUMNS;
@@ -193,7 +249,7 @@ pub(crate) fn works(db: &Connection, filter: &WorkFilter, page: &Page) -> Result
         db.prepare_cached(&format!("SELECT {columns} FROM {} ORDER BY key LIMIT ?5", condition.sql()))?;
     let (lane, pattern, from, below) = condition.parameters();
     let found = statement.query_map((lane, pattern, from, below, int(limit as u64 + 1)), rows::work)?;
-    Ok(PageOf::gathered(found, limit, |row| row.key.clone(), |row| row.payload.len())?)
+    Ok(PageOf::gathered(found, limit, now, |row| row.key.clone(), |row| row.payload.len())?)
 }
 
 pub(crate) fn count_work(db: &Connection, filter: &WorkFilter) -> Result<u64, Failure> {
@@ -202,3 +258,6 @@ pub(crate) fn count_work(db: &Connection, filter: &WorkFilter) -> Result<u64, Fa
     let count: i64 = statement.query_row(condition.parameters(), |row| row.get(0))?;
     Ok(uint(count))
 }
+
+#[cfg(test)]
+mod tests;

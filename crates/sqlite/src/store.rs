@@ -6,20 +6,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use rusqlite::Connection;
 use tidelock_core::clock::{Clock, Timestamp};
-use tidelock_core::id::{Epoch, OpId};
+use tidelock_core::id::{Epoch, Lane, OpId};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::report;
 use tidelock_core::store::{
-    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, HistoryCut, LogQuery, Page, PageOf,
-    Receipt, Resolution, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher,
-    WorkFilter, WorkRow,
+    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, Get, HistoryCut, LogQuery, NextReady,
+    Page, PageOf, Receipt, Resolution, RowSet, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep,
+    Swept, Watch, Watcher, WorkFilter, WorkRow, limits,
 };
 use tokio::sync::oneshot;
 
 use crate::checkpoint::{Checkpointer, Gate};
 use crate::clock::FileClock;
 use crate::ending::{Closer, Ending};
+use crate::error::Failure;
 use crate::identity::Identity;
 use crate::merge::Merger;
 use crate::queue::Queue;
@@ -27,7 +29,7 @@ use crate::readers::Readers;
 use crate::session::{self, Session};
 use crate::tail::Tail;
 use crate::writer::{Job, Meter, Writer};
-use crate::{Options, closed, no_thread, open, read, watch};
+use crate::{Options, claim, closed, no_thread, open, read, watch};
 
 /// A store in one SQLite file. Cloning gives another handle; the file is closed when the last one is gone.
 #[derive(Clone, Debug)]
@@ -173,12 +175,21 @@ impl SqliteStore {
         answer.await.map_err(|_| closed(&self.shared.path))
     }
 
-    fn tail(&self) -> Arc<Tail> {
-        Arc::clone(&self.shared.tail)
+    /// Runs a query in one snapshot, with the time at which it was taken: no row of it is newer.
+    async fn snapshot<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection, Timestamp) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let clock = Arc::clone(&self.shared.clock);
+        let timed = move |db: &Connection| {
+            read::take_snapshot(db)?;
+            query(db, clock.now())
+        };
+        self.shared.readers.read(timed).await
     }
 
-    fn now_here(&self) -> Timestamp {
-        self.shared.clock.now()
+    fn tail(&self) -> Arc<Tail> {
+        Arc::clone(&self.shared.tail)
     }
 }
 
@@ -251,8 +262,19 @@ impl Store for SqliteStore {
         answer
     }
 
+    async fn next_ready(&self, lanes: &[Lane]) -> Result<NextReady, StoreError> {
+        let lanes = lanes.to_vec();
+        self.snapshot(move |db, now| Ok(NextReady { at: claim::next_ready(db, &lanes)?, now })).await
+    }
+
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
         self.ask(|reply| Job::Resolve(id, reply)).await?
+    }
+
+    async fn read(&self, gets: &[Get]) -> Result<RowSet, StoreError> {
+        limits::within("the number of rows", "a read", gets.len(), limits::READ_ROWS)?;
+        let (gets, tail) = (gets.to_vec(), self.tail());
+        self.snapshot(move |db, now| read::rows(db, &tail, &gets, now)).await
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
@@ -261,13 +283,18 @@ impl Store for SqliteStore {
     }
 
     async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
-        let (key, now) = (key.clone(), self.now_here());
-        self.shared.readers.read(move |db| read::document(db, &key, now)).await
+        let key = key.clone();
+        self.snapshot(move |db, now| read::document(db, &key, now)).await
     }
 
     async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
-        let (prefix, now) = (prefix.clone(), self.now_here());
-        self.shared.readers.read(move |db| read::documents(db, &prefix, &page, now)).await
+        let prefix = prefix.clone();
+        self.snapshot(move |db, now| read::documents(db, &prefix, &page, now)).await
+    }
+
+    async fn count_documents(&self, prefix: &KeyPrefix) -> Result<u64, StoreError> {
+        let prefix = prefix.clone();
+        self.snapshot(move |db, now| read::count_documents(db, &prefix, now)).await
     }
 
     async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
@@ -277,16 +304,16 @@ impl Store for SqliteStore {
 
     async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
         let (prefix, tail) = (prefix.clone(), self.tail());
-        self.shared.readers.read(move |db| read::streams(db, &tail, &prefix, &page)).await
+        self.snapshot(move |db, now| read::streams(db, &tail, &prefix, &page, now)).await
     }
 
     async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
         let tail = self.tail();
-        self.shared.readers.read(move |db| read::read_stream(db, &tail, &query)).await
+        self.snapshot(move |db, now| read::read_stream(db, &tail, &query, now)).await
     }
 
     async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
-        self.shared.readers.read(move |db| read::read_log(db, &query)).await
+        self.snapshot(move |db, now| read::read_log(db, &query, now)).await
     }
 
     async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
@@ -296,7 +323,7 @@ impl Store for SqliteStore {
 
     async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
         let filter = filter.clone();
-        self.shared.readers.read(move |db| read::works(db, &filter, &page)).await
+        self.snapshot(move |db, now| read::works(db, &filter, &page, now)).await
     }
 
     async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
@@ -322,7 +349,11 @@ impl Store for SqliteStore {
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
-        Ok(self.now_here())
+        Ok(self.shared.clock.now())
+    }
+
+    fn estimated_now(&self) -> Timestamp {
+        self.shared.clock.now()
     }
 
     async fn info(&self) -> Result<StoreInfo, StoreError> {

@@ -1,9 +1,5 @@
 //! Real processes, really killed: what was acknowledged is there, nothing is there by halves, the file is sound.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "a test fails by panicking and says what it saw"
-)]
+#![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
 

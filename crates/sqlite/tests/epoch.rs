@@ -1,10 +1,5 @@
 //! D2 and D3 on SQLite: a file that was copied or restored begins a new epoch, also while it is open.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
 

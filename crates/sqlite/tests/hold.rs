@@ -1,11 +1,6 @@
 //! Leases between real processes on one file, and under an executor that is blocked.
 #![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    dead_code,
-    reason = "a test fails by panicking; it uses a part of what tests share"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 mod common;
 

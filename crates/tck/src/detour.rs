@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tidelock_core::clock::Timestamp;
-use tidelock_core::id::{Epoch, OpId};
+use tidelock_core::id::{Epoch, Lane, OpId};
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::*;
 use tokio::sync::Notify;
@@ -250,8 +250,23 @@ impl<W: Way> Store for Detour<W> {
         self.inner.claim(claim).await
     }
 
+    async fn next_ready(&self, lanes: &[Lane]) -> Result<NextReady, StoreError> {
+        self.inner.next_ready(lanes).await
+    }
+
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
         self.inner.resolve(id).await
+    }
+
+    async fn read(&self, gets: &[Get]) -> Result<RowSet, StoreError> {
+        if gets.iter().any(|get| matches!(get, Get::Work(_))) {
+            self.way.asked(Request::ReadRow).await?;
+        }
+        let rows = self.inner.read(gets).await;
+        if gets.iter().any(|get| matches!(get, Get::Document(_))) {
+            self.way.seen().await;
+        }
+        rows
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
@@ -266,6 +281,10 @@ impl<W: Way> Store for Detour<W> {
 
     async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
         self.inner.documents(prefix, page).await
+    }
+
+    async fn count_documents(&self, prefix: &KeyPrefix) -> Result<u64, StoreError> {
+        self.inner.count_documents(prefix).await
     }
 
     async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
@@ -317,6 +336,10 @@ impl<W: Way> Store for Detour<W> {
     async fn now(&self) -> Result<Timestamp, StoreError> {
         self.way.asked(Request::ReadClock).await?;
         self.inner.now().await
+    }
+
+    fn estimated_now(&self) -> Timestamp {
+        self.inner.estimated_now()
     }
 
     async fn info(&self) -> Result<StoreInfo, StoreError> {

@@ -1,5 +1,7 @@
 //! Everything a reader can see of a store, for cases that say "nothing at all changed".
 
+use std::fmt::Write as _;
+
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::{
     Document, Event, Page, PageOf, StoreError, StoreErrorKind, StreamInfo, WorkFilter, WorkRow,
@@ -36,6 +38,48 @@ impl Dump {
             work: pages(async |page| conn.works(&none, page).await).await,
         }
     }
+}
+
+/// The most rows of each kind that a report shows.
+const REPORTED: usize = 100;
+/// The most entries of each journal that it shows.
+const ENTRIES: usize = 12;
+
+/// Work rows, runs and the ends of their journals, as text for a report.
+pub(crate) async fn standing(conn: &Conn) -> String {
+    let mut text = match conn.now().await {
+        Ok(now) => format!("the store's clock: {now}\n"),
+        Err(error) => format!("the store's clock: {error}\n"),
+    };
+    let work = pages(async |page| conn.works(&WorkFilter::default(), page).await).await;
+    let _ = writeln!(text, "{} work rows:", work.len());
+    for row in work.iter().take(REPORTED) {
+        let WorkRow { key, lane, due, woken, attempts, takeovers, last_error, blocked, lease, .. } = row;
+        let _ = writeln!(
+            text,
+            "  {key} in {lane}: due {due:?}, woken {woken:?}, attempts {attempts}, takeovers {takeovers}, \
+             lease {lease:?}, blocked {blocked:?}, last error {last_error:?}"
+        );
+    }
+    let runs = pages(async |page| conn.documents(&KeyPrefix::kind("tidelock.run"), page).await).await;
+    let _ = writeln!(text, "{} runs:", runs.len());
+    for run in runs.iter().take(REPORTED) {
+        let _ = writeln!(text, "  {} at {}: {}", run.key, run.version, short(run.value.as_str()));
+    }
+    let journals = pages(async |page| conn.streams(&KeyPrefix::kind("tidelock.journal"), page).await).await;
+    for journal in journals.iter().take(REPORTED) {
+        let events = conn.history(&journal.key).await;
+        let _ = writeln!(text, "{}: {} entries, the last are", journal.key, events.len());
+        for event in events.iter().skip(events.len().saturating_sub(ENTRIES)) {
+            let (version, name) = (event.version, event.event_type.as_str());
+            let _ = writeln!(text, "  {version} {name} at {}: {}", event.at, short(event.payload.as_str()));
+        }
+    }
+    text
+}
+
+fn short(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(200)).unwrap_or(text)
 }
 
 /// Reads a list to its end.

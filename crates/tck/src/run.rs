@@ -1,14 +1,19 @@
 //! How a case becomes a test: a runtime with real threads, a database of its own, and a watchdog.
 
 use std::io::Write as _;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
+use crate::conn::Conn;
+use crate::dump::standing;
 use crate::env::Env;
 use crate::{Backend, CASES};
 
 /// No case takes longer than this: one that does hangs, and a hang must fail rather than block a build for hours.
 const WATCHDOG: Duration = Duration::from_secs(180);
+
+/// How long the store of such a case is asked how things stand.
+const REPORT: Duration = Duration::from_secs(20);
 
 /// Runs one case. Called by the tests that [`conformance!`](crate::conformance) makes.
 #[doc(hidden)]
@@ -19,17 +24,36 @@ pub fn run_case(name: &str, backend: Box<dyn Backend>) {
         say(&format!("tck: {name} is passed over on {}: it needs more than documents", backend.name()));
         return;
     }
-    watched(Duration::ZERO, move || {
+    let opened = Arc::new(OnceLock::new());
+    let seen = Arc::clone(&opened);
+    let work = move || {
         block_on(async {
             let env = Env::open(backend).await;
+            let _ = seen.set(env.other.clone());
             (case.run)(&env).await;
         });
+    };
+    watched_with(Duration::ZERO, work, || report(opened.get()));
+}
+
+/// Reads how the store of a case stands that ran out of time, so that its hang explains itself.
+fn report(conn: Option<&Conn>) -> String {
+    let Some(conn) = conn.cloned() else { return "its store was not open yet".to_owned() };
+    let read = std::thread::spawn(move || {
+        block_on(async { tokio::time::timeout(REPORT, standing(&conn)).await.unwrap_or_default() })
     });
+    let read = read.join().unwrap_or_default();
+    if read.is_empty() { format!("its store did not answer within {REPORT:?}") } else { read }
 }
 
 /// Runs something in a thread of its own, for no longer than the watchdog allows beyond the time that it is meant to take. A
 /// thread, because a store that never yields would not let a timer of the runtime fire.
 pub(crate) fn watched(meant: Duration, work: impl FnOnce() + Send + 'static) {
+    watched_with(meant, work, String::new);
+}
+
+/// The same, with a report of how things stand when the time is over.
+fn watched_with(meant: Duration, work: impl FnOnce() + Send + 'static, report: impl FnOnce() -> String) {
     let (done, ended) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         // Dropped on every way out, by panic too: that is what the receiver waits for.
@@ -38,7 +62,8 @@ pub(crate) fn watched(meant: Duration, work: impl FnOnce() + Send + 'static) {
     });
     let limit = WATCHDOG + meant;
     if ended.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
-        panic!("the case was not done after {} s: something hangs", limit.as_secs());
+        let report = report();
+        panic!("the case was not done after {} s: something hangs\n{report}", limit.as_secs());
     }
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);

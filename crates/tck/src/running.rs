@@ -34,6 +34,10 @@ impl Tally {
         *self.0.lock().unwrap().entry(name.to_owned()).or_default() += 1;
     }
 
+    pub(crate) fn remove(&self, name: &str) {
+        self.0.lock().unwrap().remove(name);
+    }
+
     pub(crate) fn of(&self, name: &str) -> usize {
         self.0.lock().unwrap().get(name).copied().unwrap_or(0)
     }

@@ -231,3 +231,12 @@ fn heads_that_go_with_the_last_event_are_caught() {
         &["e7_appends_go_on_after_everything_was_removed", "e7_a_closed_stream_can_be_truncated"],
     );
 }
+
+/// One history after another has no snapshots to tear, so that only the cases notice.
+#[test]
+fn torn_reads_are_noticed() {
+    for case in ["t14_a_read_of_rows_is_one_snapshot", "t14_documents_of_one_read_are_one_snapshot"] {
+        assert!(!notices(case, Fault::None), "{case}");
+        assert!(notices(case, Fault::TearsReads), "{case}");
+    }
+}

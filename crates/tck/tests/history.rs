@@ -1,11 +1,5 @@
 //! The checker itself, on histories that were made by hand. `random` has those that were not.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 #[path = "history/random.rs"]
 mod random;

@@ -31,8 +31,8 @@
 
 pub use tidelock_core::store::Store;
 pub use tidelock_core::{
-    authority, books, clock, error, events, housekeeping, id, key, lease, lock, model, outbox, payload,
-    projections, reactions, schedule, state, store, telemetry, worker, workflow,
+    authority, books, clock, codes, error, events, housekeeping, id, key, lease, lock, model, outbox,
+    payload, projections, reactions, schedule, state, store, telemetry, worker, workflow,
 };
 
 /// Requests that may come twice, and, with the feature `edge`, the layer for HTTP.

@@ -86,7 +86,7 @@ pub(super) struct Round {
 
 /// Measures everything once.
 pub(super) async fn measure(plan: &Plan, progress: &Progress) -> Result<Round, Failed> {
-    let (slice, tasks, waiters) = (plan.slice(), plan.tasks, plan.waiters);
+    let (slice, tasks, waiters) = (plan.pace.slice(), plan.tasks, plan.waiters);
     let (one, many) = (Zipf::new(1), Zipf::new(plan.zipf_keys));
     let done = |what: Turns| {
         progress.done(1);

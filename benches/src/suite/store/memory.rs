@@ -25,9 +25,9 @@ pub(crate) async fn run(options: &StoreArgs) -> Result<ExitCode> {
         return Err(UsageError("cannot place the memory store in a file; leave out --path".to_owned()).into());
     }
     let plan = Plan::of(options);
-    let progress = Progress::new(u64::from(plan.rounds) * 4);
+    let progress = Progress::new(u64::from(plan.pace.rounds) * 4);
     let mut rounds = Vec::new();
-    for _ in 0..plan.rounds {
+    for _ in 0..plan.pace.rounds {
         rounds.push(round(&plan, &progress).await?);
     }
     drop(progress);
@@ -45,7 +45,7 @@ pub(crate) struct Round {
 }
 
 async fn round(plan: &Plan, progress: &Progress) -> Result<Round> {
-    let length = plan.slice();
+    let length = plan.pace.slice();
     progress.say("appending to a map");
     let map_1_per_s = appends_per_second(1, length).await?;
     progress.done(1);

@@ -6,11 +6,10 @@ use serde::Serialize;
 use tidelock_console::bench::commit;
 
 use crate::args::StoreArgs;
+use crate::suite::pace::Pace;
 
 /// The number of rounds, so that a noisy moment affects all phases or is outvoted by the median.
 const ROUNDS: u32 = 15;
-/// The number of rounds of a quick run.
-const QUICK_ROUNDS: u32 = 3;
 /// The number of streams, distributed over the producers.
 const STREAMS: u32 = 1_000;
 /// Work rows of the small claim phase.
@@ -23,10 +22,8 @@ pub(crate) struct Plan {
     pub(crate) producers: u32,
     /// The number of processes.
     pub(crate) processes: u32,
-    /// Seconds of each phase, over all rounds.
-    pub(crate) seconds: f64,
-    /// The number of rounds.
-    pub(crate) rounds: u32,
+    #[serde(flatten)]
+    pub(crate) pace: Pace,
     /// The number of streams.
     pub(crate) streams: u32,
     /// The size of an event's payload.
@@ -39,46 +36,37 @@ pub(crate) struct Plan {
     pub(crate) aged_jobs: u32,
     /// Documents beside an idle sweep.
     pub(crate) documents: u32,
-    /// Whether this is a quick run.
-    pub(crate) quick: bool,
 }
 
 impl Plan {
     /// Derives the plan from the arguments.
     pub(crate) fn of(options: &StoreArgs) -> Self {
-        let usual = Duration::from_millis(if options.quick { 600 } else { 5_000 });
+        let pace = if options.quick { Pace::quick(600) } else { Pace::full(ROUNDS, 5_000) };
         Self {
             producers: options.producers,
             processes: options.processes,
-            seconds: options.seconds.unwrap_or(usual).as_secs_f64(),
-            rounds: if options.quick { QUICK_ROUNDS } else { ROUNDS },
+            pace: pace.within(options.seconds),
             streams: STREAMS.max(options.producers),
             payload_bytes: commit::payload_text().len(),
             small_rows: SMALL_ROWS,
             large_rows: if options.quick { 100_000 } else { 1_000_000 },
             aged_jobs: if options.quick { 10_000 } else { 100_000 },
             documents: if options.quick { 200_000 } else { 4_000_000 },
-            quick: options.quick,
         }
     }
 
     /// The time for measuring a queue beside an old snapshot.
     pub(crate) fn aged_slice(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds)
+        Duration::from_secs_f64(self.pace.seconds)
     }
 
     /// The number of documents, as part of a ratio's name.
     pub(crate) fn documents_name(&self) -> &'static str {
-        if self.quick { "200k" } else { "4m" }
-    }
-
-    /// The time of one phase in one round.
-    pub(crate) fn slice(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds / f64::from(self.rounds.max(1)))
+        if self.pace.quick { "200k" } else { "4m" }
     }
 
     /// The number of rows of the large claim phase, as part of a ratio's name.
     pub(crate) fn large_name(&self) -> &'static str {
-        if self.quick { "100k" } else { "1m" }
+        if self.pace.quick { "100k" } else { "1m" }
     }
 }

@@ -26,6 +26,7 @@ use self::round::Round;
 use self::wake::Pair;
 use super::plan::Plan;
 use crate::args::StoreArgs;
+use crate::suite::pace::alternating;
 use crate::suite::server::BenchServer;
 
 /// The pause between phases, in which background work ends.
@@ -47,13 +48,13 @@ pub(crate) async fn run(options: &StoreArgs) -> Result<ExitCode> {
 }
 
 async fn measure(plan: &Plan, server: &BenchServer, names: &Names) -> Result<Vec<Round>> {
-    let slices = u64::from(plan.rounds) * Phase::ALL.len() as u64;
+    let slices = u64::from(plan.pace.rounds) * Phase::ALL.len() as u64;
     let rows = u64::from(plan.small_rows) + u64::from(plan.large_rows);
     let progress = Progress::new(rows + slices * Rig::WEIGHT + Aged::steps(plan));
     let aged = Box::pin(Aged::measure(plan, server, &names.aged, &progress)).await?;
     let mut rig = Box::pin(Rig::set_up(plan, server, names, progress)).await?;
     let mut rounds = Vec::new();
-    for number in 0..plan.rounds {
+    for number in 0..plan.pace.rounds {
         let mut round = Box::pin(rig.round(plan, number)).await?;
         round.aged = aged;
         rounds.push(round);
@@ -186,15 +187,10 @@ impl Rig {
         })
     }
 
-    /// Runs every phase once, each after a sync. Every other round runs in reverse, so that no phase always follows the
-    /// same one.
+    /// Runs every phase once, each after a sync.
     async fn round(&mut self, plan: &Plan, number: u32) -> Result<Round> {
-        let mut order = Phase::ALL;
-        if !number.is_multiple_of(2) {
-            order.reverse();
-        }
         let mut round = Round::default();
-        for phase in order {
+        for phase in alternating(Phase::ALL, number) {
             self.progress.say(phase.name());
             tokio::time::sleep(PAUSE).await;
             tokio::task::block_in_place(filesystem::settle);
@@ -205,7 +201,7 @@ impl Rig {
     }
 
     async fn measure(&mut self, phase: Phase, plan: &Plan, round: &mut Round) -> Result<()> {
-        let (length, pool) = (plan.slice(), &self.pool);
+        let (length, pool) = (plan.pace.slice(), &self.pool);
         match phase {
             Phase::Plain => round.plain16 = self.plain.slice(pool, length).await?.commits()?,
             Phase::TableLock => {
@@ -226,7 +222,7 @@ impl Rig {
                 *round.large_mut(workers) = self.large.queue.slice(workers, length).await?;
             }
             Phase::Wake => {
-                round.record_wake(self.pair.slice(NOTIFICATIONS.div_ceil(plan.rounds.max(1))).await?)
+                round.record_wake(self.pair.slice(NOTIFICATIONS.div_ceil(plan.pace.rounds.max(1))).await?)
             }
         }
         Ok(())

@@ -87,7 +87,7 @@ impl Started {
         let mut child = address
             .hand_over(command.arg("producer"))
             .args(["--process", &number.to_string(), "--producers", &plan.producers.to_string()])
-            .args(["--seconds", &Duration::from_secs_f64(plan.seconds).as_secs_f64().to_string()])
+            .args(["--seconds", &Duration::from_secs_f64(plan.pace.seconds).as_secs_f64().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

@@ -20,6 +20,7 @@ use tidelock_console::{filesystem, output};
 
 use super::plan::Plan;
 use crate::args::StoreArgs;
+use crate::suite::pace::alternating;
 use crate::suite::work_files::WorkFiles;
 
 /// The pause between phases, in which background checkpoints end.
@@ -35,12 +36,12 @@ pub(crate) async fn run(options: &StoreArgs) -> Result<ExitCode> {
 }
 
 async fn measure(plan: &Plan, files: &WorkFiles) -> Result<Vec<Round>> {
-    let slices = u64::from(plan.rounds) * Phase::ALL.len() as u64;
+    let slices = u64::from(plan.pace.rounds) * Phase::ALL.len() as u64;
     let rows = u64::from(plan.small_rows) + u64::from(plan.large_rows);
     let progress = Progress::new(rows + slices * Rig::WEIGHT);
     let mut rig = Box::pin(Rig::set_up(plan, files, progress)).await?;
     let mut rounds = Vec::new();
-    for number in 0..plan.rounds {
+    for number in 0..plan.pace.rounds {
         rounds.push(Box::pin(rig.round(plan, number)).await?);
     }
     rig.tear_down().await;
@@ -136,19 +137,14 @@ impl Rig {
         })
     }
 
-    /// Runs every phase once, each after a sync. Every other round runs in reverse, so that no phase always follows the
-    /// same one.
+    /// Runs every phase once, each after a sync.
     async fn round(&mut self, plan: &Plan, number: u32) -> Result<Round> {
-        let mut order = Phase::ALL;
-        if !number.is_multiple_of(2) {
-            order.reverse();
-        }
         let mut round = Round::default();
-        for phase in order {
+        for phase in alternating(Phase::ALL, number) {
             self.progress.say(phase.name());
             tokio::time::sleep(PAUSE).await;
             self.blocking(|_| filesystem::settle());
-            self.measure(phase, plan.slice(), &mut round).await?;
+            self.measure(phase, plan.pace.slice(), &mut round).await?;
             self.progress.done(Self::WEIGHT);
         }
         Ok(round)

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use clap::Args;
+use tidelock::clock::parse_duration;
 use tidelock::prelude::*;
 use tidelock::store::limits;
 
 pub(crate) use tidelock_console::address::Flushing;
 
-use super::span::span;
 use super::{Format, Layout};
 use crate::address::{Address, INTERACTIVE, Opened};
 
@@ -76,8 +76,7 @@ const EVERY: &str = "2s";
 
 /// Reads how often something is looked at. More often than every tenth of a second is a burden and no help.
 pub(crate) fn every(text: &str) -> Result<Duration, String> {
-    let millis = text.strip_suffix("ms").and_then(|number| number.parse().ok()).map(Duration::from_millis);
-    let every = millis.map_or_else(|| span(text), Ok)?;
+    let every = parse_duration(text).map_err(|error| error.to_string())?;
     let sensible = Duration::from_millis(100)..=Duration::from_hours(24);
     if sensible.contains(&every) { Ok(every) } else { Err("between 100ms and 24h make sense".to_owned()) }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
+use tidelock::clock::parse_duration;
 
-use super::span::span;
 use super::{Look, Pages, Source};
 
 pub(super) const QUEUES: &str = "\
@@ -62,7 +62,7 @@ fn rate(text: &str) -> Result<(u32, Duration), String> {
     let wrong = || "write a number and a span: 100/1min, 5/1s".to_owned();
     let (runs, per) = text.split_once('/').ok_or_else(wrong)?;
     let runs = runs.trim().parse().map_err(|_| wrong())?;
-    Ok((runs, span(per.trim())?))
+    Ok((runs, parse_duration(per.trim()).map_err(|error| error.to_string())?))
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use tidelock::clock::parse_duration;
 use tidelock::workflow::Status;
 
 use super::queues::{LIMIT, QUEUES, RunsLimit, RunsQueues};
-use super::span::span;
 use super::{Consent, Look, Pages, Source};
 
 /// `tidelock runs`
@@ -60,13 +60,13 @@ Examples:
   tidelock runs list --workflow order --status failed --store app.db
   tidelock runs list --attribute customer=c-7 --since 2h --store app.db
   tidelock runs list --status running --before 1d --store app.db        those that nothing has happened to for a day
-  tidelock runs list --limit 20 --cursor order-17 --store app.db
+  tidelock runs list --status failed --prefix order- --limit 20 --store app.db
   tidelock runs list --status running --watch=5s --store app.db
   tidelock runs list --status failed --store app.db -o jsonl | jq -r .run
 
-Runs are in the order of their ids; ids that were not given are in the order of their start. The counts are of what is listed.
-Changed is when the document of a run was last written: when it ended, if it is over. With -o json, times are microseconds since
-1970, UTC.";
+Runs are listed newest first, by their start. A page ends with a cursor for the next one; runs that start or end meanwhile
+neither repeat nor skip others. With conditions that few runs meet, a page may be short and still have a next one. The counts
+are of what is listed. With -o json, times are microseconds since 1970, UTC.";
 
 /// How a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -108,10 +108,10 @@ pub(crate) struct RunsList {
     #[arg(long, value_name = "NAME=VALUE", value_parser = attribute)]
     pub(crate) attribute: Vec<(String, String)>,
     /// Only runs that changed within this time, such as 2h
-    #[arg(long, value_name = "DURATION", value_parser = span)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) since: Option<Duration>,
     /// Only runs that changed longer ago than this, such as 7d
-    #[arg(long, value_name = "DURATION", value_parser = span)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) before: Option<Duration>,
     /// Which page
     #[command(flatten)]
@@ -208,7 +208,7 @@ pub(crate) struct RunsStart {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
     pub(crate) priority: Option<u8>,
     /// Begins so long from now, such as 2h
-    #[arg(long, value_name = "DURATION", value_parser = span)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) after: Option<Duration>,
     /// A word by which it is found; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = attribute)]
@@ -348,7 +348,7 @@ next call goes on.";
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsRetire {
     /// Runs that ended longer ago than this, such as 30d
-    #[arg(long, value_name = "DURATION", value_parser = span)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) older: Duration,
     /// At most so many [default: all of them]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

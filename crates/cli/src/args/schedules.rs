@@ -98,10 +98,10 @@ pub(crate) struct SchedulesRun {
     /// The name of the task
     pub(crate) task: String,
     /// Runs the fires after this instant, such as 2026-03-01T00:00:00Z
-    #[arg(long, value_name = "INSTANT", value_parser = instant, requires = "to")]
+    #[arg(long, value_name = "INSTANT", requires = "to")]
     pub(crate) after: Option<Timestamp>,
     /// Runs the fires up to this instant
-    #[arg(long, value_name = "INSTANT", value_parser = instant, requires = "after")]
+    #[arg(long, value_name = "INSTANT", requires = "after")]
     pub(crate) to: Option<Timestamp>,
     /// Only says how many fires are meant
     #[arg(long, requires = "after")]
@@ -145,9 +145,4 @@ pub(crate) struct SchedulesResume {
     /// The store
     #[command(flatten)]
     pub(crate) place: Source,
-}
-
-/// Reads an instant.
-fn instant(text: &str) -> Result<Timestamp, String> {
-    text.parse().map_err(|error: tidelock::error::InvalidInput| error.to_string())
 }

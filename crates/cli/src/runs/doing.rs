@@ -24,7 +24,7 @@ pub(super) fn whole(doing: &Doing) -> String {
             format!("{} until {} at least, fence {fence}", words(doing), output::instant(*until))
         }
         Doing::Waits { until: None } => "waits for signals or children".to_owned(),
-        Doing::PutOff { reason, next } => {
+        Doing::PutOff { reason, next, .. } => {
             format!("put off until {}: {}", output::instant(*next), output::flat(reason))
         }
         Doing::Over => "nothing: it is over".to_owned(),

@@ -4,19 +4,6 @@ use tidelock::error::InvalidInput;
 use tidelock::key::Arg;
 use tidelock::prelude::*;
 
-/// The document of a run.
-pub(super) fn run(id: &str) -> Result<Key, InvalidInput> {
-    Key::new("tidelock.run", [id])
-}
-
-/// The run whose document this is.
-pub(super) fn id(key: &Key) -> Option<String> {
-    match key.args().into_iter().next() {
-        Some(Arg::Str(id)) => Some(id),
-        _ => None,
-    }
-}
-
 /// What a run has published.
 pub(super) fn values(id: &str) -> Result<Key, InvalidInput> {
     Key::new("tidelock.values", [id])

@@ -7,11 +7,11 @@ use anyhow::Result;
 use comfy_table::Table;
 use serde_json::json;
 use tidelock::prelude::*;
-use tidelock::workflow::{Client, RunFilter, RunView};
+use tidelock::workflow::{Client, RunCursor, RunFilter, RunView};
 
-use super::{doing, keys};
+use super::doing;
 use crate::args::RunsList;
-use crate::exit::Exit;
+use crate::exit::{Exit, UsageError};
 use crate::output;
 use crate::sight::{self, Listing};
 
@@ -22,18 +22,17 @@ const WORDS: usize = 48;
 pub(super) async fn run(options: &RunsList) -> Result<Exit> {
     sight::listing(&options.look, &options.pages, async |store, ask| {
         let client = Client::new(SharedStore::clone(store));
-        let after = ask.cursor.as_deref().map(keys::run).transpose()?;
+        let after = ask.cursor.as_deref().map(cursor).transpose()?;
         let filter = filter(&**store, options).await?;
-        // One more than is shown tells whether there are more.
-        let mut page = client.list(&filter, after.as_ref(), ask.limit + 1).await?;
-        let mut next = page.next.as_ref().and_then(keys::id);
-        if page.runs.len() > ask.limit {
-            page.runs.truncate(ask.limit);
-            next = page.runs.last().map(|run| run.run.clone());
-        }
+        let page = client.list(&filter, after.as_ref(), ask.limit).await?;
+        let next = page.next.map(|next| next.to_string());
         Ok(counted(Listing::new("runs", page.runs, table).or("no runs").next(next)))
     })
     .await
+}
+
+fn cursor(text: &str) -> Result<RunCursor, UsageError> {
+    text.parse().map_err(|_| UsageError(format!("{text:?} is no cursor of runs")))
 }
 
 /// How many of them stand how.
@@ -66,14 +65,15 @@ pub(super) fn ago(now: Timestamp, span: Duration) -> Timestamp {
 }
 
 fn table(runs: &[RunView]) -> Table {
-    let mut table = output::table(&["run", "workflow", "status", "doing", "changed"], &[]);
+    let mut table = output::table(&["run", "workflow", "status", "doing", "started", "ended"], &[]);
     for run in runs {
         table.add_row([
             output::flat(&run.run).into(),
             output::flat(&run.workflow).into(),
             output::cell(run.status.word(), doing::tone(run.status)),
             cut(&doing::words(&run.doing)).into(),
-            output::instant(run.changed_at).into(),
+            output::instant(run.started_at).into(),
+            run.ended_at.map(output::instant).unwrap_or_default().into(),
         ]);
     }
     table

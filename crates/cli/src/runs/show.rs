@@ -1,6 +1,7 @@
 //! `tidelock runs show` and `steps`: one run, and what it has asked for so far.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::Result;
 use comfy_table::Table;
@@ -86,6 +87,8 @@ fn facts(view: &RunView) -> Vec<(&'static str, String)> {
         ("workflow", output::flat(&view.workflow)),
         ("status", output::styled(view.status.word(), doing::tone(view.status))),
         ("doing", doing::whole(&view.doing)),
+        ("started", output::instant(view.started_at)),
+        ("ended", view.ended_at.map(output::instant).unwrap_or_default()),
         ("changed", output::instant(view.changed_at)),
         ("queue", output::flat(&view.queue)),
         ("priority", view.priority.to_string()),
@@ -107,19 +110,27 @@ pub(super) fn compact(value: &Payload) -> String {
 }
 
 fn table(steps: &[StepView]) -> Table {
-    let mut table = output::table(&["name", "kind", "state", "attempts", "at", "value"], &[3]);
+    let mut table =
+        output::table(&["name", "kind", "state", "attempts", "started", "took", "value"], &[3, 5]);
     for step in steps {
         table.add_row([
             output::flat(&step.name).into(),
             step.kind.into(),
             state(step.state),
-            step.attempts.to_string().into(),
-            output::instant(step.at).into(),
+            step.attempts.len().to_string().into(),
+            output::instant(step.started_at).into(),
+            took(step).into(),
             step.value.as_ref().map(compact).unwrap_or_default().into(),
         ]);
     }
     output::one_line(&mut table);
     table
+}
+
+/// The time from the beginning of a step to its end, retries and waits included.
+fn took(step: &StepView) -> String {
+    let Some(took) = step.ended_at.map(|ended| ended.since(step.started_at)) else { return String::new() };
+    if took < Duration::from_secs(10) { format!("{} ms", took.as_millis()) } else { output::span(took) }
 }
 
 fn state(word: &'static str) -> comfy_table::Cell {

@@ -1,5 +1,7 @@
 //! `tidelock streams tail`: what happened and then what happens, until Ctrl-C or until nobody reads it any more.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use tidelock::events::{EventLine, Start, Subscription, What};
 use tidelock::prelude::*;
@@ -61,8 +63,12 @@ async fn follow(subscription: &mut Subscription, layout: Layout) -> Result<()> {
                 }
             }
             Err(error) => {
-                // A server that is away may come back. Its absence is told once.
-                let Retry::After(pause) = error.retry() else { return Err(error.into()) };
+                // A server that is away may come back. Its absence is told once. Behind events that were archived there are others.
+                let pause = match error.retry() {
+                    Retry::After(pause) => pause,
+                    Retry::Now => Duration::ZERO,
+                    Retry::Never => return Err(error.into()),
+                };
                 let message = output::escaped(&format!("warning[{}]: {error}", error.code()));
                 if told.as_ref() != Some(&message) {
                     eprintln!("{message}");

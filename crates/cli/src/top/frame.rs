@@ -98,9 +98,7 @@ fn work(seen: &Snapshot) -> String {
 }
 
 fn runs(seen: &Snapshot) -> String {
-    let more = if seen.more_runs { "+" } else { "" };
-    let counts: Vec<String> =
-        seen.runs.iter().map(|(status, count)| format!("{count}{more} {status}")).collect();
+    let counts: Vec<String> = seen.runs.iter().map(|(status, count)| format!("{count} {status}")).collect();
     format!("runs    {}", if counts.is_empty() { "none".to_owned() } else { counts.join(", ") })
 }
 
@@ -245,7 +243,6 @@ mod tests {
             more_work: false,
             lanes,
             runs: BTreeMap::from([("completed", 200), ("running", 10)]),
-            more_runs: true,
             leases: vec![lease(r#"mail("o-2")"#, -5), lease(r#"mail("o-3")"#, 20)],
             stuck: vec![stuck],
             schedules: vec![task],

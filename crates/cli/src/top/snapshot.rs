@@ -9,13 +9,11 @@ use tidelock::model::lease::ready_at;
 use tidelock::prelude::*;
 use tidelock::schedule::Schedules;
 use tidelock::store::{Direction, WorkFilter, WorkRow};
-use tidelock::workflow::{Client, RunFilter};
+use tidelock::workflow::Client;
 
 /// How many rows are looked at, at most and at once.
 const MOST_ROWS: usize = 20_000;
 const PAGE: usize = 1_000;
-/// How many runs are counted at most.
-const MOST_RUNS: usize = 1_000;
 /// How many lines a panel holds at most.
 const MOST_LINES: usize = 200;
 /// Work that nobody takes for this long is overdue.
@@ -80,8 +78,6 @@ pub(crate) struct Snapshot {
     pub(crate) more_work: bool,
     pub(crate) lanes: BTreeMap<String, Counts>,
     pub(crate) runs: BTreeMap<&'static str, u64>,
-    /// Whether there are more runs than were counted.
-    pub(crate) more_runs: bool,
     /// Those that end first come first.
     pub(crate) leases: Vec<Lease>,
     pub(crate) stuck: Vec<Stuck>,
@@ -103,7 +99,6 @@ impl Snapshot {
             more_work: false,
             lanes: BTreeMap::new(),
             runs: BTreeMap::new(),
-            more_runs: false,
             leases: Vec::new(),
             stuck: Vec::new(),
             schedules: Vec::new(),
@@ -163,12 +158,9 @@ impl Snapshot {
     }
 
     async fn look_at_runs(&mut self, store: &SharedStore) -> Result<()> {
-        let page =
-            Client::new(SharedStore::clone(store)).list(&RunFilter::default(), None, MOST_RUNS).await?;
-        self.more_runs = page.next.is_some();
-        for run in page.runs {
-            *self.runs.entry(run.status.word()).or_default() += 1;
-        }
+        let counts = Client::new(SharedStore::clone(store)).counts().await?;
+        let present = counts.into_iter().filter(|(_, count)| *count > 0);
+        self.runs = present.map(|(status, count)| (status.word(), count)).collect();
         Ok(())
     }
 

@@ -1,11 +1,5 @@
 //! The command line as users and scripts meet it: the real binary, its output and its exit codes.
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "that is how a test fails"
-)]
+#![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod bench;
 #[cfg(unix)]

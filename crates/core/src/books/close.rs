@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::archive::{Archive, ArchivePage, Failure};
 use super::error::BooksError;
-use super::progress::Way;
+use super::progress::{Removal, Way};
 use super::run::{self, Anew, Keep, Tombstone, Window};
 use crate::clock::Timestamp;
 use crate::events::{Aggregate, Events};
@@ -84,7 +84,8 @@ impl Close {
 /// # Errors
 /// All five give the same ones. [`BooksError::Pending`] when a reaction has something to do about events that are to go;
 /// nothing was changed then. [`BooksError::Lease`] when somebody else closes this stream. [`BooksError::UnderWay`] when it
-/// is being closed in another way. [`BooksError::Archive`] when the archive fails. Otherwise what the store says.
+/// is being closed in another way. [`BooksError::Removal`] when a closing without an archive was begun and this one has one, or the
+/// other way round. [`BooksError::Archive`] when the archive fails. Otherwise what the store says.
 ///
 /// # Cancel safety
 /// Dropped anywhere, the closing may have begun, and the next call goes on where it stopped.
@@ -104,6 +105,11 @@ pub struct Closing {
 }
 
 impl Closing {
+    /// What becomes of the events.
+    pub(super) fn removal(&self) -> Removal {
+        if self.archive.is_some() { Removal::Archive } else { Removal::Discard }
+    }
+
     /// How many events the archive gets at once: 500. Choose fewer for large events: a page is in memory as a whole. A closing
     /// that goes on keeps the size that it began with.
     pub fn page(mut self, events: usize) -> Self {

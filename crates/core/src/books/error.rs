@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::progress::Way;
-use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use super::progress::{Removal, Way};
+use crate::error::{InvalidInput, Retry, codes, conversions};
 use crate::events::EventsError;
 use crate::id::StreamVersion;
 use crate::key::Key;
@@ -52,6 +52,16 @@ pub enum BooksError {
         /// How it was to be closed.
         asked: Way,
     },
+    /// The closing that another call has begun treats the events in another way.
+    #[error(
+        "cannot close {stream}: a closing that {begun} its events has begun, and this one {}; close it as it was begun, which goes on where it stopped", .begun.other()
+    )]
+    Removal {
+        /// Which stream.
+        stream: Key,
+        /// What becomes of its events.
+        begun: Removal,
+    },
     /// The state could not be read or written.
     #[error(transparent)]
     Events(#[from] EventsError),
@@ -72,62 +82,24 @@ fn told(pending: &[Pending]) -> String {
     text
 }
 
-impl From<ReactionsError> for BooksError {
-    fn from(error: ReactionsError) -> Self {
-        Self::Reactions(Box::new(error))
+conversions! {
+    BooksError {
+        ReactionsError => Reactions,
+        LeaseError => Lease,
+        ApplyError => Events,
+        StoreError => Events,
+        InvalidInput => Events,
     }
 }
 
-impl From<LeaseError> for BooksError {
-    fn from(error: LeaseError) -> Self {
-        Self::Lease(Box::new(error))
-    }
-}
-
-impl From<ApplyError> for BooksError {
-    fn from(error: ApplyError) -> Self {
-        Self::Events(error.into())
-    }
-}
-
-impl From<StoreError> for BooksError {
-    fn from(error: StoreError) -> Self {
-        Self::Events(error.into())
-    }
-}
-
-impl From<InvalidInput> for BooksError {
-    fn from(error: InvalidInput) -> Self {
-        Self::Events(error.into())
-    }
-}
-
-impl Explain for BooksError {
-    fn code(&self) -> Code {
-        match self {
-            Self::Pending { .. } => Code("TL0807"),
-            Self::Archive { .. } => Code("TL0808"),
-            Self::UnderWay { .. } => Code("TL0809"),
-            Self::Events(error) => error.code(),
-            Self::Reactions(error) => error.code(),
-            Self::Lease(error) => error.code(),
-        }
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::Pending { .. } | Self::Archive { .. } => Retry::After(std::time::Duration::from_secs(1)),
-            Self::UnderWay { .. } => Retry::Never,
-            Self::Events(error) => error.retry(),
-            Self::Reactions(error) => error.retry(),
-            Self::Lease(error) => error.retry(),
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Events(error) => error.outcome(),
-            _ => Outcome::NotApplied,
-        }
+codes! {
+    BooksError {
+        Pending => ("TL0807", Retry::after_secs(1)),
+        Archive => ("TL0808", Retry::after_secs(1)),
+        UnderWay => "TL0809",
+        Removal => "TL0813",
+        Events(error) => error,
+        Reactions(error) => error,
+        Lease(error) => error,
     }
 }

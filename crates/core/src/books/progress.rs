@@ -31,10 +31,39 @@ impl fmt::Display for Way {
     }
 }
 
+/// What becomes of the events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Removal {
+    /// They are archived before they are removed.
+    Archive,
+    /// They are removed.
+    Discard,
+}
+
+impl Removal {
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Archive => Self::Discard,
+            Self::Discard => Self::Archive,
+        }
+    }
+}
+
+impl fmt::Display for Removal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Archive => "archives",
+            Self::Discard => "discards",
+        })
+    }
+}
+
 /// What is written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note {
     pub(super) way: Way,
+    pub(super) removal: Removal,
     /// Events below this version are archived and removed.
     pub(super) cut: StreamVersion,
     /// Events below this version are in the archive.

@@ -82,11 +82,15 @@ impl Run {
     }
 
     fn same_way(&self, note: &Note) -> Result<(), BooksError> {
-        if note.way == self.closed.way {
-            return Ok(());
+        let stream = self.closing.stream.clone();
+        if note.way != self.closed.way {
+            return Err(BooksError::UnderWay { stream, was: note.way, asked: self.closed.way });
         }
-        let (stream, was, asked) = (self.closing.stream.clone(), note.way, self.closed.way);
-        Err(BooksError::UnderWay { stream, was, asked })
+        // Events that are gone cannot be archived, and those that are to be archived must not go without it.
+        if note.removal != self.closing.removal() {
+            return Err(BooksError::Removal { stream, begun: note.removal });
+        }
+        Ok(())
     }
 
     /// The commit that begins it, at the version that was looked at. Whoever appends meanwhile is looked at, too.
@@ -100,7 +104,8 @@ impl Run {
             let Some(Begin { cut, batch }) = plan.begin(events, &found).await? else { return Ok(None) };
             self.nothing_pending(cut).await?;
             let archived = found.first.unwrap_or(cut);
-            let note = Note { way: self.closed.way, cut, archived, page: self.closing.page };
+            let (way, removal) = (self.closed.way, self.closing.removal());
+            let note = Note { way, removal, cut, archived, page: self.closing.page };
             let noted = Batch::new().put(&self.name, Expect::Absent, Payload::of(&note)?).and(batch);
             attempts += 1;
             match self.apply(noted).await {
@@ -127,7 +132,12 @@ impl Run {
     async fn archive(&mut self, progress: &mut Progress) -> Result<(), BooksError> {
         let Some(archive) = self.closing.archive.clone() else { return Ok(()) };
         while progress.note.archived < progress.note.cut {
-            let Some(page) = self.page(&progress.note).await? else { return Ok(()) };
+            let end = page_end(&progress.note);
+            let Some(page) = self.page(&progress.note, end).await? else {
+                // Its events were removed by hand. There are others behind it.
+                progress.note.archived = end;
+                continue;
+            };
             let (first, last, count) = (page.first, page.last, page.events.len() as u64);
             // Whoever has lost the lease must not go on beside the next one.
             let kept = tokio::select! {
@@ -139,7 +149,7 @@ impl Run {
                 let stream = self.closing.stream.clone();
                 return Err(BooksError::Archive { stream, first, last, error: error.into() });
             }
-            let note = Note { archived: last.next(), ..progress.note.clone() };
+            let note = Note { archived: end, ..progress.note.clone() };
             let put = Batch::new().put(&self.name, Expect::Exact(progress.version), Payload::of(&note)?);
             let receipt = self.apply(put).await?;
             self.closed.archived += count;
@@ -149,23 +159,16 @@ impl Run {
         Ok(())
     }
 
-    /// The next page of the archive. Where it ends depends on where it begins and on what was noted, and on nothing else.
-    async fn page(&self, note: &Note) -> Result<Option<ArchivePage>, BooksError> {
+    /// The next page of the archive: its events below a version, those that are left.
+    async fn page(&self, note: &Note, end: StreamVersion) -> Result<Option<ArchivePage>, BooksError> {
         let (stream, store) = (&self.closing.stream, self.closing.events.store());
-        let end = note.archived.0.saturating_add(note.page as u64).min(note.cut.0);
-        let mut events: Vec<Event> = Vec::new();
-        loop {
-            let from = events.last().map_or(note.archived, |event| event.version.next());
-            let left = usize::try_from(end.saturating_sub(from.0)).unwrap_or(note.page);
-            if left == 0 {
-                break;
-            }
+        let (mut events, mut from): (Vec<Event>, _) = (Vec::new(), note.archived);
+        while from < end {
+            let left = usize::try_from(end.0.saturating_sub(from.0)).unwrap_or(note.page);
             let page = store.read_stream(StreamQuery::forward(stream, left).from(from)).await?;
-            let ended = page.end || page.events.is_empty();
-            events.extend(page.events.into_iter().filter(|event| event.version.0 < end));
-            if ended {
-                break;
-            }
+            // A page that begins behind the end has nothing for this one.
+            from = page.events.last().map_or(end, |last| last.version.next());
+            events.extend(page.events.into_iter().filter(|event| event.version < end));
         }
         let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(None) };
         let (first, last) = (first.version, last.version);
@@ -179,9 +182,14 @@ impl Run {
         loop {
             let mut last =
                 Batch::new().truncate(&stream, note.cut).delete(&self.name, Expect::Exact(*version));
-            if note.way != Way::Window {
-                last = Events::forget_beside(last, &stream)?;
-            }
+            last = match note.way {
+                Way::Tombstone => Events::forget_beside(last, &stream)?,
+                Way::Restart => {
+                    let last = Events::forget_snapshots(last, &stream, note.cut)?;
+                    Events::forget_base(last, &stream)?
+                }
+                Way::Window => Events::forget_snapshots(last, &stream, note.cut)?,
+            };
             let error = match self.apply(last).await {
                 Ok(receipt) => {
                     self.closed.removed += receipt.truncated.iter().sum::<u64>();
@@ -219,6 +227,11 @@ fn refusal(error: &BooksError) -> Option<&Refusal> {
 /// Whether somebody appended since the stream was looked at.
 fn met(error: &BooksError) -> bool {
     matches!(refusal(error), Some(Refusal::Stream { .. }))
+}
+
+/// The version behind the next page. It depends on where the page begins and on what was noted, and on nothing else.
+fn page_end(note: &Note) -> StreamVersion {
+    StreamVersion(note.archived.0.saturating_add(note.page as u64).min(note.cut.0))
 }
 
 /// The version after the last one.

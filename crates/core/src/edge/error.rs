@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::clock::Timestamp;
-use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::error::{InvalidInput, Retry, codes, conversions};
 use crate::key::Key;
 use crate::lease::LeaseError;
 use crate::store::{ApplyError, StoreError};
@@ -90,7 +90,7 @@ pub enum EdgeError {
     /// The store could not be asked.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store did not take the batch. [`Explain::outcome`] says whether it was applied.
+    /// The store did not take the batch. [`Explain::outcome`](crate::error::Explain::outcome) says whether it was applied.
     #[error(transparent)]
     Write(Box<ApplyError>),
     /// The reservation could not be kept.
@@ -98,49 +98,25 @@ pub enum EdgeError {
     Lease(Box<LeaseError>),
 }
 
-impl From<ApplyError> for EdgeError {
-    fn from(error: ApplyError) -> Self {
-        Self::Write(Box::new(error))
+conversions! {
+    EdgeError {
+        ApplyError => Write,
+        LeaseError => Lease,
     }
 }
 
-impl From<LeaseError> for EdgeError {
-    fn from(error: LeaseError) -> Self {
-        Self::Lease(Box::new(error))
-    }
-}
-
-impl Explain for EdgeError {
-    fn code(&self) -> Code {
-        Code(match self {
-            Self::BadKey { .. } => "TL1201",
-            Self::InFlight { .. } => "TL1202",
-            Self::Lost { .. } => "TL1203",
-            Self::Over { .. } => "TL1204",
-            Self::AnswerTooLarge { .. } => "TL1205",
-            Self::Unknown { .. } => "TL1206",
-            Self::Damaged { .. } => "TL1207",
-            Self::Invalid(error) => return error.code(),
-            Self::Store(error) => return error.code(),
-            Self::Write(error) => return error.code(),
-            Self::Lease(error) => return error.code(),
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::InFlight { .. } => Retry::After(std::time::Duration::from_secs(1)),
-            Self::Store(error) => error.retry(),
-            Self::Write(error) => error.retry(),
-            Self::Lease(error) => error.retry(),
-            _ => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Write(error) => error.outcome(),
-            _ => Outcome::NotApplied,
-        }
+codes! {
+    EdgeError {
+        BadKey => "TL1201",
+        InFlight => ("TL1202", Retry::after_secs(1)),
+        Lost => "TL1203",
+        Over => "TL1204",
+        AnswerTooLarge => "TL1205",
+        Unknown => "TL1206",
+        Damaged => "TL1207",
+        Invalid(error) => error,
+        Store(error) => error,
+        Write(error) => error,
+        Lease(error) => error,
     }
 }

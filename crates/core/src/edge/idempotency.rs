@@ -17,7 +17,7 @@ use crate::clock::Timestamp;
 use crate::key::Key;
 use crate::lease::{LeaseError, in_background};
 use crate::runtime::timer::sleep_until;
-use crate::store::{Claim, Denied, LeaseRow, SharedStore};
+use crate::store::{Claim, Denied, Get, LeaseRow, SharedStore};
 use crate::worker::{LeasedWork, MAX_TTL, MIN_TTL, idle, local_notify};
 
 /// How long answers are kept unless the caller says otherwise: a day.
@@ -154,8 +154,9 @@ impl Idempotency {
     /// Looking costs less than asking: the row is asked for when nobody has it.
     async fn look_again(&self, scope: &str, key: &str, request: &Fingerprint) -> Result<Reserved, EdgeError> {
         let row = names::record(scope, key)?;
-        if let Some(holder) = self.store.work(&row).await?.and_then(|row| row.lease)
-            && !holder.until.has_come(self.store.now().await?)
+        let mut found = self.store.read(&[Get::Work(row)]).await?;
+        if let Some(holder) = found.take_work(0).and_then(|row| row.lease)
+            && !holder.until.has_come(found.now)
         {
             return Ok(held(&holder, request));
         }

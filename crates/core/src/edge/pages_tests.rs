@@ -2,17 +2,18 @@
 
 use super::EdgeError;
 use crate::clock::Timestamp;
-use crate::error::{Explain, InvalidInput};
+use crate::error::InvalidInput;
+use crate::error::pages::tests::{Examples, boxed};
 use crate::id::{Fence, Owner};
 use crate::key::Key;
 use crate::worker::LostReason;
 
 /// One error for each code.
-pub(crate) fn examples() -> Result<Vec<Box<dyn Explain>>, InvalidInput> {
+pub(crate) fn examples() -> Result<Examples, InvalidInput> {
     let at = |seconds: i64| Timestamp::from_micros(1_000_000_000_000_000 + seconds * 1_000_000);
     let (key, by) = ("order-17".to_owned(), "web-1-4242/9f86d081884c-7".to_owned());
     let reason = LostReason::Taken { by: Owner::new("web-2-17/0a1b2c3d4e5f-3")?, fence: Fence(12) };
-    let errors = vec![
+    Ok(boxed([
         EdgeError::BadKey { key: String::new(), reason: "the key is empty".to_owned() },
         EdgeError::InFlight { key: key.clone(), by, since: at(0), until: at(30) },
         EdgeError::Lost { key: key.clone(), reason },
@@ -29,6 +30,5 @@ pub(crate) fn examples() -> Result<Vec<Box<dyn Explain>>, InvalidInput> {
             reason: InvalidInput::Payload { reason: "missing field `request` at line 1 column 2".to_owned() }
                 .to_string(),
         },
-    ];
-    Ok(errors.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect())
+    ]))
 }

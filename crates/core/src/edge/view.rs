@@ -8,7 +8,7 @@ use super::names;
 use super::record::{Kept, Record};
 use crate::clock::Timestamp;
 use crate::key::Key;
-use crate::store::{Batch, Document, Expect, Page, PageOf, WorkFilter, WorkRow};
+use crate::store::{Batch, Document, Expect, Get, Page, PageOf, WorkFilter, WorkRow};
 
 /// A key as it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ impl Idempotency {
         };
         let rows = self.store.works(&filter, Page { after: from, limit }).await?;
         let documents = self.store.documents(&prefix, page).await?;
-        let more = rows.next.is_some() || documents.next.is_some();
+        let (more, now) = (rows.next.is_some() || documents.next.is_some(), documents.now);
         let mut all: Vec<(Key, KeyView)> = Vec::new();
         for document in documents.rows {
             all.extend(stored(&document)?.map(|view| (document.key, view)));
@@ -78,7 +78,7 @@ impl Idempotency {
         let cut = all.len() > limit;
         all.truncate(limit);
         let next = if more || cut { all.last().map(|(key, _)| key.clone()) } else { None };
-        Ok(PageOf { rows: all.into_iter().map(|(_, view)| view).collect(), next })
+        Ok(PageOf { rows: all.into_iter().map(|(_, view)| view).collect(), next, now })
     }
 
     /// One key, and what its request was answered.
@@ -87,12 +87,13 @@ impl Idempotency {
     /// [`EdgeError::Unknown`] when there is none; [`EdgeError::Damaged`] when its record does not read.
     pub async fn show(&self, scope: &str, key: &str) -> Result<(KeyView, Option<Kept>), EdgeError> {
         let name = names::record(scope, key)?;
-        if let Some(document) = self.store.document(&name).await?
+        let mut found = self.store.read(&[Get::Document(name.clone()), Get::Work(name)]).await?;
+        if let Some(document) = found.take_document(0)
             && let Some(view) = stored(&document)?
         {
             return Ok((view, Some(Record::read(&document)?.kept(&document)?)));
         }
-        match self.store.work(&name).await?.and_then(|row| in_flight(&row)) {
+        match found.take_work(1).and_then(|row| in_flight(&row)) {
             Some(view) => Ok((view, None)),
             None => Err(EdgeError::Unknown { scope: scope.to_owned(), key: key.to_owned() }),
         }
@@ -107,11 +108,12 @@ impl Idempotency {
     /// Dropped, it is forgotten or not; asking again tells.
     pub async fn forget(&self, scope: &str, key: &str) -> Result<(), EdgeError> {
         let name = names::record(scope, key)?;
-        if let Some(document) = self.store.document(&name).await? {
+        let mut found = self.store.read(&[Get::Document(name.clone()), Get::Work(name.clone())]).await?;
+        if let Some(document) = found.take_document(0) {
             self.store.apply(Batch::new().delete(&name, Expect::Exact(document.version))).await?;
             return Ok(());
         }
-        match self.store.work(&name).await?.and_then(|row| in_flight(&row)).map(|view| view.state) {
+        match found.take_work(1).and_then(|row| in_flight(&row)).map(|view| view.state) {
             Some(KeyState::InFlight { by, since, until }) => {
                 Err(EdgeError::InFlight { key: key.to_owned(), by, since, until })
             }

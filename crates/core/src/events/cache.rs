@@ -2,22 +2,63 @@
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
+use std::time::Instant;
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
 
+use super::Events;
 use super::aggregate::{Aggregate, Loaded};
+use super::error::EventsError;
 use crate::key::Key;
+use crate::runtime::contention::Contention;
+use crate::runtime::timer::sleep_until;
 
-/// The place of one aggregate. Whoever holds it decides; `None` when nothing is known.
-pub(super) type Place<A> = Arc<tokio::sync::Mutex<Option<Loaded<A>>>>;
+/// The turn of a command on one aggregate inside this process.
+pub(super) type Turn<A> = OwnedMutexGuard<Known<A>>;
 
-type Places = HashMap<(Key, TypeId), Arc<dyn Any + Send + Sync>>;
+/// What is remembered of one aggregate. The holder of the lock decides.
+type Slot<A> = Arc<tokio::sync::Mutex<Known<A>>>;
 
-/// About so many aggregates: those of this generation and of the one before. What neither used is forgotten.
+/// What is remembered of an aggregate.
+pub(super) struct Known<A> {
+    /// Its state; `None` when nothing is known of it.
+    pub(super) loaded: Option<Loaded<A>>,
+    /// The other processes that write its stream.
+    pub(super) contention: Contention,
+}
+
+impl<A> Default for Known<A> {
+    fn default() -> Self {
+        Self { loaded: None, contention: Contention::default() }
+    }
+}
+
+type Slots = HashMap<(Key, TypeId), Arc<dyn Any + Send + Sync>>;
+
+/// About so many aggregates: those of this generation and of the one before. Those that neither used are forgotten.
 pub(super) struct Cache {
     half: usize,
-    generations: Mutex<(Places, Places)>,
+    generations: Mutex<(Slots, Slots)>,
+}
+
+impl Events {
+    /// Waits for the turn of an aggregate, and no longer than until the deadline.
+    pub(super) async fn turn<A: Aggregate>(
+        &self,
+        stream: &Key,
+        deadline: Instant,
+    ) -> Result<Turn<A>, EventsError> {
+        let slot = self.cache.slot::<A>(stream);
+        tokio::select! {
+            biased;
+            turn = slot.lock_owned() => Ok(turn),
+            () = sleep_until(deadline) => {
+                Err(EventsError::Turn { stream: stream.clone(), waited: self.options.limit })
+            }
+        }
+    }
 }
 
 impl Cache {
@@ -25,21 +66,21 @@ impl Cache {
         Self { half: most.div_ceil(2), generations: Mutex::default() }
     }
 
-    pub(super) fn place<A: Aggregate>(&self, stream: &Key) -> Place<A> {
+    fn slot<A: Aggregate>(&self, stream: &Key) -> Slot<A> {
         if self.half == 0 {
-            return Place::<A>::default();
+            return Slot::<A>::default();
         }
         let id = (stream.clone(), TypeId::of::<A>());
         let mut generations = self.generations.lock();
         let (young, old) = &mut *generations;
         let known = young.get(&id).cloned().or_else(|| old.remove(&id));
-        let place = known.unwrap_or_else(|| Arc::new(tokio::sync::Mutex::new(None::<Loaded<A>>)));
+        let slot = known.unwrap_or_else(|| Arc::new(tokio::sync::Mutex::new(Known::<A>::default())));
         if !young.contains_key(&id) {
             if young.len() >= self.half {
                 *old = std::mem::take(young);
             }
-            young.insert(id, Arc::clone(&place));
+            young.insert(id, Arc::clone(&slot));
         }
-        place.downcast().unwrap_or_default()
+        slot.downcast().unwrap_or_default()
     }
 }

@@ -36,6 +36,14 @@ fn is_first(schema: &Option<u32>) -> bool {
     schema.is_none_or(|schema| schema <= 1)
 }
 
+/// The notes of an event that now has another shape. Notes that are none of ours are left as they are.
+pub(super) fn restamped(meta: &Payload, schema: u32) -> Result<Payload, InvalidInput> {
+    match meta.parse::<Meta>() {
+        Ok(meta) => Payload::of(&Meta { schema: Some(schema), ..meta }),
+        Err(_) => Ok(meta.clone()),
+    }
+}
+
 impl Context {
     /// A conversation.
     #[must_use]

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::error::{InvalidInput, Retry, codes, conversions};
 use crate::id::{EventType, StreamVersion};
 use crate::key::Key;
 use crate::store::{ApplyError, Expect, StoreError, StreamFound};
@@ -90,6 +91,26 @@ pub enum EventsError {
         /// What is wrong with the document.
         reason: &'static str,
     },
+    /// Events of a stream were archived before a subscription had read them. The subscription goes on behind them.
+    #[error(
+        "cannot read the events {from} to {to} of {stream}: they were archived; take them from the archive, and call again for those that are left"
+    )]
+    Gap {
+        /// Which stream.
+        stream: Key,
+        /// The first event that is gone.
+        from: StreamVersion,
+        /// The last event that is gone.
+        to: StreamVersion,
+    },
+    /// Other commands on the stream in this process took all the time of this one.
+    #[error("cannot decide on {stream}: the commands before this one took {waited:?}; try again later")]
+    Turn {
+        /// Which stream.
+        stream: Key,
+        /// How long the command waited.
+        waited: Duration,
+    },
     /// A name cannot be a key.
     #[error(transparent)]
     Name(#[from] InvalidInput),
@@ -109,42 +130,26 @@ fn expectation(expected: &Expect<StreamVersion>) -> String {
     }
 }
 
-impl Explain for EventsError {
-    fn code(&self) -> Code {
-        match self {
-            Self::Concurrency { .. } => Code("TL0801"),
-            Self::Closed { .. } => Code("TL0802"),
-            Self::Undecodable { .. } => Code("TL0803"),
-            Self::Unwritable { .. } => Code("TL0804"),
-            Self::NotKept { .. } => Code("TL0805"),
-            Self::Archived { .. } => Code("TL0806"),
-            Self::Base { .. } => Code("TL0810"),
-            Self::Name(error) => error.code(),
-            Self::Write(error) => error.code(),
-            Self::Read(error) => error.code(),
-        }
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::Concurrency { .. } => Retry::Now,
-            Self::Write(error) => error.retry(),
-            Self::Read(error) => error.retry(),
-            _ => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Write(error) => error.outcome(),
-            _ => Outcome::NotApplied,
-        }
+conversions! {
+    EventsError {
+        ApplyError => Write,
     }
 }
 
-impl From<ApplyError> for EventsError {
-    fn from(error: ApplyError) -> Self {
-        Self::Write(Box::new(error))
+codes! {
+    EventsError {
+        Concurrency => ("TL0801", Retry::Now),
+        Closed => "TL0802",
+        Undecodable => "TL0803",
+        Unwritable => "TL0804",
+        NotKept => "TL0805",
+        Archived => "TL0806",
+        Base => "TL0810",
+        Gap => ("TL0811", Retry::Now),
+        Turn { waited } => ("TL0812", Retry::After(*waited)),
+        Name(error) => error,
+        Write(error) => error,
+        Read(error) => error,
     }
 }
 

@@ -1,18 +1,20 @@
 //! Commands: load, decide, append at the version that was decided on; again, if somebody was faster.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::Instrument as _;
 
 use super::Events;
 use super::aggregate::{Aggregate, Executed, Loaded};
+use super::cache::Known;
 use super::codec::encode;
 use super::error::{EventsError, ExecuteError};
-use super::load::{base_error, next};
+use super::fairness::counted;
+use super::load::next;
 use super::schema::EventSchema;
 use crate::error::Outcome;
-use crate::id::StreamVersion;
+use crate::id::{OpId, StreamVersion};
 use crate::key::{Arg, Key, reserved};
 use crate::runtime::backoff::CONFLICT;
 use crate::store::{Appended, ApplyError, Batch, Expect, NewEvent, Receipt, Refusal, StreamFound};
@@ -90,12 +92,13 @@ impl Events {
     {
         let id = id.into();
         let stream = A::stream(id.clone())?;
-        let Loaded { state, version, epoch, .. } = self.load::<A>(id).await?;
+        let loaded = self.load::<A>(id).await?;
+        let expect = loaded.expectation();
+        let Loaded { state, version, epoch, .. } = loaded;
         let events = match decide(&state) {
             Ok(events) => events.into_iter().collect::<Vec<_>>(),
             Err(error) => return Err(ExecuteError::Refused { error, state, version }),
         };
-        let expect = version.map_or(Expect::Absent, Expect::Exact);
         // A decision to do nothing is one, too: it must still be right at the commit.
         if events.is_empty() {
             return Ok(Batch::new().guard_stream(&stream, expect).observed_in(epoch));
@@ -121,7 +124,8 @@ impl Events {
         if new.is_empty() {
             return Ok(None);
         }
-        let batch = self.named(Batch::new().append(&stream, Expect::Any, new))?;
+        // By their ids alone, events that were archived since the first attempt would be taken for new ones.
+        let batch = self.named(Batch::new().append(&stream, Expect::Any, new))?.op_id(OpId::new());
         let receipt = self.send(&batch).await.map_err(|error| refused(error, 1))?;
         Ok(receipt.appended.into_iter().next())
     }
@@ -156,19 +160,20 @@ impl Events {
         F: FnMut(&A) -> Result<I, E>,
         I: IntoIterator<Item = A::Event>,
     {
-        let place = self.cache.place::<A>(stream);
-        let mut place = place.lock().await;
         let until = Instant::now() + self.options.limit;
+        let mut turn = self.turn::<A>(stream, until).await?;
         // Whether what is known was read from the store by this call, so that a no can be trusted.
         let (mut attempts, mut fresh) = (0, false);
         loop {
-            let epoch = self.store.epoch();
-            let known = place.clone().filter(|known| (fresh || pinned.is_none()) && known.epoch == epoch);
+            self.await_turn(stream, &mut turn, until).await?;
+            let (epoch, started) = (self.store.epoch(), Instant::now());
+            let known =
+                turn.loaded.clone().filter(|known| (fresh || pinned.is_none()) && known.epoch == epoch);
             let known = match known {
                 Some(known) => known,
                 None => {
                     fresh = true;
-                    self.refresh(stream, &mut place).await?
+                    self.refresh(stream, &mut turn.loaded).await?
                 }
             };
             check_pinned(stream, pinned, &known)?;
@@ -178,44 +183,70 @@ impl Events {
                 Ok(events) if !events.is_empty() => events,
                 said => {
                     // A no, or nothing to do: only the newest state may say so.
-                    let newest = if fresh { known.clone() } else { self.refresh(stream, &mut place).await? };
+                    let newest =
+                        if fresh { known.clone() } else { self.refresh(stream, &mut turn.loaded).await? };
                     fresh = true;
                     if newest.version == known.version {
-                        self.check_new(stream, &newest).await?;
                         return nothing_done(said, newest, attempts);
                     }
                     continue;
                 }
             };
-            let expect = known.version.map_or(Expect::Absent, Expect::Exact);
-            let append = Batch::new().append(stream, expect, self.written::<A>(stream, &events)?);
+            let append =
+                Batch::new().append(stream, known.expectation(), self.written::<A>(stream, &events)?);
             let batch = self.named(append.observed_in(known.epoch))?;
-            match self.send(&batch).await {
+            match self.submit(&batch).await {
                 Ok(receipt) => {
-                    return Ok(self.committed(stream, &mut place, known, (events, receipt), attempts));
+                    turn.contention.wrote(started.elapsed(), Instant::now());
+                    return Ok(self.committed(stream, &mut turn.loaded, known, (events, receipt), attempts));
                 }
-                Err(error) => {
+                Err(failed) => {
+                    let took = started.elapsed();
                     let over =
                         pinned.is_some() || attempts >= self.options.attempts || Instant::now() >= until;
-                    let lost = conflict(&error).filter(|_| !over);
-                    let Some(lost) = lost else {
-                        *place = None;
-                        return Err(refused(error, attempts).into());
-                    };
-                    // The other way round it would decide on what is old by then, and lose to the same one again.
-                    CONFLICT.wait(attempts, Some(until)).await;
-                    self.refresh(stream, &mut place).await?;
-                    if let Lost::Version(found) = lost {
-                        self.not_emptied(stream, &place, found).await?;
+                    let doubt =
+                        failed.doubt.filter(|_| batch.id().is_none() && conflict(&failed.error).is_some());
+                    if let Some(doubt) = doubt {
+                        self.never_applied(stream, &known, doubt).await?;
                     }
-                    fresh = true;
+                    if over || conflict(&failed.error).is_none() {
+                        turn.loaded = None;
+                        return Err(refused(failed.error, attempts).into());
+                    }
+                    fresh = false;
+                    self.lost(stream, &mut turn, (&failed.error, took), attempts, until).await?;
                 }
             }
         }
     }
 
-    /// Sends a batch; when its fate is unknown, sends it again: its ids make sure that it is applied once.
+    /// Prepares the next attempt after a conflict. The wait comes before the read: otherwise the decision would be on an old
+    /// state, and lose again.
+    async fn lost<A: Aggregate>(
+        &self,
+        stream: &Key,
+        turn: &mut Known<A>,
+        (error, took): (&ApplyError, Duration),
+        attempts: u32,
+        until: Instant,
+    ) -> Result<(), EventsError> {
+        match error.refusal() {
+            Some(Refusal::Stream { found, .. }) => turn.contention.lost(seen(*found), took, Instant::now()),
+            _ => {
+                CONFLICT.wait(attempts, Some(until)).await;
+                self.refresh(stream, &mut turn.loaded).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a batch. When its outcome is unknown, it is sent again: its ids make sure that it is applied once.
     pub(crate) async fn send(&self, batch: &Batch) -> Result<Receipt, ApplyError> {
+        self.submit(batch).await.map_err(|failed| failed.error)
+    }
+
+    /// The same, with the doubt that an earlier attempt has left.
+    async fn submit(&self, batch: &Batch) -> Result<Receipt, Failed> {
         let (mut asked, mut doubt) = (0, None);
         loop {
             let error = match self.store.apply(batch.clone()).await {
@@ -226,32 +257,27 @@ impl Events {
                 (ApplyError::Store { outcome: Outcome::Unknown(_), .. }, _) => error,
                 // A failure that wrote nothing says nothing about the time before.
                 (ApplyError::Store { .. }, Some(doubt)) => doubt,
-                _ => return Err(error),
+                (_, doubt) => return Err(Failed { error, doubt }),
             };
             if asked >= ASK_AGAIN {
-                return Err(error);
+                return Err(Failed { error, doubt: None });
             }
             asked += 1;
             doubt = Some(error);
         }
     }
 
-    /// A stream whose events were all removed still has a version, and no state to decide on.
-    async fn not_emptied<A>(
+    /// Checks that events which were sent, and are not in the log, were never appended. The event after the state that was
+    /// decided on is somebody else's then. If it was archived, it may have been ours.
+    async fn never_applied<A>(
         &self,
         stream: &Key,
-        place: &Option<Loaded<A>>,
-        found: StreamFound,
+        known: &Loaded<A>,
+        doubt: ApplyError,
     ) -> Result<(), EventsError> {
-        let known = place.as_ref().and_then(|known| known.version);
-        let StreamFound::At(version) = found else { return Ok(()) };
-        if known >= Some(version) {
-            return Ok(());
-        }
-        match self.store.stream(stream).await?.filter(|info| info.closed_at.is_some()) {
-            Some(info) => Err(EventsError::Closed { stream: stream.clone(), head: info.head }),
-            None => Err(base_error(stream, next(version), "is missing")),
-        }
+        let place = known.version.map_or(StreamVersion(0), next);
+        let first = self.store.stream(stream).await?.and_then(|found| found.first);
+        if first.is_some_and(|first| first <= place) { Ok(()) } else { Err(doubt.into()) }
     }
 
     /// What is known after a commit.
@@ -272,6 +298,9 @@ impl Events {
             loaded.version = Some(appended.last_version);
             loaded.position = Some(appended.last_position);
             loaded.at = Some(receipt.at);
+            loaded.latest = loaded.latest.max(Some(receipt.at));
+            loaded.ends.head = Some(appended.last_version);
+            loaded.ends.first.get_or_insert(appended.first_version);
         }
         self.snapshots.write_behind(&self.store, stream, before, &loaded);
         *place = Some(loaded.clone());
@@ -312,22 +341,23 @@ fn check_pinned<A>(
     })
 }
 
-/// Why a decision must be made again.
-#[derive(Clone, Copy)]
-pub(super) enum Lost {
-    /// The stream was not as expected.
-    Version(StreamFound),
-    /// The history of the store was cut.
-    Epoch,
+/// Why a batch was not applied, and whether an earlier attempt may have been.
+struct Failed {
+    error: ApplyError,
+    doubt: Option<ApplyError>,
 }
 
-/// Why a refused batch must be decided again; `None` when that cannot help.
-pub(super) fn conflict(error: &ApplyError) -> Option<Lost> {
-    match error.refusal()? {
-        Refusal::Stream { found, .. } => Some(Lost::Version(*found)),
-        Refusal::Epoch { .. } => Some(Lost::Epoch),
-        _ => None,
+/// The version of a stream that was found, as the rule of contention counts it.
+fn seen(found: StreamFound) -> Option<u64> {
+    match found {
+        StreamFound::Absent => None,
+        StreamFound::At(version) => counted(Some(version)),
     }
+}
+
+/// The refusal of a batch that must be decided again; `None` when that cannot help.
+fn conflict(error: &ApplyError) -> Option<&Refusal> {
+    error.refusal().filter(|refusal| matches!(refusal, Refusal::Stream { .. } | Refusal::Epoch { .. }))
 }
 
 pub(super) fn refused(error: ApplyError, attempts: u32) -> EventsError {

@@ -1,19 +1,21 @@
 //! The fold: from events to state.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use super::aggregate::{Aggregate, Loaded};
+use super::aggregate::{Aggregate, Ends, Loaded};
 use super::codec::{decode, types_of};
 use super::error::EventsError;
 use super::schema::{EventSchema, Unknown};
 use super::snapshot::{Snapshots, Taken};
 use super::travel::AsOf;
 use super::{Events, snapshot};
+use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::id::{Epoch, StreamVersion};
+use crate::id::{Epoch, Position, StreamVersion};
 use crate::key::reserved::BASE;
 use crate::key::{Arg, Key};
-use crate::store::{Event, StreamQuery};
+use crate::store::{Event, NewEvent, StreamInfo, StreamQuery};
 
 /// How many events are read at once.
 const PAGE: usize = 1_000;
@@ -27,24 +29,70 @@ impl Events {
         self.load_stream(&A::stream(id)?).await
     }
 
-    /// Brings what is known up to date.
+    /// Brings the remembered state up to date.
+    ///
+    /// The remembered state counts only while the stream begins where it began: events that were removed since then must have
+    /// something that stands for them, here as in every other process.
     pub(super) async fn refresh<A: Aggregate>(
         &self,
         stream: &Key,
-        place: &mut Option<Loaded<A>>,
+        slot: &mut Option<Loaded<A>>,
     ) -> Result<Loaded<A>, EventsError> {
         let epoch = self.store.epoch();
-        let known = match place.take().filter(|known| known.epoch == epoch) {
-            Some(known) => known,
-            None => {
-                let newest = self.snapshots.newest(&*self.store, stream, |_| true).await?;
-                newest.unwrap_or_else(|| nothing(epoch))
+        let mut remembered = slot.take().filter(|known| known.epoch == epoch);
+        let mut found = self.store.stream(stream).await?;
+        loop {
+            let Some(ends) = readable(stream, found.as_ref())? else {
+                return Ok(slot.insert(nothing(epoch, ends_of(found.as_ref()))).clone());
+            };
+            let known = remembered.take().filter(|known| known.ends.first == ends.first);
+            let known = match known {
+                Some(known) => known,
+                None => self.start(stream, ends, epoch, |_| true).await?,
+            };
+            let before = known.version;
+            let loaded = if before == ends.head { known } else { self.fold(stream, known, None).await? };
+            if loaded.version >= ends.head {
+                let loaded = Loaded { ends: Ends { head: loaded.version, ..ends }, ..loaded };
+                self.snapshots.write_behind(&self.store, stream, before, &loaded);
+                return Ok(slot.insert(loaded).clone());
             }
-        };
-        let before = known.version;
-        let loaded = self.fold(stream, known, None).await?;
-        self.snapshots.write_behind(&self.store, stream, before, &loaded);
-        Ok(place.insert(loaded).clone())
+            // Its last events went while they were read, or nothing stands for them.
+            let again = self.store.stream(stream).await?;
+            if again == found {
+                return Err(base_error(stream, ends.head.map_or(StreamVersion(0), next), "is missing"));
+            }
+            found = again;
+        }
+    }
+
+    /// The state to fold on: a snapshot that is wanted, or that without events.
+    pub(super) async fn start<A: Aggregate>(
+        &self,
+        stream: &Key,
+        ends: Ends,
+        epoch: Epoch,
+        wanted: impl Fn(&Taken) -> bool,
+    ) -> Result<Loaded<A>, EventsError> {
+        let snapshot = self.snapshots.newest(&*self.store, stream, wanted).await?;
+        let founded = ends.first == Some(StreamVersion(0));
+        match snapshot {
+            Some(snapshot) if founded || self.is_founded::<A>(stream, ends).await? => {
+                Ok(Loaded { ends, ..snapshot })
+            }
+            _ => Ok(nothing(epoch, ends)),
+        }
+    }
+
+    /// Whether a state stands for the removed events of a stream. A snapshot is not enough: it may be dropped at any time.
+    async fn is_founded<A: Aggregate>(&self, stream: &Key, ends: Ends) -> Result<bool, EventsError> {
+        let base = self.snapshots.base(&*self.store, stream).await?;
+        let base = base.and_then(|document| document.value.parse::<Taken>().ok());
+        if base.is_some_and(|base| base.stands_for::<A>(stream, ends.first)) {
+            return Ok(true);
+        }
+        let oldest = self.store.read_stream(StreamQuery::forward(stream, 1)).await?.events;
+        Ok(oldest.first().is_some_and(snapshot::begins_anew))
     }
 
     /// Folds the events after what is known, up to a moment.
@@ -108,13 +156,14 @@ impl Events {
         let base = match self.snapshots.base(&*self.store, stream).await? {
             None => Err("is missing"),
             Some(document) => match document.value.parse::<Taken>() {
-                Ok(base) => base.check(stream, known.version, event).map(|()| base),
+                Ok(base) => base.check::<A>(stream, known.version, event).map(|()| base),
                 Err(_) => Err("was changed by hand: it does not read"),
             },
         };
         match base {
             Ok(base) if moment.is_none_or(|moment| moment.includes_snapshot(&base)) => {
-                self.snapshots.begin_with(stream, &base, known.epoch).map(Ok)
+                let base = self.snapshots.begin_with(stream, &base, known.epoch)?;
+                Ok(Ok(Loaded { ends: known.ends, ..base }))
             }
             Err(reason) if moment.is_none_or(|moment| moment.includes(event)) => Ok(Err(reason)),
             _ => Err(EventsError::Archived { stream: stream.clone(), first: event.version }),
@@ -123,24 +172,28 @@ impl Events {
 
     /// The aggregate of a stream as it is now.
     pub(crate) async fn load_stream<A: Aggregate>(&self, stream: &Key) -> Result<Loaded<A>, EventsError> {
-        let place = self.cache.place::<A>(stream);
-        let mut place = place.lock().await;
-        let loaded = self.refresh(stream, &mut place).await?;
-        self.check_new(stream, &loaded).await?;
-        Ok(loaded)
+        let mut turn = self.turn(stream, Instant::now() + self.options.limit).await?;
+        self.refresh(stream, &mut turn.loaded).await
     }
+}
 
-    /// Tells a stream that is new, or closed for good, from one whose events were all removed with nothing left in their place.
-    pub(super) async fn check_new<A>(&self, stream: &Key, loaded: &Loaded<A>) -> Result<(), EventsError> {
-        if loaded.version.is_some() {
-            return Ok(());
+/// The ends of a stream that has a state; `None` when it is new, or was closed for good and emptied.
+///
+/// # Errors
+/// [`EventsError::Base`] when all its events were removed and nothing stands for them.
+pub(super) fn readable(stream: &Key, found: Option<&StreamInfo>) -> Result<Option<Ends>, EventsError> {
+    let ends = ends_of(found);
+    match (ends.first, ends.head) {
+        (None, Some(head)) if found.is_none_or(|found| found.closed_at.is_none()) => {
+            Err(base_error(stream, next(head), "is missing"))
         }
-        let found = self.store.stream(stream).await?.filter(|found| found.closed_at.is_none());
-        match found.and_then(|found| Some((found.head?, found.first))) {
-            Some((head, None)) => Err(base_error(stream, next(head), "is missing")),
-            _ => Ok(()),
-        }
+        (None, _) => Ok(None),
+        (Some(_), _) => Ok(Some(ends)),
     }
+}
+
+pub(super) fn ends_of(found: Option<&StreamInfo>) -> Ends {
+    found.map_or_else(Ends::default, |found| Ends { first: found.first, head: found.head })
 }
 
 /// The events below `first` were removed, and what should stand for them does not.
@@ -152,8 +205,8 @@ pub(super) fn base_error(stream: &Key, first: StreamVersion, reason: &'static st
 }
 
 /// An aggregate without events.
-pub(super) fn nothing<A: Aggregate>(epoch: Epoch) -> Loaded<A> {
-    Loaded { state: Arc::default(), version: None, position: None, at: None, epoch }
+pub(super) fn nothing<A: Aggregate>(epoch: Epoch, ends: Ends) -> Loaded<A> {
+    Loaded { state: Arc::default(), version: None, position: None, at: None, epoch, latest: None, ends }
 }
 
 pub(super) fn next(version: StreamVersion) -> StreamVersion {
@@ -161,6 +214,28 @@ pub(super) fn next(version: StreamVersion) -> StreamVersion {
 }
 
 impl<A: Aggregate> Loaded<A> {
+    /// Folds an event that is to be appended.
+    pub(super) fn apply_new(
+        &mut self,
+        snapshots: &Snapshots,
+        stream: &Key,
+        new: &NewEvent,
+    ) -> Result<(), EventsError> {
+        let NewEvent { id, event_type, payload, meta, correlation } = new.clone();
+        let event = Event {
+            position: self.position.unwrap_or(Position(0)),
+            stream: stream.clone(),
+            version: self.version.map_or(StreamVersion(0), next),
+            id,
+            event_type,
+            at: self.at.unwrap_or(Timestamp::EPOCH),
+            payload,
+            meta,
+            correlation,
+        };
+        self.apply(snapshots, &A::schema(), &event)
+    }
+
     /// Folds one event more.
     fn apply(
         &mut self,
@@ -188,6 +263,7 @@ impl<A: Aggregate> Loaded<A> {
         self.version = Some(event.version);
         self.position = Some(event.position);
         self.at = Some(event.at);
+        self.latest = self.latest.max(Some(event.at));
         Ok(())
     }
 }

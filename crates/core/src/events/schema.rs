@@ -10,7 +10,7 @@ use super::context::Meta;
 use crate::error::InvalidInput;
 use crate::id::EventType;
 use crate::payload::Payload;
-use crate::store::Event;
+use crate::store::{Event, NewEvent};
 
 type Step = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
 
@@ -91,32 +91,67 @@ impl EventSchema {
 
     /// The type and the payload of an event, as they read today.
     pub(super) fn upcast(&self, event: &Event) -> Result<(EventType, Payload), InvalidInput> {
-        if self.renamed.is_empty() && self.steps.is_empty() {
-            return Ok((event.event_type.clone(), event.payload.clone()));
-        }
-        let name = self.renamed.get(event.event_type.as_str());
-        let event_type =
-            name.map_or_else(|| Ok(event.event_type.clone()), |name| EventType::new(name.as_str()))?;
-        let Some(steps) = self.steps.get(event_type.as_str()) else {
-            return Ok((event_type, event.payload.clone()));
-        };
-        let written = event.meta.parse::<Meta>().unwrap_or_default().schema.unwrap_or(1);
+        self.upcast_from(&event.event_type, &event.payload, shape(&event.meta))
+    }
+
+    /// The type and the payload of an event of this shape, as they read today.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when this program does not know the shape, or a step fails.
+    pub(super) fn upcast_from(
+        &self,
+        event_type: &EventType,
+        payload: &Payload,
+        shape: u32,
+    ) -> Result<(EventType, Payload), InvalidInput> {
+        let event_type = self.present_name(event_type)?;
         let refused = |reason: String| InvalidInput::Payload { reason };
         let known = self.version(event_type.as_str());
-        if written > known {
-            return Err(refused(format!("it has shape {written}, and this program knows {known}")));
+        if shape > known {
+            return Err(refused(format!("it has shape {shape}, and this program knows {known}")));
         }
-        let done = usize::try_from(written.saturating_sub(1)).unwrap_or(usize::MAX);
+        let steps = self.steps.get(event_type.as_str()).map_or(&[][..], Vec::as_slice);
+        let done = usize::try_from(shape.saturating_sub(1)).unwrap_or(usize::MAX);
         if done >= steps.len() {
-            return Ok((event_type, event.payload.clone()));
+            return Ok((event_type, payload.clone()));
         }
-        let mut value: Value = event.payload.parse()?;
-        for (step, from) in steps.iter().skip(done).zip(written..) {
+        let mut value: Value = payload.parse()?;
+        for (step, from) in steps.iter().skip(done).zip(shape..) {
             value = step(value)
                 .map_err(|reason| refused(format!("the step from shape {from} failed: {reason}")))?;
         }
         Ok((event_type, Payload::of(&value)?))
     }
+
+    /// Types that were renamed: the old name, and the present one.
+    pub(super) fn renames(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.renamed.iter().map(|(old, new)| (old.as_str(), new.as_str()))
+    }
+
+    /// Types whose shape has changed, with their present shape.
+    pub(super) fn versions(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.steps.keys().map(|name| (name.as_str(), self.version(name)))
+    }
+
+    /// The name that a type has today.
+    pub(super) fn present_name(&self, event_type: &EventType) -> Result<EventType, InvalidInput> {
+        let name = self.renamed.get(event_type.as_str());
+        name.map_or_else(|| Ok(event_type.clone()), |name| EventType::new(name.as_str()))
+    }
+}
+
+/// The shape that an event was written in, by its `meta`.
+pub(crate) fn shape(meta: &Payload) -> u32 {
+    // Most events say none, and most notes are short.
+    if !meta.as_str().contains("\"schema\"") {
+        return 1;
+    }
+    meta.parse::<Meta>().unwrap_or_default().schema.unwrap_or(1)
+}
+
+/// The shape that a new event is stamped with, if it is.
+pub(crate) fn stamped_shape(event: &NewEvent) -> Option<u32> {
+    event.meta.parse::<Meta>().ok()?.schema
 }
 
 impl fmt::Debug for EventSchema {

@@ -1,7 +1,11 @@
-//! Snapshots: the state as of an event, so that a load need not fold what came before it. They are documents, written behind,
-//! and never needed: one that is missing or of another fold costs time, and nothing else.
+//! Snapshots: the state as of an event, so that a load need not fold what came before it. They are written behind, and never
+//! needed: one that is missing or of another fold costs time, and nothing else.
+//!
+//! All snapshots of a stream are one document, so that one write drops them when the stream is archived. Each names the type of
+//! its aggregate, because several aggregates may fold one stream.
 
-use std::any::{Any, TypeId};
+use std::any::{Any, TypeId, type_name};
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -9,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Events;
-use super::aggregate::{Aggregate, Loaded};
+use super::aggregate::{Aggregate, Ends, Loaded};
 use super::error::EventsError;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
@@ -23,14 +27,16 @@ use crate::telemetry;
 
 /// The type of the event with which a stream begins anew: it holds the state, and what came before is gone.
 pub(super) const BEGUN_ANEW: &str = "tidelock.snapshot";
+/// The most aggregates whose snapshots are kept beside one stream.
+const MOST: usize = 8;
 
 impl Events {
     /// The same, with snapshots of this aggregate after every so many events, at least one. To be set before it is used.
     #[must_use]
     pub fn snapshots<A: Aggregate + Serialize + DeserializeOwned>(mut self, every: u64) -> Self {
-        let taken: Kept<A> = Kept { every: every.max(1), write: Payload::of, read: Payload::parse };
+        let form: Form<A> = Form { every: every.max(1), write: Payload::of, read: Payload::parse };
         let mut all = (*self.snapshots.0).clone();
-        all.insert(TypeId::of::<A>(), Arc::new(taken));
+        all.insert(TypeId::of::<A>(), Arc::new(form));
         self.snapshots = Snapshots(Arc::new(all));
         self
     }
@@ -55,14 +61,28 @@ impl Events {
             return Err(EventsError::NotKept { stream: stream.clone(), kind: A::KIND });
         };
         let Some(place) = Place::of(loaded) else { return Ok(batch) };
-        let taken = Taken::new(stream, A::FOLD, place, (kept.write)(&loaded.state)?);
+        let taken = Taken::new(stream, (A::name(), A::FOLD), place, (kept.write)(&loaded.state)?);
         Ok(batch.put(&stream.beside(BASE)?, Expect::Any, Payload::of(&taken)?))
     }
 
-    /// Adds to a batch that nothing is kept beside a stream any more.
+    /// Adds to a batch that nothing is kept beside a closed stream any more.
     pub(crate) fn forget_beside(batch: Batch, stream: &Key) -> Result<Batch, InvalidInput> {
-        let (snapshot, base) = (stream.beside(SNAPSHOT)?, stream.beside(BASE)?);
-        Ok(batch.delete(&snapshot, Expect::Any).delete(&base, Expect::Any))
+        Self::forget_base(batch.delete(&stream.beside(SNAPSHOT)?, Expect::Any), stream)
+    }
+
+    /// Adds to a batch that no base stands for removed events any more.
+    pub(crate) fn forget_base(batch: Batch, stream: &Key) -> Result<Batch, InvalidInput> {
+        Ok(batch.delete(&stream.beside(BASE)?, Expect::Any))
+    }
+
+    /// Adds to a batch that no snapshot of an event below a version is kept, nor written later.
+    pub(crate) fn forget_snapshots(
+        batch: Batch,
+        stream: &Key,
+        below: StreamVersion,
+    ) -> Result<Batch, InvalidInput> {
+        let none = Kept { floor: below, states: Vec::new() };
+        Ok(batch.put(&stream.beside(SNAPSHOT)?, Expect::Any, Payload::of(&none)?))
     }
 }
 
@@ -75,7 +95,7 @@ pub(crate) fn begins_anew(event: &Event) -> bool {
 #[derive(Clone, Default)]
 pub(super) struct Snapshots(Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
-struct Kept<A> {
+struct Form<A> {
     every: u64,
     write: fn(&A) -> Result<Payload, InvalidInput>,
     read: fn(&Payload) -> Result<A, InvalidInput>,
@@ -87,50 +107,105 @@ pub(super) struct Place {
     pub(super) version: StreamVersion,
     pub(super) position: Position,
     pub(super) at: Timestamp,
+    /// The latest time of the events up to it.
+    pub(super) latest: Timestamp,
 }
 
 impl Place {
     fn of<A>(loaded: &Loaded<A>) -> Option<Self> {
-        Some(Self { version: loaded.version?, position: loaded.position?, at: loaded.at? })
+        let (version, position) = (loaded.version?, loaded.position?);
+        Some(Self { version, position, at: loaded.at?, latest: loaded.latest? })
     }
 
     fn with<A>(self, state: Arc<A>, epoch: Epoch) -> Loaded<A> {
-        let Self { version, position, at } = self;
-        Loaded { state, version: Some(version), position: Some(position), at: Some(at), epoch }
+        let Self { version, position, at, latest } = self;
+        let (version, position, at, latest) = (Some(version), Some(position), Some(at), Some(latest));
+        Loaded { state, version, position, at, epoch, latest, ends: Ends::default() }
+    }
+}
+
+/// The snapshots beside a stream: one for each aggregate that folds it.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    /// Snapshots of events below this version were dropped when the stream was archived, and are not written any more.
+    floor: StreamVersion,
+    states: Vec<Taken>,
+}
+
+impl Kept {
+    /// The snapshot of an aggregate, if there is one that can be used.
+    fn of<A: Aggregate>(self, stream: &Key) -> Option<Taken> {
+        let usable = |taken: &Taken| {
+            taken.is_by(type_name::<A>(), A::FOLD) && taken.is_of(stream) && taken.version >= self.floor
+        };
+        self.states.into_iter().find(usable)
+    }
+
+    /// Takes a snapshot in. Whether it is newer than the one that there is.
+    fn add(&mut self, taken: Taken, stream: &Key) -> bool {
+        if taken.version < self.floor {
+            return false;
+        }
+        let as_new = |known: &Taken| {
+            known.is_by(&taken.aggregate, taken.fold) && known.is_of(stream) && known.version >= taken.version
+        };
+        if self.states.iter().any(as_new) {
+            return false;
+        }
+        self.states.retain(|known| known.aggregate != taken.aggregate);
+        // Types that were renamed or removed leave theirs behind.
+        self.states.sort_by_key(|known| Reverse(known.version));
+        self.states.truncate(MOST - 1);
+        self.states.push(taken);
+        true
     }
 }
 
 /// A snapshot or a base as it is kept.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Taken {
+    /// The aggregate: the path of its type in a snapshot, its [name](Aggregate::name) in a base.
+    aggregate: String,
     fold: u32,
     version: StreamVersion,
     position: Position,
     at: Timestamp,
+    latest: Timestamp,
     state: Payload,
     /// Binds all of it to the stream, so that an edit by hand or a copy from another stream is noticed. It is no signature.
     checksum: String,
 }
 
 impl Taken {
-    fn new(stream: &Key, fold: u32, place: Place, state: Payload) -> Self {
-        let checksum = checksum(stream, fold, place, &state);
-        let Place { version, position, at } = place;
-        Self { fold, version, position, at, state, checksum }
+    fn new(stream: &Key, (aggregate, fold): (String, u32), place: Place, state: Payload) -> Self {
+        let checksum = checksum(stream, (&aggregate, fold), place, &state);
+        let Place { version, position, at, latest } = place;
+        Self { aggregate, fold, version, position, at, latest, state, checksum }
     }
 
     pub(super) fn place(&self) -> Place {
-        Place { version: self.version, position: self.position, at: self.at }
+        Place { version: self.version, position: self.position, at: self.at, latest: self.latest }
+    }
+
+    fn is_by(&self, aggregate: &str, fold: u32) -> bool {
+        self.aggregate == aggregate && self.fold == fold
     }
 
     /// Whether it was written for this stream, and is as it was written.
     fn is_of(&self, stream: &Key) -> bool {
-        self.checksum == checksum(stream, self.fold, self.place(), &self.state)
+        self.checksum == checksum(stream, (&self.aggregate, self.fold), self.place(), &self.state)
+    }
+
+    /// Whether it is a base of an aggregate for all events below the oldest that is left.
+    pub(super) fn stands_for<A: Aggregate>(&self, stream: &Key, first: Option<StreamVersion>) -> bool {
+        self.aggregate == A::name()
+            && self.is_of(stream)
+            && first.is_none_or(|first| self.version.next() >= first)
     }
 
     /// Whether it can stand for what lies below an event, or why not. While books are being closed, some of the events that it
     /// stands for are still there.
-    pub(super) fn check(
+    pub(super) fn check<A: Aggregate>(
         &self,
         stream: &Key,
         known: Option<StreamVersion>,
@@ -139,6 +214,9 @@ impl Taken {
         let (version, position) = (self.version, self.position);
         if !self.is_of(stream) {
             return Err("was changed by hand: its checksum does not match");
+        }
+        if self.aggregate != A::name() {
+            return Err("holds the state of another aggregate, or of one that had another Aggregate::name");
         }
         if version.next() < event.version || known.is_some_and(|known| version <= known) {
             return Err("ends before the first event that is left");
@@ -150,13 +228,14 @@ impl Taken {
     }
 }
 
-fn checksum(stream: &Key, fold: u32, place: Place, state: &Payload) -> String {
-    let Place { version, position, at } = place;
-    let text = format!("{}\n{fold}\n{version}\n{position}\n{}\n{state}", stream.canonical(), at.as_micros());
+fn checksum(stream: &Key, (aggregate, fold): (&str, u32), place: Place, state: &Payload) -> String {
+    let Place { version, position, at, latest } = place;
+    let (stream, at, latest) = (stream.canonical(), at.as_micros(), latest.as_micros());
+    let text = format!("{stream}\n{aggregate}\n{fold}\n{version}\n{position}\n{at}\n{latest}\n{state}");
     format!("{:016x}", hash::of(&text))
 }
 
-impl<A: Aggregate> Kept<A> {
+impl<A: Aggregate> Form<A> {
     /// The state that a fold has written, if it is this one.
     fn state(&self, fold: u32, state: &Payload) -> Result<Arc<A>, InvalidInput> {
         if fold != A::FOLD {
@@ -168,7 +247,7 @@ impl<A: Aggregate> Kept<A> {
 }
 
 impl Snapshots {
-    fn of<A: Aggregate>(&self) -> Option<&Kept<A>> {
+    fn of<A: Aggregate>(&self) -> Option<&Form<A>> {
         self.0.get(&TypeId::of::<A>())?.downcast_ref()
     }
 
@@ -182,10 +261,8 @@ impl Snapshots {
         let Some(kept) = self.of::<A>() else { return Ok(None) };
         let epoch = store.epoch();
         let Some(document) = store.document(&stream.beside(SNAPSHOT)?).await? else { return Ok(None) };
-        let Ok(taken) = document.value.parse::<Taken>() else { return Ok(None) };
-        if taken.fold != A::FOLD || !taken.is_of(stream) || !wanted(&taken) {
-            return Ok(None);
-        }
+        let Ok(all) = document.value.parse::<Kept>() else { return Ok(None) };
+        let Some(taken) = all.of::<A>(stream).filter(wanted) else { return Ok(None) };
         Ok((kept.read)(&taken.state).ok().map(|state| taken.place().with(Arc::new(state), epoch)))
     }
 
@@ -196,13 +273,22 @@ impl Snapshots {
             refused("it holds the state itself; name the aggregate in Events::snapshots".to_owned())
         })?;
         let taken: Anew = event.payload.parse()?;
+        if taken.aggregate != A::name() {
+            let (held, this) = (taken.aggregate, A::name());
+            return Err(refused(format!(
+                "it holds the state of the aggregate {held:?}, and this is {this:?}"
+            )));
+        }
         kept.state(taken.fold, &taken.state)
     }
 
     /// What a stream begins anew with.
     fn anew<A: Aggregate>(&self, state: &A) -> Option<Result<Payload, InvalidInput>> {
         let kept = self.of::<A>()?;
-        Some((kept.write)(state).and_then(|state| Payload::of(&Anew { fold: A::FOLD, state })))
+        Some(
+            (kept.write)(state)
+                .and_then(|state| Payload::of(&Anew { aggregate: A::name(), fold: A::FOLD, state })),
+        )
     }
 
     /// The document that stands for the events that a stream has lost, if there is one.
@@ -253,7 +339,8 @@ impl Snapshots {
         let (store, stream) = (Arc::clone(store), stream.clone());
         let (state, write, epoch) = (Arc::clone(&loaded.state), kept.write, loaded.epoch);
         runtime.spawn(async move {
-            let taken = write(&state).map(|state| Taken::new(&stream, A::FOLD, place, state));
+            let by = (type_name::<A>().to_owned(), A::FOLD);
+            let taken = write(&state).map(|state| Taken::new(&stream, by, place, state));
             if let Err(error) = put(&*store, &stream, taken, epoch).await {
                 tracing::warn!(target: telemetry::EVENTS, %stream, %error, "no snapshot was written");
             }
@@ -263,11 +350,14 @@ impl Snapshots {
 
 #[derive(Serialize, Deserialize)]
 struct Anew {
+    aggregate: String,
     fold: u32,
     state: Payload,
 }
 
 /// Writes a snapshot, unless there is one as new already: snapshots of one aggregate are written at the same time.
+///
+/// A stream that was closed gets none, and one that was archived none of the time before: what had to go stays away.
 async fn put(
     store: &dyn Store,
     stream: &Key,
@@ -275,18 +365,22 @@ async fn put(
     epoch: Epoch,
 ) -> Result<(), EventsError> {
     let (key, taken) = (stream.beside(SNAPSHOT)?, taken?);
-    let value = Payload::of(&taken)?;
     loop {
         let found = store.document(&key).await?;
-        let known = found.as_ref().and_then(|document| document.value.parse::<Taken>().ok());
-        if known.is_some_and(|known| {
-            known.fold == taken.fold && known.is_of(stream) && known.version >= taken.version
-        }) {
+        let known = found.as_ref().and_then(|document| document.value.parse::<Kept>().ok());
+        let mut kept = known.unwrap_or(Kept { floor: StreamVersion(0), states: Vec::new() });
+        if !kept.add(taken.clone(), stream) {
             return Ok(());
         }
         let expect = found.map_or(Expect::Absent, |document| Expect::Exact(document.version));
-        match store.apply(Batch::new().put(&key, expect, value.clone()).observed_in(epoch)).await {
-            Err(ApplyError::Refused(refusal)) if matches!(*refusal, Refusal::Document { .. }) => {}
+        // An append of no events has one effect: a closed stream refuses it.
+        let open = Batch::new().append(stream, Expect::Exists, []);
+        match store.apply(open.put(&key, expect, Payload::of(&kept)?).observed_in(epoch)).await {
+            Err(ApplyError::Refused(refusal)) => match *refusal {
+                Refusal::Document { .. } => {}
+                Refusal::StreamClosed { .. } | Refusal::Stream { .. } => return Ok(()),
+                other => return Err(ApplyError::Refused(Box::new(other)).into()),
+            },
             other => return other.map(|_| ()).map_err(EventsError::from),
         }
     }

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 use futures_util::Stream;
 
 use super::Events;
+use super::aggregate::Aggregate;
 use super::error::EventsError;
 use super::load::next;
+use super::upcast::Upcasters;
 use crate::id::{Epoch, EventType, Position, StreamVersion};
 use crate::key::{Key, KeyPrefix};
 use crate::runtime::timer::sleep_until;
-use crate::store::{Direction, Event, EventFilter, LogQuery, SharedStore, StreamQuery, Watch};
+use crate::store::{Direction, Event, EventFilter, EventPage, LogQuery, SharedStore, StreamQuery, Watch};
 
 /// How many events are read at once.
 const PAGE: usize = 500;
@@ -105,12 +107,12 @@ impl Events {
         Ok(Subscription {
             store,
             what,
+            upcasters: Upcasters::default(),
             hints,
             after,
             scanned: after,
             next,
             ready: VecDeque::new(),
-            caught_up: false,
             epoch,
         })
     }
@@ -160,6 +162,7 @@ async fn place(store: &SharedStore, stream: &Key, start: Start) -> Result<Stream
 pub struct Subscription {
     store: SharedStore,
     what: What,
+    upcasters: Upcasters,
     hints: Watch,
     /// Everything up to here was returned, or is not meant.
     after: Option<Position>,
@@ -168,18 +171,32 @@ pub struct Subscription {
     /// The version to be read next, when this is about one stream.
     next: StreamVersion,
     ready: VecDeque<Event>,
-    caught_up: bool,
     /// The epoch that everything read ahead belongs to.
     epoch: Epoch,
 }
 
 impl Subscription {
+    /// The same, with events of this aggregate in their present shape, as [`Aggregate::schema`] says; this may be said for
+    /// several aggregates. Types that were renamed are meant by their present name. Say it before the first event is asked
+    /// for.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::error::InvalidInput) when a name in the schema cannot be one.
+    pub fn upcast<A: Aggregate>(mut self) -> Result<Self, EventsError> {
+        self.upcasters = self.upcasters.with::<A>();
+        self.what.types = self.upcasters.stored_names(std::mem::take(&mut self.what.types))?;
+        Ok(self)
+    }
+
     /// The next event; waits until there is one.
     ///
     /// # Errors
     /// [`EventsError::Read`] when the store fails; the next call goes on where this one stopped. When the history of the
     /// store was cut below what was returned, every call fails with
-    /// [`PositionLost`](crate::store::StoreErrorKind::PositionLost): subscribe again.
+    /// [`PositionLost`](crate::store::StoreErrorKind::PositionLost): subscribe again. [`EventsError::Undecodable`] when an
+    /// event cannot be brought to its [present shape](Self::upcast); the next call tries it again.
+    /// [`EventsError::Gap`] once, when events of the one stream that this is about were archived before they were read; the
+    /// next call goes on behind them.
     ///
     /// # Cancel safety
     /// Cancel-safe: what was not returned comes with the next call.
@@ -195,7 +212,7 @@ impl Subscription {
         }
     }
 
-    /// The next event that is there already; `None` when everything has been seen.
+    /// The next event that is there already; `None` when everything that was committed before this call has been seen.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -203,21 +220,25 @@ impl Subscription {
     /// # Cancel safety
     /// As [`next`](Self::next).
     pub async fn now(&mut self) -> Result<Option<Event>, EventsError> {
+        let mut caught_up = false;
         loop {
             let epoch = self.store.epoch();
             if self.epoch != epoch {
                 self.return_to_what_was_returned().await?;
-                self.epoch = epoch;
+                (self.epoch, caught_up) = (epoch, false);
             }
-            if let Some(event) = self.ready.pop_front() {
+            if let Some(event) = self.ready.front() {
+                let event = self.present(event)?;
                 self.after = Some(event.position);
+                self.ready.pop_front();
                 return Ok(Some(event));
             }
             self.after = self.after.max(self.scanned);
-            if std::mem::take(&mut self.caught_up) {
+            // What an earlier call has read says nothing about what was committed since.
+            if caught_up {
                 return Ok(None);
             }
-            self.read().await?;
+            caught_up = self.read().await?;
         }
     }
 
@@ -238,7 +259,7 @@ impl Subscription {
     /// The history was cut: what was read ahead may be lost. Versions after a cut come again; positions do not.
     async fn return_to_what_was_returned(&mut self) -> Result<(), EventsError> {
         self.ready.clear();
-        (self.scanned, self.caught_up) = (self.after, false);
+        self.scanned = self.after;
         if let Some(stream) = &self.what.stream {
             self.next = match self.after {
                 Some(after) => {
@@ -251,14 +272,24 @@ impl Subscription {
         Ok(())
     }
 
-    async fn read(&mut self) -> Result<(), EventsError> {
+    /// An event in its present shape.
+    fn present(&self, event: &Event) -> Result<Event, EventsError> {
+        self.upcasters.upcast(event.clone()).map_err(|error| EventsError::Undecodable {
+            stream: event.stream.clone(),
+            version: event.version,
+            event_type: event.event_type.clone(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// Reads ahead. Whether that is all there is.
+    async fn read(&mut self) -> Result<bool, EventsError> {
         let filter = self.what.filter();
-        let page = match &self.what.stream {
-            Some(stream) => {
-                let page = self.store.read_stream(StreamQuery::forward(stream, PAGE).from(self.next)).await?;
-                self.next = page.events.last().map_or(self.next, |last| next(last.version));
-                page
-            }
+        let page = match self.what.stream.clone() {
+            Some(stream) => match self.read_stream(stream).await? {
+                Some(page) => page,
+                None => return Ok(true),
+            },
             None => {
                 let query = LogQuery { after: self.scanned, filter: filter.clone(), ..LogQuery::all(PAGE) };
                 self.store.read_log(query).await?
@@ -269,7 +300,22 @@ impl Subscription {
             |event: &Event| what.includes(event) && filter.matches(event) && Some(event.position) > after;
         self.ready.extend(page.events.into_iter().filter(meant));
         self.scanned = self.scanned.max(page.scanned_to);
-        self.caught_up = page.end;
-        Ok(())
+        Ok(page.end)
+    }
+
+    /// The next page of the one stream that this is about; `None` when it has no more events.
+    async fn read_stream(&mut self, stream: Key) -> Result<Option<EventPage>, EventsError> {
+        let head = self.store.stream(&stream).await?.and_then(|found| found.head);
+        let Some(head) = head.filter(|head| *head >= self.next) else { return Ok(None) };
+        let page = self.store.read_stream(StreamQuery::forward(&stream, PAGE).from(self.next)).await?;
+        let first = page.events.first().map_or_else(|| head.next(), |first| first.version);
+        if first > self.next {
+            // The events in between were archived.
+            let (from, to) = (self.next, StreamVersion(first.0.saturating_sub(1)));
+            self.next = first;
+            return Err(EventsError::Gap { stream, from, to });
+        }
+        self.next = page.events.last().map_or(self.next, |last| next(last.version));
+        Ok(Some(page))
     }
 }

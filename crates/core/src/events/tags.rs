@@ -6,9 +6,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::aggregate::Aggregate;
 use super::codec::decode;
 use super::error::EventsError;
 use super::load::next;
+use super::schema::shape;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::{EventId, EventType, Position, StreamVersion};
@@ -47,10 +49,10 @@ impl Tag {
 pub struct TaggedEvent {
     /// Which one of the tag's events it is, from 0.
     pub number: StreamVersion,
-    /// Where the copy stands in the log, right after the event.
-    pub position: Position,
-    /// When it was committed.
-    pub at: Timestamp,
+    /// Where the copy stands in the log, right after the event; `None` before the commit of the unit that emitted it.
+    pub position: Option<Position>,
+    /// When it was committed; `None` before.
+    pub at: Option<Timestamp>,
     /// The stream of the event.
     pub stream: Key,
     /// The event's id.
@@ -59,15 +61,18 @@ pub struct TaggedEvent {
     pub event_type: EventType,
     /// What it says.
     pub payload: Payload,
+    /// The shape in which it says so.
+    pub shape: u32,
 }
 
 impl TaggedEvent {
-    /// The event of an enum.
+    /// The event of an aggregate, in its present shape.
     ///
     /// # Errors
-    /// [`InvalidInput`] when the enum has no such variant.
-    pub fn decode<E: serde::de::DeserializeOwned>(&self) -> Result<E, InvalidInput> {
-        decode(&self.event_type, &self.payload)
+    /// [`InvalidInput`] when the aggregate has no such event, or this program does not know its shape.
+    pub fn decode<A: Aggregate>(&self) -> Result<A::Event, InvalidInput> {
+        let (event_type, payload) = A::schema().upcast_from(&self.event_type, &self.payload, self.shape)?;
+        decode(&event_type, &payload)
     }
 }
 
@@ -78,6 +83,17 @@ struct Copied {
     #[serde(rename = "type")]
     event_type: EventType,
     payload: Payload,
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    shape: u32,
+}
+
+fn first() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference to the field")]
+fn is_first(shape: &u32) -> bool {
+    *shape <= 1
 }
 
 /// The copy of an event for its tags.
@@ -87,8 +103,15 @@ pub(super) fn link(stream: &Key, event: &NewEvent) -> Result<NewEvent, InvalidIn
         id: event.id,
         event_type: event.event_type.clone(),
         payload: event.payload.clone(),
+        shape: shape(&event.meta),
     };
     Ok(NewEvent::new(EventType::new(COPY)?, Payload::of(&copied)?))
+}
+
+/// A copy that is to be appended, as its tag will know it.
+pub(super) fn pending(copy: &NewEvent, number: StreamVersion) -> Result<TaggedEvent, InvalidInput> {
+    let Copied { stream, id, event_type, payload, shape } = copy.payload.parse()?;
+    Ok(TaggedEvent { number, position: None, at: None, stream, id, event_type, payload, shape })
 }
 
 /// All events of a tag, oldest first.
@@ -104,9 +127,10 @@ pub(super) async fn read(store: &dyn Store, tag: &Tag) -> Result<Vec<TaggedEvent
                 event_type: event.event_type.clone(),
                 reason: error.to_string(),
             };
-            let Copied { stream, id, event_type, payload } = event.payload.parse().map_err(undecodable)?;
-            let (number, position, at) = (event.version, event.position, event.at);
-            found.push(TaggedEvent { number, position, at, stream, id, event_type, payload });
+            let Copied { stream, id, event_type, payload, shape } =
+                event.payload.parse().map_err(undecodable)?;
+            let (number, position, at) = (event.version, Some(event.position), Some(event.at));
+            found.push(TaggedEvent { number, position, at, stream, id, event_type, payload, shape });
         }
         if page.end {
             return Ok(found);

@@ -3,7 +3,7 @@
 use super::Events;
 use super::aggregate::{Aggregate, Loaded};
 use super::error::EventsError;
-use super::load::nothing;
+use super::load::{ends_of, nothing, readable};
 use super::snapshot::{Place, Taken};
 use crate::clock::Timestamp;
 use crate::id::{Position, StreamVersion};
@@ -17,7 +17,7 @@ pub enum AsOf {
     Version(StreamVersion),
     /// This position of the log.
     Position(Position),
-    /// This instant, by the store's clock.
+    /// This instant, by the store's clock: all events before the first one that was committed later.
     Time(Timestamp),
 }
 
@@ -27,8 +27,9 @@ impl AsOf {
     }
 
     pub(super) fn includes_snapshot(self, taken: &Taken) -> bool {
-        let Place { version, position, at } = taken.place();
-        self.reaches(version, position, at)
+        // A clock that went back gives a later event an earlier time: what counts is the latest time of all of them.
+        let Place { version, position, latest, .. } = taken.place();
+        self.reaches(version, position, latest)
     }
 
     fn reaches(self, version: StreamVersion, position: Position, at: Timestamp) -> bool {
@@ -61,8 +62,11 @@ impl Events {
         moment: AsOf,
     ) -> Result<Loaded<A>, EventsError> {
         let epoch = self.store.epoch();
-        let snapshot = self.snapshots.newest(&*self.store, stream, |taken| moment.includes_snapshot(taken));
-        let known = snapshot.await?.unwrap_or_else(|| nothing(epoch));
+        let found = self.store.stream(stream).await?;
+        let Some(ends) = readable(stream, found.as_ref())? else {
+            return Ok(nothing(epoch, ends_of(found.as_ref())));
+        };
+        let known = self.start(stream, ends, epoch, |taken| moment.includes_snapshot(taken)).await?;
         self.fold(stream, known, Some(moment)).await
     }
 }

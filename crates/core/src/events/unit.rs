@@ -1,16 +1,18 @@
 //! Several aggregates, one decision, one commit.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 
 use super::Events;
 use super::aggregate::{Aggregate, Loaded};
 use super::error::EventsError;
 use super::execute::refused;
+use super::snapshot::Snapshots;
 use super::tags::{self, Tag, TaggedEvent};
 use crate::id::{OpId, StreamVersion};
 use crate::key::{Arg, Key};
@@ -18,7 +20,7 @@ use crate::runtime::backoff::CONFLICT;
 use crate::store::{ApplyError, Batch, Expect, NewEvent, Refusal};
 
 /// Several aggregates, and whatever else the store keeps, changed by one commit. What was loaded must still be so when it is
-/// committed, also where nothing was changed.
+/// committed, also where nothing was changed. A unit reads its own events: what it emits is part of what it loads and looks up.
 pub struct Unit {
     events: Events,
     work: Arc<Mutex<Work>>,
@@ -34,11 +36,20 @@ struct Work {
 /// A stream that was read or is to be appended to.
 #[derive(Default)]
 struct Touched {
-    /// What must be true of it; `None` for nothing.
+    /// What must be true of it, as the first look has found it; `None` for nothing.
     expect: Option<Expect<StreamVersion>>,
     new: Vec<NewEvent>,
-    /// The aggregate with what was emitted so far; a [`Loaded`] of its type.
-    loaded: Option<Box<dyn Any + Send>>,
+    /// The aggregates that were loaded from it: a [`Folded`] for each type.
+    states: HashMap<TypeId, Box<dyn Any + Send>>,
+    /// The events of a tag, as the first look has found them.
+    tagged: Option<Vec<TaggedEvent>>,
+}
+
+/// An aggregate with the events of the unit.
+struct Folded<A> {
+    loaded: Loaded<A>,
+    /// How many of them it has.
+    count: usize,
 }
 
 impl Events {
@@ -91,26 +102,26 @@ impl Events {
 }
 
 impl Unit {
-    /// An aggregate as it is now, with what this unit emitted. It must still be at that version when the unit is committed.
+    /// An aggregate as it is now, with the events that this unit has emitted. The stream must still be at that version when the
+    /// unit is committed. Loaded again, it is the same with what was emitted since.
     ///
     /// # Errors
     /// [`EventsError`] when the store fails or an event does not read.
     pub async fn load<A: Aggregate>(&self, id: impl Into<Arg>) -> Result<Arc<A>, EventsError> {
-        let id = id.into();
-        let stream = A::stream(id.clone())?;
-        if let Some(state) = self.work.lock().state::<A>(&stream) {
+        let (stream, snapshots) = (A::stream(id)?, &self.events.snapshots);
+        if let Some(state) = self.work.lock().touch(stream.clone()).state::<A>(snapshots, &stream)? {
             return Ok(state);
         }
-        let loaded = self.events.load::<A>(id).await?;
-        let state = Arc::clone(&loaded.state);
+        let loaded = self.events.load_stream::<A>(&stream).await?;
         let mut work = self.work.lock();
-        let touched = work.touch(stream);
-        touched.expect = Some(loaded.version.map_or(Expect::Absent, Expect::Exact));
-        touched.loaded = Some(Box::new(loaded));
-        Ok(state)
+        let touched = work.touch(stream.clone());
+        touched.expect.get_or_insert(loaded.expectation());
+        let known = Arc::clone(&loaded.state);
+        touched.states.insert(TypeId::of::<A>(), Box::new(Folded { loaded, count: 0 }));
+        Ok(touched.state::<A>(snapshots, &stream)?.unwrap_or(known))
     }
 
-    /// Emits events of an aggregate. If it was loaded before, they are appended at that version; else at any.
+    /// Emits events of an aggregate. If it is loaded by this unit, before or after, they are appended at that version; else at any.
     ///
     /// # Errors
     /// [`EventsError::Unwritable`] when an event cannot be written.
@@ -140,23 +151,31 @@ impl Unit {
             let links = new.iter().map(|event| tags::link(&stream, event)).collect::<Result<Vec<_>, _>>()?;
             work.touch(tag.stream()?).new.extend(links);
         }
-        let touched = work.touch(stream);
-        touched.new.extend(new);
-        if let Some(loaded) = touched.loaded.as_mut().and_then(|loaded| loaded.downcast_mut::<Loaded<A>>()) {
-            let state = Arc::make_mut(&mut loaded.state);
-            events.iter().for_each(|event| state.apply(event));
-        }
+        work.touch(stream).new.extend(new);
         Ok(())
     }
 
-    /// The events of a tag, oldest first. No other may come before the unit is committed.
+    /// The events of a tag, oldest first, and those that this unit has emitted. No other may come before the unit is committed.
+    /// A second look finds the same, with what was emitted since.
     ///
     /// # Errors
     /// [`EventsError`] when the store fails.
     pub async fn tagged(&self, tag: &Tag) -> Result<Vec<TaggedEvent>, EventsError> {
-        let found = tags::read(&*self.events.store, tag).await?;
-        let expect = found.last().map_or(Expect::Absent, |last| Expect::Exact(last.number));
-        self.work.lock().touch(tag.stream()?).expect = Some(expect);
+        let stream = tag.stream()?;
+        let seen = self.work.lock().touch(stream.clone()).tagged.clone();
+        let seen = match seen {
+            Some(seen) => seen,
+            None => tags::read(&*self.events.store, tag).await?,
+        };
+        let last = seen.last().map(|last| last.number);
+        let mut work = self.work.lock();
+        let touched = work.touch(stream);
+        touched.expect.get_or_insert(last.map_or(Expect::Absent, Expect::Exact));
+        let mut found = touched.tagged.get_or_insert(seen).clone();
+        for event in &touched.new {
+            let number = found.last().map_or(StreamVersion(0), |last| last.number.next());
+            found.push(tags::pending(event, number)?);
+        }
         Ok(found)
     }
 
@@ -167,12 +186,25 @@ impl Unit {
     }
 }
 
-impl Work {
-    fn state<A: Aggregate>(&self, stream: &Key) -> Option<Arc<A>> {
-        let loaded: &Loaded<A> = self.touched.get(stream)?.loaded.as_ref()?.downcast_ref()?;
-        Some(Arc::clone(&loaded.state))
+impl Touched {
+    /// The state of an aggregate that was loaded, with all events of the unit; `None` when it was not.
+    fn state<A: Aggregate>(
+        &mut self,
+        snapshots: &Snapshots,
+        stream: &Key,
+    ) -> Result<Option<Arc<A>>, EventsError> {
+        let folded =
+            self.states.get_mut(&TypeId::of::<A>()).and_then(|state| state.downcast_mut::<Folded<A>>());
+        let Some(Folded { loaded, count }) = folded else { return Ok(None) };
+        for event in self.new.iter().skip(*count) {
+            loaded.apply_new(snapshots, stream, event)?;
+            *count += 1;
+        }
+        Ok(Some(Arc::clone(&loaded.state)))
     }
+}
 
+impl Work {
     fn touch(&mut self, stream: Key) -> &mut Touched {
         self.touched.entry(stream).or_default()
     }

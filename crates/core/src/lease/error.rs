@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::view::Waiter;
 use crate::clock::Timestamp;
-use crate::error::{Code, Explain, Outcome, Retry};
+use crate::error::{Explain, InvalidInput, Retry, codes, conversions};
 use crate::id::{Fence, Owner};
 use crate::key::Key;
 use crate::store::{ApplyError, LeaseRow, StoreError};
@@ -102,12 +102,6 @@ fn standing(waiters: &[Waiter]) -> String {
     }
 }
 
-impl From<crate::error::InvalidInput> for LeaseError {
-    fn from(input: crate::error::InvalidInput) -> Self {
-        Self::Store(input.into())
-    }
-}
-
 impl From<NoThread> for LeaseError {
     fn from(error: NoThread) -> Self {
         Self::NoKeeper { reason: error.to_string() }
@@ -135,37 +129,22 @@ impl LeaseError {
     }
 }
 
-impl Explain for LeaseError {
-    fn code(&self) -> Code {
-        Code(match self {
-            Self::Held { .. } => "TL0511",
-            Self::TimedOut { .. } => "TL0512",
-            Self::Lost { .. } => "TL0513",
-            Self::Reentrant { .. } => "TL0514",
-            Self::Waited { .. } => "TL0515",
-            Self::Blocked { .. } => "TL0516",
-            Self::NoKeeper { .. } => "TL0517",
-            Self::Store(error) => return error.code(),
-            Self::Write(error) => return error.code(),
-        })
+conversions! {
+    LeaseError {
+        InvalidInput => Store,
     }
+}
 
-    fn retry(&self) -> Retry {
-        match self {
-            Self::Held { .. } | Self::Waited { .. } | Self::NoKeeper { .. } => {
-                Retry::After(Duration::from_secs(1))
-            }
-            Self::TimedOut { .. } => Retry::Now,
-            Self::Lost { .. } | Self::Reentrant { .. } | Self::Blocked { .. } => Retry::Never,
-            Self::Store(error) => error.retry(),
-            Self::Write(error) => error.retry(),
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Write(error) => error.outcome(),
-            _ => Outcome::NotApplied,
-        }
+codes! {
+    LeaseError {
+        Held => ("TL0511", Retry::after_secs(1)),
+        TimedOut => ("TL0512", Retry::Now),
+        Lost => "TL0513",
+        Reentrant => "TL0514",
+        Waited => ("TL0515", Retry::after_secs(1)),
+        Blocked => "TL0516",
+        NoKeeper => ("TL0517", Retry::after_secs(1)),
+        Store(error) => error,
+        Write(error) => error,
     }
 }

@@ -26,8 +26,8 @@ use crate::clock::Timestamp;
 use crate::key::Key;
 use crate::runtime::jitter::spread;
 use crate::store::{
-    ApplyError, Batch, Claim, Denied, LeaseRow, Operation, Page, Selection, SharedStore, Watch, WorkFilter,
-    WorkRow,
+    ApplyError, Batch, Claim, Denied, Get, LeaseRow, Operation, Page, Selection, SharedStore, Watch,
+    WorkFilter, WorkRow,
 };
 use crate::worker::{LocalLease, LostReason, Renewer, TASKS, idle, local_notify, settle};
 
@@ -50,53 +50,44 @@ static PLACES: Renewer = Renewer::new(&TASKS);
 /// How long whoever removes a place that has ended has for it.
 const BURIAL: Duration = Duration::from_secs(5);
 
-/// The rows of a line, in order, expired ones included. Reads no further page once there are `enough`.
+/// The rows of a line with the store's clock, in order, expired ones included. Reads no further page once there are `enough`.
 async fn rows(
     store: &SharedStore,
     key: &Key,
-    enough: impl Fn(&WorkRow) -> bool,
-) -> Result<Vec<WorkRow>, LeaseError> {
+    enough: impl Fn(&WorkRow, Timestamp) -> bool,
+) -> Result<(Vec<WorkRow>, Timestamp), LeaseError> {
     let (mut after, line) = names::line_of(key)?;
     let [mut limit, next] = PAGES;
     let mut all = Vec::new();
     // Without a condition, a page ends after as many rows as it may have, however many others the table holds.
     let filter = WorkFilter::default();
-    loop {
+    let now = loop {
         let page = store.works(&filter, Page::after(&after, limit)).await?;
         let found = page.rows.len();
         let mine: Vec<WorkRow> = page.rows.into_iter().filter(|row| line.contains(&row.key)).collect();
-        let ends_here = mine.len() < found || mine.iter().any(&enough);
+        let ends_here = mine.len() < found || mine.iter().any(|row| enough(row, page.now));
         all.extend(mine);
         match page.next {
             Some(more) if !ends_here => (after, limit) = (more, next),
-            _ => break,
+            _ => break page.now,
         }
-    }
+    };
     all.sort_by_key(|row| row.seq);
-    Ok(all)
+    Ok((all, now))
 }
 
-/// Who waits for a lease, in order.
-pub(super) async fn alive(store: &SharedStore, key: &Key) -> Result<Vec<Waiter>, LeaseError> {
-    let rows = rows(store, key, |_| false).await?;
-    if rows.is_empty() {
-        return Ok(Vec::new());
-    }
-    let now = store.now().await?;
+/// Who waits for a lease, in order, and the store's clock.
+pub(super) async fn alive(store: &SharedStore, key: &Key) -> Result<(Vec<Waiter>, Timestamp), LeaseError> {
+    let (rows, now) = rows(store, key, |_, _| false).await?;
     let held = rows.into_iter().filter_map(|row| row.lease).filter(|lease| !lease.until.has_come(now));
-    Ok(held.map(|LeaseRow { owner, since, .. }| Waiter { owner, since }).collect())
+    Ok((held.map(|LeaseRow { owner, since, .. }| Waiter { owner, since }).collect(), now))
 }
 
 /// Whether the lease has any waiter.
 async fn is_awaited(store: &SharedStore, key: &Key) -> Result<bool, LeaseError> {
-    let some = rows(store, key, |_| true).await?;
-    if some.is_empty() {
-        return Ok(false);
-    }
-    let now = store.now().await?;
-    let is_alive = |row: &WorkRow| row.lease.as_ref().is_some_and(|lease| !lease.until.has_come(now));
-    // The first page may have expired places only.
-    Ok(some.iter().any(is_alive) || rows(store, key, is_alive).await?.iter().any(is_alive))
+    let is_alive = |row: &WorkRow, now| row.lease.as_ref().is_some_and(|lease| !lease.until.has_come(now));
+    let (rows, now) = rows(store, key, is_alive).await?;
+    Ok(rows.iter().any(|row| is_alive(row, now)))
 }
 
 /// Waits until the lease is granted, the deadline passes, or nobody wants it any more.
@@ -163,7 +154,7 @@ async fn at_once(ask: &Arc<Ask>) -> Result<Option<Held>, LeaseError> {
             Ok(held) => return Ok(Some(held)),
             Err(holder) => ask.not_mine(&holder)?,
         }
-    } else if let Some(holder) = ask.look().await?.and_then(|row| row.lease) {
+    } else if let Some(holder) = ask.look().await?.0.and_then(|row| row.lease) {
         ask.not_mine(&holder)?;
     }
     Ok(None)
@@ -227,7 +218,6 @@ impl Drop for Place {
 async fn stand(ask: &Arc<Ask>, place: &Place) -> Result<Option<Held>, LeaseError> {
     let mut watch = ask.store.watch();
     let mut ahead = patiently(ask, || Ahead::of(ask, place)).await?;
-    let mut clock = StoreClock::default();
     while place.kept.lost().is_none() {
         let looked = Instant::now();
         let awaited = ahead.awaited(ask).clone();
@@ -236,7 +226,7 @@ async fn stand(ask: &Arc<Ask>, place: &Place) -> Result<Option<Held>, LeaseError
         // From here on, what changes is heard, even while this looks.
         signal.as_mut().enable();
         let mut next = looked + POLL;
-        match look(ask, place, &mut ahead, &mut clock).await {
+        match look(ask, place, &mut ahead).await {
             Ok(Ok(held)) => return Ok(Some(held)),
             Ok(Err(left)) => next = next.min(Instant::now() + left),
             Err(error) => match error.transient() {
@@ -280,7 +270,7 @@ struct Ahead {
 
 impl Ahead {
     async fn of(ask: &Ask, place: &Place) -> Result<Self, LeaseError> {
-        let rows = rows(&ask.store, &ask.key, |_| false).await?;
+        let (rows, _) = rows(&ask.store, &ask.key, |_, _| false).await?;
         let before: Vec<Key> =
             rows.into_iter().filter(|row| row.seq < place.seq).map(|row| row.key).collect();
         let farther = before.len().saturating_sub(NEAR);
@@ -305,31 +295,15 @@ async fn look(
     ask: &Arc<Ask>,
     place: &Place,
     ahead: &mut Ahead,
-    clock: &mut StoreClock,
 ) -> Result<Result<Held, Duration>, LeaseError> {
     loop {
-        if let Some(left) = behind(ask, ahead, clock).await? {
+        if let Some(left) = behind(ask, ahead).await? {
             return Ok(Err(left));
         }
         if !ahead.had_more {
-            return first(ask, clock).await;
+            return first(ask).await;
         }
         *ahead = Ahead::of(ask, place).await?;
-    }
-}
-
-/// The store's clock, asked now and then and guessed in between. It only says when asking may be worth while.
-#[derive(Default)]
-struct StoreClock(Option<(Instant, Timestamp)>);
-
-impl StoreClock {
-    async fn now(&mut self, store: &SharedStore) -> Result<Timestamp, LeaseError> {
-        if let Some((heard, said)) = self.0.filter(|(heard, _)| heard.elapsed() < POLL) {
-            return Ok(said.after(heard.elapsed()));
-        }
-        let now = store.now().await?;
-        self.0 = Some((Instant::now(), now));
-        Ok(now)
     }
 }
 
@@ -343,14 +317,9 @@ async fn hint(watch: &mut Watch, not_before: Instant) {
 }
 
 /// Forgets the places in front that are gone. Returns how long the place right in front lasts at least, if there is one.
-async fn behind(
-    ask: &Ask,
-    ahead: &mut Ahead,
-    clock: &mut StoreClock,
-) -> Result<Option<Duration>, LeaseError> {
+async fn behind(ask: &Ask, ahead: &mut Ahead) -> Result<Option<Duration>, LeaseError> {
     while let Some(front) = ahead.near.back() {
-        let now = clock.now(&ask.store).await?;
-        if let Some(left) = left_of(ask, front, now).await? {
+        if let Some(left) = left_of(ask, front).await? {
             // The places far in front only count: they say how often it is worth while to look.
             while let Some(first) = ahead.near.front().filter(|_| ahead.near.len() > 1)
                 && ask.store.work(first).await?.is_none()
@@ -366,8 +335,10 @@ async fn behind(
 }
 
 /// How long a place lasts at least; `None` when it is gone, or has ended and was removed.
-async fn left_of(ask: &Ask, place: &Key, now: Timestamp) -> Result<Option<Duration>, LeaseError> {
-    let Some(row) = ask.store.work(place).await? else { return Ok(None) };
+async fn left_of(ask: &Ask, place: &Key) -> Result<Option<Duration>, LeaseError> {
+    let mut found = ask.store.read(&[Get::Work(place.clone())]).await?;
+    let now = found.now;
+    let Some(row) = found.take_work(0) else { return Ok(None) };
     // Its own is a burial that was not finished.
     if let Some(lease) = row.lease.filter(|lease| lease.owner != ask.owner && !lease.until.has_come(now)) {
         return Ok(Some(lease.until.since(now)));
@@ -375,7 +346,7 @@ async fn left_of(ask: &Ask, place: &Key, now: Timestamp) -> Result<Option<Durati
     // Taking it first makes sure that its owner has not come back in between: only one of both gets it.
     let claimed = ask.store.claim(Claim::existing(&ask.owner, place, BURIAL)).await?;
     match claimed.denied {
-        Some(Denied::Held(lease)) => return Ok(Some(lease.until.since(now))),
+        Some(Denied::Held(lease)) => return Ok(Some(lease.until.since(claimed.now))),
         Some(Denied::NotFound) => return Ok(None),
         Some(Denied::Blocked(_)) | None => {}
     }
@@ -387,10 +358,10 @@ async fn left_of(ask: &Ask, place: &Key, now: Timestamp) -> Result<Option<Durati
 }
 
 /// Asks for the lease as the first in line, or says how long it is held at least. Looking costs less than asking.
-async fn first(ask: &Arc<Ask>, clock: &mut StoreClock) -> Result<Result<Held, Duration>, LeaseError> {
-    if let Some(holder) = ask.look().await?.and_then(|row| row.lease) {
+async fn first(ask: &Arc<Ask>) -> Result<Result<Held, Duration>, LeaseError> {
+    let (row, now) = ask.look().await?;
+    if let Some(holder) = row.and_then(|row| row.lease) {
         ask.not_mine(&holder)?;
-        let now = clock.now(&ask.store).await?;
         if !holder.until.has_come(now) {
             return Ok(Err(holder.until.since(now)));
         }

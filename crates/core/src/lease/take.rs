@@ -11,10 +11,13 @@ use super::error::LeaseError;
 use super::guard::Held;
 use super::row::{Said, Stolen, cut};
 use super::{background, line, names, registry};
+use crate::clock::Timestamp;
 use crate::id::Owner;
 use crate::key::Key;
 use crate::lock::Task;
-use crate::store::{ApplyError, Batch, Claim, Denied, Grant, Lease, LeaseRow, Refusal, SharedStore, WorkRow};
+use crate::store::{
+    ApplyError, Batch, Claim, Denied, Get, Grant, Lease, LeaseRow, Refusal, SharedStore, WorkRow,
+};
 use crate::worker::{LEASES, LocalLease, LostReason};
 
 /// How often a thief tries: somebody in line may be faster between its two steps.
@@ -46,9 +49,10 @@ impl Ask {
         })
     }
 
-    /// The row of the lease, if there is one.
-    pub(super) async fn look(&self) -> Result<Option<WorkRow>, LeaseError> {
-        Ok(self.store.work(&self.row).await?)
+    /// The row of the lease, if there is one, and the store's clock.
+    pub(super) async fn look(&self) -> Result<(Option<WorkRow>, Timestamp), LeaseError> {
+        let mut found = self.store.read(&[Get::Work(self.row.clone())]).await?;
+        Ok((found.take_work(0), found.now))
     }
 }
 
@@ -89,7 +93,7 @@ fn granted(ask: &Ask, grant: &Grant, sent: Instant) -> Result<Held, LeaseError> 
 
 /// Takes the lease if nobody holds it and nobody waits for it.
 pub(super) async fn now(ask: Arc<Ask>) -> Result<Held, LeaseError> {
-    let waiters = line::alive(&ask.store, &ask.key).await?;
+    let (waiters, _) = line::alive(&ask.store, &ask.key).await?;
     if waiters.is_empty() {
         return match take(&ask).await? {
             Ok(held) => Ok(held),
@@ -99,7 +103,7 @@ pub(super) async fn now(ask: Arc<Ask>) -> Result<Held, LeaseError> {
             }
         };
     }
-    if let Some(holder) = ask.look().await?.and_then(|row| row.lease) {
+    if let Some(holder) = ask.look().await?.0.and_then(|row| row.lease) {
         ask.not_mine(&holder)?;
     }
     Err(LeaseError::Waited { key: ask.key.clone(), waiters })
@@ -124,7 +128,7 @@ pub(super) async fn steal(ask: Arc<Ask>, reason: String) -> Result<Held, LeaseEr
             }
         }
     }
-    match ask.look().await?.and_then(|row| row.lease) {
+    match ask.look().await?.0.and_then(|row| row.lease) {
         Some(holder) => Err(LeaseError::held(&ask.key, holder)),
         None => take(&ask).await?.map_err(|holder| LeaseError::held(&ask.key, holder)),
     }
@@ -132,9 +136,8 @@ pub(super) async fn steal(ask: Arc<Ask>, reason: String) -> Result<Held, LeaseEr
 
 /// Ends the lease of a holder and leaves the record of it, in one batch. `false` when it was not the holder any more.
 async fn rob(ask: &Ask, holder: &LeaseRow, reason: &str) -> Result<bool, LeaseError> {
-    let Some(row) = ask.look().await? else { return Ok(false) };
+    let (Some(row), at) = ask.look().await? else { return Ok(false) };
     let mut said = Said::of(&row);
-    let at = ask.store.now().await?;
     let (by, from) = (ask.owner.clone(), holder.owner.clone());
     said.stolen = Some(Stolen { by, from, fence: holder.fence, at, reason: cut(reason) });
     let stale = Lease { key: ask.row.clone(), fence: holder.fence, owner: Some(holder.owner.clone()) };

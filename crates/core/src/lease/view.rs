@@ -60,8 +60,7 @@ impl View {
 /// [`LeaseError::Store`] when the store cannot be asked.
 pub async fn view(store: &SharedStore, key: &Key) -> Result<Option<View>, LeaseError> {
     let row = store.work(&names::row_of(key)?).await?;
-    let waiters = line::alive(store, key).await?;
-    let now = store.now().await?;
+    let (waiters, now) = line::alive(store, key).await?;
     Ok(match row {
         Some(row) => Some(seen(key.clone(), &row, now, waiters)),
         None if waiters.is_empty() => None,
@@ -85,7 +84,6 @@ pub async fn view(store: &SharedStore, key: &Key) -> Result<Option<View>, LeaseE
 pub async fn list(store: &SharedStore, page: Page) -> Result<PageOf<View>, LeaseError> {
     let after = page.after.as_ref().map_or_else(names::before_leases, names::row_of)?;
     let found = store.works(&WorkFilter::default(), Page::after(&after, page.limit)).await?;
-    let now = store.now().await?;
     let mut next = found.next.as_ref().and_then(names::leased_key);
     let mut rows = Vec::new();
     for row in found.rows {
@@ -93,10 +91,10 @@ pub async fn list(store: &SharedStore, page: Page) -> Result<PageOf<View>, Lease
             next = None;
             break;
         };
-        let waiters = line::alive(store, &key).await?;
-        rows.push(seen(key, &row, now, waiters));
+        let (waiters, _) = line::alive(store, &key).await?;
+        rows.push(seen(key, &row, found.now, waiters));
     }
-    Ok(PageOf { rows, next })
+    Ok(PageOf { rows, next, now: found.now })
 }
 
 fn seen(key: Key, row: &WorkRow, now: Timestamp, waiters: Vec<Waiter>) -> View {

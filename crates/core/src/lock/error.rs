@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::functor::Term;
 use super::task::Task;
-use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::error::{InvalidInput, Retry, codes};
 
 /// Where in the source something was asked for.
 pub type Place = &'static Location<'static>;
@@ -30,20 +30,10 @@ pub enum TermError {
     Key(#[from] InvalidInput),
 }
 
-impl Explain for TermError {
-    fn code(&self) -> Code {
-        match self {
-            Self::Twice { .. } => Code("TL0506"),
-            Self::Key(error) => error.code(),
-        }
-    }
-
-    fn retry(&self) -> Retry {
-        Retry::Never
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
+codes! {
+    TermError {
+        Twice => "TL0506",
+        Key(error) => error,
     }
 }
 
@@ -140,28 +130,15 @@ impl LockError {
     }
 }
 
-impl Explain for LockError {
-    fn code(&self) -> Code {
-        Code(match self {
-            Self::Reentrant { .. } => "TL0501",
-            Self::Deadlock { .. } => "TL0502",
-            Self::OutOfOrder { .. } => "TL0503",
-            Self::TimedOut { .. } => "TL0504",
-            Self::Busy { .. } => "TL0505",
-            Self::Mode { .. } => "TL0507",
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            // Whoever lets go of what it holds may begin again.
-            Self::Deadlock { .. } | Self::TimedOut { .. } | Self::Busy { .. } => Retry::Now,
-            Self::Reentrant { .. } | Self::OutOfOrder { .. } | Self::Mode { .. } => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
+codes! {
+    LockError {
+        Reentrant => "TL0501",
+        // A task that releases what it holds may start over.
+        Deadlock => ("TL0502", Retry::Now),
+        OutOfOrder => "TL0503",
+        TimedOut => ("TL0504", Retry::Now),
+        Busy => ("TL0505", Retry::Now),
+        Mode => "TL0507",
     }
 }
 

@@ -1,5 +1,6 @@
 //! The vocabulary of the one write: preconditions and effects on streams, documents and work, all or nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,8 @@ pub struct NewWork {
     pub follow: Option<Key>,
     /// [`Expect::Absent`] refuses to wake an existing row, [`Expect::Exists`] refuses to create one.
     pub expect: Expect<()>,
+    /// Whether an existing row gives way to a new one instead of being woken: its attempts, lease and block end with it.
+    pub replace: bool,
 }
 
 impl NewWork {
@@ -96,6 +99,7 @@ impl NewWork {
             position: None,
             follow: None,
             expect: Expect::Any,
+            replace: false,
         }
     }
 
@@ -123,6 +127,13 @@ impl NewWork {
     #[must_use]
     pub fn payload(mut self, payload: Payload) -> Self {
         self.payload = Some(payload);
+        self
+    }
+
+    /// The same work in a new row, in the place of one of that name: its holder, if any, is fenced off.
+    #[must_use]
+    pub fn replacing(mut self) -> Self {
+        self.replace = true;
         self
     }
 
@@ -223,15 +234,20 @@ pub enum Effect {
     GuardDocument { key: Key, expect: Expect<DocVersion> },
     /// [`Batch::guard_lease`]
     GuardLease { lease: Lease },
+    /// [`Batch::guard_work`]
+    GuardWork { key: Key, seq: u64 },
 }
 
 /// Preconditions and effects, evaluated in order in one transaction: all of them, or none.
 ///
 /// A later effect sees what an earlier one did. The batch fails as a whole at the first precondition that does not
 /// hold, and the error names it.
+///
+/// Clones share the effects: a copy that is kept for a retry costs no more than a reference count. A shared batch that
+/// gets another effect copies them once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
-    pub(crate) effects: Vec<Effect>,
+    pub(crate) effects: Arc<Vec<Effect>>,
     pub(crate) op_id: Option<OpId>,
     pub(crate) observed_in: Option<Epoch>,
 }
@@ -302,14 +318,18 @@ impl Batch {
     /// Adds an effect as data.
     #[must_use]
     pub fn with(mut self, effect: Effect) -> Self {
-        self.effects.push(effect);
+        Arc::make_mut(&mut self.effects).push(effect);
         self
     }
 
     /// Adds all effects of another batch after those of this one. The id stays this one's; required epochs of both count.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
-        self.effects.extend(other.effects);
+        if self.effects.is_empty() {
+            self.effects = other.effects;
+        } else if !other.effects.is_empty() {
+            Arc::make_mut(&mut self.effects).extend(Arc::unwrap_or_clone(other.effects));
+        }
         match other.observed_in {
             Some(epoch) => self.observed_in(epoch),
             None => self,
@@ -455,5 +475,12 @@ impl Batch {
     #[must_use]
     pub fn guard_lease(self, lease: &Lease) -> Self {
         self.with(Effect::GuardLease { lease: lease.clone() })
+    }
+
+    /// Requires that a row of work is still the one that was created under this number, and that nobody holds it: for
+    /// operators, who act on what they have seen.
+    #[must_use]
+    pub fn guard_work(self, key: &Key, seq: u64) -> Self {
+        self.with(Effect::GuardWork { key: key.clone(), seq })
     }
 }

@@ -107,6 +107,7 @@ impl Step<'_> {
             Effect::Renew { lease, ttl } => work::finish(self, lease, work::Finish::Renew(*ttl))?,
             Effect::Release { lease } => work::finish(self, lease, work::Finish::Release)?,
             Effect::GuardLease { lease } => work::finish(self, lease, work::Finish::Nothing)?,
+            Effect::GuardWork { key, seq } => work::check(&self, key, *seq)?,
         }
         Ok(())
     }

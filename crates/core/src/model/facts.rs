@@ -58,7 +58,7 @@ impl Footprint {
     #[must_use]
     pub fn of(batch: &Batch) -> Self {
         let mut needs = Self::default();
-        for effect in &batch.effects {
+        for effect in batch.effects() {
             match effect {
                 Effect::Append { stream, .. }
                 | Effect::Close { stream, .. }
@@ -69,6 +69,7 @@ impl Footprint {
                 | Effect::Merge { key, .. }
                 | Effect::GuardDocument { key, .. } => needs.documents.push(key.clone()),
                 Effect::Enqueue(work) => needs.work.push(work.key.clone()),
+                Effect::GuardWork { key, .. } => needs.work.push(key.clone()),
                 Effect::Ack { lease }
                 | Effect::Advance { lease, .. }
                 | Effect::Defer { lease, .. }

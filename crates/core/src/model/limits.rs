@@ -25,6 +25,8 @@ pub const BATCH_BYTES: usize = 64 * 1024 * 1024;
 pub const PAGE_ROWS: usize = 10_000;
 /// About how many bytes of payloads one page of a read returns; it ends with the row that reaches it.
 pub const PAGE_BYTES: usize = 64 * 1024 * 1024;
+/// The most rows that one read of single rows returns.
+pub const READ_ROWS: usize = 100;
 /// The most rows that one claim returns.
 pub const CLAIM_ROWS: usize = 1_000;
 /// The most events that come with all grants of one claim together: its rows times its events per grant.
@@ -177,7 +179,7 @@ fn payload(subject: &impl std::fmt::Display, value: &Payload) -> Result<(), Inva
 }
 
 /// How deep arrays and objects of a JSON text lie inside each other, without recursion.
-pub(super) fn depth(json: &str) -> usize {
+pub(crate) fn depth(json: &str) -> usize {
     let (mut depth, mut deepest, mut text, mut escaped) = (0_usize, 0, false, false);
     for byte in json.bytes() {
         match byte {

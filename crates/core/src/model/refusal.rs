@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::batch::Expect;
 use super::limits::TRUNCATE_EVENTS;
 use super::rows::{Document, LeaseRow};
-use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::error::{InvalidInput, Retry, codes};
 use crate::id::{DocVersion, Epoch, EventId, Fence, OpId, StreamVersion};
 use crate::key::Key;
 
@@ -229,35 +229,20 @@ pub enum Refusal {
     Invalid(#[from] InvalidInput),
 }
 
-impl Explain for Refusal {
-    fn code(&self) -> Code {
-        Code(match self {
-            Self::Stream { .. } => "TL0201",
-            Self::Document { .. } => "TL0202",
-            Self::Work { .. } => "TL0203",
-            Self::Fenced { .. } => "TL0204",
-            Self::StreamClosed { .. } => "TL0205",
-            Self::NotFound { .. } => "TL0206",
-            Self::Delta { .. } => "TL0207",
-            Self::EventIdReused { .. } => "TL0208",
-            Self::TruncateBeyond { .. } => "TL0209",
-            Self::TruncateTooMuch { .. } => "TL0210",
-            Self::OperationVoid { .. } => "TL0213",
-            Self::Epoch { .. } => "TL0212",
-            Self::Invalid(inner) => return inner.code(),
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::Stream { .. } | Self::Document { .. } | Self::Work { .. } | Self::Epoch { .. } => {
-                Retry::Now
-            }
-            _ => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
+codes! {
+    Refusal {
+        Stream => ("TL0201", Retry::Now),
+        Document => ("TL0202", Retry::Now),
+        Work => ("TL0203", Retry::Now),
+        Fenced => "TL0204",
+        StreamClosed => "TL0205",
+        NotFound => "TL0206",
+        Delta => "TL0207",
+        EventIdReused => "TL0208",
+        TruncateBeyond => "TL0209",
+        TruncateTooMuch => "TL0210",
+        Epoch => ("TL0212", Retry::Now),
+        OperationVoid => "TL0213",
+        Invalid(error) => error,
     }
 }

@@ -6,10 +6,10 @@ use super::batch::{Expect, NewWork, Operation, Selection, WorkFilter};
 use super::commit::Step;
 use super::lease;
 use super::limits::ERROR_BYTES;
-use super::refusal::Refusal;
+use super::refusal::{Holder, Refusal};
 use super::rows::{Blocked, Lease, Lifetime, WorkRow};
 use crate::clock::{Due, Timestamp};
-use crate::id::Position;
+use crate::id::{Fence, Position};
 use crate::key::Key;
 
 impl WorkFilter {
@@ -45,14 +45,26 @@ pub(super) fn enqueue(step: Step<'_>, new: &NewWork) -> Result<(), Refusal> {
         return Err(Refusal::Work { index: step.index, key: new.key.clone(), exists });
     }
     let row = match existing {
-        Some(row) => woken(row, new, step.now),
-        None => {
+        Some(row) if !new.replace => woken(row, new, step.now),
+        _ => {
             step.facts.counters.work_seq = step.facts.counters.work_seq.saturating_add(1);
             created(new, step.facts.counters.work_seq, step.now)
         }
     };
     step.facts.set_work(&new.key, Some(row));
     Ok(())
+}
+
+/// Whether a row is the one that was created under a number, and nobody holds it.
+pub(super) fn check(step: &Step<'_>, key: &Key, seq: u64) -> Result<(), Refusal> {
+    let row = step.facts.work(key).filter(|row| row.seq == seq);
+    let holder = match row.map(|row| row.lease.as_ref().filter(|lease| !lease.until.has_come(step.now))) {
+        Some(None) => return Ok(()),
+        Some(Some(lease)) => Holder::Held(lease.clone()),
+        None => Holder::Gone,
+    };
+    let (key, fence) = (key.clone(), Fence(0));
+    Err(Refusal::Fenced { index: step.index, key, fence, holder: Box::new(holder) })
 }
 
 /// A row as an enqueue makes it.

@@ -39,10 +39,11 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// The stable key: the outbox and the id of the message, the same at every attempt.
+    /// The stable key: the outbox and the id of the message with a colon between them, the same at every attempt. No message of
+    /// another outbox has it: a colon in the name of the outbox is `%3A`, and a percent sign `%25`.
     #[must_use]
     pub fn key(&self) -> String {
-        format!("{}:{}", self.outbox, self.written.id)
+        format!("{}:{}", self.outbox.replace('%', "%25").replace(':', "%3A"), self.written.id)
     }
 
     /// The id of the message.

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::error::{InvalidInput, Retry, codes, conversions};
 use crate::store::{ApplyError, StoreError};
 
 /// Why something that was asked of an outbox was not done.
@@ -44,37 +44,19 @@ pub enum OutboxError {
     Write(Box<ApplyError>),
 }
 
-impl From<ApplyError> for OutboxError {
-    fn from(error: ApplyError) -> Self {
-        Self::Write(Box::new(error))
+conversions! {
+    OutboxError {
+        ApplyError => Write,
     }
 }
 
-impl Explain for OutboxError {
-    fn code(&self) -> Code {
-        Code(match self {
-            Self::NoRuntime => "TL1221",
-            Self::Unknown { .. } => "TL1222",
-            Self::UnderWay { .. } => "TL1223",
-            Self::Invalid(error) => return error.code(),
-            Self::Store(error) => return error.code(),
-            Self::Write(error) => return error.code(),
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::UnderWay { .. } => Retry::After(std::time::Duration::from_secs(1)),
-            Self::Store(error) => error.retry(),
-            Self::Write(error) => error.retry(),
-            _ => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Write(error) => error.outcome(),
-            _ => Outcome::NotApplied,
-        }
+codes! {
+    OutboxError {
+        NoRuntime => "TL1221",
+        Unknown => "TL1222",
+        UnderWay => ("TL1223", Retry::after_secs(1)),
+        Invalid(error) => error,
+        Store(error) => error,
+        Write(error) => error,
     }
 }

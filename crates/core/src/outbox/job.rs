@@ -84,6 +84,13 @@ impl Job {
             }
         };
         let id = written.id.clone();
+        let _slot = match self.engine.destinations.enter(&written.destination).await {
+            Ok(slot) => slot,
+            Err(wait) => {
+                self.commit(Batch::new().defer(self.work.lease(), Due::After(wait))).await;
+                return false;
+            }
+        };
         match self.attempt(Delivery { outbox: self.engine.outbox.name(), written, attempt: attempts }).await {
             Ended::Delivered => {
                 let committed = self.commit(done).await;

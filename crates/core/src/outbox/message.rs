@@ -47,7 +47,8 @@ impl Message {
 
     /// The same under an id that the caller chose. It is part of the key that the other side sees.
     ///
-    /// A message with an id that still waits in the outbox takes the place of that one. In order, both are sent.
+    /// A message with an id that is still in the outbox takes the place of that one, also when that one is blocked, and has
+    /// attempts of its own. One that is just being sent may arrive as well. In order, both are sent.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.written.id = id.into();
@@ -95,7 +96,8 @@ impl Outbox {
         names::destination(&written.destination)?;
         let payload = Payload::of(written)?;
         let Some(line) = &message.line else {
-            return Ok(batch.enqueue(NewWork::once(row, lane).payload(payload)));
+            // A row that was woken would keep the block and the attempts of the message that was there before.
+            return Ok(batch.enqueue(NewWork::once(row, lane).payload(payload).replacing()));
         };
         let line = names::line(self.name, line)?;
         // What was delivered is not in the stream any more, so a row that was gone begins where the stream does.

@@ -1,16 +1,15 @@
 //! Examples of the errors of outboxes for their pages: see `error/pages/tests.rs`, which compares them.
 
 use super::OutboxError;
-use crate::error::Explain;
+use crate::error::pages::tests::{Examples, boxed};
 
 /// One error for each code.
-pub(crate) fn examples() -> Vec<Box<dyn Explain>> {
+pub(crate) fn examples() -> Examples {
     let (outbox, message) = (|| "mails".to_owned(), || "order-17".to_owned());
     let by = "web-1-4242/9f86d081884c-7".to_owned();
-    let errors = [
+    boxed([
         OutboxError::NoRuntime,
         OutboxError::Unknown { outbox: outbox(), message: message() },
         OutboxError::UnderWay { outbox: outbox(), message: message(), by },
-    ];
-    errors.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+    ])
 }

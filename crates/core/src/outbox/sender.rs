@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::deliver::Deliver;
+use super::destinations::Destinations;
 use super::error::OutboxError;
 use super::job::Job;
 use super::message::Outbox;
@@ -35,6 +36,7 @@ pub(super) struct Options {
     worker: WorkerOptions,
     pub(super) retry: RetryPolicy,
     pub(super) timeout: Duration,
+    per_destination: Option<usize>,
 }
 
 impl Sender {
@@ -46,7 +48,8 @@ impl Sender {
             factor: 2.0,
             cap: Duration::from_hours(1),
         };
-        let options = Options { worker: WorkerOptions::default(), retry, timeout: Duration::from_secs(30) };
+        let worker = WorkerOptions::default();
+        let options = Options { worker, retry, timeout: Duration::from_secs(30), per_destination: None };
         Self { store, outbox, deliver: Arc::new(deliver), options }
     }
 
@@ -65,6 +68,14 @@ impl Sender {
         self
     }
 
+    /// Sets how many messages to one destination this sender delivers at once, at least one. The default is three quarters of its
+    /// [`concurrency`](Self::concurrency), and a quarter for a destination whose deliveries take longer than a second. So a
+    /// destination that is slow or hangs does not delay the others.
+    pub fn destination_concurrency(mut self, deliveries: usize) -> Self {
+        self.options.per_destination = Some(deliveries.max(1));
+        self
+    }
+
     /// Starts the worker.
     ///
     /// # Errors
@@ -75,7 +86,9 @@ impl Sender {
         let lane = names::lane(outbox.name())?;
         let worker = Worker::new(store, options.worker.clone())?;
         let counters = Counters::default();
-        Ok(WorkerHandle::start(OutboxEngine { worker, lane, outbox, deliver, options, counters }))
+        let destinations = Destinations::new(options.per_destination, options.worker.concurrency);
+        let engine = OutboxEngine { worker, lane, outbox, deliver, options, counters, destinations };
+        Ok(WorkerHandle::start(engine))
     }
 }
 
@@ -125,6 +138,7 @@ pub struct OutboxEngine {
     pub(super) deliver: Arc<dyn Deliver>,
     pub(super) options: Options,
     pub(super) counters: Counters,
+    pub(super) destinations: Arc<Destinations>,
 }
 
 impl Metered for OutboxEngine {

@@ -10,7 +10,8 @@ use crate::id::StreamVersion;
 use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::{
-    Batch, Event, Operation, Page, PageOf, Selection, SharedStore, StreamQuery, WorkFilter, WorkRow,
+    Batch, Event, Holder, Operation, Page, PageOf, Refusal, Selection, SharedStore, StreamQuery, WorkFilter,
+    WorkRow,
 };
 
 /// A message that is not delivered yet: of those in order, the first.
@@ -38,6 +39,8 @@ pub struct FoundMessage {
     /// What people see of it.
     pub view: MessageView,
     row: Key,
+    /// The number of the row: a message that takes the place of another has another one.
+    seq: u64,
     /// Where it stands among those in order.
     version: Option<StreamVersion>,
 }
@@ -76,7 +79,7 @@ impl Outbox {
         for row in found.rows {
             rows.extend(seen(store, row).await?.map(|found| found.view));
         }
-        Ok(PageOf { rows, next: found.next })
+        Ok(PageOf { rows, next: found.next, now: found.now })
     }
 
     /// How many rows are blocked: messages, and lines of messages in order.
@@ -132,19 +135,16 @@ impl Outbox {
         self.discard_found(store, &found).await
     }
 
-    /// Removes the message that was found, and no other: not the one that has become the first of its order since then.
+    /// Removes the message that was found, and no other: not the one that has become the first of its order since then, nor the
+    /// one that was put under its id.
     ///
     /// # Errors
     /// [`OutboxError::Unknown`] when it is not there any more, [`OutboxError::UnderWay`] while somebody sends it.
     pub async fn discard_found(&self, store: &SharedStore, found: &FoundMessage) -> Result<(), OutboxError> {
-        let FoundMessage { view, row: key, version } = found;
+        let FoundMessage { view, row: key, seq, version } = found;
         let name = || view.in_order_of.as_deref().filter(|_| view.id.is_empty()).unwrap_or(&view.id);
-        let Some(row) = store.work(key).await? else { return Err(self.unknown(name())) };
-        if let Some(lease) = &row.lease {
-            let (outbox, message) = (self.name().to_owned(), name().to_owned());
-            return Err(OutboxError::UnderWay { outbox, message, by: lease.owner.to_string() });
-        }
         let row = Selection::Keys(vec![key.clone()]);
+        let batch = Batch::new().guard_work(key, *seq);
         let batch = match version {
             Some(version) => {
                 let first = first(store, key).await?;
@@ -152,12 +152,24 @@ impl Outbox {
                     return Err(self.unknown(name()));
                 }
                 // Up to this event and no further, whatever is delivered until the batch is applied.
-                Batch::new().truncate(key, version.next()).operate(row, Operation::Unblock)
+                batch.truncate(key, version.next()).operate(row, Operation::Unblock)
             }
-            None => Batch::new().operate(row, Operation::Remove),
+            None => batch.operate(row, Operation::Remove),
         };
-        store.apply(batch).await?;
-        Ok(())
+        let error = match store.apply(batch).await {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        Err(match error.refusal() {
+            Some(Refusal::Fenced { holder, .. }) => match &**holder {
+                Holder::Held(lease) => {
+                    let (outbox, message) = (self.name().to_owned(), name().to_owned());
+                    OutboxError::UnderWay { outbox, message, by: lease.owner.to_string() }
+                }
+                Holder::Gone | Holder::Nobody => self.unknown(name()),
+            },
+            _ => error.into(),
+        })
     }
 
     fn unknown(&self, message: &str) -> OutboxError {
@@ -203,5 +215,5 @@ async fn seen(store: &SharedStore, row: WorkRow) -> Result<Option<FoundMessage>,
     };
     let (attempts, last_error) = (row.attempts, row.last_error);
     let view = MessageView { id, destination, payload, in_order_of, state, attempts, last_error };
-    Ok(Some(FoundMessage { view, row: row.key, version }))
+    Ok(Some(FoundMessage { view, row: row.key, seq: row.seq, version }))
 }

@@ -10,8 +10,9 @@ use super::error::ProjectionsError;
 use super::names::{self, Pointer};
 use super::projection::Projection;
 use super::read::ReadModel;
+use crate::clock::Timestamp;
 use crate::payload::Payload;
-use crate::reactions::{ReactionEngine, Reactions, ReactionsError};
+use crate::reactions::{ReactionEngine, Reactions, ReactionsError, Settled};
 use crate::store::{Batch, Expect, Grant, SharedStore};
 use crate::telemetry::REACTIONS;
 use crate::worker::{Engine, LeasedWork, Metered, Worker, WorkerHandle, WorkerOptions, worker_setters};
@@ -85,7 +86,7 @@ async fn live(model: &ReadModel, first: u32) -> Result<u32, ProjectionsError> {
             Err(ProjectionsError::Unknown { .. }) => {}
             found => return Ok(found?.1.live),
         }
-        let pointer = Payload::of(&Pointer { live: first, old: Vec::new() })?;
+        let pointer = Payload::of(&Pointer { live: first, cleared: first })?;
         model.put(Batch::new().put(&names::pointer(&model.name)?, Expect::Absent, pointer)).await?;
     }
 }
@@ -110,6 +111,9 @@ impl One {
                 }
                 Ok(false) => break,
                 Err(ProjectionsError::Behind { .. }) => {}
+                // It was deleted before it was read.
+                Err(ProjectionsError::Reactions(error))
+                    if matches!(*error, ReactionsError::Unknown { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -153,7 +157,7 @@ impl Engine for ProjectionEngine {
         work.release().await;
     }
 
-    async fn tick(&self) {
+    async fn tick(&self, _: Option<Timestamp>) {
         for one in &self.all {
             if let Err(error) = one.look().await {
                 let projection = &one.model.name;
@@ -187,17 +191,31 @@ impl WorkerHandle<ProjectionEngine> {
     /// Waits until every version has handled all events, and the newest is read. For tests.
     ///
     /// # Errors
-    /// Returns a [`ProjectionsError`] when the store cannot be read, or a version cannot catch up because something is
-    /// blocked.
+    /// Returns [`ProjectionsError::Behind`] when the newest version is not read because something of it is blocked or parked,
+    /// and another [`ProjectionsError`] when the store cannot be read.
     ///
     /// # Cancel safety
     /// Cancel safe: it only reads.
     pub async fn settle(&self) -> Result<(), ProjectionsError> {
         for one in &self.engine.all {
-            for running in one.running.lock().await.values() {
-                running.settle().await?;
+            loop {
+                let mut newest = None;
+                for (version, running) in &*one.running.lock().await {
+                    newest = Some((*version, running.settle().await?));
+                }
+                one.look().await?;
+                let Some((version, settled)) = newest else { break };
+                match one.model.swap_to(version).await {
+                    Ok(_) => break,
+                    // An operator is needed: it does not catch up by itself.
+                    Err(error @ ProjectionsError::Behind { .. }) if settled != Settled::default() => {
+                        return Err(error);
+                    }
+                    // An event has come meanwhile.
+                    Err(ProjectionsError::Behind { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
-            one.look().await?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::error::{InvalidInput, Retry, codes, conversions};
 use crate::reactions::ReactionsError;
 use crate::store::{ApplyError, StoreError};
 
@@ -43,45 +43,20 @@ pub enum ProjectionsError {
     Invalid(#[from] InvalidInput),
 }
 
-impl From<ReactionsError> for ProjectionsError {
-    fn from(error: ReactionsError) -> Self {
-        Self::Reactions(Box::new(error))
+conversions! {
+    ProjectionsError {
+        ReactionsError => Reactions,
+        ApplyError => Write,
     }
 }
 
-impl From<ApplyError> for ProjectionsError {
-    fn from(error: ApplyError) -> Self {
-        Self::Write(Box::new(error))
-    }
-}
-
-impl Explain for ProjectionsError {
-    fn code(&self) -> Code {
-        match self {
-            Self::Unknown { .. } => Code("TL0708"),
-            Self::Behind { .. } => Code("TL0709"),
-            Self::Reactions(error) => error.code(),
-            Self::Write(error) => error.code(),
-            Self::Read(error) => error.code(),
-            Self::Invalid(error) => error.code(),
-        }
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::Behind { .. } => Retry::After(std::time::Duration::from_secs(1)),
-            Self::Reactions(error) => error.retry(),
-            Self::Write(error) => error.retry(),
-            Self::Read(error) => error.retry(),
-            Self::Unknown { .. } | Self::Invalid(_) => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Reactions(error) => error.outcome(),
-            Self::Write(error) => error.outcome(),
-            _ => Outcome::NotApplied,
-        }
+codes! {
+    ProjectionsError {
+        Unknown => "TL0708",
+        Behind => ("TL0709", Retry::after_secs(1)),
+        Reactions(error) => error,
+        Write(error) => error,
+        Read(error) => error,
+        Invalid(error) => error,
     }
 }

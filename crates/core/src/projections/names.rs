@@ -30,12 +30,16 @@ pub(super) fn reaction(name: &str, version: u32) -> String {
     format!("projection:{}", kind(name, version))
 }
 
+/// The version whose rows a reaction makes, if it is one of this projection.
+pub(super) fn version_of(name: &str, reaction: &str) -> Option<u32> {
+    reaction.strip_prefix("projection:")?.strip_prefix(name)?.strip_prefix("/v")?.parse().ok()
+}
+
 /// Which version is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Pointer {
     /// The version that is read.
     pub(super) live: u32,
-    /// Versions that were read before, and are not deleted yet.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) old: Vec<u32>,
+    /// Nothing is left of versions below this one.
+    pub(super) cleared: u32,
 }

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::names;
 use crate::error::InvalidInput;
-use crate::events::decode;
+use crate::events::{Aggregate, Upcasters, decode};
 use crate::id::{EventId, EventType};
 use crate::key::{Arg, Key, KeyPrefix};
 use crate::payload::Payload;
@@ -116,6 +116,7 @@ pub struct Projection {
     types: Vec<String>,
     streams: Option<KeyPrefix>,
     to: Option<Choose>,
+    upcasters: Upcasters,
     project: Project,
 }
 
@@ -128,7 +129,8 @@ impl Projection {
         project: impl Fn(&Fact<'_>, &mut Rows) -> Result<(), ProjectError> + Send + Sync + 'static,
     ) -> Self {
         let (types, project) = (Vec::new(), Arc::new(project));
-        Self { name: name.into(), version, types, streams: None, to: None, project }
+        let upcasters = Upcasters::default();
+        Self { name: name.into(), version, types, streams: None, to: None, upcasters, project }
     }
 
     /// Of events of these types; without it, of all but those that Tidelock keeps for itself.
@@ -140,6 +142,12 @@ impl Projection {
     /// Only of events of the streams in this range.
     pub fn streams(mut self, range: KeyPrefix) -> Self {
         self.streams = Some(range);
+        self
+    }
+
+    /// Projects events of this aggregate in their present shape, as [`Reaction::upcast`] says.
+    pub fn upcast<A: Aggregate>(mut self) -> Self {
+        self.upcasters = self.upcasters.with::<A>();
         self
     }
 
@@ -189,6 +197,8 @@ impl Projection {
     pub(super) fn reaction(&self) -> Reaction {
         let mut reaction = Reaction::new(names::reaction(&self.name, self.version))
             .on(self.types.clone())
+            .upcasters(self.upcasters.clone())
+            .ends_for_good()
             .together(TOGETHER);
         if let Some(range) = &self.streams {
             reaction = reaction.streams(range.clone());

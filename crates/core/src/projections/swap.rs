@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::error::ProjectionsError;
 use super::names::{self, Pointer};
 use super::read::ReadModel;
+use crate::error::InvalidInput;
 use crate::payload::Payload;
 use crate::reactions::{Operator, ReactionsError};
 use crate::store::{ApplyError, Batch, Expect, Page, Refusal};
@@ -32,34 +33,58 @@ impl ReadModel {
                 let (name, live) = (self.name.clone(), pointer.live);
                 return Err(ProjectionsError::Behind { name, version, live, reason });
             }
-            let mut old = pointer.old;
-            old.push(pointer.live);
-            let next = Payload::of(&Pointer { live: version, old })?;
+            let next = Payload::of(&Pointer { live: version, ..pointer })?;
             if self.put(Batch::new().put(&document.key, Expect::Exact(document.version), next)).await? {
                 return Ok(true);
             }
         }
     }
 
-    /// Deletes versions that were read before, in steps: the progress of each, then its rows. Returns how many rows were
-    /// deleted. [`Projections`](super::Projections) does so by itself.
+    /// Deletes all versions below the one that is read, whether they were ever read or not, in steps: the progress of each,
+    /// then its rows. Returns how many rows were deleted. [`Projections`](super::Projections) does so by itself.
     ///
     /// # Errors
-    /// [`ReactionsError::Running`] when somebody still makes rows of one of them, [`ProjectionsError::Unknown`] when the
+    /// [`ReactionsError::Running`] when a process still makes rows of one of them, [`ProjectionsError::Unknown`] when the
     /// projection was never started, and what the store says. What was done stays; call it again.
     pub async fn delete_old(&self) -> Result<u64, ProjectionsError> {
         let mut deleted = 0;
         loop {
-            let (document, mut pointer) = self.pointer().await?;
-            let Some(version) = pointer.old.pop() else { return Ok(deleted) };
-            match self.operator().end_reaction(&names::reaction(&self.name, version)).await {
-                Ok(_) | Err(ReactionsError::Unknown { .. }) => {}
-                Err(error) => return Err(error.into()),
+            let (document, pointer) = self.pointer().await?;
+            if pointer.cleared >= pointer.live {
+                return Ok(deleted);
             }
-            deleted += self.delete_rows(version).await?;
-            let next = Payload::of(&pointer)?;
+            for reaction in self.operator().registered().await? {
+                let version = names::version_of(&self.name, &reaction);
+                let old = |version: &u32| (pointer.cleared..pointer.live).contains(version);
+                if let Some(version) = version.filter(old) {
+                    deleted += self.delete_version_now(version).await?;
+                }
+            }
+            let next = Payload::of(&Pointer { cleared: pointer.live, ..pointer })?;
             self.put(Batch::new().put(&document.key, Expect::Exact(document.version), next)).await?;
         }
+    }
+
+    /// Deletes a version that is not read: one that is being built and not wanted any more. It never comes back; build the
+    /// next number instead. Returns how many rows were deleted.
+    ///
+    /// # Errors
+    /// [`ProjectionsError::Invalid`] when it is the version that is read, [`ReactionsError::Running`] when a process still makes
+    /// rows of it, [`ProjectionsError::Unknown`] when the projection was never started, and what the store says.
+    pub async fn delete_version(&self, version: u32) -> Result<u64, ProjectionsError> {
+        if self.pointer().await?.1.live == version {
+            let reason = format!("version {version} is the one that is read; build another one first");
+            return Err(InvalidInput::name("the version to delete", &self.name, reason).into());
+        }
+        self.delete_version_now(version).await
+    }
+
+    async fn delete_version_now(&self, version: u32) -> Result<u64, ProjectionsError> {
+        match self.operator().end_reaction(&names::reaction(&self.name, version)).await {
+            Ok(_) | Err(ReactionsError::Unknown { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.delete_rows(version).await
     }
 
     async fn delete_rows(&self, version: u32) -> Result<u64, ProjectionsError> {

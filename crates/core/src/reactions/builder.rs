@@ -58,6 +58,10 @@ impl Reactions {
     /// Starts the worker. When this returns, the store knows every reaction: later events are handled even if this process
     /// dies.
     ///
+    /// Of two definitions of one reaction the one that was registered later counts, for all processes. A process with an
+    /// older one starts and runs its other reactions; [`ReactionStats::standing`](super::ReactionStats::standing) and a
+    /// warning in the log say so.
+    ///
     /// # Errors
     /// Returns a [`ReactionsError`] when two reactions have one name, one of them is incomplete or invalid, or has kept its
     /// position in another way before; when no Tokio runtime runs, or the store fails. Nothing runs then; start again.
@@ -73,7 +77,7 @@ impl Reactions {
         }
         tokio::runtime::Handle::try_current().map_err(|_| ReactionsError::NoRuntime)?;
         for definition in definitions.values() {
-            definition.subscribe(&store).await?;
+            definition.register(&store).await?;
         }
         let worker = Worker::new(store, options.worker)?;
         let mut handle = WorkerHandle::start(ReactionEngine::new(worker, definitions, options.prefetch));

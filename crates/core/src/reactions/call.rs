@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
@@ -12,6 +13,7 @@ use super::definition::Definition;
 use super::effects::{Effects, ReactionError, told};
 use super::reaction::Handler;
 use super::turn::Turn;
+use crate::clock::Due;
 use crate::events::Context;
 use crate::key::Key;
 use crate::runtime::panic::{isolate, text};
@@ -51,11 +53,16 @@ impl Call<'_> {
             key: self.key.clone(),
             attempt: self.attempt,
             store: Arc::clone(&self.worker.store),
+            upcasters: Arc::clone(&self.definition.upcasters),
             token,
         };
         let (reaction, key, attempt, count) = (turn.reaction(), &self.key, self.attempt, events.len());
         let span =
             tracing::debug_span!(target: REACTIONS, REACTION_RUN, reaction, %key, attempt, events = count);
+        match self.upcast(events) {
+            Ok(present) => events = present,
+            Err(failure) => return Called::Failed(failure),
+        }
         for event in &events {
             follow(&span, Context::of(event).traceparent());
         }
@@ -78,6 +85,29 @@ impl Call<'_> {
                 Err(panic) => Called::Failed(Failure::Again(format!("the handler panicked: {}", text(&*panic)))),
             },
         }
+    }
+}
+
+/// The delay of an event whose shape this program does not know.
+const NEWER_SHAPE: Duration = Duration::from_secs(1);
+
+impl Call<'_> {
+    /// Events in their present shape. One of a newer shape waits for a newer program.
+    fn upcast(&self, events: Vec<Event>) -> Result<Vec<Event>, Failure> {
+        let one = |event: Event| {
+            let upcast = isolate("the upcaster", || self.definition.upcasters.upcast(event));
+            match upcast {
+                Ok(Ok(event)) => Ok(event),
+                Ok(Err(error)) if error.is_newer() => {
+                    let reaction = &self.definition.name;
+                    tracing::warn!(target: REACTIONS, %reaction, %error, "event has a newer shape, key deferred");
+                    Err(Failure::Later(Due::After(NEWER_SHAPE)))
+                }
+                Ok(Err(error)) => Err(Failure::Never(error.to_string())),
+                Err(panicked) => Err(Failure::Again(panicked)),
+            }
+        };
+        events.into_iter().map(one).collect()
     }
 }
 

@@ -3,11 +3,15 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::names::{self, INTERNAL, ROUTED};
 use super::reaction::{Choose, WhenExhausted};
 use super::routed;
+use super::stored::Stored;
 use crate::clock::Due;
 use crate::error::InvalidInput;
+use crate::events::Upcasters;
 use crate::id::{EventType, Position};
 use crate::key::{Key, KeyPrefix};
 use crate::model::retry::{AfterFailure, RetryPolicy};
@@ -15,9 +19,11 @@ use crate::runtime::panic::isolate;
 use crate::store::{Event, EventFilter, NewEvent};
 
 /// Which events a reaction is about.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Interest {
+    #[serde(default)]
     pub(super) types: Vec<EventType>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) streams: Option<KeyPrefix>,
 }
 
@@ -113,6 +119,18 @@ pub(super) enum Pace {
     Careful,
 }
 
+/// How many attempts a row may take beside others although its holders died: processes die for other reasons, too.
+const BESIDE_OTHERS: u32 = 2;
+
+impl Rules {
+    /// Whether a row is run alone: holders have died with it, and may have died of it. Otherwise rows that run beside it use
+    /// up their attempts as well.
+    pub(super) fn is_suspect(&self, attempts: u32, takeovers: u32) -> bool {
+        let last = self.retry.max_attempts.saturating_sub(1).max(1);
+        takeovers > 0 && attempts > BESIDE_OTHERS.min(last)
+    }
+}
+
 /// The pace of a grant: careful after an attempt that failed, or did not end.
 pub(super) fn pace(attempts: u32) -> Pace {
     if attempts <= 1 { Pace::Free } else { Pace::Careful }
@@ -172,21 +190,25 @@ const PLAN_BYTES: usize = 16 * 1024 * 1024;
 /// Where events go.
 pub(super) struct Routing<'a> {
     pub(super) name: &'a str,
-    pub(super) interest: &'a Interest,
+    pub(super) stored: &'a Stored,
     pub(super) to: Option<&'a Choose>,
-    pub(super) generation: u64,
+    pub(super) upcasters: &'a Upcasters,
 }
 
 impl Routing<'_> {
     /// The key that an event belongs to; `None` when it is not for this reaction.
     pub(super) fn key(&self, event: &Event) -> Result<Option<Key>, String> {
-        if !self.interest.wants(event) {
-            return Ok(None);
-        }
-        match self.to {
-            None => Ok(Some(event.stream.clone())),
-            Some(choose) => isolate("the choice of the key", || choose(event)),
-        }
+        if self.stored.wants(event) { self.choose(event) } else { Ok(None) }
+    }
+
+    /// The key that an event belongs to, if it is for this reaction.
+    pub(super) fn choose(&self, event: &Event) -> Result<Option<Key>, String> {
+        let Some(choose) = self.to else { return Ok(Some(event.stream.clone())) };
+        let chosen = isolate("the choice of the key", || {
+            let event = self.upcasters.upcast(event.clone()).map_err(|error| error.to_string())?;
+            Ok(choose(&event))
+        });
+        chosen.and_then(|chosen| chosen)
     }
 
     /// Plans the events, in order, up to the first one that cannot be routed, or until the plan is large enough.
@@ -216,7 +238,7 @@ impl Routing<'_> {
         let (follow, from) = match self.to {
             None => (event.stream.clone(), Position(event.position.0.saturating_sub(1))),
             Some(_) => {
-                let inbox = names::inbox(self.name, self.generation, key)?;
+                let inbox = names::inbox(self.name, self.stored.generation, key)?;
                 let copy = routed::copy(event)?;
                 copy_fits(&inbox, &copy)?;
                 plan.copies.entry(inbox.clone()).or_default().push(copy);

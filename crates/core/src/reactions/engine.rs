@@ -3,30 +3,41 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::timeout;
 
 use super::definition::Definition;
 use super::job::Job;
 use super::names::Row;
 use super::replay::Replay;
 use super::stats::Stats;
-use crate::clock::Due;
+use super::stored::Standing;
+use crate::clock::{Due, Timestamp};
 use crate::id::Lane;
 use crate::store::{Batch, Grant};
+use crate::telemetry::REACTIONS;
 use crate::worker::{ClaimSpec, Engine, LeasedWork, Metered, Worker};
 
 /// The delay of a row whose reaction this process does not know.
 const UNKNOWN: Duration = Duration::from_secs(5);
+/// The delay of a row that this process must not run now.
+const SUSPENDED: Duration = Duration::from_millis(100);
 
 /// The engine of [`Reactions`](super::Reactions).
 #[derive(Debug)]
 pub struct ReactionEngine {
     pub(super) worker: Arc<Worker>,
     pub(super) definitions: BTreeMap<String, Arc<Definition>>,
-    claims: Vec<ClaimSpec>,
     /// The claim that the next poll sends first.
     first: AtomicUsize,
     prefetch: usize,
+    /// When the definitions were compared with the stored ones last.
+    prepared: Mutex<Instant>,
+    /// Held by the one row that runs although its last holder died with it.
+    suspects: AsyncMutex<()>,
 }
 
 impl ReactionEngine {
@@ -35,8 +46,8 @@ impl ReactionEngine {
         definitions: BTreeMap<String, Arc<Definition>>,
         prefetch: usize,
     ) -> Self {
-        let claims = claims(definitions.values());
-        Self { worker, definitions, claims, first: AtomicUsize::new(0), prefetch }
+        let (first, prepared) = (AtomicUsize::new(0), Mutex::new(Instant::now()));
+        Self { worker, definitions, first, prefetch, prepared, suspects: AsyncMutex::new(()) }
     }
 }
 
@@ -44,10 +55,10 @@ impl Metered for ReactionEngine {
     type Stats = Stats;
 
     fn stats(&self) -> Stats {
-        let reactions = self.definitions.iter();
-        let reactions =
-            reactions.map(|(name, definition)| (name.clone(), definition.counters.snapshot())).collect();
-        Stats { claims: self.worker.polls.get(), reactions }
+        let one = |(name, definition): (&String, &Arc<Definition>)| {
+            (name.clone(), definition.counters.snapshot(definition.standing()))
+        };
+        Stats { claims: self.worker.polls.get(), reactions: self.definitions.iter().map(one).collect() }
     }
 }
 
@@ -59,7 +70,8 @@ impl Engine for ReactionEngine {
     }
 
     fn claims(&self) -> Vec<ClaimSpec> {
-        let mut claims = self.claims.clone();
+        let current = |definition: &&Arc<Definition>| definition.standing() == Standing::Current;
+        let mut claims = claims(self.definitions.values().filter(current));
         // Rotated, so that the first lanes do not take all slots.
         let first = self.first.fetch_add(1, Ordering::Relaxed) % claims.len().max(1);
         claims.rotate_left(first);
@@ -73,31 +85,69 @@ impl Engine for ReactionEngine {
     async fn execute(self: Arc<Self>, grant: Grant, work: LeasedWork) {
         let row = Row::read(&grant.row.key);
         let name = match &row {
-            Some(Row::Key { reaction, .. } | Row::Replay { reaction, .. }) => reaction.as_str(),
-            None => "",
+            Some(Row::Key { reaction, .. } | Row::Replay { reaction, .. }) => reaction.clone(),
+            None => String::new(),
         };
-        let (worker, definition) = (Arc::clone(&self.worker), self.definitions.get(name).cloned());
-        match (row, definition) {
-            (Some(Row::Key { key, .. }), Some(definition)) => {
-                Job::new(worker, definition, key, grant, work).run().await;
+        let (worker, definition) = (Arc::clone(&self.worker), self.definitions.get(&name).cloned());
+        let (Some(row), Some(definition)) = (row, definition) else {
+            let row = &grant.row.key;
+            tracing::warn!(target: REACTIONS, %row, "reaction unknown, row deferred");
+            return put_off(&work, UNKNOWN).await;
+        };
+        let stored = match definition.current(&worker.store).await {
+            Ok(Some(stored)) => stored,
+            // Another process has the definition that counts. A queue of its own is not polled again.
+            Ok(None) => return put_off(&work, SUSPENDED).await,
+            Err(error) => {
+                tracing::warn!(target: REACTIONS, reaction = name, %error, "definition not read");
+                return work.release().await;
             }
-            (Some(Row::Replay { key, position, .. }), Some(definition)) => {
-                Replay { worker, definition, key, position, grant, work }.run().await;
-            }
-            _ => {
-                let row = &grant.row.key;
-                tracing::warn!(target: crate::telemetry::REACTIONS, %row, "reaction unknown, row deferred");
-                drop(work.commit(Batch::new().defer(work.lease(), Due::After(UNKNOWN))).await);
+        };
+        let suspect = definition.rules.is_suspect(grant.row.attempts, grant.row.takeovers);
+        let _alone = match suspect {
+            false => None,
+            // Short, so that suspect rows leave slots to the others; they are claimed again.
+            true => match timeout(SUSPENDED, self.suspects.lock()).await {
+                Ok(alone) => Some(alone),
+                Err(_) => return put_off(&work, Duration::ZERO).await,
+            },
+        };
+        match row {
+            Row::Key { key, .. } => Job::new(worker, definition, stored, key, grant, work).run().await,
+            Row::Replay { key, position, .. } => {
+                let parked_under = key.clone();
+                let replay = Replay { worker, definition, stored, key, parked_under, position, grant, work };
+                replay.run().await;
             }
         }
     }
+
+    async fn tick(&self, _now: Option<Timestamp>) {
+        {
+            let mut prepared = self.prepared.lock();
+            if prepared.elapsed() < self.worker.options.poll_interval {
+                return;
+            }
+            *prepared = Instant::now();
+        }
+        for (reaction, definition) in &self.definitions {
+            if let Err(error) = definition.refresh(&self.worker.store).await {
+                tracing::warn!(target: REACTIONS, reaction, %error, "definition not prepared");
+            }
+        }
+    }
+}
+
+/// Hands a row back for a while. The attempt does not count.
+async fn put_off(work: &LeasedWork, wait: Duration) {
+    drop(work.commit(Batch::new().defer(work.lease(), Due::After(wait))).await);
 }
 
 /// Returns one claim for the lanes with the same settings. Reactions that share a lane share the larger of their settings.
 fn claims<'a>(definitions: impl Iterator<Item = &'a Arc<Definition>>) -> Vec<ClaimSpec> {
     let mut lanes: BTreeMap<&Lane, (Duration, usize)> = BTreeMap::new();
     for definition in definitions {
-        let setting = lanes.entry(&definition.lane).or_default();
+        let setting = lanes.entry(definition.lane()).or_default();
         *setting = (setting.0.max(definition.ttl), setting.1.max(definition.events));
     }
     let mut claims: BTreeMap<(Duration, usize), Vec<Lane>> = BTreeMap::new();

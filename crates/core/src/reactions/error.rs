@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::error::{InvalidInput, codes, conversions};
 use crate::id::Owner;
 use crate::lease::LeaseError;
 use crate::store::{ApplyError, StoreError};
@@ -83,54 +83,26 @@ pub enum ReactionsError {
     Lease(Box<LeaseError>),
 }
 
-impl From<ApplyError> for ReactionsError {
-    fn from(error: ApplyError) -> Self {
-        Self::Write(Box::new(error))
+conversions! {
+    ReactionsError {
+        ApplyError => Write,
+        InvalidInput => Store,
+        LeaseError => Lease,
     }
 }
 
-impl From<InvalidInput> for ReactionsError {
-    fn from(error: InvalidInput) -> Self {
-        Self::Store(error.into())
-    }
-}
-
-impl From<LeaseError> for ReactionsError {
-    fn from(error: LeaseError) -> Self {
-        Self::Lease(Box::new(error))
-    }
-}
-
-impl Explain for ReactionsError {
-    fn code(&self) -> Code {
-        Code(match self {
-            Self::Twice { .. } => "TL0701",
-            Self::Name { .. } => "TL0702",
-            Self::NoHandler { .. } => "TL0703",
-            Self::NoRuntime => "TL0704",
-            Self::Changed { .. } => "TL0705",
-            Self::Unknown { .. } => "TL0706",
-            Self::Running { .. } => "TL0707",
-            Self::Invalid { error, .. } => return error.code(),
-            Self::Store(error) => return error.code(),
-            Self::Write(error) => return error.code(),
-            Self::Lease(error) => return error.code(),
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::Store(error) => error.retry(),
-            Self::Write(error) => error.retry(),
-            Self::Lease(error) => error.retry(),
-            _ => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Write(error) => error.outcome(),
-            _ => Outcome::NotApplied,
-        }
+codes! {
+    ReactionsError {
+        Twice => "TL0701",
+        Name => "TL0702",
+        NoHandler => "TL0703",
+        NoRuntime => "TL0704",
+        Changed => "TL0705",
+        Unknown => "TL0706",
+        Running => "TL0707",
+        Invalid { error } => error,
+        Store(error) => error,
+        Write(error) => error,
+        Lease(error) => error,
     }
 }

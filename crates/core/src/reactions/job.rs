@@ -12,6 +12,7 @@ use super::call::{Call, Called};
 use super::decide::{self, End, Failure, Pace, Verdict};
 use super::definition::Definition;
 use super::notes::RowNote;
+use super::stored::Stored;
 use super::{parked, routed};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, Retry};
@@ -22,8 +23,46 @@ use crate::store::{Batch, Effect, Event, Grant, Lease, NewWork, Refusal};
 use crate::telemetry::{REACTION_LAG_SECONDS, REACTIONS, seconds};
 use crate::worker::{Committed, LeasedWork, LostReason, Worker};
 
-/// How often a handler runs again at once because others wrote what its effects depend on, before that counts as a failure.
-const CONFLICTS: u32 = 5;
+/// How often a handler runs again at once although the same effects were refused for the same reason, before that counts as a
+/// failure: no other process wrote in between.
+const SAME_REFUSALS: u32 = 5;
+/// How many races a handler loses in a row before its row waits, so that others get its slot.
+const LOST_RACES: u32 = 20;
+/// The longest such wait.
+const RACE_WAIT: Duration = Duration::from_millis(100);
+
+/// Refusals of the effects of one event.
+#[derive(Debug, Default)]
+struct Races {
+    last: Option<Refusal>,
+    same: u32,
+    lost: u32,
+}
+
+/// What follows from a refusal that may be the loss of a race.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Race {
+    /// It was lost, or may have been: the handler runs again.
+    Again,
+    /// It was lost once too often in a row: later.
+    Later,
+    /// No other process wrote: the handler itself is at fault.
+    None,
+}
+
+impl Races {
+    /// A race was lost if the refusal differs from the last one: another process has written since. Losing is no failure.
+    fn lost(&mut self, refusal: &Refusal) -> Race {
+        self.same = if self.last.as_ref() == Some(refusal) { self.same + 1 } else { 0 };
+        self.last = Some(refusal.clone());
+        self.lost += 1;
+        match (self.same, self.lost) {
+            (SAME_REFUSALS.., _) => Race::None,
+            (0, LOST_RACES..) => Race::Later,
+            _ => Race::Again,
+        }
+    }
+}
 
 /// An event that is to be handled, and where its row is when it has been.
 #[derive(Debug)]
@@ -57,7 +96,7 @@ pub(super) struct Job {
     work: LeasedWork,
     /// Attempts since the last progress, the present one included.
     attempts: u32,
-    conflicts: u32,
+    races: Races,
     pace: Pace,
     /// What is left to be handled.
     queue: VecDeque<Item>,
@@ -74,6 +113,7 @@ impl Job {
     pub(super) fn new(
         worker: Arc<Worker>,
         definition: Arc<Definition>,
+        stored: Arc<Stored>,
         key: Key,
         mut grant: Grant,
         work: LeasedWork,
@@ -85,24 +125,10 @@ impl Job {
         let last = events.last().map(|event| event.position);
         let copied = events.last().filter(|_| definition.to.is_some());
         let inbox = copied.map(|copy| (copy.stream.clone(), copy.version.next()));
-        let queue = wanted(&definition, events);
+        let queue = wanted(&stored, events);
         let attempts = grant.row.attempts;
-        let (pace, conflicts, handled) = (decide::pace(attempts), 0, Vec::new());
-        Self {
-            worker,
-            definition,
-            key,
-            grant,
-            work,
-            attempts,
-            conflicts,
-            pace,
-            queue,
-            handled,
-            last,
-            end,
-            inbox,
-        }
+        let (pace, races, handled) = (decide::pace(attempts), Races::default(), Vec::new());
+        Self { worker, definition, key, grant, work, attempts, races, pace, queue, handled, last, end, inbox }
     }
 
     pub(super) async fn run(mut self) {
@@ -206,7 +232,7 @@ impl Job {
         if !steps.is_empty() {
             self.definition.counters.handled.add(steps.iter().map(|step| step.items.len()).sum());
             self.attempts = 1;
-            self.conflicts = 0;
+            self.races = Races::default();
         }
     }
 
@@ -219,9 +245,12 @@ impl Job {
             self.pace = Pace::Careful;
             return Flow::On;
         }
-        if refusal.retry() == Retry::Now && self.conflicts < CONFLICTS {
-            self.conflicts += 1;
-            return Flow::On;
+        if refusal.retry() == Retry::Now {
+            match self.races.lost(refusal) {
+                Race::Again => return Flow::On,
+                Race::Later => return self.outrun().await,
+                Race::None => {}
+            }
         }
         if events > 1 {
             self.pace = Pace::Careful;
@@ -232,6 +261,15 @@ impl Job {
             _ => Failure::Again(format!("its effects are refused: {refusal}")),
         };
         self.judge(failure).await
+    }
+
+    /// Others were faster many times: the row comes again a little later, and no attempt counts.
+    async fn outrun(&mut self) -> Flow {
+        let wait = RACE_WAIT.mul_f64(fraction());
+        let (reaction, key) = (&self.definition.name, &self.key);
+        tracing::debug!(target: REACTIONS, %reaction, %key, ?wait, "reaction lost races, row deferred");
+        drop(self.commit(Batch::new().defer(self.lease(), Due::After(wait))).await);
+        Flow::Over
     }
 
     /// The handler failed.
@@ -316,7 +354,7 @@ impl Job {
                 tracing::error!(target: REACTIONS, %reaction, %key, attempt, error, "an event was parked");
                 self.queue.pop_front();
                 self.attempts = 1;
-                self.conflicts = 0;
+                self.races = Races::default();
                 return if self.queue.is_empty() { Flow::Over } else { Flow::On };
             }
         }
@@ -330,7 +368,7 @@ impl Job {
         let position = last_item(steps).map(|item| item.to).or(row.position);
         let until = due.resolve(now);
         let note = RowNote::PutOff { until, position }.payload().ok()?;
-        let work = NewWork::standing(row.key.clone(), self.definition.lane.clone()).priority(row.priority);
+        let work = NewWork::standing(row.key.clone(), self.definition.lane().clone()).priority(row.priority);
         let due = Due::At(until);
         Some(batch.defer(self.lease(), due).enqueue(work.due(due).payload(note)))
     }
@@ -445,19 +483,17 @@ fn without_truncate(batch: Batch, of: &Key) -> Batch {
 }
 
 /// The events of a grant that the reaction wants.
-fn wanted(definition: &Definition, events: Vec<Event>) -> VecDeque<Item> {
+fn wanted(stored: &Stored, events: Vec<Event>) -> VecDeque<Item> {
     let item = |event: Event| {
         let to = event.position;
-        if definition.to.is_none() {
-            return definition.interest.wants(&event).then_some(Item { to, event, broken: None });
-        }
-        Some(match routed::original(&event) {
-            Ok(event) => Item { to, event, broken: None },
+        let original = if stored.facts.keyed { routed::original(&event) } else { Ok(event.clone()) };
+        match original {
+            Ok(event) => stored.wants(&event).then_some(Item { to, event, broken: None }),
             Err(error) => {
                 let broken = Some(format!("what stands in the inbox is no copy of an event: {error}"));
-                Item { to, event, broken }
+                Some(Item { to, event, broken })
             }
-        })
+        }
     };
     events.into_iter().filter_map(item).collect()
 }

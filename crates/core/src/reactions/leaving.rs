@@ -3,11 +3,12 @@
 use super::error::ReactionsError;
 use super::names;
 use super::operator::Operator;
+use super::stored::{State, Stored, StoredAt};
 use super::which::Which;
 use crate::id::Position;
 use crate::key::Key;
 use crate::store::limits::TRUNCATE_EVENTS;
-use crate::store::{Batch, Expect, LogQuery, Operation, Page, StreamInfo};
+use crate::store::{Batch, Expect, Get, LogQuery, Operation, Page, Pattern, StreamInfo, WorkFilter};
 
 /// How many rows or documents are looked at or removed at once.
 const PAGE: usize = 1_000;
@@ -18,7 +19,10 @@ impl Operator {
     /// # Errors
     /// [`ReactionsError::Unknown`] when there is no such reaction, and what the store says.
     pub async fn behind(&self, name: &str) -> Result<Option<&'static str>, ReactionsError> {
-        let interest = self.definition(name).await?.1.interest();
+        let stored = self.definition(name).await?.stored;
+        if stored.state != State::Active || !stored.is_complete() {
+            return Ok(Some("its definition is being prepared"));
+        }
         let Some(router) = self.store.work(&names::router(name)?).await? else {
             return Ok(Some("nothing was routed to it yet"));
         };
@@ -27,9 +31,9 @@ impl Operator {
         }
         let mut from = router.position.unwrap_or(Position(0));
         loop {
-            let query = LogQuery { filter: interest.filter(), ..LogQuery::after(from, PAGE) };
+            let query = LogQuery { filter: stored.filter(), ..LogQuery::after(from, PAGE) };
             let page = self.store.read_log(query).await?;
-            if page.events.iter().any(|event| interest.wants(event)) {
+            if page.events.iter().any(|event| stored.wants(event)) {
                 return Ok(Some("events wait to be routed"));
             }
             from = page.scanned_to.map_or(from, |to| to.max(from));
@@ -53,48 +57,93 @@ impl Operator {
         Ok((!parked.rows.is_empty()).then_some("events are parked"))
     }
 
-    /// Ends a reaction that is not wanted any more: its rows, inboxes and parked events go, in steps, and at last what is
-    /// noted about it. Nobody may run it. Returns how many keys it had.
+    /// Ends a reaction that is not wanted any more. Its rows, inboxes and parked events go, in steps. A tombstone of its
+    /// definition stays: programs that still have this definition do nothing for it, also when they start again. To begin it
+    /// again, give it another definition ([`Reaction::revision`](super::Reaction::revision)). Returns how many keys were
+    /// removed.
     ///
     /// # Errors
-    /// [`ReactionsError::Unknown`] when there is no such reaction, [`ReactionsError::Running`] when somebody runs it, and what
-    /// the store says. What was done stays; call it again.
+    /// [`ReactionsError::Unknown`] when there is no such reaction, [`ReactionsError::Running`] when a process routes to it,
+    /// and what the store says. What was done stays; call it again.
     pub async fn end_reaction(&self, name: &str) -> Result<u64, ReactionsError> {
-        let (document, _) = self.definition(name).await?;
-        let which = Which::of(name);
-        let rows = which.filter()?;
-        let keys = self.store.count_work(&rows).await?;
+        let found = StoredAt::read(&self.store, name).await?;
+        let rows = Which::of(name).filter()?;
+        let found = match found {
+            // An end that was begun is completed.
+            Some(found) if found.stored.state == State::Ended && self.leaves_anything(name).await? => found,
+            _ => self.definition(name).await?,
+        };
         if self.is_dry_run() {
-            return Ok(keys);
+            return Ok(self.store.count_work(&rows).await?);
         }
         let router = names::router(name)?;
-        let now = self.store.now().await?;
-        if let Some(lease) = self.store.work(&router).await?.and_then(|row| row.lease)
-            && !lease.until.has_come(now)
+        let mut read = self.store.read(&[Get::Work(router.clone())]).await?;
+        if let Some(lease) = read.take_work(0).and_then(|row| row.lease)
+            && !lease.until.has_come(read.now)
         {
             return Err(ReactionsError::Running { name: name.to_owned(), owner: lease.owner });
         }
-        self.store.apply(Batch::new().operate(Which::these(&[router]), Operation::Remove)).await?;
-        loop {
-            let found = self.store.works(&rows, Page::first(PAGE)).await?;
-            if found.rows.is_empty() {
-                break;
+        // The tombstone and the end of the router are one commit: from then on nothing is routed, and no row is created.
+        let ended = Stored { state: State::Ended, ..(*found.stored).clone() };
+        let batch = found.replace(name, &ended)?.operate(Which::these(&[router]), Operation::Remove);
+        self.store.apply(batch).await?;
+        let removed = self.remove_rows(name).await?;
+        self.remove_parked(name).await?;
+        self.empty_inboxes(name, u64::MAX).await?;
+        Ok(removed)
+    }
+
+    /// The names of all reactions that were registered on the store, also of those that were ended.
+    pub(crate) async fn registered(&self) -> Result<Vec<String>, ReactionsError> {
+        Ok(self.definitions_and_tombstones().await?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// Whether rows or parked events are left of a reaction.
+    async fn leaves_anything(&self, name: &str) -> Result<bool, ReactionsError> {
+        let rows = self.store.works(&Which::of(name).filter()?, Page::first(1)).await?;
+        let parked = self.store.documents(&names::all_parked(name), Page::first(1)).await?;
+        Ok(!rows.rows.is_empty() || !parked.rows.is_empty())
+    }
+
+    /// Removes the rows of a reaction, in steps: of keys, and of replays. Returns how many keys there were.
+    pub(super) async fn remove_rows(&self, name: &str) -> Result<u64, ReactionsError> {
+        let mut removed = [0, 0];
+        let patterns = [names::rows_matching(Some(name), None), names::replays_matching(name)];
+        for (pattern, removed) in patterns.iter().zip(&mut removed) {
+            let filter = WorkFilter { pattern: Some(Pattern::new(pattern)?), ..WorkFilter::default() };
+            loop {
+                let found = self.store.works(&filter, Page::first(PAGE)).await?;
+                if found.rows.is_empty() {
+                    break;
+                }
+                let names: Vec<Key> = found.rows.into_iter().map(|row| row.key).collect();
+                let batch = Batch::new().operate(Which::these(&names), Operation::Remove);
+                *removed += self.store.apply(batch).await?.operated.iter().sum::<u64>();
             }
-            let names: Vec<Key> = found.rows.into_iter().map(|row| row.key).collect();
-            self.store.apply(Batch::new().operate(Which::these(&names), Operation::Remove)).await?;
         }
-        self.drop_parked(&which).await?;
-        self.empty_inboxes(name).await?;
-        self.store.apply(Batch::new().delete(&document.key, Expect::Any)).await?;
+        let [keys, _] = removed;
         Ok(keys)
     }
 
-    /// Removes what inboxes hold. Their names stay, as those of all streams do.
-    async fn empty_inboxes(&self, name: &str) -> Result<(), ReactionsError> {
+    /// Removes the parked events of a reaction, in steps.
+    pub(super) async fn remove_parked(&self, name: &str) -> Result<(), ReactionsError> {
+        loop {
+            let found = self.store.documents(&names::all_parked(name), Page::first(PAGE)).await?.rows;
+            if found.is_empty() {
+                return Ok(());
+            }
+            let deleted = found.iter().fold(Batch::new(), |batch, row| batch.delete(&row.key, Expect::Any));
+            self.store.apply(deleted).await?;
+        }
+    }
+
+    /// Removes what inboxes of generations before this one hold. Their names stay, as those of all streams do.
+    pub(super) async fn empty_inboxes(&self, name: &str, before: u64) -> Result<(), ReactionsError> {
         let (range, mut page) = (names::all_inboxes(name), Page::first(PAGE));
         loop {
             let found = self.store.streams(&range, page).await?;
-            for StreamInfo { key, head, first, .. } in found.rows {
+            let old = found.rows.into_iter().filter(|inbox| names::is_inbox_before(&inbox.key, before));
+            for StreamInfo { key, head, first, .. } in old {
                 let (Some(head), Some(mut first)) = (head, first) else { continue };
                 while first <= head {
                     first.0 = first.0.saturating_add(TRUNCATE_EVENTS).min(head.next().0);

@@ -61,6 +61,17 @@ pub(super) fn all_inboxes(name: &str) -> KeyPrefix {
     KeyPrefix::under(INBOX, &[Arg::Str(name.to_owned())])
 }
 
+/// Whether an inbox belongs to a generation before this one.
+pub(super) fn is_inbox_before(inbox: &Key, generation: u64) -> bool {
+    matches!(inbox.args().get(1), Some(Arg::Int(of)) if u64::try_from(*of).is_ok_and(|of| of < generation))
+}
+
+/// All replays of parked events of a reaction, as a pattern of their rows.
+pub(super) fn replays_matching(name: &str) -> String {
+    let named = Key::new(REPLAY, [name]).map_or_else(|_| name.to_owned(), |key| key.canonical().to_owned());
+    format!("^{} ", escaped(&named))
+}
+
 /// The document of a parked event.
 pub(super) fn parked(name: &str, key: &Key, position: Position) -> Result<Key, InvalidInput> {
     below(PARKED, name, key, Some(position))
@@ -135,6 +146,14 @@ pub fn reaction_row(row: &Key) -> Option<(String, Key)> {
 }
 
 impl Row {
+    /// Whether a row belongs to a reaction.
+    pub(super) fn is_of(row: &Key, name: &str) -> bool {
+        match Self::read(row) {
+            Some(Self::Key { reaction, .. } | Self::Replay { reaction, .. }) => reaction == name,
+            None => false,
+        }
+    }
+
     /// Reads the name of a row; `None` when it is no row of a reaction.
     pub(super) fn read(row: &Key) -> Option<Self> {
         let (kind, args) = (row.kind(), row.args());

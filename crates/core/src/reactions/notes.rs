@@ -36,6 +36,11 @@ impl RowNote {
         (*position == row.position).then_some(note)
     }
 
+    /// Whether a row has a note, also one that does not count where the row is.
+    pub(super) fn is_on(row: &WorkRow) -> bool {
+        row.payload.parse::<Self>().is_ok()
+    }
+
     pub(super) fn payload(&self) -> Result<Payload, InvalidInput> {
         Payload::of(self)
     }

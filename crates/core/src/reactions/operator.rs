@@ -1,17 +1,20 @@
-//! The operator's verbs: each is one batch, so that it is done as a whole or not at all.
+//! The operator's verbs. On few rows each is one batch, so that it is applied as a whole or not at all; on many it goes in steps.
 
-use super::definition::Noted;
+use std::sync::Arc;
+
 use super::error::ReactionsError;
 use super::names;
 use super::parked::Note;
 use super::plan::Verb;
+use super::register::applied;
+use super::stored::{State, Stored, StoredAt};
 use super::which::Which;
+use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::{Position, Priority};
 use crate::key::Key;
-use crate::payload::Payload;
 use crate::store::{
-    Batch, Document, Expect, Operation, Page, Selection, SharedStore, WorkFilter, WorkRow, limits,
+    Batch, Document, Expect, Get, Operation, Page, Selection, SharedStore, WorkFilter, WorkRow, limits,
 };
 
 /// How many rows or documents are read at once.
@@ -19,7 +22,8 @@ const PAGE: usize = 1_000;
 
 /// Somebody who looks after reactions from outside: it needs the store, and none of the code of the reactions.
 ///
-/// The verbs return how many rows or events they changed. Rows may be a hundred thousand at once at most.
+/// The verbs return how many rows or events they changed. A verb on thousands of rows is several commits: if one fails, those
+/// before it stay. [`carry_out_step`](Self::carry_out_step) shows the progress and resumes.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -69,8 +73,9 @@ impl Operator {
         self.carry_out(self.plan(Verb::Unblock, which).await?).await
     }
 
-    /// Keys begin again with the first event of their stream, or with what their inbox still holds. Who works on them is
-    /// fenced off. Parked events of these keys are handled again with the others, so they are not parked any more.
+    /// Keys begin again with the first event of their stream, or with what their inbox still holds. Their holders are fenced
+    /// off. Parked events of streams are handled again with the others, so they are not parked any more. Those of chosen keys
+    /// are replayed. An earlier [`park`](Self::park) and waits that handlers asked for are forgotten.
     ///
     /// What handlers did before is not undone. To begin again as a whole, routing included, see
     /// [`reset_reaction`](Self::reset_reaction).
@@ -90,25 +95,45 @@ impl Operator {
     /// # Errors
     /// As [`unblock`](Self::unblock).
     pub async fn reset_reaction(&self, name: &str) -> Result<u64, ReactionsError> {
-        let (document, noted) = self.definition(name).await?;
-        let which = Which::of(name);
-        let next = Noted { generation: noted.generation.saturating_add(1), keyed: None, ..noted };
-        let expect = Expect::Exact(document.version);
-        let rows = which.filter()?;
-        let count = self.store.count_work(&rows).await?;
-        // The row of the router is first: from then on its holder is fenced off, and nothing is routed to rows that go.
-        let mut batch = Batch::new()
-            .put(&document.key, expect, Payload::of(&next)?)
-            .operate(Selection::Keys(vec![names::router(name)?]), Operation::Reset)
-            .operate(Selection::Filter(rows), Operation::Remove);
-        for (document, key, position) in self.parked_documents(Some(name)).await? {
-            batch = self.forget(batch, &document, &key, position)?;
+        let rows = Which::of(name).filter()?;
+        loop {
+            let found = self.definition(name).await?;
+            let keys = self.store.count_work(&rows).await?;
+            if self.dry_run {
+                return Ok(keys);
+            }
+            if found.stored.state == State::Resetting {
+                return self.finish_reset(name).await;
+            }
+            let next = Stored { state: State::Resetting, ..found.stored.begun_again() };
+            // The router begins again in the same batch. Its holder is fenced off, and nothing is routed to rows that go.
+            let router = Selection::Keys(vec![names::router(name)?]);
+            let batch = found.replace(name, &next)?.operate(router, Operation::Reset);
+            if applied(self.store.apply(batch).await)? {
+                self.finish_reset(name).await?;
+                return Ok(keys);
+            }
         }
-        if self.dry_run {
-            return Ok(count);
+    }
+
+    /// Completes the reset of a reaction in steps: rows, parked events and inboxes of earlier generations go, and then the
+    /// reaction works again. Processes that run it do so as well, if the one that began it has died. Returns how many keys
+    /// were removed.
+    pub(super) async fn finish_reset(&self, name: &str) -> Result<u64, ReactionsError> {
+        let removed = self.remove_rows(name).await?;
+        self.remove_parked(name).await?;
+        let generation = self.definition(name).await?.stored.generation;
+        self.empty_inboxes(name, generation).await?;
+        loop {
+            let found = self.definition(name).await?;
+            if found.stored.state != State::Resetting || found.stored.generation != generation {
+                return Ok(removed);
+            }
+            let next = Stored { state: State::Active, has_rows: false, ..(*found.stored).clone() };
+            if applied(self.store.apply(found.replace(name, &next)?).await)? {
+                return Ok(removed);
+            }
         }
-        let receipt = self.store.apply(batch).await?;
-        Ok(receipt.operated.get(1).copied().unwrap_or_default())
     }
 
     /// Keys that wait after a failure, or put themselves off, are tried at once.
@@ -166,29 +191,30 @@ impl Operator {
         let lane = Some(names::routers()?);
         let filter = WorkFilter { lane, blocked: Some(true), ..WorkFilter::default() };
         let only = which.reaction.as_deref().map(names::router).transpose()?;
-        let found = self.all_rows(&filter).await?;
+        let (found, _) = self.all_rows(&filter).await?;
         Ok(found.into_iter().filter(|row| only.as_ref().is_none_or(|only| *only == row.key)).collect())
     }
 
     /// The rows that are meant, as they are now.
-    pub(super) async fn rows(&self, which: &Which) -> Result<Vec<WorkRow>, ReactionsError> {
+    pub(super) async fn rows(&self, which: &Which) -> Result<(Vec<WorkRow>, Timestamp), ReactionsError> {
         let filter = which.filter()?;
         let Some(named) = which.rows()? else { return self.all_rows(&filter).await };
-        let mut rows = Vec::new();
-        for key in named {
-            rows.extend(self.store.work(&key).await?.filter(|row| filter.matches(row)));
+        let gets: Vec<Get> = named.into_iter().map(Get::Work).collect();
+        let (first, rest) = gets.split_at(gets.len().min(limits::READ_ROWS));
+        let mut found = self.store.read(first).await?;
+        for gets in rest.chunks(limits::READ_ROWS) {
+            found.rows.extend(self.store.read(gets).await?.rows);
         }
-        Ok(rows)
+        let rows = (0..gets.len()).filter_map(|index| found.take_work(index));
+        Ok((rows.filter(|row| filter.matches(row)).collect(), found.now))
     }
 
-    async fn all_rows(&self, filter: &WorkFilter) -> Result<Vec<WorkRow>, ReactionsError> {
+    async fn all_rows(&self, filter: &WorkFilter) -> Result<(Vec<WorkRow>, Timestamp), ReactionsError> {
         let (mut rows, mut page) = (Vec::new(), Page::first(PAGE));
         loop {
             let found = self.store.works(filter, page).await?;
             rows.extend(found.rows);
-            // More are refused by every verb, so that no more are read either.
-            limits::within("the number of rows", "what is meant", rows.len(), limits::OPERATE_ROWS)?;
-            let Some(next) = found.next else { return Ok(rows) };
+            let Some(next) = found.next else { return Ok((rows, found.now)) };
             page = Page::after(&next, PAGE);
         }
     }
@@ -258,13 +284,11 @@ impl Operator {
         }
     }
 
-    /// What is noted about a reaction.
-    pub(super) async fn definition(&self, name: &str) -> Result<(Document, Noted), ReactionsError> {
-        match self.store.document(&names::definition(name)?).await? {
-            Some(document) => {
-                let noted = Noted::read(&document)?;
-                Ok((document, noted))
-            }
+    /// The stored definition of a reaction that was not ended.
+    pub(super) async fn definition(&self, name: &str) -> Result<StoredAt, ReactionsError> {
+        let found = StoredAt::read(&self.store, name).await?;
+        match found.filter(|found| found.stored.state != State::Ended) {
+            Some(found) => Ok(found),
             None => {
                 let known = self.definitions().await?.into_iter().map(|(name, _)| name).collect();
                 Err(ReactionsError::Unknown { name: name.to_owned(), known })
@@ -272,14 +296,22 @@ impl Operator {
         }
     }
 
-    /// All reactions that have ever run on the store.
-    pub(super) async fn definitions(&self) -> Result<Vec<(String, Noted)>, ReactionsError> {
+    /// All reactions that were registered on the store, and not ended.
+    pub(super) async fn definitions(&self) -> Result<Vec<(String, Arc<Stored>)>, ReactionsError> {
+        let mut all = self.definitions_and_tombstones().await?;
+        all.retain(|(_, stored)| stored.state != State::Ended);
+        Ok(all)
+    }
+
+    pub(super) async fn definitions_and_tombstones(
+        &self,
+    ) -> Result<Vec<(String, Arc<Stored>)>, ReactionsError> {
         let (mut all, mut page) = (Vec::new(), Page::first(PAGE));
         loop {
             let found = self.store.documents(&names::all_definitions(), page).await?;
             for document in &found.rows {
                 if let Some(name) = names::reaction_of(&document.key) {
-                    all.push((name, Noted::read(document)?));
+                    all.push((name, StoredAt::of(document)?.stored));
                 }
             }
             let Some(next) = found.next else { return Ok(all) };

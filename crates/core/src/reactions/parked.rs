@@ -22,6 +22,9 @@ pub(super) struct Note {
     /// How often it was replayed in vain.
     #[serde(default)]
     pub(super) replays: u32,
+    /// Whether no key could be chosen for it. It stands under its stream then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) unrouted: bool,
 }
 
 /// About what a note needs beside the event and the error.
@@ -36,7 +39,12 @@ impl Note {
         if !whole {
             (event.payload, event.meta) = (Payload::null(), Payload::null());
         }
-        Self { event, whole, error, attempts, at, replays: 0 }
+        Self { event, whole, error, attempts, at, replays: 0, unrouted: false }
+    }
+
+    /// The same of an event for which no key could be chosen.
+    pub(super) fn unrouted(self) -> Self {
+        Self { unrouted: true, ..self }
     }
 
     /// The same event, which failed again.

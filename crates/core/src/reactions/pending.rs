@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::decide::Interest;
 use super::error::ReactionsError;
 use super::names::{self, Row};
 use super::operator::Operator;
 use super::parked::Note;
 use super::routed;
+use super::stored::Stored;
 use super::which::Which;
 use crate::id::{Position, StreamVersion};
 use crate::key::Key;
@@ -69,13 +69,13 @@ impl Operator {
     /// What the store says.
     pub async fn pending(&self, stream: &Key, below: StreamVersion) -> Result<Vec<Pending>, ReactionsError> {
         let mut all = Vec::new();
-        for (name, noted) in self.definitions().await? {
+        for (name, stored) in self.definitions().await? {
             let found = |key: &Key, waits| Pending { reaction: name.clone(), key: key.clone(), waits };
-            if let Some(last) = self.last_wanted(stream, below, &noted.interest()).await? {
+            if let Some(last) = self.last_wanted(stream, below, &stored).await? {
                 let router = self.store.work(&names::router(&name)?).await?;
                 if router.and_then(|row| row.position).unwrap_or(Position(0)) < last.position {
                     all.push(found(stream, Waits::Routing));
-                } else if noted.keyed == Some(true) {
+                } else if stored.facts.keyed {
                     let rows = self.inboxes_with(&name, stream).await?;
                     all.extend(rows.iter().map(|(key, waits)| found(key, *waits)));
                 } else if let Some(row) = self.store.work(&names::row(&name, stream)?).await?
@@ -99,17 +99,17 @@ impl Operator {
         &self,
         stream: &Key,
         below: StreamVersion,
-        interest: &Interest,
+        stored: &Stored,
     ) -> Result<Option<Event>, ReactionsError> {
         let Some(mut from) = below.0.checked_sub(1) else { return Ok(None) };
-        if interest.streams.as_ref().is_some_and(|range| !range.contains(stream)) {
+        if stored.facts.interest.streams.as_ref().is_some_and(|range| !range.contains(stream)) {
             return Ok(None);
         }
         loop {
             let query = StreamQuery::backward(stream, PAGE).from(StreamVersion(from));
             let page = self.store.read_stream(query).await?;
             let oldest = page.events.last().map(|event| event.version.0);
-            if let Some(event) = page.events.into_iter().find(|event| interest.wants(event)) {
+            if let Some(event) = page.events.into_iter().find(|event| stored.wants(event)) {
                 return Ok(Some(event));
             }
             match oldest.and_then(|oldest| oldest.checked_sub(1)) {

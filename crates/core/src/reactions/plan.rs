@@ -1,18 +1,22 @@
-//! What an operator's verb would do, as one batch that is built once: what was counted is what is changed, because the rows stand in it
+//! What an operator's verb would do, built once as batches: what was counted is what is changed, because the rows stand in them
 //! by name. Between the plan and its commit a row may change; the verbs of the store pass over what they do not concern any more.
+//!
+//! A verb on few rows is one batch, so it is applied as a whole or not at all. A verb on many rows is applied in steps.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use super::error::ReactionsError;
 use super::names;
 use super::notes::RowNote;
 use super::operator::Operator;
+use super::stored::Stored;
 use super::which::Which;
 use crate::clock::{Due, Timestamp};
 use crate::id::Priority;
 use crate::key::Key;
 use crate::payload::Payload;
-use crate::store::{Batch, Expect, NewWork, Operation, WorkRow};
+use crate::store::{Batch, Effect, Expect, NewWork, Operation, WorkRow};
 
 /// What an operator does to keys of reactions: each is described at the method of [`Operator`] that has its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,19 +37,53 @@ pub enum Verb {
     DropParked,
 }
 
+/// The most rows or documents that one step changes, about.
+const STEP: usize = 2_000;
+
 /// A verb that is ready to be carried out.
 #[must_use = "nothing is done before it is given to Operator::carry_out"]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    batch: Batch,
+    steps: VecDeque<Step>,
     rows: Vec<Key>,
-    /// How many verbs of the store are at the beginning of the batch whose rows count; `None` when each row counts.
-    counted: Option<usize>,
+}
+
+/// A part of a plan that is one commit.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Step {
+    batch: Batch,
+    weight: usize,
+    /// Changes that count, apart from those that the verbs of the store report.
+    changed: u64,
+    /// Whether the rows of each verb of the store count, in their order.
+    counts: Vec<bool>,
 }
 
 impl Plan {
-    fn new(rows: Vec<Key>, batch: Batch, counted: Option<usize>) -> Self {
-        Self { batch, rows, counted }
+    fn of(rows: Vec<Key>) -> Self {
+        Self { steps: VecDeque::new(), rows }
+    }
+
+    /// Adds a batch to the last step, or to a new one when that has enough to do.
+    fn add(&mut self, batch: Batch, weight: usize, changed: u64) {
+        if self.steps.back().is_none_or(|step| step.weight > 0 && step.weight + weight > STEP) {
+            self.steps.push_back(Step::default());
+        }
+        if let Some(step) = self.steps.back_mut() {
+            let verbs =
+                batch.effects().iter().filter(|effect| matches!(effect, Effect::Operate { .. })).count();
+            step.counts.extend(std::iter::repeat_n(false, verbs));
+            step.batch = std::mem::take(&mut step.batch).and(batch);
+            (step.weight, step.changed) = (step.weight + weight, step.changed + changed);
+        }
+    }
+
+    /// Adds a verb of the store, whose rows count.
+    fn operate(&mut self, rows: &[Key], operation: Operation) {
+        self.add(Batch::new().operate(Which::these(rows), operation), rows.len(), 0);
+        if let Some(counts) = self.steps.back_mut().and_then(|step| step.counts.last_mut()) {
+            *counts = true;
+        }
     }
 
     /// How many rows or events are meant.
@@ -59,10 +97,21 @@ impl Plan {
         self.rows.iter().map(|row| names::reaction_row(row).map_or_else(|| row.clone(), |(_, key)| key))
     }
 
-    /// The same, with a batch that commits together with it.
+    /// The same, with a batch that commits together with its first step.
     pub fn beside(mut self, batch: Batch) -> Self {
-        self.batch = self.batch.and(batch);
+        if self.steps.is_empty() {
+            self.steps.push_back(Step::default());
+        }
+        if let Some(step) = self.steps.front_mut() {
+            step.batch = std::mem::take(&mut step.batch).and(batch);
+        }
         self
+    }
+
+    /// How many commits are left to be made.
+    #[must_use]
+    pub fn steps_left(&self) -> usize {
+        self.steps.len()
     }
 }
 
@@ -101,87 +150,137 @@ impl Operator {
     ///
     /// # Errors
     /// What the store says.
-    pub async fn carry_out(&self, plan: Plan) -> Result<u64, ReactionsError> {
+    pub async fn carry_out(&self, mut plan: Plan) -> Result<u64, ReactionsError> {
         let would = plan.would();
         if self.is_dry_run() || would == 0 {
             return Ok(would);
         }
-        let receipt = self.store.apply(plan.batch).await?;
-        Ok(plan.counted.map_or(would, |first| receipt.operated.iter().take(first).sum()))
+        let mut changed = 0;
+        while let Some(more) = self.carry_out_step(&mut plan).await? {
+            changed += more;
+        }
+        Ok(changed)
+    }
+
+    /// Does the next step of what was planned, and says how many rows or events it changed; `None` when nothing is left. After
+    /// an error the step is still in the plan, so that the next call resumes with it.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn carry_out_step(&self, plan: &mut Plan) -> Result<Option<u64>, ReactionsError> {
+        let Some(step) = plan.steps.front() else { return Ok(None) };
+        let receipt = self.store.apply(step.batch.clone()).await?;
+        let counted = receipt.operated.iter().zip(&step.counts).filter(|(_, counts)| **counts);
+        let changed = step.changed + counted.map(|(rows, _)| *rows).sum::<u64>();
+        plan.steps.pop_front();
+        Ok(Some(changed))
     }
 
     /// A verb of the store, on rows of keys, and on routers where a whole reaction is meant.
     async fn operation(&self, which: &Which, operation: Operation) -> Result<Plan, ReactionsError> {
-        let now = self.store.now().await?;
-        let mut rows = self.rows(which).await?;
+        let (mut rows, now) = self.rows(which).await?;
         rows.extend(self.routers(which, operation).await?);
         rows.retain(|row| operation.on(row.clone(), now).as_ref() != Some(row));
-        let keys = keys_of(&rows);
-        let batch = Batch::new().operate(Which::these(&keys), operation);
-        Ok(Plan::new(keys, batch, Some(1)))
+        let mut plan = Plan::of(keys_of(&rows));
+        for keys in keys_of(&rows).chunks(STEP) {
+            plan.operate(keys, operation);
+        }
+        Ok(plan)
     }
 
+    /// Rows begin again, without what was wished for them. Parked events of streams come again with the others. Those of chosen
+    /// keys are in no inbox any more, so they are replayed.
     async fn resetting(&self, which: &Which) -> Result<Plan, ReactionsError> {
-        let keys = keys_of(&self.rows(which).await?);
-        let mut batch = Batch::new().operate(Which::these(&keys), Operation::Reset);
-        let meant: BTreeSet<&Key> = keys.iter().collect();
+        let rows = self.rows(which).await?.0;
+        let definitions: BTreeMap<String, Arc<Stored>> = self.definitions().await?.into_iter().collect();
+        let definition = |name: Option<String>| name.and_then(|name| definitions.get(&name));
+        let mut plan = Plan::of(keys_of(&rows));
+        for rows in rows.chunks(STEP / 2) {
+            let mut batch = Batch::new();
+            for row in rows {
+                let lane =
+                    definition(names::reaction_of(&row.key)).map_or(&row.lane, |found| &found.facts.lane);
+                if RowNote::is_on(row) || row.lane != *lane {
+                    let work = NewWork::standing(row.key.clone(), lane.clone()).priority(row.priority);
+                    let clean = work.payload(Payload::null());
+                    batch = batch.enqueue(NewWork { expect: Expect::Exists, ..clean });
+                }
+            }
+            plan.add(batch, rows.len(), 0);
+            plan.operate(&keys_of(rows), Operation::Reset);
+        }
+        let meant: BTreeSet<Key> = plan.rows.iter().cloned().collect();
         for (document, key, position) in self.parked_documents(which.reaction.as_deref()).await? {
             let name = names::reaction_of(&document.key).unwrap_or_default();
-            if meant.contains(&names::row(&name, &key)?) {
-                batch = self.forget(batch, &document, &key, position)?;
+            let row = names::row(&name, &key)?;
+            match definition(Some(name.clone())).filter(|_| meant.contains(&row)) {
+                Some(found) if found.facts.keyed => {
+                    let replay = names::replay(&name, &key, position)?;
+                    plan.add(Batch::new().enqueue(NewWork::once(replay, found.facts.lane.clone())), 1, 0);
+                }
+                Some(_) => plan.add(self.forget(Batch::new(), &document, &key, position)?, 2, 0),
+                None => {}
             }
         }
-        Ok(Plan::new(keys, batch, Some(1)))
+        Ok(plan)
     }
 
     async fn retrying(&self, which: &Which) -> Result<Plan, ReactionsError> {
-        let now = self.store.now().await?;
-        let mut waiting = self.rows(which).await?;
+        let (mut waiting, now) = self.rows(which).await?;
         waiting.retain(|row| waits(row, now));
-        let batch = waiting.iter().fold(Batch::new(), |batch, row| forget_put_off(batch, row, now));
-        let keys = keys_of(&waiting);
-        let batch = batch.operate(Which::these(&keys), Operation::RetryNow);
-        Ok(Plan::new(keys, batch, Some(1)))
+        let mut plan = Plan::of(keys_of(&waiting));
+        for rows in waiting.chunks(STEP / 2) {
+            plan.add(
+                rows.iter().fold(Batch::new(), |batch, row| forget_put_off(batch, row, now)),
+                rows.len(),
+                0,
+            );
+            plan.operate(&keys_of(rows), Operation::RetryNow);
+        }
+        Ok(plan)
     }
 
     async fn parking(&self, which: &Which) -> Result<Plan, ReactionsError> {
-        let mut rows = self.rows(which).await?;
+        let (mut rows, _) = self.rows(which).await?;
         rows.retain(|row| row.blocked.is_some());
-        let mut batch = Batch::new();
-        for row in &rows {
-            let error = row.blocked.as_ref().map_or_else(String::new, |blocked| blocked.reason.clone());
-            let note = RowNote::Park { position: row.position, error }.payload()?;
-            let work =
-                NewWork::standing(row.key.clone(), row.lane.clone()).priority(row.priority).payload(note);
-            batch = batch.enqueue(NewWork { expect: Expect::Exists, ..work });
+        let mut plan = Plan::of(keys_of(&rows));
+        for rows in rows.chunks(STEP / 2) {
+            let mut batch = Batch::new();
+            for row in rows {
+                let error = row.blocked.as_ref().map_or_else(String::new, |blocked| blocked.reason.clone());
+                let note = RowNote::Park { position: row.position, error }.payload()?;
+                let work =
+                    NewWork::standing(row.key.clone(), row.lane.clone()).priority(row.priority).payload(note);
+                batch = batch.enqueue(NewWork { expect: Expect::Exists, ..work });
+            }
+            plan.add(batch, rows.len(), 0);
+            plan.operate(&keys_of(rows), Operation::Unblock);
         }
-        let keys = keys_of(&rows);
-        let batch = batch.operate(Which::these(&keys), Operation::Unblock);
-        Ok(Plan::new(keys, batch, Some(1)))
+        Ok(plan)
     }
 
     async fn replaying(&self, which: &Which) -> Result<Plan, ReactionsError> {
-        let (mut batch, mut rows) = (Batch::new(), Vec::new());
+        let mut plan = Plan::default();
         for name in self.names(which).await? {
-            let (_, noted) = self.definition(&name).await?;
+            let lane = self.definition(&name).await?.stored.facts.lane.clone();
             for (_, key, position) in self.meant(&name, which).await? {
                 let row = names::replay(&name, &key, position)?;
-                batch = batch.enqueue(NewWork::once(row.clone(), noted.lane.clone()));
-                rows.push(row);
+                plan.add(Batch::new().enqueue(NewWork::once(row.clone(), lane.clone())), 1, 1);
+                plan.rows.push(row);
             }
         }
-        Ok(Plan::new(rows, batch, None))
+        Ok(plan)
     }
 
     async fn dropping(&self, which: &Which) -> Result<Plan, ReactionsError> {
-        let (mut batch, mut rows) = (Batch::new(), Vec::new());
+        let mut plan = Plan::default();
         for name in self.names(which).await? {
             for (document, key, position) in self.meant(&name, which).await? {
-                batch = self.forget(batch, &document, &key, position)?;
-                rows.push(names::replay(&name, &key, position)?);
+                plan.add(self.forget(Batch::new(), &document, &key, position)?, 2, 1);
+                plan.rows.push(names::replay(&name, &key, position)?);
             }
         }
-        Ok(Plan::new(rows, batch, None))
+        Ok(plan)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::effects::{Effects, ReactionError};
 use super::turn::Turn;
-use crate::events::Start;
+use crate::events::{Aggregate, Start, Upcasters};
 use crate::id::{EventType, Lane};
 use crate::key::{Key, KeyPrefix};
 use crate::model::limits::PAGE_ROWS;
@@ -63,12 +63,15 @@ pub struct Reaction {
     pub(super) lane: Option<Lane>,
     pub(super) to: Option<Choose>,
     pub(super) handler: Option<Handler>,
+    pub(super) upcasters: Upcasters,
+    pub(super) revision: u32,
     pub(super) retry: RetryPolicy,
     pub(super) exhausted: WhenExhausted,
     pub(super) lease_ttl: Option<Duration>,
     pub(super) events: usize,
     pub(super) together: usize,
     pub(super) start: Start,
+    pub(super) ends_for_good: bool,
 }
 
 impl Reaction {
@@ -81,19 +84,23 @@ impl Reaction {
             lane: None,
             to: None,
             handler: None,
+            upcasters: Upcasters::default(),
+            revision: 1,
             retry: RETRY,
             exhausted: WhenExhausted::default(),
             lease_ttl: None,
             events: EVENTS,
             together: 1,
             start: Start::Beginning,
+            ends_for_good: false,
         }
     }
 
     /// Reacts to events of these types; this may be said several times. Without it, to all events but those that Tidelock
     /// keeps for itself, whose types begin with `tidelock.`.
     ///
-    /// A type that is added later counts from where each key stands then. To go over older events, reset the reaction.
+    /// A type that is added later counts for events that are committed after the start of the first process that has it. To
+    /// go over older events, reset the reaction, or give the type to a reaction of another name.
     pub fn on<T: Into<String>>(mut self, types: impl IntoIterator<Item = T>) -> Self {
         self.types.extend(types.into_iter().map(Into::into));
         self
@@ -114,6 +121,38 @@ impl Reaction {
     /// reactions of that lane; rows of others are put off for a while.
     pub fn lane(mut self, lane: Lane) -> Self {
         self.lane = Some(lane);
+        self
+    }
+
+    /// Hands over events of this aggregate in their present shape, as [`Aggregate::schema`] says; this may be said for
+    /// several aggregates. The function of [`to`](Self::to) gets them in that shape as well. Types that were renamed are
+    /// meant by their present name.
+    ///
+    /// An event of a newer shape than this program knows is put off, so that a newer program can handle it.
+    pub fn upcast<A: Aggregate>(mut self) -> Self {
+        self.upcasters = self.upcasters.with::<A>();
+        self
+    }
+
+    /// Numbers the definition, for changes that show nowhere else: 1. Raise it when the function of [`to`](Self::to)
+    /// changes, to return to types or a queue that a later release has replaced, or to begin again a reaction that was ended.
+    /// A lower number never replaces a higher one.
+    ///
+    /// Processes whose definition (types, streams, queue, shapes, revision) was replaced by a newer one do nothing for the
+    /// reaction: see [`Standing`](super::Standing).
+    pub fn revision(mut self, revision: u32) -> Self {
+        self.revision = revision;
+        self
+    }
+
+    /// Lets no definition bring the reaction back once it was ended.
+    pub(crate) fn ends_for_good(mut self) -> Self {
+        self.ends_for_good = true;
+        self
+    }
+
+    pub(crate) fn upcasters(mut self, upcasters: Upcasters) -> Self {
+        self.upcasters = upcasters;
         self
     }
 

@@ -12,6 +12,7 @@ use super::definition::Definition;
 use super::effects::Effects;
 use super::names;
 use super::parked::Note;
+use super::stored::Stored;
 use crate::clock::Due;
 use crate::id::Position;
 use crate::key::Key;
@@ -19,11 +20,17 @@ use crate::payload::Payload;
 use crate::store::{Batch, Claim, Denied, Document, Expect, Grant};
 use crate::worker::{Committed, LeasedWork, Worker, unique_owner};
 
+/// Why an event cannot be replayed that is not kept as a whole.
+const NOT_THERE: &str = "the event is too large for its document, and not in its stream any more";
+
 /// A replay that is worked on.
 pub(super) struct Replay {
     pub(super) worker: Arc<Worker>,
     pub(super) definition: Arc<Definition>,
+    pub(super) stored: Arc<Stored>,
     pub(super) key: Key,
+    /// The key in the name of the document: that of the stream, if none could be chosen.
+    pub(super) parked_under: Key,
     pub(super) position: Position,
     pub(super) grant: Grant,
     pub(super) work: LeasedWork,
@@ -53,13 +60,20 @@ enum Row {
 }
 
 impl Replay {
-    pub(super) async fn run(self) {
+    pub(super) async fn run(mut self) {
         let Some((document, note)) = self.look().await else { return self.end(Ended::Gone, None).await };
         let attempts = self.grant.row.attempts;
         if !self.definition.rules.retry.allows(attempts) {
             let error = format!("the workers died or hung in {} replays", attempts.saturating_sub(1));
             return self.end(Ended::InVain(document, note, error), None).await;
         }
+        let key = match self.key_of(&note).await {
+            Ok(Some(key)) => key,
+            // The choice of the key says now that the event is not for this reaction.
+            Ok(None) => return self.end(Ended::Did(document, Effects::none()), None).await,
+            Err(error) => return self.end(Ended::InVain(document, note, error), None).await,
+        };
+        self.key = key;
         match self.hold_key(&document, &note).await {
             Row::Denied(ended) => self.end(*ended, None).await,
             Row::None => self.end(self.tried(document, note).await, None).await,
@@ -67,9 +81,19 @@ impl Replay {
         }
     }
 
+    /// The key that the event belongs to. One that could not be chosen when it was parked is chosen now.
+    async fn key_of(&self, note: &Note) -> Result<Option<Key>, String> {
+        if !note.unrouted {
+            return Ok(Some(self.key.clone()));
+        }
+        let event = note.whole_event(&self.worker.store).await.map_err(|error| error.to_string())?;
+        let Some(event) = event else { return Err(NOT_THERE.to_owned()) };
+        self.definition.routing(&self.stored).choose(&event)
+    }
+
     /// The parked event, if it still is.
     async fn look(&self) -> Option<(Document, Note)> {
-        let document = names::parked(&self.definition.name, &self.key, self.position).ok()?;
+        let document = names::parked(&self.definition.name, &self.parked_under, self.position).ok()?;
         let document = self.worker.store.document(&document).await.ok().flatten()?;
         let note = document.value.parse().ok()?;
         Some((document, note))
@@ -104,9 +128,7 @@ impl Replay {
         let event = match note.whole_event(&self.worker.store).await {
             Ok(Some(event)) => event,
             Ok(None) => {
-                let error =
-                    "the event is too large for its document, and not in its stream any more".to_owned();
-                return Ended::InVain(document, note, error);
+                return Ended::InVain(document, note, NOT_THERE.to_owned());
             }
             Err(_) => return Ended::Back,
         };

@@ -5,20 +5,22 @@
 //! and the next holder goes on from the position that the row says: no event is left out, and none is routed twice.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::decide::Plan;
-use super::definition::{Definition, Noted};
+use super::definition::Definition;
 use super::error::ReactionsError;
 use super::names;
 use super::parked::Note;
-use super::reaction::WhenExhausted;
-use crate::clock::Timestamp;
-use crate::id::Position;
+use super::stored::{Standing, Stored, StoredAt};
+use crate::id::{DocVersion, Position};
+use crate::key::Key;
 use crate::lease::LeaseError;
 use crate::model::lease::{self, held_against};
 use crate::runtime::timer::sleep_until;
-use crate::store::{Batch, Claim, Event, EventPage, Expect, LogQuery, NewWork, StoreError, Watch};
+use crate::store::{
+    Batch, Claim, Event, EventPage, Expect, Get, LogQuery, NewWork, Refusal, StoreError, Watch,
+};
 use crate::telemetry::REACTIONS;
 use crate::worker::{Committed, LeasedWork, Worker, idle};
 
@@ -36,13 +38,15 @@ pub(super) struct Router {
 enum Taken {
     Mine(Box<Reading>),
     /// Somebody else does, as far as is known until then.
-    Others(Option<Timestamp>),
+    Others(Option<Duration>),
 }
 
 /// A log that is being read.
 struct Reading {
     work: LeasedWork,
-    generation: u64,
+    /// The definition that counts, as every commit shows.
+    stored: Arc<Stored>,
+    version: DocVersion,
     /// Up to where the log was looked at.
     position: Position,
     /// Up to where the row says so.
@@ -69,8 +73,9 @@ impl Router {
         while !self.worker.stopping.is_cancelled() {
             match self.take().await {
                 Ok(Taken::Mine(reading)) => self.route(*reading).await,
-                Ok(Taken::Others(until)) => {
-                    let wait = self.worker.until(until).await;
+                Ok(Taken::Others(wait)) => {
+                    let longest = self.worker.options.poll_interval;
+                    let wait = wait.map_or(longest, |wait| wait.max(idle::MIN_POLL_DELAY).min(longest));
                     self.worker.pause(wait).await;
                 }
                 Err(ReactionsError::Store(error)) => {
@@ -91,32 +96,52 @@ impl Router {
         let (store, owner) = (&self.worker.store, &self.worker.owner);
         let (name, ttl) = (&self.definition.name, self.definition.ttl);
         let key = names::router(name)?;
-        let Some(row) = store.work(&key).await? else {
-            self.definition.subscribe(store).await?;
-            return Ok(Taken::Others(Some(Timestamp::EPOCH)));
+        let Some(StoredAt { stored, .. }) = self.stored().await? else { return Ok(Taken::Others(None)) };
+        let mut found = store.read(&[Get::Work(key.clone())]).await?;
+        let Some(row) = found.take_work(0).filter(|_| stored.has_rows) else {
+            self.definition.prepare(store).await?;
+            return Ok(Taken::Others(Some(Duration::ZERO)));
         };
         if row.blocked.is_some() {
             return Ok(Taken::Others(None));
         }
-        if let Some(holder) = held_against(&row, owner, store.now().await?) {
-            return Ok(Taken::Others(Some(holder.until)));
+        if let Some(holder) = held_against(&row, owner, found.now) {
+            return Ok(Taken::Others(Some(holder.until.since(found.now))));
         }
         let sent = Instant::now();
         let claimed = self.worker.claims.send(Claim::existing(owner, &key, ttl)).await?;
         let Some(grant) = claimed.grants.first() else { return Ok(Taken::Others(None)) };
         let work = LeasedWork::start(store, grant, ttl, sent).map_err(LeaseError::from)?;
-        // Read under the lease: whoever begins another life of the reaction takes the row away in the same batch.
-        let noted = store.document(&names::definition(name)?).await?;
-        let noted = noted.as_ref().map(Noted::read).transpose()?;
-        let generation = noted.as_ref().map_or(0, |noted| noted.generation);
-        if noted.is_none_or(|noted| noted.keyed.is_none()) {
-            // It was reset, and nobody has said since what it is.
-            self.definition.subscribe(store).await?;
-        }
+        // Read under the lease: a reset takes the row away in the batch that changes the definition.
+        let Some(StoredAt { stored, version }) = self.stored().await? else {
+            work.release().await;
+            return Ok(Taken::Others(None));
+        };
         let position = grant.row.position.unwrap_or(Position(0));
         let (noted, noted_at) = (position, Instant::now());
-        let reading = Reading { work, generation, position, noted, noted_at, begun: false };
+        let reading = Reading { work, stored, version, position, noted, noted_at, begun: false };
         Ok(Taken::Mine(Box::new(reading)))
+    }
+
+    /// The stored definition, if it is that of this process.
+    async fn stored(&self) -> Result<Option<StoredAt>, ReactionsError> {
+        let found = StoredAt::read(&self.worker.store, &self.definition.name).await?;
+        let standing = self.definition.compare(found.as_ref().map(|found| &*found.stored));
+        Ok(found.filter(|_| standing == Standing::Current))
+    }
+
+    /// Commits under the lease of the row, and on the condition that the definition has not changed. A page that was read by
+    /// an older definition is never passed.
+    async fn commit(&self, reading: &Reading, batch: Batch) -> Committed {
+        let Ok(definition) = names::definition(&self.definition.name) else { return Committed::Gone };
+        let guarded = Batch::new().guard_document(&definition, Expect::Exact(reading.version)).and(batch);
+        match reading.work.commit(guarded).await {
+            Committed::Refused(refusal) if is_about(&refusal, &definition) => {
+                reading.work.release().await;
+                Committed::Gone
+            }
+            other => other,
+        }
     }
 
     /// Routes until the row is lost, blocked, or to be handed back.
@@ -131,10 +156,8 @@ impl Router {
                 return reading.work.release().await;
             }
             let looked = Instant::now();
-            let query = LogQuery {
-                filter: self.definition.interest.filter(),
-                ..LogQuery::after(reading.position, PAGE)
-            };
+            let query =
+                LogQuery { filter: reading.stored.filter(), ..LogQuery::after(reading.position, PAGE) };
             let page = match self.worker.store.read_log(query).await {
                 Ok(page) => page,
                 Err(error) if error.continue_after.is_some() => {
@@ -180,7 +203,8 @@ impl Router {
 
     /// Routes the events of a page, in as many batches as they need.
     async fn route_page(&self, reading: &mut Reading, page: &EventPage) -> Flow {
-        let routing = self.definition.routing(reading.generation);
+        let stored = Arc::clone(&reading.stored);
+        let routing = self.definition.routing(&stored);
         let mut rest = page.events.as_slice();
         loop {
             let plan = routing.plan(rest);
@@ -217,7 +241,7 @@ impl Router {
         }
         let (rows, events) = (plan.wakes.len(), plan.events);
         let batch = self.batch(plan).advance(reading.work.lease(), to);
-        match reading.work.commit(batch).await {
+        match self.commit(reading, batch).await {
             Committed::Done(_) => {
                 (reading.noted, reading.noted_at) = (to, Instant::now());
                 self.definition.counters.routed.add(events);
@@ -239,52 +263,72 @@ impl Router {
             .into_iter()
             .fold(Batch::new(), |batch, (inbox, events)| batch.append(&inbox, Expect::Any, events));
         wakes.into_values().fold(batch, |batch, wake| {
-            let standing = NewWork::standing(wake.row, self.definition.lane.clone());
+            let standing = NewWork::standing(wake.row, self.definition.lane().clone());
             batch.enqueue(NewWork { follow: Some(wake.follow), position: Some(wake.from), ..standing })
         })
     }
 
-    /// An event cannot be routed: it is set aside, or nothing is routed until somebody has looked at it.
+    /// An event cannot be routed: it is set aside as a dead letter, and the others are routed. Only if that fails, nothing is
+    /// routed until an operator has looked at it.
     async fn stuck(&self, reading: &mut Reading, event: &Event, reason: &str) -> Flow {
         let reason = format!("the event at position {} cannot be routed: {reason}", event.position);
-        if self.definition.rules.exhausted == WhenExhausted::Park
-            && let Ok(now) = self.worker.store.now().await
-            && let Ok(batch) =
-                Note::new(event, &reason, 0, now).written(Batch::new(), &self.definition.name, &event.stream)
-            && let Committed::Done(_) =
-                reading.work.commit(batch.advance(reading.work.lease(), event.position)).await
-        {
-            reading.position = event.position;
-            reading.noted = event.position;
-            self.definition.counters.parked.add(1);
-            tracing::error!(target: REACTIONS, reaction = %self.definition.name, reason, "an event was parked");
-            return Flow::On;
+        let Ok(now) = self.worker.store.now().await else {
+            reading.work.release().await;
+            return Flow::Over;
+        };
+        let note = Note::new(event, &reason, 0, now).unrouted();
+        if let Ok(batch) = note.written(Batch::new(), &self.definition.name, &event.stream) {
+            match self.commit(reading, batch.advance(reading.work.lease(), event.position)).await {
+                Committed::Done(_) => {
+                    reading.position = event.position;
+                    reading.noted = event.position;
+                    self.definition.counters.parked.add(1);
+                    tracing::error!(target: REACTIONS, reaction = %self.definition.name, reason, "event parked");
+                    return Flow::On;
+                }
+                Committed::Gone => return Flow::Over,
+                Committed::Refused(_) => {}
+            }
         }
         self.block(reading, &reason).await
     }
 
     async fn block(&self, reading: &Reading, reason: &str) -> Flow {
         let batch = Batch::new().block(reading.work.lease(), reason);
-        if let Committed::Done(_) = reading.work.commit(batch).await {
+        if let Committed::Done(_) = self.commit(reading, batch).await {
             self.definition.counters.blocked.add(1);
             tracing::error!(target: REACTIONS, reaction = %self.definition.name, reason, "a router is blocked");
         }
         Flow::Over
     }
 
-    /// Writes down how far the log was looked at, for those who look on. If there is nothing to write, looks whether the row
-    /// is still ours: whoever resets the reaction takes it away, and does not want to wait for the next event.
+    /// Records how far the log was read. If there is nothing to record, checks whether the row and the definition are still
+    /// ours: a reset or a newer definition does not wait for the next event.
     async fn note(&self, reading: &mut Reading) -> Flow {
         reading.noted_at = Instant::now();
-        let lease = reading.work.lease();
         if reading.position > reading.noted {
             reading.noted = reading.position;
-            let noted = reading.work.commit(Batch::new().advance(lease, reading.position)).await;
+            let lease = reading.work.lease();
+            let noted = self.commit(reading, Batch::new().advance(lease, reading.position)).await;
             return if matches!(noted, Committed::Gone) { Flow::Over } else { Flow::On };
         }
+        match self.stored().await {
+            Ok(Some(found)) if found.version == reading.version => {}
+            Ok(_) => {
+                reading.work.release().await;
+                return Flow::Over;
+            }
+            Err(_) => return Flow::On,
+        }
+        let lease = reading.work.lease();
         match self.worker.store.work(&lease.key).await {
             Ok(row) if lease::check(row.as_ref(), lease).is_err() => Flow::Over,
             _ => Flow::On,
         }
     }
+}
+
+/// Whether a batch was refused because of a document.
+fn is_about(refusal: &Refusal, document: &Key) -> bool {
+    matches!(refusal, Refusal::Document { key, .. } if key == document)
 }

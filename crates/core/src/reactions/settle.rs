@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::decide::Routing;
-use super::definition::{Definition, Noted};
+use super::definition::Definition;
 use super::error::ReactionsError;
-use super::names::{self, Row};
+use super::names;
+use super::stored::{Standing, State, Stored, StoredAt};
 use crate::id::Position;
-use crate::store::{LogQuery, Page, SharedStore, WorkFilter, WorkRow};
+use crate::store::{LogQuery, Page, Pattern, SharedStore, WorkFilter, WorkRow};
 
 /// How many rows or events are read at once.
 const PAGE: usize = 1_000;
@@ -32,24 +32,35 @@ pub(super) async fn look(
     let mut settled = Settled::default();
     let mut looked_to = Vec::with_capacity(definitions.len());
     for definition in definitions {
+        let Some(StoredAt { stored, .. }) = StoredAt::read(store, &definition.name).await? else { continue };
+        match stored.state {
+            State::Active if stored.is_complete() => {}
+            State::Ended => continue,
+            _ => return Ok(None),
+        }
         let Some(from) = router_at(store, definition).await? else {
             settled.blocked += 1;
-            looked_to.push(None);
+            looked_to.push((definition, stored, None));
             continue;
         };
-        match routed_from(store, definition, from).await? {
-            Some(to) => looked_to.push(Some(to)),
+        match routed_from(store, definition, &stored, from).await? {
+            Some(to) => looked_to.push((definition, stored, Some(to))),
             None => return Ok(None),
         }
     }
-    for definition in definitions {
+    for (definition, ..) in &looked_to {
         let Some(blocked) = blocked_rows(store, definition).await? else { return Ok(None) };
         settled.blocked += blocked;
         settled.parked += parked(store, definition).await?;
     }
-    for (definition, to) in definitions.iter().zip(looked_to) {
+    for (definition, stored, to) in looked_to {
+        // Another definition may want events that were passed over.
+        let now = StoredAt::read(store, &definition.name).await?;
+        if now.is_none_or(|now| *now.stored != *stored) {
+            return Ok(None);
+        }
         if let Some(to) = to
-            && routed_from(store, definition, to).await?.is_none()
+            && routed_from(store, definition, &stored, to).await?.is_none()
         {
             return Ok(None);
         }
@@ -71,17 +82,19 @@ async fn router_at(store: &SharedStore, definition: &Definition) -> Result<Optio
 async fn routed_from(
     store: &SharedStore,
     definition: &Definition,
+    stored: &Stored,
     from: Position,
 ) -> Result<Option<Position>, ReactionsError> {
-    let noted = store.document(&names::definition(&definition.name)?).await?;
-    let generation = noted.as_ref().map(Noted::read).transpose()?.map_or(0, |noted| noted.generation);
-    let routing: Routing<'_> = definition.routing(generation);
+    let routing = definition.routing(stored);
+    // The key function of another definition is not known here.
+    let mine = stored.standing_of(&definition.facts) == Standing::Current;
     let mut position = from;
     loop {
-        let query = LogQuery { filter: definition.interest.filter(), ..LogQuery::after(position, PAGE) };
+        let query = LogQuery { filter: stored.filter(), ..LogQuery::after(position, PAGE) };
         let page = store.read_log(query).await?;
         // What cannot be routed is pending, too: the router has not come to it yet.
-        if page.events.iter().any(|event| !matches!(routing.key(event), Ok(None))) {
+        let mut wanted = page.events.iter().filter(|event| stored.wants(event));
+        if wanted.any(|event| !mine || !matches!(routing.choose(event), Ok(None))) {
             return Ok(None);
         }
         position = page.scanned_to.map_or(position, |to| to.max(position));
@@ -93,27 +106,26 @@ async fn routed_from(
 
 /// How many rows are blocked, if no other row has anything to do.
 async fn blocked_rows(store: &SharedStore, definition: &Definition) -> Result<Option<u64>, ReactionsError> {
-    let filter = WorkFilter { lane: Some(definition.lane.clone()), ..WorkFilter::default() };
-    let (mut blocked, mut page) = (0, Page::first(PAGE));
-    loop {
-        let found = store.works(&filter, page).await?;
-        for row in found.rows.iter().filter(|row| is_of(row, &definition.name)) {
-            match row {
-                WorkRow { blocked: Some(_), .. } => blocked += 1,
-                WorkRow { due: None, lease: None, .. } => {}
-                _ => return Ok(None),
+    let name = &definition.name;
+    let mut blocked = 0;
+    // By the names of the rows: a row is found whatever queue it stands in.
+    for pattern in [names::rows_matching(Some(name), None), names::replays_matching(name)] {
+        let filter = WorkFilter { pattern: Some(Pattern::new(&pattern)?), ..WorkFilter::default() };
+        let mut page = Page::first(PAGE);
+        loop {
+            let found = store.works(&filter, page).await?;
+            for row in &found.rows {
+                match row {
+                    WorkRow { blocked: Some(_), .. } => blocked += 1,
+                    WorkRow { due: None, lease: None, .. } => {}
+                    _ => return Ok(None),
+                }
             }
+            let Some(next) = found.next else { break };
+            page = Page::after(&next, PAGE);
         }
-        let Some(next) = found.next else { return Ok(Some(blocked)) };
-        page = Page::after(&next, PAGE);
     }
-}
-
-fn is_of(row: &WorkRow, name: &str) -> bool {
-    match Row::read(&row.key) {
-        Some(Row::Key { reaction, .. } | Row::Replay { reaction, .. }) => reaction == name,
-        None => false,
-    }
+    Ok(Some(blocked))
 }
 
 async fn parked(store: &SharedStore, definition: &Definition) -> Result<u64, ReactionsError> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::stored::Standing;
 use crate::telemetry::{Count, REACTION_EVENTS};
 
 /// The counters of a worker for reactions since its start.
@@ -18,6 +19,8 @@ pub struct Stats {
 /// What one reaction has done in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReactionStats {
+    /// Whether this process works for the reaction, and why not.
+    pub standing: Standing,
     /// Events that were routed to rows.
     pub routed: u64,
     /// Grants that were begun.
@@ -73,8 +76,9 @@ impl Default for Counters {
 }
 
 impl Counters {
-    pub(super) fn snapshot(&self) -> ReactionStats {
+    pub(super) fn snapshot(&self, standing: Standing) -> ReactionStats {
         ReactionStats {
+            standing,
             routed: self.routed.get(),
             grants: self.grants.get(),
             handled: self.handled.get(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::InvalidInput;
-use crate::events::Context;
+use crate::events::{Aggregate, Context, Upcasters, encode, stamped_shape};
 use crate::id::EventId;
 use crate::key::Key;
 use crate::store::{Event, NewEvent, SharedStore};
@@ -18,6 +18,7 @@ pub struct Turn {
     pub(super) key: Key,
     pub(super) attempt: u32,
     pub(super) store: SharedStore,
+    pub(super) upcasters: Arc<Upcasters>,
     pub(super) token: CancellationToken,
 }
 
@@ -73,12 +74,30 @@ impl Turn {
     }
 
     /// A new event that follows from this one: of the same conversation, and caused by it. What stood in its `meta` is
-    /// replaced; notes of one's own go into the [`context`](Self::context).
+    /// replaced, except for the shape; notes of one's own go into the [`context`](Self::context).
+    ///
+    /// An event that says no shape has the present one, if an aggregate of [`Reaction::upcast`](super::Reaction::upcast) knows
+    /// its type, and else the first. For events of other aggregates, see [`follow_up_of`](Self::follow_up_of).
     ///
     /// # Errors
     /// [`InvalidInput`] when the notes of the event cannot be written.
     pub fn follow_up(&self, event: &Event, new: NewEvent) -> Result<NewEvent, InvalidInput> {
-        self.context(event).stamp(new, 1)
+        let shape = stamped_shape(&new).unwrap_or_else(|| self.upcasters.version(new.event_type.as_str()));
+        self.context(event).stamp(new, shape)
+    }
+
+    /// A new event of an aggregate that follows from this one, in its present shape.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] when the event cannot be written.
+    pub fn follow_up_of<A: Aggregate>(
+        &self,
+        event: &Event,
+        new: &A::Event,
+    ) -> Result<NewEvent, InvalidInput> {
+        let (event_type, payload) = encode(new)?;
+        let shape = A::schema().version(event_type.as_str());
+        self.context(event).stamp(NewEvent::new(event_type, payload), shape)
     }
 
     /// The name of this reaction to this event, the same at every attempt and in every process. Hand it to effects outside

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::decide::Interest;
-use super::definition::{Noted, head};
+use super::definition::head;
 use super::error::ReactionsError;
 use super::names::{self, Row};
 use super::operator::Operator;
 use super::parked::Note;
 use super::routed;
+use super::stored::Stored;
 use super::which::Which;
 use crate::clock::Timestamp;
 use crate::id::{EventType, Fence, Lane, Owner, Position};
 use crate::key::Key;
-use crate::store::{Blocked, Event, LogQuery, Page, PageOf, StreamQuery, WorkRow};
+use crate::store::{Blocked, Event, Get, LogQuery, Page, PageOf, StreamQuery, WorkRow};
 
 /// How many events are looked at to tell how far behind something is.
 const LOOK: usize = 1_000;
@@ -67,6 +67,10 @@ pub struct KeyView {
 pub struct ReactionView {
     /// Its name.
     pub name: String,
+    /// The number of its definition: how many were registered.
+    pub number: u64,
+    /// The revision that the author gave it.
+    pub revision: u32,
     /// The queue of its rows.
     pub lane: Lane,
     /// The types of events that it is about; empty for all.
@@ -121,25 +125,27 @@ impl Operator {
     pub async fn keys(&self, which: &Which, page: Page) -> Result<PageOf<KeyView>, ReactionsError> {
         which.check()?;
         let noted = match &which.reaction {
-            Some(name) => Some(self.definition(name).await?.1),
+            Some(name) => Some(self.definition(name).await?.stored),
             None => None,
         };
         let found = match which.rows()? {
-            Some(_) => PageOf { rows: self.rows(which).await?, next: None },
+            Some(_) => {
+                let (rows, now) = self.rows(which).await?;
+                PageOf { rows, next: None, now }
+            }
             None => self.store.works(&which.filter()?, page).await?,
         };
-        let now = self.store.now().await?;
         let mut rows = Vec::with_capacity(found.rows.len());
         for row in found.rows {
             let Some(Row::Key { reaction, key }) = Row::read(&row.key) else { continue };
             let noted = match &noted {
                 Some(noted) => noted.clone(),
-                None => self.definition(&reaction).await?.1,
+                None => self.definition(&reaction).await?.stored,
             };
-            let lag = self.lag(&row, &noted, now).await?;
+            let lag = self.lag(&row, &noted, found.now).await?;
             rows.push(KeyView::of(reaction, key, row, lag));
         }
-        Ok(PageOf { rows, next: found.next })
+        Ok(PageOf { rows, next: found.next, now: found.now })
     }
 
     /// All reactions that have run on the store, and how far they are.
@@ -147,26 +153,28 @@ impl Operator {
     /// # Errors
     /// What the store says.
     pub async fn reactions(&self) -> Result<Vec<ReactionView>, ReactionsError> {
-        let now = self.store.now().await?;
         let mut views = Vec::new();
         for (name, noted) in self.definitions().await? {
-            let router = self.store.work(&names::router(&name)?).await?;
+            let mut found = self.store.read(&[Get::Work(names::router(&name)?)]).await?;
+            let (router, now) = (found.take_work(0), found.now);
             let position = router.as_ref().and_then(|row| row.position).unwrap_or(Position(0));
             let lease = router.as_ref().and_then(|row| row.lease.clone());
             let rows = Which::of(name.as_str());
             views.push(ReactionView {
                 keys: self.store.count_work(&rows.filter()?).await?,
                 blocked_keys: self.store.count_work(&rows.that_are_blocked().filter()?).await?,
-                lag: self.routing_lag(&noted.interest(), position, now).await?,
+                lag: self.routing_lag(&noted, position, now).await?,
                 head: head(&self.store).await?,
                 position,
                 blocked: router.and_then(|row| row.blocked),
                 owner: lease.as_ref().map(|lease| lease.owner.clone()),
                 until: lease.as_ref().map(|lease| lease.until),
                 fence: lease.map(|lease| lease.fence),
-                chooses_keys: noted.keyed == Some(true),
-                lane: noted.lane,
-                types: noted.types,
+                number: noted.number,
+                revision: noted.facts.revision,
+                chooses_keys: noted.facts.keyed,
+                lane: noted.facts.lane.clone(),
+                types: noted.facts.interest.types.clone(),
                 name,
             });
         }
@@ -186,20 +194,19 @@ impl Operator {
             let Note { event, error, attempts, at, replays, .. } = Note::read(document)?;
             rows.push(Parked { reaction: reaction.to_owned(), key, event, error, attempts, at, replays });
         }
-        Ok(PageOf { rows, next: found.next })
+        Ok(PageOf { rows, next: found.next, now: found.now })
     }
 
     /// How far a row is behind what it follows, seen from the end of it.
-    async fn lag(&self, row: &WorkRow, noted: &Noted, now: Timestamp) -> Result<Lag, ReactionsError> {
+    async fn lag(&self, row: &WorkRow, noted: &Stored, now: Timestamp) -> Result<Lag, ReactionsError> {
         let Some(follow) = &row.follow else { return Ok(Lag::default()) };
         let newest = self.store.read_stream(StreamQuery::backward(follow, KEY_LOOK)).await?;
         let seen = row.position.unwrap_or(Position(0));
         let pending = newest.events.iter().take_while(|event| event.position > seen);
-        let chooses = noted.keyed == Some(true);
-        let interest = noted.interest();
+        let chooses = noted.facts.keyed;
         let at =
             |event: &Event| if chooses { routed::original(event).ok().map(|e| e.at) } else { Some(event.at) };
-        let waiting: Vec<&Event> = pending.filter(|event| chooses || interest.wants(event)).collect();
+        let waiting: Vec<&Event> = pending.filter(|event| chooses || noted.wants(event)).collect();
         let at_least = !newest.end && newest.events.last().is_some_and(|event| event.position > seen);
         let behind = waiting.last().and_then(|event| at(event)).map_or(Duration::ZERO, |at| now.since(at));
         Ok(Lag { events: waiting.len() as u64, at_least, behind })
@@ -207,13 +214,13 @@ impl Operator {
 
     async fn routing_lag(
         &self,
-        interest: &Interest,
+        noted: &Stored,
         position: Position,
         now: Timestamp,
     ) -> Result<Lag, ReactionsError> {
-        let query = LogQuery { filter: interest.filter(), ..LogQuery::after(position, LOOK) };
+        let query = LogQuery { filter: noted.filter(), ..LogQuery::after(position, LOOK) };
         let page = self.store.read_log(query).await?;
-        let waiting: Vec<&Event> = page.events.iter().filter(|event| interest.wants(event)).collect();
+        let waiting: Vec<&Event> = page.events.iter().filter(|event| noted.wants(event)).collect();
         let behind = waiting.first().map_or(Duration::ZERO, |event| now.since(event.at));
         Ok(Lag { events: waiting.len() as u64, at_least: !page.end, behind })
     }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls `callback`, and turns a panic into a reason that names `what` panicked.
 pub(crate) fn isolate<R>(what: &str, callback: impl FnOnce() -> R) -> Result<R, String> {
-    catch_unwind(AssertUnwindSafe(callback)).map_err(|panic| reason(what, &*panic))
+    catch_unwind(AssertUnwindSafe(callback)).map_err(|panic| reason(what, panic))
 }
 
 /// Drops a value of the user. A panic of its `Drop` is logged and goes no further.
@@ -15,9 +15,39 @@ pub(crate) fn discard<T>(value: T) {
     }
 }
 
-/// Returns a reason that names `what` panicked.
-pub(crate) fn reason(what: &str, panic: &(dyn Any + Send)) -> String {
-    format!("{what} panicked: {}", text(panic))
+/// A value of the user whose `Drop` may panic.
+#[derive(Debug)]
+pub(crate) struct Isolated<T>(Option<T>);
+
+impl<T> Isolated<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    /// Returns the value, which is there until this is dropped.
+    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+        self.0.as_mut()
+    }
+}
+
+impl<T> Drop for Isolated<T> {
+    fn drop(&mut self) {
+        discard(self.0.take());
+    }
+}
+
+/// Returns a reason that names `what` panicked, and drops the payload of the panic.
+pub(crate) fn reason(what: &str, panic: Box<dyn Any + Send>) -> String {
+    let reason = format!("{what} panicked: {}", text(&*panic));
+    dispose(panic);
+    reason
+}
+
+/// Drops the payload of a panic. A payload whose `Drop` panics may bring another one of its kind: that one is leaked.
+pub(crate) fn dispose(panic: Box<dyn Any + Send>) {
+    if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(next);
+    }
 }
 
 /// Returns the message of a panic.

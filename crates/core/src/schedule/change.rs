@@ -10,6 +10,8 @@ use crate::model::cron::{Overlap, Plan, Situation, Span, Timetable, plan, retry_
 const LOST: u32 = 3;
 /// How many fires of a task may be open beside each other.
 pub(super) const OPEN: usize = 64;
+/// How many runs of a task may wait to be tried again before a backfill starts more.
+const RETRYING: usize = 64;
 
 /// A run that is to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,10 @@ fn to_do(record: &mut Record, timetable: &Timetable, now: Timestamp) -> Next {
     if !record.asked.is_empty() {
         return run(record.asked.remove(0), Kind::Manual, 1);
     }
+    let again = earliest(record, |retry| retry.kind != Kind::Scheduled);
+    if let Some(retry) = again.filter(|retry| retry.at.has_come(now)) {
+        return Next::Run(retried(record, &retry));
+    }
     let wait = match record.paused {
         Some(_) => None,
         None => match planned(record, timetable, now) {
@@ -72,6 +78,10 @@ fn to_do(record: &mut Record, timetable: &Timetable, now: Timestamp) -> Next {
             Err(wait) => wait,
         },
     };
+    let wait = wait.into_iter().chain(again.map(|retry| retry.at)).min();
+    if record.retrying.len() >= RETRYING {
+        return Next::Rest(wait);
+    }
     while let Some(span) = record.backfill.first_mut() {
         match timetable.next(span.after).filter(|fire| *fire <= span.to) {
             Some(fire) => {
@@ -86,13 +96,14 @@ fn to_do(record: &mut Record, timetable: &Timetable, now: Timestamp) -> Next {
 
 /// What the timetable says, or until when it says nothing.
 fn planned(record: &mut Record, timetable: &Timetable, now: Timestamp) -> Result<Next, Option<Timestamp>> {
+    let scheduled = earliest(record, |retry| retry.kind == Kind::Scheduled);
     let situation = Situation {
         timetable,
         progress: &record.progress,
         catch_up: record.spec.catch_up,
         overlap: record.spec.overlap,
         busy: record.busy,
-        retry: record.task.pending_retry_until.filter(|_| record.retrying.is_some()),
+        retry: scheduled.map(|retry| retry.at),
     };
     match plan(&situation, now) {
         Plan::Wait { until, progress, skipped } => {
@@ -102,21 +113,42 @@ fn planned(record: &mut Record, timetable: &Timetable, now: Timestamp) -> Result
         }
         Plan::Retry { progress } => {
             record.progress = progress;
-            record.task.pending_retry_until = None;
-            match record.retrying.take() {
-                Some(Retrying { fire, kind, attempt }) => {
-                    Ok(Next::Run(Run { fire, kind, attempt: attempt.saturating_add(1), lost: 0 }))
-                }
-                None => Err(Some(now)),
-            }
+            scheduled.map(|retry| Next::Run(retried(record, &retry))).ok_or(Some(now))
         }
         Plan::Fire { fire, progress, skipped } => {
             record.progress = progress;
             record.skipped += u64::from(skipped);
-            (record.retrying, record.task.pending_retry_until) = (None, None);
+            record.retrying.retain(|retry| retry.kind != Kind::Scheduled);
+            note_retry(record);
             Ok(Next::Run(Run { fire, kind: Kind::Scheduled, attempt: 1, lost: 0 }))
         }
     }
+}
+
+/// The run that is tried again first, of those that are meant.
+fn earliest(record: &Record, meant: impl Fn(&Retrying) -> bool) -> Option<Retrying> {
+    record.retrying.iter().filter(|retry| meant(retry)).min_by_key(|retry| (retry.at, retry.fire)).copied()
+}
+
+/// The next attempt of a run that leaves the list.
+fn retried(record: &mut Record, retry: &Retrying) -> Run {
+    record.retrying.retain(|other| other != retry);
+    note_retry(record);
+    Run { fire: retry.fire, kind: retry.kind, attempt: retry.attempt.saturating_add(1), lost: 0 }
+}
+
+/// Puts a run on the list of those that are tried again. Of the timetable's fires the one that failed first stays.
+fn retry(record: &mut Record, begun: &Begun, at: Timestamp) {
+    let Begun { fire, kind, attempt, .. } = *begun;
+    let taken = |other: &Retrying| kind == Kind::Scheduled && other.kind == Kind::Scheduled;
+    if !record.retrying.iter().any(taken) {
+        record.retrying.push(Retrying { fire, kind, attempt, at });
+    }
+    note_retry(record);
+}
+
+fn note_retry(record: &mut Record) {
+    record.task.pending_retry_until = record.retrying.iter().map(|retry| retry.at).min();
 }
 
 /// When a task is to be looked at next; `None` when there is nothing to come.
@@ -144,11 +176,7 @@ pub(super) fn end(record: &mut Record, begun: &Begun, ended: &Ended, now: Timest
         Ended::Well | Ended::Started(_) => succeeded(record, now),
         Ended::Failed(_) => failed(record, begun, now, true),
         Ended::ForGood(_) => failed(record, begun, now, false),
-        Ended::Interrupted => {
-            let Begun { fire, kind, attempt, .. } = *begun;
-            record.retrying = Some(Retrying { fire, kind, attempt });
-            record.task.pending_retry_until = Some(now);
-        }
+        Ended::Interrupted => retry(record, begun, now),
     }
     told(record, begun, ended, now)
 }
@@ -191,12 +219,8 @@ fn failed(record: &mut Record, begun: &Begun, now: Timestamp, again: bool) {
     record.runs += 1;
     record.failures += 1;
     record.task.last_failure_time = Some(now);
-    let Begun { fire, kind, attempt, .. } = *begun;
-    let again = again.then(|| retry_at(&record.retry(), attempt, now)).flatten();
-    // One fire at a time is tried again, and that is the one that failed first.
-    if let (Some(at), None) = (again, &record.retrying) {
-        record.retrying = Some(Retrying { fire, kind, attempt });
-        record.task.pending_retry_until = Some(at);
+    if let Some(at) = again.then(|| retry_at(&record.retry(), begun.attempt, now)).flatten() {
+        retry(record, begun, at);
     }
 }
 

@@ -106,8 +106,8 @@ impl Engine for ScheduleEngine {
         Job { engine: self, grant, work }.run().await;
     }
 
-    async fn tick(&self) {
-        if let Ok(now) = self.worker.store.now().await
+    async fn tick(&self, now: Option<Timestamp>) {
+        if let Some(now) = now
             && self.reconciled.lock().is_due(now)
         {
             survey::look(self).await;

@@ -6,7 +6,7 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::clock::Timestamp;
-use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::error::{InvalidInput, codes, conversions};
 use crate::model::cron::CronError;
 use crate::store::{ApplyError, StoreError};
 
@@ -89,42 +89,25 @@ pub enum ScheduleError {
     Write(Box<ApplyError>),
 }
 
-impl From<ApplyError> for ScheduleError {
-    fn from(error: ApplyError) -> Self {
-        Self::Write(Box::new(error))
+conversions! {
+    ScheduleError {
+        ApplyError => Write,
     }
 }
 
-impl Explain for ScheduleError {
-    fn code(&self) -> Code {
-        Code(match self {
-            Self::Times { error, .. } => return error.code(),
-            Self::Incomplete { .. } => "TL1103",
-            Self::Twice { .. } => "TL1104",
-            Self::UnknownTask { .. } => "TL1105",
-            Self::Archived { .. } => "TL1106",
-            Self::Broken { .. } => "TL1107",
-            Self::TooMany { .. } => "TL1108",
-            Self::NoRuntime => "TL1109",
-            Self::Invalid(error) => return error.code(),
-            Self::Store(error) => return error.code(),
-            Self::Write(error) => return error.code(),
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::Store(error) => error.retry(),
-            Self::Write(error) => error.retry(),
-            _ => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Write(error) => error.outcome(),
-            _ => Outcome::NotApplied,
-        }
+codes! {
+    ScheduleError {
+        Times { error } => error,
+        Incomplete => "TL1103",
+        Twice => "TL1104",
+        UnknownTask => "TL1105",
+        Archived => "TL1106",
+        Broken => "TL1107",
+        TooMany => "TL1108",
+        NoRuntime => "TL1109",
+        Invalid(error) => error,
+        Store(error) => error,
+        Write(error) => error,
     }
 }
 

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Timestamp;
-use crate::model::cron::short;
+use crate::clock::{Timestamp, short};
 use crate::store::SharedStore;
 
 /// Why a task runs.

@@ -21,7 +21,7 @@ use crate::id::DocVersion;
 use crate::key::Key;
 use crate::model::cron::Timetable;
 use crate::payload::Payload;
-use crate::store::{Batch, Grant, Lease, NewWork, Operation, Refusal, Selection, StoreError};
+use crate::store::{Batch, Get, Grant, Lease, NewWork, Operation, Refusal, Selection};
 use crate::telemetry::{SCHEDULE, SCHEDULE_MISFIRES, SCHEDULE_RUNS, count, total};
 use crate::worker::{Committed, LeasedWork, idle};
 
@@ -288,9 +288,8 @@ impl Job {
     async fn patient(&self, key: &Key) -> Option<(Option<crate::store::Document>, Timestamp)> {
         let store = &self.engine.worker.store;
         loop {
-            let read = async { Ok::<_, StoreError>((store.document(key).await?, store.now().await?)) };
-            let error = match read.await {
-                Ok(read) => return Some(read),
+            let error = match store.read(&[Get::Document(key.clone())]).await {
+                Ok(mut found) => return Some((found.take_document(0), found.now)),
                 Err(error) => error,
             };
             if self.work.lost().is_some() || error.retry() == Retry::Never {

@@ -10,9 +10,9 @@ use super::view::TaskView;
 use crate::clock::Timestamp;
 use crate::key::{Arg, Key};
 use crate::model::cron::Span;
-use crate::store::{Batch, Document, Page, SharedStore};
+use crate::store::{Batch, Document, Get, Page, SharedStore, WorkRow, limits};
 
-/// How many runs may be asked for that have not begun.
+/// How many runs may be asked for that are not done.
 const ASKED: usize = 100;
 /// How many fires one backfill may have.
 const BACKFILL: usize = 10_000;
@@ -67,16 +67,18 @@ impl Schedules {
         after: Option<&str>,
         limit: usize,
     ) -> Result<(Vec<TaskView>, Option<String>), ScheduleError> {
-        let now = self.store.now().await?;
         let page = match after {
             Some(after) => Page::after(&names::task(after)?, limit),
             None => Page::first(limit),
         };
         let found = self.store.documents(&names::all_tasks(), page).await?;
         let mut tasks = Vec::with_capacity(found.rows.len());
-        for document in &found.rows {
-            let row = self.store.work(&document.key).await?;
-            tasks.push(TaskView::of(document, row.as_ref(), now));
+        for documents in found.rows.chunks(limits::READ_ROWS) {
+            let gets: Vec<Get> = documents.iter().map(|document| Get::Work(document.key.clone())).collect();
+            let mut rows = self.store.read(&gets).await?;
+            for (index, document) in documents.iter().enumerate() {
+                tasks.push(TaskView::of(document, rows.take_work(index).as_ref(), rows.now));
+            }
         }
         Ok((tasks, found.next.as_ref().and_then(name)))
     }
@@ -86,9 +88,8 @@ impl Schedules {
     /// # Errors
     /// [`ScheduleError::UnknownTask`] when there is none of that name.
     pub async fn show(&self, task: &str) -> Result<TaskView, ScheduleError> {
-        let document = self.find(task).await?;
-        let row = self.store.work(&document.key).await?;
-        Ok(TaskView::of(&document, row.as_ref(), self.store.now().await?))
+        let (document, row, now) = self.look(task).await?;
+        Ok(TaskView::of(&document, row.as_ref(), now))
     }
 
     /// The next fires of a task, as its times say. Fires that have run, and the pause of a task, do not count here.
@@ -96,9 +97,8 @@ impl Schedules {
     /// # Errors
     /// [`ScheduleError`] when there is no such task, or its record cannot be read.
     pub async fn upcoming(&self, task: &str, count: usize) -> Result<Vec<Timestamp>, ScheduleError> {
-        let record = self.read(task, &self.find(task).await?)?;
-        let timetable = record.timetable().map_err(|error| times(task, error))?;
-        let mut at = self.store.now().await?;
+        let (document, _, mut at) = self.look(task).await?;
+        let timetable = self.read(task, &document)?.timetable().map_err(|error| times(task, error))?;
         let mut fires = Vec::new();
         while fires.len() < count.min(BACKFILL)
             && let Some(fire) = timetable.next(at)
@@ -152,7 +152,8 @@ impl Schedules {
     pub async fn run_now(&self, task: &str) -> Result<String, ScheduleError> {
         let fire = self
             .change(task, |record, now| {
-                within(task, "runs that have not begun", record.asked.len() + 1, ASKED)?;
+                let again = record.retrying.iter().filter(|retry| retry.kind == fire::Kind::Manual).count();
+                within(task, "runs that are not done", record.asked.len() + again + 1, ASKED)?;
                 let at = unlike(now, record.last_asked);
                 record.last_asked = Some(at);
                 record.asked.push(at);
@@ -198,8 +199,15 @@ impl Schedules {
     }
 
     async fn find(&self, task: &str) -> Result<Document, ScheduleError> {
-        if let Some(document) = self.store.document(&names::task(task)?).await? {
-            return Ok(document);
+        Ok(self.look(task).await?.0)
+    }
+
+    /// The document of a task and its row, with the store's clock.
+    async fn look(&self, task: &str) -> Result<(Document, Option<WorkRow>, Timestamp), ScheduleError> {
+        let key = names::task(task)?;
+        let mut rows = self.store.read(&[Get::Document(key.clone()), Get::Work(key)]).await?;
+        if let Some(document) = rows.take_document(0) {
+            return Ok((document, rows.take_work(1), rows.now));
         }
         let found = self.store.documents(&names::all_tasks(), Page::first(100)).await?;
         let known = found.rows.iter().filter_map(|document| name(&document.key));
@@ -221,12 +229,11 @@ impl Schedules {
         change: impl Fn(&mut Record, Timestamp) -> Result<T, ScheduleError>,
     ) -> Result<T, ScheduleError> {
         loop {
-            let document = self.find(task).await?;
+            let (document, _, now) = self.look(task).await?;
             let mut record = self.read(task, &document)?;
             if let Some(since) = record.archived {
                 return Err(ScheduleError::Archived { task: task.to_owned(), since });
             }
-            let now = self.store.now().await?;
             let answer = change(&mut record, now)?;
             let batch = written(&document.key, document.version, &record)?;
             let batch = batch.enqueue(row(&document.key, &record, now)?).and(self.beside.clone());

@@ -2,16 +2,16 @@
 
 use super::ScheduleError;
 use crate::clock::Timestamp;
-use crate::error::Explain;
+use crate::error::pages::tests::{Examples, boxed};
 use crate::model::cron::{When, Zone};
 
 /// One error for each code of schedules.
-pub(crate) fn examples() -> Vec<Box<dyn Explain>> {
+pub(crate) fn examples() -> Examples {
     let task = || "report".to_owned();
     let times = |error| ScheduleError::Times { task: task(), error };
     let since = Timestamp::from_micros(1_000_000_000_000_000);
     let known = vec!["bills".to_owned(), "report".to_owned()];
-    let errors = vec![
+    boxed([
         times("0 0 30 2 *".parse::<When>().unwrap_err()),
         times(Zone::parse("Europe/Bärlin").unwrap_err()),
         ScheduleError::Incomplete {
@@ -27,6 +27,5 @@ pub(crate) fn examples() -> Vec<Box<dyn Explain>> {
         },
         ScheduleError::TooMany { task: task(), what: "10001 fires".to_owned(), limit: 10_000 },
         ScheduleError::NoRuntime,
-    ];
-    errors.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+    ])
 }

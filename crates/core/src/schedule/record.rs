@@ -7,10 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::fire::Kind;
-use crate::clock::Timestamp;
-use crate::model::cron::{
-    CatchUp, CronError, Gap, Overlap, Progress, Repeat, Span, Timetable, Zone, iso, millis,
-};
+use crate::clock::{Timestamp, iso, millis};
+use crate::model::cron::{CatchUp, CronError, Gap, Overlap, Progress, Repeat, Span, Timetable, Zone};
 use crate::model::retry::RetryPolicy;
 
 /// What is kept of a task.
@@ -32,7 +30,7 @@ pub struct TaskRecord {
     /// When a run last began.
     #[serde(default, with = "iso", skip_serializing_if = "Option::is_none")]
     pub last_attempt_time: Option<Timestamp>,
-    /// When the fire that failed is tried again, unless another one comes first.
+    /// When a run that failed or was cut short is tried again, the earliest of them.
     #[serde(default, with = "iso", skip_serializing_if = "Option::is_none")]
     pub pending_retry_until: Option<Timestamp>,
     /// Who began the last run.
@@ -73,12 +71,13 @@ pub(super) struct Begun {
     pub(super) began: Timestamp,
 }
 
-/// A fire that is to be tried again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A run that failed or was cut short, and is to be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Retrying {
     pub(super) fire: Timestamp,
     pub(super) kind: Kind,
     pub(super) attempt: u32,
+    pub(super) at: Timestamp,
 }
 
 /// Since when and why a task does not run.
@@ -104,8 +103,9 @@ pub(super) struct Record {
     pub(super) busy: Option<Span>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) running: Option<Begun>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) retrying: Option<Retrying>,
+    /// Of the fires of the timetable at most one, because a newer one takes its place; of those that somebody asked for, all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) retrying: Vec<Retrying>,
     /// When somebody asked for a run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) asked: Vec<Timestamp>,

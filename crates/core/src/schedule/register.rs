@@ -11,7 +11,7 @@ use crate::clock::{Due, Timestamp};
 use crate::id::DocVersion;
 use crate::key::Key;
 use crate::payload::Payload;
-use crate::store::{ApplyError, Batch, Document, Expect, NewWork, Page, Refusal, SharedStore};
+use crate::store::{ApplyError, Batch, Document, Expect, Get, NewWork, Page, Refusal, SharedStore};
 use crate::telemetry::SCHEDULE;
 
 /// Registers tasks under the name of a scheduler, and archives those of the name that are not among them.
@@ -44,9 +44,9 @@ pub(super) async fn all(
 async fn one(store: &SharedStore, scheduler: &str, task: &Task) -> Result<(), ScheduleError> {
     let key = names::task(&task.name)?;
     loop {
-        let now = store.now().await?;
+        let mut rows = store.read(&[Get::Document(key.clone()), Get::Work(key.clone())]).await?;
+        let (now, found) = (rows.now, rows.take_document(0));
         let new = task.check(scheduler, now)?;
-        let found = store.document(&key).await?;
         let (record, batch) = match &found {
             None => {
                 let batch = Batch::new().put(&key, Expect::Absent, Payload::of(&new)?);
@@ -66,7 +66,7 @@ async fn one(store: &SharedStore, scheduler: &str, task: &Task) -> Result<(), Sc
                 }
             },
         };
-        let held = store.work(&key).await?.is_some_and(|row| row.lease.is_some());
+        let held = rows.take_work(1).is_some_and(|row| row.lease.is_some());
         let batch =
             if held && batch.effects().is_empty() { batch } else { batch.enqueue(row(&key, &record, now)?) };
         match store.apply(batch).await {
@@ -96,15 +96,16 @@ fn changed(old: Record, new: Record) -> Record {
 
 /// A task is not registered any more. Whoever runs it may end.
 async fn archive(store: &SharedStore, document: Document, record: Record) -> Result<(), ScheduleError> {
-    let now = store.now().await?;
     let key = document.key.clone();
-    let mut record = Record { archived: Some(now), retrying: None, ..record };
+    let mut found = store.read(&[Get::Work(key.clone())]).await?;
+    let now = found.now;
+    let mut record = Record { archived: Some(now), retrying: Vec::new(), ..record };
     record.task.pending_retry_until = None;
     record.asked.clear();
     record.backfill.clear();
     tracing::info!(target: SCHEDULE, task = record.task.name, "a task is not registered any more, and archived");
     let mut batch = written(&key, document.version, &record)?;
-    if store.work(&key).await?.is_some() {
+    if found.take_work(0).is_some() {
         batch = batch.enqueue(row(&key, &record, now)?);
     }
     match store.apply(batch).await {

@@ -122,7 +122,7 @@ impl WorkerHandle<ScheduleEngine> {
         let mut page = Page::first(PAGE);
         loop {
             let found = store.works(&filter, page).await?;
-            let now = store.now().await?;
+            let now = found.now;
             let busy = found
                 .rows
                 .iter()

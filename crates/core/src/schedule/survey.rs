@@ -9,7 +9,7 @@ use super::record::Record;
 use super::register::row;
 use super::{change, names};
 use crate::clock::Due;
-use crate::store::Batch;
+use crate::store::{Batch, Get};
 use crate::telemetry::SCHEDULE;
 
 /// Looks at the tasks that this scheduler knows.
@@ -23,17 +23,18 @@ pub(super) async fn look(engine: &ScheduleEngine) {
 
 async fn look_at(engine: &ScheduleEngine, name: &str) -> Result<(), ScheduleError> {
     let key = names::task(name)?;
-    let Some(document) = engine.worker.store.document(&key).await? else { return Ok(()) };
+    let mut found = engine.worker.store.read(&[Get::Document(key.clone()), Get::Work(key.clone())]).await?;
+    let now = found.now;
+    let Some(document) = found.take_document(0) else { return Ok(()) };
     // What cannot be read is dealt with when its row is worked on.
     let Ok(record) = document.value.parse::<Record>() else { return Ok(()) };
     let Ok(timetable) = record.timetable() else { return Ok(()) };
-    let now = engine.worker.store.now().await?;
     if record.archived.is_some() {
         return Ok(());
     }
     let went_back = record.progress.cursor > now;
     let Some(wake) = change::wake(&record, &timetable, now) else { return Ok(()) };
-    let late = match engine.worker.store.work(&key).await? {
+    let late = match found.take_work(1) {
         Some(row) => row.lease.is_none() && row.due.is_none_or(|due| due > wake),
         None => true,
     };

@@ -136,8 +136,8 @@ impl Task {
         self
     }
 
-    /// How long after the end of a failure it is tried again: a minute, ten attempts in all. A fire that comes earlier takes the
-    /// place of the retry.
+    /// How long after the end of a failure it is tried again: a minute, ten attempts in all. A fire of the timetable that comes
+    /// earlier takes the place of the retry of another one. Runs that were asked for, and those of a backfill, are always retried.
     pub fn retry(mut self, delay: Duration) -> Self {
         (self.retry_delay, self.spec.retry_cap, self.spec.retry_factor) = (delay, delay, 1.0);
         self
@@ -247,7 +247,7 @@ impl Task {
             progress: Progress::beginning(begin),
             busy: None,
             running: None,
-            retrying: None,
+            retrying: Vec::new(),
             asked: Vec::new(),
             last_asked: None,
             backfill: Vec::new(),

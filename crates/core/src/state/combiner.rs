@@ -8,7 +8,6 @@
 //! dies, the record is as the last acknowledged write left it, or as the next one did.
 
 mod combine;
-mod contention;
 mod merge;
 mod notify;
 mod storage;
@@ -21,22 +20,22 @@ use std::time::Instant;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 
+use super::Options;
 use super::codec::{Codec, Value};
 use super::error::{Stage, StateError};
 use super::history::History;
 use super::mutation::Mutation;
 use super::mutator::{End, Mutator};
 use super::observe::Observer;
-use super::{Options, reentry};
+use super::reentry::{self, Within};
 use crate::id::{DocVersion, Epoch};
 use crate::key::{Key, reserved};
 use crate::payload::Payload;
 use crate::runtime::background::Background;
-use crate::runtime::panic::{discard, isolate, text};
+use crate::runtime::contention::Contention;
+use crate::runtime::panic::{discard, dispose, isolate, text};
 use crate::store::{ApplyError, Delta, SharedStore};
 use crate::telemetry;
-
-use contention::Contention;
 
 /// The runtime of all drivers, and of the async mutators that they run.
 static DRIVERS: Background = Background::multi_thread("tidelock-state");
@@ -77,6 +76,7 @@ struct Known<T> {
 pub(super) struct Pending<T> {
     pub(super) work: Work<T>,
     pub(super) mutation: Arc<Mutation>,
+    pub(super) within: Within,
     pub(super) since: Instant,
     pub(super) place: Place,
 }
@@ -100,6 +100,7 @@ struct Carried<T> {
 struct Ran<T> {
     mutator: Box<dyn Mutator<T>>,
     mutation: Arc<Mutation>,
+    within: Within,
     since: Instant,
     place: Place,
     /// Whether its change is in the draft.
@@ -149,18 +150,27 @@ impl<T: Value> Combiner<T> {
     /// The mutations that wait, up to as many as share a write; of one kind.
     fn take(&self) -> Vec<Pending<T>> {
         let mut queue = self.queue.lock();
-        let mut taken: Vec<Pending<T>> = Vec::new();
-        while let Some(next) = queue.waiting.front() {
-            let same = taken.last().is_none_or(|last| last.work.is_delta() == next.work.is_delta());
-            if !same || taken.len() >= self.options.most.max(1) {
-                break;
-            }
-            taken.extend(queue.waiting.pop_front());
-        }
+        let mut taken = Vec::new();
+        self.move_waiting(&mut queue, &mut taken);
         if taken.is_empty() {
             queue.driven = false;
         }
         taken
+    }
+
+    /// Adds mutations that wait to a batch of the same kind, up to as many as share a write.
+    fn fill(&self, batch: &mut Vec<Pending<T>>) {
+        self.move_waiting(&mut self.queue.lock(), batch);
+    }
+
+    fn move_waiting(&self, queue: &mut Queue<T>, batch: &mut Vec<Pending<T>>) {
+        while let Some(next) = queue.waiting.front() {
+            let same = batch.last().is_none_or(|last| last.work.is_delta() == next.work.is_delta());
+            if !same || batch.len() >= self.options.most.max(1) {
+                break;
+            }
+            batch.extend(queue.waiting.pop_front());
+        }
     }
 
     /// Carries out a batch of one kind.
@@ -193,15 +203,35 @@ impl<T> Work<T> {
 /// A panic that no isolation caught, such as one of the store, ends its batch and not the driver. The callers of that batch
 /// get the stage that their mutation had reached.
 async fn drive<T: Value>(combiner: Arc<Combiner<T>>) {
+    let mut driver = Driver { combiner, ended: false };
     loop {
+        let combiner = &driver.combiner;
         let batch = combiner.take();
         if batch.is_empty() {
+            driver.ended = true;
             return;
         }
         if let Err(panic) = AssertUnwindSafe(combiner.carry_out(batch)).catch_unwind().await {
             let reason = text(&*panic);
             tracing::error!(target: telemetry::STATE, key = %combiner.key, reason, "mutation driver panicked");
+            dispose(panic);
             discard(combiner.known.lock().await.carried.take());
+        }
+    }
+}
+
+/// A driver that is replaced when it ends before the queue is empty, such as by a panic of a log subscriber.
+struct Driver<T: Value> {
+    combiner: Arc<Combiner<T>>,
+    ended: bool,
+}
+
+impl<T: Value> Drop for Driver<T> {
+    fn drop(&mut self) {
+        if !self.ended
+            && let Ok(runtime) = DRIVERS.handle()
+        {
+            runtime.spawn(drive(Arc::clone(&self.combiner)));
         }
     }
 }
@@ -212,6 +242,7 @@ impl<T> Ran<T> {
             Work::Mutate(mutator) => Some(Self {
                 mutator,
                 mutation: pending.mutation,
+                within: pending.within,
                 since: pending.since,
                 place: pending.place,
                 fine: false,

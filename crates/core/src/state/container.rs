@@ -27,7 +27,8 @@ use crate::store::{Batch, Delta, Expect};
 /// the winner's value. So a mutator may run more than once: it changes its draft and nothing else.
 ///
 /// Mutators of a container in a store run on threads of the library. A caller needs no runtime, and its runtime may end while
-/// others use the record.
+/// others use the record. A mutator must not block its thread until another mutation ends: the other one may need that thread.
+/// Use [`mutate_async`](Self::mutate_async) and await it.
 pub struct Container<T: State>(Turns<T>);
 
 impl<T: State> Clone for Container<T> {

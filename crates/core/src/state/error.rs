@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::error::{Code, Explain, Outcome, Retry};
+use crate::error::{Outcome, Retry, codes, conversions};
 use crate::id::{DocVersion, OpId, StreamVersion};
 use crate::store::{ApplyError, StoreError};
 
@@ -17,6 +17,22 @@ pub enum Stage {
     NotApplied,
     /// The write was in flight. [`Store::resolve`](crate::store::Store::resolve) returns whether it was applied.
     Unknown(OpId),
+}
+
+impl Stage {
+    fn retry(self) -> Retry {
+        match self {
+            Self::NotStarted | Self::NotApplied => Retry::Now,
+            Self::Unknown(_) => Retry::Never,
+        }
+    }
+
+    fn outcome(self) -> Outcome {
+        match self {
+            Self::NotStarted | Self::NotApplied => Outcome::NotApplied,
+            Self::Unknown(id) => Outcome::Unknown(Some(id)),
+        }
+    }
 }
 
 impl std::fmt::Display for Stage {
@@ -142,51 +158,30 @@ pub enum StateError {
     Read(#[from] StoreError),
 }
 
-impl From<ApplyError> for StateError {
-    fn from(error: ApplyError) -> Self {
-        Self::Write(Box::new(error))
-    }
-}
-
 fn version_text(version: &Option<DocVersion>) -> String {
     version.map_or_else(|| "a record that is gone".to_owned(), |version| format!("version {version}"))
 }
 
-impl Explain for StateError {
-    fn code(&self) -> Code {
-        match self {
-            Self::TimedOut { .. } => Code("TL0601"),
-            Self::ConcurrentModification { .. } => Code("TL0602"),
-            Self::Reentrant { .. } => Code("TL0603"),
-            Self::Undecodable { .. } => Code("TL0604"),
-            Self::Invalid { .. } => Code("TL0605"),
-            Self::NotFound { .. } => Code("TL0606"),
-            Self::NoRuntime { .. } => Code("TL0607"),
-            Self::NewerSchema { .. } => Code("TL0608"),
-            Self::History { .. } => Code("TL0609"),
-            Self::Panicked { .. } => Code("TL0610"),
-            Self::Write(error) => error.code(),
-            Self::Read(error) => error.code(),
-        }
+conversions! {
+    StateError {
+        ApplyError => Write,
     }
+}
 
-    fn retry(&self) -> Retry {
-        match self {
-            Self::TimedOut { stage: Stage::Unknown(_), .. } => Retry::Never,
-            Self::TimedOut { .. } | Self::ConcurrentModification { .. } => Retry::Now,
-            Self::Write(error) => error.retry(),
-            Self::Read(error) => error.retry(),
-            _ => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::TimedOut { stage: Stage::Unknown(id), .. }
-            | Self::Panicked { stage: Stage::Unknown(id), .. } => Outcome::Unknown(Some(*id)),
-            Self::Write(error) => error.outcome(),
-            _ => Outcome::NotApplied,
-        }
+codes! {
+    StateError {
+        TimedOut { stage } => ("TL0601", stage.retry(), stage.outcome()),
+        ConcurrentModification => ("TL0602", Retry::Now),
+        Reentrant => "TL0603",
+        Undecodable => "TL0604",
+        Invalid => "TL0605",
+        NotFound => "TL0606",
+        NoRuntime => "TL0607",
+        NewerSchema => "TL0608",
+        History => "TL0609",
+        Panicked { stage } => ("TL0610", Retry::Never, stage.outcome()),
+        Write(error) => error,
+        Read(error) => error,
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::codec::Value;
 use super::mutation::Mutation;
 use super::mutator::{End, Mutator, Running};
-use super::{Outcome, Versioned, reentry};
+use super::reentry::{self, Within};
+use super::{Outcome, Versioned};
 use crate::id::{DocVersion, OpId};
 use crate::runtime::panic::discard;
 
@@ -37,12 +38,17 @@ impl<T: Value> Memory<T> {
     }
 
     /// Runs a mutator when its turn comes. Dropped in the middle, the old value stays.
-    pub(super) async fn carry_out(&self, mut mutator: Box<dyn Mutator<T>>, mutation: Arc<Mutation>) {
+    pub(super) async fn carry_out(
+        &self,
+        mut mutator: Box<dyn Mutator<T>>,
+        mutation: Arc<Mutation>,
+        within: Within,
+    ) {
         let mut value = self.value.lock().await;
         if !mutation.run() {
             return;
         }
-        let changed = match mutator.run(value.value.clone(), self.number) {
+        let changed = match mutator.run(value.value.clone(), &within) {
             Running::Now(changed) => changed,
             Running::Later(running) => running.await,
         };

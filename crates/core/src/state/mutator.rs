@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::error::{MutateError, StateError};
-use super::{Mutated, Outcome, reentry};
+use super::reentry::{Polled, Within};
+use super::{Mutated, Outcome};
 
 /// What a caller is told.
 pub(super) type Answer<R, E> = Result<Result<Mutated<R>, MutateError<E>>, Panic>;
@@ -27,7 +28,7 @@ pub(super) enum Running<T> {
 /// Changes a draft, and answers its caller.
 pub(super) trait Mutator<T>: Send {
     /// Runs on a draft. May be called again on another one.
-    fn run(&mut self, draft: T, container: u64) -> Running<T>;
+    fn run(&mut self, draft: T, within: &Within) -> Running<T>;
     /// Tells the caller how it ended. A mutator that refused or panicked on its last run tells that instead.
     fn end(self: Box<Self>, end: End);
 }
@@ -93,9 +94,9 @@ where
     R: Send + 'static,
     E: Send + 'static,
 {
-    fn run(&mut self, mut draft: T, container: u64) -> Running<T> {
+    fn run(&mut self, mut draft: T, within: &Within) -> Running<T> {
         let call = &mut self.0.call;
-        let ran = reentry::inside(container, || catch_unwind(AssertUnwindSafe(|| call(&mut draft))));
+        let ran = within.run(|| catch_unwind(AssertUnwindSafe(|| call(&mut draft))));
         let result = match ran {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(error)) => Err(Fault::Refused(error)),
@@ -122,10 +123,10 @@ where
     R: Send + 'static,
     E: Send + 'static,
 {
-    fn run(&mut self, draft: T, container: u64) -> Running<T> {
+    fn run(&mut self, draft: T, within: &Within) -> Running<T> {
         *self.0.slot.lock() = None;
         let call = &mut self.0.call;
-        let future = match reentry::inside(container, || catch_unwind(AssertUnwindSafe(|| call(draft)))) {
+        let future = match within.run(|| catch_unwind(AssertUnwindSafe(|| call(draft)))) {
             Ok(future) => future,
             Err(panic) => {
                 *self.0.slot.lock() = Some(Err(Fault::Panicked(panic)));
@@ -133,7 +134,7 @@ where
             }
         };
         let slot = Arc::clone(&self.0.slot);
-        let polled = Caught(reentry::Polled { future: Box::pin(future), number: container });
+        let polled = Caught(Polled { future: Box::pin(future), within: within.clone() });
         Running::Later(Box::pin(async move {
             let (draft, result) = match polled.await {
                 Ok(Ok((draft, result))) => (Some(draft), Ok(result)),

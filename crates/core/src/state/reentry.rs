@@ -1,12 +1,17 @@
-//! Which containers' mutators run on this thread right now: so a mutator that asks for its own container is told.
+//! Reentrancy of mutators: a mutation of a container inside a mutator of the same container never gets its turn.
+//!
+//! A mutator may mutate another container and wait for it. The other mutator runs on another thread, so each mutation carries
+//! the containers whose mutators wait for it.
 
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 thread_local! {
+    /// The containers whose mutators run on this thread, or wait for one that does.
     static RUNNING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -16,45 +21,61 @@ pub(super) fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Whether a mutator of that container runs on this thread, further up the stack.
-pub(super) fn runs(number: u64) -> bool {
-    RUNNING.with_borrow(|running| running.contains(&number))
+/// The container of a mutation, and those whose mutators wait for it.
+#[derive(Clone, Debug)]
+pub(super) struct Within {
+    number: u64,
+    /// `None` for a mutation outside of any mutator.
+    outer: Option<Arc<[u64]>>,
 }
 
-struct Inside;
+impl Within {
+    /// Returns the place of a new mutation of a container; `None` when one of its mutators waits for it.
+    pub(super) fn enter(number: u64) -> Option<Self> {
+        RUNNING.with_borrow(|running| {
+            let outer = (!running.is_empty()).then(|| Arc::from(running.as_slice()));
+            (!running.contains(&number)).then_some(Self { number, outer })
+        })
+    }
+
+    /// Runs a mutator.
+    pub(super) fn run<R>(&self, run: impl FnOnce() -> R) -> R {
+        let _inside = Inside::of(self);
+        run()
+    }
+}
+
+/// Restores the containers of the thread, when the run ends or panics.
+struct Inside(usize);
 
 impl Inside {
-    fn enter(number: u64) -> Self {
-        RUNNING.with_borrow_mut(|running| running.push(number));
-        Self
+    fn of(within: &Within) -> Self {
+        RUNNING.with_borrow_mut(|running| {
+            let before = running.len();
+            running.extend(within.outer.iter().flat_map(|outer| outer.iter()));
+            running.push(within.number);
+            Self(before)
+        })
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        RUNNING.with_borrow_mut(|running| {
-            running.pop();
-        });
+        RUNNING.with_borrow_mut(|running| running.truncate(self.0));
     }
 }
 
-/// Runs something as a mutator of that container.
-pub(super) fn inside<R>(number: u64, run: impl FnOnce() -> R) -> R {
-    let _inside = Inside::enter(number);
-    run()
-}
-
-/// A future that is polled as a mutator of that container.
+/// A future that is polled as a mutator.
 pub(super) struct Polled<F> {
     pub(super) future: Pin<Box<F>>,
-    pub(super) number: u64,
+    pub(super) within: Within,
 }
 
 impl<F: Future> Future for Polled<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let _inside = Inside::enter(self.number);
+        let _inside = Inside::of(&self.within);
         self.future.as_mut().poll(context)
     }
 }

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use super::Mutated;
 use super::codec::Value;
 use super::combiner::{Combiner, Pending, Place, Work};
 use super::error::{MutateError, Stage, StateError};
 use super::memory::Memory;
 use super::mutation::Mutation;
 use super::mutator::{Answer, Asked, AtOnce, InTime, Mutator};
-use super::{Mutated, reentry};
+use super::reentry::Within;
 use crate::runtime::timer::sleep_until;
 
 /// A value that takes one mutation after another.
@@ -91,18 +92,18 @@ impl<T: Value> Turns<T> {
         work: Work<T>,
         answered: oneshot::Receiver<Answer<R, E>>,
     ) -> Result<Mutated<R>, MutateError<E>> {
-        if reentry::runs(self.number()) {
+        let Some(within) = Within::enter(self.number()) else {
             return Err(StateError::Reentrant { container: self.name() }.into());
-        }
+        };
         let caller = Caller { mutation: Arc::default(), answered: false };
         let mutation = Arc::clone(&caller.mutation);
         match (&self.backing, work) {
             (Backing::Memory(memory), Work::Mutate(mutator) | Work::Deltas(_, mutator)) => {
-                let answer = turn(memory, mutator, mutation, answered);
+                let answer = turn(memory, mutator, (mutation, within), answered);
                 self.answer(caller, answer).await
             }
             (Backing::Store(cell), work) => {
-                cell.push(Pending { work, mutation, since: Instant::now(), place })?;
+                cell.push(Pending { work, mutation, within, since: Instant::now(), place })?;
                 self.answer(caller, answered).await
             }
         }
@@ -158,10 +159,10 @@ impl<T: Value> Turns<T> {
 async fn turn<T: Value, A>(
     memory: &Memory<T>,
     mutator: Box<dyn Mutator<T>>,
-    mutation: Arc<Mutation>,
+    (mutation, within): (Arc<Mutation>, Within),
     answered: oneshot::Receiver<A>,
 ) -> Result<A, oneshot::error::RecvError> {
-    memory.carry_out(mutator, mutation).await;
+    memory.carry_out(mutator, mutation, within).await;
     answered.await
 }
 

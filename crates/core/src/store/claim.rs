@@ -30,8 +30,8 @@ pub enum Pick {
     Lanes {
         /// The lanes.
         lanes: Vec<Lane>,
-        /// At most so many. A claim of none takes nothing and writes nothing: it asks since when, or from when on, there is
-        /// something to be had.
+        /// At most so many, and at least one. [`Store::next_ready`](super::Store::next_ready) reports when rows are ready
+        /// without leasing any.
         limit: usize,
     },
     /// One row by name, whether it is due or not. An owner may take its own lease again; the older fence is stale
@@ -76,9 +76,15 @@ impl Claim {
     /// Checks the claim against the limits.
     ///
     /// # Errors
-    /// [`InvalidInput::Limit`] when it asks for too many rows or events, or for too many events in all.
+    /// [`InvalidInput::Limit`] when it asks for too many rows or events, or for too many events in all, and
+    /// [`InvalidInput::Name`] when it asks for no rows.
     pub fn validate(&self) -> Result<(), InvalidInput> {
         let rows = match &self.pick {
+            Pick::Lanes { limit: 0, .. } => {
+                let reason =
+                    "a claim leases at least one row; use Store::next_ready to learn when rows are ready";
+                return Err(InvalidInput::name("the number of rows of a claim", "0", reason));
+            }
             Pick::Lanes { limit, .. } => *limit,
             Pick::Named { .. } => 1,
         };
@@ -166,7 +172,7 @@ pub struct Claimed {
     /// The rows that were leased.
     pub grants: Vec<Grant>,
     /// When nothing was to be had in the lanes: when the next row can be, as far as is known now. A worker sleeps
-    /// until then, or until the store's watch wakes it. After a claim of none it may be past: then there is something now.
+    /// until then, or until the store's watch wakes it.
     pub next_at: Option<Timestamp>,
     /// Why a row that was asked for by name was not granted.
     pub denied: Option<Denied>,
@@ -187,10 +193,22 @@ impl Claimed {
     pub fn wait(&self) -> Option<Duration> {
         self.next_at.map(|at| at.since(self.now).max(Duration::from_millis(1)))
     }
+}
 
-    /// Returns whether work that is due was left: a claim of none tells that there is some.
+/// The earliest instant at which a row of some lanes can be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextReady {
+    /// When the first row is ready, as far as is known now. It may be past: then a row is ready. `None` when the lanes have
+    /// no row that becomes ready by itself.
+    pub at: Option<Timestamp>,
+    /// The store's clock at the read.
+    pub now: Timestamp,
+}
+
+impl NextReady {
+    /// Returns whether a row was ready at the read.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.next_at.is_some_and(|at| at.has_come(self.now))
+        self.at.is_some_and(|at| at.has_come(self.now))
     }
 }

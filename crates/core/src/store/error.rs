@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::error::{Code, Explain, Explanation, InvalidInput, Outcome, Retry};
 use crate::id::{OpId, Position};
 use crate::model::epoch::BadPosition;
 use crate::model::refusal::Refusal;
@@ -84,25 +84,13 @@ impl From<InvalidInput> for ApplyError {
 }
 
 impl Explain for ApplyError {
-    fn code(&self) -> Code {
+    fn explain(&self) -> Explanation {
         match self {
-            Self::Refused(refusal) => refusal.code(),
-            Self::Store { error, .. } => error.code(),
-        }
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::Refused(refusal) => refusal.retry(),
-            Self::Store { error, outcome: Outcome::NotApplied } => error.retry(),
-            Self::Store { .. } => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Refused(refusal) => refusal.outcome(),
-            Self::Store { outcome, .. } => *outcome,
+            Self::Refused(refusal) => refusal.explain(),
+            Self::Store { error, outcome: Outcome::NotApplied } => error.explain(),
+            Self::Store { error, outcome } => {
+                Explanation { retry: Retry::Never, outcome: *outcome, ..error.explain() }
+            }
         }
     }
 }
@@ -235,22 +223,15 @@ impl StoreErrorKind {
 }
 
 impl Explain for StoreError {
-    fn code(&self) -> Code {
-        self.code
-    }
-
-    fn retry(&self) -> Retry {
-        match self.kind {
+    fn explain(&self) -> Explanation {
+        let retry = match self.kind {
             StoreErrorKind::TransactionConflict => Retry::After(Duration::from_millis(10)),
             StoreErrorKind::Busy => Retry::After(Duration::from_millis(100)),
             StoreErrorKind::Unreachable => Retry::After(Duration::from_millis(500)),
-            StoreErrorKind::Full => Retry::After(Duration::from_secs(5)),
+            StoreErrorKind::Full => Retry::after_secs(5),
             _ => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
+        };
+        Explanation { code: self.code, retry, outcome: Outcome::NotApplied }
     }
 }
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::*;
 use crate::clock::Timestamp;
-use crate::id::{Epoch, OpId};
+use crate::id::{Epoch, Lane, OpId};
 use crate::key::{Key, KeyPrefix};
 
 /// A layer over a store. Every operation goes to [`inner`](Self::inner), unless the layer overrides it.
@@ -60,8 +60,16 @@ pub trait StoreLayer: Send + Sync + fmt::Debug + 'static {
         self.inner().claim(claim).await
     }
 
+    async fn next_ready(&self, lanes: &[Lane]) -> Result<NextReady, StoreError> {
+        self.inner().next_ready(lanes).await
+    }
+
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
         self.inner().resolve(id).await
+    }
+
+    async fn read(&self, gets: &[Get]) -> Result<RowSet, StoreError> {
+        self.inner().read(gets).await
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
@@ -74,6 +82,10 @@ pub trait StoreLayer: Send + Sync + fmt::Debug + 'static {
 
     async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
         self.inner().documents(prefix, page).await
+    }
+
+    async fn count_documents(&self, prefix: &KeyPrefix) -> Result<u64, StoreError> {
+        self.inner().count_documents(prefix).await
     }
 
     async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
@@ -124,6 +136,10 @@ pub trait StoreLayer: Send + Sync + fmt::Debug + 'static {
         self.inner().now().await
     }
 
+    fn estimated_now(&self) -> Timestamp {
+        self.inner().estimated_now()
+    }
+
     async fn info(&self) -> Result<StoreInfo, StoreError> {
         self.inner().info().await
     }
@@ -139,8 +155,16 @@ impl<L: StoreLayer> Store for L {
         StoreLayer::claim(self, claim).await
     }
 
+    async fn next_ready(&self, lanes: &[Lane]) -> Result<NextReady, StoreError> {
+        StoreLayer::next_ready(self, lanes).await
+    }
+
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
         StoreLayer::resolve(self, id).await
+    }
+
+    async fn read(&self, gets: &[Get]) -> Result<RowSet, StoreError> {
+        StoreLayer::read(self, gets).await
     }
 
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
@@ -153,6 +177,10 @@ impl<L: StoreLayer> Store for L {
 
     async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
         StoreLayer::documents(self, prefix, page).await
+    }
+
+    async fn count_documents(&self, prefix: &KeyPrefix) -> Result<u64, StoreError> {
+        StoreLayer::count_documents(self, prefix).await
     }
 
     async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
@@ -201,6 +229,10 @@ impl<L: StoreLayer> Store for L {
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
         StoreLayer::now(self).await
+    }
+
+    fn estimated_now(&self) -> Timestamp {
+        StoreLayer::estimated_now(self)
     }
 
     async fn info(&self) -> Result<StoreInfo, StoreError> {

@@ -28,16 +28,17 @@ pub use crate::model::pattern::Pattern;
 pub use crate::model::receipt::{Appended, Receipt, Resolution, Written};
 pub use crate::model::refusal::{DocumentFound, Holder, Refusal, StreamFound};
 pub use crate::model::rows::{Blocked, Document, Event, Lease, LeaseRow, Lifetime, StreamRow, WorkRow};
-pub use claim::{Claim, Claimed, Gathering, Grant, Pick};
+pub use claim::{Claim, Claimed, Gathering, Grant, NextReady, Pick};
 pub use error::{ApplyError, StoreError, StoreErrorKind};
 pub use memory::MemoryStore;
 pub use read::{
-    Direction, EventFilter, EventPage, LogQuery, Page, PageOf, StreamInfo, StreamQuery, Sweep, Swept,
+    Direction, EventFilter, EventPage, Get, LogQuery, Page, PageOf, RowSet, StoredRow, StreamInfo,
+    StreamQuery, Sweep, Swept,
 };
 pub use watch::{Watch, Watcher};
 
 use crate::clock::Timestamp;
-use crate::id::{Epoch, OpId};
+use crate::id::{Epoch, Lane, OpId};
 use crate::key::{Key, KeyPrefix};
 
 /// Whether an acknowledged write survives a power cut.
@@ -103,6 +104,13 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// A worker that dies with a grant loses it when the lease ends; the attempt has been counted.
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError>;
 
+    /// Returns when the first row of these lanes can be claimed, without leasing it. A read: it waits for no writer, and
+    /// costs the same however many rows the lanes have.
+    ///
+    /// A row may be gone when the instant has come, because another worker was faster. A store that does not see every row
+    /// of other processes at once returns no later instant than the one at which it will.
+    async fn next_ready(&self, lanes: &[Lane]) -> Result<NextReady, StoreError>;
+
     /// Turns an unknown outcome into a known one.
     ///
     /// Returns the receipt of the batch that was applied under this id. A batch that is being committed is waited for.
@@ -119,6 +127,14 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Dropped, it may still make the id void.
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError>;
 
+    /// Reads several rows of any kind from one snapshot, with the store's clock. The rows are in the order of the request,
+    /// and a row that does not exist is `None`. Without a request it only reads the clock.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Invalid`] for more than [`limits::READ_ROWS`] rows. A row that does not read back fails the whole
+    /// read.
+    async fn read(&self, gets: &[Get]) -> Result<RowSet, StoreError>;
+
     /// The receipt that is recorded under this id, without waiting. `None` means not recorded yet: the batch may still
     /// be in flight, and its id may be void. [`resolve`](Self::resolve) returns the outcome.
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError>;
@@ -128,6 +144,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Documents in the order of their keys. Pages neither repeat nor skip a document that stays.
     async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError>;
+
+    /// Returns the number of documents in a range of keys, without reading their values.
+    async fn count_documents(&self, prefix: &KeyPrefix) -> Result<u64, StoreError>;
 
     /// A stream by its key; `None` when it has neither events nor a tombstone.
     async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError>;
@@ -176,6 +195,12 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// The store's clock.
     async fn now(&self) -> Result<Timestamp, StoreError>;
+
+    /// Returns the store's clock as this process knows it, without a round trip.
+    ///
+    /// It may be behind the clock by the time since the last reply of the store. Use it for times that are recorded and shown,
+    /// never to decide whether a lease has ended.
+    fn estimated_now(&self) -> Timestamp;
 
     /// What the store is, read back from the backend; fails when it cannot be reached.
     async fn info(&self) -> Result<StoreInfo, StoreError>;

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Event, StreamRow};
+use super::{Document, Event, Receipt, StreamRow, WorkRow};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::id::{EventType, Position, StreamVersion};
+use crate::id::{EventType, OpId, Position, StreamVersion};
 use crate::key::{Key, KeyPrefix};
 use crate::model::limits;
 
@@ -48,16 +48,18 @@ pub struct PageOf<T> {
     pub rows: Vec<T>,
     /// Where the next page begins; `None` when this is the last.
     pub next: Option<Key>,
+    /// The store's clock at the read.
+    pub now: Timestamp,
 }
 
 impl<T> PageOf<T> {
     /// Makes a page of rows that were fetched with one to spare.
     #[must_use]
-    pub fn of(mut rows: Vec<T>, limit: usize, key: impl Fn(&T) -> Key) -> Self {
+    pub fn of(mut rows: Vec<T>, limit: usize, now: Timestamp, key: impl Fn(&T) -> Key) -> Self {
         let more = rows.len() > limit;
         rows.truncate(limit);
         let next = if more { rows.last().map(key) } else { None };
-        Self { rows, next }
+        Self { rows, next, now }
     }
 
     /// Makes a page of rows that come one by one: it ends with the row that fills it, or whose payload reaches
@@ -68,6 +70,7 @@ impl<T> PageOf<T> {
     pub fn gathered<E>(
         rows: impl IntoIterator<Item = Result<T, E>>,
         limit: usize,
+        now: Timestamp,
         key: impl Fn(&T) -> Key,
         bytes: impl Fn(&T) -> usize,
     ) -> Result<Self, E> {
@@ -76,12 +79,85 @@ impl<T> PageOf<T> {
             let row = row?;
             if taken.len() == limit || size >= limits::PAGE_BYTES {
                 let next = taken.last().map(key);
-                return Ok(Self { rows: taken, next });
+                return Ok(Self { rows: taken, next, now });
             }
             size = size.saturating_add(bytes(&row));
             taken.push(row);
         }
-        Ok(Self { rows: taken, next: None })
+        Ok(Self { rows: taken, next: None, now })
+    }
+}
+
+/// One row that [`Store::read`](super::Store::read) reads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Get {
+    /// The document with this key.
+    Document(Key),
+    /// The stream with this key.
+    Stream(Key),
+    /// The work row with this key.
+    Work(Key),
+    /// The receipt that is recorded under this id.
+    Operation(OpId),
+}
+
+/// A row that a read found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StoredRow {
+    /// A document.
+    Document(Document),
+    /// A stream.
+    Stream(StreamInfo),
+    /// A work row.
+    Work(Box<WorkRow>),
+    /// The receipt of an operation.
+    Operation(Receipt),
+}
+
+/// Rows of one snapshot, in the order of the request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowSet {
+    /// A row for each [`Get`]; `None` where the store has none.
+    pub rows: Vec<Option<StoredRow>>,
+    /// The store's clock at the read.
+    pub now: Timestamp,
+}
+
+impl RowSet {
+    /// Takes the document that was requested at an index; `None` when there is none, or something else was requested.
+    pub fn take_document(&mut self, index: usize) -> Option<Document> {
+        match self.take(index)? {
+            StoredRow::Document(document) => Some(document),
+            _ => None,
+        }
+    }
+
+    /// Takes the stream that was requested at an index; `None` when there is none, or something else was requested.
+    pub fn take_stream(&mut self, index: usize) -> Option<StreamInfo> {
+        match self.take(index)? {
+            StoredRow::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// Takes the work row that was requested at an index; `None` when there is none, or something else was requested.
+    pub fn take_work(&mut self, index: usize) -> Option<WorkRow> {
+        match self.take(index)? {
+            StoredRow::Work(row) => Some(*row),
+            _ => None,
+        }
+    }
+
+    /// Takes the receipt that was requested at an index; `None` when there is none, or something else was requested.
+    pub fn take_operation(&mut self, index: usize) -> Option<Receipt> {
+        match self.take(index)? {
+            StoredRow::Operation(receipt) => Some(receipt),
+            _ => None,
+        }
+    }
+
+    fn take(&mut self, index: usize) -> Option<StoredRow> {
+        self.rows.get_mut(index)?.take()
     }
 }
 
@@ -218,6 +294,16 @@ pub struct EventPage {
     pub scanned_to: Option<Position>,
     /// Whether there was nothing more to look at.
     pub end: bool,
+    /// The store's clock at the read.
+    pub now: Timestamp,
+}
+
+impl EventPage {
+    /// Creates the page of a read that has looked at nothing yet.
+    #[must_use]
+    pub fn empty(now: Timestamp) -> Self {
+        Self { events: Vec::new(), scanned_to: None, end: true, now }
+    }
 }
 
 /// What a sweep may remove.

@@ -42,7 +42,8 @@ impl<E: Metered> WorkerHandle<E> {
     }
 
     /// Stops gracefully. The worker claims no more, and executions may end within the shutdown timeout. Those that outlast
-    /// it are interrupted, and their rows are released for other workers.
+    /// it are interrupted, and their rows are released for other workers. Where the store does not answer, leases expire: the
+    /// shutdown returns a few seconds after its timeout at the latest.
     ///
     /// # Cancel safety
     /// Dropping the future stops everything at once, like dropping the handle.

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Timestamp;
 use crate::error::{Explain as _, Retry};
 use crate::runtime::jitter::spread;
 use crate::runtime::panic::text;
 use crate::runtime::timer::sleep_until;
-use crate::store::{SharedStore, StoreError, Watch};
+use crate::store::{StoreError, Watch};
 use crate::telemetry::WORKER;
 
 /// The least time between two polls: hints that arrive close together cause one.
@@ -42,18 +41,6 @@ pub(crate) fn backoff(error: &StoreError, poll_interval: Duration) -> Duration {
         Retry::Never => poll_interval.max(Duration::from_secs(1)),
     };
     spread(wait, 0.5..1.5)
-}
-
-/// Returns the time until an instant of the store, at most the poll interval. It is never zero: due work that a claim does
-/// not find is being claimed by others.
-pub(crate) async fn until(store: &SharedStore, at: Option<Timestamp>, poll_interval: Duration) -> Duration {
-    match at {
-        None => poll_interval,
-        Some(at) => store
-            .now()
-            .await
-            .map_or(poll_interval, |now| at.since(now).max(MIN_POLL_DELAY).min(poll_interval)),
-    }
 }
 
 /// Runs a task, and restarts it after a panic.

@@ -12,7 +12,7 @@ use crate::clock::Due;
 use crate::error::{Explain as _, Outcome, Retry};
 use crate::id::Epoch;
 use crate::runtime::timer::sleep_until;
-use crate::store::{ApplyError, Batch, Grant, Lease, Receipt, Refusal, SharedStore};
+use crate::store::{ApplyError, Batch, Grant, Lease, NewWork, Receipt, Refusal, SharedStore};
 use crate::telemetry::WORKER;
 
 /// A work row under a lease of this process. Dropping it ends renewal, and the lease expires.
@@ -22,8 +22,8 @@ pub(crate) struct LeasedWork {
     kept: Arc<LocalLease>,
     /// The epoch of the grant.
     epoch: Epoch,
-    /// Whether a commit with unknown outcome counts as a failed attempt in the row.
-    counts_unknown: bool,
+    /// What the row holds after it was handed back. With it, a commit with unknown outcome counts as a failed attempt.
+    handed_back: Option<NewWork>,
 }
 
 /// The result of a batch under a lease.
@@ -46,12 +46,13 @@ impl LeasedWork {
         sent: Instant,
     ) -> Result<Self, NoThread> {
         let kept = LocalLease::start(&LEASES, store, grant.lease(), ttl, sent)?;
-        Ok(Self { store: Arc::clone(store), kept, epoch: grant.epoch, counts_unknown: false })
+        Ok(Self { store: Arc::clone(store), kept, epoch: grant.epoch, handed_back: None })
     }
 
-    /// Counts a claim without a known commit as an attempt: for work with effects outside the store.
-    pub(crate) fn counting_unknown(mut self) -> Self {
-        self.counts_unknown = true;
+    /// Counts a claim without a known commit as an attempt: for work with effects outside the store. A row that is handed back
+    /// holds the payload of `handed_back`.
+    pub(crate) fn counting_unknown(mut self, handed_back: NewWork) -> Self {
+        self.handed_back = Some(handed_back);
         self
     }
 
@@ -110,7 +111,7 @@ impl LeasedWork {
                 }
                 _ => {
                     tracing::warn!(target: WORKER, %row, %error, "commit failed, row released");
-                    if self.counts_unknown {
+                    if self.handed_back.is_some() {
                         self.hand_back("it is not known whether its last commit arrived").await;
                     } else {
                         self.release().await;
@@ -140,7 +141,8 @@ impl LeasedWork {
 
     /// Releases the row with a reason. The attempt counts, because it may have had effects.
     pub(crate) async fn hand_back(&self, reason: &str) {
-        self.let_go_with(Batch::new().fail(self.lease(), reason, Due::Now)).await;
+        let batch = Batch::new().fail(self.lease(), reason, Due::Now);
+        self.let_go_with(self.handed_back.iter().cloned().fold(batch, Batch::enqueue)).await;
     }
 
     async fn let_go_with(&self, batch: Batch) {

@@ -29,9 +29,15 @@ pub(super) async fn run<E: Engine>(engine: Arc<E>) {
     let run = || async {
         let mut slots = Slots::new(worker.options.concurrency);
         let mut polls = PollLoop::new(&engine);
+        let stopped = async {
+            tokio::select! {
+                () = worker.killed.cancelled() => {}
+                () = worker.overdue() => {}
+            }
+        };
         tokio::select! {
             biased;
-            () = worker.killed.cancelled() => {
+            () = stopped => {
                 slots.abort().await;
                 engine.aborted().await;
             }
@@ -48,12 +54,14 @@ struct PollLoop<'a, E> {
     hint_delay: Duration,
     /// Whether a hint caused this poll.
     hinted: bool,
+    /// The store's clock at the last poll.
+    now: Option<Timestamp>,
 }
 
 impl<'a, E: Engine> PollLoop<'a, E> {
     fn new(engine: &'a Arc<E>) -> Self {
         let hints = engine.worker().store.watch();
-        Self { engine, hints, hint_delay: MIN_POLL_DELAY, hinted: false }
+        Self { engine, hints, hint_delay: MIN_POLL_DELAY, hinted: false, now: None }
     }
 
     async fn run(&mut self, slots: &mut Slots) {
@@ -66,15 +74,15 @@ impl<'a, E: Engine> PollLoop<'a, E> {
             for wake in &mut wakes {
                 let _ = wake.as_mut().enable();
             }
-            self.engine.tick().await;
+            self.engine.tick(self.now).await;
             let mut poll =
                 Poll { engine: self.engine, slots, free, granted: 0, full: false, next_due: None, now: None };
             match self.engine.poll(&mut poll).await {
                 Ok(()) => {
-                    let (granted, next_due, now) = (poll.granted, poll.next_due, poll.now);
-                    self.adapt(granted);
+                    self.now = poll.now;
+                    self.adapt(poll.granted);
                     if !poll.full && !poll.free.is_empty() {
-                        let wait = self.wait(granted, next_due, now).await;
+                        let wait = self.wait(poll.granted, poll.next_due.zip(poll.now));
                         self.idle(wait, select_all(wakes).map(drop)).await;
                     }
                 }
@@ -96,19 +104,11 @@ impl<'a, E: Engine> PollLoop<'a, E> {
         }
     }
 
-    /// Returns how long the loop waits after a poll that left slots free. The claim has told the store's clock.
-    async fn wait(&self, granted: usize, next_due: Option<Timestamp>, now: Option<Timestamp>) -> Duration {
-        let worker = self.engine.worker();
-        let longest = worker.options.poll_interval;
-        let Some(due) = next_due.filter(|_| granted == 0) else {
+    /// Returns how long the loop waits after a poll that left slots free, from the next due time and the store's clock.
+    fn wait(&self, granted: usize, next_due: Option<(Timestamp, Timestamp)>) -> Duration {
+        let longest = self.engine.worker().options.poll_interval;
+        let Some((due, now)) = next_due.filter(|_| granted == 0) else {
             return if granted > 0 { SHORT_WAIT.min(longest) } else { longest };
-        };
-        let now = match now {
-            Some(now) => now,
-            None => match worker.store.now().await {
-                Ok(now) => now,
-                Err(_) => return longest,
-            },
         };
         if self.engine.skip_to(due, now) {
             return Duration::ZERO;
@@ -138,7 +138,7 @@ pub(crate) struct Poll<'a, E> {
     /// Whether a claim returned as many rows as one claim may.
     full: bool,
     next_due: Option<Timestamp>,
-    /// The store's clock at the last claim.
+    /// The store's clock at the last claim or read.
     now: Option<Timestamp>,
 }
 
@@ -173,13 +173,13 @@ impl<E: Engine> Poll<'_, E> {
         }
         self.granted += granted;
         self.full |= granted == most;
-        self.due_at(claimed.next_at);
-        self.now = Some(claimed.now);
+        self.due_at(claimed.next_at, claimed.now);
         Ok(granted)
     }
 
-    /// Notes when work becomes due. The loop sleeps no longer than until the earliest of these instants.
-    pub(crate) fn due_at(&mut self, due: Option<Timestamp>) {
+    /// Notes when work becomes due, by the store's clock. The loop sleeps no longer than until the earliest of these instants.
+    pub(crate) fn due_at(&mut self, due: Option<Timestamp>, now: Timestamp) {
         self.next_due = [self.next_due, due].into_iter().flatten().min();
+        self.now = Some(now);
     }
 }

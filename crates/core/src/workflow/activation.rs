@@ -18,6 +18,7 @@
 //! Replay is deterministic because one thing at a time is delivered, in the order of the journal, and the future is polled
 //! after each. A step begins only when everything before it is committed.
 
+mod action;
 mod handle;
 mod mailbox;
 mod op;
@@ -26,13 +27,14 @@ mod recorded;
 mod resolve;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub(super) use self::action::{Action, Finish, Moment};
 pub(super) use self::handle::{OpEvent, OpHandle};
 use self::mailbox::Mailbox;
 use self::op::{Op, OpState, OpTable};
@@ -41,69 +43,14 @@ pub(super) use self::outgoing::{Outgoing, groups};
 use self::recorded::{Recorded, Versioned};
 use super::broken::Broken;
 use super::context_guard::CallSite;
-use super::entry::{Entry, Heard, Kind, OpId, Placed, TimerSet, Version, When};
+use super::entry::{Entry, Heard, Kind, OpId, Placed, Ran, Version};
 use super::failure::{Failure, StepError};
-use crate::clock::{Due, Timestamp};
-use crate::lease::NEVER;
 use crate::model::retry::RetryPolicy;
 use crate::payload::Payload;
 use crate::store::Batch;
 
 /// An activation that the workflow's future and its driver share. Both run in one task; the mutex makes the future `Send`.
 pub(super) type ActivationRef = Arc<Mutex<Activation>>;
-
-/// What the driver has to do next.
-#[derive(Debug, PartialEq)]
-pub(super) enum Action {
-    /// Poll the workflow: something was delivered to it, or a step may run.
-    Poll,
-    /// Cancel these children: their parent is cancelled, and does not wait for them.
-    CancelChildren(Vec<String>),
-    /// Commit the outgoing entries.
-    Commit,
-    /// Commit the outgoing entries and let the run wait in the store.
-    Suspend(Due),
-    /// Read what others wrote into the journal.
-    ReadJournal,
-    /// Read the journal for the ends of steps that record themselves.
-    ReadOwnRecords,
-    /// Read the store's clock and pass it to [`Activation::next`].
-    ReadClock,
-    /// End this generation and begin the next with this input.
-    ContinueAsNew(Payload),
-    /// Replay from the beginning: the workflow took another path than the journal.
-    Rewind,
-    /// Hand the run back: this process shuts down.
-    Release,
-    /// Wait until a step ends, at most for this time.
-    Wait(Option<Duration>),
-    /// Suspend the run with a reason: its code does not fit.
-    Fail(Broken),
-}
-
-/// What follows when the workflow has returned an output.
-#[derive(Debug, PartialEq)]
-pub(super) enum Finish {
-    /// Commit the outgoing entries first: they do not fit into the batch of the end.
-    Commit,
-    /// Replay from the beginning: the workflow took another path than the journal.
-    Rewind,
-    /// Suspend the run with a reason: its code does not fit.
-    Fail(Broken),
-    /// End the run with the output.
-    End,
-}
-
-/// What [`Activation::next`] must know of the world.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
-    /// The process shuts down.
-    pub(super) stopping: bool,
-    /// Waits up to this length stay in memory.
-    pub(super) linger: Duration,
-    /// The store's clock, after [`Action::ReadClock`].
-    pub(super) now: Option<Timestamp>,
-}
 
 /// The result of an operation, as the workflow receives it.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,6 +90,12 @@ pub(super) struct Activation {
     cancelled: Option<String>,
     /// Children to cancel.
     orphans: Vec<String>,
+    /// The wait that received the signal which was delivered last.
+    handed: Option<usize>,
+    /// Steps were permitted to run, and the workflow was polled since.
+    permitted: bool,
+    /// The number of operations that were requested before the cancellation.
+    requested_before_cancel: usize,
     continue_with: Option<Payload>,
     broken: Option<Broken>,
     /// Numbers of operations without a name of their own.
@@ -173,15 +126,7 @@ struct Unproven {
     index: usize,
     failure: Option<Failure>,
     policy: RetryPolicy,
-}
-
-/// What the open operations wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Waiting {
-    /// A step runs, or the workflow awaits a future of its own.
-    busy: bool,
-    /// The earliest instant at which an operation continues by itself.
-    next: Option<Timestamp>,
+    ran: Ran,
 }
 
 impl Activation {
@@ -200,6 +145,7 @@ impl Activation {
 
     /// Decides what the driver does next.
     pub(super) fn next(&mut self, moment: Moment) -> Action {
+        self.withdraw_permits();
         loop {
             if let Some(action) = self.deliver_or_poll() {
                 return action;
@@ -261,6 +207,7 @@ impl Activation {
     /// Results without an entry, such as a signal that arrived before its wait, always come before the next entry, so that a
     /// replay delivers in the same order.
     pub(super) fn deliver_next(&mut self) -> bool {
+        self.take_back_signal();
         let delivered = self.give_up_one() || self.hand_over_one() || self.deliver_entry();
         self.poll_due |= delivered;
         delivered
@@ -303,68 +250,6 @@ impl Activation {
         Some(self.differs(format!("{} {:?} is recorded, and the code ends before it", kind.word(), op.name)))
     }
 
-    /// Waits for steps and timers, or fires the timers that are due. Returns `None` when timers fired.
-    fn wait(&mut self, moment: Moment) -> Option<Action> {
-        let Waiting { busy, next } = self.waiting();
-        let Some(next) = next else {
-            return Some(if busy { Action::Wait(None) } else { Action::Suspend(Due::At(NEVER)) });
-        };
-        let Some(now) = moment.now else { return Some(Action::ReadClock) };
-        if self.fire_due(now) {
-            return None;
-        }
-        let left = next.since(now);
-        let suspends = !busy && left > moment.linger;
-        Some(if suspends { Action::Suspend(Due::At(next)) } else { Action::Wait(Some(left)) })
-    }
-
-    fn waiting(&mut self) -> Waiting {
-        let (mut next, mut busy, mut awaited) = (None::<Timestamp>, false, false);
-        self.ops.each_open(|_, op| {
-            // An operation that is only kept says nothing of what the code awaits, which may be a future of its own.
-            awaited |= op.awaited;
-            busy |= matches!(op.state, OpState::Running | OpState::Runnable | OpState::Committing);
-            if let OpState::Sleeping(until) = op.state {
-                next = Some(next.map_or(until, |next| next.min(until)));
-            }
-        });
-        Waiting { busy: busy || !awaited, next }
-    }
-
-    /// Returns when the run continues by itself, if it can rest as soon as the outgoing entries are committed: nothing runs or wants
-    /// to, and only timers and waits are outgoing.
-    fn suspends_until(&mut self, linger: Duration) -> Option<Due> {
-        let mut timers = Vec::new();
-        for outgoing in &self.outgoing {
-            match &outgoing.entry {
-                Some(Entry::TimerSet(TimerSet { when, .. })) => timers.push(*when),
-                Some(Entry::Awaited(_)) => {}
-                _ => return None,
-            }
-        }
-        let (mut awaited, mut active, mut committing, mut at) = (false, false, 0, None::<Timestamp>);
-        self.ops.each_open(|_, op| {
-            awaited |= op.awaited;
-            match op.state {
-                OpState::Running | OpState::Runnable | OpState::Resolved(_) | OpState::Closed => {
-                    active = true
-                }
-                OpState::Pending => active |= op.kind == Kind::Step && op.awaited,
-                OpState::Committing => committing += 1,
-                OpState::Sleeping(until) => at = Some(at.map_or(until, |at| at.min(until))),
-            }
-        });
-        if active || committing > timers.len() || !awaited || !self.fits_one_batch() {
-            return None;
-        }
-        match earliest(at, &timers)? {
-            Due::After(wait) if wait <= linger => None,
-            // Whether the instant has come must be looked up first.
-            Due::At(at) if at != NEVER => None,
-            due => Some(due),
-        }
-    }
-
     /// Lets pending steps run. Returns whether there are any.
     fn permit_steps(&mut self) -> bool {
         let mut any = false;
@@ -375,7 +260,25 @@ impl Activation {
             }
         });
         self.rounds += u32::from(any);
+        self.permitted = any;
         any
+    }
+
+    /// Withdraws the permission of steps that the workflow did not begin when it was polled: it keeps them and awaits
+    /// something else. Each is permitted again when it is awaited again.
+    fn withdraw_permits(&mut self) {
+        if !std::mem::take(&mut self.permitted) {
+            return;
+        }
+        let mut any = false;
+        self.ops.each_open(|_, op| {
+            if op.state == OpState::Runnable {
+                op.state = OpState::Pending;
+                op.awaited = false;
+                any = true;
+            }
+        });
+        self.rounds -= u32::from(any);
     }
 
     /// Returns whether the steps that run are the first of this activation.
@@ -519,13 +422,8 @@ impl Activation {
 
     /// Returns the signals that were received and not consumed, in the order of arrival for each name.
     pub(super) fn unread_signals(&self) -> Vec<Heard> {
-        // A signal that was handed to a wait came before those in the mailbox.
-        let handed = self.ops.iter().filter_map(|op| match (&op.state, &op.signal) {
-            (OpState::Resolved(Resolution::Value(value)), Some(signal)) => Some((signal, value)),
-            _ => None,
-        });
-        let unread = handed.chain(self.mailbox.unread());
-        unread
+        self.mailbox
+            .unread()
             .map(|(signal, value)| Heard { signal: signal.clone(), id: None, value: value.clone() })
             .collect()
     }
@@ -543,22 +441,5 @@ impl Activation {
     fn differs(&self, what: String) -> Broken {
         let requested: Vec<_> = self.ops.iter().map(|op| (op.kind, op.id.name.clone())).collect();
         self.recorded.differs(what, &requested)
-    }
-}
-
-/// Returns the earliest of several instants, or `None` when that depends on when the timers are recorded.
-fn earliest(mut at: Option<Timestamp>, timers: &[When]) -> Option<Due> {
-    let mut after = None::<Duration>;
-    for timer in timers {
-        match timer {
-            When::At(instant) => at = Some(at.map_or(*instant, |at| at.min(*instant))),
-            When::After(wait) => after = Some(after.map_or(*wait, |after| after.min(*wait))),
-        }
-    }
-    match (at, after) {
-        (Some(_), Some(_)) => None,
-        (Some(at), None) => Some(Due::At(at)),
-        (None, Some(after)) => Some(Due::After(after)),
-        (None, None) => Some(Due::At(NEVER)),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::entry::{Kind, OpId};
-use crate::error::{Code, Explain, Outcome, Retry};
+use crate::error::codes;
 
 /// What is wrong with the code of a workflow, or with how it was called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,24 +36,14 @@ pub(super) enum Broken {
     Panicked { reason: String },
 }
 
-impl Explain for Broken {
-    fn code(&self) -> Code {
-        Code(match self {
-            Self::Differs { .. } => "TL1016",
-            Self::Twice { .. } => "TL1017",
-            Self::Misplaced { .. } => "TL1018",
-            Self::Value { .. } => "TL1019",
-            Self::Invalid { .. } => "TL1020",
-            Self::Panicked { .. } => "TL1021",
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        Retry::Never
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
+codes! {
+    Broken {
+        Differs => "TL1016",
+        Twice => "TL1017",
+        Misplaced => "TL1018",
+        Value => "TL1019",
+        Invalid => "TL1020",
+        Panicked => "TL1021",
     }
 }
 

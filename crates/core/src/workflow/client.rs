@@ -241,7 +241,8 @@ impl<O> Start<O> {
     /// # Errors
     /// [`WorkflowError::Invalid`] when the id or the input cannot be used.
     pub fn batch(self) -> Result<(String, Batch), WorkflowError> {
-        let new = self.new?;
+        let mut new = self.new?;
+        new.started_at = self.client.store.estimated_now();
         Ok((new.id.clone(), new.batch()?.and(self.client.beside)))
     }
 
@@ -249,6 +250,7 @@ impl<O> Start<O> {
         let Self { client, new, .. } = self;
         let mut new = new?;
         new.announced = new.whose.is_none() || client.shared_out.lock().contains(&new.queue);
+        new.started_at = client.store.estimated_now();
         let handle = Handle::of(&client, &new.id);
         match client.store.apply(new.batch()?.and(client.beside)).await {
             Ok(_) => {

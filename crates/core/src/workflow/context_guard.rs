@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::activation::ActivationRef;
+use crate::runtime::panic::Isolated;
 
 thread_local! {
     /// The activation that this thread polls, by address, and whether it is inside a step.
@@ -52,7 +53,13 @@ pub(super) fn in_workflow<R>(activation: &ActivationRef, run: impl FnOnce() -> R
 }
 
 /// The future of a step.
-pub(super) struct InStep<F>(pub(super) Pin<Box<F>>);
+pub(super) struct InStep<F>(Isolated<Pin<Box<F>>>);
+
+impl<F> InStep<F> {
+    pub(super) fn new(step: F) -> Self {
+        Self(Isolated::new(Box::pin(step)))
+    }
+}
 
 impl<F: Future> Future for InStep<F> {
     type Output = F::Output;
@@ -60,6 +67,9 @@ impl<F: Future> Future for InStep<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let (current, _) = CURRENT.get();
         let _restore = Restore(CURRENT.replace((current, true)));
-        self.0.as_mut().poll(context)
+        match self.0.get_mut() {
+            Some(step) => step.as_mut().poll(context),
+            None => Poll::Pending,
+        }
     }
 }

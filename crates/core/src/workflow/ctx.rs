@@ -6,44 +6,24 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio_util::sync::CancellationToken;
 
-use super::activation::{ActivationRef, OpEvent, OpHandle, Request, Resolution};
+use super::activation::{OpEvent, OpHandle, Request, Resolution};
 use super::broken::Broken;
 use super::definition::{Signal, Workflow};
-use super::entry::{Awaited, ChildStarted, Entry, Kind, Parent, TimerSet, When};
+use super::entry::{Awaited, ChildStarted, Entry, GaveUp, Kind, Parent, TimerSet, When};
 use super::failure::{Failure, StepError};
-use super::new_run::NewRun;
+use super::life::Life;
+use super::new_run::{INPUT_DEPTH, NewRun};
+use super::results::{RESULT_BYTES, fitting, heard, recordable, value};
 use super::step::{self, Step};
 use super::step_tx::TxStep;
-use super::{names, random};
+use super::{child, names, random};
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
-use crate::model::limits::{PAYLOAD_BYTES, within};
+use crate::model::limits::{depth, within};
 use crate::model::retry::RetryPolicy;
 use crate::payload::Payload;
-use crate::store::{Batch, Delta, SharedStore};
-use crate::worker::LeasedWork;
-
-/// The longest result of a step or a run, in bytes: it is recorded with its name.
-pub(super) const RESULT_BYTES: usize = PAYLOAD_BYTES - 16 * 1024;
-
-/// What all contexts of one activation share.
-pub(super) struct Life {
-    pub(super) run: Arc<str>,
-    /// The id, and the generation where there is more than one: what names effects, children and progress.
-    pub(super) identity: Arc<str>,
-    pub(super) generation: u32,
-    pub(super) queue: String,
-    pub(super) activation: ActivationRef,
-    pub(super) hold: Option<(SharedStore, Arc<LeasedWork>)>,
-    /// Fires when steps should stop.
-    pub(super) token: CancellationToken,
-    /// The activation before this one did not come to its end.
-    pub(super) again: bool,
-    /// How often the run was taken over.
-    pub(super) takeovers: u32,
-}
+use crate::store::{Batch, Delta};
 
 /// What a workflow has of its run: steps, timers, signals, children. Everything that is asked for has a name in the run, and
 /// is found by it when the run is replayed.
@@ -194,10 +174,11 @@ impl Ctx {
                 match op.event().await {
                     OpEvent::Resolved(result) => return value(&op, result).await,
                     OpEvent::Run(attempt) => {
-                        let step = TxStep::new(cx.attempt(&name, attempt), op.id(), cx.life.generation);
+                        let began = cx.life.now();
+                        let step = TxStep::new(cx.attempt(&name, attempt), op.id(), &cx.life, began);
                         let span = step.span();
                         let ended = step::call((f.clone())(step), cx.limit, span).await;
-                        op.end_recorded_attempt(ended.err(), &cx.policy);
+                        op.end_recorded_attempt(ended.err(), &cx.policy, cx.life.ran_since(began));
                     }
                 }
             }
@@ -223,14 +204,15 @@ impl Ctx {
                 match op.event().await {
                     OpEvent::Resolved(result) => return value(&op, result).await,
                     OpEvent::Run(attempt) => {
-                        let step = cx.attempt(&name, attempt);
+                        let (step, began) = (cx.attempt(&name, attempt), cx.life.now());
                         let span = step.span();
                         let ended = step::call((f.clone())(step), cx.limit, span).await;
+                        let ran = cx.life.ran_since(began);
                         let (ended, effects) = match ended.map(split) {
                             Ok((effects, value)) => (recordable(&value), effects),
                             Err(failure) => (Err(failure), Batch::new()),
                         };
-                        op.end_attempt(ended, &cx.policy, effects);
+                        op.end_attempt(ended, ran, &cx.policy, effects);
                     }
                 }
             }
@@ -267,6 +249,9 @@ impl Ctx {
     }
 
     /// Waits for a signal. One that came before it was waited for is there at once; each is heard once.
+    ///
+    /// A signal goes to the first of the waits for it that the workflow awaits. A future that is kept and not awaited, such as
+    /// one that lost a `select!`, receives nothing until it is awaited again.
     ///
     /// # Errors
     /// [`StepError`] when the run is cancelled, or what was sent does not fit.
@@ -328,7 +313,8 @@ impl Ctx {
                 op.begin(|id| (Entry::ChildStarted(ChildStarted { op: id, run }), start));
             }
             Err(error) => {
-                let _: Option<()> = self.invalid(&error);
+                let error = child::refused(&name, &run, &error.to_string());
+                op.begin(|op| (Entry::ChildRefused(GaveUp { op, error, ran: None }), Batch::new()));
             }
         }
         async move {
@@ -352,6 +338,7 @@ impl Ctx {
         let mut new = NewRun::of(&workflow, Payload::of(input)?);
         new.id = run.to_owned();
         new.queue.clone_from(&self.life.queue);
+        new.started_at = self.life.now();
         let (parent, generation) = (self.life.run.to_string(), self.life.generation);
         new.parent = Some(Parent { run: parent, generation, name: name.to_owned() });
         new.batch()
@@ -417,7 +404,7 @@ impl Ctx {
     }
 
     /// Ends this run's history and begins anew under the same id with another input, for loops without an end. Signals that were
-    /// not heard yet are kept. Does not return.
+    /// not heard yet are kept, however many there are. Does not return.
     ///
     /// # Errors
     /// [`Failure`] when the input cannot be recorded. The type is that of the workflow, so that this can be its last expression.
@@ -426,6 +413,7 @@ impl Ctx {
             |error: InvalidInput| Failure::permanent(format!("its next input cannot be recorded: {error}"));
         let input = Payload::of(input).map_err(never)?;
         within("the length in bytes", "the input", input.len(), RESULT_BYTES).map_err(never)?;
+        within("the nesting depth", "the input", depth(input.as_str()), INPUT_DEPTH).map_err(never)?;
         self.life.activation.lock().continue_as_new(input);
         std::future::pending().await
     }
@@ -474,34 +462,6 @@ impl Ctx {
     }
 }
 
-/// The value of a step, as it is recorded. One that cannot be recorded, or not read again, fails the step for good: it has run.
-fn recordable<T: Serialize + DeserializeOwned>(value: &T) -> Result<Payload, Failure> {
-    let never = |error: InvalidInput| Failure::permanent(format!("its result cannot be recorded: {error}"));
-    let payload = Payload::of(value).map_err(never)?;
-    within("the length in bytes", "the result", payload.len(), RESULT_BYTES).map_err(never)?;
-    payload.parse::<T>().map_err(never)?;
-    Ok(payload)
-}
-
-async fn value<T: DeserializeOwned>(op: &OpHandle, result: Resolution) -> Result<T, StepError> {
-    match result {
-        Resolution::Error(error) => Err(error),
-        Resolution::Value(value) => fitting(op, &value).await,
-        Resolution::Nothing => fitting(op, &Payload::null()).await,
-    }
-}
-
-/// The value of a step. One that does not fit is a matter for whoever changed the code, not for the workflow.
-async fn fitting<T: DeserializeOwned, E>(op: &OpHandle, value: &Payload) -> Result<T, E> {
-    match value.parse() {
-        Ok(value) => Ok(value),
-        Err(error) => {
-            op.does_not_fit(error.to_string());
-            std::future::pending().await
-        }
-    }
-}
-
 impl fmt::Debug for Ctx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ctx")
@@ -509,15 +469,6 @@ impl fmt::Debug for Ctx {
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
     }
-}
-
-fn heard<T: DeserializeOwned>(signal: &str, result: Resolution) -> Result<T, StepError> {
-    let value = match result {
-        Resolution::Error(error) => return Err(error),
-        Resolution::Value(value) => value,
-        Resolution::Nothing => Payload::null(),
-    };
-    value.parse().map_err(|error| StepError::Value { what: signal.to_owned(), reason: error.to_string() })
 }
 
 /// A name as one step of a JSON pointer.

@@ -9,16 +9,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tokio::task::coop::{consume_budget, has_budget_remaining};
+use tokio::task::yield_now;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use super::activation::{Action, Activation, ActivationRef, Finish, Moment, Outgoing};
 use super::broken::Broken;
 use super::client::Client;
-use super::ctx::{Ctx, Life};
+use super::ctx::Ctx;
 use super::engine::{Output, RunFuture, WorkflowEngine};
 use super::entry::{Ending, Placed, Started};
+use super::error::WorkflowError;
+use super::life::Life;
 use super::load::{Loaded, Unready, load};
+use super::suspension::{SILENT_CLAIMS, Suspended, Suspension, workers_die};
 use super::{context_guard, end, names, new_run};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, InvalidInput, Retry};
@@ -26,11 +31,11 @@ use crate::id::StreamVersion;
 use crate::key::Key;
 use crate::lease::NEVER;
 use crate::payload::Payload;
-use crate::runtime::panic::text;
+use crate::runtime::panic::{Isolated, isolate, text};
 use crate::runtime::timer::sleep_until;
-use crate::store::{Batch, Expect, Grant, SharedStore, Watch, WorkRow};
+use crate::store::{Batch, Expect, Grant, SharedStore, Watch};
 use crate::telemetry::{WORKFLOW, follow};
-use crate::worker::{Committed, LeasedWork, idle};
+use crate::worker::{Committed, LeasedWork};
 
 pub(super) use self::commit::News;
 
@@ -38,8 +43,10 @@ pub(super) use self::commit::News;
 pub(super) const ENTRIES: usize = 64;
 /// How often a run that is busy looks for what others tell it, when there may be something.
 const LOOK: Duration = Duration::from_millis(100);
-/// So many activations without any progress and without any word are a reason to wait.
-const SILENT_DEATHS: u32 = 5;
+/// The pause after a cancel of a child whose outcome is unknown.
+const CANCEL_PAUSE: Duration = Duration::from_millis(500);
+/// The reason of a run whose journal could not be read. Its steps may have run in part.
+const UNREAD: &str = "its journal could not be read";
 
 /// How an activation ended.
 #[derive(Debug)]
@@ -49,7 +56,7 @@ pub(super) enum Left {
     /// It waits.
     Rests,
     /// It cannot go on with the code that is here.
-    Parked(String),
+    Parked(Suspension),
     /// It is not ours any more.
     Lost,
     /// It is handed back, because this process ends.
@@ -75,9 +82,11 @@ pub(super) struct Drive {
     /// The version of the next entry, as far as is known.
     next: StreamVersion,
     pub(super) activation: ActivationRef,
-    future: RunFuture,
+    future: Isolated<RunFuture>,
     token: CancellationToken,
     hints: Option<Watch>,
+    /// When the journal was last read for news. Hints may be lost.
+    read_at: Instant,
     /// The next commit resets the count of claims without progress.
     stumbled: bool,
 }
@@ -89,10 +98,10 @@ pub(super) async fn drive(
     holding: LeasedWork,
     span: &Span,
 ) -> Left {
-    let holding = Arc::new(holding.counting_unknown());
+    let holding = Arc::new(holding.counting_unknown(Suspended::interrupted(&grant.row).row(&grant.row)));
     let events = std::mem::take(&mut grant.events);
     let left = match load(&shared, &grant, events).await {
-        _ if died_again(&grant.row) => Left::Parked(silence(grant.row.attempts)),
+        _ if workers_die(&grant.row) => Left::Parked(Suspension::WorkersDied { claims: grant.row.attempts }),
         Err(Unready::Store(error)) => {
             tracing::warn!(target: WORKFLOW, %error, "journal read failed");
             shared.worker.back_off(&error).await;
@@ -106,7 +115,7 @@ pub(super) async fn drive(
             follow(span, started.trace.as_deref());
             match Drive::new(&shared, &holding, &grant, *started, history, next) {
                 Ok(mut drive) => drive.run().await,
-                Err(unfit) => left_to_others(&shared, &holding, &grant, unfit).await,
+                Err(unfit) => left_to_others(&shared, &holding, &grant, unfit, next).await,
             }
         }
     };
@@ -131,10 +140,11 @@ async fn over(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant) -> L
     if let Some((record, version)) = found.filter(|(record, _)| !record.status.is_over()) {
         match new_run::wake(&run, &record) {
             Ok(row) if row.follow == grant.row.follow => {
-                return Left::Parked("its journal has ended, and its document says that it runs".to_owned());
+                let contradiction = "it has ended, and the document of the run says that it runs";
+                return Left::Parked(Suspension::unreadable(contradiction));
             }
             Ok(row) => batch = batch.guard_document(&grant.row.key, Expect::Exact(version)).enqueue(row),
-            Err(error) => return Left::Parked(error.to_string()),
+            Err(error) => return Left::Parked(Suspension::rejected(error)),
         }
     }
     match holding.commit(batch).await {
@@ -147,14 +157,29 @@ async fn over(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant) -> L
     }
 }
 
-/// A run that this process cannot begin: another may know its workflow, and has it soon, until it is clear that none does.
-async fn left_to_others(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant, unfit: Unfit) -> Left {
+/// A run that this process cannot begin: another may know its workflow, and has it soon. The run says so when none seems to.
+async fn left_to_others(
+    shared: &WorkflowEngine,
+    holding: &LeasedWork,
+    grant: &Grant,
+    unfit: Unfit,
+    next: StreamVersion,
+) -> Left {
     let reason = match unfit {
         Unfit::Never(reason) => return Left::Parked(reason),
         Unfit::Unknown(reason) => reason,
     };
-    let Some(wait) = shared.unknown.wait(&grant.row.key) else { return Left::Parked(reason) };
-    match holding.commit(Batch::new().defer(holding.lease(), Due::After(wait))).await {
+    let now = grant.row.lease.as_ref().map_or(grant.row.enqueued_at, |lease| lease.since);
+    let (wait, is_likely) = shared.unknown.wait(&grant.row.key, next, now);
+    let batch = if is_likely {
+        shared.counters.parked.add(1);
+        let text = reason.to_string();
+        let suspended = Suspended { claims: grant.row.attempts, reason };
+        Batch::new().fail(holding.lease(), text, Due::After(wait)).enqueue(suspended.row(&grant.row))
+    } else {
+        Batch::new().defer(holding.lease(), Due::After(wait))
+    };
+    match holding.commit(batch).await {
         Committed::Done(_) => Left::HandedBack,
         _ => Left::Lost,
     }
@@ -163,32 +188,22 @@ async fn left_to_others(shared: &WorkflowEngine, holding: &LeasedWork, grant: &G
 /// Why a run cannot be begun here.
 enum Unfit {
     /// Its workflow is not known to this process.
-    Unknown(String),
-    Never(String),
+    Unknown(Suspension),
+    Never(Suspension),
 }
 
-/// What is said of a run whose processes died, so often.
-fn silence(attempts: u32) -> String {
-    format!("it was begun {attempts} times and never said how it went")
-}
-
-/// Whether a run may be what its processes die of: it was begun often without progress or a word. After each wait it is tried once.
-fn died_again(row: &WorkRow) -> bool {
-    let begins = silence(0);
-    let silent = |told: &str| begins.split('0').all(|part| told.contains(part));
-    let waited = |told: &str| told == silence(row.attempts.saturating_sub(1));
-    row.attempts > SILENT_DEATHS && row.last_error.as_deref().is_none_or(|told| silent(told) && !waited(told))
-}
-
-/// Puts a run off that cannot go on. It stays as it was, with the reason and the time of the next try.
-async fn park(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant, reason: &str) {
-    let run = &grant.row.key;
-    tracing::warn!(target: WORKFLOW, %run, reason, "a run is put off");
-    // What died silently was tried at once so often; the waits begin after that.
-    let tries = if reason == silence(grant.row.attempts) { SILENT_DEATHS } else { 0 };
-    let doublings = grant.row.attempts.saturating_sub(tries).min(9);
+/// Suspends a run that cannot continue. It stays as it was, with the reason and the time of the next try.
+async fn park(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant, reason: &Suspension) {
+    let row = &grant.row;
+    tracing::warn!(target: WORKFLOW, run = %row.key, %reason, "run suspended");
+    // Silent claims were tried at once; the waits begin after them.
+    let silent = matches!(reason, Suspension::WorkersDied { .. });
+    let doublings = row.attempts.saturating_sub(if silent { SILENT_CLAIMS } else { 0 }).min(9);
     let wait = Duration::from_secs(1).saturating_mul(1 << doublings).min(Duration::from_mins(5));
-    drop(holding.commit(Batch::new().fail(holding.lease(), reason, Due::After(wait))).await);
+    let suspended = Suspended { claims: row.attempts, reason: reason.clone() };
+    let batch = Batch::new().fail(holding.lease(), reason.to_string(), Due::After(wait));
+    let batch = batch.enqueue(suspended.row(row));
+    drop(holding.commit(batch).await);
     shared.counters.parked.add(1);
 }
 
@@ -202,11 +217,10 @@ impl Drive {
         next: StreamVersion,
     ) -> Result<Self, Unfit> {
         let definition = shared.definitions.get(&started.workflow).cloned().ok_or_else(|| {
-            let known: Vec<&str> = shared.definitions.keys().map(String::as_str).collect();
-            let known = known.join(", ");
-            Unfit::Unknown(format!("no worker here knows workflow {:?}; it knows: {known}", started.workflow))
+            let (workflow, known) = (started.workflow.clone(), shared.definitions.keys().cloned().collect());
+            Unfit::Unknown(Suspension::UnknownWorkflow { workflow, known })
         })?;
-        let never = |error: InvalidInput| Unfit::Never(error.to_string());
+        let never = |error: InvalidInput| Unfit::Never(Suspension::rejected(error));
         let journal = names::journal(&started.run, started.generation).map_err(never)?;
         let token = holding.token().child_token();
         shared.counters.replayed.add(history.len());
@@ -222,11 +236,13 @@ impl Drive {
             again: grant.row.attempts > 1 || grant.row.takeovers > 0,
             takeovers: grant.row.takeovers,
         };
-        let begun =
-            context_guard::in_workflow(&activation, || (definition.begin)(Ctx::new(life), &started.input));
-        let future = begun.map_err(|error| {
-            Unfit::Never(format!("its input does not fit workflow {:?}: {error}", definition.name))
-        })?;
+        let misfit = |detail: String| {
+            let workflow = definition.name.clone();
+            Unfit::Never(Suspension::UnfitInput { workflow, detail })
+        };
+        let begin = || (definition.begin)(Ctx::new(life), &started.input);
+        let begun = isolate("its conversion", || context_guard::in_workflow(&activation, begin));
+        let future = begun.map_err(misfit)?.map_err(|error| misfit(error.to_string()))?;
         Ok(Self {
             shared: Arc::clone(shared),
             holding: Arc::clone(holding),
@@ -235,9 +251,10 @@ impl Drive {
             journal,
             next,
             activation,
-            future,
+            future: Isolated::new(future),
             token,
             hints: None,
+            read_at: Instant::now(),
             stumbled: grant.row.attempts > 1,
         })
     }
@@ -246,47 +263,44 @@ impl Drive {
     async fn run(&mut self) -> Left {
         let mut now = None;
         loop {
+            // Code that is always ready must let other tasks run.
+            consume_budget().await;
             let stopping = self.shared.worker.stopping.is_cancelled();
             let moment = Moment { stopping, linger: self.shared.options.linger, now: now.take() };
             let action = self.activation.lock().next(moment);
-            let performed = match action {
-                Action::ReadClock => self.read_clock().await.map(|read| now = Some(read)),
-                action => self.perform(action).await,
-            };
-            if let Err(left) = performed {
-                return left;
+            match self.perform(action).await {
+                Ok(read) => now = read,
+                Err(left) => return left,
             }
         }
     }
 
-    async fn perform(&mut self, action: Action) -> Result<(), Left> {
+    /// Performs an action. Returns the store's clock when that was read.
+    async fn perform(&mut self, action: Action) -> Result<Option<Timestamp>, Left> {
         match action {
-            Action::Poll => self.poll_once().await,
-            Action::CancelChildren(children) => {
-                self.cancel_children(children).await;
-                Ok(())
-            }
+            Action::Poll => self.poll_once().await?,
+            Action::CancelChildren(children) => self.cancel_children(children).await?,
             Action::Commit => {
                 let flow = self.commit_outgoing().await;
-                self.follow(flow).await
+                self.follow(flow).await?;
             }
-            Action::Suspend(due) => self.suspend(due).await,
-            Action::ReadJournal => self.read_or_rewind().await,
+            Action::Suspend(due) => self.suspend(due).await?,
+            Action::ReadJournal => self.read_or_rewind().await?,
             Action::ReadOwnRecords => {
                 self.read_or_rewind().await?;
                 self.activation.lock().prove();
-                Ok(())
             }
-            Action::ReadClock => Ok(()),
-            Action::ContinueAsNew(input) => self.continue_as_new(input).await,
-            Action::Rewind => self.rewind().await,
+            Action::ReadClock => return self.read_clock().await,
+            Action::ContinueAsNew(input) => self.continue_as_new(input).await?,
+            Action::Rewind => self.rewind().await?,
             Action::Release => {
                 self.holding.release().await;
-                Err(Left::HandedBack)
+                return Err(Left::HandedBack);
             }
-            Action::Wait(limit) => self.wait(limit).await,
-            Action::Fail(broken) => Err(unfit(&broken)),
+            Action::Wait(limit) => self.wait(limit).await?,
+            Action::Fail(broken) => return Err(unfit(&broken)),
         }
+        Ok(None)
     }
 
     /// Replays the journal from the beginning, with all that is recorded by now.
@@ -309,7 +323,7 @@ impl Drive {
             Err(Unready::Never(reason)) => Err(Left::Parked(reason)),
             Err(Unready::Store(error)) => {
                 tracing::warn!(target: WORKFLOW, %error, store = ?store, "journal read failed");
-                self.holding.release().await;
+                self.holding.hand_back(UNREAD).await;
                 Err(Left::Lost)
             }
         }
@@ -328,14 +342,27 @@ impl Drive {
         if self.activation.lock().cancelled().is_some() {
             self.token.cancel();
         }
-        match std::future::poll_fn(|context| Poll::Ready(self.poll(context))).await {
+        let mut polled = self.poll_now().await;
+        if polled.is_pending() && !has_budget_remaining() {
+            // Combinators of tokio poll nothing once the budget of the task is used up.
+            yield_now().await;
+            polled = self.poll_now().await;
+        }
+        match polled {
             Poll::Ready(output) => self.finish(output).await,
             Poll::Pending => Ok(()),
         }
     }
 
+    async fn poll_now(&mut self) -> Poll<Output> {
+        std::future::poll_fn(|context| Poll::Ready(self.poll(context))).await
+    }
+
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Output> {
-        poll(&self.activation, &mut self.future, context)
+        match self.future.get_mut() {
+            Some(future) => poll(&self.activation, future, context),
+            None => Poll::Pending,
+        }
     }
 
     /// Commits the outgoing entries and lets the run wait in the store.
@@ -343,7 +370,7 @@ impl Drive {
         let outgoing = self.take_outgoing();
         loop {
             let batch =
-                self.batch(&outgoing).and_then(|batch| self.move_to_begun(batch)).map_err(Left::Parked)?;
+                self.batch(&outgoing).and_then(|batch| self.move_to_begun(batch)).map_err(rejected)?;
             match self.holding.commit(batch.defer(self.holding.lease(), due)).await {
                 Committed::Done(_) => return Err(Left::Rests),
                 Committed::Gone => return Err(Left::Lost),
@@ -352,7 +379,7 @@ impl Drive {
                         return self.rewind().await;
                     }
                 }
-                Committed::Refused(refusal) => return Err(Left::Parked(refusal.to_string())),
+                Committed::Refused(refusal) => return Err(rejected(refusal)),
             }
         }
     }
@@ -395,19 +422,21 @@ impl Drive {
         }
     }
 
-    async fn read_clock(&mut self) -> Result<Timestamp, Left> {
+    /// Reads the store's clock. While it cannot be read, steps run on for as long as the lease lasts.
+    async fn read_clock(&mut self) -> Result<Option<Timestamp>, Left> {
         match self.shared.worker.store.now().await {
-            Ok(now) => Ok(now),
+            Ok(now) => Ok(Some(now)),
             Err(error) => {
                 tracing::warn!(target: WORKFLOW, %error, "store clock not read");
-                self.holding.release().await;
-                Err(Left::Lost)
+                self.wait(None).await.map(|()| None)
             }
         }
     }
 
-    /// Reads what others wrote while a step runs, when a hint says that there may be something.
+    /// Reads what others wrote while a step runs, when a hint says that there may be something. Hints may be lost; the poll
+    /// interval bounds the delay then.
     async fn read_hinted(&mut self) -> Result<(), Left> {
+        let overdue = self.read_at.elapsed() >= self.shared.worker.options.poll_interval;
         let hinted = match &mut self.hints {
             Some(hints) if !hints.has_changed() => false,
             Some(hints) => hints.changed().await,
@@ -416,35 +445,64 @@ impl Drive {
                 true
             }
         };
-        if hinted { self.read_or_rewind().await } else { Ok(()) }
+        if !hinted && !overdue {
+            return Ok(());
+        }
+        match self.journal_since().await {
+            Err(Unready::Store(error)) => {
+                // The steps run on for as long as the lease lasts. The next look reads without a hint.
+                tracing::warn!(target: WORKFLOW, %error, "journal read failed");
+                self.hints = None;
+                Ok(())
+            }
+            read => {
+                let news = self.take_up(read, None);
+                self.rewind_if(news).await
+            }
+        }
     }
 
     /// Reads what others wrote into the journal, and rewinds where the workflow took another path.
     async fn read_or_rewind(&mut self) -> Result<(), Left> {
-        match self.read_news(None).await.map_err(|_| Left::Lost)? {
-            News::Overtaken => self.rewind().await,
-            News::Some | News::Nothing => Ok(()),
-        }
+        let news = self.read_news(None).await.map_err(|_| Left::Lost)?;
+        self.rewind_if(news).await
     }
 
-    pub(super) async fn cancel_children(&mut self, children: Vec<String>) {
+    async fn rewind_if(&mut self, news: News) -> Result<(), Left> {
+        if news == News::Overtaken { self.rewind().await } else { Ok(()) }
+    }
+
+    /// Cancels children. An error of the store is retried for as long as the lease lasts: a cancel may be repeated, and the
+    /// next driver of the run cancels its children again.
+    pub(super) async fn cancel_children(&mut self, children: Vec<String>) -> Result<(), Left> {
+        let client = Client::new(SharedStore::clone(&self.shared.worker.store));
         for child in children {
             let reason = self.activation.lock().cancelled().unwrap_or_default().to_owned();
-            let client = Client::new(SharedStore::clone(&self.shared.worker.store));
-            loop {
-                let Err(error) = client.cancel(&child, &reason).await else { break };
-                let Retry::After(wait) = error.retry() else {
+            while let Err(error) = client.cancel(&child, &reason).await {
+                let retry = match (&error, error.retry()) {
+                    (_, Retry::After(wait)) => Some(wait),
+                    (_, Retry::Now) => Some(Duration::ZERO),
+                    (WorkflowError::Store(_), _) => Some(CANCEL_PAUSE),
+                    (WorkflowError::Write(write), _) if write.refusal().is_none() => Some(CANCEL_PAUSE),
+                    _ => None,
+                };
+                let Some(wait) = retry else {
                     tracing::debug!(target: WORKFLOW, child, %error, "child not cancelled");
                     break;
                 };
                 tracing::warn!(target: WORKFLOW, child, %error, "child cancellation retried");
-                // The next driver of the run cancels its children again.
-                if self.holding.lost().is_some() {
-                    return;
+                let (lost, cut) = (self.holding.token().clone(), self.shared.worker.cut.clone());
+                tokio::select! {
+                    () = lost.cancelled() => return Err(Left::Lost),
+                    () = cut.cancelled() => {
+                        self.holding.hand_back("its worker was stopped while it cancelled its children").await;
+                        return Err(Left::HandedBack);
+                    }
+                    () = sleep_until(Instant::now() + wait) => {}
                 }
-                idle::pause(wait, self.holding.token()).await;
             }
         }
+        Ok(())
     }
 
     /// Ends the run with an output, unless the journal says that the workflow took another path.
@@ -486,6 +544,11 @@ impl Drive {
         }
     }
 
+    /// The store's clock, for times that are recorded.
+    pub(super) fn now(&self) -> Timestamp {
+        self.shared.worker.store.estimated_now().max(self.started.started_at)
+    }
+
     /// The version of the last entry, as far as is known.
     pub(super) fn last(&self) -> StreamVersion {
         StreamVersion(self.next.0.saturating_sub(1))
@@ -498,7 +561,12 @@ impl Drive {
 
 /// The exit of a run whose code does not fit.
 fn unfit(broken: &Broken) -> Left {
-    Left::Parked(format!("{}: {broken}", broken.code()))
+    Left::Parked(Suspension::from(broken))
+}
+
+/// The exit of a run whose commit cannot be made, or is rejected.
+fn rejected(reason: impl std::fmt::Display) -> Left {
+    Left::Parked(Suspension::rejected(reason))
 }
 
 /// Polls a workflow once. A panic makes the run unfit to continue.

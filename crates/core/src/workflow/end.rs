@@ -5,28 +5,41 @@ use super::client::Client;
 use super::driver::{Drive, Flow, Left, News};
 use super::entry::{ChildEnded, Ending, Entry, Reason, Started};
 use super::error::WorkflowError;
+use super::failure::Failure;
+use super::index::Indexed;
 use super::names;
 use super::new_run::{row, wake};
-use super::record::{self, Record};
+use super::record::{self, Record, Status};
+use super::suspension::Suspension;
 use crate::clock::{Due, Timestamp};
 use crate::error::InvalidInput;
-use crate::id::{DocVersion, Priority};
-use crate::model::limits::PAYLOAD_BYTES;
+use crate::id::{DocVersion, Priority, StreamVersion};
+use crate::key::Key;
 use crate::payload::Payload;
-use crate::store::{ApplyError, Batch, Delta, Expect, Refusal, SharedStore, StreamQuery};
+use crate::store::limits::{BATCH_BYTES, BATCH_EVENTS, PAYLOAD_BYTES, TRUNCATE_EVENTS};
+use crate::store::{
+    ApplyError, Batch, Delta, Expect, NewEvent, Refusal, SharedStore, StreamInfo, StreamQuery,
+};
 use crate::telemetry::{self, WORKFLOW};
 use crate::worker::{Committed, local_notify};
 
 /// Writes the end of a run, with all that is left to write, in one batch. Whoever waits for it is told. `None` when a step that the
 /// workflow left has recorded its end: then it did not come to this one.
-pub(super) async fn end(drive: &mut Drive, ending: Ending) -> Option<Left> {
+///
+/// An output that does not fit beside the input into the document of the run fails the run.
+pub(super) async fn end(drive: &mut Drive, mut ending: Ending) -> Option<Left> {
     let left = drive.take_outgoing();
+    let rejectable = left.iter().any(Outgoing::may_be_refused);
     let at = loop {
         match write_end(drive, &left, &ending).await {
             Ok(at) => break at,
             Err(Unwritten::Behind) if left.is_empty() => match drive.read_news(None).await {
                 Ok(News::Overtaken) => return None,
-                Ok(_) => drive.deliver_rest().await,
+                Ok(_) => {
+                    if let Err(left) = drive.deliver_rest().await {
+                        return Some(left);
+                    }
+                }
                 Err(_) => return Some(Left::Lost),
             },
             // What others said comes before what the workflow was told ahead of the journal: it may go another way.
@@ -37,6 +50,11 @@ pub(super) async fn end(drive: &mut Drive, ending: Ending) -> Option<Left> {
                 };
             }
             Err(Unwritten::Changed) => {}
+            Err(Unwritten::Invalid(reason)) if !rejectable && matches!(ending, Ending::Completed(_)) => {
+                let failure = Failure::permanent(format!("its output cannot be recorded: {reason}"));
+                ending = Ending::Failed(failure.cut());
+            }
+            Err(Unwritten::Invalid(reason)) => return Some(Left::Parked(Suspension::rejected(reason))),
             Err(Unwritten::For(left)) => return Some(left),
         }
     };
@@ -50,6 +68,8 @@ enum Unwritten {
     Behind,
     /// The parent has changed.
     Changed,
+    /// It exceeds a limit.
+    Invalid(String),
     For(Left),
 }
 
@@ -61,7 +81,7 @@ async fn write_end(drive: &mut Drive, left: &[Outgoing], ending: &Ending) -> Res
         .and_then(|batch| closing(drive, left, ending, batch).map_err(|e| e.to_string()))
     {
         Ok(batch) => batch,
-        Err(reason) => return Err(Unwritten::For(Left::Parked(reason))),
+        Err(reason) => return Err(Unwritten::For(Left::Parked(Suspension::rejected(reason)))),
     };
     let parent = drive.started.parent.as_ref().and_then(|parent| names::run(&parent.run).ok());
     let batch = match told(&drive.shared.worker.store, &drive.started, ending).await {
@@ -78,7 +98,8 @@ async fn write_end(drive: &mut Drive, left: &[Outgoing], ending: &Ending) -> Res
         Committed::Refused(refusal) => Err(match &*refusal {
             Refusal::Stream { stream, .. } if *stream == drive.journal => Unwritten::Behind,
             Refusal::Document { key, .. } if Some(key) == parent.as_ref() => Unwritten::Changed,
-            _ => Unwritten::For(Left::Parked(refusal.to_string())),
+            Refusal::Invalid(_) => Unwritten::Invalid(refusal.to_string()),
+            _ => Unwritten::For(Left::Parked(Suspension::rejected(refusal))),
         }),
     }
 }
@@ -105,53 +126,126 @@ fn closing(drive: &Drive, left: &[Outgoing], ending: &Ending, batch: Batch) -> R
     let entries = left.iter().any(|outgoing| outgoing.entry.is_some());
     let expected = if entries { Expect::Any } else { Expect::Exact(drive.last()) };
     let batch = batch.append(&drive.journal, expected, [ended]).ack(drive.holding.lease());
-    Ok(batch.merge(&drive.grant.row.key, record::ended(ending)?))
+    let batch = batch.merge(&drive.grant.row.key, record::ended(ending, drive.now())?);
+    let Started { run, workflow, started_at, .. } = &drive.started;
+    let indexed = Indexed { run, workflow, started_at: *started_at };
+    indexed.change(batch, Status::Running, record::status(ending))
 }
 
-/// Ends this generation of a run and begins the next in one batch. `None` when others said something meanwhile: it must be heard
-/// first.
+/// Ends this generation of a run and begins the next in one batch. Signals that do not fit into it are written to the next
+/// journal before: no one reads that until the generation changes. `None` when others said something meanwhile: it must be
+/// heard first.
 pub(super) async fn begin_anew(drive: &mut Drive, input: Payload) -> Option<Left> {
-    let batch = match anew(drive, input) {
-        Ok(batch) => batch,
-        Err(error) => return Some(Left::Parked(error.to_string())),
-    };
-    match drive.holding.commit(batch).await {
-        Committed::Done(_) => {
-            names::wake(&drive.started.queue);
-            Some(Left::Ended)
+    match anew(drive, &input).await {
+        Ok(left) => left,
+        Err(WorkflowError::Store(error)) => {
+            tracing::warn!(target: WORKFLOW, run = drive.started.run, %error, "next journal not read");
+            drive.holding.release().await;
+            Some(Left::Lost)
         }
-        Committed::Gone => Some(Left::Lost),
-        Committed::Refused(refusal) if matches!(*refusal, Refusal::Stream { .. }) => None,
-        Committed::Refused(refusal) => Some(Left::Parked(refusal.to_string())),
+        Err(error) => Some(Left::Parked(Suspension::rejected(error))),
     }
 }
 
-fn anew(drive: &Drive, input: Payload) -> Result<Batch, InvalidInput> {
+async fn anew(drive: &mut Drive, input: &Payload) -> Result<Option<Left>, WorkflowError> {
+    let journal = names::journal(&drive.started.run, drive.started.generation.saturating_add(1))?;
+    let mut parts = parts(beginning(drive, input)?);
+    let last = parts.pop().unwrap_or_default();
+    let mut is_new = parts.is_empty();
+    loop {
+        let expected = if is_new { Some(Expect::Absent) } else { stage(drive, &journal, &parts).await? };
+        let Some(expected) = expected else { return Ok(Some(Left::Lost)) };
+        let batch = turn(drive, input)?.append(&journal, expected, last.clone());
+        match drive.holding.commit(batch).await {
+            Committed::Done(_) => {
+                names::wake(&drive.started.queue);
+                return Ok(Some(Left::Ended));
+            }
+            Committed::Gone => return Ok(Some(Left::Lost)),
+            Committed::Refused(refusal) => match &*refusal {
+                // Signals of an attempt that was cut short are there, or an earlier run had the same id.
+                Refusal::Stream { stream, .. } if *stream == journal => is_new = false,
+                Refusal::Stream { .. } => return Ok(None),
+                _ => return Ok(Some(Left::Parked(Suspension::rejected(refusal)))),
+            },
+        }
+    }
+}
+
+/// The entries with which the next generation begins.
+fn beginning(drive: &Drive, input: &Payload) -> Result<Vec<NewEvent>, InvalidInput> {
+    let (started, activation) = (&drive.started, drive.activation.lock());
+    let generation = started.generation.saturating_add(1);
+    let heard = activation.signal_ids(PAYLOAD_BYTES.saturating_sub(input.len() + 64 * 1024));
+    let again = Started { generation, input: input.clone(), heard, ..started.clone() };
+    let mut events = vec![Entry::Started(Box::new(again)).event()?];
+    if let Some(reason) = activation.cancelled() {
+        events.push(Entry::Cancel(Reason { reason: reason.to_owned() }).event()?);
+    }
+    for heard in activation.unread_signals() {
+        events.push(Entry::Heard(heard).event()?);
+    }
+    Ok(events)
+}
+
+/// Splits entries so that each part fits into a batch, with room for the end of a generation.
+fn parts(events: Vec<NewEvent>) -> Vec<Vec<NewEvent>> {
+    let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for event in events {
+        bytes += event.payload.len();
+        if !part.is_empty() && (part.len() >= BATCH_EVENTS / 2 || bytes > BATCH_BYTES / 2) {
+            parts.push(std::mem::take(&mut part));
+            bytes = event.payload.len();
+        }
+        part.push(event);
+    }
+    parts.push(part);
+    parts
+}
+
+/// Writes the first parts of the next journal, which no one reads until the generation changes. Returns where the last part
+/// belongs, or `None` when the run was lost.
+async fn stage(
+    drive: &mut Drive,
+    journal: &Key,
+    parts: &[Vec<NewEvent>],
+) -> Result<Option<Expect<StreamVersion>>, WorkflowError> {
+    let mut expected = Expect::Absent;
+    let mut batches = Vec::new();
+    if let Some(StreamInfo { first, head: Some(head), .. }) =
+        drive.shared.worker.store.stream(journal).await?
+    {
+        expected = Expect::Exact(head);
+        let mut before = first.unwrap_or(head.next());
+        while before <= head {
+            before = StreamVersion(head.next().0.min(before.0.saturating_add(TRUNCATE_EVENTS)));
+            batches.push(Batch::new().truncate(journal, before));
+        }
+    }
+    for part in parts {
+        batches.push(Batch::new().append(journal, expected, part.clone()));
+        expected = Expect::Exists;
+    }
+    for batch in batches {
+        if !matches!(drive.holding.commit(batch).await, Committed::Done(_)) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(expected))
+}
+
+/// The end of a generation.
+fn turn(drive: &Drive, input: &Payload) -> Result<Batch, InvalidInput> {
     let started = &drive.started;
     let generation = started.generation.saturating_add(1);
     let ending = Ending::Continued(input.clone());
-    let heard = drive.activation.lock().signal_ids(PAYLOAD_BYTES.saturating_sub(input.len() + 64 * 1024));
-    let again = Started { generation, input, heard, ..started.clone() };
-    let mut events = vec![Entry::Started(Box::new(again)).event()?];
-    let cancelled = drive.activation.lock().cancelled().map(str::to_owned);
-    if let Some(reason) = cancelled {
-        events.push(Entry::Cancel(Reason { reason }).event()?);
-    }
-    for heard in drive.activation.lock().unread_signals() {
-        events.push(Entry::Heard(heard).event()?);
-    }
-    let mut deltas = record::ended(&ending)?;
+    let mut deltas = record::ended(&ending, drive.now())?;
     deltas.push(Delta::set("/generation", generation));
-    let (journal, priority) = (names::journal(&started.run, generation)?, Priority::new(started.priority)?);
+    let ended = Entry::Ended(ending).event_by(drive.holding.lease())?;
     Ok(Batch::new()
-        .append(
-            &drive.journal,
-            Expect::Exact(drive.last()),
-            [Entry::Ended(ending).event_by(drive.holding.lease())?],
-        )
+        .append(&drive.journal, Expect::Exact(drive.last()), [ended])
         .ack(drive.holding.lease())
-        .append(&journal, Expect::Any, events)
-        .enqueue(row(&started.run, &started.queue, priority, generation)?)
+        .enqueue(row(&started.run, &started.queue, Priority::new(started.priority)?, generation)?)
         .merge(&drive.grant.row.key, deltas))
 }
 
@@ -159,10 +253,14 @@ fn anew(drive: &Drive, input: Payload) -> Result<Batch, InvalidInput> {
 async fn told(store: &SharedStore, started: &Started, ending: &Ending) -> Result<Batch, WorkflowError> {
     let Some(parent) = &started.parent else { return Ok(Batch::new()) };
     let Some((record, version)) = find(store, &parent.run).await? else { return Ok(Batch::new()) };
-    if record.status.is_over() || record.generation != parent.generation {
+    if record.generation != parent.generation {
         return Ok(Batch::new());
     }
+    // A parent that is over and resumed meanwhile must hear of the end.
     let unchanged = Batch::new().guard_document(&names::run(&parent.run)?, Expect::Exact(version));
+    if record.status.is_over() {
+        return Ok(unchanged);
+    }
     let (name, run) = (parent.name.clone(), started.run.clone());
     let entry = Entry::ChildEnded(ChildEnded { name, run, ending: ending.clone() });
     let journal = names::journal(&parent.run, record.generation)?;
@@ -221,6 +319,10 @@ async fn goes_on(store: &SharedStore, run: &str, record: &Record, word: Word) ->
         return Ok(Due::Now);
     }
     let Some(row) = store.work(&names::run(run)?).await? else { return Ok(Due::Now) };
+    // A run that has waited once is in the lane of those that have begun.
+    if row.lane == names::lane(&record.queue)? {
+        return Ok(Due::Now);
+    }
     let begun = StreamQuery::forward(&names::journal(run, record.generation)?, 1_000);
     for event in &store.read_stream(begun).await?.events {
         let entry = Entry::of(event)?;

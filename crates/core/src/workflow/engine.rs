@@ -20,7 +20,7 @@ use super::retention::Retention;
 use super::worker::WorkerStats;
 use crate::clock::{ManualClock, Timestamp};
 use crate::error::InvalidInput;
-use crate::id::Lane;
+use crate::id::{Lane, StreamVersion};
 use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::limits::CLAIM_EVENTS;
@@ -245,31 +245,50 @@ fn only_of<T>(queue: &str, done: Result<T, WorkflowError>) -> Result<Option<T>, 
     }
 }
 
-/// Runs whose workflow this process does not know, and how often it got each of them.
+/// Runs whose workflow this process does not know: how far each was, and when this process was first granted it there.
 #[derive(Debug, Default)]
-pub(super) struct Unknown(Mutex<HashMap<Key, u32>>);
+pub(super) struct Unknown(Mutex<HashMap<Key, (StreamVersion, Timestamp)>>);
 
 impl Unknown {
-    /// So often a run is left to others before it is put off with a reason.
-    const TRIES: u32 = 8;
-    /// The first wait. It doubles with every try.
-    const WAIT: Duration = Duration::from_millis(10);
+    /// The shortest and the longest time that a run is left to other workers.
+    const WAITS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_mins(5));
+    /// After this time it is likely that no worker knows the workflow, and the run says so.
+    const LIKELY: Duration = Duration::from_secs(1);
     /// More runs than this are forgotten all at once.
-    const RUNS: usize = 10_000;
+    const RUNS: usize = 100_000;
 
-    /// How long others have the chance to take a run. `None` when it is not likely that anybody knows its workflow.
-    pub(super) fn wait(&self, run: &Key) -> Option<Duration> {
+    /// Returns how long the run is left to other workers, and whether it is likely that none knows its workflow. The wait is
+    /// a quarter of the time that has passed: a worker that is busy gets its runs at most so much later.
+    pub(super) fn wait(&self, run: &Key, next: StreamVersion, now: Timestamp) -> (Duration, bool) {
         let mut runs = self.0.lock();
         if runs.len() > Self::RUNS {
             runs.clear();
         }
-        let tries = runs.entry(run.clone()).or_default();
-        let wait = Self::WAIT.saturating_mul(1 << *tries);
-        *tries += 1;
-        if *tries < Self::TRIES {
-            return Some(wait);
+        let seen = runs.entry(run.clone()).or_insert((next, now));
+        if seen.0 != next {
+            // Another worker has continued it since.
+            *seen = (next, now);
         }
-        runs.remove(run);
-        None
+        let passed = now.since(seen.1);
+        let (least, most) = Self::WAITS;
+        ((passed / 4).clamp(least, most), passed >= Self::LIKELY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    #[test]
+    fn a_run_of_an_unknown_workflow_waits_in_proportion_to_its_age() {
+        let (unknown, run) = (Unknown::default(), Key::new("run", ["r"]).unwrap());
+        let at = |ms| Timestamp::EPOCH.after(Duration::from_millis(ms));
+        let wait = |version, ms| unknown.wait(&run, StreamVersion(version), at(ms));
+        assert_eq!(wait(1, 0), (Duration::from_millis(10), false));
+        assert_eq!(wait(1, 400), (Duration::from_millis(100), false));
+        assert_eq!(wait(1, 8_000), (Duration::from_secs(2), true));
+        assert_eq!(wait(1, 80_000_000), (Duration::from_mins(5), true));
+        assert_eq!(wait(2, 80_000_001), (Duration::from_millis(10), false), "another worker continued it");
     }
 }

@@ -29,6 +29,20 @@ pub(super) struct Started {
     /// The trace that it was started in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) trace: Option<String>,
+    /// When its first generation was started.
+    pub(super) started_at: Timestamp,
+}
+
+#[cfg(test)]
+impl Ran {
+    pub(super) const EPOCH: Self = Self { began: Timestamp::EPOCH, ended: Timestamp::EPOCH };
+}
+
+/// When an attempt of a step ran, by the store's clock as its worker knew it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ran {
+    pub(super) began: Timestamp,
+    pub(super) ended: Timestamp,
 }
 
 /// Who waits for a run.
@@ -118,12 +132,16 @@ pub(super) enum Entry {
 pub(super) struct Done {
     pub(super) op: OpId,
     pub(super) value: Payload,
+    pub(super) ran: Ran,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct GaveUp {
     pub(super) op: OpId,
     pub(super) error: StepError,
+    /// When the last attempt ran. A child that could not be started never did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ran: Option<Ran>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -133,6 +151,7 @@ pub(super) struct Tried {
     pub(super) error: String,
     /// How long it waits until the next attempt.
     pub(super) wait: Duration,
+    pub(super) ran: Ran,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

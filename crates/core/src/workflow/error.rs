@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::failure::Failure;
 use super::record::Status;
 use crate::clock::Timestamp;
-use crate::error::{Code, Explain, InvalidInput, Outcome, Retry};
+use crate::error::{InvalidInput, codes, conversions};
 use crate::id::Owner;
 use crate::lease::LeaseError;
 use crate::store::{ApplyError, StoreError};
@@ -121,52 +121,29 @@ pub enum WorkflowError {
     Lease(Box<LeaseError>),
 }
 
-impl From<ApplyError> for WorkflowError {
-    fn from(error: ApplyError) -> Self {
-        Self::Write(Box::new(error))
+conversions! {
+    WorkflowError {
+        ApplyError => Write,
+        LeaseError => Lease,
     }
 }
 
-impl From<LeaseError> for WorkflowError {
-    fn from(error: LeaseError) -> Self {
-        Self::Lease(Box::new(error))
-    }
-}
-
-impl Explain for WorkflowError {
-    fn code(&self) -> Code {
-        Code(match self {
-            Self::UnknownRun { .. } => "TL1001",
-            Self::Taken { .. } => "TL1002",
-            Self::Over { .. } => "TL1003",
-            Self::UnknownSignal { .. } => "TL1004",
-            Self::UnknownWorkflow { .. } => "TL1005",
-            Self::Twice { .. } => "TL1006",
-            Self::Failed { .. } => "TL1007",
-            Self::Cancelled { .. } => "TL1008",
-            Self::Leased { .. } => "TL1012",
-            Self::Refused { .. } => "TL1013",
-            Self::NoRuntime => "TL1015",
-            Self::Invalid(error) => return error.code(),
-            Self::Store(error) => return error.code(),
-            Self::Write(error) => return error.code(),
-            Self::Lease(error) => return error.code(),
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::Store(error) => error.retry(),
-            Self::Write(error) => error.retry(),
-            Self::Lease(error) => error.retry(),
-            _ => Retry::Never,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Write(error) => error.outcome(),
-            _ => Outcome::NotApplied,
-        }
+codes! {
+    WorkflowError {
+        UnknownRun => "TL1001",
+        Taken => "TL1002",
+        Over => "TL1003",
+        UnknownSignal => "TL1004",
+        UnknownWorkflow => "TL1005",
+        Twice => "TL1006",
+        Failed => "TL1007",
+        Cancelled => "TL1008",
+        Leased => "TL1012",
+        Refused => "TL1013",
+        NoRuntime => "TL1015",
+        Invalid(error) => error,
+        Store(error) => error,
+        Write(error) => error,
+        Lease(error) => error,
     }
 }

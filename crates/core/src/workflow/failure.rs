@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error as ThisError;
 
-use crate::error::{Code, Explain, Outcome, Retry};
+use crate::error::codes;
 use crate::model::limits::ERROR_BYTES;
 
 /// Why a step or a workflow failed, as it is recorded. `?` makes one of any error; what it says is kept together with what
@@ -152,6 +152,14 @@ pub enum StepError {
 }
 
 impl StepError {
+    /// Why it failed, without its name.
+    pub(super) fn message(&self) -> &str {
+        match self {
+            Self::Failed { error, .. } | Self::Child { error, .. } => error,
+            Self::Cancelled { reason, .. } | Self::Value { reason, .. } => reason,
+        }
+    }
+
     /// What failed, by the name that it has in the run.
     fn cause(&self) -> Option<&str> {
         match self {
@@ -161,21 +169,11 @@ impl StepError {
     }
 }
 
-impl Explain for StepError {
-    fn code(&self) -> Code {
-        Code(match self {
-            Self::Failed { .. } => "TL1009",
-            Self::Cancelled { .. } => "TL1010",
-            Self::Child { .. } => "TL1011",
-            Self::Value { .. } => "TL1014",
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        Retry::Never
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
+codes! {
+    StepError {
+        Failed => "TL1009",
+        Cancelled => "TL1010",
+        Child => "TL1011",
+        Value => "TL1014",
     }
 }

@@ -12,7 +12,6 @@ use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::Lane;
 use crate::model::rate::Rate;
-use crate::store::{Claim, Claimed};
 use crate::worker::{Poll, Worker};
 
 /// See the module.
@@ -69,27 +68,30 @@ impl Line {
         poll: &mut Poll<'_, WorkflowEngine>,
     ) -> Result<usize, WorkflowError> {
         let worker = &engine.worker;
-        let (begun, new) = (peek(worker, &self.under_way).await?, peek(worker, &self.new).await?);
+        let Some(limit) = self.limits.rate else {
+            let lanes: Vec<Lane> = self.lanes().cloned().collect();
+            let ready = worker.store.next_ready(&lanes).await?;
+            if !ready.is_ready() {
+                poll.due_at(ready.at, ready.now);
+                return Ok(0);
+            }
+            let (room, mut seats) = self.room(worker, poll.free()).await?;
+            return Ok(poll.claim(engine.claim_of(lanes), room, || seats.pop().map(Seat::used)).await?);
+        };
+        let (begun, new) =
+            tokio::try_join!(worker.store.next_ready(&self.under_way), worker.store.next_ready(&self.new),)?;
         let mut rate = None;
-        if let Some(limit) = self.limits.rate.filter(|_| new.is_ready()) {
+        if new.is_ready() {
             rate = Some((limit, RateState::read(&worker.store, &self.queue).await?));
         }
         let closed = rate.as_ref().and_then(|(limit, state)| state.closed_until(*limit, new.now));
         let may_begin = new.is_ready() && closed.is_none();
         if !begun.is_ready() && !may_begin {
-            poll.due_at(begun.next_at);
-            poll.due_at(closed.or(new.next_at));
+            poll.due_at(begun.at, begun.now);
+            poll.due_at(closed.or(new.at), new.now);
             return Ok(0);
         }
-        let (mut seats, mut room) = (Vec::new(), poll.free());
-        if let Some(most) = self.limits.concurrency {
-            seats = self.seats.take(&worker.claims, room, most).await?;
-            room = seats.len();
-        }
-        if self.limits.rate.is_none() {
-            let lanes = self.lanes().cloned().collect();
-            return Ok(poll.claim(engine.claim_of(lanes), room, || seats.pop().map(Seat::used)).await?);
-        }
+        let (room, mut seats) = self.room(worker, poll.free()).await?;
         let mut claimed = 0;
         if begun.is_ready() {
             let spec = engine.claim_of(self.under_way.clone());
@@ -99,6 +101,17 @@ impl Line {
             claimed += self.claim_new(engine, poll, rate, (room - claimed, new.now), &mut seats).await?;
         }
         Ok(claimed)
+    }
+
+    /// Takes seats for up to `free` runs where the queue has any. Returns how many runs may be claimed.
+    async fn room(&self, worker: &Worker, free: usize) -> Result<(usize, Vec<Seat>), WorkflowError> {
+        match self.limits.concurrency.filter(|_| free > 0) {
+            Some(most) => {
+                let seats = self.seats.take(&worker.claims, free, most).await?;
+                Ok((seats.len(), seats))
+            }
+            None => Ok((free, Vec::new())),
+        }
     }
 
     /// Claims runs that have not begun, as many as the rate admits.
@@ -114,7 +127,7 @@ impl Line {
         let share = state.take(store, &self.queue, rate, (wanted, now)).await?;
         let granted = share.taken.granted;
         if granted == 0 {
-            poll.due_at(Some(share.taken.next_at));
+            poll.due_at(Some(share.taken.next_at), now);
             return Ok(0);
         }
         let most = usize::try_from(granted).unwrap_or(usize::MAX).min(room);
@@ -125,10 +138,4 @@ impl Line {
         share.give_back(store, &self.queue, rate, unused).await?;
         Ok(count)
     }
-}
-
-/// Returns when a row of the lanes is ready, without leasing one.
-async fn peek(worker: &Worker, lanes: &[Lane]) -> Result<Claimed, WorkflowError> {
-    let claim = Claim::lanes(&worker.owner, lanes.iter().cloned(), 0, worker.options.lease_ttl);
-    Ok(worker.store.claim(claim).await?)
 }

@@ -5,6 +5,7 @@ use super::entry::{Entry, Placed, Started};
 use super::error::WorkflowError;
 use super::journal;
 use super::resumed::counting;
+use super::suspension::Suspension;
 use crate::error::InvalidInput;
 use crate::id::StreamVersion;
 use crate::store::{Event, Grant, StoreError};
@@ -18,7 +19,7 @@ pub(super) enum Loaded {
 /// Why it could not be read.
 pub(super) enum Unready {
     Store(StoreError),
-    Never(String),
+    Never(Suspension),
 }
 
 impl From<StoreError> for Unready {
@@ -31,14 +32,14 @@ impl From<WorkflowError> for Unready {
     fn from(error: WorkflowError) -> Self {
         match error {
             WorkflowError::Store(error) => Self::Store(error),
-            other => Self::Never(format!("its journal cannot be read: {other}")),
+            other => Self::Never(Suspension::unreadable(other)),
         }
     }
 }
 
 impl From<InvalidInput> for Unready {
     fn from(error: InvalidInput) -> Self {
-        Self::Never(format!("its journal cannot be read: {error}"))
+        Self::Never(Suspension::unreadable(error))
     }
 }
 
@@ -48,7 +49,8 @@ pub(super) async fn load(
     grant: &Grant,
     events: Vec<Event>,
 ) -> Result<Loaded, Unready> {
-    let journal = grant.row.follow.clone().ok_or_else(|| Unready::Never("it has no journal".to_owned()))?;
+    let journal =
+        grant.row.follow.clone().ok_or_else(|| Unready::Never(Suspension::unreadable("there is none")))?;
     let complete = !grant.more;
     let mut entries = events.iter().map(Placed::of).collect::<Result<Vec<_>, _>>()?;
     if !complete || entries.is_empty() {
@@ -64,6 +66,6 @@ pub(super) async fn load(
             }
             Ok(Loaded::Run(started.clone(), history, next))
         }
-        _ => Err(Unready::Never("its journal does not begin with its start".to_owned())),
+        _ => Err(Unready::Never(Suspension::unreadable("it does not begin with the start of the run"))),
     }
 }

@@ -4,7 +4,6 @@ use crate::error::InvalidInput;
 use crate::id::Lane;
 use crate::key::{Arg, Key, KeyPrefix};
 use crate::model::hash;
-use crate::model::pattern::Pattern;
 use crate::worker::local_notify;
 
 /// The kind of a run's document and work row: `tidelock.run("order-17")`.
@@ -33,14 +32,14 @@ pub(super) fn run(id: &str) -> Result<Key, InvalidInput> {
     Key::new(RUN, [id])
 }
 
+/// The runs whose ids begin with a text.
+pub(super) fn runs_from(prefix: &str) -> KeyPrefix {
+    KeyPrefix::starting(RUN, &[], prefix)
+}
+
 /// All runs.
 pub(super) fn all_runs() -> KeyPrefix {
     KeyPrefix::kind(RUN)
-}
-
-/// Matches the work rows of all runs: in the canonical text of a key, a space precedes a text argument.
-pub(super) fn runs_pattern() -> Result<Pattern, InvalidInput> {
-    Pattern::new("^tidelock\\.run ")
 }
 
 /// The run that a key names.

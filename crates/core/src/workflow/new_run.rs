@@ -4,12 +4,16 @@ use super::definition::Workflow;
 use super::entry::{Attributes, Entry, Parent, Started};
 use super::record::{Record, Status};
 use super::{names, queue};
-use crate::clock::Due;
+use crate::clock::{Due, Timestamp};
 use crate::error::InvalidInput;
 use crate::id::{Position, Priority};
+use crate::model::limits::{MERGE_DEPTH, depth, within};
 use crate::payload::Payload;
 use crate::store::{Batch, Expect, NewEvent, NewWork};
 use crate::telemetry::current_trace;
+
+/// The deepest input or output of a run: its document is merged with later changes.
+pub(super) const INPUT_DEPTH: usize = MERGE_DEPTH - 10;
 
 /// What a run is started with.
 #[derive(Clone, Debug)]
@@ -29,6 +33,8 @@ pub(super) struct NewRun {
     pub(super) trace: Option<String>,
     /// Workers know already that the queue is shared out.
     pub(super) announced: bool,
+    /// When it is started, by the store's clock.
+    pub(super) started_at: Timestamp,
 }
 
 impl NewRun {
@@ -50,6 +56,7 @@ impl NewRun {
             whose: None,
             trace: None,
             announced: false,
+            started_at: Timestamp::EPOCH,
         }
     }
 
@@ -63,6 +70,7 @@ impl NewRun {
         names::check("the id of a run", &self.id, names::MAX_ID_BYTES)?;
         names::check("the name of a workflow", &self.workflow, names::MAX_NAME_BYTES)?;
         names::check("the name of a queue", &self.queue, names::MAX_NAME_BYTES)?;
+        within("the nesting depth", "the input", depth(self.input.as_str()), INPUT_DEPTH)?;
         let key = names::run(&self.id)?;
         let journal = names::journal(&self.id, 0)?;
         let record = Record {
@@ -78,6 +86,8 @@ impl NewRun {
             signals: self.signals.clone(),
             delayed: self.due != Due::Now,
             attributes: self.attributes.clone(),
+            started_at: self.started_at,
+            ended_at: None,
         };
         let mut events = vec![Entry::Started(Box::new(self.started(0))).event()?];
         events.extend(history);
@@ -85,10 +95,11 @@ impl NewRun {
             Some(_) if !self.announced => queue::declare_fair(&self.queue)?,
             _ => Batch::new(),
         };
-        Ok(announced
+        let batch = announced
             .put(&key, Expect::Absent, Payload::of(&record)?)
             .append(&journal, Expect::Any, events)
-            .enqueue(self.row()?))
+            .enqueue(self.row()?);
+        record.indexed(&self.id).start(batch)
     }
 
     /// Its work row, in a lane of runs that have not begun.
@@ -111,6 +122,7 @@ impl NewRun {
             parent: self.parent.clone(),
             heard: Vec::new(),
             trace: current_trace().or_else(|| self.trace.clone()),
+            started_at: self.started_at,
         }
     }
 }

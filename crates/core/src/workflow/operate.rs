@@ -2,12 +2,13 @@
 
 use super::client::{Client, Handle};
 use super::end::find;
-use super::entry::{Entry, GaveUp, Placed, Reason, Started};
+use super::entry::{ChildEnded, Ending, Entry, GaveUp, OpId, Placed, Reason, Started, Tried};
 use super::error::WorkflowError;
+use super::failure::Failure;
 use super::names;
 use super::new_run::{NewRun, wake};
 use super::record::{Record, Status};
-use super::resumed::{counting, failed_children};
+use super::resumed::{counting, failed_children, open_children, unhandled};
 use super::saga::UNDO;
 use crate::id::{DocVersion, Priority};
 use crate::store::limits::BATCH_EVENTS;
@@ -58,6 +59,9 @@ impl Client {
         version: DocVersion,
     ) -> Result<Batch, WorkflowError> {
         let entries = counting(self.journal(run).await?);
+        if !matches!(entries.first(), Some(Placed { entry: Entry::Started(_), .. })) {
+            return Err(not_resumed(run, "its history was removed"));
+        }
         let undone = |placed: &Placed| placed.entry.op().is_some_and(|(op, _)| op.name.contains(UNDO));
         if entries.iter().any(undone) {
             return Err(not_resumed(run, "it has taken back what it did; fork it instead"));
@@ -67,11 +71,21 @@ impl Client {
         let mut batch = Batch::new()
             .guard_document(&key, Expect::Exact(version))
             .append(&names::journal(run, record.generation)?, Expect::Any, [entry.event()?])
-            .merge(&key, [Delta::set("/status", Status::Running.word()), Delta::remove("/failure")])
+            .merge(
+                &key,
+                [
+                    Delta::set("/status", Status::Running.word()),
+                    Delta::remove("/failure"),
+                    Delta::remove("/ended_at"),
+                ],
+            )
             .enqueue(wake(run, record)?);
+        batch = record.indexed(run).change(batch, record.status, Status::Running)?;
+        for (name, child) in open_children(&entries) {
+            batch = batch.and(self.missed_end(run, record, name, child).await?);
+        }
         for child in failed_children(&entries) {
-            let gone = || not_resumed(run, &format!("its child {child:?} was removed; fork it instead"));
-            let (record, version) = find(&self.store, &child).await?.ok_or_else(gone)?;
+            let (record, version) = self.child(run, &child).await?;
             batch = batch.and(match record.status {
                 Status::Failed => Box::pin(self.resumed(&child, reason, &record, version)).await?,
                 // It will say how it ends.
@@ -85,6 +99,35 @@ impl Client {
             });
         }
         Ok(batch)
+    }
+
+    /// The child of a run that is resumed.
+    async fn child(&self, run: &str, child: &str) -> Result<(Record, DocVersion), WorkflowError> {
+        let gone = || not_resumed(run, &format!("its child {child:?} was removed; fork it instead"));
+        find(&self.store, child).await?.ok_or_else(gone)
+    }
+
+    /// Tells a run that is resumed of a child that ended while the run had failed. A child that has not ended will do so
+    /// itself.
+    async fn missed_end(
+        &self,
+        run: &str,
+        parent: &Record,
+        name: String,
+        child: String,
+    ) -> Result<Batch, WorkflowError> {
+        let (record, version) = self.child(run, &child).await?;
+        let unchanged = Batch::new().guard_document(&names::run(&child)?, Expect::Exact(version));
+        let failure = record.failure.unwrap_or_else(|| Failure::new("it does not say why"));
+        let ending = match record.status {
+            Status::Running => return Ok(unchanged),
+            Status::Completed => Ending::Completed(record.output.unwrap_or_default()),
+            Status::Failed => Ending::Failed(failure),
+            Status::Cancelled => Ending::Cancelled(failure),
+        };
+        let entry = Entry::ChildEnded(ChildEnded { name, run: child, ending });
+        let journal = names::journal(run, parent.generation)?;
+        Ok(unchanged.append(&journal, Expect::Any, [entry.event()?]))
     }
 
     /// Starts a run that has done what another one did before a step, and goes on from there. The other one stays as it is.
@@ -112,7 +155,7 @@ impl Client {
             return Err(refused(format!("{} entries are too many for one batch", history.len())));
         }
         let events = history.iter().map(Entry::event).collect::<Result<Vec<NewEvent>, _>>()?;
-        let new = forked(&started, record, id)?;
+        let new = NewRun { started_at: self.store.estimated_now(), ..forked(&started, record, id)? };
         let batch = new.batch_with(events)?.and(self.beside.clone());
         self.store.apply(batch).await.map_err(|error| match error.refusal() {
             Some(crate::store::Refusal::Document { .. }) => WorkflowError::Taken {
@@ -135,12 +178,16 @@ fn not_resumed(run: &str, reason: &str) -> WorkflowError {
 fn before(entries: Vec<Placed>, step: &str) -> Option<Vec<Entry>> {
     let named = |placed: &Placed| placed.entry.op().is_some_and(|(op, _)| op.name == step);
     let cut = entries.iter().position(named)?;
+    // Failures that the run handled stay handled.
+    let unhandled = unhandled(&entries);
+    let retried = |op: &OpId| unhandled.contains(&op.name);
     let entries: Vec<Entry> = entries.into_iter().take(cut).map(|placed| placed.entry).collect();
     let ended =
         |name: &str| entries.iter().any(|entry| matches!(entry, Entry::ChildEnded(e) if e.name == name));
     let kept = |entry: &&Entry| match entry {
         Entry::Started(_) | Entry::Ended(_) | Entry::Cancel(_) => false,
-        Entry::GaveUp(GaveUp { .. }) | Entry::ChildRefused(GaveUp { .. }) => false,
+        Entry::GaveUp(GaveUp { op, .. }) | Entry::ChildRefused(GaveUp { op, .. }) => !retried(op),
+        Entry::Tried(Tried { op, .. }) => !retried(op),
         Entry::ChildStarted(started) => ended(&started.op.name),
         _ => true,
     };

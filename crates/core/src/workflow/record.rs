@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{Attributes, Ending, Parent};
 use super::failure::Failure;
+use super::index::Indexed;
+use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::payload::Payload;
 use crate::store::Delta;
@@ -23,6 +25,9 @@ pub enum Status {
 }
 
 impl Status {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
+
     /// Whether it has ended.
     #[must_use]
     pub fn is_over(self) -> bool {
@@ -70,6 +75,18 @@ pub(super) struct Record {
     pub(super) delayed: bool,
     #[serde(default)]
     pub(super) attributes: Attributes,
+    /// When it was started, by the store's clock as its starter knew it. It sorts the lists of runs.
+    pub(super) started_at: Timestamp,
+    /// When it ended, by the store's clock as its worker knew it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ended_at: Option<Timestamp>,
+}
+
+impl Record {
+    /// What its index entries are made of.
+    pub(super) fn indexed<'a>(&'a self, run: &'a str) -> Indexed<'a> {
+        Indexed { run, workflow: &self.workflow, started_at: self.started_at }
+    }
 }
 
 /// How a run stands after an ending.
@@ -83,12 +100,17 @@ pub(super) fn status(ending: &Ending) -> Status {
 }
 
 /// How the document changes when a run ends.
-pub(super) fn ended(ending: &Ending) -> Result<Vec<Delta>, InvalidInput> {
+pub(super) fn ended(ending: &Ending, at: Timestamp) -> Result<Vec<Delta>, InvalidInput> {
     let (field, value) = match ending {
         Ending::Completed(output) => ("/output", output.clone()),
         Ending::Failed(failure) | Ending::Cancelled(failure) => ("/failure", Payload::of(failure)?),
         Ending::Continued(input) => ("/input", input.clone()),
     };
     let value: serde_json::Value = value.parse()?;
-    Ok(vec![Delta::set("/status", status(ending).word()), Delta::set(field, value)])
+    let status = status(ending);
+    let mut deltas = vec![Delta::set("/status", status.word()), Delta::set(field, value)];
+    if status.is_over() {
+        deltas.push(Delta::set("/ended_at", at.as_micros()));
+    }
+    Ok(deltas)
 }

@@ -1,6 +1,6 @@
 //! What a resumed run keeps of its journal: everything but the failures that ended it.
 
-use super::entry::{Ending, Entry, GaveUp, Placed};
+use super::entry::{ChildEnded, Ending, Entry, GaveUp, Placed};
 use super::failure::Failure;
 
 /// What a run did, as far as its present code must do the same. Each time that somebody resumed it, the failures that had
@@ -26,34 +26,55 @@ pub(super) fn failed_children(entries: &[Placed]) -> Vec<String> {
     children.cloned().collect()
 }
 
+/// The children that have not told the run how they ended: name and run.
+pub(super) fn open_children(entries: &[Placed]) -> Vec<(String, String)> {
+    let mut open = Vec::new();
+    for placed in entries {
+        match &placed.entry {
+            Entry::ChildStarted(started) => open.push((started.op.name.clone(), started.run.clone())),
+            Entry::ChildEnded(ended) => open.retain(|(_, run)| *run != ended.run),
+            _ => {}
+        }
+    }
+    open
+}
+
 /// Takes back the end of a run and the failures that it did not handle.
 fn take_back(entries: &mut Vec<Placed>) {
     let taken = unhandled(entries);
     entries.retain(|placed| match &placed.entry {
         Entry::Ended(_) => false,
         Entry::Tried(tried) => !taken.contains(&tried.op.name),
-        entry => failed(entry).is_none_or(|name| !taken.iter().any(|taken| taken == name)),
+        entry => failed(entry).is_none_or(|(name, _)| !taken.iter().any(|taken| taken == name)),
     });
 }
 
 /// What failed and ended the run: the failure that caused its end, and those that nothing followed, of what went on beside it.
-/// Where the cause is not known, it is the last failure.
-fn unhandled(entries: &[Placed]) -> Vec<String> {
-    let cause = ending(entries).and_then(|failure| failure.cause.as_deref());
+/// Where the cause is not known and the last entries are no failures, it is the last failure that the end quotes.
+pub(super) fn unhandled(entries: &[Placed]) -> Vec<String> {
+    let Some(ending) = ending(entries) else { return Vec::new() };
     let (mut taken, mut last, mut found) = (Vec::new(), true, false);
     for placed in entries.iter().rev() {
-        let Some(name) = failed(&placed.entry) else {
+        let Some((name, error)) = failed(&placed.entry) else {
             let ends = matches!(placed.entry, Entry::Ended(_) | Entry::Tried(_));
             last &= ends || placed.entry.is_foreign();
             continue;
         };
-        let caused = !found && cause.is_none_or(|cause| cause == name);
+        let caused = match &ending.cause {
+            Some(cause) => !found && cause == name,
+            None => taken.is_empty() && ending.message.contains(quoted(error)),
+        };
         if last || caused {
             taken.push(name.to_owned());
         }
         found |= caused;
     }
     taken
+}
+
+/// The part of an error by which it is recognized in another one. Long messages are cut.
+fn quoted(error: &str) -> &str {
+    error.get(..error.floor_char_boundary(200)).unwrap_or(error)
 }
 
 /// How the run failed.
@@ -68,11 +89,16 @@ fn is_bad(ending: &Ending) -> bool {
     matches!(ending, Ending::Failed(_) | Ending::Cancelled(_))
 }
 
-/// The name of what an entry says has failed for good.
-fn failed(entry: &Entry) -> Option<&str> {
+/// The name of what an entry says has failed for good, and why.
+fn failed(entry: &Entry) -> Option<(&str, &str)> {
     match entry {
-        Entry::GaveUp(GaveUp { op, .. }) | Entry::ChildRefused(GaveUp { op, .. }) => Some(&op.name),
-        Entry::ChildEnded(ended) if is_bad(&ended.ending) => Some(&ended.name),
+        Entry::GaveUp(GaveUp { op, error, .. }) | Entry::ChildRefused(GaveUp { op, error, .. }) => {
+            Some((&op.name, error.message()))
+        }
+        Entry::ChildEnded(ChildEnded { name, ending, .. }) => match ending {
+            Ending::Failed(failure) | Ending::Cancelled(failure) => Some((name, failure.message())),
+            Ending::Completed(_) | Ending::Continued(_) => None,
+        },
         _ => None,
     }
 }
@@ -80,7 +106,7 @@ fn failed(entry: &Entry) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-    use super::super::entry::{Done, OpId, Reason};
+    use super::super::entry::{Done, OpId, Ran, Reason};
     use super::super::failure::StepError;
     use super::*;
     use crate::clock::Timestamp;
@@ -91,18 +117,21 @@ mod tests {
         OpId { name: name.to_owned(), seq: 0, input: None }
     }
 
-    /// `a+` ended well, `a-` failed, `!a` ends the run because of `a`, `!` for a reason of its own, `^` resumes it.
+    /// `a+` ended well, `a-` failed, `!a` ends the run because of `a`, `!` quotes `a`, `!?` is a reason of its own, `^` resumes it.
     fn journal(text: &str) -> Vec<Placed> {
         let entry = |word: &str| match word.split_at(word.len() - 1) {
-            (name, "+") => Entry::Done(Done { op: op(name), value: Payload::null() }),
+            (name, "+") => Entry::Done(Done { op: op(name), value: Payload::null(), ran: Ran::EPOCH }),
             (name, "-") => {
                 let (step, error) = (name.to_owned(), "no".to_owned());
-                Entry::GaveUp(GaveUp { op: op(name), error: StepError::Failed { step, error, attempts: 1 } })
+                let error = StepError::Failed { step, error, attempts: 1 };
+                Entry::GaveUp(GaveUp { op: op(name), error, ran: None })
             }
             ("", "^") => Entry::Resumed(Reason { reason: String::new() }),
             _ => {
-                let cause = word.strip_prefix('!').filter(|name| !name.is_empty()).map(str::to_owned);
-                Entry::Ended(Ending::Failed(Failure { cause, ..Failure::new("no") }))
+                let cause =
+                    word.strip_prefix('!').filter(|name| !["", "?"].contains(name)).map(str::to_owned);
+                let failure = Failure::new(if word == "!?" { "rejected" } else { "no" });
+                Entry::Ended(Ending::Failed(Failure { cause, ..failure }))
             }
         };
         let placed = |entry| Placed { version: StreamVersion(0), at: Timestamp::EPOCH, entry };
@@ -119,6 +148,7 @@ mod tests {
             ("a- b- !a ^", ""),
             ("a+ b- !b ^ b- !b ^ b+ c- !c ^", "a+ b+"),
             ("a- b+ ! ^", "b+"),
+            ("a- b+ !? ^", "a- b+"),
             ("a+ ! ^", "a+"),
         ] {
             assert_eq!(counting(journal(was)), journal(is), "{was}");

@@ -1,9 +1,11 @@
 //! Runs that ended long ago: handed over to an archive if there is one, and removed with all that they left.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 
@@ -18,6 +20,7 @@ use super::view::RunView;
 use super::{journal, names};
 use crate::id::StreamVersion;
 use crate::key::Key;
+use crate::runtime::panic::reason;
 use crate::store::limits::TRUNCATE_EVENTS;
 use crate::store::{Batch, Claim, Document, Expect, Page, PageOf};
 use crate::telemetry::WORKFLOW;
@@ -122,8 +125,7 @@ impl Client {
 
     /// The runs of a page to which nothing has happened for so long, and where the next page begins.
     async fn aged(&self, older: Duration, page: Page) -> Result<(Vec<Document>, Option<Key>), WorkflowError> {
-        let now = self.store.now().await?;
-        let PageOf { rows, next } = self.store.documents(&names::all_runs(), page).await?;
+        let PageOf { rows, next, now } = self.store.documents(&names::all_runs(), page).await?;
         let aged = |document: &Document| document.updated_at.after(older).has_come(now);
         Ok((rows.into_iter().filter(aged).collect(), next))
     }
@@ -146,13 +148,14 @@ impl Client {
             return Ok(false);
         }
         if let Some(archive) = archive
-            && let Err(failure) = archive(self.archived(&run, record.generation).await?).await
+            && let Err(failure) = kept_by(archive, self.archived(&run, record.generation).await?).await
         {
             tracing::warn!(target: WORKFLOW, run, %failure, "a run was not archived; it stays, and comes again");
             return Ok(false);
         }
         let guard = || Batch::new().guard_document(&document.key, Expect::Exact(document.version));
-        for generation in 0..=record.generation {
+        // The next generation may have a journal, if its beginning was cut short.
+        for generation in 0..=record.generation.saturating_add(1) {
             self.empty(&names::journal(&run, generation)?, &guard).await?;
         }
         loop {
@@ -161,6 +164,7 @@ impl Client {
             if pieces.next.is_none() {
                 let batch =
                     batch.delete(&names::values(&run)?, Expect::Any).delete(&document.key, Expect::Any);
+                let batch = record.indexed(&run).remove(batch, record.status)?;
                 self.store.apply(batch).await?;
                 return Ok(true);
             }
@@ -185,6 +189,12 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// Gives a run to the archive. A panic is a failure like others.
+async fn kept_by(archive: &Archive, run: Archived) -> Result<(), Failure> {
+    let kept = AssertUnwindSafe(async { archive(run).await }).catch_unwind().await;
+    kept.unwrap_or_else(|panic| Err(Failure::new(reason("the archive", panic))))
 }
 
 /// Removes runs when their time has come, a page at a time, until the worker stops. One worker of all does it.

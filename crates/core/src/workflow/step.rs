@@ -129,7 +129,7 @@ pub(super) async fn call<T, Fut>(step: Fut, limit: Option<Duration>, span: Span)
 where
     Fut: Future<Output = Result<T, Failure>>,
 {
-    let guarded = AssertUnwindSafe(InStep(Box::pin(step))).catch_unwind().instrument(span);
+    let guarded = AssertUnwindSafe(InStep::new(step)).catch_unwind().instrument(span);
     let ended = match limit {
         None => Ok(guarded.await),
         Some(limit) => tokio::select! {

@@ -5,10 +5,12 @@ use std::ops::Deref;
 
 use serde::Serialize;
 
-use super::entry::{Done, Entry, OpId};
+use super::entry::{Done, Entry, OpId, Ran};
 use super::failure::Failure;
+use super::life::Life;
 use super::names;
 use super::step::Step;
+use crate::clock::Timestamp;
 use crate::payload::Payload;
 use crate::store::{Batch, Expect};
 
@@ -19,11 +21,12 @@ pub struct TxStep {
     step: Step,
     op: Option<OpId>,
     generation: u32,
+    began: Timestamp,
 }
 
 impl TxStep {
-    pub(super) fn new(step: Step, op: Option<OpId>, generation: u32) -> Self {
-        Self { step, op, generation }
+    pub(super) fn new(step: Step, op: Option<OpId>, life: &Life, began: Timestamp) -> Self {
+        Self { step, op, generation: life.generation, began }
     }
 
     /// What records that the step ended, and what it brought: apply it in the transaction that has the effects. It is refused when
@@ -32,11 +35,12 @@ impl TxStep {
     /// # Errors
     /// When the value cannot be written as JSON.
     pub fn end<T: Serialize + ?Sized>(&self, value: &T) -> Result<Batch, Failure> {
-        let (Some((_, holding)), Some(op)) = (&self.step.hold, &self.op) else {
+        let (Some((store, holding)), Some(op)) = (&self.step.hold, &self.op) else {
             return Err(Failure::permanent("the step is not driven by a worker"));
         };
         let Step { run, identity, name, .. } = &self.step;
-        let entry = Entry::Done(Done { op: op.clone(), value: Payload::of(value)? });
+        let ran = Ran { began: self.began, ended: store.estimated_now().max(self.began) };
+        let entry = Entry::Done(Done { op: op.clone(), value: Payload::of(value)?, ran });
         let journal = names::journal(run, self.generation)?;
         Ok(Batch::new()
             .guard_lease(holding.lease())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::ctx::{Ctx, RESULT_BYTES};
+use super::ctx::Ctx;
 use super::definition::Workflow;
 use super::driver::ENTRIES;
 use super::engine::{Begin, Definition, Options, Output, RunFuture, WorkflowEngine};
@@ -15,12 +15,14 @@ use super::entry::Known;
 use super::error::WorkflowError;
 use super::failure::Failure;
 use super::names;
+use super::new_run::INPUT_DEPTH;
 use super::queue::{self, Queue};
+use super::results::RESULT_BYTES;
 use super::retention::{Retention, retiring};
 use crate::clock::ManualClock;
 use crate::error::InvalidInput;
 use crate::lease::LeaseError;
-use crate::model::limits::within;
+use crate::model::limits::{depth, within};
 use crate::payload::Payload;
 use crate::store::{Batch, Claim, Denied, Expect, SharedStore};
 use crate::worker::{self, Active, Engine as _, LeasedWork, WorkerHandle, worker_setters};
@@ -167,6 +169,7 @@ fn recordable<O: Serialize>(output: &O) -> Output {
     let never = |error: InvalidInput| Failure::permanent(format!("its output cannot be recorded: {error}"));
     let output = Payload::of(output).map_err(never)?;
     within("the length in bytes", "the output", output.len(), RESULT_BYTES).map_err(never)?;
+    within("the nesting depth", "the output", depth(output.as_str()), INPUT_DEPTH).map_err(never)?;
     Ok(output)
 }
 

@@ -1,12 +1,6 @@
 //! The numbered cases of keyed locks, and what else they promise.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod cancel;
 mod detection;

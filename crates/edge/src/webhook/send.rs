@@ -5,11 +5,11 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use http::header::{CONTENT_TYPE, DATE, HeaderName, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -55,7 +55,7 @@ type Secrets = dyn Fn(&Delivery) -> Option<Secret> + Send + Sync;
 /// is the URL, its payload the body.
 ///
 /// An answer of 2xx is a delivery. 410 and 422 are refusals for good: the message is blocked at once. Everything else is tried
-/// again, not before `Retry-After` if the other side says so.
+/// again, not before `Retry-After` if the other side says so, in seconds or as a date.
 ///
 /// # URLs that others have typed
 /// They lead wherever their author wants. By default only `https` and only public addresses are reached, judged when the connection
@@ -147,14 +147,24 @@ fn judged(status: StatusCode, headers: &HeaderMap) -> Result<(), Undelivered> {
     if matches!(status, StatusCode::GONE | StatusCode::UNPROCESSABLE_ENTITY) {
         return Err(Undelivered::never(reason));
     }
-    let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    Err(match asked {
+    Err(match retry_after(headers, SystemTime::now()) {
         // Nobody puts a message off for longer than a day.
-        Some(seconds) => {
-            Undelivered::not_before(Duration::from_secs(seconds).min(Duration::from_hours(24)), reason)
-        }
+        Some(wait) => Undelivered::not_before(wait.min(Duration::from_hours(24)), reason),
         None => Undelivered::later(reason),
     })
+}
+
+/// The wait that the other side asks for: seconds, or a date in any of the formats of HTTP. A date is measured by the `Date` of the
+/// answer if it has one, so that the clocks of the two sides need not agree.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = |name: HeaderName| headers.get(name)?.to_str().ok().map(str::trim);
+    let asked = text(RETRY_AFTER)?;
+    if let Ok(seconds) = asked.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = httpdate::parse_http_date(asked).ok()?;
+    let now = text(DATE).and_then(|date| httpdate::parse_http_date(date).ok()).unwrap_or(now);
+    Some(at.duration_since(now).unwrap_or_default())
 }
 
 /// An error and its causes.
@@ -171,5 +181,34 @@ fn chain(error: &dyn std::error::Error) -> String {
 impl fmt::Debug for WebhookSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WebhookSender").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    #[test]
+    fn a_wait_is_asked_for_in_seconds_or_as_a_date() {
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        let wait = |asked: &str, date: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, asked.parse().unwrap());
+            date.map(|date| headers.insert(DATE, date.parse().unwrap()));
+            retry_after(&headers, now).map(|wait| wait.as_secs())
+        };
+        assert_eq!(wait("120", None), Some(120));
+        for date in
+            ["Sun, 06 Nov 1994 08:51:37 GMT", "Sunday, 06-Nov-94 08:51:37 GMT", "Sun Nov  6 08:51:37 1994"]
+        {
+            assert_eq!(wait(date, None), Some(120), "{date}");
+        }
+        let (early, date) = ("Sun, 06 Nov 1994 08:49:00 GMT", "Sun, 06 Nov 1994 08:48:30 GMT");
+        assert_eq!(wait(early, None), Some(0), "it has passed");
+        assert_eq!(wait(early, Some(date)), Some(30), "by the clock of the other side");
+        assert_eq!(wait(early, Some("some time")), Some(0));
+        assert_eq!(wait("soon", None), None);
+        assert_eq!(retry_after(&HeaderMap::new(), now), None);
     }
 }

@@ -1,10 +1,5 @@
 //! A shop behind the layer, and clients of it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    dead_code,
-    reason = "tests fail by panicking; each uses a part"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,10 +1,5 @@
 //! The files backend as the conformance kit sees it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    dead_code,
-    reason = "tests fail by panicking; each uses a part"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

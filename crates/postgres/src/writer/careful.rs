@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tidelock_core::id::EventId;
 
 use super::settle::Decided;
-use super::{Applying, Engine, Strays, fail};
+use super::{Applying, Engine, fail};
 use crate::error::{Failure, Meaning};
 use crate::flush::Flush;
 
@@ -23,9 +23,8 @@ impl Engine {
         for queue in apart(jobs) {
             let mine: Vec<u64> = queue.iter().flat_map(|job| super::rows_of(&job.batch)).collect();
             rows.retain(|row| !mine.contains(row));
-            let stray = Strays::one_more(self);
-            tokio::spawn(async move {
-                let engine = &stray.0;
+            let engine = Arc::clone(self);
+            self.tasks.spawn(async move {
                 for job in queue {
                     let give_up = job.since + engine.patience;
                     engine.alone(job, give_up).await;

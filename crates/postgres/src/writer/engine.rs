@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use deadpool::managed::Object;
+use tokio_util::task::TaskTracker;
 
 use super::Job;
 use crate::clock::Time;
@@ -37,7 +38,8 @@ pub(crate) struct Engine {
     pub(crate) meter: Meter,
     /// Turns of jobs that go their own way.
     pub(crate) alone: tokio::sync::Semaphore,
-    pub(crate) strays: Strays,
+    /// Committers and jobs that go their own way, so that closing can wait for them.
+    pub(crate) tasks: TaskTracker,
     pub(crate) unreadable: Unreadable,
     pub(crate) prepared: bool,
     /// How long a job waits for a connection, for a lock and for an answer.
@@ -57,39 +59,6 @@ pub(crate) struct Meter {
     pub(crate) careful: AtomicU64,
     pub(crate) stale: AtomicU64,
     pub(crate) reconnects: AtomicU64,
-}
-
-/// Counts committers, and jobs that went their own way, so that closing can wait for them.
-#[derive(Debug)]
-pub(crate) struct Strays(tokio::sync::watch::Sender<usize>);
-
-impl Default for Strays {
-    fn default() -> Self {
-        Self(tokio::sync::watch::Sender::new(0))
-    }
-}
-
-impl Strays {
-    /// One more, until what is returned is dropped.
-    pub(crate) fn one_more(engine: &Arc<Engine>) -> Stray {
-        engine.strays.0.send_modify(|count| *count += 1);
-        Stray(Arc::clone(engine))
-    }
-
-    pub(crate) async fn all_done(&self) {
-        let mut count = self.0.subscribe();
-        // The sender lives as long as this.
-        let _ = count.wait_for(|count| *count == 0).await;
-    }
-}
-
-/// A job that goes its own way.
-pub(crate) struct Stray(pub(crate) Arc<Engine>);
-
-impl Drop for Stray {
-    fn drop(&mut self) {
-        self.0.strays.0.send_modify(|count| *count = count.saturating_sub(1));
-    }
 }
 
 impl Engine {

@@ -11,6 +11,7 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use http::HeaderMap;
 use http::header::HeaderName;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tidelock::clock::Timestamp;
 use tidelock::id::Position;
@@ -20,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::api::health;
 use crate::error::ServerError;
+use crate::openapi::shape;
 use crate::problem::Problem;
 use crate::request::{Answered, header_text, ok, unreadable};
 use crate::shared::App;
@@ -30,22 +32,25 @@ const APART: Duration = Duration::from_millis(500);
 /// The longest: what changes without an event, such as a lease, is looked at again then.
 const QUIET: Duration = Duration::from_secs(5);
 
-#[derive(Serialize)]
-struct About {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct About {
     version: &'static str,
     /// The name of the caller in the audit.
     caller: String,
+    #[schemars(extend("enum" = ["open", "read", "write"]))]
     role: &'static str,
     /// Whether the caller may change something here: its role, and what the server allows.
     writes: bool,
     backend: String,
     engine: String,
     schema: u32,
+    #[schemars(with = "String")]
     durability: Durability,
     /// Whether the program shows its locks here.
     locks: bool,
     /// Whether it shows how its state is changed.
     conflicts: bool,
+    #[schemars(with = "shape::Timestamp")]
     now: Timestamp,
 }
 

@@ -3,7 +3,8 @@
 use axum::Extension;
 use axum::extract::State;
 use http::StatusCode;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::audit::Told;
@@ -11,13 +12,20 @@ use crate::request::{Answered, Body, Named, json as answer};
 use crate::shared::App;
 use crate::token::Caller;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fork {
     /// The first step that is done anew.
     from: String,
     /// The new run; a new UUID when it is not given.
     id: Option<String>,
+}
+
+/// The new run, and the one that it was forked from.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Forked {
+    run: String,
+    from: String,
 }
 
 /// Starts a run that has done what another one did before a step.
@@ -30,5 +38,5 @@ pub(crate) async fn fork(
     let id = id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
     let told = Told::new(&caller, "fork", &run, json!({"from": from, "new": id}));
     let new = app.runs.beside(told.batch()?).fork(&run, &from, &id).await?;
-    answer(StatusCode::CREATED, &json!({"run": new.run(), "from": run}))
+    answer(StatusCode::CREATED, &Forked { run: new.run().to_owned(), from: run })
 }

@@ -1,6 +1,7 @@
 //! Whether the process lives, and whether it is of use.
 
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tidelock::id::Position;
 use tidelock::store::{Direction, LogQuery};
@@ -16,13 +17,14 @@ pub(crate) async fn lives() -> &'static str {
     "ok\n"
 }
 
-#[derive(Serialize)]
-struct Ready {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Ready {
     ready: bool,
     backend: String,
     schema: u32,
     engine: String,
     /// The position of the last event.
+    #[schemars(with = "Option<u64>")]
     position: Option<Position>,
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tidelock::clock::Timestamp;
@@ -21,6 +22,7 @@ use tokio::sync::oneshot;
 
 use crate::audit::Told;
 use crate::error::ServerError;
+use crate::openapi::shape;
 use crate::problem::Problem;
 use crate::request::{Answered, Asked, Body, Named, ok, page, unreadable};
 use crate::shared::{App, Shared};
@@ -34,9 +36,12 @@ pub(crate) struct ListQuery {
     limit: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct Listing {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Leases")]
+pub(crate) struct Listing {
+    #[schemars(with = "Vec<shape::Lease>")]
     leases: Vec<View>,
+    #[schemars(with = "Option<shape::Key>")]
     next: Option<Key>,
 }
 
@@ -53,18 +58,25 @@ pub(crate) async fn show(State(app): State<App>, name: Named) -> Answered {
     ok(&lease::view(&app.store, &key).await?.ok_or_else(absent)?)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Take {
+    #[schemars(length(min = 1))]
     owner: String,
+    /// At most an hour, unless the server was set up with another limit.
+    #[schemars(range(min = 100))]
     ttl_ms: u64,
 }
 
-#[derive(Serialize)]
-struct Held {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Held {
+    #[schemars(with = "shape::Key")]
     key: Key,
+    #[schemars(with = "String")]
     owner: Owner,
+    #[schemars(with = "u64")]
     fence: Fence,
+    #[schemars(with = "shape::Timestamp")]
     until: Timestamp,
 }
 
@@ -84,10 +96,13 @@ fn ttl(app: &Shared, millis: u64) -> Result<Duration, ServerError> {
 }
 
 /// A lease that a caller says to hold, under which something else is written.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "ShownLease")]
 pub(crate) struct Shown {
+    #[schemars(with = "shape::Key")]
     key: Key,
+    #[schemars(with = "u64")]
     fence: Fence,
 }
 
@@ -248,10 +263,11 @@ async fn held_over_http(app: &Shared, key: &Key, lease: &Lease) -> Result<(), Pr
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Renew {
     fence: u64,
+    #[schemars(range(min = 100))]
     ttl_ms: u64,
 }
 
@@ -283,9 +299,11 @@ pub(crate) struct ReleaseQuery {
     fence: u64,
 }
 
-#[derive(Serialize)]
-struct Released {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Released {
+    #[schemars(with = "shape::Key")]
     key: Key,
+    #[schemars(with = "u64")]
     fence: Fence,
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tidelock::lock::{Cycle, FunctorStats, HeldTerm, Locks, Party, Snapshot, Task};
 
@@ -15,8 +16,9 @@ const TERMS: usize = 500;
 /// So many of those who hold a term, and of those who wait for it.
 const PARTIES: usize = 50;
 
-#[derive(Serialize)]
-struct Shown {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Locks")]
+pub(crate) struct Shown {
     /// Whether the program shows its locks here at all.
     shown: bool,
     /// How many terms are held.
@@ -31,8 +33,9 @@ struct Shown {
     functors: Vec<Stats>,
 }
 
-#[derive(Serialize)]
-struct Term {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "LockedTerm")]
+pub(crate) struct Term {
     term: String,
     holders: Vec<Line>,
     waiters: Vec<Line>,
@@ -40,8 +43,9 @@ struct Term {
     waiting: usize,
 }
 
-#[derive(Serialize)]
-struct Line {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "LockParty")]
+pub(crate) struct Line {
     task: Option<String>,
     mode: &'static str,
     age_ms: u64,
@@ -50,14 +54,16 @@ struct Line {
     blocked_by: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct Found {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "LockCycle")]
+pub(crate) struct Found {
     ago_ms: u64,
     links: Vec<Link>,
 }
 
-#[derive(Serialize)]
-struct Link {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "LockLink")]
+pub(crate) struct Link {
     task: String,
     term: String,
     asked: String,
@@ -65,8 +71,9 @@ struct Link {
     held: String,
 }
 
-#[derive(Serialize)]
-struct Stats {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "LockStats")]
+pub(crate) struct Stats {
     functor: String,
     acquired: u64,
     waited: u64,

@@ -13,7 +13,7 @@ use http::HeaderMap;
 use http::header::HeaderName;
 use serde::Deserialize;
 use tidelock::error::{Explain as _, Retry};
-use tidelock::events::{EventLine, Events, Start, Subscription, What};
+use tidelock::events::{EventLine, Events, EventsError, Start, Subscription, What};
 use tidelock::id::{EventType, Position};
 use tidelock::store::SharedStore;
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -116,6 +116,9 @@ impl Following {
                 Ok(event) => {
                     let line = serde_json::to_string(&EventLine::of(&event)).unwrap_or_default();
                     return Some(Event::default().id(event.position.to_string()).data(line));
+                }
+                Err(EventsError::Gap { from, to, .. }) => {
+                    return Some(Event::default().event("gap").data(format!("{from}-{to}")));
                 }
                 Err(error) => match error.retry() {
                     // A server that is away may come back.

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 use tidelock::clock::Timestamp;
 use tidelock::id::Position;
-use tidelock::key::{Key, KeyPrefix};
+use tidelock::key::Key;
 use tidelock::reactions::{Operator, ReactionView, Which, reaction_row};
 use tidelock::store::{Page, SharedStore, StoreInfo, WorkFilter, WorkRow};
 use tidelock::workflow::Status;
 
 use crate::api::health;
+use crate::openapi::shape;
 use crate::problem::Problem;
 use crate::request::{Answered, ok};
 use crate::shared::{App, Shared};
@@ -23,10 +25,6 @@ use crate::shared::{App, Shared};
 const FRESH: Duration = Duration::from_secs(2);
 /// How many rows of a kind are looked at.
 const LOOKED: usize = 5_000;
-/// How many runs are counted at most.
-pub(crate) const RUNS: usize = 10_000;
-/// How many bytes of runs are read for that, about: their documents hold what they were given and what they brought.
-const RUN_BYTES: usize = 16 * 1024 * 1024;
 const PAGE: usize = 1_000;
 /// Work that is due and not taken for so long is overdue.
 const GRACE: Duration = Duration::from_secs(5);
@@ -34,9 +32,11 @@ const GRACE: Duration = Duration::from_secs(5);
 /// a second has more than this left.
 const SOON: Duration = Duration::from_millis(500);
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Overview {
+    #[schemars(with = "shape::Timestamp")]
     now: Timestamp,
+    #[schemars(with = "Option<u64>")]
     pub(crate) position: Option<Position>,
     /// How long the store took for the smallest read that there is.
     latency_us: u64,
@@ -50,7 +50,8 @@ pub(crate) struct Overview {
     pub(crate) info: StoreInfo,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[schemars(rename = "WorkCounts")]
 pub(crate) struct Work {
     pub(crate) rows: u64,
     pub(crate) blocked: u64,
@@ -58,13 +59,15 @@ pub(crate) struct Work {
     /// Due, not taken, and not blocked.
     pub(crate) overdue: u64,
     /// The row that has waited longest, and how long.
+    #[schemars(with = "Option<shape::Key>")]
     oldest: Option<Key>,
     pub(crate) oldest_ms: u64,
     /// Whether all rows were looked at for what is overdue.
     pub(crate) whole: bool,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[schemars(rename = "LeaseCounts")]
 pub(crate) struct Leases {
     held: u64,
     /// Those that end within half a second, or have ended without being given back.
@@ -72,14 +75,16 @@ pub(crate) struct Leases {
     whole: bool,
 }
 
-/// Runs by how they stand, and whether all were counted.
-#[derive(Debug, Default, Serialize)]
+/// Runs by status.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[schemars(rename = "RunCounts")]
 pub(crate) struct Runs {
+    #[schemars(with = "BTreeMap<String, u64>")]
     pub(crate) by_status: BTreeMap<Status, u64>,
-    pub(crate) whole: bool,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ReactionCounts")]
 pub(crate) struct Reaction {
     pub(crate) name: String,
     keys: u64,
@@ -90,15 +95,17 @@ pub(crate) struct Reaction {
     pub(crate) lag_ms: u64,
 }
 
-#[derive(Debug, Serialize)]
-struct Locked {
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "LockCounts")]
+pub(crate) struct Locked {
     terms: usize,
     waiting: usize,
     cycles: usize,
 }
 
-#[derive(Debug, Serialize)]
-struct Conflicts {
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ConflictCounts")]
+pub(crate) struct Conflicts {
     mutations: u64,
     conflicts: u64,
 }
@@ -137,7 +144,7 @@ async fn look(app: &Shared) -> Result<Overview, Problem> {
         latency_us,
         leases: leases(app, now, work.leased).await?,
         work,
-        runs: runs(app).await?,
+        runs: Runs { by_status: app.runs.counts().await? },
         reactions: reactions(app, waiting).await?,
         locks: app.inspected.locks.get().map(locked),
         conflicts: app.inspected.conflicts.get().map(|seen| {
@@ -259,39 +266,6 @@ async fn walk(app: &Shared, filter: WorkFilter, mut see: impl FnMut(WorkRow)) ->
             None => return Ok(true),
             Some(_) if seen >= LOOKED => return Ok(false),
             Some(next) => page = Page::after(&next, PAGE),
-        }
-    }
-}
-
-/// What is read of the document of a run.
-#[derive(Deserialize)]
-struct Stands {
-    status: Status,
-}
-
-/// How many runs there are, as they stand. No index of a store knows that, so their documents are read, up to a number and a size.
-async fn runs(app: &Shared) -> Result<Runs, Problem> {
-    let all = [Status::Running, Status::Completed, Status::Failed, Status::Cancelled];
-    let mut runs = Runs { by_status: all.into_iter().map(|status| (status, 0)).collect(), whole: false };
-    let (mut page, mut seen, mut bytes) = (Page::first(PAGE / 10), 0, 0);
-    loop {
-        let found = app.store().documents(&KeyPrefix::kind("tidelock.run"), page).await?;
-        seen += found.rows.len();
-        for document in found.rows {
-            bytes += document.value.len();
-            if let Ok(Stands { status }) = document.value.parse() {
-                *runs.by_status.entry(status).or_default() += 1;
-            }
-        }
-        match found.next {
-            None => {
-                runs.whole = true;
-                return Ok(runs);
-            }
-            Some(_) if seen >= RUNS || bytes >= RUN_BYTES => return Ok(runs),
-            // Pages grow once it is known that the documents are small.
-            Some(next) if bytes / seen.max(1) < RUN_BYTES / RUNS => page = Page::after(&next, PAGE),
-            Some(next) => page = Page::after(&next, PAGE / 10),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! What documents were before, where their program keeps a history, and how often changes met each other, where it says so.
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tidelock::clock::Timestamp;
 use tidelock::id::StreamVersion;
 use tidelock::key::Key;
@@ -12,6 +14,8 @@ use tidelock::payload::Payload;
 use tidelock::state::{Past, PastChange, PastPage, history_page};
 
 use crate::error::ServerError;
+use crate::inspected::Tally;
+use crate::openapi::shape;
 use crate::problem::Problem;
 use crate::request::{Answered, Asked, Named, ok, rows, unreadable};
 use crate::shared::{App, Shared};
@@ -27,10 +31,13 @@ pub(crate) struct HistoryQuery {
     limit: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct Listing {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "History")]
+pub(crate) struct Listing {
+    #[schemars(with = "Vec<shape::Object>")]
     writes: Vec<Past>,
     /// The number to go on before.
+    #[schemars(with = "Option<u64>")]
     next: Option<StreamVersion>,
 }
 
@@ -49,11 +56,15 @@ pub(crate) struct AtQuery {
     number: u64,
 }
 
-#[derive(Serialize)]
-struct At {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ValueAt")]
+pub(crate) struct At {
+    #[schemars(with = "u64")]
     number: StreamVersion,
+    #[schemars(with = "shape::Timestamp")]
     at: Timestamp,
     /// `null` also when it was deleted.
+    #[schemars(with = "serde_json::Value")]
     value: Option<Payload>,
     deleted: bool,
 }
@@ -130,8 +141,15 @@ fn merged(base: Option<Payload>, merges: &[Past]) -> Result<Option<Payload>, Pro
     Ok(Some(value.payload()))
 }
 
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Conflicts {
+    /// Whether the program shows its conflicts here.
+    shown: bool,
+    kinds: BTreeMap<String, Tally>,
+}
+
 /// How often changes of state met others, by the kind of record.
 pub(crate) async fn conflicts(State(app): State<App>) -> Answered {
     let seen = app.inspected.conflicts.get();
-    ok(&json!({"shown": seen.is_some(), "kinds": seen.map(|seen| seen.by_kind()).unwrap_or_default()}))
+    ok(&Conflicts { shown: seen.is_some(), kinds: seen.map(|seen| seen.by_kind()).unwrap_or_default() })
 }

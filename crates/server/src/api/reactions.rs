@@ -6,14 +6,16 @@ use std::collections::BTreeSet;
 
 use axum::Extension;
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock::key::Key;
-use tidelock::reactions::{KeyView, Operator, Parked, Verb as Asks, Which};
+use tidelock::reactions::{KeyView, Operator, Parked, ReactionView, Verb as Asks, Which};
 use tidelock::store::{Page, SharedStore};
 
-use crate::api::rows::confirmed;
+use crate::api::rows::{Operated, confirmed};
 use crate::audit::{self, Told};
+use crate::openapi::shape;
 use crate::request::{Answered, Asked, Body, Named, PAGE_ROWS, ok, page, unreadable};
 use crate::shared::{App, Shared};
 use crate::token::Caller;
@@ -25,9 +27,15 @@ fn operator(app: &Shared) -> Operator {
     Operator::new(SharedStore::clone(&app.store))
 }
 
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Reactions {
+    #[schemars(with = "Vec<shape::Object>")]
+    reactions: Vec<ReactionView>,
+}
+
 /// All reactions: there are as many as programs declare.
 pub(crate) async fn list(State(app): State<App>) -> Answered {
-    ok(&json!({"reactions": operator(&app).reactions().await?}))
+    ok(&Reactions { reactions: operator(&app).reactions().await? })
 }
 
 #[derive(Deserialize)]
@@ -39,9 +47,12 @@ pub(crate) struct KeysQuery {
     limit: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct Keys {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ReactionKeys")]
+pub(crate) struct Keys {
+    #[schemars(with = "Vec<shape::Object>")]
     keys: Vec<KeyView>,
+    #[schemars(with = "Option<shape::Key>")]
     next: Option<Key>,
 }
 
@@ -67,9 +78,12 @@ pub(crate) struct ParkedQuery {
     limit: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct Aside {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Parked")]
+pub(crate) struct Aside {
+    #[schemars(with = "Vec<shape::Object>")]
     parked: Vec<Parked>,
+    #[schemars(with = "Option<shape::Key>")]
     next: Option<Key>,
 }
 
@@ -84,9 +98,10 @@ pub(crate) async fn parked(
 }
 
 /// What an operator does.
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Verb {
+#[schemars(rename = "ReactionVerb")]
+pub(crate) enum Verb {
     Unblock,
     Reset,
     Retry,
@@ -119,11 +134,13 @@ impl Verb {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "OperateReaction")]
 pub(crate) struct Operate {
     verb: Verb,
     /// Only these keys; all of the reaction when they are not given.
+    #[schemars(with = "Option<Vec<shape::Key>>", length(max = 1_000))]
     keys: Option<Vec<Key>>,
     /// Only keys that are blocked.
     #[serde(default)]
@@ -131,6 +148,7 @@ pub(crate) struct Operate {
     /// Only says how many are meant.
     #[serde(default)]
     dry_run: bool,
+    /// How many keys or events are meant.
     confirm: Option<u64>,
 }
 
@@ -156,11 +174,11 @@ pub(crate) async fn operate(
     let plan = operator.plan(body.verb.asks(), &which).await?;
     let would = plan.would();
     if body.dry_run {
-        return ok(&json!({"would": would, "changed": 0}));
+        return ok(&Operated { would, changed: 0 });
     }
     confirmed(body.confirm, would)?;
     let details = json!({"blocked": body.blocked, "meant": audit::keys(plan.keys())});
     let told = Told::new(&caller, body.verb.word(), &name, details);
     let changed = operator.carry_out(plan.beside(told.batch()?)).await?;
-    ok(&json!({"would": would, "changed": changed}))
+    ok(&Operated { would, changed })
 }

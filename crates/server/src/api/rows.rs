@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use axum::Extension;
 use axum::extract::State;
 use futures_util::future::try_join_all;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock::clock::Timestamp;
@@ -14,6 +15,7 @@ use tidelock::store::{Batch, Operation, Pattern, Selection, WorkFilter, WorkRow}
 
 use crate::audit::{self, Told};
 use crate::error::ServerError;
+use crate::openapi::shape;
 use crate::problem::Problem;
 use crate::request::{Answered, Asked, Body, Named, PAGE_ROWS, ok, page, unreadable};
 use crate::shared::{App, Shared};
@@ -33,12 +35,15 @@ pub(crate) struct ListQuery {
 }
 
 /// A row, and whose it is.
-#[derive(Serialize)]
-struct Shown {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Row")]
+pub(crate) struct Shown {
     #[serde(flatten)]
+    #[schemars(with = "shape::WorkRow")]
     row: WorkRow,
     /// The reaction, and its key, when it is a row of one.
     reaction: Option<String>,
+    #[schemars(with = "Option<shape::Key>")]
     reaction_key: Option<Key>,
 }
 
@@ -49,10 +54,13 @@ impl Shown {
     }
 }
 
-#[derive(Serialize)]
-struct Listing {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Rows")]
+pub(crate) struct Listing {
     rows: Vec<Shown>,
+    #[schemars(with = "Option<shape::Key>")]
     next: Option<Key>,
+    #[schemars(with = "shape::Timestamp")]
     now: Timestamp,
 }
 
@@ -88,22 +96,33 @@ pub(crate) async fn show(State(app): State<App>, name: Named) -> Answered {
 const READ_AT_ONCE: usize = 16;
 
 /// What may be done to rows by name.
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Verb {
+#[schemars(rename = "RowVerb")]
+pub(crate) enum Verb {
     Unblock,
     Retry,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "OperateRows")]
 pub(crate) struct Operate {
     verb: Verb,
+    #[schemars(with = "Vec<shape::Key>", length(max = 1_000))]
     keys: Vec<Key>,
     /// Only says how many of them are there.
     #[serde(default)]
     dry_run: bool,
+    /// How many rows are meant.
     confirm: Option<u64>,
+}
+
+/// How many rows or keys were meant, and how many were changed.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Operated {
+    pub(crate) would: u64,
+    pub(crate) changed: u64,
 }
 
 /// Unblocks rows, or makes them due at once. Beginning again and setting aside are for reactions, which know what that means.
@@ -119,7 +138,7 @@ pub(crate) async fn operate(
     meant.retain(|row| counts(body.verb, row));
     let found = meant.len() as u64;
     if body.dry_run {
-        return ok(&json!({"would": found, "changed": 0}));
+        return ok(&Operated { would: found, changed: 0 });
     }
     confirmed(body.confirm, found)?;
     let (did, operation) = match body.verb {
@@ -135,7 +154,7 @@ pub(crate) async fn operate(
     }
     let batch = batch.operate(Selection::Keys(keys), operation);
     let receipt = app.store().apply(told.with(batch)?).await?;
-    ok(&json!({"would": found, "changed": receipt.operated.first().copied().unwrap_or_default()}))
+    ok(&Operated { would: found, changed: receipt.operated.first().copied().unwrap_or_default() })
 }
 
 /// The rows of these names that are there, each once.

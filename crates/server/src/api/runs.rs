@@ -8,16 +8,18 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use http::{HeaderMap, StatusCode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tidelock::clock::parse_duration;
 use tidelock::id::Priority;
-use tidelock::key::{Arg, Key};
 use tidelock::payload::Payload;
-use tidelock::workflow::{RunFilter, RunView, Status, StepView, Workflow, WorkflowError};
+use tidelock::workflow::{RunCursor, RunFilter, RunPage, RunView, Status, StepView, Workflow, WorkflowError};
 
 use crate::audit::Told;
 use crate::error::ServerError;
 use crate::guard::LONGEST_WAIT;
+use crate::openapi::shape;
 use crate::request::{Answered, Asked, Body, Named, json as answer, ok, rows, traceparent, unreadable};
 use crate::shared::App;
 use crate::token::Caller;
@@ -28,28 +30,27 @@ pub(crate) struct ListQuery {
     workflow: Option<String>,
     status: Option<Status>,
     prefix: Option<String>,
-    after: Option<String>,
+    cursor: Option<String>,
     limit: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct Listing {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Runs")]
+pub(crate) struct Listing {
+    #[schemars(with = "Vec<shape::Run>")]
     runs: Vec<RunView>,
-    /// The run to go on after; there may be more.
-    next: Option<String>,
+    /// The cursor of the next page; there may be more.
+    #[schemars(with = "Option<String>")]
+    next: Option<RunCursor>,
 }
 
-/// One page of runs.
+/// One page of runs, newest first.
 pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
-    let ListQuery { workflow, status, prefix, after, limit } = asked;
-    let after = after.map(|after| Key::new("tidelock.run", [after])).transpose()?;
+    let ListQuery { workflow, status, prefix, cursor, limit } = asked;
+    let cursor = cursor.map(|cursor| cursor.parse::<RunCursor>()).transpose()?;
     let filter = RunFilter { workflow, status, prefix, ..RunFilter::default() };
-    let found = app.runs.list(&filter, after.as_ref(), rows(limit)?).await?;
-    let next = found.next.and_then(|key| match key.args().into_iter().next() {
-        Some(Arg::Str(run)) => Some(run),
-        _ => None,
-    });
-    ok(&Listing { runs: found.runs, next })
+    let RunPage { runs, next } = app.runs.list(&filter, cursor.as_ref(), rows(limit)?).await?;
+    ok(&Listing { runs, next })
 }
 
 /// A run.
@@ -64,9 +65,10 @@ pub(crate) struct StepsQuery {
     limit: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct Steps<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Steps<'a> {
     run: &'a str,
+    #[schemars(with = "Vec<shape::Step>")]
     steps: &'a [StepView],
     /// How many there are.
     count: usize,
@@ -93,17 +95,25 @@ pub(crate) async fn steps(
     ok(&Steps { run: &run, steps: page, count: steps.len(), next: (end < steps.len()).then_some(end) })
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Start {
+    #[schemars(length(min = 1))]
     workflow: String,
     id: Option<String>,
     queue: Option<String>,
     priority: Option<u8>,
     #[serde(default)]
+    #[schemars(with = "serde_json::Value")]
     input: Payload,
     #[serde(default)]
     attributes: BTreeMap<String, String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Started {
+    run: String,
+    workflow: String,
 }
 
 /// Starts a run. Started again with the same id and input, it is the same run.
@@ -130,15 +140,17 @@ pub(crate) async fn start(
         start = start.attribute(name, value);
     }
     let handle = start.await?;
-    answer(StatusCode::CREATED, &json!({"run": handle.run(), "workflow": body.workflow}))
+    answer(StatusCode::CREATED, &Started { run: handle.run().to_owned(), workflow: body.workflow })
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Signal {
+    #[schemars(length(min = 1))]
     name: String,
     id: Option<String>,
     #[serde(default)]
+    #[schemars(with = "serde_json::Value")]
     value: Payload,
 }
 
@@ -155,10 +167,10 @@ pub(crate) async fn signal(
     accepted(&run)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reason {
-    reason: String,
+    pub(crate) reason: String,
 }
 
 /// Asks a run to stop.
@@ -185,8 +197,13 @@ pub(crate) async fn resume(
     accepted(&run)
 }
 
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RunId {
+    run: String,
+}
+
 fn accepted(run: &str) -> Answered {
-    answer(StatusCode::ACCEPTED, &json!({"run": run}))
+    answer(StatusCode::ACCEPTED, &RunId { run: run.to_owned() })
 }
 
 #[derive(Deserialize)]
@@ -195,10 +212,13 @@ pub(crate) struct ResultQuery {
     wait: Option<String>,
 }
 
-#[derive(Serialize)]
-struct Ended {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Result")]
+pub(crate) struct Ended {
     run: String,
+    #[schemars(with = "shape::Status")]
     status: Status,
+    #[schemars(with = "serde_json::Value")]
     output: Option<Payload>,
     failure: Option<String>,
 }
@@ -212,7 +232,7 @@ pub(crate) async fn result(
     Named(run): Named,
     Asked(asked): Asked<ResultQuery>,
 ) -> Answered {
-    let wait = asked.wait.as_deref().map_or(Ok(Duration::ZERO), span)?;
+    let wait = asked.wait.as_deref().map_or(Ok(Duration::ZERO), waited)?;
     if !wait.is_zero() {
         let mut ending = app.ending.subscribe();
         let handle = app.runs.handle(ANY, &run);
@@ -231,12 +251,12 @@ pub(crate) async fn result(
     answer(over, &Ended { run, status, output, failure })
 }
 
-/// `30s`, `500ms`, or a number of seconds.
-fn span(text: &str) -> Result<Duration, ServerError> {
-    let wrong = || unreadable("wait", "it is no span like 30s or 500ms, or longer than 30s");
-    let span = match text.strip_suffix("ms") {
-        Some(millis) => Duration::from_millis(millis.parse().map_err(|_| wrong())?),
-        None => Duration::from_secs(text.strip_suffix('s').unwrap_or(text).parse().map_err(|_| wrong())?),
-    };
-    if span > LONGEST_WAIT { Err(wrong()) } else { Ok(span) }
+/// How long the caller waits, such as `30s` or `500ms`.
+fn waited(text: &str) -> Result<Duration, ServerError> {
+    let wait = parse_duration(text).map_err(|error| unreadable("wait", &error.to_string()))?;
+    if wait > LONGEST_WAIT {
+        let reason = format!("{text} is longer than {LONGEST_WAIT:?}; wait again after that");
+        return Err(unreadable("wait", &reason));
+    }
+    Ok(wait)
 }

@@ -1,11 +1,13 @@
 //! Tasks that run at their times.
 
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidelock::clock::Timestamp;
 use tidelock::schedule::{Entry, Schedules, TaskView};
 use tidelock::store::SharedStore;
 
+use crate::openapi::shape;
 use crate::request::{Answered, Asked, Named, ok, rows};
 use crate::shared::App;
 
@@ -19,8 +21,10 @@ pub(crate) struct ListQuery {
     limit: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct Listing {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Schedules")]
+pub(crate) struct Listing {
+    #[schemars(with = "Vec<shape::Object>")]
     schedules: Vec<TaskView>,
     next: Option<String>,
 }
@@ -32,11 +36,15 @@ pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>)
     ok(&Listing { schedules, next })
 }
 
-#[derive(Serialize)]
-struct Whole {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Schedule")]
+pub(crate) struct Whole {
     #[serde(flatten)]
+    #[schemars(with = "shape::Object")]
     view: TaskView,
+    #[schemars(with = "Vec<shape::Timestamp>")]
     upcoming: Vec<Timestamp>,
+    #[schemars(with = "Vec<shape::Object>")]
     history: Vec<Entry>,
 }
 

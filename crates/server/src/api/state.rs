@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderValue};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock::clock::{Due, Timestamp};
@@ -19,6 +20,7 @@ use tidelock::store::{Batch, Document, DocumentFound, Expect, Refusal, Store, St
 use super::leases::{Shown, ShownQuery, under, with_lease};
 use crate::audit::Told;
 use crate::error::ServerError;
+use crate::openapi::shape;
 use crate::problem::Problem;
 use crate::request::{Answered, Asked, Body, Named, header_text, ok, page, range, unreadable};
 use crate::shared::App;
@@ -32,19 +34,26 @@ pub(crate) struct ListQuery {
     limit: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct Line {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RecordLine")]
+pub(crate) struct Line {
+    #[schemars(with = "shape::Key")]
     key: Key,
+    #[schemars(with = "u64")]
     version: DocVersion,
     /// The length of the value's text, in bytes.
     size: usize,
+    #[schemars(with = "shape::Timestamp")]
     updated_at: Timestamp,
+    #[schemars(with = "Option<shape::Timestamp>")]
     expires_at: Option<Timestamp>,
 }
 
-#[derive(Serialize)]
-struct Listing {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Records")]
+pub(crate) struct Listing {
     records: Vec<Line>,
+    #[schemars(with = "Option<shape::Key>")]
     next: Option<Key>,
 }
 
@@ -104,9 +113,10 @@ fn condition(headers: &HeaderMap, key: &Key) -> Result<Expect<DocVersion>, Serve
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Value {
+    #[schemars(with = "serde_json::Value")]
     value: Payload,
 }
 
@@ -144,10 +154,13 @@ struct Write<'a> {
     change: PastChange,
 }
 
-#[derive(Serialize)]
-struct Written {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Written {
+    #[schemars(with = "shape::Key")]
     key: Key,
+    #[schemars(with = "u64")]
     version: DocVersion,
+    #[schemars(with = "shape::Timestamp")]
     at: Timestamp,
 }
 

@@ -3,6 +3,7 @@
 use axum::Extension;
 use axum::extract::State;
 use http::{HeaderMap, StatusCode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock::clock::Timestamp;
@@ -16,6 +17,7 @@ use tidelock::store::{Appended, Expect, NewEvent, StreamInfo, StreamQuery};
 use super::leases::{Shown, under, with_lease};
 use crate::audit::Told;
 use crate::error::ServerError;
+use crate::openapi::shape;
 use crate::problem::Problem;
 use crate::request::{
     Answered, Asked, Body, Named, json as answer, ok, page, range, rows, traceparent, unreadable,
@@ -31,9 +33,12 @@ pub(crate) struct ListQuery {
     limit: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct Listing {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Streams")]
+pub(crate) struct Listing {
+    #[schemars(with = "Vec<shape::Stream>")]
     streams: Vec<StreamInfo>,
+    #[schemars(with = "Option<shape::Key>")]
     next: Option<Key>,
 }
 
@@ -62,10 +67,12 @@ pub(crate) struct EventsQuery {
     limit: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct Events<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Events<'a> {
+    #[schemars(with = "Vec<shape::Event>")]
     events: Vec<EventLine<'a>>,
     /// The version to go on from.
+    #[schemars(with = "Option<u64>")]
     next: Option<StreamVersion>,
     /// Whether these were the last ones for now.
     end: bool,
@@ -89,11 +96,11 @@ pub(crate) async fn events(
 }
 
 /// What must be true of the stream.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
-enum Expected {
+pub(crate) enum Expected {
     Version(u64),
-    Word(String),
+    Word(#[schemars(with = "shape::ExpectedState")] String),
 }
 
 impl Expected {
@@ -113,33 +120,43 @@ impl Expected {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Said {
+#[schemars(rename = "NewEvent")]
+pub(crate) struct Said {
+    #[schemars(with = "Option<shape::Id>")]
     id: Option<EventId>,
     #[serde(rename = "type")]
+    #[schemars(with = "String", length(min = 1))]
     event_type: EventType,
     #[serde(default)]
+    #[schemars(with = "serde_json::Value")]
     payload: Payload,
     #[serde(default)]
+    #[schemars(with = "serde_json::Value")]
     meta: Payload,
     correlation: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Append {
     expected: Expected,
+    #[schemars(length(min = 1))]
     events: Vec<Said>,
     /// The lease under which this is appended.
     lease: Option<Shown>,
 }
 
-#[derive(Serialize)]
-struct Receipt<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Appended")]
+pub(crate) struct Receipt<'a> {
     #[serde(flatten)]
+    #[schemars(with = "shape::Appended")]
     appended: &'a Appended,
+    #[schemars(with = "Vec<shape::Id>")]
     ids: &'a [EventId],
+    #[schemars(with = "shape::Timestamp")]
     at: Timestamp,
     /// Whether the same events were appended before, and nothing was done now.
     repeated: bool,

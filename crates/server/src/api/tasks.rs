@@ -3,12 +3,14 @@
 use axum::Extension;
 use axum::extract::State;
 use http::StatusCode;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock::error::InvalidInput;
 use tidelock::schedule::Schedules;
 use tidelock::store::SharedStore;
 
+use crate::api::runs::Reason;
 use crate::audit::Told;
 use crate::request::{Answered, Body, Named, json as answer};
 use crate::shared::{App, Shared};
@@ -19,9 +21,20 @@ fn tasks(app: &Shared, told: &Told<'_>) -> Result<Schedules, InvalidInput> {
     Ok(Schedules::new(SharedStore::clone(&app.store)).beside(told.batch()?))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nothing {}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct TaskRun {
+    task: String,
+    fire: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct TaskName {
+    task: String,
+}
 
 /// Asks for a run of a task now.
 pub(crate) async fn run(
@@ -32,13 +45,7 @@ pub(crate) async fn run(
 ) -> Answered {
     let told = Told::new(&caller, "run", &task, json!({}));
     let fire = tasks(&app, &told)?.run_now(&task).await?;
-    answer(StatusCode::ACCEPTED, &json!({"task": task, "fire": fire}))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Reason {
-    reason: String,
+    answer(StatusCode::ACCEPTED, &TaskRun { task, fire })
 }
 
 /// Lets a task rest.
@@ -50,7 +57,7 @@ pub(crate) async fn pause(
 ) -> Answered {
     let told = Told::new(&caller, "pause", &task, json!({"reason": reason}));
     tasks(&app, &told)?.pause(&task, &reason).await?;
-    answer(StatusCode::ACCEPTED, &json!({"task": task}))
+    answer(StatusCode::ACCEPTED, &TaskName { task })
 }
 
 /// Lets a task go on.
@@ -62,5 +69,5 @@ pub(crate) async fn resume(
 ) -> Answered {
     let told = Told::new(&caller, "resume", &task, json!({}));
     tasks(&app, &told)?.resume(&task).await?;
-    answer(StatusCode::ACCEPTED, &json!({"task": task}))
+    answer(StatusCode::ACCEPTED, &TaskName { task })
 }

@@ -2,13 +2,15 @@
 
 use axum::Extension;
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock::key::Key;
 use tidelock::store::{Batch, Operation, Page, Pattern, Selection, WorkFilter, WorkRow, limits};
 
-use crate::api::rows::{confirmed, named};
+use crate::api::rows::{Operated, confirmed, named};
 use crate::audit::{self, Told};
+use crate::openapi::shape;
 use crate::problem::Problem;
 use crate::request::{Answered, Asked, Body, ok, page, unreadable};
 use crate::shared::{App, Shared};
@@ -26,11 +28,13 @@ pub(crate) struct BlockedQuery {
     limit: Option<usize>,
 }
 
-#[derive(Serialize)]
-struct Blocked {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Blocked {
     /// How many are blocked in all.
     blocked: u64,
+    #[schemars(with = "Vec<shape::WorkRow>")]
     rows: Vec<WorkRow>,
+    #[schemars(with = "Option<shape::Key>")]
     next: Option<Key>,
 }
 
@@ -48,10 +52,11 @@ fn filter(lane: Option<&str>, like: Option<&str>) -> Result<WorkFilter, Problem>
     Ok(WorkFilter { lane, pattern, blocked: Some(true), leased: None })
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Unblock {
     /// Only these, whatever lane they are in.
+    #[schemars(with = "Option<Vec<shape::Key>>", length(max = 1_000))]
     keys: Option<Vec<Key>>,
     lane: Option<String>,
     like: Option<String>,
@@ -79,7 +84,7 @@ pub(crate) async fn unblock(
     };
     let found = meant.len() as u64;
     if body.dry_run {
-        return ok(&json!({"would": found, "changed": 0}));
+        return ok(&Operated { would: found, changed: 0 });
     }
     confirmed(body.confirm, found)?;
     let (lane, like) = (body.lane.as_deref(), body.like.as_deref());
@@ -87,7 +92,7 @@ pub(crate) async fn unblock(
     let told = Told::new(&caller, "unblock", "work", details);
     let batch = Batch::new().operate(Selection::Keys(meant), Operation::Unblock);
     let receipt = app.store().apply(told.with(batch)?).await?;
-    ok(&json!({"would": found, "changed": receipt.operated.first().copied().unwrap_or_default()}))
+    ok(&Operated { would: found, changed: receipt.operated.first().copied().unwrap_or_default() })
 }
 
 /// All that match, as many as one batch may change.

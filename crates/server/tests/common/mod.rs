@@ -1,10 +1,5 @@
 //! A server on a memory store, and a client of it that needs no socket.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "each test uses its part; tests fail by panicking"
-)]
+#![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 pub(crate) mod away;
 pub(crate) mod listening;

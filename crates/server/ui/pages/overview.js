@@ -50,8 +50,8 @@ function Cards({ data }) {
     <${Card} title="Oldest lag" value=${lag.lag_ms ? span(lag.lag_ms) : '0'} tone=${lag.lag_ms > 60000 ? 'warn' : ''} href="#/stuck?tab=reactions"
       note=${lag.name ? html`<${Name} of=${lag.name} most=${24} />` : 'none is behind'} />
     <${Card} title="Expiring leases" value=${bound(leases.expiring, leases.whole)} tone=${leases.expiring ? 'warn' : ''} href="#/work?show=leased" note=${`of ${count(leases.held)} held`} />
-    <${Card} title="Runs under way" value=${bound(status('running'), runs.whole)} href="#/runs?status=running" note=${`${count(status('completed'))} completed`} />
-    <${Card} title="Failed runs" value=${bound(status('failed'), runs.whole)} tone=${status('failed') ? 'bad' : ''} href="#/runs?status=failed" note=${`${count(status('cancelled'))} cancelled`} />
+    <${Card} title="Runs under way" value=${count(status('running'))} href="#/runs?status=running" note=${`${count(status('completed'))} completed`} />
+    <${Card} title="Failed runs" value=${count(status('failed'))} tone=${status('failed') ? 'bad' : ''} href="#/runs?status=failed" note=${`${count(status('cancelled'))} cancelled`} />
     ${locks ? html`<${Card} title="Locks" value=${count(locks.terms)} tone=${locks.cycles ? 'bad' : ''} href="#/locks"
       note=${locks.cycles ? `${count(locks.cycles)} in a cycle` : `${count(locks.waiting)} wait`} />` : null}
     ${conflicts ? html`<${Card} title="Conflicts" value=${count(conflicts.conflicts)} href="#/state" note=${`in ${count(conflicts.mutations)} mutations`} />` : null}

@@ -3,7 +3,7 @@ import { html } from '../vendor/htm-preact.js';
 import { Problem, get, path, post, postText } from '../api.js';
 import { Action } from '../actions.js';
 import { Badge, Empty, ErrorText, Failed, Filter, Head, Json, Left, Loading, Name, Pager, Pick, Table, When, go, link, useLive } from '../parts.js';
-import { brief, command, count, name } from '../show.js';
+import { brief, command, count, name, span } from '../show.js';
 import { Journal, Timeline } from './timeline.js';
 
 const ROWS = 50;
@@ -28,7 +28,7 @@ function Doing({ run }) {
 
 function List({ query }) {
   const { status = '', workflow = '', prefix = '', after = '' } = query;
-  const { data, error } = useLive((signal) => get('runs', { status, workflow, prefix, after, limit: ROWS }, signal), [status, workflow, prefix, after]);
+  const { data, error } = useLive((signal) => get('runs', { status, workflow, prefix, cursor: after, limit: ROWS }, signal), [status, workflow, prefix, after]);
   const to = (change) => go(['runs'], { status, workflow, prefix, ...change });
   const states = [['', 'all'], ['running', 'running'], ['completed', 'completed'], ['failed', 'failed'], ['cancelled', 'cancelled']];
   const filtered = status || workflow || prefix;
@@ -38,9 +38,9 @@ function List({ query }) {
       <${Filter} value=${workflow} label="Workflow" onChange=${(text) => text !== workflow && to({ workflow: text })} /></${Head}>
     <${Failed} error=${error} />
     ${!data ? (error ? null : html`<${Loading} />`) : data.runs.length === 0 && !data.next ? (filtered ? html`<${Empty} title="No run matches">Loosen the filter.</${Empty}>` : html`<${Empty} title="No runs yet" cli="tidelock runs start WORKFLOW --input '{}'">A run is a workflow under way: an async function whose steps are written down, so that another process can go on where one died.</${Empty}>`) : html`
-      <${Table} label="runs" heads=${['Run', 'Workflow', 'Status', 'Does', 'Changed', 'Outcome']} rows=${data.runs.map((run) => html`<tr key=${run.run}>
+      <${Table} label="runs" heads=${['Run', 'Workflow', 'Status', 'Does', 'Started', 'Ended', 'Outcome']} rows=${data.runs.map((run) => html`<tr key=${run.run}>
         <td><a data-row href=${link(['runs', run.run])}><${Name} of=${run.run} most=${44} /></a></td><td><a href=${link(['runs'], { status, prefix, workflow: run.workflow })}><${Name} of=${run.workflow} most=${30} /></a></td>
-        <td><${Badge} tone=${TONES[run.status]}>${run.status}</${Badge}></td><td><${Doing} run=${run} /></td><td><${When} at=${run.changed_at} /></td>
+        <td><${Badge} tone=${TONES[run.status]}>${run.status}</${Badge}></td><td><${Doing} run=${run} /></td><td><${When} at=${run.started_at} /></td><td>${run.ended_at === null ? '' : html`<${When} at=${run.ended_at} />`}</td>
         <td class="mono wide">${run.failure ? html`<span class="bad-ink">${name(run.failure)}</span>` : run.output === null ? '' : brief(run.output, 60)}</td></tr>`)} />
       <${Pager} parts=${['runs']} query=${{ status, workflow, prefix }} next=${data.next} first=${after} />`}`;
 }
@@ -106,7 +106,8 @@ function Verbs({ run, steps, reload }) {
 function Facts({ run }) {
   return html`<dl class="facts"><div><dt>Status</dt><dd><${Badge} tone=${TONES[run.status]}>${run.status}</${Badge}></dd></div><div><dt>Does</dt><dd><${Doing} run=${run} /></dd></div>
     <div><dt>Workflow</dt><dd><${Name} of=${run.workflow} /></dd></div><div><dt>Queue</dt><dd><${Name} of=${run.queue} /> · priority ${run.priority}</dd></div>
-    <div><dt>Generation</dt><dd class="num">${run.generation}</dd></div><div><dt>Changed</dt><dd><${When} at=${run.changed_at} /></dd></div>
+    <div><dt>Generation</dt><dd class="num">${run.generation}</dd></div><div><dt>Started</dt><dd><${When} at=${run.started_at} /></dd></div>
+    ${run.ended_at === null ? null : html`<div><dt>Ended</dt><dd><${When} at=${run.ended_at} /> · took ${span((run.ended_at - run.started_at) / 1000)}</dd></div>`}
     ${run.signals.length ? html`<div><dt>Hears</dt><dd>${run.signals.map((word) => html`<${Badge}>${name(word)}</${Badge}> `)}</dd></div>` : null}
     ${run.parent ? html`<div><dt>Parent</dt><dd><a href=${link(['runs', run.parent])}><${Name} of=${run.parent} /></a></dd></div>` : null}
     ${Object.entries(run.attributes).map(([key, value]) => html`<div key=${key}><dt>${name(key)}</dt><dd><${Name} of=${value} /></dd></div>`)}</dl>`;

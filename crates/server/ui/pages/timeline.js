@@ -45,7 +45,6 @@ export function activations(events, fence) {
 /** The rows of the timeline: one for each thing that was asked for, with all its entries. */
 export function rows(events, acts) {
   const found = new Map();
-  let before = events[0]?.at ?? 0;
   for (const event of events) {
     const type = event.type.startsWith(PREFIX) ? event.type.slice(PREFIX.length) : event.type;
     const read = ENTRIES.get(type);
@@ -56,12 +55,14 @@ export function rows(events, acts) {
       const act = acts.find((one) => one.fence === event.meta?.fence);
       const key = kind === 'signal' ? `signal ${event.version}` : `${kind} ${what}`;
       const row = found.get(key) || { key, kind, what, marks: [], attempts: 0 };
-      row.marks.push({ state, from: before, at: event.at, act: act?.number });
+      // An attempt of a step has the times of its code; a timer or a child lasts from its first entry to its last.
+      const ran = event.payload?.ran;
+      const from = ran?.began ?? row.marks[row.marks.length - 1]?.at ?? event.at;
+      row.marks.push({ state, from, at: ran?.ended ?? event.at, act: act?.number });
       const replays = act && SETTLED.has(state) ? acts.filter((one) => one.number > act.number).length : 0;
       Object.assign(row, { state, value, act: act?.number, replays, attempts: row.attempts + (kind === 'step' ? 1 : 0) });
       found.set(key, row);
     }
-    before = event.at;
   }
   return [...found.values()];
 }
@@ -71,7 +72,7 @@ const TONES = { done: 'good', fired: 'good', heard: 'good', failed: 'bad', cance
 function Bars({ row, from, to }) {
   const x = (at) => ((at - from) / Math.max(to - from, 1)) * (WIDTH - 20) + 10;
   return html`<svg class="bars" viewBox=${`0 0 ${WIDTH} ${ROW}`} preserveAspectRatio="none" role="img" aria-label=${row.marks.map((mark) => `${mark.state} at ${clock(mark.at)}`).join(', ')}>
-    ${row.marks.map((mark) => html`<rect class=${`bar ${TONES[mark.state]}`} x=${Math.min(x(mark.from), x(mark.at) - 4)} y="6" width=${Math.max(x(mark.at) - x(mark.from), 4)} height="10"><title>${`${mark.state} ${clock(mark.at)}, ${span((mark.at - mark.from) / 1000)} after the entry before${mark.act ? `, activation ${mark.act}` : ''}`}</title></rect>`)}
+    ${row.marks.map((mark) => html`<rect class=${`bar ${TONES[mark.state]}`} x=${Math.min(x(mark.from), x(mark.at) - 4)} y="6" width=${Math.max(x(mark.at) - x(mark.from), 4)} height="10"><title>${`${mark.state} ${clock(mark.at)}, took ${span((mark.at - mark.from) / 1000)}${mark.act ? `, activation ${mark.act}` : ''}`}</title></rect>`)}
   </svg>`;
 }
 
@@ -86,7 +87,8 @@ export function Timeline({ events, fence, takeovers }) {
   const acts = activations(events, fence);
   const found = rows(events, acts);
   if (found.length === 0) return html`<p class="quiet">It has asked for nothing yet.</p>`;
-  const [from, to] = [events[0].at, events[events.length - 1].at];
+  const times = found.flatMap((row) => row.marks.flatMap((mark) => [mark.from, mark.at]));
+  const [from, to] = [Math.min(events[0].at, ...times), Math.max(events[events.length - 1].at, ...times)];
   return html`<p class="acts">${acts.map((one) => html`<span class="act" key=${one.fence}><b>Activation ${one.number}</b> <span class="quiet">fence ${one.fence}${one.at ? html`, first entry <time title=${instant(one.at)}>${clock(one.at)}</time>` : ', has written nothing yet'}</span></span>`)}
       ${takeovers ? html`<${Badge} tone="warn" title="A worker died or lost the run, and another one took it">taken over ×${count(takeovers)}</${Badge}>` : null}</p>
     <div class="scroll"><table class="timeline" aria-label="timeline"><thead><tr><th>What</th><th>State</th><th>Marks</th><th>Over ${span((to - from) / 1000)}</th><th>Result</th></tr></thead><tbody>

@@ -291,7 +291,7 @@ pub async fn e4_racing_transfers_keep_the_sum(env: &Env) {
 async fn snapshot_at(env: &Env, id: &str, version: u64) {
     let k = Stock::stream(id).unwrap().beside("snapshot").unwrap();
     for _ in 0..100_000 {
-        if env.other.value(&k).await.is_some_and(|value| value["version"] == json!(version)) {
+        if env.other.value(&k).await.is_some_and(|value| value["states"][0]["version"] == json!(version)) {
             return;
         }
         tokio::task::yield_now().await;
@@ -318,12 +318,12 @@ pub async fn e5_a_snapshot_and_the_tail_are_the_fold(env: &Env) {
     }
     let k = Stock::stream("e5").unwrap().beside("snapshot").unwrap();
     let taken = env.store.value(&k).await.unwrap();
-    let mut changed = taken["state"].clone();
+    let mut changed = taken["states"][0]["state"].clone();
     changed["left"] = json!(1_000);
     // A snapshot of another fold, one that does not read, and one that was changed by hand are not used.
     for change in [("fold", json!(2)), ("state", json!("?")), ("state", changed)] {
         let mut other = taken.clone();
-        other[change.0] = change.1;
+        other["states"][0][change.0] = change.1;
         env.store.done(Batch::new().put(&k, Expect::Any, payload(other))).await;
         assert_eq!(snapshotting.load::<Stock>("e5").await.unwrap().state.left, (0..14).sum::<u32>());
     }
@@ -473,7 +473,7 @@ pub async fn e2_a_tag_is_taken_once(env: &Env) {
         .await
         .unwrap();
     assert_eq!(found.len(), 1);
-    assert_eq!(found[0].decode::<StockEvent>().unwrap(), Received { count: 1 });
+    assert_eq!(found[0].decode::<Stock>().unwrap(), Received { count: 1 });
     let original = engines[1].load::<Stock>(found[0].stream.args()[0].clone()).await.unwrap();
     assert_eq!(original.state.left, 1);
 }

@@ -320,3 +320,32 @@ pub async fn w8_a_signal_does_not_start_a_run_early(env: &Env) {
     assert_eq!(run.result().await.unwrap(), 7);
     driving.shutdown().await;
 }
+
+/// A fork keeps the failures that the workflow handled before the step that it begins from.
+pub async fn w19_a_fork_keeps_the_failures_that_were_handled(env: &Env) {
+    let tally = Tally::default();
+    let counted = tally.clone();
+    let code = async move |cx: &Ctx, n: u32| {
+        let first = cx.retry(impatient()).step("first", async |_| {
+            counted.add("first");
+            if counted.of("first") <= 2 { Err(Failure::new("no server")) } else { Ok(()) }
+        });
+        if first.await.is_err() {
+            cx.step("instead", async |_| Ok(())).await?;
+        }
+        cx.step("last", async |_| {
+            counted.add("last");
+            Ok(())
+        })
+        .await?;
+        Ok(n)
+    };
+    let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
+    let there = client(&env.other);
+    assert_eq!(there.start(JOB, &1).id("r").await.unwrap().result().await.unwrap(), 1);
+    let fork = there.fork("r", "last", "f").await.unwrap();
+    until("it is over", async || fork.status().await.unwrap().is_over()).await;
+    assert_eq!(fork.result().await.unwrap(), json!(1));
+    assert_eq!((tally.of("first"), tally.of("last")), (2, 2));
+    driving.shutdown().await;
+}

@@ -239,24 +239,40 @@ pub async fn k4_next_at_knows_renewed_leases(env: &Env) {
     assert_eq!(next_at().await, Some(env.now().after(2 * TTL)));
 }
 
-/// A claim of nothing takes nothing, and tells whether there is something.
-pub async fn k4_a_claim_of_nothing_says_since_when_there_is_something(env: &Env) {
-    let ask = async |conn: &Conn| {
-        let claim = Claim::lanes(&owner("asks"), [lane("a"), lane("b")], 0, secs(10));
-        let claimed = conn.claim(claim).await.unwrap();
-        assert_eq!(claimed.grants, []);
-        claimed.next_at
-    };
-    assert_eq!(ask(&env.store).await, None);
-    let now = env.store.now().await.unwrap();
+/// The read takes nothing, and reports when the first row of any of the lanes is ready.
+pub async fn k4_next_ready_reads_when_the_first_row_is_ready(env: &Env) {
+    let next = async |conn: &Conn| conn.next_ready(&[lane("a"), lane("b"), lane("a")]).await.unwrap();
+    let now = env.now();
+    assert_eq!(next(&env.store).await, NextReady { at: None, now });
     let later = NewWork::once(key("later"), lane("b")).due(Due::At(now.after(secs(60))));
-    env.store.done(Batch::new().enqueue(later)).await;
-    assert_eq!(ask(&env.other).await, Some(now.after(secs(60))));
-    env.store.done(Batch::new().enqueue(NewWork::once(key("now"), lane("a")))).await;
-    let since = ask(&env.other).await.unwrap();
-    assert!(since <= env.store.now().await.unwrap());
-    assert_eq!(ask(&env.store).await, Some(since), "it was not taken");
+    let elsewhere = NewWork::once(key("elsewhere"), lane("c"));
+    env.store.done(Batch::new().enqueue(later).enqueue(elsewhere)).await;
+    let seen = next(&env.other).await;
+    assert_eq!((seen, seen.is_ready()), (NextReady { at: Some(now.after(secs(60))), now }, false));
+    env.store.done(Batch::new().enqueue(NewWork::once(key("now"), lane("a")).priority(Priority::LAST))).await;
+    env.pass(secs(1));
+    let seen = next(&env.other).await;
+    assert_eq!((seen, seen.is_ready()), (NextReady { at: Some(now), now: env.now() }, true));
+    assert_eq!(next(&env.store).await, seen, "the row was not taken");
     assert_eq!(env.store.row(&key("now")).await.attempts, 0);
+    assert_eq!(env.store.next_ready(&[]).await.unwrap(), NextReady { at: None, now: env.now() });
+}
+
+/// The read knows leases as claims do: a held row is ready when its lease ends, a blocked or resting one never is.
+pub async fn k4_next_ready_knows_leases_and_blocks(env: &Env) {
+    env.store.done(enqueue(job("k4-read"))).await;
+    let next = async || env.other.next_ready(&[jobs()]).await.unwrap().at;
+    assert_eq!(next().await, Some(env.now()));
+    let grant = env.store.take_job("a").await;
+    assert_eq!(next().await, Some(env.now().after(TTL)));
+    env.store.done(Batch::new().renew(&grant.lease(), 3 * TTL)).await;
+    assert_eq!(next().await, Some(env.now().after(3 * TTL)));
+    env.store.done(Batch::new().block(&grant.lease(), "stuck")).await;
+    assert_eq!(next().await, None);
+    env.store.done(enqueue(standing("k4-rests"))).await;
+    let rests = env.store.take_job("a").await;
+    env.store.done(Batch::new().ack(&rests.lease())).await;
+    assert_eq!(next().await, None);
 }
 
 /// A claim by name is told why it is not granted.

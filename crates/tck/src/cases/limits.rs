@@ -252,10 +252,9 @@ pub async fn t12_pages_and_claims_are_bounded(env: &Env) {
     }
     env.store.claim(claim(contract::CLAIM_ROWS).with_events(10)).await.unwrap();
     env.store.claim(claim(1).with_events(contract::PAGE_ROWS)).await.unwrap();
-    env.store.done(enqueue(job("t12-zero"))).await;
-    let claimed = env.store.claim(claim(0)).await.unwrap();
-    let told = Claimed { next_at: Some(env.now()), ..Claimed::nothing(env.now()) };
-    assert_eq!(claimed, told, "nothing was asked for, and something is to be had already");
+    let error = env.store.claim(claim(0)).await.unwrap_err();
+    assert_eq!((error.kind, error.code().as_str()), (StoreErrorKind::Invalid, "TL0103"), "{error}");
+    assert_eq!((error.retry(), error.outcome()), (Retry::Never, Outcome::NotApplied));
 }
 
 /// Large rows make short pages, whatever number of them was asked for, and the next page goes on: what a reader takes into memory is

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tidelock_core::model::retry::RetryPolicy;
 use tidelock_core::reactions::{
-    Effects, Operator, Reaction, ReactionEngine, ReactionError, ReactionsError, Settled, WhenExhausted, Which,
+    Effects, Operator, Reaction, ReactionEngine, ReactionError, ReactionsError, Settled, Standing,
+    WhenExhausted, Which,
 };
 use tidelock_core::worker::WorkerHandle;
 
@@ -282,36 +283,6 @@ pub async fn r6_an_operator_parks_and_drops(env: &Env) {
     running.shutdown().await;
 }
 
-/// An event that cannot be routed stops the routing, or is set aside; either way nothing is lost, and what follows is seen.
-pub async fn r6_an_event_that_cannot_be_routed_is_not_lost(env: &Env) {
-    let mended = Arc::new(AtomicBool::new(false));
-    let choosing = |name: &str, mended: &Arc<AtomicBool>| {
-        let mended = Arc::clone(mended);
-        noting(name).to(move |event| {
-            assert!(n(event) != 1 || mended.load(Ordering::SeqCst), "1 has no key");
-            Some(key("r6-all"))
-        })
-    };
-    for n in 0..3 {
-        append(&env.store, &key("r6-route"), n).await;
-    }
-    let block = start(&env.store, choosing("r6-route-block", &mended)).await;
-    let park =
-        start(&env.store, choosing("r6-route-park", &mended).when_exhausted(WhenExhausted::Park)).await;
-    assert_eq!(block.settle().await.unwrap(), Settled { blocked: 1, parked: 0 });
-    assert_eq!(park.settle().await.unwrap(), Settled { blocked: 0, parked: 1 });
-    assert_eq!(noted(&env.store, "r6-route-block", &key("r6-all")).await, [0]);
-    assert_eq!(noted(&env.store, "r6-route-park", &key("r6-all")).await, [0, 2]);
-    let views = operator(env).reactions().await.unwrap();
-    assert!(views[0].blocked.as_ref().unwrap().reason.contains("1 has no key"), "{views:?}");
-    mended.store(true, Ordering::SeqCst);
-    assert_eq!(operator(env).unblock(&Which::blocked()).await.unwrap(), 1);
-    assert_eq!(block.settle().await.unwrap(), Settled::default());
-    assert_eq!(noted(&env.store, "r6-route-block", &key("r6-all")).await, [0, 1, 2]);
-    block.shutdown().await;
-    park.shutdown().await;
-}
-
 /// An event that kills its worker is set aside, and not the one before it.
 pub async fn r4_the_event_that_kills_its_worker_is_parked(env: &Env) {
     let stream = key("r4-park");
@@ -348,7 +319,7 @@ pub async fn r4_the_event_that_kills_its_worker_is_parked(env: &Env) {
 }
 
 /// A reaction that is not wanted any more is ended as a whole, when nobody runs it: rows, inboxes, parked events, its name.
-/// Started again, it begins with the first event.
+/// Started again as it was, it does nothing; with another definition it begins with the first event.
 pub async fn r6_an_ended_reaction_leaves_nothing(env: &Env) {
     let (name, chosen) = ("r6-end", |event: &Event| Some(Key::new("r6-hall", [n(event) % 2]).unwrap()));
     let make = || {
@@ -381,8 +352,11 @@ pub async fn r6_an_ended_reaction_leaves_nothing(env: &Env) {
     assert_eq!(parked.rows, []);
     let even = Key::new("r6-hall", [0]).unwrap();
     assert_eq!(noted(&env.store, name, &even).await, [0, 2, 4]);
-    let running = start(&env.store, make()).await;
+    let ended = start(&env.store, make()).await;
+    assert_eq!(ended.stats().reactions[name].standing, Standing::Ended);
+    let running = start(&env.other, make().revision(2)).await;
     running.settle().await.unwrap();
     assert_eq!(noted(&env.store, name, &even).await, [0, 2, 4, 0, 2, 4]);
     running.shutdown().await;
+    ended.shutdown().await;
 }

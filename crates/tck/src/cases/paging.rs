@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tidelock_core::key::INDEX_KIND;
+
 use crate::dump::{paged, pages};
 use crate::prelude::*;
 
@@ -127,6 +129,44 @@ pub async fn t5_lists_show_what_is_there(env: &Env) {
         assert_eq!(env.store.stream(&info.key).await.unwrap(), Some(info));
     }
     assert_eq!(env.store.stream(&key("t5-never")).await.unwrap(), None);
+}
+
+/// A count of documents is the length of the list: without deleted and expired ones, and of this range alone.
+/// Documents only.
+pub async fn t5_a_count_of_documents_is_the_length_of_their_list(env: &Env) {
+    let index = |list: &str, n: i64| Key::of(INDEX_KIND, &[text(list), Arg::from(n)]).unwrap();
+    let of_kind = |n: i64| Key::new("counted", [n]).unwrap();
+    let put = |batch: Batch, key: &Key| batch.put(key, Expect::Any, number(1));
+    let mut batch = Batch::new();
+    for n in 0..40 {
+        batch = put(put(put(batch, &index("a", n)), &index("a.b", n)), &of_kind(n));
+    }
+    env.store.done(batch).await;
+    let mut batch = Batch::new();
+    for n in 0..15 {
+        batch = batch.delete(&index("a", n), Expect::Any).delete(&of_kind(n), Expect::Any);
+    }
+    let soon = Due::After(Duration::from_secs(1));
+    batch = batch.put_until(&of_kind(20), Expect::Any, number(2), soon);
+    env.store.done(batch).await;
+    env.pass(Duration::from_secs(2));
+    let list = |name: &str| KeyPrefix::under(INDEX_KIND, &[text(name)]);
+    for (range, expected) in [
+        (list("a"), 25),
+        (list("a.b"), 40),
+        (list("b"), 0),
+        (KeyPrefix::kind(INDEX_KIND), 65),
+        (KeyPrefix::kind("counted"), 24),
+    ] {
+        for conn in [&env.store, &env.other] {
+            let found = pages(async |page| conn.documents(&range, page).await).await.len() as u64;
+            assert_eq!(
+                (found, conn.count_documents(&range).await.unwrap()),
+                (expected, expected),
+                "{range:?}"
+            );
+        }
+    }
 }
 
 /// Work is listed and counted by lane, pattern, block and lease, without leasing anything.

@@ -203,3 +203,68 @@ pub async fn w2_keys_of_steps_do_not_collide(env: &Env) {
     assert_eq!((keys.all().len(), keys.of("plain:charge")), (8, 1));
     driving.shutdown().await;
 }
+
+/// Values that nest deeper than a record holds are refused at the start, or fail what brought them.
+pub async fn w16_values_that_nest_too_deep_fail_what_brought_them(env: &Env) {
+    const NESTED: Workflow<serde_json::Value, serde_json::Value> = Workflow::new("nested");
+    let nested = |depth: usize| (1..depth).fold(json!([]), |inner, _| json!([inner]));
+    let code = async move |cx: &Ctx, input: serde_json::Value| {
+        let Some(depth) = input.as_u64() else { return Ok(json!(0)) };
+        let depth = depth as usize;
+        if depth < 1_000 {
+            return Ok(nested(depth));
+        }
+        let cx = cx.retry(thrice());
+        let deep = nested(depth - 1_000);
+        cx.step("deep", async move |_| Ok(deep)).await?;
+        Ok(json!(0))
+    };
+    let driving = worker(&env.store).register(NESTED, code).start().await.unwrap();
+    let there = client(&env.other);
+    let mut runs = Vec::new();
+    for depth in [40, 95, 98, 99, 100, 101, 150, 490, 499, 500, 1_090, 1_100, 1_490, 1_499, 1_500] {
+        runs.push(there.start(NESTED, &json!(depth)).id(format!("out {depth}")).await.unwrap());
+    }
+    for depth in [40, 95, 98, 99, 100, 101, 150, 490, 499, 500] {
+        match there.start(NESTED, &nested(depth)).id(format!("in {depth}")).await {
+            Ok(run) => runs.push(run),
+            Err(error) => assert!(depth > 90, "{depth} levels are refused: {error}"),
+        }
+    }
+    until("all are over", async || {
+        let mut over = 0;
+        for run in &runs {
+            let doing = there.show(run.run()).await.unwrap().doing;
+            let suspended = matches!(doing, tidelock_core::workflow::Doing::PutOff { .. });
+            assert!(!suspended, "{}: {doing:?}", run.run());
+            over += usize::from(run.status().await.unwrap().is_over());
+        }
+        over == runs.len()
+    })
+    .await;
+    for run in ["out 40", "in 40", "out 1090"] {
+        assert_eq!(there.show(run).await.unwrap().status, Status::Completed, "{run}");
+    }
+    driving.shutdown().await;
+}
+
+/// An output that does not fit beside the input into the record of the run fails the run, and does not suspend it.
+pub async fn w16_an_output_that_does_not_fit_beside_the_input_fails_its_run(env: &Env) {
+    const ECHO: Workflow<String, String> = Workflow::new("echo");
+    let code = async |_: &Ctx, input: String| Ok(input);
+    let driving = worker(&env.store).register(ECHO, code).start().await.unwrap();
+    let there = client(&env.other);
+    for (mebibytes, status) in [(1, Status::Completed), (3, Status::Failed)] {
+        let id = format!("r{mebibytes}");
+        let input = "x".repeat(mebibytes * 1024 * 1024);
+        let run = there.start(ECHO, &input).id(id.as_str()).await.unwrap();
+        until("it is over", async || {
+            let doing = there.show(&id).await.unwrap().doing;
+            assert!(!matches!(doing, tidelock_core::workflow::Doing::PutOff { .. }), "{doing:?}");
+            run.status().await.unwrap().is_over()
+        })
+        .await;
+        assert_eq!(run.status().await.unwrap(), status);
+    }
+    driving.shutdown().await;
+}

@@ -179,3 +179,88 @@ pub async fn w12_services_on_one_queue_leave_each_other_their_runs(env: &Env) {
     one.shutdown().await;
     two.shutdown().await;
 }
+
+/// A child that ended while its parent had failed is reported to the parent when that is resumed, however the child ended.
+pub async fn w16_a_resumed_parent_hears_of_children_that_ended_meanwhile(env: &Env) {
+    let (fixed, gate) = (Tally::default(), Gate::closed());
+    let (healed, passed) = (fixed.clone(), gate.clone());
+    let code = async move |cx: &Ctx, n: u32| {
+        let cx = &cx.retry(once());
+        let work = async {
+            let work = cx.step(
+                "work",
+                async |_| {
+                    if healed.of("yes") == 0 { Err(Failure::new("no")) } else { Ok(()) }
+                },
+            );
+            Ok::<_, Failure>(work.await?)
+        };
+        let child = async { Ok::<_, Failure>(cx.child("kid", KID, &n).await) };
+        let (kid, ()) = tokio::try_join!(child, work)?;
+        Ok(kid.unwrap_or(99))
+    };
+    let kid = async move |cx: &Ctx, n: u32| {
+        cx.step("slow", async |_| {
+            passed.pass().await;
+            Ok(())
+        })
+        .await?;
+        if n == 1 { Ok(n) } else { Err(Failure::permanent("it failed on its own")) }
+    };
+    let driving = worker(&env.store).register(JOB, code).register(KID, kid).start().await.unwrap();
+    let there = client(&env.other);
+    for (n, result) in [(1, 1), (2, 99)] {
+        let id = format!("r{n}");
+        let run = there.start(JOB, &n).id(id.as_str()).await.unwrap();
+        assert!(matches!(run.result().await, Err(WorkflowError::Failed { .. })));
+        gate.open(1);
+        let kid = there.handle(KID, &format!("{id}/kid"));
+        until("the child is over", async || kid.status().await.unwrap().is_over()).await;
+        fixed.add("yes");
+        there.resume(&id, "mended").await.unwrap();
+        until("it is over", async || run.status().await.unwrap().is_over()).await;
+        assert_eq!(run.result().await.unwrap(), result);
+        fixed.remove("yes");
+    }
+    driving.shutdown().await;
+}
+
+/// A run whose history was removed is not resumed.
+pub async fn w16_a_run_without_its_history_is_not_resumed(env: &Env) {
+    let code = async |_: &Ctx, _: u32| Err::<u32, _>(Failure::permanent("no"));
+    let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
+    let there = client(&env.other);
+    let run = there.start(JOB, &1).id("r").await.unwrap();
+    assert!(matches!(run.result().await, Err(WorkflowError::Failed { .. })));
+    let journal = Key::of("tidelock.journal", &[Arg::Str("r".to_owned()), Arg::Int(0)]).unwrap();
+    env.store.done(Batch::new().truncate(&journal, StreamVersion(2))).await;
+    let refused = there.resume("r", "again").await.unwrap_err();
+    assert!(matches!(refused, WorkflowError::Refused { .. }), "{refused}");
+    assert_eq!(run.status().await.unwrap(), Status::Failed);
+    driving.shutdown().await;
+}
+
+/// A failure that the workflow handled stays handled where the run then failed for a reason of its own.
+pub async fn w16_a_failure_of_its_own_takes_back_no_handled_one(env: &Env) {
+    let (tally, fixed) = (Tally::default(), Tally::default());
+    let (counted, healed) = (tally.clone(), fixed.clone());
+    let code = async move |cx: &Ctx, n: u32| {
+        let first = cx.retry(once()).step("first", async |_| {
+            counted.add("first");
+            if healed.of("yes") == 0 { Err(Failure::new("no server")) } else { Ok(()) }
+        });
+        if first.await.is_err() {
+            cx.step("instead", async |_| Ok(())).await?;
+        }
+        if healed.of("yes") == 0 { Err(Failure::permanent("rejected")) } else { Ok(n) }
+    };
+    let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
+    let there = client(&env.other);
+    let run = there.start(JOB, &1).id("r").await.unwrap();
+    assert!(matches!(run.result().await, Err(WorkflowError::Failed { .. })));
+    fixed.add("yes");
+    there.resume("r", "accepted").await.unwrap();
+    until("it is over", async || run.status().await.unwrap().is_over()).await;
+    assert_eq!((run.result().await.unwrap(), tally.of("first")), (1, 1));
+    driving.shutdown().await;
+}

@@ -27,6 +27,7 @@ pub(super) enum Command {
     Apply { op: Option<u32>, acts: Vec<Act> },
     ClaimLanes { lanes: Vec<Name>, limit: usize, owner: Name, ttl: Duration, events: usize },
     ClaimNamed { row: Name, create: Option<Name>, owner: Name, ttl: Duration },
+    NextReady { lanes: Vec<Name> },
     Clock(Move),
     Sweep { tombstones: Option<Duration>, operations: Option<Duration> },
     Operation(u32),
@@ -35,6 +36,7 @@ pub(super) enum Command {
     Documents { limit: usize },
     Streams { limit: usize },
     Works { limit: usize, filter: RowFilter },
+    Rows { doc: Name, stream: Name, row: Name, op: u32 },
 }
 
 /// One precondition or effect.

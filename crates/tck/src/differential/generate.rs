@@ -192,7 +192,10 @@ impl Author {
 
     fn claim_lanes(&mut self) -> Command {
         let lanes = if self.rng.one_in(2) { vec![0, 1] } else { vec![self.name(LANES)] };
-        let limit = self.rng.pick(&[0, 1, 1, 2, 3, 100]);
+        if self.rng.one_in(6) {
+            return Command::NextReady { lanes };
+        }
+        let limit = self.rng.pick(&[1, 1, 2, 3, 100]);
         let (owner, ttl, events) = (self.name(OWNERS), self.ttl(), self.rng.below(4));
         Command::ClaimLanes { lanes, limit, owner, ttl, events }
     }
@@ -208,7 +211,7 @@ impl Author {
     fn read(&mut self) -> Command {
         let limit = 1 + self.rng.below(6);
         let backward = self.rng.one_in(2);
-        match self.rng.below(6) {
+        match self.rng.below(7) {
             0 => Command::Operation(self.rng.below(self.next_op as usize + 1) as u32),
             1 => {
                 let from = self.rng.one_in(2).then(|| self.rng.below(8) as u64);
@@ -225,6 +228,12 @@ impl Author {
             }
             3 => Command::Documents { limit },
             4 => Command::Streams { limit },
+            5 => Command::Rows {
+                doc: self.name(DOCUMENTS),
+                stream: self.name(STREAMS),
+                row: self.name(ROWS),
+                op: self.rng.below(self.next_op as usize + 1) as u32,
+            },
             _ => Command::Works { limit, filter: self.row_filter() },
         }
     }

@@ -219,6 +219,7 @@ impl Side {
             position: job.position.map(|rank| self.position(rank)),
             follow: job.follow.map(|name| key("stream", name)),
             expect: expect(job.want, None, |_| ()),
+            replace: job.payload.is_some_and(|n| n % 5 == 0),
         }
     }
 

@@ -5,7 +5,7 @@ use tidelock_core::id::{Epoch, Fence, Position};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{
     ApplyError, Claimed, Denied, Document, DocumentFound, Event, EventPage, Holder, LeaseRow, PageOf,
-    Receipt, Refusal, StoreError, WorkRow,
+    Receipt, Refusal, RowSet, StoreError, StoredRow, WorkRow,
 };
 
 use super::side::Side;
@@ -71,15 +71,27 @@ impl Side {
 
     pub(super) fn event_page(&self, page: EventPage) -> EventPage {
         let events = page.events.into_iter().map(|event| self.event(event)).collect();
-        EventPage { events, scanned_to: page.scanned_to.map(|position| self.rank(position)), end: page.end }
+        EventPage { events, scanned_to: page.scanned_to.map(|position| self.rank(position)), ..page }
     }
 
     pub(super) fn document_page(&self, page: PageOf<Document>) -> PageOf<Document> {
-        PageOf { rows: page.rows.into_iter().map(|d| self.document(d)).collect(), next: page.next }
+        PageOf { rows: page.rows.into_iter().map(|d| self.document(d)).collect(), ..page }
     }
 
     pub(super) fn row_page(&self, page: PageOf<WorkRow>) -> PageOf<WorkRow> {
-        PageOf { rows: page.rows.into_iter().map(|row| self.row(row)).collect(), next: page.next }
+        PageOf { rows: page.rows.into_iter().map(|row| self.row(row)).collect(), ..page }
+    }
+
+    pub(super) fn row_set(&self, mut found: RowSet) -> RowSet {
+        for row in found.rows.iter_mut().flatten() {
+            *row = match row.clone() {
+                StoredRow::Document(document) => StoredRow::Document(self.document(document)),
+                StoredRow::Work(row) => StoredRow::Work(Box::new(self.row(*row))),
+                StoredRow::Operation(receipt) => StoredRow::Operation(self.receipt(receipt)),
+                stream @ StoredRow::Stream(_) => stream,
+            };
+        }
+        found
     }
 
     pub(super) fn event(&self, mut event: Event) -> Event {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use tidelock_core::clock::ManualClock;
-use tidelock_core::id::Position;
+use tidelock_core::id::{Lane, Position};
 use tidelock_core::key::KeyPrefix;
 use tidelock_core::store::{
-    Claim, Claimed, Direction, Lease, LogQuery, Page, Pick, StoreError, StreamQuery, Sweep, WorkFilter,
+    Claim, Claimed, Direction, Get, Lease, LogQuery, Page, Pick, StoreError, StreamQuery, Sweep, WorkFilter,
 };
 
 use super::command::{Command, Filter, Step};
@@ -87,6 +87,10 @@ impl Side {
                 let receipt = self.conn().operation(op(*number)).await;
                 format!("{:?}", receipt.map(|receipt| receipt.map(|receipt| self.receipt(receipt))))
             }
+            Command::NextReady { lanes } => {
+                let lanes: Vec<Lane> = lanes.iter().map(|name| lane_of(*name)).collect();
+                format!("{:?}", self.conn().next_ready(&lanes).await)
+            }
             Command::ReadStream { stream, from, backward, limit } => {
                 let query = StreamQuery::forward(&key("stream", *stream), *limit);
                 let from = from.map(tidelock_core::id::StreamVersion);
@@ -109,6 +113,15 @@ impl Side {
                 let count = self.conn().count(&filter).await;
                 let page = self.conn().works(&filter, Page::first(*limit)).await;
                 format!("{count} rows: {:?}", page.map(|page| self.row_page(page)))
+            }
+            Command::Rows { doc, stream, row, op: number } => {
+                let gets = [
+                    Get::Document(key("doc", *doc)),
+                    Get::Stream(key("stream", *stream)),
+                    Get::Work(key("row", *row)),
+                    Get::Operation(op(*number)),
+                ];
+                format!("{:?}", self.conn().read(&gets).await.map(|found| self.row_set(found)))
             }
             _ => "not a read".to_owned(),
         }

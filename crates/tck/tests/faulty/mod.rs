@@ -38,6 +38,8 @@ pub(crate) enum Fault {
     MergesTwice,
     TruncatesTooMuch,
     ForgetsHeads,
+    /// Reads the rows of one read one after another.
+    TearsReads,
 }
 
 pub(crate) struct Faulty(pub(crate) Fault);
@@ -246,6 +248,22 @@ impl tidelock_core::store::layer::StoreLayer for FaultyStore {
         self.sound.claim(claim).await
     }
 
+    async fn read(&self, gets: &[Get]) -> Result<RowSet, StoreError> {
+        let mut found = self.sound.read(gets).await?;
+        for (get, row) in gets.iter().zip(&mut found.rows) {
+            if self.has(Fault::TearsReads) {
+                tokio::task::yield_now().await;
+                *row = self.sound.read(std::slice::from_ref(get)).await?.rows.pop().flatten();
+            }
+            *row = row.take().map(|row| match row {
+                StoredRow::Document(document) => StoredRow::Document(self.stale(document)),
+                StoredRow::Stream(info) => StoredRow::Stream(self.seen(info)),
+                row => row,
+            });
+        }
+        Ok(found)
+    }
+
     async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
         let document = self.sound.document(key).await?;
         Ok(document.map(|document| self.stale(document)))
@@ -264,8 +282,9 @@ impl tidelock_core::store::layer::StoreLayer for FaultyStore {
     }
 
     async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
-        let PageOf { rows, next } = self.sound.streams(prefix, page).await?;
-        Ok(PageOf { rows: rows.into_iter().map(|info| self.seen(info)).collect(), next })
+        let mut page = self.sound.streams(prefix, page).await?;
+        page.rows = page.rows.into_iter().map(|info| self.seen(info)).collect();
+        Ok(page)
     }
 
     async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {

@@ -68,7 +68,7 @@ async fn wrong_calls_start_nothing() {
     site.fails(&["start", "order", "--input", "1", "--input-file", "a"], 2, "cannot be used with");
     site.fails(&["start", "order", "--input-file", "no/such/file"], 2, "cannot be read");
     site.fails(&["start", "order", "--priority", "10"], 2, "0..=9");
-    site.fails(&["start", "order", "--after", "2 moons"], 2, "write a number and a unit");
+    site.fails(&["start", "order", "--after", "2 moons"], 2, "expected numbers with units");
     site.fails(&["start", "order", "--id", ""], 2, "error[TL01");
     site.fails(&["start", "ordr"], 3, "error[TL1005]: there is no workflow \"ordr\"");
     assert_eq!(site.json(&["list"])["runs"], json!([]));

@@ -34,5 +34,6 @@ async fn the_log_is_lines_of_json_if_that_is_asked_for() {
     let (code, said) = broken(&["--log-format", "json"]).await;
     let lines: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let failed = lines.iter().find(|line| line["fields"]["code"] == code.as_str()).expect(&said);
-    assert_eq!((&failed["level"], &failed["message"]), (&"error".into(), &"a request failed".into()));
+    let message = &failed["fields"]["message"];
+    assert_eq!((&failed["level"], message), (&"ERROR".into(), &"a request failed".into()));
 }

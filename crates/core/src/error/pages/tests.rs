@@ -1,6 +1,6 @@
 //! Every code has a page with the same sections, and the example on it is the message that programs print.
 
-use super::{all, page};
+use super::{all, example, page};
 use crate::clock::Timestamp;
 use crate::error::{Explain, InvalidInput};
 use crate::id::{DocVersion, Epoch, Fence, Owner, StreamVersion};
@@ -56,9 +56,8 @@ fn each_example_is_the_real_message() {
         .chain(crate::outbox::pages_tests::examples());
     for error in errors {
         let code = error.code().as_str();
-        let text = page(code).unwrap_or_else(|| panic!("{code} has no page"));
-        let (_, example) = text.split_once("## Example message\n\n```text\n").unwrap();
-        assert_eq!(without_places(example), without_places(&format!("{error}\n```\n")), "{code}");
+        let example = example(code).unwrap_or_else(|| panic!("{code} has no page with an example"));
+        assert_eq!(without_places(example), without_places(&error.to_string()), "{code}");
         checked.push(code);
     }
     checked.sort_unstable();
@@ -79,7 +78,13 @@ fn without_places(text: &str) -> String {
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-type Examples = Vec<Box<dyn Explain>>;
+/// Errors of all types, to be compared with their pages.
+pub(crate) type Examples = Vec<Box<dyn Explain>>;
+
+/// Boxes errors of one type.
+pub(crate) fn boxed<E: Explain + 'static>(errors: impl IntoIterator<Item = E>) -> Examples {
+    errors.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+}
 
 fn key(text: &str) -> Key {
     text.parse().unwrap()
@@ -88,19 +93,14 @@ fn key(text: &str) -> Key {
 fn invalid() -> Examples {
     let limit = crate::model::limits::PAYLOAD_BYTES;
     let what = "the payload length in bytes";
-    vec![
-        Box::new("cart(user-17)".parse::<Key>().unwrap_err()),
-        Box::new(Payload::from_json("{a: 1}").unwrap_err()),
-        Box::new(Owner::new("").unwrap_err()),
-        Box::new(Pattern::new("^mail(").unwrap_err()),
-        Box::new(InvalidInput::Limit {
-            what,
-            subject: key(r#"cart("user-17")"#).to_string(),
-            found: limit + 1,
-            limit,
-        }),
-        Box::new(InvalidInput::Reserved { name: r#"base("account", "ann")"#.to_owned() }),
-    ]
+    boxed([
+        "cart(user-17)".parse::<Key>().unwrap_err(),
+        Payload::from_json("{a: 1}").unwrap_err(),
+        Owner::new("").unwrap_err(),
+        Pattern::new("^mail(").unwrap_err(),
+        InvalidInput::Limit { what, subject: key(r#"cart("user-17")"#).to_string(), found: limit + 1, limit },
+        InvalidInput::Reserved { name: r#"base("account", "ann")"#.to_owned() },
+    ])
 }
 
 fn refusals() -> Examples {
@@ -155,7 +155,7 @@ fn refusals() -> Examples {
         },
         Refusal::OperationVoid { id: "019a8f3e-7c1d-7000-8000-000000000002".parse().unwrap() },
     ];
-    all.into_iter().map(|refusal| Box::new(refusal) as Box<dyn Explain>).collect()
+    boxed(all)
 }
 
 fn failures() -> Examples {
@@ -208,8 +208,7 @@ fn failures() -> Examples {
             "table tidelock_leases already exists (SQLite code 1)",
         ),
     ];
-    let error = |(kind, what, detail)| Box::new(StoreError::new(kind, what, detail)) as Box<dyn Explain>;
-    all.into_iter().map(error).collect()
+    boxed(all.map(|(kind, what, detail)| StoreError::new(kind, what, detail)))
 }
 
 fn locks() -> Examples {
@@ -252,8 +251,10 @@ fn locks() -> Examples {
     let rejected: UpdateError<std::io::Error> =
         UpdateError::Rejected { term, asked: here, attempts: 5, reason };
     let failed = UpdateError::Failed(std::io::Error::other("no route to host"));
-    let locks = all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>);
-    locks.chain([Box::new(twice) as Box<dyn Explain>, Box::new(rejected), Box::new(failed)]).collect()
+    let mut examples = boxed(all);
+    examples.extend(boxed([twice]));
+    examples.extend(boxed([rejected, failed]));
+    examples
 }
 
 fn leases() -> Examples {
@@ -276,7 +277,7 @@ fn leases() -> Examples {
         LeaseError::Blocked { key, reason: "the ledger does not add up".to_owned() },
         LeaseError::NoKeeper { reason: "Resource temporarily unavailable (os error 11)".to_owned() },
     ];
-    all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+    boxed(all)
 }
 
 fn states() -> Examples {
@@ -308,7 +309,7 @@ fn states() -> Examples {
         StateError::NewerSchema { container: container(), version: DocVersion(7), found: 3, known: 2 },
         StateError::History { container: container(), event: StreamVersion(4), reason: lost },
     ];
-    all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+    boxed(all)
 }
 
 fn events() -> Examples {
@@ -340,12 +341,14 @@ fn events() -> Examples {
             first: StreamVersion(9),
             reason: "is missing",
         },
+        EventsError::Gap { stream: key(r#"account("ann")"#), from: StreamVersion(0), to: StreamVersion(3) },
+        EventsError::Turn { stream: key(r#"account("ann")"#), waited: std::time::Duration::from_secs(30) },
     ];
-    all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+    boxed(all)
 }
 
 fn books() -> Examples {
-    use crate::books::{BooksError, Way};
+    use crate::books::{BooksError, Removal, Way};
     use crate::reactions::{Pending, Waits};
     let stream = || key(r#"stock("apples")"#);
     let pending = |reaction: &str, waits| Pending { reaction: reaction.to_owned(), key: stream(), waits };
@@ -362,8 +365,9 @@ fn books() -> Examples {
             error: std::sync::Arc::new(full),
         },
         BooksError::UnderWay { stream: stream(), was: Way::Restart, asked: Way::Tombstone },
+        BooksError::Removal { stream: key(r#"account("ann")"#), begun: Removal::Discard },
     ];
-    all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+    boxed(all)
 }
 
 fn reactions() -> Examples {
@@ -379,7 +383,7 @@ fn reactions() -> Examples {
         ReactionsError::Unknown { name: "reserve".to_owned(), known },
         ReactionsError::Running { name: name(), owner: Owner::new("worker-2").unwrap() },
     ];
-    all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+    boxed(all)
 }
 
 fn projections() -> Examples {
@@ -389,5 +393,5 @@ fn projections() -> Examples {
         ProjectionsError::Unknown { name: name() },
         ProjectionsError::Behind { name: name(), version: 2, live: 1, reason },
     ];
-    all.into_iter().map(|error| Box::new(error) as Box<dyn Explain>).collect()
+    boxed(all)
 }

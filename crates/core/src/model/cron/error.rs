@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::error::{Code, Explain, Outcome, Retry};
+use crate::error::codes;
 
 /// Why an expression or a zone cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -34,19 +34,9 @@ impl CronError {
     }
 }
 
-impl Explain for CronError {
-    fn code(&self) -> Code {
-        Code(match self {
-            Self::Expression { .. } => "TL1101",
-            Self::Zone { .. } => "TL1102",
-        })
-    }
-
-    fn retry(&self) -> Retry {
-        Retry::Never
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
+codes! {
+    CronError {
+        Expression => "TL1101",
+        Zone => "TL1102",
     }
 }

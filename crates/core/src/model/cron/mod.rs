@@ -6,7 +6,6 @@
 
 mod error;
 mod expression;
-mod instant;
 mod plan;
 mod progress;
 mod timetable;
@@ -15,7 +14,6 @@ mod zone;
 
 pub use error::CronError;
 pub use expression::Expression;
-pub(crate) use instant::{iso, millis, short};
 pub use plan::{CatchUp, Overlap, Plan, Situation, plan, retry_at};
 pub use progress::{Progress, Span};
 pub use timetable::{Gap, Repeat, Timetable};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Progress, Span, Timetable, millis};
-use crate::clock::Timestamp;
+use super::{Progress, Span, Timetable};
+use crate::clock::{Timestamp, millis};
 use crate::model::retry::RetryPolicy;
 
 /// What becomes of fires that were missed because nobody was there.

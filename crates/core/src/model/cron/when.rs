@@ -4,9 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::instant::{length, read_length, short};
 use super::{CronError, Expression};
-use crate::clock::Timestamp;
+use crate::clock::{Timestamp, format_duration, parse_duration, short};
 
 /// The shortest interval.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -45,14 +44,13 @@ impl FromStr for When {
     fn from_str(text: &str) -> Result<Self, CronError> {
         match text.trim().split_once(' ') {
             Some(("@every", interval)) => {
-                let interval = read_length(interval.trim());
-                let unit = "the interval is a number and one of d, h, m, s and ms";
-                Self::every(interval.ok_or_else(|| CronError::expression(text, unit))?)
+                let interval = parse_duration(interval.trim());
+                Self::every(interval.map_err(|error| CronError::expression(text, error.to_string()))?)
             }
-            Some(("@at", at)) => match at.trim().parse() {
-                Ok(at) => Ok(Self::At(at)),
-                Err(error) => Err(CronError::expression(text, format!("{error}"))),
-            },
+            Some(("@at", at)) => {
+                let at = at.trim().parse::<Timestamp>();
+                Ok(Self::At(at.map_err(|error| CronError::expression(text, error.to_string()))?))
+            }
             _ => Ok(Self::Cron(Expression::parse(text)?)),
         }
     }
@@ -62,7 +60,7 @@ impl fmt::Display for When {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cron(expression) => f.write_str(expression.as_str()),
-            Self::Every(interval) => write!(f, "@every {}", length(*interval)),
+            Self::Every(interval) => write!(f, "@every {}", format_duration(*interval)),
             Self::At(at) => write!(f, "@at {}", short(*at)),
         }
     }

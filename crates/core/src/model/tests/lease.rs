@@ -1,8 +1,9 @@
 //! Leases: one boundary for everybody, attempts that count at the claim, fences that only rise.
 
 use super::super::batch::{Batch, NewWork, Operation, Selection};
-use super::super::lease::ready_at;
+use super::super::lease::{is_of, ready_at};
 use super::super::refusal::{Holder, Refusal};
+use super::super::rows::LeaseRow;
 use super::*;
 use crate::clock::Due;
 use crate::id::Position;
@@ -47,6 +48,43 @@ fn k3_a_stale_fence_may_do_nothing_at_all() {
         assert!(desk.facts.work(&key("other")).is_none());
     }
     desk.apply(&b().ack(&fresh), NOW.after(TTL)).unwrap();
+}
+
+/// The owner is the same, so that only the fences differ.
+#[test]
+fn k2_a_fence_of_an_earlier_grant_to_the_same_owner_is_stale() {
+    let mut desk = Desk::new();
+    desk.enqueue("w", NOW);
+    let stale = desk.claim("w", "a", NOW).unwrap();
+    let fresh = desk.claim("w", "a", NOW).unwrap();
+    assert!(fresh.fence > stale.fence);
+    let before = desk.row("w").clone();
+    for shown in [stale.clone(), Lease { owner: None, ..stale }] {
+        let refusal = desk.apply(&Batch::new().ack(&shown), NOW).unwrap_err();
+        assert!(matches!(&refusal, Refusal::Fenced { .. }), "{refusal}");
+        assert_eq!(*desk.row("w"), before);
+    }
+    desk.apply(&Batch::new().ack(&Lease { owner: None, ..fresh }), NOW).unwrap();
+}
+
+/// The fence must be equal, and the owner as well where it is shown.
+#[test]
+fn a_lease_is_that_of_its_fence_and_its_owner() {
+    let held = LeaseRow { owner: owner("a"), fence: Fence(7), since: NOW, until: NOW.after(TTL) };
+    let shown =
+        |fence, who: Option<&str>| Lease { key: key("w"), fence: Fence(fence), owner: who.map(owner) };
+    for (fence, who, expected) in [
+        (7, Some("a"), true),
+        (7, None, true),
+        (6, Some("a"), false),
+        (8, Some("a"), false),
+        (6, None, false),
+        (8, None, false),
+        (7, Some("b"), false),
+        (8, Some("b"), false),
+    ] {
+        assert_eq!(is_of(&held, &shown(fence, who)), expected, "fence {fence} of {who:?}");
+    }
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn positions_fit_a_signed_number() {
 #[test]
 fn a_claim_is_bounded_by_all_its_events() {
     let claim = |rows, events| Claim::lanes(&owner("w"), [lane()], rows, TTL).with_events(events);
-    for (rows, events) in [(1_000, 10), (1, 10_000), (0, 10_000), (1_000, 0)] {
+    for (rows, events) in [(1_000, 10), (1, 10_000), (1_000, 0)] {
         claim(rows, events).validate().unwrap();
     }
     let error = claim(1_000, 11).validate().unwrap_err();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::stored::{Facts, Standing};
 use super::*;
 use crate::clock::Timestamp;
 use crate::id::{EventId, StreamVersion};
@@ -20,6 +21,13 @@ fn event(position: u64, stream: &str, event_type: &str) -> Event {
         meta: Payload::null(),
         correlation: None,
     }
+}
+
+fn stored(interest: &Interest, generation: u64) -> Stored {
+    let lane = crate::id::Lane::new("r").unwrap();
+    let facts =
+        Facts { keyed: false, interest: interest.clone(), lane, revision: 1, shapes: BTreeMap::new() };
+    Stored { generation, ..Stored::first(&facts) }
 }
 
 fn rules(exhausted: WhenExhausted) -> Rules {
@@ -105,7 +113,8 @@ fn without_types_everything_counts_but_what_is_internal() {
 #[test]
 fn a_row_follows_the_stream_and_begins_before_the_event_that_woke_it() {
     let interest = Interest { types: vec![EventType::new("Placed").unwrap()], streams: None };
-    let routing = Routing { name: "r", interest: &interest, to: None, generation: 0 };
+    let routing =
+        Routing { name: "r", stored: &stored(&interest, 0), to: None, upcasters: &Upcasters::default() };
     let events =
         [event(3, "a", "Placed"), event(4, "b", "Paid"), event(7, "a", "Placed"), event(9, "c", "Placed")];
     let plan = routing.plan(&events);
@@ -120,7 +129,8 @@ fn events_of_a_chosen_key_are_copied_in_order() {
     let interest = Interest::default();
     let to: Choose =
         Arc::new(|event| (event.event_type.as_str() != "Paid").then(|| Key::single("all").unwrap()));
-    let routing = Routing { name: "r", interest: &interest, to: Some(&to), generation: 4 };
+    let routing =
+        Routing { name: "r", stored: &stored(&interest, 4), to: Some(&to), upcasters: &Upcasters::default() };
     let plan = routing.plan(&[event(3, "a", "Placed"), event(4, "b", "Paid"), event(7, "b", "Sent")]);
     let inbox = names::inbox("r", 4, &Key::single("all").unwrap()).unwrap();
     assert_eq!(plan.wakes.values().map(|w| &w.follow).collect::<Vec<_>>(), [&inbox]);
@@ -135,7 +145,12 @@ fn a_plan_ends_before_what_cannot_be_routed() {
         Position(7) => panic!("no key"),
         _ => Some(Key::single("all").unwrap()),
     });
-    let routing = Routing { name: "r", interest: &interest, to: Some(&panics), generation: 0 };
+    let routing = Routing {
+        name: "r",
+        stored: &stored(&interest, 0),
+        to: Some(&panics),
+        upcasters: &Upcasters::default(),
+    };
     let plan = routing.plan(&[event(3, "a", "Placed"), event(7, "a", "Placed"), event(8, "a", "Placed")]);
     assert_eq!(plan.covered, 1);
     assert!(plan.stuck.is_some_and(|reason| reason.contains("no key")));
@@ -149,7 +164,8 @@ fn a_plan_ends_before_what_cannot_be_routed() {
 fn a_copy_that_is_too_large_is_found_by_itself() {
     let interest = Interest::default();
     let to: Choose = Arc::new(|event| Some(event.stream.clone()));
-    let routing = Routing { name: "r", interest: &interest, to: Some(&to), generation: 0 };
+    let routing =
+        Routing { name: "r", stored: &stored(&interest, 0), to: Some(&to), upcasters: &Upcasters::default() };
     let notes = "x".repeat(crate::model::limits::PAYLOAD_BYTES - 2);
     let large = Event { meta: Payload::of(&notes).unwrap(), ..event(4, "a", "Placed") };
     let plan = routing.plan(&[event(3, "a", "Placed"), large]);
@@ -160,9 +176,46 @@ fn a_copy_that_is_too_large_is_found_by_itself() {
 fn a_plan_is_no_larger_than_a_batch() {
     let interest = Interest::default();
     let to: Choose = Arc::new(|event| Some(event.stream.clone()));
-    let routing = Routing { name: "r", interest: &interest, to: Some(&to), generation: 0 };
+    let routing =
+        Routing { name: "r", stored: &stored(&interest, 0), to: Some(&to), upcasters: &Upcasters::default() };
     let payload = Payload::of(&"x".repeat(3_000_000)).unwrap();
     let events: Vec<Event> =
         (1..=9).map(|n| Event { payload: payload.clone(), ..event(n, "a", "Placed") }).collect();
     assert_eq!(routing.plan(&events).covered, 5);
+}
+
+#[test]
+fn an_added_type_counts_from_where_it_was_added() {
+    let of = |types: &[&str]| {
+        let types = types.iter().map(|name| EventType::new(*name).unwrap()).collect();
+        stored(&Interest { types, streams: None }, 0).facts
+    };
+    let (first, second) = (of(&["Placed"]), of(&["Cancelled", "Placed"]));
+    let added = Stored::first(&first).replaced_by(&second);
+    assert!(!added.is_complete() && added.standing_of(&second) == Standing::Preparing);
+    assert_eq!(added.standing_of(&first), Standing::Superseded);
+    let added = added.completed(Position(5));
+    assert_eq!(added.standing_of(&second), Standing::Current);
+    let wants = |stored: &Stored, name| [5, 6].map(|position| stored.wants(&event(position, "a", name)));
+    assert_eq!(wants(&added, "Cancelled"), [false, true]);
+    assert_eq!(wants(&added, "Placed"), [true, true]);
+    // Removed and added again: nothing of the time without it comes back.
+    let back = added.replaced_by(&of(&["Cancelled"])).completed(Position(7)).replaced_by(&first);
+    let back = back.completed(Position(9));
+    let placed = [6, 8, 9, 10].map(|position| back.wants(&event(position, "a", "Placed")));
+    assert_eq!(placed, [false, false, false, true]);
+    let again = back.begun_again();
+    assert!(again.wants(&event(1, "a", "Placed")), "a reset counts from the beginning");
+}
+
+#[test]
+fn an_ended_definition_is_followed_by_another_one_only() {
+    let facts = stored(&Interest::default(), 3).facts;
+    let ended = Stored { state: super::super::stored::State::Ended, ..stored(&Interest::default(), 3) };
+    assert_eq!(ended.standing_of(&facts), Standing::Ended);
+    let next = Facts { revision: 2, ..facts.clone() };
+    let begun = ended.replaced_by(&next);
+    assert_eq!((begun.number, begun.generation, begun.standing_of(&next)), (2, 4, Standing::Preparing));
+    assert_eq!(begun.standing_of(&facts), Standing::Superseded);
+    assert!(begun.wants(&event(1, "a", "Placed")));
 }

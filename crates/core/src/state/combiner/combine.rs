@@ -30,9 +30,11 @@ type Halves<T> = (Vec<Ran<T>>, Vec<Ran<T>>);
 
 impl<T: Value> Combiner<T> {
     /// Runs mutators in order on one draft and writes it, retrying while other processes are faster.
-    pub(super) async fn mutate(&self, batch: Vec<Pending<T>>) {
+    pub(super) async fn mutate(&self, mut batch: Vec<Pending<T>>) {
         let mut known = self.known.lock().await;
-        known.contention.gap().await;
+        // A failed read is reported by the attempt that follows. Mutations that arrive during the wait join the write.
+        drop(self.await_turn(&mut known).await);
+        self.fill(&mut batch);
         let mut groups = vec![batch.into_iter().filter_map(Ran::of).collect()];
         while let Some(group) = groups.pop() {
             if let Some((first, second)) = self.mutate_group(group, &mut known).await {
@@ -55,6 +57,7 @@ impl<T: Value> Combiner<T> {
                 Ok(base) => base,
                 Err(error) => return self.give_up(waiting, &error),
             };
+            let started = Instant::now();
             let draft = self.run_all(&mut waiting, &base.value, careful).await;
             let plan = match self.plan(&base, draft.as_ref()) {
                 Ok(plan) => plan,
@@ -76,11 +79,10 @@ impl<T: Value> Combiner<T> {
                 continue;
             }
             attempts += 1;
-            let sent = Instant::now();
             match self.send(&plan, waiting.len(), id, base.epoch).await {
                 Wrote::Done(version) => {
                     if !matches!(plan, Plan::Confirm(_)) {
-                        known.contention.wrote(sent.elapsed());
+                        known.contention.wrote(started.elapsed(), Instant::now());
                     }
                     let done = Done { plan, version, attempts, begun };
                     known.carried = self.settled(waiting, base, draft, done);
@@ -105,9 +107,13 @@ impl<T: Value> Combiner<T> {
                 // The winner's value is not adopted: after the wait it would be stale.
                 Wrote::Conflict(found) => {
                     discard((base, draft));
-                    waiting = self.after_conflict(waiting, attempts, version_of(&found));
-                    known.contention.lost();
-                    known.contention.backoff().await;
+                    let current = version_of(&found);
+                    waiting = self.after_conflict(waiting, attempts, current);
+                    known.contention.lost(
+                        current.map(|version| version.0),
+                        started.elapsed(),
+                        Instant::now(),
+                    );
                 }
             }
         }
@@ -171,7 +177,7 @@ impl<T: Value> Combiner<T> {
     /// Runs one mutator. Returns `None` when it refused or panicked, or when its caller left.
     async fn run_one(&self, ran: &mut Ran<T>, input: T) -> Result<Option<T>, StateError> {
         const WHAT: &str = "the mutator";
-        let running = isolate(WHAT, || ran.mutator.run(input, self.number));
+        let running = isolate(WHAT, || ran.mutator.run(input, &ran.within));
         let mut running = match running.map_err(|reason| self.panicked(reason))? {
             Running::Now(changed) => return Ok(changed),
             Running::Later(running) => running,
@@ -181,7 +187,7 @@ impl<T: Value> Combiner<T> {
             () = ran.mutation.gone() => Ok(None),
         };
         discard(running);
-        changed.map_err(|panic| self.panicked(reason(WHAT, &*panic)))
+        changed.map_err(|panic| self.panicked(reason(WHAT, panic)))
     }
 
     /// Accepts a new value that is valid and can be cloned. Returns it with the clone for the next mutator: a value that

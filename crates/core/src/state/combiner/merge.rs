@@ -103,10 +103,10 @@ impl<T: Value> Combiner<T> {
 
 /// The deltas of a caller that still wants them, about to be written under this id.
 fn sent<T>(pending: Pending<T>, id: OpId) -> Option<Sent<T>> {
-    let Pending { work: Work::Deltas(deltas, mutator), mutation, since, place } = pending else {
+    let Pending { work: Work::Deltas(deltas, mutator), mutation, within, since, place } = pending else {
         return None;
     };
-    let ran = Ran { mutator, mutation, since, place, fine: true, failure: None };
+    let ran = Ran { mutator, mutation, within, since, place, fine: true, failure: None };
     (ran.mutation.run() && ran.mutation.write(id)).then_some((deltas, ran))
 }
 

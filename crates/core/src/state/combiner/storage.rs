@@ -1,9 +1,13 @@
 //! Record I/O: reads the base of a draft, decides what a draft means for the record, and sends it.
 
+use std::time::{Duration, Instant};
+
 use super::{Carried, Combiner, Known};
 use crate::id::{DocVersion, Epoch, OpId};
 use crate::payload::Payload;
+use crate::runtime::contention::Turn;
 use crate::runtime::panic::{discard, isolate};
+use crate::runtime::timer::sleep_until;
 use crate::state::codec::{Content, Misread, Value};
 use crate::state::error::StateError;
 use crate::store::{ApplyError, Batch, Document, DocumentFound, Expect, Receipt, Refusal};
@@ -30,24 +34,70 @@ pub(super) enum Wrote {
 }
 
 impl<T: Value> Combiner<T> {
-    /// Returns the record to draft on: the one that was carried, or the one in the store. Beside other writers it is always
-    /// read, so that the attempt which follows is against the newest version.
+    /// Returns the record to draft on when it is this driver's turn: the one that was carried, or the one in the store.
     pub(super) async fn base(&self, known: &mut Known<T>) -> Result<Carried<T>, StateError> {
+        self.await_turn(known).await?;
         let epoch = self.store.epoch();
-        let contended = known.contention.is_contended();
-        if let Some(base) = known.carried.take_if(|base| base.epoch == epoch && !contended) {
-            return Ok(base);
-        }
-        let found = self.store.document(&self.key).await?.map(|document| (document.version, document.value));
         if let Some(base) = known.carried.take() {
-            let version = found.as_ref().map(|(version, _)| *version);
-            if base.epoch == epoch && version == base.found.as_ref().map(|(version, _)| *version) {
+            if base.epoch == epoch {
                 return Ok(base);
             }
-            known.contention.foreign();
             discard(base);
         }
+        let found = self.find().await?;
         self.adopt(found, epoch)
+    }
+
+    /// Leaves a gap after the own turn, and waits for the end of a foreign one. Carries what it reads.
+    pub(super) async fn await_turn(&self, known: &mut Known<T>) -> Result<(), StateError> {
+        match known.contention.next(Instant::now()) {
+            Turn::Write => return Ok(()),
+            Turn::Read => {
+                discard(known.carried.take());
+                return Ok(());
+            }
+            Turn::Gap(gap) => self.leave_gap(known, gap).await?,
+            Turn::Wait => {}
+        }
+        while known.contention.next(Instant::now()) == Turn::Wait {
+            let pause_end = Instant::now() + known.contention.pause(Instant::now());
+            sleep_until(pause_end).await;
+            known.contention.delayed(pause_end.elapsed());
+            let epoch = self.store.epoch();
+            let found = self.find().await?;
+            if known.contention.read(version(&found), Instant::now()) {
+                discard(known.carried.take());
+                known.carried = Some(self.adopt(found, epoch)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until another writer wrote, or until the gap ends.
+    async fn leave_gap(&self, known: &mut Known<T>, gap: Duration) -> Result<(), StateError> {
+        let Some(own) = known.carried.as_ref().map(|carried| version(&carried.found)) else {
+            known.contention.gap_unused(Instant::now());
+            return Ok(());
+        };
+        let end = Instant::now() + gap;
+        while Instant::now() < end {
+            let pause_end = end.min(Instant::now() + known.contention.poll());
+            sleep_until(pause_end).await;
+            known.contention.delayed(pause_end.elapsed());
+            let found = version(&self.find().await?);
+            if found != own {
+                discard(known.carried.take());
+                known.contention.gap_used(found, Instant::now());
+                return Ok(());
+            }
+        }
+        known.contention.gap_unused(Instant::now());
+        Ok(())
+    }
+
+    async fn find(&self) -> Result<Option<(DocVersion, Payload)>, StateError> {
+        let found = self.store.document(&self.key).await?;
+        Ok(found.map(|document| (document.version, document.value)))
     }
 
     fn adopt(&self, found: Option<(DocVersion, Payload)>, epoch: Epoch) -> Result<Carried<T>, StateError> {
@@ -144,6 +194,11 @@ fn written(receipt: &Receipt) -> Wrote {
         Some(written) => Wrote::Done(written.version),
         None => Wrote::Conflict(DocumentFound::Absent),
     }
+}
+
+/// The version of what was found, as the rule of contention counts it.
+fn version(found: &Option<(DocVersion, Payload)>) -> Option<u64> {
+    found.as_ref().map(|(version, _)| version.0)
 }
 
 pub(super) fn version_of(found: &DocumentFound) -> Option<DocVersion> {

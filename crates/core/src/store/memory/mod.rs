@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 
 use self::tables::Tables;
 use super::{
-    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, HistoryCut, LogQuery, Page, PageOf,
-    Receipt, Resolution, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep, Swept, Watch, Watcher,
-    WorkFilter, WorkRow, report,
+    ApplyError, Batch, Claim, Claimed, Document, Durability, EventPage, Get, HistoryCut, LogQuery, NextReady,
+    Page, PageOf, Receipt, Resolution, RowSet, Store, StoreError, StoreInfo, StreamInfo, StreamQuery, Sweep,
+    Swept, Watch, Watcher, WorkFilter, WorkRow, limits, report,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
-use crate::id::{Epoch, OpId};
+use crate::id::{Epoch, Lane, OpId};
 use crate::key::{Key, KeyPrefix};
 
 /// A store in memory. Cloning gives another handle to the same data.
@@ -72,7 +72,7 @@ impl MemoryStore {
         )
     }
 
-    fn read<T>(&self, f: impl FnOnce(&Tables, Timestamp) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&Tables, Timestamp) -> T) -> T {
         let tables = self.shared.tables.lock();
         f(&tables, self.shared.clock.now())
     }
@@ -115,57 +115,74 @@ impl Store for MemoryStore {
         answer
     }
 
+    async fn next_ready(&self, lanes: &[Lane]) -> Result<NextReady, StoreError> {
+        Ok(self.with(|tables, now| NextReady { at: tables.next_ready(lanes), now }))
+    }
+
     async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
         Ok(self.write(|tables, now| tables.resolve(id, now), |_| false))
     }
 
+    async fn read(&self, gets: &[Get]) -> Result<RowSet, StoreError> {
+        limits::within("the number of rows", "a read", gets.len(), limits::READ_ROWS)?;
+        let rows = |tables: &Tables, now| RowSet {
+            rows: gets.iter().map(|get| tables.get(get, now)).collect(),
+            now,
+        };
+        Ok(self.with(rows))
+    }
+
     async fn operation(&self, id: OpId) -> Result<Option<Receipt>, StoreError> {
-        Ok(self.read(|tables, _| tables.operation(id)).and_then(Resolution::into_receipt))
+        Ok(self.with(|tables, _| tables.operation(id)).and_then(Resolution::into_receipt))
     }
 
     async fn document(&self, key: &Key) -> Result<Option<Document>, StoreError> {
-        Ok(self.read(|tables, now| tables.document(key, now)))
+        Ok(self.with(|tables, now| tables.document(key, now)))
     }
 
     async fn documents(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<Document>, StoreError> {
         let limit = page.rows()?;
-        Ok(self.read(|tables, now| tables.documents(prefix, page.after.as_ref(), limit, now)))
+        Ok(self.with(|tables, now| tables.documents(prefix, page.after.as_ref(), limit, now)))
+    }
+
+    async fn count_documents(&self, prefix: &KeyPrefix) -> Result<u64, StoreError> {
+        Ok(self.with(|tables, now| tables.count_documents(prefix, now)))
     }
 
     async fn stream(&self, key: &Key) -> Result<Option<StreamInfo>, StoreError> {
-        Ok(self.read(|tables, _| tables.stream(key)))
+        Ok(self.with(|tables, _| tables.stream(key)))
     }
 
     async fn streams(&self, prefix: &KeyPrefix, page: Page) -> Result<PageOf<StreamInfo>, StoreError> {
         let limit = page.rows()?;
-        Ok(self.read(|tables, _| tables.streams(prefix, page.after.as_ref(), limit)))
+        Ok(self.with(|tables, now| tables.streams(prefix, page.after.as_ref(), limit, now)))
     }
 
     async fn read_stream(&self, query: StreamQuery) -> Result<EventPage, StoreError> {
         let limit = Page::first(query.limit).rows()?;
-        Ok(self.read(|tables, _| tables.read_stream(&query, limit)))
+        Ok(self.with(|tables, now| tables.read_stream(&query, limit, now)))
     }
 
     async fn read_log(&self, query: LogQuery) -> Result<EventPage, StoreError> {
         let limit = Page::first(query.limit).rows()?;
-        self.read(|tables, _| tables.read_log(&query, limit))
+        self.with(|tables, now| tables.read_log(&query, limit, now))
     }
 
     async fn work(&self, key: &Key) -> Result<Option<WorkRow>, StoreError> {
-        Ok(self.read(|tables, _| tables.work(key)))
+        Ok(self.with(|tables, _| tables.work(key)))
     }
 
     async fn works(&self, filter: &WorkFilter, page: Page) -> Result<PageOf<WorkRow>, StoreError> {
         let limit = page.rows()?;
-        Ok(self.read(|tables, _| tables.works(filter, page.after.as_ref(), limit)))
+        Ok(self.with(|tables, now| tables.works(filter, page.after.as_ref(), limit, now)))
     }
 
     async fn count_work(&self, filter: &WorkFilter) -> Result<u64, StoreError> {
-        Ok(self.read(|tables, _| tables.count_work(filter)))
+        Ok(self.with(|tables, _| tables.count_work(filter)))
     }
 
     fn epoch(&self) -> Epoch {
-        self.read(|tables, _| tables.epoch())
+        self.with(|tables, _| tables.epoch())
     }
 
     async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
@@ -182,6 +199,10 @@ impl Store for MemoryStore {
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
         Ok(self.shared.clock.now())
+    }
+
+    fn estimated_now(&self) -> Timestamp {
+        self.shared.clock.now()
     }
 
     async fn info(&self) -> Result<StoreInfo, StoreError> {

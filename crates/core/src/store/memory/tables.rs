@@ -198,12 +198,7 @@ impl Tables {
                     self.work.values().filter(of_lanes).filter_map(candidate).collect();
                 let (open, waiting): (Vec<_>, Vec<_>) =
                     ready.into_iter().partition(|c| c.ready_at.has_come(now));
-                let soonest = |rows: &[Candidate]| rows.iter().map(|c| c.ready_at).min();
-                claimed.next_at = match (open.is_empty(), *limit) {
-                    (true, _) => soonest(&waiting),
-                    (false, 0) => soonest(&open),
-                    (false, _) => None,
-                };
+                claimed.next_at = waiting.iter().map(|c| c.ready_at).min().filter(|_| open.is_empty());
                 let chosen = claim::choose(open, *limit, self.counters.fence);
                 for key in &chosen {
                     facts.load_work(key.clone(), self.work.get(key).cloned());

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::op::OpState;
-use super::{ActivationRef, Request, Resolution};
+use super::{ActivationRef, Request, Resolution, Unproven};
 use crate::model::retry::RetryPolicy;
 use crate::payload::Payload;
 use crate::store::Batch;
 use crate::workflow::context_guard;
-use crate::workflow::entry::{Entry, OpId};
+use crate::workflow::entry::{Entry, OpId, Ran};
 use crate::workflow::failure::Failure;
 
 /// A handle of an operation. Dropping it closes the operation.
@@ -77,15 +77,22 @@ impl OpHandle {
     pub(in crate::workflow) fn end_attempt(
         &self,
         result: Result<Payload, Failure>,
+        ran: Ran,
         policy: &RetryPolicy,
         effects: Batch,
     ) {
-        self.activation.lock().end_attempt(self.index, result, policy, effects);
+        self.activation.lock().end_attempt(self.index, (result, ran), policy, effects);
     }
 
     /// Ends an attempt of a step that records its end itself: the journal tells the result.
-    pub(in crate::workflow) fn end_recorded_attempt(&self, failure: Option<Failure>, policy: &RetryPolicy) {
-        self.activation.lock().end_recorded_attempt(self.index, failure, policy);
+    pub(in crate::workflow) fn end_recorded_attempt(
+        &self,
+        failure: Option<Failure>,
+        policy: &RetryPolicy,
+        ran: Ran,
+    ) {
+        let unproven = Unproven { index: self.index, failure, policy: *policy, ran };
+        self.activation.lock().end_recorded_attempt(unproven);
     }
 
     /// Returns the identity of the operation in the journal.

@@ -40,7 +40,7 @@ pub(super) struct Op {
     pub(super) signal: Option<String>,
     /// The run of a child that started and has not ended.
     pub(super) child: Option<String>,
-    /// The workflow polled it. An operation that is only kept neither runs nor receives.
+    /// The workflow awaits it. An operation that is only kept neither runs nor receives.
     pub(super) awaited: bool,
     /// A transaction of the step itself records its end (`step_tx`).
     pub(super) records_itself: bool,
@@ -72,7 +72,7 @@ impl Op {
 #[derive(Debug, Default)]
 pub(super) struct OpTable {
     ops: Vec<Op>,
-    /// The indexes of the open operations, and of some that closed since the last visit.
+    /// The indexes of the open operations, in order, and of some that closed since the last visit.
     open: Vec<usize>,
     by_name: HashMap<String, usize>,
 }
@@ -89,6 +89,17 @@ impl OpTable {
         self.ops.push(op);
         self.open.push(index);
         (index, new)
+    }
+
+    /// Opens an operation again that was resolved, and whose result the workflow has not taken.
+    pub(super) fn reopen(&mut self, index: usize) {
+        if let Some(op) = self.ops.get_mut(index) {
+            op.state = OpState::Pending;
+            op.awaited = false;
+            if let Err(place) = self.open.binary_search(&index) {
+                self.open.insert(place, index);
+            }
+        }
     }
 
     pub(super) fn get(&self, index: usize) -> Option<&Op> {

@@ -12,8 +12,12 @@ use crate::runtime::jitter::fraction;
 use crate::store::Batch;
 use crate::workflow::broken::Broken;
 use crate::workflow::child;
-use crate::workflow::entry::{Awaited, Done, Entry, GaveUp, Kind, Named, Placed, TimerSet, Tried};
+use crate::workflow::entry::{Awaited, Done, Entry, GaveUp, Kind, Named, Placed, Ran, TimerSet, Tried};
 use crate::workflow::failure::{Failure, StepError};
+
+/// The number of operations that a run may request after its cancellation, beside those of its clean-up. Each is given up at
+/// once, so code that ignores the cancellation would never end.
+const MAX_GIVEN_UP: usize = 10_000;
 
 /// The failure of a step that was to record its end and did not.
 const NOT_RECORDED: &str = "the step ended well, and its transaction did not record that: \
@@ -24,13 +28,13 @@ impl Activation {
     pub(super) fn deliver(&mut self, placed: &Placed) {
         match &placed.entry {
             Entry::Started(_) | Entry::Resumed(_) | Entry::Version(_) | Entry::Ended(_) => {}
-            Entry::Done(Done { op, value }) => {
+            Entry::Done(Done { op, value, .. }) => {
                 if self.was_abandoned(&op.name) {
                     self.abandoned = Abandoned::Recorded;
                 }
                 self.resolve(&op.name, Resolution::Value(value.clone()));
             }
-            Entry::GaveUp(GaveUp { op, error }) | Entry::ChildRefused(GaveUp { op, error }) => {
+            Entry::GaveUp(GaveUp { op, error, .. }) | Entry::ChildRefused(GaveUp { op, error, .. }) => {
                 self.resolve(&op.name, Resolution::Error(error.clone()));
             }
             Entry::Tried(Tried { op, attempt, wait, .. }) => {
@@ -65,7 +69,10 @@ impl Activation {
             }
             Entry::Heard(heard) => self.mailbox.receive(heard),
             Entry::Cancel(reason) => {
-                self.cancelled.get_or_insert_with(|| reason.reason.clone());
+                if self.cancelled.is_none() {
+                    self.cancelled = Some(reason.reason.clone());
+                    self.requested_before_cancel = self.ops.len();
+                }
                 self.changed = true;
             }
         }
@@ -95,7 +102,8 @@ impl Activation {
     pub(super) fn give_up_one(&mut self) -> bool {
         let Some(reason) = self.cancelled.clone() else { return false };
         let (recorded, mut given_up, mut child) = (&self.recorded, false, None);
-        self.ops.each_open(|_, op| {
+        let (most, mut ignored) = (self.requested_before_cancel.saturating_add(MAX_GIVEN_UP), false);
+        self.ops.each_open(|index, op| {
             // A step that began comes to its end: its effects may have happened.
             let begun = match op.state {
                 OpState::Running | OpState::Runnable => true,
@@ -106,13 +114,33 @@ impl Activation {
                 return;
             }
             given_up = true;
+            ignored = index >= most;
             child = op.child.take();
             let what = op.id.name.clone();
             let cancelled = StepError::Cancelled { what, reason: reason.clone() };
             op.set(OpState::Resolved(Resolution::Error(cancelled)));
         });
         self.orphans.extend(child);
+        if ignored {
+            let what = format!(
+                "the run is cancelled, and its code has requested {MAX_GIVEN_UP} operations since; return when an operation \
+                 is cancelled, and request those of the clean-up through clean_up()"
+            );
+            self.fail(Broken::Invalid { what });
+        }
         given_up
+    }
+
+    /// Takes back a signal from a wait that the workflow has not polled since: it keeps the wait and awaits something else.
+    /// The signal goes to the first wait that the workflow awaits.
+    pub(super) fn take_back_signal(&mut self) {
+        let Some(index) = self.handed.take() else { return };
+        if let Some(op) = self.ops.get(index)
+            && let (OpState::Resolved(Resolution::Value(value)), Some(signal)) = (&op.state, &op.signal)
+        {
+            self.mailbox.put_back(signal, value.clone());
+            self.ops.reopen(index);
+        }
     }
 
     /// Hands the oldest unread signal to the first wait for it. Returns whether there was one.
@@ -120,17 +148,18 @@ impl Activation {
         if self.mailbox.is_empty() {
             return false;
         }
-        let (mailbox, mut handed) = (&mut self.mailbox, false);
-        self.ops.each_open(|_, op| {
-            if handed || op.kind != Kind::Wait || !op.awaited {
+        let (mailbox, mut handed) = (&mut self.mailbox, None);
+        self.ops.each_open(|index, op| {
+            if handed.is_some() || op.kind != Kind::Wait || !op.awaited {
                 return;
             }
             if let Some(value) = op.signal.as_ref().and_then(|signal| mailbox.take(signal)) {
                 op.set(OpState::Resolved(Resolution::Value(value)));
-                handed = true;
+                handed = Some(index);
             }
         });
-        handed
+        self.handed = handed;
+        handed.is_some()
     }
 
     /// Fires timers that are due, and ends the backoff of steps. Returns whether there were any.
@@ -160,27 +189,31 @@ impl Activation {
     pub(super) fn end_attempt(
         &mut self,
         index: usize,
-        result: Result<Payload, Failure>,
+        (result, ran): (Result<Payload, Failure>, Ran),
         policy: &RetryPolicy,
         effects: Batch,
     ) {
         let alone = effects.effects().is_empty() && self.ops.has_one_open();
         let cancelled = self.cancelled.is_some();
-        let Some(op) = self.ops.get_mut(index) else { return };
+        // A step that the workflow dropped before its effects were rejected has no result to record.
+        let Some(op) = self.ops.get_mut(index).filter(|op| op.state != OpState::Closed) else { return };
         let id = op.id.clone();
         let (entry, resolution) = match result {
-            Ok(value) => (Entry::Done(Done { op: id, value: value.clone() }), Some(Resolution::Value(value))),
+            Ok(value) => {
+                let done = Done { op: id, value: value.clone(), ran };
+                (Entry::Done(done), Some(Resolution::Value(value)))
+            }
             Err(failure) => {
                 let failure = failure.cut();
                 match retry_wait(&failure, op.attempt, policy, cancelled && !op.shielded) {
                     Some(wait) => {
                         let (attempt, error) = (op.attempt, failure.message);
-                        (Entry::Tried(Tried { op: id, attempt, error, wait }), None)
+                        (Entry::Tried(Tried { op: id, attempt, error, wait, ran }), None)
                     }
                     None => {
                         let (step, attempts) = (id.name.clone(), op.attempt);
                         let error = StepError::Failed { step, error: failure.message, attempts };
-                        let gave_up = GaveUp { op: id, error: error.clone() };
+                        let gave_up = GaveUp { op: id, error: error.clone(), ran: Some(ran) };
                         (Entry::GaveUp(gave_up), Some(Resolution::Error(error)))
                     }
                 }
@@ -204,27 +237,23 @@ impl Activation {
     }
 
     /// Ends an attempt of a step that records its end itself: the journal tells whether it did.
-    pub(super) fn end_recorded_attempt(
-        &mut self,
-        index: usize,
-        failure: Option<Failure>,
-        policy: &RetryPolicy,
-    ) {
-        let Some(op) = self.ops.get_mut(index).filter(|op| op.state == OpState::Running) else { return };
+    pub(super) fn end_recorded_attempt(&mut self, unproven: Unproven) {
+        let op = self.ops.get_mut(unproven.index).filter(|op| op.state == OpState::Running);
+        let Some(op) = op else { return };
         op.state = OpState::Committing;
-        self.unproven.push(Unproven { index, failure, policy: *policy });
+        self.unproven.push(unproven);
         self.changed = true;
     }
 
     /// Fails the steps that were to record their end and did not. The whole journal was read and received.
     pub(in crate::workflow) fn prove(&mut self) {
-        for Unproven { index, failure, policy } in std::mem::take(&mut self.unproven) {
+        for Unproven { index, failure, policy, ran } in std::mem::take(&mut self.unproven) {
             let committing = self.ops.get(index).filter(|op| op.state == OpState::Committing);
             let Some(name) = committing.map(|op| op.id.name.as_str()) else { continue };
             let ends = |placed: &Placed| matches!(&placed.entry, Entry::Done(done) if done.op.name == name);
             if !self.undelivered.iter().any(ends) {
                 let failure = failure.unwrap_or_else(|| Failure::new(NOT_RECORDED));
-                self.end_attempt(index, Err(failure), &policy, Batch::new());
+                self.end_attempt(index, (Err(failure), ran), &policy, Batch::new());
             }
         }
     }
@@ -232,12 +261,13 @@ impl Activation {
     /// Handles the rejection of a commit by the store: the step failed, and is retried by its policy.
     pub(in crate::workflow) fn reject(&mut self, outgoing: &Outgoing, reason: &str) {
         match (outgoing.op, &outgoing.entry) {
-            (Some(index), Some(Entry::Done(_))) => {
-                self.end_attempt(index, Err(Failure::new(reason)), &outgoing.policy, Batch::new());
+            (Some(index), Some(Entry::Done(done))) => {
+                let failed = (Err(Failure::new(reason)), done.ran);
+                self.end_attempt(index, failed, &outgoing.policy, Batch::new());
             }
             (Some(index), Some(Entry::ChildStarted(started))) => {
                 let error = child::refused(&started.op.name, &started.run, reason);
-                let entry = Entry::ChildRefused(GaveUp { op: started.op.clone(), error });
+                let entry = Entry::ChildRefused(GaveUp { op: started.op.clone(), error, ran: None });
                 self.outgoing.push(Outgoing::of_op(index, entry, Batch::new()));
             }
             _ => self.fail(Broken::Invalid { what: reason.to_owned() }),

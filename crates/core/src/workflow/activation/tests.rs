@@ -16,7 +16,7 @@ use crate::payload::Payload;
 use crate::store::Batch;
 use crate::workflow::context_guard::in_workflow;
 use crate::workflow::entry::{Awaited, ChildEnded, ChildStarted, Done, Ending, Entry, Heard, Kind, Named};
-use crate::workflow::entry::{OpId, Placed, Reason, TimerSet, When};
+use crate::workflow::entry::{OpId, Placed, Ran, Reason, TimerSet, When};
 use crate::workflow::failure::{Failure, StepError};
 
 const LINGER: Duration = Duration::from_millis(50);
@@ -69,7 +69,7 @@ fn run(op: &OpHandle) {
 }
 
 fn end(op: &OpHandle, value: &str) {
-    op.end_attempt(Ok(Payload::trusted(value)), &RetryPolicy::default(), Batch::new());
+    op.end_attempt(Ok(Payload::trusted(value)), Ran::EPOCH, &RetryPolicy::default(), Batch::new());
 }
 
 fn timer(activation: &ActivationRef, name: &str, wait: Duration) -> OpHandle {
@@ -105,7 +105,7 @@ fn id(name: &str, seq: u32) -> OpId {
 }
 
 fn done(name: &str, seq: u32, value: &str) -> Entry {
-    Entry::Done(Done { op: id(name, seq), value: Payload::trusted(value) })
+    Entry::Done(Done { op: id(name, seq), value: Payload::trusted(value), ran: Ran::EPOCH })
 }
 
 fn heard(signal: &str, value: &str) -> Entry {
@@ -228,13 +228,110 @@ fn a_signal_that_was_not_consumed_is_there_for_the_next_wait() {
     assert!(poll(&first).is_none());
     assert_eq!(activation.lock().next(moment()), Action::Poll);
     assert_eq!(activation.lock().next(moment()), Action::Poll);
-    assert_eq!(activation.lock().unread_signals().len(), 1, "handed over, and not consumed");
     drop(first);
     let second = request(&activation, Kind::Wait, "go 2");
     assert!(poll(&second).is_none());
     assert_eq!(activation.lock().next(moment()), Action::Poll);
     assert_eq!(value(&second), "1");
     assert!(activation.lock().unread_signals().is_empty());
+}
+
+#[test]
+fn a_wait_that_is_kept_gives_its_signal_back_and_receives_it_when_it_is_awaited() {
+    let activation = fresh(vec![heard("go", "1")]);
+    let kept = request(&activation, Kind::Wait, "go 1");
+    assert!(poll(&kept).is_none());
+    assert_eq!(activation.lock().next(moment()), Action::Poll, "the entry");
+    assert_eq!(
+        activation.lock().next(moment()),
+        Action::Poll,
+        "the signal, which the workflow does not take"
+    );
+    assert_eq!(activation.lock().next(moment()), Action::Wait(None));
+    assert_eq!(activation.lock().unread_signals().len(), 1);
+    let second = request(&activation, Kind::Wait, "go 2");
+    assert!(poll(&second).is_none());
+    assert_eq!(activation.lock().next(moment()), Action::Poll);
+    assert_eq!(value(&second), "1");
+    activation.lock().receive(placed(vec![heard("go", "2")]).remove(0));
+    assert!(poll(&kept).is_none());
+    assert_eq!(activation.lock().next(moment()), Action::Poll, "the entry");
+    assert_eq!(activation.lock().next(moment()), Action::Poll, "the signal");
+    assert_eq!(value(&kept), "2");
+}
+
+#[test]
+fn a_step_that_is_kept_after_its_first_poll_does_not_hold_the_run() {
+    let activation = fresh(vec![]);
+    let kept = step(&activation, "a");
+    let timer = timer(&activation, "sleep 1", Duration::from_hours(1));
+    assert_eq!(activation.lock().next(moment()), Action::Commit);
+    commit(&activation);
+    assert_eq!(activation.lock().next(moment()), Action::Poll, "the timer is set");
+    assert_eq!(activation.lock().next(moment()), Action::Poll, "the step may run, and is not polled");
+    let due = AT.after(Duration::from_hours(1));
+    assert_eq!(activation.lock().next(at(AT)), Action::Suspend(Due::At(due)));
+    assert!(poll(&kept).is_none());
+    assert_eq!(activation.lock().next(moment()), Action::Poll);
+    run(&kept);
+    drop(timer);
+}
+
+#[test]
+fn a_step_that_recorded_itself_keeps_the_run_from_resting_beside_a_dropped_timer() {
+    let activation = fresh(vec![]);
+    let wait = request(&activation, Kind::Wait, "go 1");
+    assert!(poll(&wait).is_none());
+    let request = Request {
+        kind: Kind::Step,
+        name: "tx".to_owned(),
+        input: None,
+        shielded: false,
+        signal: None,
+        records_itself: true,
+    };
+    let tx = in_workflow(&activation, || OpHandle::request(&activation, request));
+    assert!(poll(&tx).is_none());
+    assert_eq!(activation.lock().next(moment()), Action::Poll);
+    run(&tx);
+    drop(timer(&activation, "sleep 1", Duration::from_hours(1)));
+    tx.end_recorded_attempt(None, &RetryPolicy::default(), Ran::EPOCH);
+    assert_eq!(activation.lock().next(moment()), Action::Commit);
+    commit(&activation);
+    assert_eq!(activation.lock().next(moment()), Action::Poll, "the dropped timer is set");
+    assert_eq!(activation.lock().next(moment()), Action::ReadOwnRecords);
+}
+
+#[test]
+fn a_dropped_step_whose_effects_are_rejected_stays_closed() {
+    let activation = fresh(vec![]);
+    let wait = request(&activation, Kind::Wait, "go 1");
+    assert!(poll(&wait).is_none());
+    let op = step(&activation, "a");
+    assert_eq!(activation.lock().next(moment()), Action::Poll);
+    run(&op);
+    op.end_attempt(Ok(Payload::null()), Ran::EPOCH, &RetryPolicy::default(), Batch::new());
+    drop(op);
+    let outgoing = activation.lock().take_outgoing().remove(0);
+    activation.lock().reject(&outgoing, "no");
+    assert_eq!(activation.lock().next(moment()), Action::Suspend(Due::At(NEVER)));
+}
+
+#[test]
+fn code_that_ignores_its_cancellation_fails() {
+    let activation = fresh(vec![cancel()]);
+    let mut ops = Vec::new();
+    loop {
+        match activation.lock().next(moment()) {
+            Action::Poll => {}
+            Action::Fail(_) => break,
+            other => panic!("{other:?}"),
+        }
+        let op = request(&activation, Kind::Wait, &format!("go {}", ops.len()));
+        assert!(poll(&op).is_none());
+        ops.push(op);
+        assert!(ops.len() < 20_000, "it goes on for ever");
+    }
 }
 
 #[test]
@@ -345,7 +442,7 @@ fn a_step_that_records_itself_and_was_dropped_makes_the_run_read_its_journal() {
     // One that is awaited is proven by the journal.
     let activation = fresh(vec![]);
     let op = own(&activation, "a");
-    op.end_recorded_attempt(None, &RetryPolicy::default());
+    op.end_recorded_attempt(None, &RetryPolicy::default(), Ran::EPOCH);
     assert_eq!(activation.lock().next(moment()), Action::ReadOwnRecords);
     activation.lock().prove();
     assert_eq!(
@@ -407,7 +504,7 @@ fn an_attempt_that_failed_sleeps_and_runs_again() {
     let op = step(&activation, "a");
     assert_eq!(activation.lock().next(moment()), Action::Poll);
     run(&op);
-    op.end_attempt(Err(Failure::new("no")), &RetryPolicy::default(), Batch::new());
+    op.end_attempt(Err(Failure::new("no")), Ran::EPOCH, &RetryPolicy::default(), Batch::new());
     assert_eq!(activation.lock().next(moment()), Action::Commit);
     assert!(matches!(&*commit(&activation), [Entry::Tried(tried)] if tried.attempt == 1));
     assert_eq!(activation.lock().next(moment()), Action::Poll);

@@ -1,11 +1,13 @@
 //! Commits of an activation, and the entries of its journal that others wrote.
 
+use std::time::Instant;
+
 use super::super::activation::{Outgoing, groups};
 use super::super::broken::Broken;
 use super::super::entry::{Entry, Placed};
 use super::super::load::Unready;
 use super::super::{journal, names};
-use super::{Drive, Flow};
+use super::{Drive, Flow, Left, UNREAD};
 use crate::id::{Position, StreamVersion};
 use crate::store::{Batch, Expect, Receipt, Refusal};
 use crate::telemetry::WORKFLOW;
@@ -150,15 +152,15 @@ impl Drive {
     }
 
     /// Delivers to a workflow that has ended what others wrote meanwhile.
-    pub(in crate::workflow) async fn deliver_rest(&mut self) {
+    pub(in crate::workflow) async fn deliver_rest(&mut self) -> Result<(), Left> {
         loop {
             let (delivered, orphans) = {
                 let mut activation = self.activation.lock();
                 (activation.deliver_entry(), activation.take_orphans())
             };
-            self.cancel_children(orphans).await;
+            self.cancel_children(orphans).await?;
             if !delivered {
-                return;
+                return Ok(());
             }
         }
     }
@@ -168,23 +170,39 @@ impl Drive {
         &mut self,
         before: Option<StreamVersion>,
     ) -> Result<News, Flow> {
-        let read = match journal::read(&self.shared.worker.store, &self.journal, Some(self.next))
-            .await
-            .map_err(Unready::from)
-        {
-            Ok(read) => read,
+        match self.journal_since().await {
             Err(Unready::Store(error)) => {
-                // Nobody knows what was said: whoever drives the run next reads it again.
-                tracing::warn!(target: WORKFLOW, %error, "a journal could not be read; the run is handed back");
-                self.holding.release().await;
-                return Err(Flow::Gone);
+                // The next driver of the run reads it again. Steps that are in flight have run in part.
+                tracing::warn!(target: WORKFLOW, %error, "journal read failed");
+                self.holding.hand_back(UNREAD).await;
+                Err(Flow::Gone)
             }
-            Err(Unready::Never(reason)) => {
-                self.activation.lock().fail(Broken::Invalid { what: reason });
-                return Ok(News::Nothing);
+            read => Ok(self.take_up(read, before)),
+        }
+    }
+
+    /// Reads the entries that this driver does not know.
+    pub(super) async fn journal_since(&mut self) -> Result<Vec<Placed>, Unready> {
+        let read = journal::read(&self.shared.worker.store, &self.journal, Some(self.next)).await?;
+        self.read_at = Instant::now();
+        Ok(read)
+    }
+
+    /// Takes up entries, up to a version. A journal that cannot be decoded makes the run unfit to continue.
+    pub(super) fn take_up(
+        &mut self,
+        read: Result<Vec<Placed>, Unready>,
+        before: Option<StreamVersion>,
+    ) -> News {
+        let mut news = News::Nothing;
+        let read = match read {
+            Ok(read) => read,
+            Err(Unready::Store(_)) => return news,
+            Err(Unready::Never(what)) => {
+                self.activation.lock().fail(Broken::Invalid { what: what.to_string() });
+                return news;
             }
         };
-        let mut news = News::Nothing;
         for placed in read {
             if before.is_some_and(|before| placed.version >= before) {
                 break;
@@ -201,7 +219,7 @@ impl Drive {
             }
             self.activation.lock().receive(placed);
         }
-        Ok(news)
+        news
     }
 }
 

@@ -90,7 +90,7 @@ fn operation(
                     } else {
                         Err(Failure::new("not yet"))
                     };
-                    op.end_attempt(result, &RetryPolicy::default(), Batch::new());
+                    op.end_attempt(result, Ran::EPOCH, &RetryPolicy::default(), Batch::new());
                 }
             }
         }

@@ -1,0 +1,66 @@
+//! Turns of processes on a hot stream, by the rule of [`contention`](crate::runtime::contention).
+
+use std::time::{Duration, Instant};
+
+use super::Events;
+use super::aggregate::{Aggregate, Loaded};
+use super::cache::Known;
+use super::error::EventsError;
+use crate::id::StreamVersion;
+use crate::key::Key;
+use crate::runtime::contention::Turn;
+use crate::runtime::timer::sleep_until;
+
+impl Events {
+    /// Leaves a gap after the own turn on a stream, and waits for the end of a foreign one, no longer than until the deadline. The
+    /// state is the newest when a foreign turn has ended.
+    pub(super) async fn await_turn<A: Aggregate>(
+        &self,
+        stream: &Key,
+        known: &mut Known<A>,
+        deadline: Instant,
+    ) -> Result<(), EventsError> {
+        match known.contention.next(Instant::now()) {
+            Turn::Write => return Ok(()),
+            Turn::Read => return self.refresh(stream, &mut known.loaded).await.map(drop),
+            Turn::Gap(gap) => self.leave_gap(stream, known, gap).await?,
+            Turn::Wait => {}
+        }
+        while known.contention.next(Instant::now()) == Turn::Wait && Instant::now() < deadline {
+            let pause_end = deadline.min(Instant::now() + known.contention.pause(Instant::now()));
+            sleep_until(pause_end).await;
+            known.contention.delayed(pause_end.elapsed());
+            let found = self.refresh(stream, &mut known.loaded).await?.version;
+            known.contention.read(counted(found), Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Waits until another process wrote, or until the gap ends.
+    async fn leave_gap<A: Aggregate>(
+        &self,
+        stream: &Key,
+        known: &mut Known<A>,
+        gap: Duration,
+    ) -> Result<(), EventsError> {
+        let own = known.loaded.as_ref().and_then(|loaded: &Loaded<A>| loaded.version);
+        let end = Instant::now() + gap;
+        while own.is_some() && Instant::now() < end {
+            let pause_end = end.min(Instant::now() + known.contention.poll());
+            sleep_until(pause_end).await;
+            known.contention.delayed(pause_end.elapsed());
+            let found = self.store.stream(stream).await?.and_then(|found| found.head);
+            if found != own {
+                known.contention.gap_used(counted(found), Instant::now());
+                return Ok(());
+            }
+        }
+        known.contention.gap_unused(Instant::now());
+        Ok(())
+    }
+}
+
+/// A version as the rule counts it.
+pub(super) fn counted(version: Option<StreamVersion>) -> Option<u64> {
+    version.map(|version| version.0)
+}

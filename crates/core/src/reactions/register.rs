@@ -1,0 +1,202 @@
+//! The registration of a definition, and what follows from it in the store.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::definition::{Definition, head};
+use super::error::ReactionsError;
+use super::names::{self, Row};
+use super::operator::Operator;
+use super::stored::{Standing, State, Stored, StoredAt};
+use crate::clock::Due;
+use crate::events::Start;
+use crate::id::{Lane, Position};
+use crate::lease::NEVER;
+use crate::payload::Payload;
+use crate::store::{
+    ApplyError, Batch, Expect, NewWork, Page, Receipt, Refusal, SharedStore, StoreError, WorkFilter, WorkRow,
+};
+
+/// How many rows are read at once.
+const PAGE: usize = 1_000;
+
+impl Definition {
+    /// Registers the definition at the start of a process. The newest registration wins: facts that are neither stored nor
+    /// remembered as replaced become the stored ones. Facts that were replaced or ended stay so.
+    pub(super) async fn register(&self, store: &SharedStore) -> Result<(), ReactionsError> {
+        loop {
+            let found = StoredAt::read(store, &self.name).await?;
+            let next = match &found {
+                None => Some(Stored::first(&self.facts)),
+                Some(StoredAt { stored, .. }) => self.successor(stored)?,
+            };
+            let Some(next) = next else { break };
+            let batch = match &found {
+                Some(found) => found.replace(&self.name, &next)?,
+                None => {
+                    let document = names::definition(&self.name)?;
+                    Batch::new().put(&document, Expect::Absent, Payload::of(&next)?)
+                }
+            };
+            if applied(store.apply(batch).await)? {
+                let (reaction, number) = (&self.name, next.number);
+                tracing::info!(target: crate::telemetry::REACTIONS, %reaction, number, "definition registered");
+                break;
+            }
+        }
+        self.prepare(store).await
+    }
+
+    /// The definition that takes the place of the stored one; `None` when it stays.
+    fn successor(&self, stored: &Stored) -> Result<Option<Stored>, ReactionsError> {
+        // A lower revision never replaces a higher one, also where it registers for the first time.
+        let known = stored.facts == self.facts
+            || stored.replaced(&self.facts)
+            || self.facts.revision < stored.facts.revision;
+        if stored.state == State::Ended {
+            return Ok((!known && !self.ends_for_good).then(|| stored.replaced_by(&self.facts)));
+        }
+        if stored.has_rows && stored.facts.keyed != self.facts.keyed {
+            let way = |keyed| if keyed { "keys that it chooses" } else { "streams" };
+            let (was, is) = (way(stored.facts.keyed), way(self.facts.keyed));
+            return Err(ReactionsError::Changed { name: self.name.to_string(), was, is });
+        }
+        if stored.facts == self.facts {
+            return Ok((!stored.has_rows).then(|| Stored { has_rows: true, ..stored.clone() }));
+        }
+        Ok((!known).then(|| stored.replaced_by(&self.facts)))
+    }
+
+    /// Completes what registrations and resets have begun, in this process or in one that died: the positions from which
+    /// filters count, the router, the removal of old rows, and rows in queues of earlier definitions.
+    pub(super) async fn prepare(&self, store: &SharedStore) -> Result<(), ReactionsError> {
+        let found = loop {
+            let Some(found) = StoredAt::read(store, &self.name).await? else { return Ok(()) };
+            match self.compare(Some(&found.stored)) {
+                Standing::Current if self.has_router(store, &found).await? => break found,
+                // It was created, or the definition has changed.
+                Standing::Current => {}
+                Standing::Preparing if found.stored.state == State::Resetting => {
+                    Operator::new(SharedStore::clone(store)).finish_reset(&self.name).await?;
+                }
+                Standing::Preparing => {
+                    // Read after the registration: whatever older processes have committed lies before it.
+                    let next = found.stored.completed(head(store).await?);
+                    applied(store.apply(found.replace(&self.name, &next)?).await)?;
+                }
+                Standing::Superseded | Standing::Ended => return Ok(()),
+            }
+        };
+        for lane in found.stored.former_lanes() {
+            self.move_rows(store, &lane).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the router has its row, and the definition says that there are rows. If not, that is written.
+    async fn has_router(&self, store: &SharedStore, found: &StoredAt) -> Result<bool, ReactionsError> {
+        let router = names::router(&self.name)?;
+        let missing = store.work(&router).await?.is_none();
+        if found.stored.has_rows && !missing {
+            return Ok(true);
+        }
+        let mut batch = found.replace(&self.name, &Stored { has_rows: true, ..(*found.stored).clone() })?;
+        if missing {
+            let position = Some(first_position(store, self.start).await?);
+            let standing = NewWork::standing(router, names::routers()?).due(Due::At(NEVER));
+            batch = batch.enqueue(NewWork { position, ..standing });
+        }
+        applied(store.apply(batch).await)?;
+        Ok(false)
+    }
+
+    /// Compares the definition with the stored one now and then, and completes what is not complete. Rows in queues of earlier
+    /// definitions are looked for again and again: a process that was suspended may put one there when it wakes.
+    pub(super) async fn refresh(&self, store: &SharedStore) -> Result<(), ReactionsError> {
+        let Some(found) = StoredAt::read(store, &self.name).await? else { return Ok(()) };
+        match self.compare(Some(&found.stored)) {
+            Standing::Preparing => self.prepare(store).await,
+            Standing::Current => {
+                let former = found.stored.former_lanes();
+                if former.is_empty() || !self.sweep.is_due() {
+                    return Ok(());
+                }
+                let mut moved = 0;
+                for lane in former {
+                    moved += self.move_rows(store, &lane).await?;
+                }
+                self.sweep.done(moved > 0);
+                Ok(())
+            }
+            Standing::Superseded | Standing::Ended => Ok(()),
+        }
+    }
+
+    /// Moves rows that have something to do to the queue of the reaction. Resting rows move when they are woken. Returns how
+    /// many were moved.
+    async fn move_rows(&self, store: &SharedStore, from: &Lane) -> Result<usize, ReactionsError> {
+        let mut count = 0;
+        let filter = WorkFilter { lane: Some(from.clone()), ..WorkFilter::default() };
+        let mut page = Page::first(PAGE);
+        loop {
+            let found = store.works(&filter, page).await?;
+            let busy = |row: &&WorkRow| row.due.is_some() || row.blocked.is_some() || row.lease.is_some();
+            let mine = found.rows.iter().filter(busy).filter(|row| Row::is_of(&row.key, &self.name));
+            let moved = mine.fold(Batch::new(), |batch, row| {
+                let work = NewWork::standing(row.key.clone(), self.lane().clone()).priority(row.priority);
+                let due = row.due.map_or(Due::Now, Due::At);
+                batch.enqueue(NewWork { expect: Expect::Any, ..work.due(due) })
+            });
+            if !moved.effects().is_empty() {
+                count += moved.effects().len();
+                store.apply(moved).await?;
+            }
+            let Some(next) = found.next else { return Ok(count) };
+            page = Page::after(&next, PAGE);
+        }
+    }
+}
+
+/// When queues of earlier definitions are searched next: often at first, and less often when nothing is found.
+#[derive(Debug)]
+pub(super) struct Sweep(Mutex<(Instant, Duration)>);
+
+/// The longest time between two searches.
+const MAX_SWEEP: Duration = Duration::from_secs(30);
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Self(Mutex::new((Instant::now(), Duration::ZERO)))
+    }
+}
+
+impl Sweep {
+    fn is_due(&self) -> bool {
+        let (last, wait) = *self.0.lock();
+        last.elapsed() >= wait
+    }
+
+    fn done(&self, found: bool) {
+        let mut sweep = self.0.lock();
+        let longer = sweep.1.mul_f64(1.5).clamp(Duration::from_millis(10), MAX_SWEEP);
+        *sweep = (Instant::now(), if found { Duration::ZERO } else { longer });
+    }
+}
+
+/// Whether a batch was applied; not, when a document was not as expected.
+pub(super) fn applied(applied: Result<Receipt, ApplyError>) -> Result<bool, ApplyError> {
+    match applied {
+        Ok(_) => Ok(true),
+        Err(ApplyError::Refused(refusal)) if matches!(*refusal, Refusal::Document { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+async fn first_position(store: &SharedStore, start: Start) -> Result<Position, StoreError> {
+    Ok(match start {
+        Start::Beginning => Position(0),
+        Start::After(position) => position,
+        Start::Now => head(store).await?,
+    })
+}

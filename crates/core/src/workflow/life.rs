@@ -1,0 +1,40 @@
+//! What all contexts of one activation share.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::activation::ActivationRef;
+use super::entry::Ran;
+use crate::clock::Timestamp;
+use crate::store::SharedStore;
+use crate::worker::LeasedWork;
+
+/// The run of an activation, and its claim on it.
+pub(super) struct Life {
+    pub(super) run: Arc<str>,
+    /// The id, and the generation where there is more than one: what names effects, children and progress.
+    pub(super) identity: Arc<str>,
+    pub(super) generation: u32,
+    pub(super) queue: String,
+    pub(super) activation: ActivationRef,
+    pub(super) hold: Option<(SharedStore, Arc<LeasedWork>)>,
+    /// Fires when steps should stop.
+    pub(super) token: CancellationToken,
+    /// The activation before this one did not come to its end.
+    pub(super) again: bool,
+    /// How often the run was taken over.
+    pub(super) takeovers: u32,
+}
+
+impl Life {
+    /// The store's clock, for times that are recorded.
+    pub(super) fn now(&self) -> Timestamp {
+        self.hold.as_ref().map_or(Timestamp::EPOCH, |(store, _)| store.estimated_now())
+    }
+
+    /// The times of an attempt that ends now.
+    pub(super) fn ran_since(&self, began: Timestamp) -> Ran {
+        Ran { began, ended: self.now().max(began) }
+    }
+}

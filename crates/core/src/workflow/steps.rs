@@ -1,0 +1,130 @@
+//! What a run has asked for, from its journal: steps with their attempts, timers, children and signals.
+
+use foldhash::HashMap;
+use serde::Serialize;
+
+use super::entry::{ChildStarted, Done, Ending, Entry, GaveUp, Placed, Ran, TimerSet, Tried};
+use crate::clock::Timestamp;
+use crate::payload::Payload;
+
+/// Something that a run asked for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepView {
+    /// Its name, with its scopes.
+    pub name: String,
+    /// What it is: `step`, `timer`, `child` or `signal`.
+    pub kind: &'static str,
+    /// How it stands: `done`, `failed`, `tried`, `waits`, `fired`, `heard`.
+    pub state: &'static str,
+    /// The attempts of a step that came to an end, in order. An attempt whose worker died leaves no record.
+    pub attempts: Vec<AttemptView>,
+    /// What it brought, or why it failed.
+    pub value: Option<Payload>,
+    /// When it began: its first attempt, its timer, its child.
+    pub started_at: Timestamp,
+    /// When it ended; `None` while it waits or is tried again.
+    pub ended_at: Option<Timestamp>,
+    /// When its last entry was committed.
+    pub at: Timestamp,
+}
+
+/// An attempt of a step that came to an end. Its times are those of the store's clock as its worker knew it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AttemptView {
+    /// When its code began.
+    pub started_at: Timestamp,
+    /// When its code ended. The commit follows.
+    pub ended_at: Timestamp,
+    /// Why it failed; `None` when it ended well.
+    pub error: Option<String>,
+}
+
+/// What the entries of a journal say about each thing that was asked for: the last word counts.
+pub(super) fn of(entries: &[Placed]) -> Vec<StepView> {
+    let mut steps: Vec<StepView> = Vec::new();
+    let mut places: HashMap<(String, &'static str), usize> = HashMap::default();
+    for placed in entries {
+        let Some(step) = step(placed) else { continue };
+        // Each signal is one of its own.
+        let place = match step.kind {
+            "signal" => None,
+            kind => Some(*places.entry((step.name.clone(), kind)).or_insert(steps.len())),
+        };
+        match place.and_then(|place| steps.get_mut(place)) {
+            Some(known) => {
+                let mut attempts = std::mem::take(&mut known.attempts);
+                attempts.extend(step.attempts);
+                *known = StepView { attempts, started_at: known.started_at, ..step };
+            }
+            None => steps.push(step),
+        }
+    }
+    steps
+}
+
+/// What one entry says.
+struct Word<'a> {
+    name: &'a str,
+    kind: &'static str,
+    state: &'static str,
+    value: Option<Payload>,
+    attempt: Option<(Ran, Option<String>)>,
+}
+
+fn word(placed: &Placed) -> Option<Word<'_>> {
+    let said = |name, kind, state, value| Word { name, kind, state, value, attempt: None };
+    Some(match &placed.entry {
+        Entry::Done(Done { op, value, ran }) => {
+            Word { attempt: Some((*ran, None)), ..said(&op.name, "step", "done", Some(value.clone())) }
+        }
+        Entry::GaveUp(GaveUp { op, error, ran }) => {
+            let text = error.to_string();
+            let value = Payload::of(&text).ok();
+            Word { attempt: ran.map(|ran| (ran, Some(text))), ..said(&op.name, "step", "failed", value) }
+        }
+        Entry::Tried(Tried { op, error, ran, .. }) => {
+            let value = Payload::of(error).ok();
+            Word { attempt: Some((*ran, Some(error.clone()))), ..said(&op.name, "step", "tried", value) }
+        }
+        Entry::TimerSet(TimerSet { op, when }) => {
+            said(&op.name, "timer", "waits", Payload::of(&when.since(placed.at).to_string()).ok())
+        }
+        Entry::TimerFired(named) => said(&named.name, "timer", "fired", None),
+        Entry::ChildStarted(ChildStarted { op, run }) => {
+            said(&op.name, "child", "waits", Payload::of(run).ok())
+        }
+        Entry::ChildEnded(ended) => {
+            let (state, value) = match &ended.ending {
+                Ending::Completed(value) => ("done", Some(value.clone())),
+                Ending::Failed(failure) | Ending::Cancelled(failure) => {
+                    ("failed", Payload::of(&failure.message).ok())
+                }
+                Ending::Continued(_) => ("waits", None),
+            };
+            said(&ended.name, "child", state, value)
+        }
+        Entry::ChildRefused(GaveUp { op, error, .. }) => {
+            said(&op.name, "child", "failed", Payload::of(&error.to_string()).ok())
+        }
+        Entry::Heard(heard) => said(&heard.signal, "signal", "heard", Some(heard.value.clone())),
+        _ => return None,
+    })
+}
+
+fn step(placed: &Placed) -> Option<StepView> {
+    let Word { name, kind, state, value, attempt } = word(placed)?;
+    let ran = attempt.as_ref().map(|(ran, _)| *ran).unwrap_or(Ran { began: placed.at, ended: placed.at });
+    let open = matches!(state, "waits" | "tried");
+    let attempt =
+        attempt.map(|(ran, error)| AttemptView { started_at: ran.began, ended_at: ran.ended, error });
+    Some(StepView {
+        name: name.to_owned(),
+        kind,
+        state,
+        attempts: attempt.into_iter().collect(),
+        value,
+        started_at: ran.began,
+        ended_at: (!open).then_some(ran.ended),
+        at: placed.at,
+    })
+}
