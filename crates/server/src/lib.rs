@@ -45,6 +45,7 @@
 
 mod api;
 mod audit;
+mod delivery;
 mod error;
 mod gate;
 mod guard;

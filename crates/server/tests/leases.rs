@@ -5,18 +5,45 @@
 mod common;
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use common::listening::LONG;
 use common::{Answer, Site};
 use serde_json::json;
 use tidelock::lease;
+use tokio::sync::Notify;
 
-/// A request whose client goes away after it was looked at so many times.
+/// A request whose client leaves after so many polls.
 struct Cut<F> {
     asked: Pin<Box<F>>,
     left: u32,
+}
+
+/// Polls a request until it is pending for the n-th time, waits until the server wakes it, and drops it unread. Returns whether
+/// the request got that far.
+async fn leaves_when_woken(request: impl Future<Output = Answer>, wakes: u32) -> bool {
+    let mut request = Box::pin(request);
+    for _ in 0..wakes {
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        if request.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            return false;
+        }
+        woken.0.notified().await;
+    }
+    true
+}
+
+/// A waker that a test awaits.
+#[derive(Default)]
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
 }
 
 impl<F: Future> Future for Cut<F> {
@@ -72,14 +99,30 @@ async fn a_take_that_is_cut_off_anywhere_leaves_no_lease(site: Site) {
         }
         passed_on(&site, &next).await;
     }
+    ends(&site).await;
+}
+
+/// The answer is ready, and the client leaves without reading it.
+async fn an_answer_that_is_not_read_leaves_no_lease(site: Site) {
+    for wakes in 1..=20 {
+        if !leaves_when_woken(take(&site, &format!("gone-{wakes}")), wakes).await {
+            break;
+        }
+        passed_on(&site, &format!("next-{wakes}")).await;
+    }
+}
+
+async fn ends(site: &Site) {
     let deadline = Instant::now() + LONG;
-    while !is_over(&site).await {
+    while !is_over(site).await {
         assert!(Instant::now() < deadline, "{:#?}", site.audit().await);
+        tokio::task::yield_now().await;
     }
 }
 
 on_each_store! {
     a_take_that_is_cut_off_anywhere_leaves_no_lease,
+    an_answer_that_is_not_read_leaves_no_lease,
 }
 
 #[tokio::test]

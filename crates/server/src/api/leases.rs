@@ -1,8 +1,8 @@
 //! Leases of callers that renew them by themselves. They are the leases of the library: who holds one here holds it there.
 //!
-//! A take is a claim, and no batch: its audit event is written under the new fence before the caller hears of it. If that
-//! fails, or the caller is gone by then, the lease is given back; if the process dies in between, nobody knows the fence, and the
-//! lease ends by itself.
+//! An acquisition is a claim, not a batch. Its audit event is written under the new fence before the response is sent. If that write
+//! fails, or the response does not reach the connection, the lease is released. If the process dies in between, no client knows the
+//! fence, and the lease expires.
 
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use tidelock::store::{Batch, Claim, Denied, Grant, Lease, LeaseRow, Operation, S
 use tokio::sync::oneshot;
 
 use crate::audit::Told;
+use crate::delivery::reported;
 use crate::error::ServerError;
 use crate::openapi::shape;
 use crate::problem::Problem;
@@ -164,12 +165,13 @@ pub(crate) async fn take(
         return Err(LeaseError::Waited { key, waiters }.into());
     }
     let (answer, answered) = oneshot::channel();
-    // A connection that breaks off ends this handler at any point, but not what it has begun.
+    // A connection that breaks off drops this handler at any point, but not the task.
     tokio::spawn(Taking { app, caller, key, owner, ttl }.run(answer));
-    ok(&answered.await.map_err(|_| ServerError::Panicked)??)
+    let (held, report) = answered.await.map_err(|_| ServerError::Panicked)??;
+    Ok(reported(ok(&held)?, report))
 }
 
-/// What takes a lease, also when nobody waits for it any more.
+/// A task that acquires a lease, and releases it again unless the response reaches the connection.
 struct Taking {
     app: App,
     caller: Caller,
@@ -179,8 +181,9 @@ struct Taking {
 }
 
 impl Taking {
-    /// Takes the lease, and gives it back when nobody hears of it.
-    async fn run(self, answer: oneshot::Sender<Result<Held, Problem>>) {
+    /// Acquires the lease. Releases it when the client leaves before, during or after the hand-over of the response: a response that
+    /// lies in the channel, or in a layer above the handler, is dropped there together with its delivery report.
+    async fn run(self, answer: oneshot::Sender<Result<(Held, oneshot::Sender<()>), Problem>>) {
         let grant = match claim(&self.app, &self.key, &self.owner, self.ttl).await {
             Ok(grant) => grant,
             Err(problem) => return drop(answer.send(Err(problem))),
@@ -200,7 +203,10 @@ impl Taking {
             return drop(answer.send(Err(problem)));
         }
         let until = grant.row.lease.map_or(grant.row.enqueued_at, |lease| lease.until);
-        if answer.send(Ok(Held { key, owner, fence, until })).is_err() {
+        let (report, delivered) = oneshot::channel();
+        // A refused message is dropped, and its report with it.
+        let _ = answer.send(Ok((Held { key, owner, fence, until }, report)));
+        if delivered.await.is_err() {
             let told = self.told("release", json!({"fence": fence, "why": "nobody waited for the answer"}));
             self.give_back(&lease, Some(&told)).await;
         }
