@@ -8,37 +8,43 @@ use tidelock_core::store::limits as contract;
 
 use crate::prelude::*;
 
-/// Batches that a writer applies while others read.
-const ROUNDS: i64 = 60;
+/// How often each connection reads beside a writer.
+const ROUNDS: u32 = 40;
 
 fn value_of(payload: &Payload) -> i64 {
     let value: serde_json::Value = payload.parse().expect("JSON");
     value["n"].as_i64().expect("a number")
 }
 
-/// Reads on both connections for as long as a writer writes, and once more after it. Returns what was read last.
-async fn beside_a_writer<T, W>(env: &Env, writer: W, read: impl AsyncFn(&Conn) -> T) -> T
-where
-    W: Future<Output = ()> + Send + 'static,
-{
-    let done = Arc::new(AtomicBool::new(false));
-    let writing = tokio::spawn({
-        let done = Arc::clone(&done);
+/// Applies the numbered batches one after another while both connections read [`ROUNDS`] times. Returns the number of the last batch,
+/// and a read after it.
+async fn beside_a_writer<T>(
+    env: &Env,
+    batch: impl Fn(i64) -> Batch + Send + 'static,
+    read: impl AsyncFn(&Conn) -> T,
+) -> (i64, T) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = tokio::spawn({
+        let (stop, conn) = (Arc::clone(&stop), env.store.clone());
         async move {
-            writer.await;
-            done.store(true, Ordering::SeqCst);
+            let mut n = 0;
+            loop {
+                conn.done(batch(n)).await;
+                if stop.load(Ordering::SeqCst) {
+                    return n;
+                }
+                n += 1;
+                tokio::task::yield_now().await;
+            }
         }
     });
-    let last = loop {
-        let over = done.load(Ordering::SeqCst) || writing.is_finished();
-        let seen = tokio::join!(read(&env.other), read(&env.store)).0;
-        if over {
-            break seen;
-        }
+    for _ in 0..ROUNDS {
+        tokio::join!(read(&env.other), read(&env.store));
         tokio::task::yield_now().await;
-    };
-    writing.await.expect("the writer ends");
-    last
+    }
+    stop.store(true, Ordering::SeqCst);
+    let last = writer.await.expect("the writer ends");
+    (last, read(&env.other).await)
 }
 
 /// Rows of every kind that one batch writes are read together or not at all, however many batches are written meanwhile.
@@ -50,17 +56,13 @@ pub async fn t14_a_read_of_rows_is_one_snapshot(env: &Env) {
         Get::Work(row.clone()),
         Get::Document(b.clone()),
     ];
-    let conn = env.store.clone();
-    let writer = async move {
-        for n in 0..ROUNDS {
-            let event = NewEvent::new(event_type("E"), number(n));
-            let work = NewWork::standing(row.clone(), jobs()).payload(number(n));
-            let batch = Batch::new().put(&a, Expect::Any, number(n)).append(&stream, Expect::Any, [event]);
-            conn.done(batch.enqueue(work).put(&b, Expect::Any, number(n))).await;
-            tokio::task::yield_now().await;
-        }
+    let batch = move |n| {
+        let event = NewEvent::new(event_type("E"), number(n));
+        let work = NewWork::standing(row.clone(), jobs()).payload(number(n));
+        let batch = Batch::new().put(&a, Expect::Any, number(n)).append(&stream, Expect::Any, [event]);
+        batch.enqueue(work).put(&b, Expect::Any, number(n))
     };
-    let last = beside_a_writer(env, writer, async |conn: &Conn| {
+    let (last, read) = beside_a_writer(env, batch, async |conn: &Conn| {
         let mut found = conn.read(&gets).await.unwrap();
         let values = [
             found.take_document(0).map(|document| value_of(&document.value)),
@@ -70,30 +72,25 @@ pub async fn t14_a_read_of_rows_is_one_snapshot(env: &Env) {
         ];
         assert!(values.iter().all(|value| *value == values[0]), "rows of several batches: {values:?}");
         values[0]
-    });
-    assert_eq!(last.await, Some(ROUNDS - 1));
+    })
+    .await;
+    assert_eq!(read, Some(last));
 }
 
 /// Documents that one batch writes are read together or not at all. Documents only.
 pub async fn t14_documents_of_one_read_are_one_snapshot(env: &Env) {
     let keys: Vec<Key> = (0..4).map(|n| key(&format!("t14-d{n}"))).collect();
     let gets: Vec<Get> = keys.iter().cloned().map(Get::Document).collect();
-    let conn = env.store.clone();
-    let writer = async move {
-        for n in 0..ROUNDS {
-            let put = |batch: Batch, key: &Key| batch.put(key, Expect::Any, number(n));
-            conn.done(keys.iter().fold(Batch::new(), put)).await;
-            tokio::task::yield_now().await;
-        }
-    };
-    let last = beside_a_writer(env, writer, async |conn: &Conn| {
+    let batch = move |n| keys.iter().fold(Batch::new(), |batch, key| batch.put(key, Expect::Any, number(n)));
+    let (last, read) = beside_a_writer(env, batch, async |conn: &Conn| {
         let mut found = conn.read(&gets).await.unwrap();
         let values: Vec<_> =
             (0..gets.len()).map(|n| found.take_document(n).map(|found| value_of(&found.value))).collect();
         assert!(values.iter().all(|value| *value == values[0]), "documents of several batches: {values:?}");
         values[0]
-    });
-    assert_eq!(last.await, Some(ROUNDS - 1));
+    })
+    .await;
+    assert_eq!(read, Some(last));
 }
 
 /// Rows come in the order of the request, once for each time that they are requested, and `None` where there is none.

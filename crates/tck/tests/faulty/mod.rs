@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tidelock_core::clock::{Clock, ManualClock, Timestamp};
@@ -52,7 +52,8 @@ impl Backend for Faulty {
 
     async fn fresh(&self, clock: Arc<ManualClock>) -> Box<dyn Database> {
         let sound = MemoryStore::with_clock(clock.clone());
-        Box::new(FaultyStore { fault: self.0, sound, clock, calls: Arc::default(), past: Arc::default() })
+        let (calls, applied) = (Arc::default(), Arc::default());
+        Box::new(FaultyStore { fault: self.0, sound, clock, calls, applied, past: Arc::default() })
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -71,6 +72,8 @@ pub(crate) struct FaultyStore {
     clock: Arc<ManualClock>,
     /// How often something could have gone wrong.
     calls: Arc<AtomicU64>,
+    /// How many batches were applied.
+    applied: Arc<AtomicU64>,
     /// What documents were.
     past: Arc<Mutex<BTreeMap<Key, VecDeque<Document>>>>,
 }
@@ -173,6 +176,14 @@ impl FaultyStore {
         old.cloned().unwrap_or(document)
     }
 
+    /// Waits for the batch of another caller, for a second at most: then there is no other.
+    async fn next_batch(&self) {
+        let (seen, since) = (self.applied.load(Ordering::SeqCst), Instant::now());
+        while self.applied.load(Ordering::SeqCst) == seen && since.elapsed() < Duration::from_secs(1) {
+            tokio::task::yield_now().await;
+        }
+    }
+
     async fn holder(&self, key: &Key) -> Option<LeaseRow> {
         self.sound.work(key).await.ok().flatten()?.lease
     }
@@ -200,6 +211,7 @@ impl tidelock_core::store::layer::StoreLayer for FaultyStore {
     }
 
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {
+        self.applied.fetch_add(1, Ordering::SeqCst);
         let batch = self.misread(batch).await;
         let mut kept = Batch::new();
         for effect in batch.effects() {
@@ -252,7 +264,7 @@ impl tidelock_core::store::layer::StoreLayer for FaultyStore {
         let mut found = self.sound.read(gets).await?;
         for (get, row) in gets.iter().zip(&mut found.rows) {
             if self.has(Fault::TearsReads) {
-                tokio::task::yield_now().await;
+                self.next_batch().await;
                 *row = self.sound.read(std::slice::from_ref(get)).await?.rows.pop().flatten();
             }
             *row = row.take().map(|row| match row {
