@@ -6,6 +6,7 @@
 mod environment;
 mod health;
 mod postgres;
+mod reactions;
 mod report;
 mod store;
 mod work;

@@ -1,5 +1,6 @@
 //! The check-up of a PostgreSQL store: its schema, its settings, its clock, and whoever readers wait for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -8,6 +9,7 @@ use tidelock::postgres::{Stall, migrate};
 use tidelock::prelude::*;
 use tidelock::store::{Durability, StoreErrorKind};
 
+use super::reactions;
 use super::report::{Report, Status};
 use super::work::look_at_work;
 use crate::address::INTERACTIVE;
@@ -37,9 +39,9 @@ pub(crate) async fn check(url: &ServerUrl, schema: &str) -> Result<Report> {
     stalls(&store.stalls().await?, &mut report);
     pooler(url, &mut report).await;
     connections(url, &mut report).await;
-    let seen = look_at_work(&store).await?;
+    look_at_work(&store).await?.report(&mut report);
+    reactions::check(Arc::new(store.clone()), &mut report).await?;
     store.close().await;
-    seen.report(&mut report);
     Ok(report)
 }
 

@@ -1,12 +1,14 @@
 //! The check-up of a SQLite store: its file and its settings.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
 use tidelock::prelude::*;
 use tidelock::store::Durability;
 
 use super::environment::free_space;
+use super::reactions;
 use super::report::{Report, Status};
 use super::work::look_at_work;
 use crate::address::unopened;
@@ -26,9 +28,9 @@ pub(crate) async fn check(path: &Path) -> Result<Report> {
     integrity(&store, &mut report).await?;
     log_size(path, &mut report);
     free_space(&mut report, filesystem::directory_of(path));
-    let seen = look_at_work(&store).await?;
+    look_at_work(&store).await?.report(&mut report);
+    reactions::check(Arc::new(store.clone()), &mut report).await?;
     store.close().await;
-    seen.report(&mut report);
     Ok(report)
 }
 

@@ -1,9 +1,12 @@
 //! The doctor: machines, stores that are well, stores that are not, and stores that are none.
 
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use tidelock::clock::ManualClock;
 use tidelock::prelude::*;
+use tidelock::reactions::{Reaction, Reactions};
 
 use crate::support::{stderr, stdout, tidelock};
 
@@ -149,4 +152,30 @@ async fn leases_that_ended_and_work_that_nobody_takes_are_told() {
     assert_eq!(code, Some(0), "warnings do not fail: {report}");
     assert_eq!(status(&report, "leases"), "warn", "{report}");
     assert_eq!(status(&report, "overdue"), "warn", "{report}");
+}
+
+/// A store of an hour ago, with a reaction that has stopped and an event that it has not seen.
+async fn with_a_stopped_reaction(path: &Path) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let an_hour_ago = Timestamp::from_micros((now - Duration::from_hours(1)).as_micros().try_into().unwrap());
+    let clock = Arc::new(ManualClock::new(an_hour_ago));
+    let store = SqliteStore::open(path, SqliteOptions { clock, ..SqliteOptions::default() }).await.unwrap();
+    let reaction = Reaction::new("notify").each(|_, _| async { Ok(Batch::new()) });
+    let running = Reactions::new(Arc::new(store.clone())).with(reaction).start().await.unwrap();
+    running.shutdown().await;
+    let placed = NewEvent::new("Placed".parse().unwrap(), Payload::null());
+    let order = Key::new("order", ["1"]).unwrap();
+    store.apply(Batch::new().append(&order, Expect::Any, [placed])).await.unwrap();
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_reaction_that_no_process_routes_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("suspended.db");
+    with_a_stopped_reaction(&path).await;
+    let (code, report) = checks(&path);
+    assert_eq!((code, status(&report, "reactions")), (Some(0), "warn"), "{report}");
+    let text = stdout(&tidelock(&["doctor", "--store", path.to_str().unwrap()]));
+    assert!(text.contains("1 suspended: notify (1 waiting, the oldest for 60 min"), "{text}");
 }
