@@ -1,42 +1,55 @@
-//! Finds the cases of the kit, so that nobody keeps a list by hand.
+//! Finds the cases of the kit.
 //!
-//! Every `pub async fn <letter><number>_<promise>(env: &Env)` in `src/cases/*.rs` becomes a row of `CASES` and a test
-//! of `conformance!`. A function that looks like a case but is not named like one stops the build, and so does a file
-//! that `src/cases/mod.rs` does not declare: either would be a promise that nobody checks.
+//! Every `pub async fn <letter><number>_<promise>(env: &Env)` in `src/contract/*.rs` and `src/engines/*.rs` becomes a row of
+//! `CASES` and a test: those of the contract in `contract!`, all of them in `conformance!`. A function that looks like a case but is
+//! not named like one stops the build, and so does a file that its module does not declare. Either would be a promise without a check.
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
+/// The modules with cases: what a backend promises, and what the engines promise on it.
+const FOLDERS: [&str; 2] = [CONTRACT, "engines"];
+const CONTRACT: &str = "contract";
+
 struct Case {
     number: String,
     name: String,
+    folder: &'static str,
     section: String,
     doc: String,
     documents_only: bool,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed=src/cases");
     println!("cargo::rerun-if-changed=build.rs");
-    let folder = Path::new("src/cases");
-    let declared = fs::read_to_string(folder.join("mod.rs"))?;
     let mut cases = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let section = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_owned();
-        if section == "mod" || path.extension().is_none_or(|e| e != "rs") {
-            continue;
-        }
-        if !declared.contains(&format!("pub mod {section};")) {
-            return Err(format!("src/cases/mod.rs does not declare {section}").into());
-        }
-        scan(&fs::read_to_string(&path)?, &section, &mut cases)?;
+    for folder in FOLDERS {
+        println!("cargo::rerun-if-changed=src/{folder}");
+        println!("cargo::rerun-if-changed=src/{folder}.rs");
+        read(folder, &mut cases)?;
     }
     cases.sort_by_key(order);
     let out = Path::new(&env::var("OUT_DIR")?).join("cases.rs");
     fs::write(out, generate(&cases)?)?;
+    Ok(())
+}
+
+/// Adds the cases of a folder.
+fn read(folder: &'static str, cases: &mut Vec<Case>) -> Result<(), Box<dyn Error>> {
+    let declared = fs::read_to_string(format!("src/{folder}.rs"))?;
+    for entry in fs::read_dir(Path::new("src").join(folder))? {
+        let path = entry?.path();
+        let section = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
+        if path.extension().is_none_or(|e| e != "rs") {
+            continue;
+        }
+        if !declared.contains(&format!("pub mod {section};")) {
+            return Err(format!("src/{folder}.rs does not declare {section}").into());
+        }
+        scan(&fs::read_to_string(&path)?, folder, section, cases)?;
+    }
     Ok(())
 }
 
@@ -45,7 +58,12 @@ fn order(case: &Case) -> (String, u32, String) {
     (letter.to_owned(), number.parse().unwrap_or(0), case.name.clone())
 }
 
-fn scan(text: &str, section: &str, cases: &mut Vec<Case>) -> Result<(), Box<dyn Error>> {
+fn scan(
+    text: &str,
+    folder: &'static str,
+    section: &str,
+    cases: &mut Vec<Case>,
+) -> Result<(), Box<dyn Error>> {
     let mut doc = Vec::new();
     for line in text.lines() {
         if let Some(said) = line.strip_prefix("///") {
@@ -60,7 +78,7 @@ fn scan(text: &str, section: &str, cases: &mut Vec<Case>) -> Result<(), Box<dyn 
             }
             let (name, doc) = (name.to_owned(), doc.join(" "));
             let documents_only = doc.ends_with(DOCUMENTS_ONLY);
-            cases.push(Case { number, name, section: section.to_owned(), doc, documents_only });
+            cases.push(Case { number, name, folder, section: section.to_owned(), doc, documents_only });
         } else if !line.starts_with("#[") {
             doc.clear();
         }
@@ -84,15 +102,23 @@ fn number(name: &str) -> Option<String> {
 fn generate(cases: &[Case]) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
     writeln!(out, "/// Every case of the kit, in the order of the numbers.\npub const CASES: &[Case] = &[")?;
-    for Case { number, name, section, doc, documents_only } in cases {
+    for Case { number, name, folder, section, doc, documents_only } in cases {
         writeln!(
             out,
-            "    Case {{ number: {number:?}, name: {name:?}, section: {section:?}, doc: {doc:?}, \
-             documents_only: {documents_only}, run: |env| Box::pin(crate::cases::{section}::{name}(env)) }},"
+            "    Case {{ number: {number:?}, name: {name:?}, folder: {folder:?}, section: {section:?}, doc: {doc:?}, \
+             documents_only: {documents_only}, run: |env| Box::pin(crate::{folder}::{section}::{name}(env)) }},"
         )?;
     }
     writeln!(out, "];\n")?;
-    writeln!(out, "{MACRO_HEAD}")?;
+    let (contract, engines): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.folder == CONTRACT);
+    tests(&mut out, "contract_tests", &contract)?;
+    tests(&mut out, "engine_tests", &engines)?;
+    Ok(out)
+}
+
+/// Writes a macro with one test for each case.
+fn tests(out: &mut String, name: &str, cases: &[&Case]) -> std::fmt::Result {
+    writeln!(out, "#[doc(hidden)]\n#[macro_export]\nmacro_rules! {name} {{\n    ($backend:expr) => {{")?;
     for Case { name, .. } in cases {
         writeln!(out, "        #[test]\n        fn {name}() {{")?;
         writeln!(
@@ -100,24 +126,8 @@ fn generate(cases: &[Case]) -> Result<String, std::fmt::Error> {
             "            $crate::run_case({name:?}, ::std::boxed::Box::new($backend));\n        }}"
         )?;
     }
-    writeln!(out, "    }};\n}}")?;
-    Ok(out)
+    writeln!(out, "    }};\n}}")
 }
 
 /// How the comment of a case ends that every store of documents can run.
 const DOCUMENTS_ONLY: &str = "Documents only.";
-
-const MACRO_HEAD: &str = r#"/// Runs the whole kit on a backend: one `#[test]` for each case, named with its number.
-///
-/// The argument is an expression that makes a [`Backend`](crate::Backend); every test makes its own.
-///
-/// Two more tests come with them: `tidelock_tck_summary`, which prints how many cases there are, and
-/// `tidelock_tck_child`, which does nothing unless another test starts it in a process of its own.
-#[macro_export]
-macro_rules! conformance {
-    ($backend:expr) => {
-        $crate::child!($backend);
-        #[test]
-        fn tidelock_tck_summary() {
-            $crate::print_summary(&$backend);
-        }"#;

@@ -9,13 +9,14 @@
     reason = "a kit fails by panicking"
 )]
 
-pub mod cases;
 mod conn;
+pub mod contract;
 pub mod crash;
 mod cut;
 mod detour;
 pub mod differential;
 mod dump;
+pub mod engines;
 mod env;
 mod expect;
 pub mod haul;
@@ -128,7 +129,9 @@ pub struct Case {
     pub number: &'static str,
     /// The name of its test.
     pub name: &'static str,
-    /// The file that it stands in.
+    /// Its folder: `contract` for a promise of the backend, `engines` for a promise of an engine on it.
+    pub folder: &'static str,
+    /// Its file in the folder.
     pub section: &'static str,
     /// What it promises.
     pub doc: &'static str,
@@ -144,6 +147,37 @@ impl fmt::Debug for Case {
 }
 
 include!(concat!(env!("OUT_DIR"), "/cases.rs"));
+
+/// Runs the cases of the store contract on a backend: one `#[test]` for each case, named with its number.
+///
+/// The argument is an expression that makes a [`Backend`]; every test makes its own. Two more tests come with them:
+/// `tidelock_tck_summary`, which prints the number of cases, and `tidelock_tck_child`, which does nothing unless another test
+/// starts it as a child process.
+#[macro_export]
+macro_rules! contract {
+    ($backend:expr) => {
+        $crate::child!($backend);
+        #[test]
+        fn tidelock_tck_summary() {
+            $crate::print_summary(&$backend, &["contract"]);
+        }
+        $crate::contract_tests!($backend);
+    };
+}
+
+/// Runs the whole kit on a backend: the cases of the [contract](contract!), and those of every engine on it.
+#[macro_export]
+macro_rules! conformance {
+    ($backend:expr) => {
+        $crate::child!($backend);
+        #[test]
+        fn tidelock_tck_summary() {
+            $crate::print_summary(&$backend, &["contract", "engines"]);
+        }
+        $crate::contract_tests!($backend);
+        $crate::engine_tests!($backend);
+    };
+}
 
 /// The test that the kit starts in processes of its own. [`conformance!`] contains it; a test program that calls
 /// [`crash::round`], [`kill::rounds`] or [`stress`] without the rest of the kit needs this line.

@@ -192,7 +192,7 @@ async fn play(conn: Conn, task: Task) {
         }
         Task::Count { name, times } => {
             for _ in 0..times {
-                crate::cases::state::increment(&conn, &key(&name)).await;
+                crate::contract::state::increment(&conn, &key(&name)).await;
             }
             say(&times);
         }
