@@ -82,6 +82,7 @@ mod router;
 mod settle;
 mod stats;
 mod stored;
+mod suspect;
 mod turn;
 mod view;
 mod which;

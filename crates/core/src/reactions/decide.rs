@@ -123,11 +123,24 @@ pub(super) enum Pace {
 const BESIDE_OTHERS: u32 = 2;
 
 impl Rules {
-    /// Whether a row is run alone: holders have died with it, and may have died of it. Otherwise rows that run beside it use
+    /// Whether a row runs alone: holders have died with it, and may have died of it. Otherwise rows that run beside it use
     /// up their attempts as well.
     pub(super) fn is_suspect(&self, attempts: u32, takeovers: u32) -> bool {
         let last = self.retry.max_attempts.saturating_sub(1).max(1);
         takeovers > 0 && attempts > BESIDE_OTHERS.min(last)
+    }
+
+    /// Whether an attempt is recorded before it runs: an earlier holder died with the row.
+    pub(super) fn is_recorded(attempts: u32, takeovers: u32) -> bool {
+        takeovers > 0 && attempts > 1
+    }
+
+    /// The number of an attempt among those that count. `recorded` is the number of the last one that was recorded. Without a
+    /// record, attempts count that ended with an error; of those that did not end, one.
+    pub(super) fn counted(attempts: u32, has_failed: bool, recorded: Option<u32>) -> u32 {
+        let granted_before = attempts.saturating_sub(1);
+        let before = recorded.unwrap_or(if has_failed { granted_before } else { granted_before.min(1) });
+        attempts.min(before.saturating_add(1))
     }
 }
 

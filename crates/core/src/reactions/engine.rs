@@ -9,12 +9,14 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
+use super::decide::Rules;
 use super::definition::Definition;
 use super::job::Job;
 use super::names::Row;
 use super::replay::Replay;
 use super::stats::Stats;
 use super::stored::Standing;
+use super::suspect;
 use crate::clock::{Due, Timestamp};
 use crate::id::Lane;
 use crate::store::{Batch, Grant};
@@ -82,7 +84,7 @@ impl Engine for ReactionEngine {
         self.prefetch
     }
 
-    async fn execute(self: Arc<Self>, grant: Grant, work: LeasedWork) {
+    async fn execute(self: Arc<Self>, mut grant: Grant, work: LeasedWork) {
         let row = Row::read(&grant.row.key);
         let name = match &row {
             Some(Row::Key { reaction, .. } | Row::Replay { reaction, .. }) => reaction.clone(),
@@ -103,15 +105,25 @@ impl Engine for ReactionEngine {
                 return work.release().await;
             }
         };
-        let suspect = definition.rules.is_suspect(grant.row.attempts, grant.row.takeovers);
-        let _alone = match suspect {
-            false => None,
+        let (attempts, takeovers) = (grant.row.attempts, grant.row.takeovers);
+        let mut _alone = None;
+        if definition.rules.is_suspect(attempts, takeovers) {
             // Short, so that suspect rows leave slots to the others; they are claimed again.
-            true => match timeout(SUSPENDED, self.suspects.lock()).await {
-                Ok(alone) => Some(alone),
+            match timeout(SUSPENDED, self.suspects.lock()).await {
+                Ok(alone) => _alone = Some(alone),
                 Err(_) => return put_off(&work, Duration::ZERO).await,
-            },
-        };
+            }
+        }
+        if Rules::is_recorded(attempts, takeovers) {
+            match suspect::record(&worker.store, &name, &grant, &work).await {
+                Ok(Some(attempt)) => grant.row.attempts = attempt,
+                Ok(None) => return work.release().await,
+                Err(error) => {
+                    tracing::warn!(target: REACTIONS, reaction = name, %error, "attempt not recorded");
+                    return work.release().await;
+                }
+            }
+        }
         match row {
             Row::Key { key, .. } => Job::new(worker, definition, stored, key, grant, work).run().await,
             Row::Replay { key, position, .. } => {

@@ -17,6 +17,8 @@ const INBOX: &str = "tidelock.inbox";
 const PARKED: &str = "tidelock.parked";
 /// The kind of the rows that replay them.
 const REPLAY: &str = "tidelock.replay";
+/// The kind of the documents with recorded attempts of rows whose holders died.
+const SUSPECT: &str = "tidelock.suspect";
 /// The type of the events in an inbox.
 pub(super) const ROUTED: &str = "tidelock.routed";
 /// What the types of events begin with that Tidelock keeps for itself.
@@ -80,6 +82,11 @@ pub(super) fn parked(name: &str, key: &Key, position: Position) -> Result<Key, I
 /// The row that replays a parked event.
 pub(super) fn replay(name: &str, key: &Key, position: Position) -> Result<Key, InvalidInput> {
     below(REPLAY, name, key, Some(position))
+}
+
+/// The document with the last recorded attempt of a row whose holder died.
+pub(super) fn suspect(name: &str, row: &Key) -> Result<Key, InvalidInput> {
+    below(SUSPECT, name, row, None)
 }
 
 /// All parked events of a reaction.

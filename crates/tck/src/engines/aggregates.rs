@@ -13,6 +13,7 @@ use tidelock_core::id::EventType;
 use crate::cut::Wire;
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
+use crate::reacting::until;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Stock {
@@ -290,13 +291,10 @@ pub async fn e4_racing_transfers_keep_the_sum(env: &Env) {
 /// Waits for the snapshot that is written behind.
 async fn snapshot_at(env: &Env, id: &str, version: u64) {
     let k = Stock::stream(id).unwrap().beside("snapshot").unwrap();
-    for _ in 0..100_000 {
-        if env.other.value(&k).await.is_some_and(|value| value["states"][0]["version"] == json!(version)) {
-            return;
-        }
-        tokio::task::yield_now().await;
-    }
-    panic!("no snapshot of {id} at version {version}");
+    until(&format!("a snapshot of {id} at version {version}"), async || {
+        env.other.value(&k).await.is_some_and(|value| value["states"][0]["version"] == json!(version))
+    })
+    .await;
 }
 
 /// For every version, the state from a snapshot and the tail is the state from all events. A snapshot of another fold, or one

@@ -219,3 +219,31 @@ fn an_ended_definition_is_followed_by_another_one_only() {
     assert_eq!(begun.standing_of(&facts), Standing::Superseded);
     assert!(begun.wants(&event(1, "a", "Placed")));
 }
+
+/// A row that waited for its turn while others killed the process was granted often and ran seldom.
+#[test]
+fn only_recorded_attempts_count_after_a_death() {
+    let retry = RetryPolicy { max_attempts: 5, ..RetryPolicy::default() };
+    let rules = Rules { retry, exhausted: WhenExhausted::Block };
+    for (attempts, takeovers, recorded, suspect) in [
+        (1, 1, false, false),
+        (2, 1, true, false),
+        (3, 0, false, false),
+        (3, 1, true, true),
+        (40, 39, true, true),
+    ] {
+        assert_eq!(Rules::is_recorded(attempts, takeovers), recorded, "{attempts} {takeovers}");
+        assert_eq!(rules.is_suspect(attempts, takeovers), suspect, "{attempts} {takeovers}");
+    }
+    for (attempts, has_failed, recorded, counted) in [
+        (2, false, None, 2),
+        (9, false, None, 2),
+        (4, true, None, 4),
+        (9, false, Some(2), 3),
+        (9, true, Some(4), 5),
+        // The row has made progress, and the record has not.
+        (1, false, Some(4), 1),
+    ] {
+        assert_eq!(Rules::counted(attempts, has_failed, recorded), counted, "{attempts} {recorded:?}");
+    }
+}

@@ -1,0 +1,51 @@
+//! Attempts of rows whose holders died, and may have died of them.
+//!
+//! Attempts count when a row is granted, so every row that a dying process holds loses one, whether its handler ran or not. After
+//! a death, an attempt is therefore recorded in the store before the handler starts, and only recorded attempts count. A row
+//! that waited for its turn to run alone while another one killed the process keeps its budget.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::decide::Rules;
+use super::error::ReactionsError;
+use super::names;
+use crate::clock::Due;
+use crate::id::Position;
+use crate::payload::Payload;
+use crate::store::{Batch, Expect, Grant, SharedStore};
+use crate::worker::{Committed, LeasedWork};
+
+/// How long a record is kept.
+const RETENTION: Duration = Duration::from_hours(7 * 24);
+
+/// The last attempt that was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Recorded {
+    /// The position of the row. The record counts only while the row stays there.
+    position: Option<Position>,
+    attempt: u32,
+}
+
+/// Records that a row is about to run, and returns the number of the attempt among those that count. `None` when its lease
+/// is lost.
+///
+/// # Errors
+/// The error of the store.
+pub(super) async fn record(
+    store: &SharedStore,
+    reaction: &str,
+    grant: &Grant,
+    work: &LeasedWork,
+) -> Result<Option<u32>, ReactionsError> {
+    let (row, key) = (&grant.row, names::suspect(reaction, &grant.row.key)?);
+    let found = store.document(&key).await?.and_then(|found| found.value.parse::<Recorded>().ok());
+    let before = found.filter(|found| found.position == row.position).map(|found| found.attempt);
+    let attempt = Rules::counted(row.attempts, row.last_error.is_some(), before);
+    let record = Payload::of(&Recorded { position: row.position, attempt })?;
+    match work.commit(Batch::new().put_until(&key, Expect::Any, record, Due::After(RETENTION))).await {
+        Committed::Done(_) => Ok(Some(attempt)),
+        Committed::Gone | Committed::Refused(_) => Ok(None),
+    }
+}
