@@ -1,5 +1,5 @@
 // What changes something: a button, how many it is about, the same at the command line, and then the deed.
-import { html, createContext, useContext, useEffect, useRef, useState } from './vendor/htm-preact.js';
+import { html, createContext, useContext, useLayoutEffect, useRef, useState } from './vendor/htm-preact.js';
 import { Cli, Failed } from './parts.js';
 import { count } from './show.js';
 
@@ -27,7 +27,8 @@ function Confirm({ label, title, about, cli, danger, preview, ask = [], run, don
   const [given, setGiven] = useState(ask.map((field) => field.value || ''));
   const [state, set] = useState({ meant: null, busy: false, error: null });
   const opener = useRef(document.activeElement);
-  useEffect(() => {
+  // Before the next paint: a key that is pressed in between belongs to the dialog.
+  useLayoutEffect(() => {
     const shown = dialog.current;
     shown.showModal();
     if (preview) preview().then((meant) => set((s) => ({ ...s, meant })), (error) => set((s) => ({ ...s, error })));

@@ -1,5 +1,5 @@
 // The shell: who looks, which view, what is pressed.
-import { html, render, useEffect, useErrorBoundary, useRef, useState } from './vendor/htm-preact.js';
+import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from './vendor/htm-preact.js';
 import { Problem, connect, forgetToken, get, hasToken, live, onPulse, pause, reconnect, setToken, takeToken } from './api.js';
 import { About, Toast } from './actions.js';
 import { Failed, Loading, go, usePulse } from './parts.js';
@@ -87,7 +87,7 @@ function Signal() {
 
 function Keys({ close }) {
   const dialog = useRef(null);
-  useEffect(() => dialog.current.showModal(), []);
+  useLayoutEffect(() => dialog.current.showModal(), []);
   const row = (keys, what) => html`<tr><td>${keys.map((key) => html`<kbd>${key}</kbd> `)}</td><td>${what}</td></tr>`;
   return html`<dialog ref=${dialog} class="keys" aria-label="Keys" onClose=${close} onCancel=${close}><h2>Keys</h2><table><tbody>
     ${PAGES.map(([, title, key]) => row(['g', key], title))}

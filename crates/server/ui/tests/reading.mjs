@@ -116,8 +116,10 @@ cases['of a long run the last entries are shown, and the way to older ones'] = a
   await page.waitForSelector('[data-step="part-519"]');
   assert.equal(await page.locator('[data-step="part-0"]').count(), 0);
   await page.locator('[data-action=Fork]').click();
+  await page.waitForSelector('dialog[open]');
   assert.equal(await page.locator('dialog datalist option[value="part-519"]').count(), 1);
   await page.keyboard.press('Escape');
+  await page.waitForSelector('dialog', { state: 'detached' });
   await page.locator('[data-window] ~ [data-next]').click();
   await page.waitForSelector('[data-step="part-0"]');
   await close();
