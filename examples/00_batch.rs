@@ -1,4 +1,4 @@
-//! One write for everything: an event, the state that it changes and the work that it causes.
+//! One atomic batch for an event, the document that it changes and the work that it causes.
 //!
 //! `cargo run -p tidelock-examples --example 00_batch`
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
@@ -16,8 +16,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let stock = Key::new("stock", ["apples"])?;
     store.apply(Batch::new().put(&stock, Expect::Absent, Payload::from_json(r#"{"left": 10}"#)?)).await?;
 
-    // Everything in the batch commits together, or nothing does. If the process is killed before the receipt is here,
-    // call `store.resolve(id)` after the restart: it returns the receipt, or that the batch was not applied.
+    // The batch commits atomically. If the process is killed before the receipt arrives, call `store.resolve(id)` after the restart.
+    // It returns the receipt, or reports that the batch was not applied.
     let id = OpId::new();
     let placed = NewEvent::new("OrderPlaced".parse()?, Payload::from_json(r#"{"apples": 3}"#)?);
     let batch = Batch::new()
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let receipt = store.apply(batch.clone()).await?;
     println!("placed at position {:?}", receipt.last_position());
 
-    // Asking twice under one id is asking once.
+    // A repeated batch with the same id is applied once.
     let again = store.apply(batch).await?;
     println!("asked again: repeated = {}, apples left = {}", again.repeated, left(&store, &stock).await?);
 
@@ -40,20 +40,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A worker leases the work. If it is killed from here on, the lease ends after 30 seconds, the next worker gets the
-/// row with a higher fence, and whatever the first one still tries to write is refused.
+/// Leases and completes the work. If this worker is killed, its lease expires after 30 seconds and the next worker gets the row with a
+/// higher fencing token. The store then rejects all late writes of the first worker.
 async fn work(store: &SqliteStore, order: &Key) -> Result<(), Box<dyn Error>> {
     let worker = Owner::new("worker-1")?;
     let claim = Claim::lanes(&worker, ["mails".parse()?], 1, Duration::from_secs(30));
     for grant in store.claim(claim).await?.grants {
         println!("{worker} holds {} with fence {}", grant.row.key, grant.fence);
-        // The effect and the acknowledgement in one commit: killed before it, the work comes again; killed after
-        // it, the work is done. There is no moment in between.
+        // One commit contains the effect and the acknowledgement. After a crash before it, the work is delivered again; after a
+        // crash behind it, the work is done. There is no state in between.
         let sent = NewEvent::new("MailSent".parse()?, Payload::null());
         let done = Batch::new().append(order, Expect::Exists, [sent]).ack(&grant.lease());
         store.apply(done.clone()).await?;
 
-        // A worker that lost its lease, or comes too late, cannot write.
+        // The store rejects a worker that has lost its lease or writes too late.
         if let Err(refused) = store.apply(done).await {
             println!("too late: {refused} ({})", refused.code());
         }

@@ -1,4 +1,4 @@
-//! A lock for each cart: one task at a time, in the order of arrival, and an error where others would hang.
+//! An in-process lock for each cart. Tasks acquire it in the order of arrival, and re-entrancy is an error instead of a deadlock.
 //!
 //! `cargo run -p tidelock-examples --example 01_lock`
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tidelock::lock::{Functor, LockError, Locks};
 
-/// Declared once in the process; a second functor with this name is reported with both places.
+/// The functor of all cart locks, declared once in the process. A second functor with this name is an error that names both declarations.
 static CART: Functor = Functor::new("cart");
 
 #[tokio::main]
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locks = Locks::new();
     let cart = CART.term(["user-17"])?;
 
-    // Ten tasks read, wait and write. Without the lock nine of the updates would be lost.
+    // Ten tasks read, wait and write. Without the lock, nine of the updates would be lost.
     let total = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
     let mut tasks = Vec::new();
     for _ in 0..10 {
@@ -34,14 +34,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("ten updates, {} counted", total.load(std::sync::atomic::Ordering::Relaxed));
 
-    // Whoever asks again for what it holds hears of it at once, with both places.
+    // A task that requests a lock that it already holds gets an error at once, with both source locations.
     let guard = locks.lock(&cart).await?;
     match locks.lock(&cart).await {
         Err(error @ LockError::Reentrant { .. }) => println!("{error}"),
         other => println!("unexpected: {other:?}"),
     }
 
-    // Another task waits until its time is up, and is never granted the lock later.
+    // Another task waits until its deadline, and is never granted the lock later.
     let impatient = {
         let (locks, cart) = (locks.clone(), cart.clone());
         tokio::spawn(async move {
@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     println!("{}", impatient.await?.unwrap_or_default());
 
-    // Who holds what, since when and from where; who waits.
+    // The snapshot lists the holders with their ages and source locations, and the waiters.
     print!("{}", locks.snapshot());
     drop(guard);
     Ok(())

@@ -1,4 +1,4 @@
-//! One lock with three modes, as data: pulls run together, observers run together, and nobody overtakes.
+//! A lock with three modes, declared as data. Pulls run together, observers run together, and no waiter overtakes another.
 //!
 //! `cargo run -p tidelock-examples --example 02_modes`
 
@@ -10,7 +10,7 @@ const REBUILD: Mode = Mode::new(0);
 const PULL: Mode = Mode::new(1);
 const OBSERVE: Mode = Mode::new(2);
 
-/// Which modes may hold the graph together. What is not listed excludes.
+/// The lock of the graph, with the pairs of modes that may hold it together. Modes without a listed pair exclude each other.
 static GRAPH: Functor = Functor::new("graph")
     .modes(Modes::new(&["rebuild", "pull", "observe"], &[(PULL, PULL), (OBSERVE, OBSERVE)]));
 
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locks = Locks::new();
     let graph = GRAPH.term(["main"])?;
 
-    // Asked for in this order; the first two run together, then the observer, then the last pull, then the rebuild.
+    // The tasks request the lock in this order. The first two pulls run together, then the observer, then the last pull, then the rebuild.
     let first = locks.lock(graph.mode(PULL)).await?;
     let mut waiting = Vec::new();
     for (name, mode) in
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         task.await??;
     }
 
-    // A writer that only reads on lets readers in, without letting anybody else write in between.
+    // A writer that only needs to read from here on downgrades. Readers can join, and no other writer gets in between.
     let mut guard = locks.lock(graph.mode(REBUILD)).await?;
     guard.downgrade(OBSERVE)?;
     let (its, its_graph) = (locks.clone(), graph.clone());

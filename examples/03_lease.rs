@@ -1,5 +1,5 @@
-//! One at a time, over all processes: the holder is killed, another one takes over, and what the first had still to say
-//! is refused.
+//! A lease on a resource, across processes (distributed lock). The holder is killed, another process takes over, and the store rejects
+//! late writes of the first holder.
 //!
 //! `cargo run -p tidelock-examples --example 03_lease`
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
@@ -15,7 +15,7 @@ use tidelock::prelude::*;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // The program starts itself again as another worker, on the same file.
+    // The program starts a second process of itself as another worker, on the same file.
     match std::env::args().nth(1) {
         Some(file) => hold_until_killed(&file).await,
         None => take_over().await,
@@ -31,7 +31,7 @@ fn ask(store: &SharedStore, who: &str) -> Result<Hold, Box<dyn Error>> {
     Ok(lease::hold(store, &nightly).owner(who.parse()?).ttl(Duration::from_secs(1)))
 }
 
-/// Takes the lease and keeps it: it is renewed in the background for as long as the process lives.
+/// Acquires the lease and holds it. The lease is renewed in the background while the process lives.
 async fn hold_until_killed(file: &str) -> Result<(), Box<dyn Error>> {
     let held = ask(&open(file).await?, "worker-1")?.note("since midnight").now().await?;
     println!("{}", held.fence());
@@ -48,18 +48,18 @@ async fn take_over() -> Result<(), Box<dyn Error>> {
     BufReader::new(other.stdout.take().ok_or("it talks")?).read_line(&mut said)?;
     let fence = Fence(said.trim().parse()?);
 
-    // Somebody else holds it: `now` says so at once.
+    // Another process holds the lease, so `now` fails immediately.
     if let Err(error) = ask(&store, "worker-2")?.now().await {
         println!("{error} ({})", error.code());
     }
     other.kill()?;
     other.wait()?;
 
-    // `wait` stands in line. The dead do not renew, so the lease ends by itself.
+    // `wait` joins the wait queue. A dead process does not renew its lease, so the lease expires.
     let held = ask(&store, "worker-2")?.wait().await?;
     println!("{} took over with fence {}", held.owner(), held.fence());
 
-    // Whatever the first one wrote would be refused as a whole, even if it were only stopped and came back.
+    // The store rejects every batch of the first holder as a whole, even if the holder was only paused and has resumed.
     let page =
         |text: &str| Ok::<_, Box<dyn Error>>(Batch::new().put(held.key(), Expect::Any, Payload::of(text)?));
     let stale = Lease { key: held.lease().key.clone(), fence, owner: None };

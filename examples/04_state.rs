@@ -1,4 +1,5 @@
-//! One record, two stores on one file as two processes have them, and a hundred tasks: nothing is lost.
+//! Shared state with optimistic concurrency: a hundred tasks change one record through two stores on one file, as two processes would.
+//! No update is lost.
 //!
 //! `cargo run -p tidelock-examples --example 04_state`
 #![expect(clippy::print_stdout, reason = "a program talks to people")]

@@ -1,5 +1,5 @@
-//! What a scheduler must not forget over a restart, in one document: when it was started, and what became of each task.
-//! The document was begun by an older program, and one of its tasks was damaged by hand; nothing of that is lost.
+//! Runtime state of a scheduler in one document, which survives restarts: the start time, and the record of each task.
+//! An older program created the document, and one of its tasks was damaged by a manual edit. No data is lost.
 //!
 //! `cargo run -p tidelock-examples --example 05_runtime_state`
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
@@ -70,16 +70,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let states = States::new(Arc::new(store.clone()));
     let document: Document<RuntimeState> = states.document(&key, schema());
 
-    // Before any work: can the document be read, and does the store take writes?
+    // Checks before any work that the document is readable and the store accepts writes.
     document.ensure_accessible().await?;
 
-    // An older program left this.
+    // An older program has written this document.
     let version_1 = Payload::from_json(r#"{"version": 1, "startTime": 1700000000000000}"#)?;
     store.apply(Batch::new().put(&key, Expect::Absent, version_1)).await?;
     let old = document.read().await?.ok_or("gone")?;
     assert!(old.value.start_time.is_some() && old.value.tasks.is_empty());
 
-    // The first transaction that sets the document brings it to version 2.
+    // The first transaction that sets the document migrates it to version 2.
     for task in [TaskRecord::new("send-digest", "0 8 * * *"), TaskRecord::new("back-up", "0 3 * * *")] {
         document.transaction(move |tx| add(tx, &task)).await?;
     }
@@ -88,7 +88,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let state = document.read().await?.ok_or("gone")?.value;
     assert_eq!(names(&state), ["back-up", "send-digest"]);
 
-    // Somebody edits the document, and one task does not read any more. The others do, and it is kept as it is.
+    // After a manual edit, one task cannot be decoded. The other tasks can, and the damaged one is kept unchanged.
     let written = store.document(&key).await?.ok_or("gone")?.value;
     assert!(written.as_str().contains(r#""version":2"#), "{written}");
     let damaged = written.as_str().replacen("60000", "\"soon\"", 1);

@@ -1,5 +1,5 @@
-//! A small inventory: orders are placed, a reaction reserves stock for them, and nothing is ever sold twice, although two
-//! workers reserve at the same time.
+//! An event-sourced inventory. Customers place orders, and a reaction reserves stock for them. No item is sold twice, although two workers
+//! reserve concurrently.
 //!
 //! `cargo run -p tidelock-examples --example 06_events`
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
@@ -72,8 +72,8 @@ impl Aggregate for Order {
     }
 }
 
-/// What is decided on the stock, the event on the order and the progress of the reaction are one commit. If another worker
-/// reserved first, the commit is refused and the handler decides again.
+/// Reserves stock for an order. One commit contains the decision on the stock, the event on the order and the progress of the reaction.
+/// If another worker reserved first, the store rejects the commit and the handler decides again.
 async fn reserve(events: Events, event: tidelock::store::Event) -> Result<Batch, ReactionError> {
     let OrderEvent::Placed { item, count } = tidelock::events::decode(&event.event_type, &event.payload)?
     else {

@@ -1,7 +1,7 @@
-//! A workflow of three steps on a SQLite file. Kill it in the middle and run it again: it goes on where it stood.
+//! A durable workflow of three steps on a SQLite file. Kill the process in the middle and run it again: the run resumes at that step.
 //!
-//! `cargo run -p tidelock-examples --example 07_workflow_crash -- order.db`, Ctrl-C after the second step, and the same again.
-//! Without a file, the program starts itself on a temporary one, kills what it started, and goes on.
+//! Run `cargo run -p tidelock-examples --example 07_workflow_crash -- order.db`, press Ctrl-C after the second step, and run it again.
+//! Without a file, the program starts a child process on a temporary file, kills the child, and resumes its run.
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
 
 use std::error::Error;
@@ -16,7 +16,7 @@ use tidelock::workflow::{Client, Ctx, Failure, Step, Worker, Workflow};
 
 const ORDER: Workflow<u32, String> = Workflow::new("order");
 
-/// The workflow. Whatever dies, each step comes to its end once, and nothing before it is done again.
+/// The workflow. Each step completes exactly once, even across crashes, and a resumed run does not repeat completed steps.
 async fn order(cx: &Ctx, apples: u32) -> Result<String, Failure> {
     let told = Told::default();
     cx.step("reserve", async |step| told.work(1, &step, "reserving the goods").await).await?;
@@ -25,12 +25,12 @@ async fn order(cx: &Ctx, apples: u32) -> Result<String, Failure> {
     Ok(format!("{apples} apples are on their way"))
 }
 
-/// What this process said. The function above begins anew in every process, so this does, too.
+/// Whether this process has executed a step. The workflow function restarts in every process, and so does this flag.
 #[derive(Default)]
 struct Told(AtomicBool);
 
 impl Told {
-    /// The effect of a step. Only code inside of steps runs once; here it takes a moment.
+    /// Performs the effect of a step, which takes a moment here. Only code inside steps is not replayed.
     async fn work(&self, number: u32, step: &Step, what: &str) -> Result<(), Failure> {
         let first_here = !self.0.swap(true, Ordering::Relaxed);
         match number {
@@ -61,20 +61,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     run(&file).await
 }
 
-/// Starts the run, or finds it as it was left, and drives it to its end.
+/// Starts the run, or resumes the existing one, and waits for its result.
 async fn run(file: &str) -> Result<(), Box<dyn Error>> {
     let store: SharedStore = Arc::new(SqliteStore::open(file, SqliteOptions::default()).await?);
-    // A process that died keeps its run for as long as its lease: short here, so that nobody has to wait.
+    // A process that died keeps its run until its lease expires. The lease is short here, to keep the wait short.
     let worker = Worker::new(Arc::clone(&store)).lease_ttl(Duration::from_secs(1)).register(ORDER, order);
     let driving = worker.start().await?;
-    // The same id and input is the same run, so this starts it or finds it.
+    // The same id and input identify the same run, so this call starts the run or finds it.
     let run = Client::new(store).start(ORDER, &3).id("order-17").await?;
     println!("run {}: {}", run.run(), run.result().await?);
     driving.shutdown().await;
     Ok(())
 }
 
-/// Another process that does not live to see the end.
+/// Runs the workflow in a child process, and kills it in the third step.
 fn kill_in_the_third_step(file: &str) -> Result<(), Box<dyn Error>> {
     let mut child = Command::new(std::env::current_exe()?).arg(file).stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().ok_or("the child has no output")?;

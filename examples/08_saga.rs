@@ -1,5 +1,5 @@
-//! A trip of three bookings: all of them, or none. What was booked is undone in reverse when a later booking fails, and when
-//! the run is cancelled while it waits.
+//! A saga of three bookings: all of them succeed, or none remains. Compensations undo the bookings in reverse order when a later booking
+//! fails, and when the run is cancelled while it waits.
 //!
 //! `cargo run -p tidelock-examples --example 08_saga`
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
@@ -14,7 +14,7 @@ const PAID: Signal<u32> = Signal::new("paid");
 const TRIP: Workflow<String, String> = Workflow::new("trip").hears(PAID);
 const PARTS: [&str; 3] = ["flight", "hotel", "car"];
 
-/// Somebody else's systems. They know bookings by the key of the step that made them, so booking twice is booking once.
+/// The external booking systems. They identify a booking by the key of its step, so a repeated booking has no further effect.
 #[derive(Clone, Default)]
 struct Agencies(Arc<Mutex<BTreeSet<String>>>);
 
@@ -25,7 +25,7 @@ impl Agencies {
 
     fn book(&self, key: &str, city: &str, part: &str) -> Result<(), Failure> {
         if (city, part) == ("Ghent", "car") {
-            // Trying again is of no use.
+            // A retry cannot succeed.
             return Err(Failure::permanent("there are no cars in Ghent"));
         }
         println!("  booked    {key}");
@@ -44,7 +44,7 @@ async fn trip(cx: &Ctx, agencies: &Agencies, city: String) -> Result<String, Fai
     match book(cx, agencies, &city, &mut begun).await {
         Ok(euros) => Ok(format!("{city}, {euros} euros")),
         Err(failure) => {
-            // Steps of clean_up() run although the run is cancelled.
+            // Steps of clean_up() run even if the run is cancelled.
             let cleaning = cx.clean_up();
             for part in begun.iter().rev() {
                 let key = format!("{}:{part}", cx.run());
@@ -67,7 +67,7 @@ async fn book(
     begun: &mut Vec<&'static str>,
 ) -> Result<u32, Failure> {
     for part in PARTS {
-        // Noted before it begins: a booking that failed may have been made all the same.
+        // The part is recorded before the step starts, because a failed booking may still have taken effect.
         begun.push(part);
         cx.step(part, async |step| agencies.book(&step.key(), city, part)).await?;
     }

@@ -1,5 +1,5 @@
-//! An expense that two people must approve within three days. Signals that come before anybody waits for them are kept, and
-//! one that is sent twice counts once. The three days pass in a moment: the worker skips time.
+//! Signals with a timeout: an expense that two people must approve within three days. Signals that arrive before the run waits for
+//! them are stored, and a repeated signal counts once. The three days pass in a moment, because the worker skips time.
 //!
 //! `cargo run -p tidelock-examples --example 09_signals`
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
@@ -34,7 +34,7 @@ async fn expense(cx: &Ctx, euros: u32) -> Result<String, Failure> {
     Ok(format!("{receipt}, approved by {}", approved.join(" and ")))
 }
 
-/// Sends a word. The name of the sender is its id: however often the button is pressed, it counts once.
+/// Sends a decision. The name of the sender is the id of the signal, so repeated presses of the button count once.
 async fn say(client: &Client, run: &str, by: &str, yes: bool) -> Result<(), Box<dyn std::error::Error>> {
     Ok(client.signal_once(run, WORD, by, &Word { by: by.to_owned(), yes }).await?)
 }
@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store: SharedStore = Arc::new(MemoryStore::with_clock(clock.clone()));
     let client = Client::new(Arc::clone(&store));
 
-    // Nobody drives these yet. They are kept all the same, and so is what they are told.
+    // No worker runs yet. The store keeps these runs and their signals.
     let begun = clock.now();
     let good = client.start(EXPENSE, &120).id("good").await?;
     let bad = client.start(EXPENSE, &9_000).id("bad").await?;
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     {
         say(&client, run, by, yes).await?;
     }
-    // Ada presses the button three times, and that is one approval.
+    // Ada presses the button three times, which counts as one approval.
     for _ in 0..3 {
         say(&client, "slow", "Ada", true).await?;
     }

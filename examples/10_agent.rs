@@ -1,6 +1,6 @@
-//! An agent: a model that calls tools, turn after turn, and asks a person before it does what cannot be undone. Every answer of
-//! the model and every effect of a tool is a step, so a crash in turn 14 costs one call, not fourteen. The model here is a
-//! plain function, so that this runs without a network and comes out the same each time.
+//! An AI agent as a durable workflow: a model calls tools in turns, and asks a person before an action that cannot be undone.
+//! Every response of the model and every effect of a tool is a step, so a crash in turn 14 costs one call, not fourteen.
+//! The model here is a plain function, so that the example needs no network and always has the same result.
 //!
 //! `cargo run -p tidelock-examples --example 10_agent`
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
@@ -20,7 +20,7 @@ const INVOICES: u32 = 12;
 const MOST_TURNS: u32 = 100;
 const DAY: Duration = Duration::from_hours(24);
 
-/// What the model wants next.
+/// The next action that the model requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Action {
     Read { invoice: u32 },
@@ -28,7 +28,7 @@ enum Action {
     Answer { text: String },
 }
 
-/// What a person says to a question.
+/// The decision of a person.
 #[derive(Serialize, Deserialize)]
 struct Decision {
     allowed: bool,
@@ -37,7 +37,7 @@ struct Decision {
 const DECISION: Signal<Decision> = Signal::new("decision");
 const AGENT: Workflow<String, String> = Workflow::new("agent").hears(DECISION);
 
-/// The world outside, which counts how often it was called.
+/// The external systems, which count their calls.
 #[derive(Clone, Default)]
 struct Outside {
     model_calls: Arc<AtomicU32>,
@@ -68,7 +68,7 @@ impl Outside {
         })
     }
 
-    /// A bank would be given the key, and would pay once however often it is asked with it.
+    /// Pays an invoice. A real bank would use the key as an idempotency key, and pay once for all requests with it.
     async fn pay(&self, invoice: u32, euros: u32, key: &str) -> Result<String, Failure> {
         self.payments.fetch_add(1, Ordering::Relaxed);
         Ok(format!("paid invoice {invoice}: {euros} euros as {key}"))
@@ -77,7 +77,7 @@ impl Outside {
 
 async fn agent(cx: &Ctx, outside: &Outside, task: String) -> Result<String, Failure> {
     let mut seen = vec![task];
-    // Models are slow and fail often: a limit for each call, and patience.
+    // Models are slow and fail often, so each call has a timeout and many retries.
     let patient = RetryPolicy { max_attempts: 8, ..RetryPolicy::default() };
     for number in 1..=MOST_TURNS {
         let turn = cx.scope("turn", number).retry(patient).limit(Duration::from_secs(60));
@@ -113,7 +113,7 @@ async fn worker(
     Ok(worker.start().await?)
 }
 
-/// Waits until the agent asks something.
+/// Waits until the agent publishes a question other than `not`.
 async fn question(client: &Client, run: &str, not: Option<&str>) -> Result<String, Box<dyn Error>> {
     loop {
         let asked: Option<Option<String>> = client.value(run, "question").await?;
@@ -133,7 +133,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let first = worker(&store, &outside).await?;
     let asked = question(&client, run.run(), None).await?;
     println!("{asked} yes");
-    // The process dies while a person thinks. Nothing is lost: another one goes on.
+    // The worker dies while a person decides. No progress is lost: another worker resumes the run.
     first.abort().await;
     println!("the worker died after {} calls of the model", outside.model_calls.load(Ordering::Relaxed));
     let second = worker(&store, &outside).await?;

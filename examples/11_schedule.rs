@@ -1,5 +1,5 @@
-//! A report every night in Berlin, over the night in which the clocks go forward; a heartbeat that fails and is tried again; and
-//! a bill that a workflow writes. The days pass in a moment: the clock is moved by hand.
+//! Cron schedules: a nightly report in Berlin across the change to summer time, a heartbeat that is retried after a failure, and a bill
+//! that a workflow writes. The days pass in a moment, because the example advances a manual clock.
 //!
 //! `cargo run -p tidelock-examples --example 11_schedule`
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
@@ -18,7 +18,7 @@ async fn bill(cx: &Ctx, day: String) -> Result<String, Failure> {
     Ok(cx.step("write", async |step| Ok(format!("the bill of {day}, sent as {}", step.key()))).await?)
 }
 
-/// Each report is a line in a document, in the same commit as the record that the task has run.
+/// Declares the report task. Each report is a line in a document, in the same commit as the record that the task has run.
 fn report() -> Task {
     Task::new("report").cron("30 2 * * *").zone("Europe/Berlin").run(|fire| async move {
         let empty = Payload::from_json(r#"{"lines": []}"#)?;
@@ -27,7 +27,7 @@ fn report() -> Task {
     })
 }
 
-/// Fails the first time.
+/// Declares the heartbeat task, whose first attempt fails.
 fn heartbeat() -> Task {
     let beats = Arc::new(AtomicU32::new(0));
     Task::new("heartbeat").every(Duration::from_hours(24)).retry(Duration::from_mins(10)).run(move |fire| {
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let reports = store.document(&Key::single("reports")?).await?.ok_or("no report")?;
     println!("{}", reports.value.as_str());
-    // On the 29th there is no 02:30 in Berlin: the report comes when the hour that is left out is over.
+    // On the 29th, 02:30 does not exist in Berlin. The report runs at the end of the skipped hour.
     for key in ["report:2026-03-28T01:30:00Z", "report:2026-03-29T01:00:00Z", "report:2026-03-30T00:30:00Z"] {
         assert!(reports.value.as_str().contains(key), "{key} is missing");
     }

@@ -1,7 +1,7 @@
-//! An order that a client may send as often as it likes: one order, one mail, and the same answer each time.
+//! Idempotency keys with axum: a client may repeat an order, and gets one order, one mail, and the same response each time.
 //!
-//! The effect, the stored answer and the mail that is to be sent commit in one batch. Run it without arguments: it starts a server,
-//! sends the same request four times at once and once more, and prints what came of it.
+//! One batch commits the effect, the stored response and the outgoing mail (transactional outbox). Run it without arguments: it sends the
+//! same request four times concurrently, then the same key with another order, and prints the results.
 //!
 //! `cargo run -p tidelock-examples --example 12_idempotent_axum`
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
@@ -32,12 +32,12 @@ struct Placed<'a> {
     item: &'a str,
 }
 
-/// What is ordered so far.
+/// Returns the key of the document that counts the orders.
 fn ordered() -> Result<Key, Problem> {
     Ok(Key::single("ordered")?)
 }
 
-/// The handler runs once for each key. What it commits is what every client hears, now and later.
+/// Places an order. The handler runs once for each idempotency key. Repeated requests get the committed response, now and later.
 async fn place(
     Extension(once): Extension<Reservation>,
     Json(order): Json<Order>,
@@ -60,7 +60,7 @@ async fn show(State(store): State<SharedStore>) -> Result<String, Problem> {
 }
 
 fn app(store: &SharedStore) -> Router {
-    // Only the routes above the layer are idempotent; others are left alone.
+    // The layer applies only to the routes above it.
     let once = IdempotencyLayer::new(store).required().wait(std::time::Duration::from_secs(5));
     Router::new()
         .route("/orders", post(place))
@@ -82,7 +82,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store: SharedStore = Arc::new(MemoryStore::new());
     let app = app(&store);
 
-    // Four at once, as an impatient client or a retrying proxy sends them.
+    // Four concurrent requests, as an impatient client or a retrying proxy sends them.
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..4 {
         clients.spawn(app.clone().oneshot(request("apples")?));
@@ -93,7 +93,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{}, {}", answer.status(), if again { "stored" } else { "run" });
     }
 
-    // The same key for something else.
+    // The same key with another payload.
     let other = app.clone().oneshot(request("pears")?).await?;
     println!("{}", other.status());
 
@@ -101,7 +101,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seen = axum::body::to_bytes(seen.into_body(), 1_000).await?;
     println!("ordered: {}", String::from_utf8_lossy(&seen));
 
-    // The mail was put with the order; a sender delivers it, here or in another process.
+    // The mail was committed with the order. A sender delivers it, here or in another process.
     let (sent, mut received) = tokio::sync::mpsc::unbounded_channel();
     let deliver = move |mail: Delivery| {
         let sent = sent.clone();

@@ -1,5 +1,5 @@
-//! Two processes change one file in one git repository, again and again, and nothing is lost: each fetches a fresh copy,
-//! changes it, and pushes; whoever was slower is rejected and begins again.
+//! Optimistic concurrency on a git repository: two processes change one file repeatedly, and no change is lost. Each process fetches
+//! a fresh copy, changes it, and pushes. The slower one is rejected and retries.
 //!
 //! `cargo run -p tidelock-examples --example authority_git`
 
@@ -21,7 +21,7 @@ type Fault = Box<dyn std::error::Error>;
 
 #[tokio::main]
 async fn main() -> Result<(), Fault> {
-    // As a child: add lines to the file, each by an update of its own.
+    // A child process adds lines to the file, each in a separate update.
     if let [_, remote, name] = std::env::args().collect::<Vec<_>>().as_slice() {
         return add_lines(Path::new(remote), name).await;
     }
@@ -83,7 +83,7 @@ async fn add_lines(remote: &Path, name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether somebody else was faster. Everything else is a real failure.
+/// Returns whether a push was rejected because another process pushed first. Every other error is a real failure.
 fn was_rejected(message: &str) -> bool {
     ["[rejected]", "[remote rejected]", "fetch first", "cannot lock ref"]
         .iter()
@@ -93,7 +93,7 @@ fn was_rejected(message: &str) -> bool {
 async fn clone(remote: &Path) -> Result<tempfile::TempDir, Fault> {
     let copy = tempfile::tempdir()?;
     let remote: PathBuf = remote.to_owned();
-    // A local clone copies files, and fails when a push of another process removes one meanwhile. The protocol does not.
+    // A local clone copies files, and fails when a concurrent push removes one of them. The git protocol avoids that.
     git(copy.path(), &["clone", "--quiet", "--no-local", &remote.to_string_lossy(), "."]).await?;
     Ok(copy)
 }

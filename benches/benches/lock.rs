@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidelock_benches::lock::{Failed, HashMap, Keyed, Mutexes, Ours, Pool, alone};
 use tokio::runtime::Runtime;
 
-/// Turns are taken so often, so that a noisy moment hits all of them or is outvoted.
+/// The number of rounds in which all candidates take turns, so that a noisy moment hits all of them or is outvoted.
 const ROUNDS: usize = 9;
 const SLICE: Duration = Duration::from_millis(100);
 

@@ -1,4 +1,4 @@
-//! What the pure parts cost: `cargo bench -p tidelock-benches`.
+//! Cost of the pure functions: `cargo bench -p tidelock-benches`.
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
 
 use std::error::Error;
@@ -31,7 +31,7 @@ fn merge(key: &Key) -> Result<Batch, Box<dyn Error>> {
     Ok(Batch::new().merge_or_create(key, Payload::from_json("{}")?, [Delta::inc("/items", 1)]))
 }
 
-/// The decision and what is written because of it, on a working set that is warm.
+/// Measures the decision and its writes, on a warm working set.
 fn measure_decision(batch: Batch) -> f64 {
     let mut facts = Facts::new(Counters::default());
     measure(|| {

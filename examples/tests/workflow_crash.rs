@@ -1,4 +1,4 @@
-//! The story of the README, with a real process: started, killed in the middle, started again.
+//! Crash recovery of the README's workflow, with a real process: it is started, killed in the middle, and restarted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
 use std::io::{BufRead as _, BufReader};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 const NAME: &str = "07_workflow_crash";
 
-/// Cargo does not build examples as programs for every selection of tests, so that this asks for it.
+/// Builds the example, because Cargo does not build examples for every selection of tests, and returns its path.
 fn example() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(Path::parent).unwrap();
@@ -21,7 +21,7 @@ fn example() -> PathBuf {
     profile.join("examples").join(format!("{NAME}{}", std::env::consts::EXE_SUFFIX))
 }
 
-/// What it prints, to its end or until a line begins so; then it is killed.
+/// Runs the program and returns the lines that it prints. Kills it when a line starts with `kill_at`.
 fn run(program: &Path, file: &Path, kill_at: Option<&str>) -> Vec<String> {
     let mut child = Command::new(program).arg(file).stdout(Stdio::piped()).spawn().unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
@@ -48,7 +48,7 @@ fn killed_in_the_third_step_it_goes_on_with_the_third_step() {
     let program = example();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("order.db");
-    // The third step begins when the end of the second is written, and not before.
+    // The third step starts only after the result of the second is committed.
     let killed = run(&program, &file, Some("step 3"));
     assert_eq!(steps(&killed), ["step 1", "step 2", "step 3"]);
 

@@ -1,8 +1,8 @@
-//! `cargo xtask api-check`: a server with a fresh store, and schemathesis, which sends it what its own description allows and what
-//! it does not. No answer may be a failure of the server, and none may be other than described.
+//! `cargo xtask api-check`: runs schemathesis against a server with a fresh store. schemathesis sends requests that match the server's
+//! OpenAPI description, and requests that violate it. No response may be a server error or differ from the description.
 //!
-//! schemathesis is a program in Python. It is taken from `PATH`, or installed into a directory that is removed afterwards. Where
-//! that cannot be, the check is skipped in words, unless it is required.
+//! schemathesis is a Python program. It is taken from `PATH`, or installed into a directory that is removed afterwards. Where that is
+//! impossible, the check is skipped with a message, unless it is required.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,18 +16,19 @@ use tempfile::TempDir;
 
 use crate::{Missing, python, run};
 
-/// The version that is installed.
+/// The version of schemathesis to install.
 const VERSION: &str = "4.32.5";
-/// How many requests are made up for each operation and phase.
+/// The number of generated requests for each operation and phase.
 const EXAMPLES: &str = "30";
-/// The most time for all of them.
+/// The timeout of the whole check.
 const LONGEST: Duration = Duration::from_secs(240);
-/// Following the log has no end.
+/// The path of the log tail, which is excluded because its response never ends.
 const ENDLESS: &str = "/api/v1/log/tail";
-/// Not all that a description in JSON allows is a key, a pattern or a condition, so that a refusal of what it allows is no mistake.
+/// The excluded check. A JSON schema cannot describe every rule for keys, patterns and conditions, so the server may reject requests
+/// that the schema allows.
 const EXCLUDED: &str = "positive_data_acceptance";
 
-/// Runs the check, or says why not.
+/// Runs the check, or reports why it cannot run.
 pub(crate) fn run(missing: Missing) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let tool = match tool(directory.path()) {
@@ -40,7 +41,7 @@ pub(crate) fn run(missing: Missing) -> Result<()> {
     server.ask("GET", "/readyz", "").context("the server does not answer after the check")
 }
 
-/// Waits for the check, for as long as it may take. Its arguments have a token, so they are not told.
+/// Waits for the check, up to its timeout. The error does not show the arguments, because they contain a token.
 fn finished(mut check: Child) -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < LONGEST {
@@ -54,7 +55,7 @@ fn finished(mut check: Child) -> Result<()> {
     bail!("schemathesis was not done within {}", run::seconds(LONGEST))
 }
 
-/// The program: from `PATH`, or installed into the directory.
+/// Returns the program from `PATH`, or installs it into the directory.
 fn tool(directory: &Path) -> Result<PathBuf> {
     if let Some(found) = run::on_path("schemathesis").or_else(|| run::on_path("st")) {
         return Ok(found);
@@ -70,7 +71,7 @@ fn tool(directory: &Path) -> Result<PathBuf> {
     Ok(environment.join("bin").join("schemathesis"))
 }
 
-/// A server, which ends with this.
+/// A server process that ends when this value is dropped.
 struct Served {
     child: Child,
     address: String,
@@ -95,7 +96,7 @@ impl Served {
         Ok(Self { child, address, token, directory })
     }
 
-    /// What the description has as examples is there.
+    /// Creates the objects that the examples of the description name.
     fn fill(&self) -> Result<()> {
         let key = "order%28%22o-1%22%2C%207%29";
         let event = r#"{"expected": "any", "events": [{"type": "Placed", "payload": {"n": 1}}]}"#;
@@ -104,7 +105,7 @@ impl Served {
         self.ask("POST", &format!("/api/v1/leases/{key}"), r#"{"owner": "me", "ttl_ms": 600000}"#)
     }
 
-    /// Sends a request that must go well.
+    /// Sends a request, and fails unless the response is a success.
     fn ask(&self, method: &str, path: &str, body: &str) -> Result<()> {
         let Self { address, token, .. } = self;
         let mut stream = TcpStream::connect(address)?;
@@ -128,7 +129,7 @@ impl Served {
         check.args(["run", &description, "--header", &format!("Authorization: Bearer {}", self.token)]);
         check.args(["--exclude-path", ENDLESS, "--exclude-checks", EXCLUDED, "--max-examples", EXAMPLES]);
         check.args(["--request-timeout", "40", "--warnings", "off", "--no-color"]);
-        // It writes beside itself what it has found.
+        // schemathesis writes its findings into the current directory.
         check.current_dir(self.directory.path());
         check
     }
@@ -136,7 +137,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may already have ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }

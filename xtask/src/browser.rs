@@ -1,5 +1,5 @@
-//! `cargo xtask browser`: the types of the inspector's pages, and the pages in a real Chromium. What is missing for it is installed where
-//! that can be done; otherwise one line says what is missing, and with `--require` that is a failure.
+//! `cargo xtask browser`: checks the types of the inspector's pages, and tests the pages in a real Chromium. It installs missing tools
+//! where possible. Otherwise it prints one line with the missing tool and skips the check, or fails with `--require`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,29 +11,29 @@ use crate::repeat::Repeat;
 use crate::steps::Failures;
 use crate::{Missing, run};
 
-/// The library that drives the browser: the version that the tests were written with.
+/// The library that drives the browser, in the version that the tests were written for.
 const LIBRARY: &str = "playwright-core@1.65.0";
-/// The checker of types: its comments are in the sources of the pages.
+/// The type checker. It reads the type comments in the sources of the pages.
 const CHECKER: &str = "typescript@5.9.3";
-/// The oldest node that knows what the tests use.
+/// The oldest major version of Node.js that supports the tests.
 const OLDEST_NODE: u32 = 20;
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// What is asked for.
+/// The options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// What it means that something is not there.
+    /// The reaction to a missing tool.
     missing: Missing,
-    /// Screenshots are made into this directory, and no test is run.
+    /// The directory for screenshots. With it, no test runs.
     screens: Option<String>,
-    /// Only cases whose name has this in it.
+    /// Selects the cases whose names contain this text.
     only: Option<String>,
-    /// How often the cases run, and under which load.
+    /// The number of runs, and the load during them.
     repeat: Repeat,
 }
 
 impl Options {
-    /// What it means that something is not there.
+    /// Sets the reaction to a missing tool.
     pub(crate) fn missing(self, missing: Missing) -> Self {
         Self { missing, ..self }
     }
@@ -54,12 +54,12 @@ impl Options {
     }
 }
 
-/// Runs the cases as often as asked for, and fails when one did.
+/// Runs the cases for the requested number of times, and fails when one did.
 pub(crate) fn run(options: &Options) -> Result<()> {
     options.repeat.run(|| look(options))
 }
 
-/// Runs the cases once, or says why not. Returns the cases that failed.
+/// Runs the cases once, or reports why they cannot run. Returns the cases that failed.
 pub(crate) fn look(options: &Options) -> Result<Failures> {
     let scratch = Scratch::new()?;
     match tools(&scratch.0) {
@@ -71,14 +71,14 @@ pub(crate) fn look(options: &Options) -> Result<Failures> {
     }
 }
 
-/// What the tests need.
+/// The tools that the tests need.
 struct Tools {
     chromium: PathBuf,
     library: PathBuf,
     checker: PathBuf,
 }
 
-/// Finds or installs it; otherwise the reason for people.
+/// Finds or installs the tools. Fails with a reason for human readers.
 fn tools(scratch: &Path) -> Result<Tools, String> {
     node()?;
     let chromium = chromium()?;
@@ -108,7 +108,7 @@ fn chromium() -> Result<PathBuf, String> {
     ))
 }
 
-/// Both at once: npm removes what it was not asked for.
+/// Installs both packages in one call, because npm removes packages that a call does not name.
 fn libraries(scratch: &Path) -> Result<(PathBuf, PathBuf), String> {
     let mut install = Command::new("npm");
     install.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--prefix"]);
@@ -146,7 +146,7 @@ impl Tools {
     }
 }
 
-/// A directory that goes away.
+/// A temporary directory that is removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -159,7 +159,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is left to the system.
+        // A directory that cannot be removed is left to the operating system.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

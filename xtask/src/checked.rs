@@ -1,18 +1,18 @@
-//! The tests that a model checker runs: programs of their own, built with a flag that puts the checker's mutex into the lock
-//! table, in a directory of their own so that nothing else is built twice.
+//! Model checker tests: separate programs, built with a flag that puts the checker's mutex into the lock table. They have a
+//! separate target directory, so that nothing else is built twice.
 
 use anyhow::Result;
 
 use crate::run;
 
-/// The checkers: the flag, the test program, and what it does.
+/// The checkers: the flag, the test program, and its description.
 const CHECKERS: [(&str, &str, &str); 2] = [
     ("tidelock_loom", "loom", "every interleaving of a few threads"),
     ("tidelock_shuttle", "shuttle", "random schedules of many tasks"),
 ];
 
-/// Runs the checkers. `schedules` is how many each test of shuttle tries; `None` leaves it to the tests. Every line of their
-/// output goes to `line`. Says whether all of them passed.
+/// Runs the checkers, and returns whether all of them passed. `schedules` is the number of schedules that each shuttle test
+/// tries; `None` leaves it to the tests. Every line of their output goes to `line`.
 pub(crate) fn run(schedules: Option<u64>, mut line: impl FnMut(&str)) -> Result<bool> {
     let mut passed = true;
     for (flag, test, what) in CHECKERS {

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: what must pass before a change goes in. All steps run; the report at the end has the time of each.
+//! `cargo xtask ci`: runs the checks that must pass before a change is merged. All steps run; the final report has the time of each.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! `cargo xtask docs`: the API documentation and the book. A warning of either is an error.
+//! `cargo xtask docs`: builds the API documentation and the book. A warning of either is an error.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,10 +7,10 @@ use anyhow::{Result, bail};
 
 use crate::run;
 
-/// The version that is installed.
+/// The version of mdBook to install.
 const VERSION: &str = "0.5.4";
 
-/// Builds both.
+/// Builds the API documentation and the book.
 pub(crate) fn run() -> Result<()> {
     let mut rustdoc = run::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
     run::run(rustdoc.env("RUSTDOCFLAGS", "-D warnings"))?;
@@ -33,7 +33,7 @@ fn is_complaint(line: &str) -> bool {
     line.contains("WARN") || line.contains("ERROR")
 }
 
-/// The mdBook program: from `PATH`, or from `target/tools`, where it is installed when it is missing.
+/// Returns the mdBook program from `PATH` or from `target/tools`, where it is installed when it is missing.
 fn mdbook(root: &Path) -> Result<PathBuf> {
     if let Some(found) = run::on_path("mdbook") {
         return Ok(found);
@@ -42,7 +42,7 @@ fn mdbook(root: &Path) -> Result<PathBuf> {
     let program = tools.join("bin").join(format!("mdbook{}", std::env::consts::EXE_SUFFIX));
     if !program.is_file() {
         println!("mdbook is not installed: building it into target/tools, which takes a minute or two, once");
-        // The book is small: a program that is built quickly beats one that runs quickly.
+        // The book is small, so a short build of mdBook matters more than its speed.
         let mut install = run::cargo(&["install", "--locked", "--debug", "--no-default-features"]);
         install.args(["--features", "search", "mdbook", "--version", VERSION, "--root"]).arg(&tools);
         run::run(install.env("CARGO_PROFILE_DEV_DEBUG", "0").env_remove("CARGO_TARGET_DIR"))?;

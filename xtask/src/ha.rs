@@ -1,4 +1,4 @@
-//! `cargo xtask ha`: faults of a highly available PostgreSQL cluster, under load, with a ledger.
+//! `cargo xtask ha`: injects faults into a highly available PostgreSQL cluster under load, and checks a ledger.
 //!
 //! Patroni and etcd run three servers. A load writes through a list of hosts, through HAProxy and through PgBouncer in
 //! transaction mode. Each round injects one fault, waits for the cluster and the load to recover, and compares the load's
@@ -8,7 +8,7 @@
 //! - *doubled*: a write is there twice. Never.
 //! - *repeated* fences and positions: the same number was given out for two things. Never.
 //!
-//! Everything runs in a directory that ends with this program, however that ends. Linux only.
+//! All processes and files are in a directory that is removed when this program ends, even if it is killed. Linux only.
 
 mod cluster;
 mod fault;
@@ -33,7 +33,7 @@ use self::report::Round;
 use self::tools::Tools;
 use crate::{Missing, run};
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     minutes: u64,
@@ -92,10 +92,10 @@ fn fault(text: &str) -> Result<Fault> {
     found.with_context(|| format!("--only is one of {}, found {text:?}", names()))
 }
 
-/// How long the load runs before a fault, and after everything is healthy again.
+/// The time for which the load runs before a fault, and after the cluster is healthy again.
 const CALM: Duration = Duration::from_secs(3);
 
-/// Runs the rounds, prints a table, and fails when a promise was broken.
+/// Runs the rounds, prints a table, and fails when a guarantee was violated.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let tools = match Tools::ready(options.postgres) {
         Ok(tools) => tools,
@@ -126,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Builds the load. Its package alone: nothing else of the workspace is needed.
+/// Builds the load generator. It builds only one package, because the rest of the workspace is not needed.
 fn load_program() -> Result<PathBuf> {
     let mut build =
         run::cargo(&["build", "--locked", "--package", "tidelock-postgres", "--example", "ha_load"]);
@@ -134,7 +134,7 @@ fn load_program() -> Result<PathBuf> {
     said.lines().filter_map(run::executable).next_back().context("cargo has built no load")
 }
 
-/// Runs rounds on one cluster for a while: every fault in turn, in an order that the seed decides.
+/// Runs rounds on one cluster for the given time: every fault in turn, in an order that the seed determines.
 fn play(
     options: &Options,
     tools: &Tools,
@@ -163,7 +163,7 @@ fn play(
     Ok(())
 }
 
-/// One fault under load.
+/// Runs one round: a fault under load.
 fn play_round(cluster: &mut Cluster, program: &Path, fault: Fault, seed: u64) -> Result<Round> {
     let begun = Instant::now();
     cluster.wait_until_healthy()?;
@@ -187,14 +187,14 @@ fn play_round(cluster: &mut Cluster, program: &Path, fault: Fault, seed: u64) ->
     Ok(Round { mode: cluster.mode, fault, seed, took: begun.elapsed(), stuck, numbers })
 }
 
-/// All faults, in an order of the seed's own.
+/// Returns all faults, in an order that the seed determines.
 fn shuffled(random: &mut u64) -> Vec<Fault> {
     let mut faults: Vec<(u64, Fault)> = Fault::ALL.into_iter().map(|fault| (next(random), fault)).collect();
     faults.sort_by_key(|(number, _)| *number);
     faults.into_iter().map(|(_, fault)| fault).collect()
 }
 
-/// The next number of SplitMix64.
+/// Returns the next number of SplitMix64.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

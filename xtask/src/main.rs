@@ -87,10 +87,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// What it means for a check that something it needs is not there, and cannot be installed.
+/// The reaction of a check to a missing tool that cannot be installed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Missing {
-    /// The check is skipped, and a line says so.
+    /// The check is skipped with a message.
     #[default]
     Skips,
     /// The check fails.
@@ -98,7 +98,7 @@ enum Missing {
 }
 
 impl Missing {
-    /// Skips or fails, in words.
+    /// Prints the reason and succeeds, or fails with the reason.
     fn because(self, reason: &str) -> Result<()> {
         match self {
             Self::Fails => bail!("{reason}"),

@@ -1,6 +1,6 @@
-//! The PostgreSQL that tests use: the caller's own, or a private one that ends with this program.
+//! PostgreSQL server for the tests: one that the caller provides, or a private one that ends with this program.
 //!
-//! Tests read its address from `DATABASE_URL`. If this program dies, the private server ends by itself.
+//! Tests read its address from `DATABASE_URL`. The private server also ends if this program is killed.
 
 #[cfg(unix)]
 pub(crate) mod install;
@@ -16,14 +16,14 @@ const VARIABLE: &str = "DATABASE_URL";
 /// A database for test programs. A private server ends when this value is dropped.
 pub(crate) struct Database {
     url: String,
-    /// The programs of the server, where the caller has named a version: tests that start a server of their own use them.
+    /// The programs of the server, if the caller has named a version. Tests that start their own server use them.
     programs: Option<PathBuf>,
     #[cfg(unix)]
     _server: Option<tidelock_pgserver::Server>,
 }
 
 impl Database {
-    /// Takes the one that `DATABASE_URL` names, or starts a private server, and prints which of them it is.
+    /// Uses the server that `DATABASE_URL` names, or starts a private one, and prints the choice.
     pub(crate) fn ready() -> Result<Self> {
         match std::env::var(VARIABLE) {
             Ok(url) if !url.is_empty() => Ok(Self::named(url)),
@@ -31,7 +31,7 @@ impl Database {
         }
     }
 
-    /// Starts a private server of a major version, whatever `DATABASE_URL` says. The version is installed if it is missing.
+    /// Starts a private server of a major version, and ignores `DATABASE_URL`. Installs the version if it is missing.
     pub(crate) fn of_version(version: u32) -> Result<Self> {
         Self::private(Some(install::programs(version)?))
     }
@@ -68,7 +68,7 @@ impl Database {
         anyhow::bail!("on this system no private PostgreSQL can be started: set {VARIABLE} to one that runs")
     }
 
-    /// Tells a command about the database.
+    /// Passes the address of the database to a command, in its environment.
     pub(crate) fn offer<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         #[cfg(unix)]
         if let Some(programs) = &self.programs {
@@ -78,7 +78,7 @@ impl Database {
     }
 }
 
-/// On other systems there is no private server, of any version.
+/// A stub for other systems, which have no private server of any version.
 #[cfg(not(unix))]
 pub(crate) mod install {
     pub(crate) const SUPPORTED: [u32; 5] = [14, 15, 16, 17, 18];
@@ -88,7 +88,7 @@ pub(crate) mod install {
     }
 }
 
-/// Host, port and database of an address, without user and password; nothing if they cannot be told apart for sure.
+/// Returns the host, port and database of an address, without user and password. Returns `None` if they cannot be separated safely.
 fn place(url: &str) -> Option<&str> {
     let (scheme, rest) = url.split_once("://")?;
     if !scheme.starts_with("postgres") || rest.contains("password") {

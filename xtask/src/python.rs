@@ -1,4 +1,4 @@
-//! Virtual environments of Python for tools that come from PyPI.
+//! Python virtual environments for tools from PyPI.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result};
 
 use crate::{apt, run};
 
-/// Makes a virtual environment with `python`, or with the `python3` on `PATH`. Installs Debian's packages where that is
-/// possible and something is missing.
+/// Creates a virtual environment with `python`, or with the `python3` on `PATH`. Installs missing Debian packages where that is
+/// possible.
 pub(crate) fn environment(path: &Path, python: Option<&Path>) -> Result<()> {
     let make = || {
         let found = python.map(Path::to_owned).or_else(|| run::on_path("python3"));
@@ -23,7 +23,7 @@ pub(crate) fn environment(path: &Path, python: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// The pip of an environment, told not to talk about its own version.
+/// Returns the pip command of an environment, without the check of its own version.
 pub(crate) fn pip(environment: &Path, arguments: &[&str]) -> Command {
     let mut pip = Command::new(environment.join("bin").join("pip"));
     pip.args(arguments).args(["--quiet", "--disable-pip-version-check"]);

@@ -1,4 +1,4 @@
-//! Repeated runs: `--repeat N` finds tests that fail now and then, `--load` makes the scheduler unkind to them.
+//! Repeated test runs: `--repeat N` finds flaky tests, and `--load` makes scheduling delays more likely.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::run;
 
-/// How often a command runs, and under which load.
+/// The number of runs of a command, and the load during them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Repeat {
     /// The number of runs.
     times: u32,
-    /// Whether every core is kept busy meanwhile.
+    /// Whether threads keep every core busy during the runs.
     load: bool,
 }
 
@@ -47,8 +47,8 @@ impl Repeat {
         Ok(true)
     }
 
-    /// Runs `work` as often as asked for, under the load asked for. It returns the names of its failures. Several runs end with a table
-    /// of the checks that failed in some of them.
+    /// Runs `work` for the requested number of times, under the requested load. `work` returns the names of its failures. Several runs end
+    /// with a table of the checks that failed in some of them.
     pub(crate) fn run(self, mut work: impl FnMut() -> Result<Vec<String>>) -> Result<()> {
         let _load = self.load.then(Load::start);
         let mut tally = Tally::default();
@@ -68,7 +68,7 @@ impl Repeat {
     }
 }
 
-/// How often each check failed.
+/// The number of failures of each check.
 #[derive(Debug, Default)]
 struct Tally {
     runs: u32,
@@ -84,7 +84,7 @@ impl Tally {
         }
     }
 
-    /// The failures, the most frequent first. A check that failed in some runs only is flaky.
+    /// Returns the failures, the most frequent first. A check that failed in some runs only is flaky.
     fn table(&self) -> String {
         let runs = self.runs;
         if self.counts.is_empty() {
@@ -101,7 +101,7 @@ impl Tally {
     }
 }
 
-/// Threads of this process that keep every core busy. They end with this value, and with the process, however that ends.
+/// Threads of this process that keep every core busy. They end when this value is dropped, or when the process ends in any way.
 struct Load {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,

@@ -1,4 +1,4 @@
-//! Running other programs: in the root of the repository, with their output passed on as it comes.
+//! Execution of other programs in the root of the repository, with their output forwarded as it arrives.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// A cargo command in the root of the repository: the cargo that runs this program. It does not know that it runs within another one:
-/// some build scripts look at what cargo says of the package, and would build again what was built without this program.
+/// Returns a command of the cargo that runs this program, in the root of the repository. The variables of the outer cargo about its
+/// package are removed. Some build scripts read them, and would rebuild crates that were built without this program.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -38,8 +38,8 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command, passes each line of its output on and to `line`, and returns whether it succeeded. Standard output and
-/// standard error share one pipe, so that their lines keep their order.
+/// Runs a command, prints each line of its output and passes it to `line`, and returns whether the command succeeded. Standard
+/// output and standard error share one pipe, so that their lines keep their order.
 pub(crate) fn stream(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool> {
     let shown = show(command);
     let (reader, writer) = std::io::pipe()?;
@@ -48,7 +48,7 @@ pub(crate) fn stream(command: &mut Command, mut line: impl FnMut(&str)) -> Resul
         .stderr(writer)
         .spawn()
         .with_context(|| format!("cannot start `{shown}`"))?;
-    // The command holds the other ends of the pipe, which ends when the last of them is closed.
+    // The command holds the write ends of the pipe. The pipe ends when the last of them is closed.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut reader = BufReader::new(reader);
     let mut bytes = Vec::new();
@@ -62,7 +62,7 @@ pub(crate) fn stream(command: &mut Command, mut line: impl FnMut(&str)) -> Resul
     Ok(child.wait()?.success())
 }
 
-/// Runs a command quietly and returns what it wrote to standard output and standard error.
+/// Runs a command quietly and returns its standard output and standard error.
 pub(crate) fn capture(command: &mut Command) -> Result<(String, String)> {
     let shown = show(command);
     let output = command.output().with_context(|| format!("cannot start `{shown}`"))?;
@@ -73,8 +73,8 @@ pub(crate) fn capture(command: &mut Command) -> Result<(String, String)> {
     Ok((String::from_utf8_lossy(&output.stdout).into_owned(), stderr))
 }
 
-/// Builds with cargo and says where the last program is that came of it. Of the whole workspace, so that what the tests have built
-/// is built already.
+/// Builds with cargo and returns the path of the last program. It builds with the features of the whole workspace, so that it reuses
+/// what the tests have built.
 pub(crate) fn built(target: &[&str]) -> Result<PathBuf> {
     let mut build =
         cargo(&["build", "--locked", "--workspace", "--message-format", "json-render-diagnostics"]);
@@ -82,25 +82,25 @@ pub(crate) fn built(target: &[&str]) -> Result<PathBuf> {
     said.lines().filter_map(executable).next_back().context("cargo has built no program")
 }
 
-/// The program that a line of cargo tells of.
+/// Returns the path of the program that a line of cargo's output names.
 pub(crate) fn executable(line: &str) -> Option<PathBuf> {
     let (_, rest) = line.split_once("\"executable\":\"")?;
     Some(PathBuf::from(rest.split_once('"')?.0))
 }
 
-/// The number of cores of this machine.
+/// Returns the number of cores of this machine.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
 }
 
-/// A program of the `PATH`.
+/// Finds a program on the `PATH`.
 pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
     let paths = std::env::var_os("PATH")?;
     std::env::split_paths(&paths).map(|dir| dir.join(&name)).find(|program| program.is_file())
 }
 
-/// A command as one would type it.
+/// Formats a command as a user would type it.
 fn show(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let mut shown = program.to_string_lossy().into_owned();
@@ -120,7 +120,7 @@ pub(crate) fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> 
     Ok(())
 }
 
-/// A duration for people.
+/// Formats a duration for human readers.
 pub(crate) fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: the long variants of the tests, steered by environment variables that the tests read.
+//! `cargo xtask soak`: runs the long variants of the tests, controlled by environment variables that the tests read.
 //!
 //! - Ignored tests with `soak` in their names run for `TIDELOCK_SOAK_MINUTES`.
 //! - Tests that kill processes (`killed` in their names) do so `TIDELOCK_ROUNDS` times, from `TIDELOCK_SEED` on, or again
@@ -21,12 +21,12 @@ use anyhow::{Context as _, Result, bail};
 use crate::postgres::{Database, versions};
 use crate::{Missing, checked, run};
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// How long each soak test runs.
+    /// The duration of each soak test, in minutes.
     pub(crate) minutes: u64,
-    /// How many seeds the differential runner gets.
+    /// The number of seeds of the differential runner.
     pub(crate) seeds: u64,
 }
 
@@ -56,18 +56,18 @@ impl Options {
 
 /// The number of random sequences per seed and backend.
 const SEQUENCES: u64 = 2_000;
-/// How many processes are killed for each minute that was asked for.
+/// The number of processes to kill for each requested minute.
 const KILLS_PER_MINUTE: u64 = 100;
-/// How long each test works that kills again and again.
+/// The duration of each test that kills processes repeatedly.
 const KILL_SECONDS: u64 = 20;
-/// How long each scenario of stress works. Not for minutes on end: what was acknowledged is kept in memory until it is found.
+/// The duration of each stress scenario. It is limited, because acknowledged writes are kept in memory until they are verified.
 const STRESS_SECONDS: u64 = 120;
-/// How long two releases restart beside each other.
+/// The duration for which two releases restart concurrently.
 const ROLLING_SECONDS: u64 = 60;
-/// How many operations each client asks for whose history is recorded.
+/// The number of operations of each client whose history is recorded.
 const OPERATIONS: u64 = 1_000;
 
-/// How many schedules shuttle tries in each test, for each minute that was asked for.
+/// The number of schedules that shuttle tries in each test, for each requested minute.
 const SCHEDULES_PER_MINUTE: u64 = 500_000;
 
 /// Runs the soak tests, the kills, the stress, and then the differential runner, with fresh seeds.
@@ -124,7 +124,7 @@ fn seeded(database: &Database, filter: &str, seed: u64, amounts: &[(&str, u64)])
     })
 }
 
-/// A seed that no earlier run had.
+/// Returns a seed that no earlier run had.
 fn fresh_seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_secs()

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use crate::run::seconds;
 
-/// What failed in a step, by name: tests, browser cases, examples. Empty when everything passed.
+/// The names of the failures in a step: tests, browser cases, examples. Empty when everything passed.
 pub(crate) type Failures = Vec<String>;
 
 /// The steps of a command, in the order in which they ran.
@@ -47,7 +47,7 @@ impl Steps {
         self.0.push(step);
     }
 
-    /// Every failure as `step: name`.
+    /// Returns every failure as `step: name`.
     pub(crate) fn failures(&self) -> Vec<String> {
         let of = |step: &Step| {
             let name = step.name.clone();

@@ -1,7 +1,7 @@
-//! `cargo xtask test`: every test, every documentation example, the model checkers, every example, and the pages in a browser. All
-//! steps run, and one summary names everything that failed.
+//! `cargo xtask test`: runs every test, every documentation example, the model checkers, every example, and the pages in a browser. All
+//! steps run, and one summary names every failure.
 //!
-//! The tests find a PostgreSQL in `DATABASE_URL`. A private one ends with this program, however that ends.
+//! The tests read the address of a PostgreSQL server from `DATABASE_URL`. A private server ends with this program, even if that is killed.
 
 mod summary;
 
@@ -15,16 +15,16 @@ use crate::repeat::Repeat;
 use crate::steps::{Failures, Steps};
 use crate::{Missing, browser, checked, run};
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// How often everything runs, and under which load.
+    /// The number of runs, and the load during them.
     repeat: Repeat,
     /// Arguments of `cargo test`; naming a package narrows it to that package.
     cargo_args: Vec<String>,
     /// The major version of PostgreSQL. Without it, the default server is used.
     postgres: Option<u32>,
-    /// What it means that there is no browser.
+    /// The reaction to a missing browser.
     browser: Missing,
 }
 
@@ -47,7 +47,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Everything once, with what is missing as a failure.
+    /// Returns the options of `cargo xtask ci`: one run of everything, in which a missing tool is a failure.
     pub(crate) fn ci() -> Self {
         Self { cargo_args: vec!["--locked".to_owned()], browser: Missing::Fails, ..Self::default() }
     }
@@ -58,7 +58,7 @@ fn version(text: Option<&String>) -> Result<u32> {
     text.parse().with_context(|| format!("--postgres needs a number, found {text:?}"))
 }
 
-/// Runs all tests as often as asked for, and fails when one did.
+/// Runs all tests for the requested number of times, and fails when one did.
 pub(crate) fn run(options: &Options) -> Result<()> {
     options.repeat.run(|| {
         let mut steps = Steps::default();
@@ -83,7 +83,7 @@ pub(crate) fn add(steps: &mut Steps, options: &Options) {
         });
     }
     if options.postgres.is_some() && database.is_none() {
-        // Tests without it would start a server of the default version.
+        // Without the database, the tests would start a server of the default version.
         return;
     }
     steps.run_noted("tests", || tests(cargo_args, database.as_ref()));
@@ -136,7 +136,7 @@ fn example(name: &str) -> Result<()> {
     run::capture(Command::new(program).current_dir(run::root())).map(drop)
 }
 
-/// A cargo command that knows the database, if there is one.
+/// Returns a cargo command with the address of the database, if there is one.
 fn cargo(database: Option<&Database>, args: &[&str]) -> Command {
     let mut command = run::cargo(args);
     if let Some(database) = database {
@@ -145,13 +145,13 @@ fn cargo(database: Option<&Database>, args: &[&str]) -> Command {
     command
 }
 
-/// What `cargo test` covers: the packages that are named, or the whole workspace with its documentation. In one run: cargo would build some
-/// dependencies with other features for the documentation alone.
+/// Returns the scope of `cargo test`: the named packages, or the whole workspace with its documentation tests. Both run in one command,
+/// because cargo would build some dependencies with other features for the documentation alone.
 fn scope(cargo_args: &[String]) -> Option<&'static str> {
     (!names_package(cargo_args)).then_some("--workspace")
 }
 
-/// Whether nothing was left out.
+/// Returns whether the arguments leave out no test.
 fn is_whole(cargo_args: &[String]) -> bool {
     cargo_args.iter().all(|arg| arg == "--locked")
 }
@@ -176,7 +176,7 @@ fn needs_database(cargo_args: &[String]) -> bool {
     packages.is_empty() || packages.iter().any(|package| !WITHOUT_DATABASE.contains(package))
 }
 
-/// The packages that are named: `-p NAME`, `-pNAME`, `--package NAME` or `--package=NAME`.
+/// Returns the named packages: `-p NAME`, `-pNAME`, `--package NAME` or `--package=NAME`.
 fn packages(cargo_args: &[String]) -> Vec<&str> {
     let mut own = cargo_args.iter().map(String::as_str).take_while(|arg| *arg != "--");
     let mut packages = Vec::new();

@@ -1,6 +1,6 @@
-//! `cargo xtask tidy`: the rules of the house that the compiler does not know, each one a pure function over the tree.
+//! `cargo xtask tidy`: project rules that the compiler does not check, each a pure function over the tree.
 //!
-//! A finding names the file, the line, the rule and what to do. Errors fail the command; warnings are only printed.
+//! A finding names the file, the line, the rule and the next step. Errors fail the command; warnings are only printed.
 
 mod codes;
 mod crates;
@@ -17,21 +17,21 @@ use anyhow::{Result, bail};
 use self::tree::Tree;
 use crate::run;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weight {
     Error,
     Warning,
 }
 
-/// One place where a rule is broken.
+/// A violation of a rule at one place.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     path: String,
     /// Counted from 1.
     line: usize,
     rule: &'static str,
-    /// What is wrong, and what to do about it.
+    /// The problem and the next step.
     message: String,
     weight: Weight,
 }
@@ -101,7 +101,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
 mod testing {
     use super::{Finding, Tree};
 
-    /// What a rule says about files given as path and text: `path:line: message` each.
+    /// Returns the findings of a rule as `path:line: message`, for files given as path and text.
     pub(super) fn findings(rule: fn(&Tree) -> Vec<Finding>, files: &[(&str, &str)]) -> Vec<String> {
         let found = rule(&Tree::of(files));
         found.iter().map(|f| format!("{}:{}: {}", f.path, f.line, f.message)).collect()

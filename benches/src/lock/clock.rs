@@ -1,42 +1,42 @@
-//! How long something took, by the wall and by the processor: a busy machine disturbs the latter less.
+//! Wall-clock and CPU time of a measurement. A busy machine disturbs CPU time less.
 
 use std::time::{Duration, Instant};
 
-/// Whether the processor's time can be told here. Where it cannot, the wall's stands in for it.
+/// Whether CPU time is available on this platform. Where it is not, wall-clock time is used instead.
 pub const CPU_TIME_IS_KNOWN: bool = cfg!(unix);
 
-/// Runs from when it is made.
+/// A stopwatch that starts on creation.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     wall: Instant,
     cpu: Option<Duration>,
 }
 
-/// What so many turns took.
+/// The time spent on a number of turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
-    /// How many turns there were.
+    /// The number of turns.
     pub turns: u64,
-    /// The time of all processors in this process.
+    /// The CPU time of all threads in this process.
     pub cpu: Duration,
-    /// The time that went by.
+    /// The elapsed wall-clock time.
     pub wall: Duration,
 }
 
 impl Meter {
-    /// Begins now.
+    /// Starts the measurement.
     #[must_use]
     pub fn start() -> Self {
         Self { wall: Instant::now(), cpu: cpu_time() }
     }
 
-    /// The time that went by so far.
+    /// Returns the elapsed wall-clock time.
     #[must_use]
     pub fn wall(&self) -> Duration {
         self.wall.elapsed()
     }
 
-    /// Ends it.
+    /// Ends the measurement.
     #[must_use]
     pub fn stop(self, turns: u64) -> Spent {
         let wall = self.wall.elapsed();
@@ -46,20 +46,20 @@ impl Meter {
 }
 
 impl Spent {
-    /// The processor's nanoseconds for one turn; 0 when there was none.
+    /// Returns the CPU time per turn in nanoseconds; 0 when there was no turn.
     #[must_use]
     pub fn cpu_ns(&self) -> f64 {
         if self.turns == 0 { 0.0 } else { self.cpu.as_secs_f64() * 1e9 / self.turns as f64 }
     }
 
-    /// Turns per second of the wall's time.
+    /// Returns the turns per second of wall-clock time.
     #[must_use]
     pub fn per_second(&self) -> f64 {
         if self.wall.is_zero() { 0.0 } else { self.turns as f64 / self.wall.as_secs_f64() }
     }
 }
 
-/// The time that all threads of this process have run.
+/// Returns the CPU time of all threads of this process.
 #[cfg(unix)]
 fn cpu_time() -> Option<Duration> {
     use rustix::time::{ClockId, clock_gettime};

@@ -1,4 +1,4 @@
-//! What locks that are held weigh, and what is left of them afterwards.
+//! The memory footprint of held locks, and of the table after their release.
 
 use std::future::Future;
 
@@ -6,10 +6,10 @@ use super::{Failed, Keyed};
 
 /// Locks that can be held without borrowing them.
 pub trait HoldAll: Keyed {
-    /// Holds a lock until it is dropped.
+    /// A guard that holds a lock until it is dropped.
     type Owned: Send;
 
-    /// Takes a lock.
+    /// Acquires a lock.
     fn hold(&self, key: &Self::Key) -> impl Future<Output = Result<Self::Owned, Failed>> + Send;
 }
 
@@ -24,8 +24,8 @@ pub struct Footprint {
     pub released: u64,
 }
 
-/// Holds so many locks at once and lets all of them go. In a process of its own, or what others left behind is counted,
-/// too. `None` where nobody knows how much memory is resident.
+/// Holds `count` locks at once and releases them all. It must run in a separate process, or memory left by other
+/// measurements is counted as well. Returns `None` where the resident memory is unknown.
 ///
 /// # Errors
 /// When a lock is refused.

@@ -1,5 +1,5 @@
-//! The crate `lockable`, in both of its forms. Its keys are ours, which it clones with each call: that is cheaper for it
-//! than owned text.
+//! The crate `lockable`, in both of its forms. Its keys are Tidelock's, which it clones with each call. That is cheaper
+//! for it than owned text.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Our locks.
+//! Tidelock's locks.
 
 use tidelock_core::lock::{Functor, Guard, Locks, OwnedGuard, Term};
 
@@ -6,7 +6,7 @@ use super::{Failed, HoldAll, KIND, Keyed};
 
 static FUNCTOR: Functor = Functor::new(KIND);
 
-/// A table of our locks.
+/// A table of Tidelock's locks.
 #[derive(Clone, Debug, Default)]
 pub struct Ours(Locks);
 

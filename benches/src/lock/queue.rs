@@ -1,4 +1,4 @@
-//! Waiting: how soon the next one runs after a release, and how long a long queue takes.
+//! Wait queue benchmarks: the hand-off latency after a release, and the time to drain a long queue.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -12,12 +12,12 @@ use tokio::time::timeout;
 
 use super::{Failed, Keyed, Meter, Spent};
 
-/// How long it took from a release until the next one in line ran, in nanoseconds, in order.
+/// The latencies from a release until the next waiter ran, in nanoseconds, sorted.
 #[derive(Clone, Debug, Default)]
 pub struct HandOffs(Vec<u64>);
 
 impl HandOffs {
-    /// The time within which that share of them was done; 0 when there was none.
+    /// Returns the latency at a percentile, given as a share; 0 when there was no hand-off.
     #[must_use]
     pub fn percentile(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
@@ -25,18 +25,18 @@ impl HandOffs {
         self.0.get(at).map_or(0.0, |nanoseconds| *nanoseconds as f64)
     }
 
-    /// How many there were.
+    /// Returns the number of hand-offs.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 }
 
-/// What two players share.
+/// The shared state of the two tasks.
 #[derive(Debug)]
 struct Court {
     began: Instant,
-    /// When the lock was last released, and in the lowest bit by whom.
+    /// The time of the last release, with the releasing task in the lowest bit.
     released: AtomicU64,
     over: AtomicBool,
 }
@@ -47,7 +47,7 @@ impl Court {
     }
 }
 
-/// Two tasks hand one lock to and fro.
+/// Measures two tasks that pass one lock back and forth.
 ///
 /// # Errors
 /// When a lock is refused.
@@ -77,7 +77,7 @@ async fn play<K: Keyed>(locks: &K, key: &K::Key, me: u64, court: &Court) -> Resu
         let asked = court.now();
         let guard = locks.lock(key).await?;
         let (now, released) = (court.now(), court.released.load(Ordering::Relaxed));
-        // Only a release by the other one, for which this one waited, is a hand-off.
+        // Only a release by the other task, for which this task waited, is a hand-off.
         if released & 1 != me && released >> 1 >= asked {
             took.push(now.saturating_sub(released >> 1));
         }
@@ -88,16 +88,16 @@ async fn play<K: Keyed>(locks: &K, key: &K::Key, me: u64, court: &Court) -> Resu
     Ok(took)
 }
 
-/// How a queue was served.
+/// The result of draining a queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Drained {
-    /// How often the lock was handed to somebody who had waited.
+    /// The number of hand-offs to a waiter.
     pub hand_offs: u32,
-    /// What it took, from the first release to the last.
+    /// The time from the first release to the last.
     pub spent: Spent,
 }
 
-/// What those in a queue share.
+/// The shared state of the waiters.
 #[derive(Debug, Default)]
 struct Line {
     queued: AtomicU32,
@@ -105,8 +105,8 @@ struct Line {
     empty: Notify,
 }
 
-/// So many tasks wait for one lock, which is then released: each of them takes it and hands it on. Those who were not
-/// served when the patience is at its end are not counted.
+/// Queues `waiters` tasks for one lock and releases it. Each of them acquires it and passes it on. Tasks that were
+/// not served within `patience` are not counted.
 ///
 /// # Errors
 /// When a lock is refused.
@@ -131,7 +131,7 @@ pub async fn drain<K: Keyed>(waiters: u32, patience: Duration) -> Result<Drained
     let in_time = timeout(patience, line.empty.notified()).await.is_ok();
     let hand_offs = line.served.load(Ordering::Acquire);
     let spent = meter.stop(u64::from(hand_offs));
-    // Whoever is still in the queue would wait for ever.
+    // After a timeout, the tasks still in the queue would never finish.
     while let Some(joined) = if in_time { tasks.join_next().await } else { tasks.try_join_next() } {
         joined??;
     }
@@ -166,7 +166,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// A lock that is lost after it was released three times.
+    /// A lock that is lost after three releases.
     #[derive(Clone)]
     struct Forgetful(Arc<(Semaphore, AtomicU32)>);
 

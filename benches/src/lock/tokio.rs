@@ -11,7 +11,7 @@ use super::{Failed, Keyed};
 pub struct Mutexes(Arc<[Mutex<()>]>);
 
 impl Keyed for Mutexes {
-    /// The place in the array.
+    /// The index in the array.
     type Key = usize;
     type Guard<'a> = MutexGuard<'a, ()>;
 

@@ -1,4 +1,4 @@
-//! Locking and unlocking again and again: alone, in a crowd on one key, and in a crowd on many.
+//! Repeated locking and unlocking: uncontended, contended on one key, and contended on many.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use tokio::task::{JoinSet, unconstrained, yield_now};
 
 use super::{Failed, Keyed, Meter, Spent, Zipf};
 
-/// The clock is read once in so many turns.
+/// The number of turns between two reads of the clock.
 const BATCH: u64 = 1_000;
-/// In a crowd, a task lets others run once in so many turns, while it holds the lock.
+/// Under contention, the number of turns after which a task yields while it holds the lock.
 const YIELD: u64 = 16;
 
-/// One task takes one lock that nobody else wants. It is never sent to the back of the run queue meanwhile, as tokio does
-/// now and then with whoever uses its mutex: that would count against the mutex.
+/// Measures one task on an uncontended lock. The task runs without tokio's cooperative budget. Tokio would otherwise
+/// sometimes move a user of its mutex to the back of the run queue, which would count against the mutex.
 ///
 /// # Errors
 /// When a lock is refused.
@@ -41,7 +41,7 @@ async fn batch<K: Keyed>(locks: &K, key: &K::Key) -> Result<(), Failed> {
     Ok(())
 }
 
-/// So many tasks take locks. Every task goes through the same draws, each from another place on.
+/// Measures `tasks` tasks that contend for locks. Every task cycles through the same draws, each from another offset.
 ///
 /// # Errors
 /// When a lock is refused.

@@ -1,21 +1,22 @@
-//! Keys as real loads ask for them: a few of them often, most of them rarely. The same ones in every run.
+//! Zipf-distributed keys, as in real loads: a few are frequent, most are rare. Every run draws the same
+//! keys.
 
 use std::sync::Arc;
 
-/// How many draws there are before they come again.
+/// The number of draws before they repeat.
 const DRAWS: usize = 1 << 15;
 
-/// Draws of the numbers below `keys`, the n-th of which comes n times as rarely as the first.
+/// Draws of the numbers below `keys`. The n-th number is drawn n times as rarely as the first.
 #[derive(Clone, Debug)]
 pub struct Zipf {
-    /// From how many keys was drawn.
+    /// The number of keys.
     pub keys: u32,
-    /// What was drawn.
+    /// The drawn numbers.
     pub draws: Arc<[u32]>,
 }
 
 impl Zipf {
-    /// Draws.
+    /// Draws the numbers.
     #[must_use]
     pub fn new(keys: u32) -> Self {
         let mut sum = 0.0;
@@ -34,7 +35,7 @@ impl Zipf {
     }
 }
 
-/// A number from 0 up to 1 (SplitMix64).
+/// Returns a number from 0 up to, but excluding, 1 (SplitMix64).
 fn fraction(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,7 +1,7 @@
 //! The measured PostgreSQL server: the one of `--url`, or a private one that ends with the run.
 //!
 //! A run works in temporary schemas. A killed process leaves the schemas on a server of `--url`, after printing their names.
-//! A private server ends by itself, with its data.
+//! A private server ends with the process, together with its data.
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -30,7 +30,7 @@ impl BenchServer {
                               leave out --path, or leave out --url and unset DATABASE_URL";
                 return Err(UsageError(reason.to_owned()).into());
             }
-            // Measurements have schemas of their own.
+            // Measurements use separate schemas.
             (Some(url), None) => (ServerUrl::parse(url)?.split_schema().0, None),
             (None, path) => {
                 eprintln!("no --url and no DATABASE_URL: starting a private server");

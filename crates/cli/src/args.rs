@@ -1,4 +1,4 @@
-//! What the user may type: verbs, flags, defaults and the texts of `--help`.
+//! Command-line arguments: verbs, flags, defaults and the texts of `--help`.
 
 mod config;
 mod idempotency;
@@ -85,10 +85,11 @@ Data goes to standard output, everything else to standard error. NO_COLOR is res
 #[derive(Debug, Parser)]
 #[command(name = "tidelock", version, after_help = EXAMPLES, propagate_version = true)]
 pub(crate) struct Cli {
-    /// Prints nothing in colour or bold; NO_COLOR does the same
+    /// Print nothing in colour or bold; NO_COLOR does the same
     #[arg(long, global = true)]
     pub(crate) no_color: bool,
-    /// The file of settings [default: the nearest tidelock.toml from here upwards]
+    /// Configuration file [default: the nearest tidelock.toml from here
+    /// upwards]
     #[arg(long, global = true, value_name = "FILE", env = "TIDELOCK_CONFIG", hide_env = true)]
     pub(crate) config: Option<PathBuf>,
     /// The verb.
@@ -99,47 +100,47 @@ pub(crate) struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Kills workers at random while they work on one store, and proves that nothing was lost or doubled
+    /// Kill workers at random and prove that nothing was lost or doubled
     Demo(Demo),
-    /// Checks a store, or this machine when no store is named
+    /// Check a store, or this machine when no store is named
     Doctor(Doctor),
-    /// Shows and changes records, for operators: their values, versions and histories
+    /// Show and change records: their values, versions and histories
     #[command(subcommand)]
     State(State),
-    /// Shows, follows, copies and changes streams of events, and puts stuck work back to work
+    /// Show, follow, copy and change event streams, and restart stuck work
     #[command(subcommand)]
     Streams(Streams),
-    /// Shows, starts, signals, cancels and mends runs of workflows
+    /// Show, start, signal, cancel and repair workflow runs
     #[command(subcommand)]
     Runs(Runs),
-    /// Shows a store at a glance, live: events, work, runs, leases and schedules
+    /// Show a live overview: events, work, runs, leases and schedules
     #[command(after_help = top::TOP)]
     Top(Top),
-    /// Shows rows of work: what is due, held or blocked
+    /// Show rows of work: due, held or blocked
     #[command(subcommand)]
     Work(Work),
     /// Shows who holds what across processes, with which fence, and for how long still
     #[command(subcommand)]
     Leases(Leases),
-    /// Shows what is locked inside a program that runs, by asking its server
+    /// Show the locks inside a running program, by asking its server
     #[command(subcommand)]
     Locks(Locks),
-    /// Shows messages that wait to be delivered, and sends or removes those that are blocked
+    /// Show undelivered messages, and retry or remove blocked ones
     #[command(subcommand)]
     Outbox(OutboxVerb),
-    /// Shows and forgets the idempotency keys of requests, and what they were answered
+    /// Show and delete idempotency keys and their stored responses
     #[command(subcommand)]
     Idempotency(IdempotencyVerb),
-    /// Shows tasks that run at their times, asks for runs of them, pauses and resumes them
+    /// List, trigger, pause and resume schedules
     #[command(subcommand)]
     Schedules(Schedules),
-    /// Serves a store over HTTP: a JSON API, events as they come, health and metrics
+    /// Serve a store over HTTP: JSON API, live events, health and metrics
     Serve(Serve),
-    /// Makes a store in a file and serves it, with writes allowed: to try things out
+    /// Create a store in a file and serve it with writes, to try things out
     Dev(Dev),
     /// Prints the page of an error code, or lists all codes
     Explain(Explain),
-    /// Shows, applies or prints the migrations of a PostgreSQL store
+    /// Show, apply or print the migrations of a PostgreSQL store
     #[command(subcommand)]
     Migrate(Migrate),
     /// Declare that a store was restored from a backup or copied
@@ -147,26 +148,27 @@ pub(crate) enum Command {
     /// Measure a disk or server: commits and claims beside the bare driver
     #[command(after_help = BENCH)]
     Bench(Bench),
-    /// Shows the settings and where they come from
+    /// Show the settings and their origins
     #[command(subcommand)]
     Config(Config),
-    /// Prints the manual page, or writes one for each verb into a directory
+    /// Print the manual page, or write one for each verb into a directory
     #[command(after_help = MAN)]
     Man(Man),
-    /// Prints a completion script for a shell
+    /// Print a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Tells what this program is
+    /// Show the version and the build of this program
     Version(Version),
-    /// One worker process of `demo`
+    /// Run one worker process of `demo`
     #[command(hide = true)]
     DemoWorker(DemoWorker),
 }
 
 impl Command {
-    /// Whether it does its work although the settings do not read: it may be what explains them.
+    /// Returns whether the command works with an invalid configuration. It may
+    /// be the command that explains the error.
     pub(crate) fn needs_no_settings(&self) -> bool {
         matches!(
             self,
@@ -179,10 +181,10 @@ impl Command {
     }
 }
 
-/// How the rows of a store are printed.
+/// The output layout of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Layout {
-    /// A table for people
+    /// A table for human readers
     #[default]
     Table,
     /// One JSON value for programs
@@ -194,8 +196,8 @@ pub(crate) enum Layout {
 /// `tidelock bench`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Bench {
-    /// The store whose disk or server is measured: a path, a directory, sqlite://PATH, postgres://… or mem: [default: the
-    /// temporary directory]
+    /// Store whose disk or server is measured: a path, a directory,
+    /// sqlite://PATH, postgres://… or mem: [default: the temporary directory]
     #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
     /// Seconds of each phase
@@ -221,16 +223,19 @@ cargo run --release -p tidelock-benches -- --help";
 /// `tidelock doctor`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Doctor {
-    /// The store: a path, sqlite://PATH or postgres://…; without it, the machine is checked
+    /// Store: a path, sqlite://PATH or postgres://…; without it, check the
+    /// machine
     #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
-    /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
+    /// Schema of a PostgreSQL store [default: the one in the address, or
+    /// tidelock]
     #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
-    /// Only opens the store and asks it for the time: one line, and 0 or 1, within 5 s. For probes
+    /// Only open the store and read its clock: one line, and exit code 0 or 1,
+    /// within 5 s; for probes
     #[arg(long)]
     pub(crate) health: bool,
-    /// How the result is printed
+    /// Format of the result
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Format,
 }
@@ -238,24 +243,24 @@ pub(crate) struct Doctor {
 /// `tidelock migrate`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Migrate {
-    /// Which migrations there are, and which of them the database has
+    /// Show the migrations, and which of them the database has
     Status(MigrateStore),
-    /// Applies the migrations that the database lacks
+    /// Apply the pending migrations
     Up(MigrateStore),
-    /// Prints the migrations as SQL, for whoever may apply them; connects to nothing
+    /// Print the migrations as SQL for an administrator, without connecting
     Sql(MigrateSql),
 }
 
 /// `tidelock migrate status` and `tidelock migrate up`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MigrateStore {
-    /// The store: postgres://…
+    /// Store: postgres://…
     #[arg(long, value_name = "URL", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: String,
-    /// The schema [default: the one that the address names, or tidelock]
+    /// Schema [default: the one in the address, or tidelock]
     #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
-    /// How the result is printed
+    /// Format of the result
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Format,
 }
@@ -263,13 +268,13 @@ pub(crate) struct MigrateStore {
 /// `tidelock migrate sql`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MigrateSql {
-    /// The store: postgres://…; it may be left out
+    /// Store: postgres://…; optional
     #[arg(long, value_name = "URL", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
-    /// The schema [default: the one that the address names, or tidelock]
+    /// Schema [default: the one in the address, or tidelock]
     #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
-    /// The version that the database has; only what comes after it is printed
+    /// Version of the database; only later migrations are printed
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) from: u32,
 }
@@ -277,10 +282,10 @@ pub(crate) struct MigrateSql {
 /// `tidelock restored`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Restored {
-    /// Why the history was cut; it is recorded
+    /// Reason of the cut, which is recorded
     #[arg(long, value_name = "TEXT", default_value = "declared by an operator")]
     pub(crate) reason: String,
-    /// The question before it
+    /// The confirmation
     #[command(flatten)]
     pub(crate) consent: Consent,
     /// The store
@@ -291,7 +296,7 @@ pub(crate) struct Restored {
 /// `tidelock explain`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Explain {
-    /// The code, for example TL0204; without it, all codes are listed
+    /// Error code, for example TL0204; without it, list all codes
     pub(crate) code: Option<String>,
 }
 
@@ -303,7 +308,7 @@ Examples:
 /// `tidelock man`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Man {
-    /// Writes a page for each verb into this directory, which is made when there is none
+    /// Write a page for each verb into this directory, creating it if needed
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
@@ -311,7 +316,7 @@ pub(crate) struct Man {
 /// `tidelock version`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Version {
-    /// How it is printed
+    /// Format of the result
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Layout,
 }
@@ -319,29 +324,31 @@ pub(crate) struct Version {
 /// `tidelock demo`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Demo {
-    /// How long orders come in and workers are killed, in seconds
+    /// Duration of the load and the kills, in seconds
     #[arg(long, default_value = "30", value_parser = seconds)]
     pub(crate) seconds: Duration,
-    /// How many worker processes share the store
+    /// Number of worker processes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: u32,
-    /// The store's file [default: a new file in the directory for temporary files]
+    /// File of the store [default: a new file in the temporary directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) path: Option<PathBuf>,
-    /// What kind of store: sqlite, postgres (the server of DATABASE_URL) or postgres://… On a server the demo has a schema
-    /// of its own
+    /// Kind of store: sqlite, postgres (the server of DATABASE_URL) or
+    /// postgres://…; on a server the demo uses a temporary schema
     #[arg(long, value_name = "KIND|URL", default_value = "sqlite")]
     pub(crate) store: String,
-    /// Keeps the file or the schema, to look at it afterwards; a file named with --path is always kept
+    /// Keep the file or the schema afterwards; a file named with --path is
+    /// always kept
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Where the server listens that shows the store meanwhile; port 0 is a free one
+    /// Address of the server that shows the store during the demo; port 0
+    /// picks a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
-    /// Lets the server stay after the proof, until Ctrl-C
+    /// Keep the server running after the proof, until Ctrl-C
     #[arg(long)]
     pub(crate) stay: bool,
-    /// How the proof is printed
+    /// Format of the proof
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Format,
 }
@@ -352,10 +359,10 @@ pub(crate) struct DemoWorker {
     /// The store
     #[command(flatten)]
     pub(crate) store: ChildStore,
-    /// Which demo
+    /// Name of the demo
     #[arg(long)]
     pub(crate) run: String,
-    /// The worker's name, unique among all that ever were in this demo
+    /// Name of the worker, unique among all workers that this demo ever had
     #[arg(long)]
     pub(crate) name: String,
 }

@@ -1,4 +1,4 @@
-//! Questions before something that cannot be taken back.
+//! Confirmation prompts before irreversible changes.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
@@ -6,7 +6,8 @@ use anyhow::Result;
 
 use crate::exit::UsageError;
 
-/// Whether the user agrees: with `--yes`, or by typing it. Where nobody can be asked, `--yes` is needed.
+/// Returns whether the user agrees, with `--yes` or by typing it. Without a terminal, `--yes` is
+/// required.
 pub(crate) fn agreed(question: &str, yes: bool) -> Result<bool> {
     if yes {
         return Ok(true);

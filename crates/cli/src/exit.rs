@@ -1,4 +1,4 @@
-//! Exit codes, and how a failure is told on the terminal.
+//! Exit codes, and the reports of failures on the terminal.
 
 use std::process::ExitCode;
 
@@ -20,27 +20,27 @@ pub(crate) use tidelock_console::usage::UsageError;
 use crate::config::ConfigError;
 use crate::output;
 
-/// How the program ends.
+/// The exit code of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// All is well.
+    /// Success.
     Well = 0,
-    /// Something failed.
+    /// A failure without a more specific code.
     Failed = 1,
-    /// The call was wrong.
+    /// A usage error.
     Usage = 2,
-    /// What was asked for does not exist.
+    /// The requested item does not exist.
     NotFound = 3,
-    /// Somebody else was faster.
+    /// A conflict: another caller was faster.
     Conflict = 4,
-    /// Work is blocked and waits for an operator.
+    /// Work is blocked until an operator acts.
     Blocked = 5,
-    /// A run that was waited for failed or was cancelled.
+    /// An awaited run failed or was cancelled.
     RunFailed = 6,
 }
 
 impl Exit {
-    /// All of them, and what they mean. The help and the manual say the same.
+    /// All exit codes and their meanings. The help and the manual list the same.
     pub(crate) const ALL: [(Self, &'static str); 7] = [
         (Self::Well, "well"),
         (Self::Failed, "failed"),
@@ -58,21 +58,21 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Prints what clap says: help and version are answers, everything else is a wrong call.
+/// Prints the message of clap. Help and version exit with success, everything else is a usage error.
 pub(crate) fn usage(refused: &clap::Error) -> ExitCode {
     let asked = !refused.use_stderr();
-    // A closed pipe is no reason to complain: whoever asked has seen enough.
+    // A closed pipe is not an error: the reader has seen enough.
     drop(refused.print());
     if asked { Exit::Well.into() } else { Exit::Usage.into() }
 }
 
-/// Tells that the settings do not read.
+/// Reports an invalid configuration.
 pub(crate) fn unfit(error: &ConfigError) -> ExitCode {
     eprintln!("error: {}", output::escaped(&error.to_string()));
     Exit::Usage.into()
 }
 
-/// How a program ends that has printed its answer, or as much of it as somebody wanted to read.
+/// Returns the exit code after printing. A reader that closed the pipe early is not an error.
 pub(crate) fn after(printed: anyhow::Result<()>, exit: Exit) -> anyhow::Result<Exit> {
     match printed {
         Err(error) if !error.chain().any(is_closed_pipe) => Err(error),
@@ -80,7 +80,7 @@ pub(crate) fn after(printed: anyhow::Result<()>, exit: Exit) -> anyhow::Result<E
     }
 }
 
-/// Tells a failure: the message, the code, and where to read on. A reader that closed the pipe has seen enough.
+/// Reports a failure: the message, the code, and where to read more. A closed pipe is not a failure.
 pub(crate) fn report(error: &anyhow::Error) -> Exit {
     if error.chain().any(is_closed_pipe) {
         return Exit::Well;
@@ -100,12 +100,12 @@ fn is_closed_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// The stable code of a failure, when Tidelock itself reported it.
+/// Returns the stable code of a failure that Tidelock itself reported.
 fn code(error: &anyhow::Error) -> Option<Code> {
     explained(error).map(Explain::code)
 }
 
-/// The cause of a failure that Tidelock itself reported.
+/// Returns the cause of a failure that Tidelock itself reported.
 pub(crate) fn explained(error: &anyhow::Error) -> Option<&dyn Explain> {
     error.chain().find_map(|cause| {
         is::<StoreError>(cause)
@@ -286,7 +286,7 @@ fn exit_of_edge(error: &EdgeError) -> Exit {
     }
 }
 
-/// Somebody else was faster, or what is there does not fit.
+/// A conflict: another caller was faster, or the stored data do not match.
 #[derive(Debug)]
 pub(crate) struct Conflict(pub(crate) String);
 

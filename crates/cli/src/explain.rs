@@ -1,4 +1,4 @@
-//! `tidelock explain`: the pages of the error codes, which are part of the program.
+//! `tidelock explain`: the pages of the error codes, which are embedded in the program.
 
 use anyhow::Result;
 use tidelock::error::pages;
@@ -27,7 +27,7 @@ pub(crate) fn run(options: &Explain) -> Result<Exit> {
     Ok(Exit::NotFound)
 }
 
-/// The code as pages are named: `204`, `0204` and `tl0204` all mean `TL0204`.
+/// Returns the code in canonical form: `204`, `0204` and `tl0204` all mean `TL0204`.
 fn canonical(code: &str) -> String {
     let upper = code.trim().to_ascii_uppercase();
     let digits = upper.strip_prefix("TL").unwrap_or(&upper);
@@ -37,14 +37,14 @@ fn canonical(code: &str) -> String {
     upper
 }
 
-/// The codes that differ in the fewest places, when these are at most two.
+/// Returns the codes that differ in the fewest places, at most two.
 fn near(wanted: &str) -> Vec<&'static str> {
     let codes = pages::all().iter().map(|(code, _)| *code);
     let fewest = codes.clone().map(|code| distance(code, wanted)).min().filter(|places| *places <= 2);
     codes.filter(|code| Some(distance(code, wanted)) == fewest).collect()
 }
 
-/// In how many places two codes differ.
+/// Returns the number of places in which two codes differ.
 fn distance(a: &str, b: &str) -> usize {
     a.chars().count().abs_diff(b.chars().count()) + a.chars().zip(b.chars()).filter(|(a, b)| a != b).count()
 }
@@ -57,13 +57,13 @@ fn list() -> Result<()> {
     output::say(table)
 }
 
-/// The first heading of a page, without the code when it begins with it.
+/// Returns the first heading of a page, without a leading code.
 fn title<'a>(code: &str, page: &'a str) -> &'a str {
     let heading = page.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default();
     heading.strip_prefix(code).map_or(heading, |rest| rest.trim_start_matches([':', ' ', '—', '-', '.']))
 }
 
-/// The page for reading: headings in bold on a terminal, everything else as it stands.
+/// Renders the page: headings in bold on a terminal, everything else unchanged.
 fn rendered(page: &str) -> String {
     let mut shown = String::with_capacity(page.len());
     let mut in_code = false;

@@ -1,4 +1,4 @@
-//! Values that are typed, read from a file, or handed in on standard input.
+//! Input values from the command line, a file, or standard input.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -9,10 +9,11 @@ use tidelock::prelude::*;
 
 use crate::exit::UsageError;
 
-/// More than this is not even read. A value may have a lot of blanks, which are not kept.
+/// The maximum size of an input. A value may have much whitespace, which is not stored.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// A value that was typed, or comes on standard input if it is `-`, without the blanks between its parts.
+/// Parses a value from the command line, or from standard input if it is `-`, without insignificant
+/// whitespace.
 pub(crate) fn typed(value: &str) -> Result<Payload> {
     if value == "-" {
         return checked(&whole(io::stdin().lock(), "standard input")?);
@@ -20,7 +21,7 @@ pub(crate) fn typed(value: &str) -> Result<Payload> {
     checked(value)
 }
 
-/// A value in a file, without the blanks between its parts.
+/// Parses a value in a file, without insignificant whitespace.
 pub(crate) fn in_file(path: &Path) -> Result<Payload> {
     let name = path.display().to_string();
     let file = std::fs::File::open(path).map_err(|e| unreadable(&name, &e))?;
@@ -41,7 +42,7 @@ fn whole(from: impl Read, name: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Says that something cannot be read.
+/// Returns the error for an input that cannot be read.
 pub(crate) fn unreadable(name: &str, error: &io::Error) -> UsageError {
     UsageError(format!("{name} cannot be read: {error}"))
 }

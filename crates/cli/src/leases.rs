@@ -1,4 +1,4 @@
-//! `tidelock leases`: who holds what, with which fence, and for how long still.
+//! `tidelock leases`: the leases with their holders, fencing tokens and remaining times.
 
 use anyhow::Result;
 use comfy_table::{Cell, Table};
@@ -13,7 +13,7 @@ use crate::output::{self, Tone};
 use crate::sight::{self, Listing, Whole};
 use crate::work::{filter, page_of};
 
-/// Carries out a verb.
+/// Runs a verb of `leases`.
 pub(crate) async fn run(verb: Leases) -> Result<Exit> {
     match verb {
         Leases::List(options) => list(&options).await,
@@ -28,7 +28,7 @@ struct Line {
     lane: Lane,
     #[serde(flatten)]
     lease: LeaseRow,
-    /// Whether its time has run out: the next one who asks gets it.
+    /// Whether it has expired, so that the next caller acquires it.
     ended: bool,
     takeovers: u32,
     #[serde(skip)]
@@ -42,7 +42,7 @@ impl Line {
         Some(Self { key, lane, ended: lease.until.has_come(now), lease, takeovers, now })
     }
 
-    /// How long it still lasts, or for how long it has been over.
+    /// Returns the remaining time, or the time since the expiry.
     fn left(&self) -> Cell {
         match self.ended {
             false => output::span(self.lease.until.since(self.now)).into(),
@@ -97,7 +97,7 @@ async fn show(options: &LeasesShow) -> Result<Exit> {
     .await
 }
 
-/// What is known about a lease, in the order in which people ask for it.
+/// Returns the properties of a lease, the most requested first.
 fn facts(view: &View) -> Vec<(&'static str, String)> {
     let held = |part: fn(&LeaseRow) -> String| view.holder.as_ref().map_or_else(String::new, part);
     let ended = if view.has_ended() { ", which has passed: the next one who asks gets it" } else { "" };

@@ -1,4 +1,5 @@
-//! `tidelock locks`: what is locked inside a program. No store knows it, so the program's server is asked, on this machine.
+//! `tidelock locks`: the in-process locks of a program. No store holds them, so the command queries the program's server on
+//! this machine.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -20,19 +21,19 @@ use crate::exit::{self, Exit, UsageError};
 use crate::input::unreadable;
 use crate::output;
 
-/// The longest answer that is read.
+/// The maximum size of a response.
 const MOST_BYTES: usize = 16 << 20;
-/// A server that takes longer has other worries.
+/// The request timeout.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Carries out a verb.
+/// Runs a verb of `locks`.
 pub(crate) async fn run(verb: Locks) -> Result<Exit> {
     match verb {
         Locks::List(options) => list(&options).await,
     }
 }
 
-/// What a server tells, as far as people are shown it. Programs get all of it.
+/// The part of the response that human readers are shown. Programs get all of it.
 #[derive(Debug, Deserialize)]
 struct Seen {
     shown: bool,
@@ -42,7 +43,7 @@ struct Seen {
     cycles: Vec<Vec<String>>,
 }
 
-/// Something that is locked.
+/// A lock key that is held or waited for.
 #[derive(Debug, Deserialize)]
 struct Term {
     term: String,
@@ -51,7 +52,7 @@ struct Term {
     waiting: u64,
 }
 
-/// Who holds it, or waits for it.
+/// A holder or a waiter.
 #[derive(Debug, Deserialize)]
 struct Party {
     task: Option<String>,
@@ -97,7 +98,7 @@ fn read<T: serde::de::DeserializeOwned>(url: &Uri, told: Value) -> Result<T> {
     serde_json::from_value(told).with_context(|| format!("{url} tells of locks in another way than expected"))
 }
 
-/// Where the locks are told. The token goes over the wire as it is, so only this machine is asked.
+/// Returns the URL of the lock listing. The token is sent in clear text, so only this machine is accepted.
 fn place(server: &str) -> Result<Uri> {
     let refused = |reason: &str| UsageError(format!("{}: {reason}", output::escaped(server)));
     let asked = format!("{}/api/v1/locks", server.trim_end_matches('/'));
@@ -112,7 +113,7 @@ fn place(server: &str) -> Result<Uri> {
     Ok(url)
 }
 
-/// The token of a file: after the word `read` or `write`, or alone.
+/// Returns the token in a file: after the word `read` or `write`, or alone.
 fn token(path: &Path) -> Result<String> {
     let text = std::fs::read_to_string(path).map_err(|e| unreadable(&path.display().to_string(), &e))?;
     let of = |role: &str| text.lines().find_map(|line| line.strip_prefix(role)?.strip_prefix(' '));
@@ -163,7 +164,7 @@ fn table(terms: &[Term]) -> Table {
     table
 }
 
-/// What is said beside the data.
+/// Returns the notes for standard error.
 fn remarks(seen: &Seen) -> Vec<String> {
     let held = format!("{} held, {} waiting", output::number(seen.held), output::number(seen.waiting));
     let cycles = seen.cycles.iter().map(|cycle| output::flat(&cycle.join(", ")));

@@ -39,7 +39,7 @@ fn filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// The layer that writes a line for each event.
+/// Returns the layer that writes a line for each event.
 fn lines<S, W>(
     format: LogFormat,
     writer: impl Fn() -> W + Send + Sync + 'static,
@@ -73,7 +73,7 @@ fn field(line: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::R
     }
 }
 
-/// A writer of events, each of which it gets as a whole. Characters that would begin another line, or move the cursor, become escapes.
+/// A writer that receives each event as a whole. It escapes characters that would start another line or move the cursor.
 struct OneLine<W>(W);
 
 impl<W: Write> Write for OneLine<W> {
@@ -112,7 +112,7 @@ mod tests {
 
     const EVIL: &str = "a\r\n1970-01-01T00:00:00Z ERROR forged\u{1b}[2J\u{202e} code=TL0001 \"";
 
-    /// The line of an event whose message and fields hold [`EVIL`].
+    /// Returns the line of an event whose message and fields hold [`EVIL`].
     fn logged(format: LogFormat) -> String {
         let kept = Kept::default();
         let writer = kept.clone();

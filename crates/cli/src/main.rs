@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     let command = config::without_empty(known);
     let cli = match (parse(command, args), &config) {
         (Ok(cli), _) => cli,
-        // What is missing may stand in the file that does not read.
+        // The missing argument may be set in the configuration file that cannot be parsed.
         (Err(refused), Err(error)) if refused.use_stderr() => return exit::unfit(error),
         (Err(refused), _) => return exit::usage(&refused),
     };

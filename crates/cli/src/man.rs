@@ -1,4 +1,4 @@
-//! `tidelock man`: the manual, made of the same texts as `--help`.
+//! `tidelock man`: the manual pages, generated from the texts of `--help`.
 
 use std::fs;
 use std::io::Write as _;
@@ -28,7 +28,7 @@ pub(crate) fn run(options: &Man) -> Result<Exit> {
     Ok(Exit::Well)
 }
 
-/// Writes the page of a command and those of all below it. How many these are.
+/// Writes the pages of a command and its subcommands, and returns their number.
 fn write(command: &Command, directory: &Path) -> Result<usize> {
     let path = directory.join(format!("{}.1", name(command)));
     fs::write(&path, page(command)?).with_context(|| format!("{} cannot be written", path.display()))?;
@@ -39,12 +39,12 @@ fn write(command: &Command, directory: &Path) -> Result<usize> {
     Ok(pages)
 }
 
-/// What stands below a command, without what is hidden and without `help`, which is the manual once more.
+/// Returns the visible subcommands, without `help`, which repeats the manual.
 fn shown(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help")
 }
 
-/// The name of a page: `tidelock-runs-list`.
+/// Returns the name of a page, such as `tidelock-runs-list`.
 fn name(command: &Command) -> String {
     command.get_bin_name().unwrap_or_else(|| command.get_name()).replace(' ', "-")
 }

@@ -1,6 +1,6 @@
-//! `tidelock migrate`: which migrations a PostgreSQL store has, the ones that it lacks, and their text.
+//! `tidelock migrate`: the applied and the pending migrations of a PostgreSQL store, and their SQL text.
 //!
-//! Killed in the middle of `up`, each migration was applied as a whole or not at all; the next `up` goes on.
+//! If `up` is killed, each migration has been applied completely or not at all. The next `up` continues.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::exit::{Exit, UsageError};
 use crate::output::{self, Tone};
 use crate::server_url::ServerUrl;
 
-/// Shows, applies or prints.
+/// Runs a verb of `migrate`.
 pub(crate) async fn run(verb: Migrate) -> Result<Exit> {
     match verb {
         Migrate::Status(options) => {
@@ -27,7 +27,7 @@ pub(crate) async fn run(verb: Migrate) -> Result<Exit> {
     }
 }
 
-/// The database and the schema that a store's name means.
+/// Returns the database and the schema that a store's name denotes.
 fn server(store: &str, schema: Option<&str>) -> Result<(ServerUrl, String)> {
     match Address::parse(store, schema)? {
         Address::Schema { url, schema } => Ok((url, schema)),
@@ -43,7 +43,7 @@ fn server(store: &str, schema: Option<&str>) -> Result<(ServerUrl, String)> {
 }
 
 fn sql(options: &MigrateSql) -> Result<Exit> {
-    // Without a store the defaults are those of any address.
+    // Without a store, the defaults of any address apply.
     let store = options.store.as_deref().unwrap_or("postgres://");
     let (_, schema) = server(store, options.schema.as_deref())?;
     let text = migrate::sql(&schema, options.from)?;
@@ -55,13 +55,13 @@ fn sql(options: &MigrateSql) -> Result<Exit> {
     Ok(Exit::Well)
 }
 
-/// What is printed about a schema.
+/// The printed report on a schema.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     /// The database, without its password.
     store: String,
     schema: &'a str,
-    /// The version that the database has; `None` when Tidelock was never there.
+    /// The installed version; `None` when the database has never held a Tidelock store.
     installed: Option<u32>,
     /// The version that this program needs.
     newest: u32,
@@ -74,9 +74,9 @@ struct Report<'a> {
 struct Line<'a> {
     version: u32,
     name: &'a str,
-    /// When, in microseconds since the epoch.
+    /// The time, in microseconds since the epoch.
     applied_at: Option<i64>,
-    /// By which program.
+    /// The program that applied it.
     program: Option<&'a str>,
 }
 
@@ -123,7 +123,7 @@ fn table(status: &Status) -> Result<()> {
     output::say(table)
 }
 
-/// Says what to do next.
+/// Prints the recommended action.
 fn advise(status: &Status) {
     let schema = output::escaped(&status.schema);
     match status.installed {

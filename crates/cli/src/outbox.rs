@@ -1,4 +1,4 @@
-//! `tidelock outbox`: messages that wait to be delivered, and what to do about those that cannot be.
+//! `tidelock outbox`: messages that wait for delivery, and commands for those that fail.
 
 use anyhow::Result;
 use comfy_table::{Cell, Table};
@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::output::{self, Tone, told};
 use crate::sight::{self, Listing};
 
-/// Carries out a verb.
+/// Runs a verb of `outbox`.
 pub(crate) async fn run(verb: OutboxVerb) -> Result<Exit> {
     match verb {
         OutboxVerb::List(options) => list(&options).await,
@@ -23,13 +23,13 @@ pub(crate) async fn run(verb: OutboxVerb) -> Result<Exit> {
     }
 }
 
-/// The outbox of this name. Programs name them in their code, so the library asks for a name that lives on: this one lives as
-/// long as the command.
+/// Returns the outbox of this name. Programs name outboxes in their code, so the library requires a `'static` name. The
+/// leaked name lives as long as the command.
 fn named(name: &str) -> Outbox {
     Outbox::new(Box::leak(name.to_owned().into_boxed_str()))
 }
 
-/// Does something on a store that exists, and ends the store however that ends.
+/// Runs `work` on an existing store, and closes the store whatever the result.
 async fn on(place: &Source, work: impl AsyncFnOnce(SharedStore) -> Result<Exit>) -> Result<Exit> {
     let opened = place.open().await?;
     let ended = work(opened.shared()).await;
@@ -88,13 +88,13 @@ fn error(message: &MessageView) -> String {
     reason.map(|reason| output::flat(reason)).unwrap_or_default()
 }
 
-/// What is printed of a change.
+/// The printed report of a change.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     outbox: &'a str,
     /// The message, if one was named.
     message: Option<&'a str>,
-    /// How many messages, or lines of messages in order, were meant.
+    /// The number of selected messages, or of lines of messages in order.
     meant: u64,
     changed: u64,
     dry_run: bool,
@@ -158,7 +158,7 @@ async fn discard(store: &SharedStore, options: &OutboxDiscard) -> Result<Exit> {
     told(place.output, &report(1, false), format!("{shown} is removed"))
 }
 
-/// A message in a question.
+/// Describes a message in a confirmation prompt.
 fn shown(view: &MessageView) -> String {
     let name = |text: &str| output::quoted(&output::flat(text));
     match &view.in_order_of {

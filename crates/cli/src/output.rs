@@ -14,7 +14,7 @@ pub(crate) use tidelock_console::output::*;
 use crate::args::Layout;
 use crate::exit::Exit;
 
-/// A key for people, which can be typed as it stands.
+/// Returns a key for human readers, in a form that can be typed.
 pub(crate) fn key(key: &Key) -> String {
     harmless(&key.to_string())
 }
@@ -24,12 +24,12 @@ pub(crate) fn json_line<T: Serialize>(value: &T) -> Result<()> {
     say(json_line_text(value)?)
 }
 
-/// A value as JSON on one line.
+/// Returns a value as JSON on one line.
 pub(crate) fn json_line_text<T: Serialize + ?Sized>(value: &T) -> Result<String> {
     Ok(harmless(&text::compact(&serde_json::to_string(value)?)))
 }
 
-/// Prints what was done: a sentence for people, a value for programs.
+/// Prints a report: a sentence for human readers, a value for programs.
 pub(crate) fn told<T: Serialize>(layout: Layout, report: &T, sentence: impl Display) -> Result<Exit> {
     match layout {
         Layout::Json => json(report)?,
@@ -39,19 +39,19 @@ pub(crate) fn told<T: Serialize>(layout: Layout, report: &T, sentence: impl Disp
     Ok(Exit::Well)
 }
 
-/// A value over several lines, with all its digits.
+/// Returns a value over several lines, with all its digits.
 pub(crate) fn pretty(value: &Payload) -> String {
     harmless(&text::pretty(&text::compact(value.as_str()), 0))
 }
 
-/// An instant to the second, in UTC.
+/// Returns an instant to the second, in UTC.
 pub(crate) fn instant(at: Timestamp) -> String {
     let text = at.to_string();
     text.split_once('.')
         .map_or_else(|| text.clone(), |(seconds, _)| format!("{}Z", seconds.replace('T', " ")))
 }
 
-/// The beginning of a text that is too long.
+/// Truncates a text that is too long.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", text.split_at(end).0),
@@ -59,12 +59,12 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// Text on one line, for a column of a table.
+/// Returns a text on one line, for a column of a table.
 pub(crate) fn flat(text: &str) -> String {
     escaped(&text.replace(['\n', '\r', '\t'], " "))
 }
 
-/// A span of time in its largest unit.
+/// Returns a duration in its largest unit.
 pub(crate) fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
@@ -75,7 +75,7 @@ pub(crate) fn span(span: Duration) -> String {
     }
 }
 
-/// Text as a shell takes it for one word.
+/// Quotes a text as one word for a shell.
 pub(crate) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':');
     if !text.is_empty() && text.chars().all(plain) {
@@ -84,7 +84,7 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The same table with rows of one line each: on a terminal, the last column has the room that the others leave and is cut.
+/// Limits the rows of a table to one line each. On a terminal, the last column gets the remaining width and is truncated.
 pub(crate) fn one_line(table: &mut Table) {
     let last = table.column_count().saturating_sub(1);
     for column in table.column_iter_mut().take(last) {
@@ -97,12 +97,12 @@ pub(crate) fn one_line(table: &mut Table) {
     }
 }
 
-/// A column that is no wider than this is never broken: an instant has 20 characters.
+/// The width up to which a column is never wrapped: an instant has 20 characters.
 const NARROW: usize = 20;
-/// The other columns together get at least so many characters.
+/// The minimum total width of the other columns.
 const WIDE: usize = 24;
 
-/// The same table as it reads best on a terminal: without columns that say nothing, and with narrow ones whole.
+/// Fits a table to the terminal: removes empty columns and keeps narrow ones unwrapped.
 pub(crate) fn fit(table: &mut Table) {
     let Some(columns) = table.width().map(usize::from) else { return };
     let mut widest = vec![0; table.column_count()];
@@ -130,12 +130,12 @@ pub(crate) fn fit(table: &mut Table) {
     }
 }
 
-/// The columns of the terminal that standard output is; `None` when it is none.
+/// Returns the number of columns of the terminal; `None` when standard output is not a terminal.
 pub(crate) fn columns() -> Option<usize> {
     Table::new().width().filter(|columns| *columns >= NARROWEST).map(usize::from)
 }
 
-/// A size in the unit that reads best.
+/// Returns a size in the most readable unit.
 pub(crate) fn bytes(value: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let found = units.iter().find(|(shift, _)| value >> shift > 0);

@@ -1,4 +1,4 @@
-//! Whoever reads standard output: a program that only writes now and then should notice when nobody does any more.
+//! Detection of a closed standard output, for commands that write only now and then.
 
 /// Waits until the other end of standard output is closed: the reader of a pipe, or a terminal. Files have no such end.
 /// The thread is never joined: it ends with the process.
@@ -6,11 +6,11 @@ pub(crate) async fn gone() {
     let (closed, noticed) = tokio::sync::oneshot::channel::<()>();
     let listening = std::thread::Builder::new().name("tidelock-reader".to_owned()).spawn(move || {
         wait_for_end();
-        // Nobody may wait any more.
+        // The receiver may have been dropped.
         let _ = closed.send(());
     });
     if listening.is_err() || noticed.await.is_err() {
-        // Then the next line finds out.
+        // In that case the next write reports the closed pipe.
         std::future::pending::<()>().await;
     }
 }
@@ -19,7 +19,7 @@ pub(crate) async fn gone() {
 fn wait_for_end() {
     use rustix::event::{PollFd, PollFlags, poll};
     let out = std::io::stdout();
-    // Nothing is asked for: what is told all the same is that the end is near.
+    // No events are requested: `poll` reports a hang-up or an error regardless.
     let mut watched = [PollFd::new(&out, PollFlags::empty())];
     while let Err(rustix::io::Errno::INTR) = poll(&mut watched, None) {}
 }

@@ -1,4 +1,4 @@
-//! `tidelock restored`: declares that the history of a store was cut.
+//! `tidelock restored`: declares that the history of a store was cut, and starts a new epoch.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -11,20 +11,20 @@ use crate::ask;
 use crate::exit::Exit;
 use crate::output::told;
 
-/// The question before a new epoch begins.
+/// The confirmation prompt before a new epoch starts.
 const QUESTION: &str =
     "Programs that use the store drop what they remember, and positions and fences jump ahead. Begin it?";
 
 #[derive(Debug, Serialize)]
 struct Report {
-    /// The epoch before.
+    /// The previous epoch.
     epoch: Epoch,
-    /// What was recorded; `None` when nothing was done.
+    /// The recorded cut; `None` when nothing was changed.
     cut: Option<HistoryCut>,
     dry_run: bool,
 }
 
-/// Begins a new epoch.
+/// Starts a new epoch.
 pub(crate) async fn run(options: &Restored) -> Result<Exit> {
     let opened = options.place.open().await?;
     let ended = declare(&opened.shared(), options).await;

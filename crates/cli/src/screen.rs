@@ -1,7 +1,7 @@
-//! The whole terminal, for views that are drawn again and again.
+//! The alternate screen of the terminal, for views that are redrawn repeatedly.
 //!
-//! Whatever ends the view, a key, a signal, an error or a panic, the terminal is given back as it was. Only a process that is
-//! killed outright leaves it: `reset` mends it then.
+//! The terminal is restored when the view ends by a key, a signal, an error or a panic. Only `SIGKILL` leaves it unrestored;
+//! `reset` repairs it then.
 
 use std::io::{Stdout, Write as _, stdout};
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, pol
 use crossterm::{cursor, execute, queue, style, terminal};
 use tokio::sync::mpsc;
 
-/// How long the thread that reads keys looks before it asks whether it is still needed.
+/// The poll timeout of the thread that reads keys, after which it checks whether it is still needed.
 const LISTEN: Duration = Duration::from_millis(100);
 
-/// What the user did.
+/// An action of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// Wants to leave: q, Esc, Ctrl-C or a signal.
+    /// A request to leave: q, Esc, Ctrl-C or a signal.
     Quit,
-    /// A key that stands for itself.
+    /// A character key.
     Key(char),
-    /// The next panel.
+    /// Move to the next panel.
     Tab,
-    /// The panel before.
+    /// Move to the previous panel.
     BackTab,
-    /// Lines up (negative) or down.
+    /// Scroll lines up (negative) or down.
     Lines(i32),
-    /// Pages up (negative) or down.
+    /// Scroll pages up (negative) or down.
     Pages(i32),
-    /// The terminal has another size.
+    /// The terminal was resized.
     Resized,
 }
 
@@ -57,7 +57,7 @@ impl Input {
     }
 }
 
-/// The terminal while it is ours.
+/// A guard that restores the terminal when dropped.
 #[derive(Debug)]
 pub(crate) struct Screen {
     out: Stdout,
@@ -67,9 +67,9 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Switches to the alternate screen and raw mode.
     pub(crate) fn enter() -> Result<Self> {
-        // Before anything is changed: a signal that comes at once must find somebody who gives the terminal back.
+        // Before anything is changed: a signal that arrives at once must still restore the terminal.
         let stop = Stop::listen()?;
         restore_after_panics();
         terminal::enable_raw_mode()?;
@@ -83,27 +83,27 @@ impl Screen {
             terminal::Clear(terminal::ClearType::All)
         )?;
         let over = Arc::clone(&screen.over);
-        // Never joined: it ends soon after the screen, or with the process.
+        // Never joined: it exits soon after the screen is dropped, or with the process.
         std::thread::Builder::new().name("tidelock-keys".to_owned()).spawn(move || listen(&over, &heard))?;
         Ok(screen)
     }
 
-    /// How many rows there are now.
+    /// Returns the current number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.size().1
     }
 
-    /// How many columns and rows there are now.
+    /// Returns the current number of columns and rows.
     pub(crate) fn size(&self) -> (usize, usize) {
         terminal::size().map_or((80, 24), |(columns, rows)| (columns.into(), rows.into()))
     }
 
-    /// Draws these lines and nothing else. Lines that are too long are cut by the terminal.
+    /// Draws these lines and clears the rest. The terminal truncates lines that are too long.
     pub(crate) fn draw(&mut self, lines: &[String]) -> Result<()> {
         queue!(self.out, terminal::BeginSynchronizedUpdate)?;
         for (row, line) in lines.iter().take(self.rows()).enumerate() {
             let row = u16::try_from(row).unwrap_or(u16::MAX);
-            // Cleared first: after a line that fills the row, the cursor still stands on its last letter.
+            // Cleared first: after a line that fills the row, the cursor is still on its last character.
             queue!(self.out, cursor::MoveTo(0, row), terminal::Clear(terminal::ClearType::UntilNewLine))?;
             queue!(self.out, style::Print(line), style::ResetColor)?;
         }
@@ -115,12 +115,12 @@ impl Screen {
         Ok(self.out.flush()?)
     }
 
-    /// What the user does next. A signal means that the user wants to leave.
+    /// Waits for the next input. A signal counts as a request to leave.
     pub(crate) async fn input(&mut self) -> Input {
         tokio::select! {
             biased;
             () = self.stop.asked() => Input::Quit,
-            // Once nobody can type any more, only signals end it.
+            // When the key thread has ended, only signals end the wait.
             Some(input) = self.inputs.recv() => input,
             else => std::future::pending().await,
         }
@@ -150,13 +150,13 @@ fn listen(over: &AtomicBool, heard: &mpsc::UnboundedSender<Input>) {
     }
 }
 
-/// Gives the terminal back. What fails here cannot be mended here.
+/// Restores the terminal. Errors are ignored, because nothing can be done about them here.
 fn restore() {
     drop(execute!(stdout(), terminal::EnableLineWrap, cursor::Show, terminal::LeaveAlternateScreen));
     drop(terminal::disable_raw_mode());
 }
 
-/// A panic gives the terminal back before it tells what happened.
+/// Installs a panic hook that restores the terminal before the panic is reported.
 fn restore_after_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -168,7 +168,7 @@ fn restore_after_panics() {
     });
 }
 
-/// The signals that ask this process to end. From the moment that it is made none is missed, and none ends the process by itself.
+/// The termination signals of this process. After `listen` returns, no signal is missed and none terminates the process.
 #[derive(Debug)]
 pub(crate) struct Stop {
     #[cfg(unix)]
@@ -176,7 +176,7 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Begins to listen.
+    /// Starts listening.
     pub(crate) fn listen() -> Result<Self> {
         #[cfg(unix)]
         {
@@ -189,7 +189,7 @@ impl Stop {
         Ok(Self {})
     }
 
-    /// Waits for the first of them.
+    /// Waits for the first signal.
     pub(crate) async fn asked(&mut self) {
         #[cfg(unix)]
         {

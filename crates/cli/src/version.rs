@@ -1,4 +1,4 @@
-//! `tidelock version`: what this program is.
+//! `tidelock version`: the version and the build of this program.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -8,18 +8,18 @@ use crate::args::Version;
 use crate::exit::Exit;
 use crate::output;
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct About {
     version: &'static str,
-    /// The version of the tables that a PostgreSQL store needs.
+    /// The schema version that a PostgreSQL store needs.
     postgres_schema: u32,
     target: String,
     /// Whether locks report cycles instead of hanging.
     lock_detection: bool,
 }
 
-/// Tells it.
+/// Prints the report.
 pub(crate) fn run(options: &Version) -> Result<Exit> {
     let about = About {
         version: env!("CARGO_PKG_VERSION"),

@@ -1,4 +1,4 @@
-//! `tidelock work`: rows of work as operators see them. `tidelock streams` has the verbs that change them.
+//! `tidelock work`: rows of work for operators. `tidelock streams` has the commands that change them.
 
 use anyhow::Result;
 use comfy_table::{Cell, Table};
@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::output::{self, Tone};
 use crate::sight::{self, Ask, Listing, Whole};
 
-/// Carries out a verb.
+/// Runs a verb of `work`.
 pub(crate) async fn run(verb: Work) -> Result<Exit> {
     match verb {
         Work::List(options) => list(&options).await,
@@ -22,7 +22,7 @@ pub(crate) async fn run(verb: Work) -> Result<Exit> {
     }
 }
 
-/// The rows that meet conditions.
+/// Returns the filter for the rows that meet the conditions.
 pub(crate) fn filter(rows: &Rows, blocked: Option<bool>, leased: Option<bool>) -> Result<WorkFilter> {
     let lane = rows.lane.as_deref().map(str::parse).transpose()?;
     let pattern = rows.like.as_deref().map(Pattern::new).transpose()?;
@@ -34,7 +34,7 @@ pub(crate) fn filter(rows: &Rows, blocked: Option<bool>, leased: Option<bool>) -
 struct Line {
     #[serde(flatten)]
     row: WorkRow,
-    /// What it does: `blocked`, `held`, `due`, `waits` or `rests`.
+    /// Its state: `blocked`, `held`, `due`, `waits` or `rests`.
     state: &'static str,
 }
 
@@ -51,13 +51,13 @@ impl Line {
         Self { row, state }
     }
 
-    /// Why it is blocked, or what went wrong last.
+    /// Returns the reason of the block, or else the last error.
     fn error(&self) -> String {
         let blocked = self.row.blocked.as_ref().map(|blocked| &blocked.reason);
         blocked.or(self.row.last_error.as_ref()).map(|error| output::flat(error)).unwrap_or_default()
     }
 
-    /// Since when, until when, or when.
+    /// Returns the time of the block, the expiry of the lease, or the due time.
     fn when(&self) -> Option<Timestamp> {
         let blocked = self.row.blocked.as_ref().map(|blocked| blocked.since);
         let held = self.row.lease.as_ref().filter(|_| self.state == "held").map(|lease| lease.until);
@@ -84,10 +84,10 @@ async fn list(options: &WorkList) -> Result<Exit> {
     .await
 }
 
-/// One page of the rows that are shown, and the row to go on after.
+/// Returns one page of the visible rows, and the cursor of the next page.
 ///
-/// Rows that are not shown make a page smaller, so pages are read until one is full. Each is a whole one: behind the last row that
-/// is shown there may be many that are not.
+/// Hidden rows make a page smaller, so pages are read until one is full. Each read is a full page: many hidden rows may follow the
+/// last visible one.
 pub(crate) async fn page_of(
     store: &SharedStore,
     filter: &WorkFilter,
@@ -155,7 +155,7 @@ fn missing(key: &Key) -> Vec<String> {
     ]
 }
 
-/// What is known about a row, in the order in which people ask for it.
+/// Returns the properties of a row, the most requested first.
 fn facts(line: &Line) -> Vec<(&'static str, String)> {
     let row = &line.row;
     let when = |at: Option<Timestamp>| at.map(output::instant).unwrap_or_default();

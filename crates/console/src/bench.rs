@@ -1,7 +1,7 @@
 //! Load generators, baselines and reports, shared by `tidelock bench` and the benchmark program.
 //!
-//! A rate by itself says more about the disk than about the store. Every phase therefore runs in short slices, in rounds,
-//! beside the device and the bare driver. Each ratio is the median of the ratios of the rounds.
+//! A rate alone describes the disk more than the store. Every phase therefore runs in short slices, in rounds, beside the
+//! device and the bare driver. Each ratio is the median of the ratios of the rounds.
 
 pub mod claim;
 pub mod claim_baseline;

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::usage::UsageError;
 
-/// What stands where a password was.
+/// The replacement for a password.
 const HIDDEN: &str = "***";
 
 /// The URL of a database. `Display` and `Debug` hide the password.
@@ -90,7 +90,8 @@ pub fn without_password(text: &str) -> String {
     format!("{before}://{shown}{mark}{}", settings.join("&"))
 }
 
-/// Parts an address at the question mark before its settings. One within a password does not count.
+/// Splits an address at the question mark before its settings. A question mark within a password does not
+/// count.
 fn split_settings(address: &str) -> (&str, Option<&str>) {
     match address.split_once('?') {
         Some((place, settings)) if place.contains('@') || !settings.contains('@') => (place, Some(settings)),

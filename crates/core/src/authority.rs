@@ -1,12 +1,13 @@
-//! Changing something that an authority outside of the store keeps, such as a git remote or a web service that refuses a
-//! stale version: fetch it, change the copy, push it, and begin again with a fresh copy when the push is rejected.
+//! External updates by optimistic concurrency, for data such as a git remote or a web service that rejects a stale
+//! version. An update fetches the data, changes the copy and pushes it. When the push is rejected, it starts over with
+//! a fresh copy.
 //!
-//! Tasks of this process stand in line in front of it, so they do not reject each other; other processes are met by the
-//! rejected push. A change is made anew on every copy, so nothing that somebody else pushed is lost.
+//! Tasks of this process queue for a lock, so they do not reject each other. Conflicts with other processes appear as
+//! rejected pushes. The change is applied again to every fresh copy, so no write of another process is lost.
 //!
 //! # Crash safety
-//! The authority decides. A process that dies between the push and its answer does not know whether it was accepted: that
-//! is the authority's to tell, as it is with every write to another system.
+//! The external system decides. A process that dies between the push and its reply does not know whether the push was
+//! accepted. Only the external system knows, as with every write to another system.
 
 use std::fmt;
 use std::future::Future;
@@ -20,22 +21,22 @@ use crate::lock::{Ask, LockError, Locks, Place, Term};
 use crate::model::retry::{AfterFailure, RetryPolicy};
 use crate::runtime::jitter::fraction;
 
-/// What an authority says to a push.
+/// The reply of an authority to a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Push {
-    /// It is the truth from now on.
+    /// The pushed copy is now the current version.
     Accepted,
-    /// Somebody else was faster: what was pushed is based on an old copy.
+    /// The pushed copy is based on an old version, because another writer was faster.
     Rejected(String),
 }
 
-/// Why nothing was changed.
+/// The error of an update.
 #[derive(Debug, Error)]
 pub enum UpdateError<E> {
-    /// The lock in front was not granted.
+    /// The lock that serialises the updates of this process was not granted.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// Fetching, changing or pushing failed. That is not tried again.
+    /// Fetching, changing or pushing failed. The update does not retry it.
     #[error("{0}")]
     Failed(E),
     /// Every push was rejected.
@@ -44,13 +45,13 @@ pub enum UpdateError<E> {
          time: allow more attempts, or change it less often"
     )]
     Rejected {
-        /// What was to be changed.
+        /// The term of the update.
         term: Term,
-        /// Where it was asked for.
+        /// Where the update was requested.
         asked: Place,
-        /// How often it was tried.
+        /// Number of pushes.
         attempts: u32,
-        /// What the authority said last.
+        /// The reason of the last rejection.
         reason: String,
     },
 }
@@ -66,34 +67,35 @@ impl<E: std::error::Error> Explain for UpdateError<E> {
     }
 }
 
-/// How an update goes.
+/// Options of an update.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The locks that the tasks of this process stand in line at.
+    /// The locks at which the tasks of this process queue.
     pub locks: Locks,
-    /// How often a rejected push is tried again, and how long is waited before: five attempts, after up to 0.2, 0.4, 0.8
-    /// and 1.6 seconds, unless told otherwise.
+    /// The number of attempts and the delays between them. The default is five attempts, with delays of up to 0.2, 0.4,
+    /// 0.8 and 1.6 seconds.
     pub retry: RetryPolicy,
 }
 
 impl Default for Options {
-    /// The locks of the whole process, and five attempts.
+    /// Returns the locks of the whole process, and five attempts.
     fn default() -> Self {
         Self { locks: crate::lock::global().clone(), retry: RetryPolicy::default() }
     }
 }
 
-/// Changes what an authority keeps: `fetch` gets a fresh copy, `transform` changes it and gives a result, `push` hands it
-/// in. A rejected push begins again with `fetch`, after a random wait; any other failure ends it.
+/// Updates external data: `fetch` gets a fresh copy, `transform` changes it and returns a result, `push` submits it. A
+/// rejected push starts over with `fetch` after a random delay. Any other failure ends the update.
 ///
-/// The result is that of the attempt that was accepted.
+/// Returns the result of the accepted attempt.
 ///
 /// # Errors
-/// [`UpdateError::Rejected`] when the attempts are used up; [`UpdateError::Failed`] with the first error of the three;
-/// [`UpdateError::Lock`] when this task changes the term already.
+/// [`UpdateError::Rejected`] when the attempts are used up. [`UpdateError::Failed`] with the first error of the three
+/// functions. [`UpdateError::Lock`] when this task is already updating the term.
 ///
 /// # Cancel safety
-/// Dropped before `push` is called, nothing was changed. Dropped later, the authority may have accepted the change.
+/// If it is dropped before `push` is called, nothing was changed. If it is dropped later, the authority may have
+/// accepted the change.
 #[track_caller]
 pub fn update<'a, T, R, E, Fetch, Transform, PushIt>(
     options: &'a Options,

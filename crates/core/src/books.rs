@@ -1,10 +1,10 @@
-//! Closing the books: the events of a stream are handed to an archive and removed, when nobody needs them any more.
+//! Archiving of event streams ("closing the books"): the events of a stream are passed to an archive and then removed.
 //!
-//! [`Books::close`] refuses while reactions have something to do about the stream. Then one commit writes down that it is
-//! being closed, and with it closes the stream for ever ([`Closing::tombstone`]), lets it begin anew with its state
-//! ([`Closing::restart`]), or keeps the state that stands for its oldest events ([`Closing::keep_last`],
-//! [`Closing::before`]). After that commit the events go to the archive, page by page, and are removed. Whoever dies
-//! anywhere in between is followed by whoever closes the stream next: it goes on where the other stopped.
+//! [`Books::close`] refuses while reactions have pending work on the stream. Then one commit records that the stream is
+//! being closed, and applies one of three modes. It closes the stream permanently ([`Closing::tombstone`]), restarts it
+//! from its state ([`Closing::restart`]), or keeps the state that replaces its oldest events ([`Closing::keep_last`],
+//! [`Closing::before`]). After that commit the events go to the archive, page by page, and are removed. If the process
+//! dies in between, the next closing of the stream resumes where it stopped.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Time as a parameter: instants in microseconds, a clock that the system drives and one that a test drives.
+//! Clocks and timestamps: instants in microseconds, a clock that the system drives and one that a test drives.
 //!
-//! The store's clock alone decides when work is due and when a lease ends. One boundary rule holds everywhere: an
+//! Only the store's clock decides when work is due and when a lease expires. One boundary rule applies everywhere: an
 //! instant has come when `now >= instant`.
 
 mod text;
@@ -25,51 +25,51 @@ impl Timestamp {
     /// The Unix epoch.
     pub const EPOCH: Self = Self(0);
 
-    /// The instant that many microseconds after the epoch.
+    /// Returns the instant that many microseconds after the epoch.
     #[must_use]
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
 
-    /// Microseconds since the epoch.
+    /// Returns the microseconds since the epoch.
     #[must_use]
     pub const fn as_micros(self) -> i64 {
         self.0
     }
 
-    /// This instant moved into the future; stops at the end of time instead of wrapping.
+    /// Returns this instant moved into the future. It saturates at the end of the range instead of wrapping.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// How long it is from `earlier` to this instant; zero when `earlier` lies in its future.
+    /// Returns the time from `earlier` to this instant; zero when `earlier` lies in its future.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Whether this instant has come, the same rule for leases, due times and expiry.
+    /// Returns whether this instant has come. Leases, due times and expiry use this rule.
     #[must_use]
     pub fn has_come(self, now: Self) -> bool {
         now >= self
     }
 }
 
-/// When something becomes due, resolved against the store's clock at commit.
+/// A due time, resolved against the store's clock at the commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Due {
-    /// At once.
+    /// Immediately.
     #[default]
     Now,
     /// At that instant.
     At(Timestamp),
-    /// That long after the commit.
+    /// This time after the commit.
     After(Duration),
 }
 
 impl Due {
-    /// The instant that is meant, seen at `now`.
+    /// Returns the due instant as of `now`.
     #[must_use]
     pub fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
@@ -80,27 +80,27 @@ impl Due {
     }
 }
 
-/// Where a store takes its time from.
+/// The time source of a store.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The present instant. It may repeat; it should not go back.
+    /// Returns the present instant. It may repeat; it should not go back.
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock. It never goes back within one value of this type, even when the machine's does: it then goes
-/// on at its pace from where it was, so that leases still end and work still becomes due.
+/// The machine's clock. One value of this type never goes back, even when the machine's clock does. It then advances at
+/// the monotonic rate from its last reading, so that leases still expire and work still becomes due.
 #[derive(Debug, Default)]
 pub struct SystemClock {
     last: Mutex<Option<Reading>>,
 }
 
-/// What a clock showed last, and what it goes on from.
+/// The last reading of a clock, and the basis of the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
     shown: Timestamp,
-    /// The machine's clock when it was last believed. Time is added to this one rather than to what was shown,
-    /// because readings less than a microsecond apart would otherwise never add up.
+    /// The machine's clock when it was last trusted. Elapsed time is added to this value instead of `shown`, because
+    /// readings less than a microsecond apart would otherwise never add up.
     wall: Timestamp,
-    /// When that was.
+    /// The monotonic instant of that reading.
     since: Instant,
 }
 
@@ -109,7 +109,7 @@ impl Reading {
         Self { shown: wall, wall, since: at }
     }
 
-    /// The reading that follows, when the machine's clock shows `wall` at the moment `at`.
+    /// Returns the next reading, when the machine's clock shows `wall` at the instant `at`.
     fn next(self, wall: Timestamp, at: Instant) -> Self {
         if wall >= self.shown {
             return Self::first(wall, at);
@@ -120,7 +120,7 @@ impl Reading {
 }
 
 impl SystemClock {
-    /// A clock ready for a store's options.
+    /// Creates a clock for a store's options.
     #[must_use]
     pub fn shared() -> Arc<dyn Clock> {
         Arc::new(Self::default())
@@ -138,14 +138,14 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is told to move: for tests, and for replaying a seed.
+/// A clock that advances only on request, for tests and for replaying a seed.
 #[derive(Debug)]
 pub struct ManualClock {
     micros: AtomicI64,
 }
 
 impl ManualClock {
-    /// A clock that shows `start`.
+    /// Creates a clock that shows `start`.
     #[must_use]
     pub fn new(start: Timestamp) -> Self {
         Self { micros: AtomicI64::new(start.0) }
@@ -157,14 +157,14 @@ impl ManualClock {
         self.micros.fetch_add(by, Ordering::AcqRel);
     }
 
-    /// Sets the clock, backwards too: that is how a test jumps.
+    /// Sets the clock, forwards or backwards, so that a test can jump.
     pub fn set(&self, to: Timestamp) {
         self.micros.store(to.0, Ordering::Release);
     }
 }
 
 impl Default for ManualClock {
-    /// Starts at a round, recognisable instant in 2001 rather than at zero, so that a forgotten field shows.
+    /// Starts at a round, recognisable instant in 2001 rather than at zero, so that an uninitialised field is visible.
     fn default() -> Self {
         Self::new(Timestamp(1_000_000_000_000_000))
     }

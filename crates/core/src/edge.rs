@@ -1,15 +1,16 @@
-//! Requests that may come twice: [`Idempotency`] lets one of them run, and gives the others its answer.
+//! Idempotency keys for requests that may arrive twice. [`Idempotency`] lets one of them run and returns its response
+//! to the others.
 //!
-//! A client that hears nothing sends its request again, under the same key. The first request with a key
-//! [reserves](Idempotency::reserve) it and runs; its [`Answer`] is kept as a document, for as long as was said, so it survives
-//! restarts and is shared by all processes on the store. Whoever comes while the first one runs is told so; whoever comes with
-//! the key and something else to say is told that, too.
+//! A client that gets no response sends its request again under the same key. The first request with a key
+//! [reserves](Idempotency::reserve) it and runs. Its [`Answer`] is stored as a document for the configured time, so it
+//! survives restarts and is shared by all processes on the store. A duplicate that arrives while the first request is
+//! in flight gets [`Reserved::InFlight`]. One with a different payload gets [`Reserved::OtherPayload`].
 //!
-//! The reservation is a leased row: it is renewed while its process lives, whatever the request takes, and ends by itself when the
-//! process dies. There is no time-out to guess. [`Reservation::commit`] applies the effects of a request and its answer in one
-//! batch under the fence of that lease: both or neither, once.
+//! The reservation is a leased row. It is renewed while its process lives, however long the request takes, and expires
+//! when the process dies. So there is no timeout to guess. [`Reservation::commit`] applies the effects of a request and
+//! its response in one batch under the fencing token of that lease: both or neither, once.
 //!
-//! Nothing here knows HTTP. `tidelock-edge` has the layer for it.
+//! This module does not depend on HTTP. `tidelock-edge` provides the HTTP layer.
 //!
 //! ```
 //! use std::sync::Arc;

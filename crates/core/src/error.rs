@@ -1,8 +1,8 @@
-//! The error taxonomy: a stable code, whether to try again, and whether anything happened.
+//! Error taxonomy: a stable code, whether a retry can help, and whether the call had effects.
 //!
-//! Each operation has a small enum of its own. A [`codes!`](crate::codes) table gives every variant its code, its retry rule and its outcome,
-//! and thereby implements [`Explain`]. Every code has a page in `crates/core/errors/`, which the book shows and
-//! `tidelock explain CODE` prints.
+//! Each operation has its own small enum. A [`codes!`](crate::codes) table gives every variant its code, its retry rule
+//! and its outcome, and thereby implements [`Explain`].
+//! Every code has a page in `crates/core/errors/`, which the book shows and `tidelock explain CODE` prints.
 
 pub mod pages;
 
@@ -13,12 +13,12 @@ use thiserror::Error;
 
 use crate::id::OpId;
 
-/// A stable name for one kind of failure. It never changes its meaning.
+/// A stable name for one kind of failure. Its meaning never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Code(pub(crate) &'static str);
 
 impl Code {
-    /// The code as text, for example `TL0202`.
+    /// Returns the code as text, for example `TL0202`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         self.0
@@ -31,26 +31,26 @@ impl fmt::Display for Code {
     }
 }
 
-/// Whether trying again can help.
+/// Whether a retry can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// The same call will fail again.
     Never,
-    /// Look at what changed and try again at once.
+    /// Read the present state and retry at once.
     Now,
-    /// Try again after about that long, with jitter.
+    /// Retry after about this time, with jitter.
     After(Duration),
 }
 
 impl Retry {
-    /// A retry after that many seconds.
+    /// Returns a retry after that many seconds.
     #[must_use]
     pub const fn after_secs(seconds: u64) -> Self {
         Self::After(Duration::from_secs(seconds))
     }
 }
 
-/// What is known about the effects of a call that failed.
+/// The knowledge about the effects of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Everything was applied.
@@ -71,7 +71,7 @@ pub struct Explanation {
     pub code: Code,
     /// Whether a retry can help.
     pub retry: Retry,
-    /// What is known about the effects.
+    /// The knowledge about the effects.
     pub outcome: Outcome,
 }
 
@@ -192,47 +192,47 @@ pub enum InvalidInput {
     /// A key is malformed.
     #[error("key {text:?} is not valid: {reason}; write it as kind(\"text\", 42) or build it with Key::new")]
     Key {
-        /// The text that was given.
+        /// The given text.
         text: String,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
     /// A payload is not JSON, or not JSON of the expected shape.
     #[error("the payload does not fit: {reason}")]
     Payload {
-        /// What the parser said.
+        /// The message of the parser.
         reason: String,
     },
-    /// A name or a small number is out of its form.
+    /// A name or a small number is malformed.
     #[error("{what} {text:?} is not valid: {reason}")]
     Name {
-        /// Which kind of name.
+        /// The kind of name.
         what: &'static str,
-        /// The text that was given.
+        /// The given text.
         text: String,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
     /// A filter pattern uses more than literals, `^`, `$`, `.` and `.*`.
     #[error("pattern {pattern:?} cannot be used: {reason}; allowed are literals, ^ $ . and .*")]
     Pattern {
-        /// The pattern that was given.
+        /// The given pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
-    /// A name that only Tidelock writes.
+    /// A name that only Tidelock may write.
     #[error(
         "cannot write {name}: the name is reserved; choose a name that does not begin with tidelock. and does not stand beside a stream or document, or use the operation of its engine"
     )]
     Reserved {
-        /// The key or the type of an event.
+        /// The key, or the type of an event.
         name: String,
     },
-    /// Something exceeds a stated limit.
+    /// A value exceeds a stated limit.
     #[error("{what} of {subject} is {found}, at most {limit} are allowed; split it or store a reference")]
     Limit {
-        /// What was measured.
+        /// The measured property.
         what: &'static str,
         /// The key or name it belongs to.
         subject: String,

@@ -1,7 +1,9 @@
-//! Aggregates: state that is the fold of its events, and changes only by commands whose rules hold when they are committed.
+//! Event-sourced aggregates: state that is the fold of its events. It changes only by commands whose rules hold at the
+//! commit.
 //!
-//! [`Events::execute`] loads an aggregate, lets a command decide on it, and appends what it decided at the version that it was
-//! decided on, also when the stream is new. If somebody else was faster, the command decides again on the newer state.
+//! [`Events::execute`] loads an aggregate, lets a command decide on it, and appends the resulting events at the version
+//! of the decision (optimistic concurrency). This also holds for a new stream. If a concurrent writer was faster, the
+//! command decides again on the newer state.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -94,14 +96,14 @@ pub(crate) use upcast::Upcasters;
 
 use crate::store::SharedStore;
 
-/// How commands are carried out.
+/// Options of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How often a command decides again because others were faster, at most: 100.
+    /// Maximum number of attempts of a command that loses to concurrent writers, the first one included: 100.
     pub attempts: u32,
-    /// How long it may go on deciding: 30 seconds.
+    /// Timeout of these attempts: 30 seconds.
     pub limit: Duration,
-    /// How many aggregates are kept in memory, about: 4,096. None with 0.
+    /// Approximate number of aggregates that are cached in memory: 4,096. With 0, none is cached.
     pub cached: usize,
 }
 
@@ -123,13 +125,13 @@ pub struct Events {
 }
 
 impl Events {
-    /// Aggregates in this store.
+    /// Creates a handle on the aggregates in this store.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
         Self::with_options(store, Options::default())
     }
 
-    /// Aggregates in this store, with options.
+    /// Creates a handle on the aggregates in this store, with options.
     #[must_use]
     pub fn with_options(store: SharedStore, options: Options) -> Self {
         let cache = Arc::new(cache::Cache::new(options.cached));
@@ -143,13 +145,13 @@ impl Events {
         }
     }
 
-    /// The same aggregates; what is appended belongs to this conversation, has this cause and these notes.
+    /// Returns a handle whose appended events carry this context: correlation, causation and notes.
     #[must_use]
     pub fn within(&self, context: Context) -> Self {
         Self { context, ..self.clone() }
     }
 
-    /// The store.
+    /// Returns the store.
     #[must_use]
     pub fn store(&self) -> &SharedStore {
         &self.store

@@ -24,20 +24,20 @@ use crate::store::{
 use crate::telemetry::HOUSEKEEPING;
 use crate::worker::{self, DEFAULT_TTL, idle, unique_owner};
 
-/// How long tombstones of documents stay unless the caller says otherwise: 7 days.
+/// The default retention of tombstones of documents: 7 days.
 pub const TOMBSTONES: Duration = Duration::from_hours(7 * 24);
-/// How long operation records stay unless the caller says otherwise: 24 hours.
+/// The default retention of operation records: 24 hours.
 pub const OPERATIONS: Duration = Duration::from_hours(24);
-/// How long it is from one sweep to the next unless the caller says otherwise: a minute.
+/// The default interval between two sweeps: a minute.
 pub const INTERVAL: Duration = Duration::from_mins(1);
-/// Rows of each kind that one page removes.
+/// Maximum number of rows of each kind that one page removes.
 const PAGE: usize = 1_000;
 /// The name of the work row and of its lane.
 const NAME: &str = "tidelock.housekeeping";
 
-/// A housekeeper that is about to run.
+/// A builder for the housekeeping of a store.
 ///
-/// Start one in every process that runs workers. They take turns, and the store does the work of one.
+/// Start one in every process that runs workers. They take turns, so the store bears the load of one.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is removed before spawn() is called"]
 pub struct Housekeeping {
@@ -50,47 +50,48 @@ pub struct Housekeeping {
 /// The report of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SweepReport {
-    /// When it began, by the store's clock.
+    /// The start of the sweep, by the store's clock.
     pub at: Timestamp,
-    /// How many rows it removed.
+    /// Number of rows that it removed.
     pub removed: Swept,
-    /// Whether it removed all that it may. Otherwise rows were left when the process lost its turn.
+    /// Whether it removed all rows that it may. Otherwise the process lost its lease before the end.
     pub complete: bool,
 }
 
-/// A running housekeeper. It ends when this is dropped.
+/// A handle of running housekeeping, which stops when the handle is dropped.
 #[derive(Debug)]
 pub struct HousekeepingHandle {
     stopping: CancellationToken,
     task: Option<JoinHandle<()>>,
 }
 
-/// How a turn ended.
+/// The result of a turn.
 enum Turn {
     Swept(SweepReport),
-    /// Another process has the turn, or the next one has not come.
+    /// Another process has the turn, or the next one is not due. The time until then, if known.
     Waits(Option<Duration>),
 }
 
 impl Housekeeping {
-    /// Housekeeping of a store: tombstones stay for 7 days, operation records for 24 hours, and a sweep runs every minute.
+    /// Creates housekeeping for a store: tombstones stay for 7 days, operation records for 24 hours, and a sweep runs
+    /// every minute.
     pub fn new(store: SharedStore) -> Self {
         Self { store, tombstones: TOMBSTONES, operations: OPERATIONS, interval: INTERVAL }
     }
 
-    /// How long tombstones of documents stay. Keep them for longer than any caller holds a version.
+    /// Sets the retention of tombstones of documents. Keep them for longer than any caller holds a version.
     pub fn tombstones(mut self, retention: Duration) -> Self {
         self.tombstones = retention;
         self
     }
 
-    /// How long operation records stay. Keep them for longer than any caller retries or resolves.
+    /// Sets the retention of operation records. Keep them for longer than any caller retries or resolves.
     pub fn operations(mut self, retention: Duration) -> Self {
         self.operations = retention;
         self
     }
 
-    /// How long it is from one sweep to the next.
+    /// Sets the interval between two sweeps.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = worker::interval(interval);
         self
@@ -111,10 +112,10 @@ impl Housekeeping {
         HousekeepingHandle { stopping, task: Some(task) }
     }
 
-    /// Sweeps now if a sweep is due and no other process is sweeping; `None` otherwise.
+    /// Sweeps now if a sweep is due and no other process is sweeping. Returns `None` otherwise.
     ///
     /// # Errors
-    /// [`StoreError`] when the store fails. What was removed by then stays removed.
+    /// [`StoreError`] when the store fails. Rows that were already removed stay removed.
     pub async fn sweep_if_due(&self) -> Result<Option<SweepReport>, StoreError> {
         match self.turn(&unique_owner(None)?).await? {
             Turn::Swept(report) => Ok(Some(report)),
@@ -123,7 +124,7 @@ impl Housekeeping {
     }
 
     async fn run(&self, stopping: &CancellationToken) {
-        // Processes that start together do not ask together.
+        // The random delay spreads the first polls of processes that start together.
         idle::pause(spread(self.interval, 0.25..0.75), stopping).await;
         while !stopping.is_cancelled() {
             let turn = match unique_owner(None) {
@@ -142,12 +143,13 @@ impl Housekeeping {
         }
     }
 
-    /// Takes a turn, if it is to be had.
+    /// Claims the turn and sweeps, if the turn is due and free.
     async fn turn(&self, owner: &Owner) -> Result<Turn, StoreError> {
         let lane = lane()?;
         let claim = || Claim::lanes(owner, [lane.clone()], 1, DEFAULT_TTL);
         let claimed = match self.store.claim(claim()).await {
-            // A store without work rows cannot say whose turn it is. Sweeping twice removes nothing twice.
+            // A store without work rows cannot assign turns. Concurrent sweeps are harmless, because a row is removed
+            // only once.
             Err(error) if error.kind == StoreErrorKind::Unsupported => {
                 return Ok(Turn::Swept(self.sweep(None, self.store.now().await?).await?));
             }
@@ -167,7 +169,7 @@ impl Housekeeping {
         }
     }
 
-    /// Makes the row, unless there is one.
+    /// Creates the row. Returns `false` when it exists.
     async fn create_row(&self) -> Result<bool, StoreError> {
         let row = NewWork::standing(key()?, lane()?).only_new();
         match self.store.apply(Batch::new().enqueue(row)).await {
@@ -177,7 +179,7 @@ impl Housekeeping {
         }
     }
 
-    /// Sweeps with the row in hand, and says in the row what was done.
+    /// Sweeps under the lease of the row, and writes the report to the row.
     async fn sweep_under(&self, grant: &Grant, now: Timestamp) -> Result<SweepReport, StoreError> {
         let lease = grant.lease();
         let report = self.sweep(Some(&lease), now).await?;
@@ -209,7 +211,7 @@ impl Housekeeping {
             if report.complete || !self.renewed(lease).await? {
                 break;
             }
-            // Writers get as much of the store's time as the sweep.
+            // The pause gives writers as much of the store's time as the sweep took.
             sleep_until(Instant::now() + begun.elapsed()).await;
         }
         if report.removed != Swept::default() {
@@ -219,7 +221,7 @@ impl Housekeeping {
         Ok(report)
     }
 
-    /// Whether the lease is still held, for long enough to remove another page.
+    /// Renews the lease for another page. Returns `false` when the lease is lost.
     async fn renewed(&self, lease: Option<&Lease>) -> Result<bool, StoreError> {
         let Some(lease) = lease else { return Ok(true) };
         match self.store.apply(Batch::new().renew(lease, DEFAULT_TTL)).await {
@@ -231,11 +233,11 @@ impl Housekeeping {
 }
 
 impl HousekeepingHandle {
-    /// Ends the housekeeper, and waits until it has.
+    /// Stops housekeeping and waits for its end.
     pub async fn shutdown(mut self) {
         self.stopping.cancel();
         if let Some(task) = self.task.take() {
-            // It ends by itself; a panic in it was reported by the runtime.
+            // The task ends once the token is cancelled. The runtime has reported a panic in it.
             let _ = task.await;
         }
     }
@@ -247,7 +249,7 @@ impl Drop for HousekeepingHandle {
     }
 }
 
-/// The report of the last sweep of any process; `None` when there was none.
+/// Returns the report of the last sweep of any process; `None` when there was none.
 ///
 /// # Errors
 /// [`StoreError`] when the store cannot be read.
@@ -267,12 +269,12 @@ fn lane() -> Result<Lane, InvalidInput> {
     Lane::new(NAME)
 }
 
-/// The instant that lies so long before another.
+/// Returns the instant that lies `by` before `now`.
 fn ago(now: Timestamp, by: Duration) -> Timestamp {
     Timestamp::from_micros(now.as_micros().saturating_sub(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
 }
 
-/// A failure of the store, or a refusal that no rule of this module explains.
+/// Converts a failure of the store, or a refusal that this module does not expect.
 fn failure(error: ApplyError) -> StoreError {
     match error {
         ApplyError::Store { error, .. } => error,

@@ -1,6 +1,6 @@
-//! Newtypes for everything that has a number or a name, so that a fence is never passed where a version is meant.
+//! Newtypes for numbers and names, so that a fencing token is never passed as a version.
 //!
-//! Nothing here knows about stores; names validate their form once, at construction.
+//! They do not depend on stores. Names are validated once, at construction.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::error::InvalidInput;
 
-/// Declares a number with a meaning of its own.
+/// Declares a number with its own type.
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -19,7 +19,7 @@ macro_rules! number {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The number that follows this one.
+            /// Returns the next number.
             #[must_use]
             pub const fn next(self) -> Self {
                 Self(self.0.saturating_add(1))
@@ -35,19 +35,21 @@ macro_rules! number {
 }
 
 number! {
-    /// The place of an event in the whole log. Positions rise in commit order; a store may leave gaps, never reuse one.
+    /// The position of an event in the whole log. Positions rise in commit order. A store may leave gaps, but never
+    /// reuses a position.
     Position
 }
 number! {
-    /// The place of an event in its stream, counted from 0 without gaps.
+    /// The position of an event in its stream, counted from 0 without gaps.
     StreamVersion
 }
 number! {
-    /// The version of a document, counted from 1. It survives deletion: a key that is created again goes on counting.
+    /// The version of a document. It starts at 1, or above the versions of swept tombstones. A key that is created
+    /// again after its deletion continues counting.
     DocVersion
 }
 number! {
-    /// The token of one lease on one work row. Every grant has a higher fence than all grants before it.
+    /// The fencing token of one lease on one work row. It is higher than those of all earlier grants.
     Fence
 }
 
@@ -56,7 +58,7 @@ number! {
     Epoch
 }
 
-/// Declares a UUID with a meaning of its own.
+/// Declares a UUID with its own type.
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -65,7 +67,7 @@ macro_rules! uuid_id {
         pub struct $name(pub Uuid);
 
         impl $name {
-            /// A new id (UUID v7: unique, and rising with time, which keeps indexes narrow).
+            /// Creates a new id: a UUID v7, which is unique and rises with time. That keeps indexes narrow.
             #[must_use]
             #[expect(clippy::new_without_default, reason = "a default that differs every time would surprise")]
             pub fn new() -> Self {
@@ -92,15 +94,15 @@ macro_rules! uuid_id {
 }
 
 uuid_id! {
-    /// The id of an event, chosen by its author, so that appending it twice is recognised.
+    /// The id of an event. The author of the event chooses it, so that a second append of it is recognised.
     EventId
 }
 uuid_id! {
-    /// The id of a batch, chosen by its author, under which it is applied at most once.
+    /// The id of a batch. The author of the batch chooses it, and the batch is applied at most once under it.
     OpId
 }
 
-/// Declares a short name with a checked form.
+/// Declares a short name with a validated form.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -109,17 +111,17 @@ macro_rules! name {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks and wraps a name: 1 to 200 bytes, no control characters.
+            /// Validates and wraps a name: 1 to 200 bytes, no control characters.
             ///
             /// # Errors
-            /// [`InvalidInput::Name`] when the text is empty, too long or holds a control character.
+            /// [`InvalidInput::Name`] when the text is empty, too long or contains a control character.
             pub fn new(text: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
                 let text = text.into();
                 check_name(stringify!($name), &text)?;
                 Ok(Self(text))
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -157,7 +159,7 @@ macro_rules! name {
 }
 
 name! {
-    /// Who holds a lease: one name per worker, unique among the processes on a store.
+    /// The owner of a lease: one name per worker, unique among the processes on a store.
     Owner
 }
 name! {
@@ -165,11 +167,11 @@ name! {
     Lane
 }
 name! {
-    /// What an event is called, for example `OrderPlaced`.
+    /// The type name of an event, for example `OrderPlaced`.
     EventType
 }
 
-/// The longest [`Owner`], [`Lane`] or [`EventType`], in bytes.
+/// The maximum length of an [`Owner`], [`Lane`] or [`EventType`], in bytes.
 pub const MAX_NAME_BYTES: usize = 200;
 
 fn check_name(what: &'static str, text: &str) -> Result<(), InvalidInput> {
@@ -186,20 +188,21 @@ fn check_name(what: &'static str, text: &str) -> Result<(), InvalidInput> {
     Ok(())
 }
 
-/// How urgent work is: 0 (last) to 9 (first); 5 is the default. Few levels keep the cost of a claim flat.
+/// The priority of work: 0 (last) to 9 (first); 5 is the default. A small number of levels keeps the cost of a claim
+/// constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct Priority(u8);
 
 impl Priority {
-    /// The priority of work that does not say otherwise.
+    /// The default priority.
     pub const NORMAL: Self = Self(5);
     /// The lowest priority.
     pub const LAST: Self = Self(0);
     /// The highest priority.
     pub const FIRST: Self = Self(9);
 
-    /// Checks and wraps a level.
+    /// Validates and wraps a level.
     ///
     /// # Errors
     /// [`InvalidInput::Name`] when the level is above 9.
@@ -210,7 +213,7 @@ impl Priority {
         Ok(Self(level))
     }
 
-    /// The level as a number.
+    /// Returns the level as a number.
     #[must_use]
     pub const fn level(self) -> u8 {
         self.0

@@ -1,7 +1,7 @@
 //! Keys: a kind and typed arguments, compared structurally.
 //!
 //! The same type names streams, documents, work rows, locks and leases. A key *is* its canonical text (see
-//! [`encoding`]), which every backend stores as it is: equal keys have equal text, and text order is key order.
+//! [`encoding`]), which every backend stores unchanged. Equal keys have equal text, and text order is key order.
 
 pub mod encoding;
 mod readable;
@@ -70,14 +70,14 @@ impl From<u32> for Arg {
     }
 }
 
-/// The kind of documents that index other documents: the name of the index, the sort order, the indexed key. Backends skip the
-/// tombstones of this kind when they list or count a range.
+/// The kind of documents that index other documents: the name of the index, the sort order, the indexed key. Backends
+/// skip the tombstones of this kind when they list or count a range.
 pub const INDEX_KIND: &str = "tidelock.index";
 
-/// The longest canonical text of a key, in bytes. It fits a B-tree entry of every backend.
+/// The maximum length of a key's canonical text, in bytes. It fits a B-tree entry of every backend.
 pub const MAX_KEY_BYTES: usize = 1024;
 
-/// The name of one thing: a kind and its arguments, such as `cart("user-17")`.
+/// The name of one entity: a kind and its arguments, such as `cart("user-17")`.
 ///
 /// `f("a,b")` and `f("a", "b")` are different keys, and so are `f(5)` and `f("5")`. Cloning shares the text.
 ///
@@ -93,7 +93,7 @@ pub const MAX_KEY_BYTES: usize = 1024;
 pub struct Key(Arc<str>);
 
 impl Key {
-    /// A key of a kind with arguments of one type. Mixed types: [`Key::of`].
+    /// Builds a key from a kind and arguments of one type. For mixed types, use [`Key::of`].
     ///
     /// # Errors
     /// [`InvalidInput`] when the kind is empty or the key is longer than [`MAX_KEY_BYTES`].
@@ -102,7 +102,7 @@ impl Key {
         Self::of(kind, &args)
     }
 
-    /// A key of a kind with any arguments.
+    /// Builds a key from a kind and any arguments.
     ///
     /// # Errors
     /// [`InvalidInput`] when the kind is empty or the key is longer than [`MAX_KEY_BYTES`].
@@ -122,7 +122,7 @@ impl Key {
         Ok(Self(text.into()))
     }
 
-    /// A key that stands alone, without arguments.
+    /// Builds a key without arguments.
     ///
     /// # Errors
     /// [`InvalidInput`] when the kind is empty or too long.
@@ -130,7 +130,7 @@ impl Key {
         Self::of(kind, &[])
     }
 
-    /// Reads a key back from its canonical text, as a backend stores it.
+    /// Parses a key from its canonical text, as a backend stores it.
     ///
     /// # Errors
     /// [`InvalidInput::Key`] when the text is not the canonical text of any key.
@@ -144,34 +144,34 @@ impl Key {
         Ok(again)
     }
 
-    /// Wraps canonical text that a store wrote earlier, without checking it again.
+    /// Wraps canonical text that a store wrote earlier, without validating it again.
     #[must_use]
     pub fn trusted(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
-    /// The canonical text: what backends store, compare and sort by.
+    /// Returns the canonical text, which backends store, compare and sort by.
     #[must_use]
     pub fn canonical(&self) -> &str {
         &self.0
     }
 
-    /// The kind.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> String {
         encoding::decode(&self.0).map_or_else(|_| self.0.as_ref().to_owned(), |(kind, _)| kind)
     }
 
-    /// The arguments.
+    /// Returns the arguments.
     #[must_use]
     pub fn args(&self) -> Vec<Arg> {
         encoding::decode(&self.0).map_or_else(|_| Vec::new(), |(_, args)| args)
     }
 
-    /// The key of what stands beside this one: `snapshot("stock", "apples")` for `stock("apples")`.
+    /// Returns the key of a companion of this one: `snapshot("stock", "apples")` for `stock("apples")`.
     ///
     /// # Errors
-    /// [`InvalidInput`] when that would be too long.
+    /// [`InvalidInput`] when the companion key would be too long.
     pub fn beside(&self, kind: &str) -> Result<Self, InvalidInput> {
         let mut args = vec![Arg::from(self.kind())];
         args.extend(self.args());
@@ -200,7 +200,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Reads the form that [`Display`](fmt::Display) writes: `kind`, `kind()`, `kind("text", 42, 0190….)`.
+/// Parses the form that [`Display`](fmt::Display) writes: `kind`, `kind()`, `kind("text", 42, 0190….)`.
 impl FromStr for Key {
     type Err = InvalidInput;
 
@@ -223,7 +223,7 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-/// A contiguous range of keys that begin alike. Every character is literal: there are no wildcards.
+/// A contiguous range of keys with a common prefix. Every character is literal: there are no wildcards.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyPrefix {
     from: String,
@@ -231,19 +231,19 @@ pub struct KeyPrefix {
 }
 
 impl KeyPrefix {
-    /// Every key there is.
+    /// Covers all keys.
     #[must_use]
     pub fn all() -> Self {
         Self { from: String::new(), below: None }
     }
 
-    /// Every key of a kind, with whatever arguments.
+    /// Covers all keys of a kind, whatever their arguments.
     #[must_use]
     pub fn kind(kind: &str) -> Self {
         Self::under(kind, &[])
     }
 
-    /// The key with exactly these arguments, and every key that has more after them.
+    /// Covers the key with exactly these arguments, and every key that has more after them.
     #[must_use]
     pub fn under(kind: &str, args: &[Arg]) -> Self {
         let from = encoding::encode(kind, args);
@@ -251,7 +251,7 @@ impl KeyPrefix {
         Self { from, below }
     }
 
-    /// Every key with these arguments followed by a text argument that begins with `start`.
+    /// Covers every key with these arguments followed by a text argument that begins with `start`.
     #[must_use]
     pub fn starting(kind: &str, args: &[Arg], start: &str) -> Self {
         let mut args = args.to_vec();
@@ -261,25 +261,25 @@ impl KeyPrefix {
         Self { from, below }
     }
 
-    /// Every key whose canonical text begins with `start`.
+    /// Covers every key whose canonical text begins with `start`.
     #[must_use]
     pub(crate) fn of_text(start: &str) -> Self {
         Self { from: start.to_owned(), below: encoding::successor(start) }
     }
 
-    /// The first canonical text that may belong to the range.
+    /// Returns the first canonical text that may belong to the range.
     #[must_use]
     pub fn from(&self) -> &str {
         &self.from
     }
 
-    /// The first canonical text after the range; `None` when the range has no end.
+    /// Returns the first canonical text after the range; `None` when the range has no end.
     #[must_use]
     pub fn below(&self) -> Option<&str> {
         self.below.as_deref()
     }
 
-    /// Whether the key lies in the range.
+    /// Returns whether the key lies in the range.
     #[must_use]
     pub fn contains(&self, key: &Key) -> bool {
         let text = key.canonical();
@@ -287,8 +287,9 @@ impl KeyPrefix {
     }
 }
 
-/// Reads what a person types to mean many keys: a kind (`session`), or a key with its first arguments (`session("s-1")`), which
-/// may break off inside of a text: `session("s-` means every session whose id begins with `s-`.
+/// Parses the text that a user types for a range of keys: a kind (`session`), or a key with its first arguments
+/// (`session("s-1")`). The text may end inside a text argument: `session("s-` covers every session whose id begins with
+/// `s-`.
 impl FromStr for KeyPrefix {
     type Err = InvalidInput;
 

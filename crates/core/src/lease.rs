@@ -1,12 +1,14 @@
-//! An exclusive hold across processes: [`hold`] a key, work, [`release`](Held::release) it.
+//! Distributed leases: exclusive ownership of a key across processes. [`hold`] a key, work, [`release`](Held::release)
+//! it.
 //!
-//! A lease is a `work` row in a lane of its own. The store's clock alone decides when it ends, and the fence decides
-//! whose writes count. The holder works on its own monotonic clock, which ends a margin earlier: its
-//! [`token`](Held::token) fires before anybody else can own the lease. One thread of the process renews all leases and does
-//! nothing else, so neither a blocked executor nor thousands of waiters lose one.
+//! A lease is a `work` row in a separate lane. Only the store's clock decides when it expires, and the fencing token
+//! decides whose writes count. The holder uses its own monotonic clock, by which the lease ends a margin earlier. So
+//! its [`token`](Held::token) fires before another process can own the lease. One thread of the process renews all
+//! leases and does nothing else. Neither a blocked executor nor thousands of waiters can therefore cause the loss of a
+//! lease.
 //!
-//! Whoever [waits](Hold::wait) stands in a line that is visible in the store, in the order of arrival over all
-//! processes. What a process leaves behind when it dies, a lease or a place in the line, ends by itself.
+//! [Waiters](Hold::wait) queue in the store, in the order of arrival over all processes, and the queue is visible
+//! there. The leases and queue entries of a process that dies expire.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,14 +1,13 @@
-//! The heart of Tidelock: keys, time, pure decisions, the [`Store`](store::Store) contract and its in-memory reference.
+//! Core of Tidelock: keys, time, pure decisions, the [`Store`](store::Store) contract and its in-memory reference.
 //!
-//! Three nouns and one write. *Facts* are events in streams, *state* is versioned documents, *work* is rows that one
-//! worker at a time may hold. [`Store::apply`](store::Store::apply) changes any of them, all or nothing, and
-//! [`Store::claim`](store::Store::claim) is the only contended pick-up.
+//! There are three kinds of rows and one write. *Events* belong to streams, *documents* are versioned values, and
+//! *work* rows are leased to one worker at a time. [`Store::apply`](store::Store::apply) changes any of them
+//! atomically, and [`Store::claim`](store::Store::claim) is the only contended operation.
 //!
-//! Modules stand in layers, and each uses only those before it:
-//! [`id`], [`key`], [`payload`], [`clock`], [`error`] → [`runtime`] (timers and backoff) → [`telemetry`] → [`lock`]
-//! (exclusion inside one process) → [`model`] (pure decisions) → [`store`] (the contract) → [`worker`] (claims, leases
-//! and executes work) → [`lease`] (exclusion across processes), [`state`] (values that many change) and the other engines.
-//! There is no driver and no HTTP in this crate.
+//! The modules form layers, and each uses only those before it: [`id`], [`key`], [`payload`], [`clock`], [`error`] →
+//! [`runtime`] (timers and backoff) → [`telemetry`] → [`lock`] (exclusion inside one process) → [`model`] (pure
+//! decisions) → [`store`] (the contract) → [`worker`] (claims, leases and executes work) → [`lease`] (exclusion across
+//! processes), [`state`] (shared values) and the other engines. This crate contains no database driver and no HTTP.
 
 pub mod authority;
 pub mod books;

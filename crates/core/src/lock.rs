@@ -1,18 +1,23 @@
-//! Keyed locks inside one process: fair, cancel-safe, and never a silent hang.
+//! Keyed in-process locks: fair, cancel-safe, and never a silent hang.
 //!
-//! A [`Functor`] names a kind of thing once, a [`Term`] one thing, and [`Locks`] holds them. There is one primitive with a
-//! table of [`Modes`]: a mutex has one mode, a reader-writer lock two, yours as many as eight.
+//! A [`Functor`] declares a lock class once, a [`Term`] is a lock key, and [`Locks`] is the table of held terms. There
+//! is one primitive with a table of [`Modes`]: a mutex has one mode, a reader-writer lock has two, and a table of your
+//! own has up to eight.
 //!
-//! - First come, first served. The head of the queue comes in together with the compatible ones right behind it; nobody
-//!   overtakes, not even in the instant of a release. A release hands the lock on, whatever the number of those who wait.
-//! - A waiter that is dropped leaves no trace, a holder that panics lets the next one in, and a term that nobody holds
+//! - Waiters are served first come, first served. The head of the queue is granted the lock together with the
+//!   compatible waiters right behind it. No request overtakes another, not even in the instant of a release. A release
+//!   hands the lock over directly, whatever the length of the queue.
+//! - A waiter that is dropped leaves no trace. A holder that panics releases the lock to the next waiter. A free term
 //!   costs no memory.
-//! - A task that asks for what it holds gets [`LockError::Reentrant`] at once; a cycle of waiting tasks gets
-//!   [`LockError::Deadlock`]; a functor with a [rank](Functor::rank) gets [`LockError::OutOfOrder`]. In release builds,
-//!   too. The feature `lock-detection`, which is on by default, can be switched off.
-//! - [`Locks::snapshot`] says who holds what since when and from where, and who waits for whom.
+//! - A task that requests a term that it holds gets [`LockError::Reentrant`] at once. A task that closes a cycle of
+//!   waits gets [`LockError::Deadlock`]. A request that violates the order of [ranks](Functor::rank) gets
+//!   [`LockError::OutOfOrder`]. Detection also runs in release builds. The feature `lock-detection`, which is on by
+//!   default, can be switched off.
+//! - [`Locks::snapshot`] lists the holders with the age and source location of each hold, and the waiters with the
+//!   tasks that block them.
 //!
-//! For exclusion between processes and machines, see leases on a store: a lock of this kind ends at the process.
+//! For exclusion between processes and machines, use leases on a store: a lock of this kind excludes only tasks of the
+//! same process.
 //!
 //! ```
 //! use tidelock_core::lock::{Functor, Locks};
@@ -34,12 +39,14 @@
 //! ```
 //!
 //! # Who asks
-//! Owners are tasks. In a task of tokio that is the task; at the root of a runtime (`block_on`, `#[tokio::main]`) it is the
-//! root; [`Locks::lock_blocking`] knows its thread. Branches of one task that run side by side count as one task, unless
-//! each is wrapped in a [`scope`]. Tasks of other executors are unknown, also under a tokio runtime that was only
-//! [entered](tokio::runtime::Handle::enter). Their locks work, and nothing is detected, unless they are wrapped in a scope.
+//! Owners are tasks. In a tokio task, the owner is that task. At the root of a runtime (`block_on`, `#[tokio::main]`),
+//! it is the root. [`Locks::lock_blocking`] identifies its thread. Concurrent branches of one task count as one task,
+//! unless each is wrapped in a [`scope`]. Tasks of other executors are unknown, even under a tokio runtime that was
+//! only [entered](tokio::runtime::Handle::enter). Their locks work, but nothing is detected unless the tasks are
+//! wrapped in a scope.
 //!
-//! A [`Guard`] belongs to the task that asked. An [`OwnedGuard`] belongs to no task until one [adopts](OwnedGuard::adopt) it.
+//! A [`Guard`] belongs to the task that acquired it. An [`OwnedGuard`] belongs to no task until one
+//! [adopts](OwnedGuard::adopt) it.
 
 mod acquire;
 mod coarse_clock;
@@ -86,51 +93,52 @@ use crate::telemetry;
 /// Whether re-entrancy, order and deadlocks are detected in this build.
 pub const DETECTION: bool = task::DETECTION;
 
-/// A table of keyed locks. Clones share it; two tables know nothing of each other.
+/// A table of keyed locks. Clones share the table; two tables are independent of each other.
 #[derive(Clone, Default)]
 pub struct Locks {
     table: Arc<Table>,
 }
 
-/// The locks of the whole process, for programs that need only one table.
+/// Returns the lock table of the process, for programs that need only one.
 #[must_use]
 pub fn global() -> &'static Locks {
     static GLOBAL: LazyLock<Locks> = LazyLock::new(Locks::new);
     &GLOBAL
 }
 
-/// Who holds what in the [`global`] table.
+/// Returns the holders and waiters of the [`global`] table.
 #[must_use]
 pub fn snapshot() -> Snapshot {
     global().snapshot()
 }
 
 impl Locks {
-    /// A table in which nothing is held.
+    /// Creates an empty table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the lock, waiting for its turn. Ask with `&term` for the functor's first mode, or with
-    /// [`term.mode(…)`](Term::mode).
+    /// Acquires the lock, waiting in the queue if it is not free. Pass `&term` for the functor's first mode, or
+    /// [`term.mode(…)`](Term::mode) for another one.
     ///
     /// # Errors
     /// [`LockError::Reentrant`], [`LockError::Deadlock`] and [`LockError::OutOfOrder`] instead of a hang, and
     /// [`LockError::Mode`] for a mode that the functor does not have.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, it leaves the queue, and the others keep their order. Dropped after it was let in but
-    /// before it was polled again, it passes the lock on.
+    /// A future that is dropped while it waits leaves the queue, and the other waiters keep their order. A future that
+    /// is dropped after the grant, but before it is polled again, releases the lock to the next waiter.
     #[track_caller]
     pub fn lock<'l, 't>(&'l self, ask: impl Into<Ask<'t>>) -> Lock<'l, 't> {
         Lock::new(&self.table, ask.into(), Location::caller(), None)
     }
 
-    /// Takes the lock, waiting until the deadline at most. A lock that is free is taken even after it.
+    /// Acquires the lock, waiting until the deadline at most. A free lock is acquired even after the deadline.
     ///
     /// # Errors
-    /// [`LockError::TimedOut`] when the time is up; it is never granted later. Otherwise as [`lock`](Self::lock).
+    /// [`LockError::TimedOut`] when the deadline passes; the lock is never granted later. Otherwise as
+    /// [`lock`](Self::lock).
     ///
     /// # Cancel safety
     /// As [`lock`](Self::lock).
@@ -139,7 +147,7 @@ impl Locks {
         Lock::new(&self.table, ask.into(), Location::caller(), Some(deadline))
     }
 
-    /// Takes the lock if it is free and nobody waits for it.
+    /// Acquires the lock if it is free and has no waiters.
     ///
     /// # Errors
     /// [`LockError::Busy`] when it is not free. Otherwise as [`lock`](Self::lock).
@@ -152,11 +160,11 @@ impl Locks {
         Ok(Guard::new(&self.table, hold, mode))
     }
 
-    /// Acquires the lock and returns a guard that borrows nothing and belongs to no task: it can be stored or sent to
-    /// another task. While it waits, the wait is the calling task's, and a cycle is reported as for [`lock`](Self::lock).
+    /// Acquires the lock and returns a guard that borrows nothing and belongs to no task. The guard can be stored or
+    /// sent to another task. The wait belongs to the calling task, and a cycle is reported as for [`lock`](Self::lock).
     ///
-    /// A task that asks for the term again waits for the guard, even if it keeps that guard itself. The task that keeps the
-    /// guard can opt in to detection with [`adopt`](OwnedGuard::adopt).
+    /// A task that requests the term again waits for the guard, even if it keeps that guard itself. The task that keeps
+    /// the guard can opt in to detection with [`adopt`](OwnedGuard::adopt).
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -175,10 +183,11 @@ impl Locks {
     /// Runs a future under the lock.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock); the future is then not polled at all.
+    /// As [`lock`](Self::lock); the future is then never polled.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the future is not begun. Dropped later, it ends where it stands, and the lock is free.
+    /// If it is dropped while it waits, the future is never polled. If it is dropped later, the future is dropped at
+    /// its current await point and the lock is released.
     #[track_caller]
     pub fn with<'l, 't, F: Future>(
         &'l self,
@@ -195,8 +204,9 @@ impl Locks {
         }
     }
 
-    /// Takes the lock on a thread that may block. Not for async code: it would stop the executor. The hold belongs to the
-    /// thread; one that [`try_lock`](Self::try_lock) took on a thread without a runtime belongs to nobody.
+    /// Acquires the lock on a thread that may block. Do not call it from async code: it would block the executor. The
+    /// hold belongs to the current task, or to the thread if there is none. A hold that [`try_lock`](Self::try_lock)
+    /// acquires on a thread without a runtime belongs to no task.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -219,20 +229,20 @@ impl Locks {
         }
     }
 
-    /// Who holds what and who waits, at this moment.
+    /// Returns the present holders and waiters.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.table.snapshot()
     }
 
-    /// The last cycles of waiting tasks that were found, the newest first, and how long ago. In each of them one task was told,
-    /// so none of them lasts, unless that task does not listen.
+    /// Returns the cycles of waiting tasks that were found most recently, newest first, with their ages. One task of
+    /// each cycle got [`LockError::Deadlock`], so a cycle ends unless that task ignores the error.
     #[must_use]
     pub fn cycles(&self) -> Vec<(std::time::Duration, Cycle)> {
         self.table.cycles()
     }
 
-    /// How often each functor was locked since the table was made, and how long was waited and held.
+    /// Returns acquisition counts, wait times and hold times of each functor since the table was created.
     #[must_use]
     pub fn stats(&self) -> Vec<FunctorStats> {
         self.table.stats()

@@ -1,15 +1,17 @@
-//! Messages to the world outside, put into the same commit as what they tell of, and sent afterwards.
+//! Transactional outbox: messages to other systems are committed together with the changes that they announce, and sent
+//! afterwards.
 //!
-//! What is sent before a commit may tell of something that never happens; what is sent after it is lost if the process dies in
-//! between. So [`Outbox::put`] adds a message to any batch, and a [`Sender`] claims it once it is there and hands it to a [`Deliver`],
-//! again and again until that succeeds. A message is delivered at least once, always with the same [key](Delivery::key), by which the
-//! other side can tell a repetition.
+//! A message that is sent before a commit may announce a change that never happens. A message that is sent after it is
+//! lost if the process dies in between. So [`Outbox::put`] adds a message to any batch. A [`Sender`] claims the
+//! committed message, passes it to a [`Deliver`], and retries until that succeeds. A message is delivered at least
+//! once, always with the same [key](Delivery::key), by which the receiver can recognise a duplicate.
 //!
-//! Messages of an outbox are independent of each other, unless they are put [in order](Message::in_order): then those to one
-//! destination are delivered one after the other, and one that cannot be delivered holds up those behind it.
+//! Messages of an outbox are independent of each other, unless they are put [in order](Message::in_order). Then
+//! messages to one destination are delivered one after the other, and one that cannot be delivered blocks those behind
+//! it.
 //!
-//! A message whose attempts are used up is blocked: it stays, it can be [seen](Outbox::list), and an operator can
-//! [unblock](Outbox::unblock) or [discard](Outbox::discard) it.
+//! A message whose attempts are used up is blocked. It stays in the store and is [listed](Outbox::list), and an
+//! operator can [unblock](Outbox::unblock) or [discard](Outbox::discard) it.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Payloads: JSON text, checked once, then carried without being parsed again.
+//! JSON payloads: text that is validated once and then passed on without being parsed again.
 //!
-//! Stores keep the text as it is, so that users of `sqlite3` and `psql` can read and query it.
+//! Stores keep the text unchanged, so that users of `sqlite3` and `psql` can read and query it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub mod text;
 pub struct Payload(Arc<str>);
 
 impl Payload {
-    /// JSON `null`: the payload of an event or a work row that has nothing to say.
+    /// Returns JSON `null`, the payload of an event or a work row without data.
     #[must_use]
     pub fn null() -> Self {
         Self(Arc::from("null"))
@@ -43,7 +43,7 @@ impl Payload {
     /// Wraps JSON text after checking that it is exactly one JSON value.
     ///
     /// # Errors
-    /// [`InvalidInput::Payload`] with the place where the text stops being JSON.
+    /// [`InvalidInput::Payload`] with the position at which the text stops being JSON.
     pub fn from_json(text: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
         let text = text.into();
         match serde_json::from_str::<&RawValue>(&text) {
@@ -52,13 +52,13 @@ impl Payload {
         }
     }
 
-    /// Wraps text that a store wrote earlier, without checking it again.
+    /// Wraps text that a store wrote earlier, without validating it again.
     #[must_use]
     pub fn trusted(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
-    /// Reads the value back.
+    /// Deserialises the value.
     ///
     /// # Errors
     /// [`InvalidInput::Payload`] when the JSON does not have the shape of `T`.
@@ -66,24 +66,24 @@ impl Payload {
         serde_json::from_str(&self.0).map_err(|e| InvalidInput::Payload { reason: e.to_string() })
     }
 
-    /// The JSON text.
+    /// Returns the JSON text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The JSON text, shared with this payload.
+    /// Returns the JSON text, shared with this payload.
     pub(crate) fn shared(&self) -> Arc<str> {
         Arc::clone(&self.0)
     }
 
-    /// The length of the text in bytes; what limits count.
+    /// Returns the length of the text in bytes, which limits apply to.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether the text is empty. It never is in a payload that was checked.
+    /// Returns whether the text is empty. A validated payload never is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -96,8 +96,8 @@ impl Default for Payload {
     }
 }
 
-/// Two payloads are equal when they are the same JSON value, whatever their spacing and the order of their fields.
-/// Where one holds a number that parsing would round, only the same text is equal.
+/// Two payloads are equal when they are the same JSON value, whatever their spacing and the order of their fields. If
+/// one contains a number that parsing would round, only identical text is equal.
 impl PartialEq for Payload {
     fn eq(&self, other: &Self) -> bool {
         if self.0 == other.0 {

@@ -1,15 +1,16 @@
-//! Projections: documents that are made of events, for reading.
+//! Projections (read models): documents that are derived from events, for queries.
 //!
 //! A [`Projection`] is a function from an event to changes of rows, which are documents. It runs in one of two ways:
 //!
-//! - **In the same commit** as the events: [`Projection::inline`] hands it to [`Events`](crate::events::Events). Whoever
-//!   reads after a command sees what it did. Each command pays for it.
-//! - **After the commit**, exactly once: [`Projections`] runs it as a reaction, and a row and how far it has come are one
-//!   commit. It may lag behind, and it can be built again.
+//! - **In the same commit** as the events: [`Projection::inline`] passes it to [`Events`](crate::events::Events). A
+//!   read after a command sees its result. Each command pays the cost.
+//! - **After the commit**, exactly once: [`Projections`] runs it as a reaction. A row and the progress of the
+//!   projection are one commit. It may lag behind, and it can be rebuilt.
 //!
-//! A projection that runs after the commit has a version. Give it another one when its function changes: the new one is built
-//! from the beginning of the log beside the one that is read, and takes its place in one step when it has caught up. Then the
-//! old one's rows are deleted. Who reads asks [`ReadModel`], and sees the old one until then and the new one from then on.
+//! A projection that runs after the commit has a version. Increase it when the function changes. The new version is
+//! built from the beginning of the log beside the current one, and replaces it in one step when it has caught up. Then
+//! the rows of the old version are deleted. Readers use [`ReadModel`], which reads the old version until the switch and
+//! the new version from then on.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,9 +1,10 @@
-//! Reactions: what is to happen after events, once for each event, whoever dies meanwhile.
+//! Reactions: durable event handlers whose effects are applied exactly once per event, whichever process crashes.
 //!
-//! A [`Reaction`] has a name, the events that it is about, and a handler. Each key (by default, each stream) has a row of
-//! work with its own position: keys run in parallel, the events of one key in order, by one worker at a time over all
-//! processes. What a handler answers is committed in one batch with the progress of its row, under the row's lease. So it is
-//! done once, even if the process dies in the middle, or goes on without noticing that it has lost the row.
+//! A [`Reaction`] has a name, a filter of events, and a handler. Each key (by default, each stream) has a row of work
+//! with its own position. Keys run in parallel. The events of one key run in order, by one worker at a time over all
+//! processes. The batch that a handler returns is committed together with the progress of its row, under the row's
+//! lease. So its effects are applied once, even if the process dies in the middle or continues without noticing that it
+//! has lost the row.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -46,18 +47,21 @@
 //! ```
 //!
 //! # When a handler fails
-//! Its effects are dropped; what the events before it did stays. The row waits, with full jitter and in the store, and then
-//! begins with the event that failed. When the [attempts](Reaction::retry) are used up, the key is blocked, or the event
-//! [parked](WhenExhausted). Attempts count when a row is granted, so an event that kills its worker uses them up, too.
+//! Its effects are dropped; the effects of earlier events stay. The row backs off with full jitter, by a due time in
+//! the store, and then resumes with the event that failed. When the [attempts](Reaction::retry) are used up, the key is
+//! blocked, or the event is [parked](WhenExhausted) as a dead letter. An attempt counts when the row is granted, so an
+//! event that kills its worker uses up attempts.
 //!
 //! # What a handler must know
-//! - Effects in its answer happen once. What it does by other means (a mail, another database, its own
-//!   [`Store::apply`](crate::store::Store::apply)) happens at least once: hand [`Turn::effect_key`] to the other side.
-//! - If others wrote what its effects depend on, so that the store refuses them, it runs again at once.
-//! - It is dropped when its lease may soon be somebody else's ([`Turn::cancelled`]), and nothing of it is written then.
+//! - Effects in the returned batch are applied exactly once. Other side effects (a mail, another database, its own
+//!   [`Store::apply`](crate::store::Store::apply)) happen at least once. Pass [`Turn::effect_key`] to the other system
+//!   as idempotency key.
+//! - If the store refuses its effects because of concurrent writes, the handler runs again at once.
+//! - The handler is dropped when another worker may soon own its lease ([`Turn::cancelled`]). Nothing of it is written
+//!   then.
 //!
 //! # Operators
-//! Everything is a row or a document that can be read, and put back to work: see [`Operator`].
+//! Everything is a row or a document that can be read and rescheduled: see [`Operator`].
 
 mod builder;
 mod call;

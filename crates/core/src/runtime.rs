@@ -1,6 +1,6 @@
-//! The floor under every engine: timers, backoff, jitter, panic isolation and background runtimes.
+//! Runtime services of every engine: timers, backoff, jitter, panic isolation and background runtimes.
 //!
-//! Nothing here knows a store, a lock or a row. Engines wait, retry and call user code through these modules alone, so
+//! This module does not depend on stores, locks or rows. Engines wait, retry and call user code only through it, so
 //! that each rule exists once.
 
 pub mod background;

@@ -1,8 +1,8 @@
-//! Schedules: tasks that run at their times, once for each, whoever dies meanwhile.
+//! Cron-style schedules: each firing runs once across all processes, whichever process crashes.
 //!
-//! A [`Task`] has a name, times, and what it does: an async function, or the start of a workflow. Its record in the store says
-//! which fires are done. However many processes run a [`Scheduler`] with the same tasks, each fire runs in one of them; if that
-//! one dies, another takes over when the lease ends.
+//! A [`Task`] has a name, a schedule, and an action: an async function, or the start of a workflow. Its record in the
+//! store says which firings are done. However many processes run a [`Scheduler`] with the same tasks, each firing runs
+//! in one of them. If that process dies, another one takes over when the lease expires.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -37,10 +37,11 @@
 //! ```
 //!
 //! # What a task must know
-//! - Effects in its answer happen once. What it does by other means happens at least once: hand [`Fire::key`] to the other side.
-//! - It never overlaps itself, unless [`Overlap::Allow`] says so.
-//! - It is dropped when its lease may soon be somebody else's ([`Fire::cancelled`]), after its timeout, and when the program
-//!   shuts down and the shutdown timeout is over. Nothing of it is written then.
+//! - Effects in the returned batch are applied exactly once. Other side effects happen at least once: pass
+//!   [`Fire::key`] to the other system as idempotency key.
+//! - A task never overlaps itself, unless [`Overlap::Allow`] is set.
+//! - It is dropped when another process may soon own its lease ([`Fire::cancelled`]), after its timeout, and when a
+//!   shutdown exceeds the shutdown timeout. Nothing of it is written then.
 
 mod call;
 mod change;

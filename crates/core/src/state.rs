@@ -1,8 +1,9 @@
-//! State that many tasks and processes change at once, without a lost update.
+//! Shared state that many tasks and processes change at once, without lost updates.
 //!
-//! A [`Scope`] says whose state it is, a [`Container`] holds one value of a serde type there, in memory or in a store.
-//! Mutations run one after another in the order of arrival. In a store, those that wait together share one write, and the
-//! version of the record keeps foreign writers apart: whoever was slower runs again on the winner's value.
+//! A [`Scope`] names the owner of the state. A [`Container`] holds one value of a serde type there, in memory or in a
+//! store. Mutations run one after another in the order of arrival. In a store, mutations that wait together share one
+//! write. The version of the record detects writes of other processes (optimistic concurrency), and a mutation that
+//! lost runs again on the newer value.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -65,19 +66,20 @@ pub use watch::{Versions, versions};
 
 use crate::id::DocVersion;
 
-/// What can be kept in a container. A record that does not exist counts as the default.
+/// A type that a container can hold. A record that does not exist has the default value.
 pub trait State: Serialize + DeserializeOwned + Clone + Default + Send + Sync + 'static {}
 
 impl<T: Serialize + DeserializeOwned + Clone + Default + Send + Sync + 'static> State for T {}
 
-/// How mutations in a store are carried out.
+/// Options of mutations in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How long a mutation may take, waiting included: 30 seconds. `None` for no limit.
+    /// The timeout of a mutation, waiting included: 30 seconds. `None` for no timeout.
     pub limit: Option<Duration>,
-    /// How often a mutation is tried against foreign writers before it gives up: `None`, as often as the limit allows.
+    /// Maximum number of attempts that a mutation may lose to other writers. The default is `None`: no bound but the
+    /// timeout.
     pub attempts: Option<u32>,
-    /// How many mutations share a write, at most: 1,024.
+    /// Maximum number of mutations that share a write: 1,024.
     pub most: usize,
 }
 
@@ -87,7 +89,7 @@ impl Default for Options {
     }
 }
 
-/// What a mutation did.
+/// The effect of a mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The value was written as this version.
@@ -95,7 +97,7 @@ pub enum Outcome {
         /// The version.
         version: DocVersion,
     },
-    /// The value is the same as before, and the store has confirmed that this version is the newest.
+    /// The value is unchanged, and the store has confirmed that this version is the newest.
     Unchanged {
         /// The version.
         version: DocVersion,
@@ -103,7 +105,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The version of the record afterwards.
+    /// Returns the version of the record after the mutation.
     #[must_use]
     pub fn version(self) -> DocVersion {
         match self {
@@ -112,12 +114,12 @@ impl Outcome {
     }
 }
 
-/// The result of a mutation, with what it did.
+/// The result of a mutation, with its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mutated<R> {
-    /// What the mutator gave in the run that was committed.
+    /// The result of the mutator in the run that was committed.
     pub result: R,
-    /// What was done.
+    /// The effect of the mutation.
     pub outcome: Outcome,
 }
 

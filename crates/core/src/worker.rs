@@ -1,8 +1,8 @@
 //! One worker for every engine: it claims due work, renews the leases and executes each grant in a slot.
 //!
-//! An engine says which queues it polls and how it executes a grant. The rest exists once, here: the poll loop with its
-//! adaptive delay, slots, leases with renewal, retry after store failures, restart after a panic, and shutdown.
-//! Programs see the [`WorkerHandle`] that the builders of the engines return.
+//! An engine defines which queues it polls and how it executes a grant. The rest exists once, here: the poll loop with
+//! its adaptive delay, slots, leases with renewal, retry after store failures, restart after a panic, and shutdown.
+//! Programs use the [`WorkerHandle`] that the builders of the engines return.
 //!
 //! Three tokens stop a worker. `stopping` ends claiming, `cut` interrupts the executions that outlast the shutdown timeout,
 //! and `killed` drops everything, like a crash. A shutdown that takes 5 s longer than its timeout does so as well.
@@ -162,7 +162,7 @@ impl Worker {
         self.active.load(Ordering::Acquire)
     }
 
-    /// Waits, or until the worker is stopping.
+    /// Waits for a time, or until the worker is stopping.
     pub(crate) async fn pause(&self, wait: Duration) {
         idle::pause(wait, &self.stopping).await;
     }
@@ -172,8 +172,8 @@ impl Worker {
         self.pause(idle::backoff(error, self.options.poll_interval)).await;
     }
 
-    /// Waits until a shutdown has taken its timeout and [`GRACE`]. What is in flight then waits for a store that does not
-    /// answer, or for code of the user that does not end.
+    /// Waits until a shutdown has exceeded its timeout and [`GRACE`]. Executions still in flight then wait for a store
+    /// that does not reply, or for user code that does not end.
     async fn overdue(&self) {
         self.stopping.cancelled().await;
         sleep_until(Instant::now() + self.options.shutdown_timeout + GRACE).await;

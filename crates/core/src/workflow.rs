@@ -1,8 +1,8 @@
-//! Durable workflows: async functions whose steps run once, whatever dies in between.
+//! Durable workflows: async functions whose steps run once, whatever crashes in between.
 //!
-//! A [`Workflow`] is a name with types; its code is an async function that is [registered](Worker::register) with a worker. What
-//! it asks its [`Ctx`] for is recorded in the run's journal when it ends, before the next thing begins. A process that dies
-//! loses nothing: another one replays the journal and goes on.
+//! A [`Workflow`] is a name with types. Its code is an async function that is [registered](Worker::register) with a
+//! worker. The result of each operation on its [`Ctx`] is recorded in the run's journal before the next operation
+//! starts. A process that dies loses nothing: another one replays the journal deterministically and continues.
 //!
 //! ```
 //! use std::sync::Arc;

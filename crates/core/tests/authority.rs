@@ -1,4 +1,4 @@
-//! Updates of an authority: nothing that somebody else pushed is lost, and only rejections are tried again.
+//! External updates: no push of another writer is lost, and only rejections are retried.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -14,7 +14,7 @@ use tidelock_core::model::retry::RetryPolicy;
 
 static REMOTE: Functor = Functor::new("remote");
 
-/// Keeps a list and its version, and rejects what is based on an old one.
+/// A list with a version, which rejects pushes that are based on an old version.
 #[derive(Default)]
 struct Remote {
     kept: Mutex<(u64, Vec<u32>)>,
@@ -78,7 +78,7 @@ async fn tasks_of_one_process_stand_in_line_and_are_never_rejected() {
 
 #[tokio::test]
 async fn others_are_met_by_the_rejected_push_and_nothing_is_lost() {
-    // Two tables of locks know nothing of each other, as two processes do.
+    // Two lock tables are independent of each other, like two processes.
     let (left, right, remote) = (options(1_000), options(1_000), Remote::default());
     let all = (0..100).map(|number| {
         tidelock_core::lock::scope(add(if number % 2 == 0 { &left } else { &right }, &remote, number))
@@ -144,7 +144,7 @@ async fn an_update_inside_of_itself_is_reported() {
     assert!(result.expect("accepted"));
 }
 
-/// Runs futures side by side.
+/// Runs futures concurrently.
 async fn futures_join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut running: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! Housekeeping: it works by itself, in pages, and keeps off what another process sweeps.
+//! Housekeeping: it runs without a caller, in pages, and does not interfere with a sweep of another process.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ async fn a_process_that_holds_the_turn_is_waited_for_and_a_dead_one_is_not() {
     let house = Housekeeping::new(Arc::new(store.clone()));
     house.sweep_if_due().await.unwrap().unwrap();
     clock.advance(Duration::from_mins(2));
-    // Another process takes the turn, and dies with it.
+    // Another process claims the turn, and dies with it.
     let lane = "tidelock.housekeeping".parse().unwrap();
     let claim = Claim::lanes(&Owner::new("another").unwrap(), [lane], 1, Duration::from_secs(30));
     assert_eq!(store.claim(claim).await.unwrap().grants.len(), 1);

@@ -1,4 +1,4 @@
-//! The table and its queue under loom: every interleaving of a few threads, up to a bound of preemptions.
+//! Lock table and queue under loom: every interleaving of a few threads, up to a bound of preemptions.
 //!
 //! Compiled only with `--cfg tidelock_loom`; `cargo xtask test` runs it.
 
@@ -22,7 +22,7 @@ fn thing(name: &str) -> Term {
     THING.term([name]).expect("declared once")
 }
 
-/// Runs a future as a task that locks know.
+/// Runs a future as a task that locks can identify.
 fn block_on<F: Future>(future: F) -> F::Output {
     loom::future::block_on(scope(future))
 }

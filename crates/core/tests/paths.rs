@@ -1,7 +1,8 @@
-//! The cost of each path in round trips to the store and polls of user code. A path that gets longer fails here.
+//! Cost of each path in round trips to the store and polls of user code. A path that gets longer fails here.
 //!
-//! A path is measured until it is short enough: a timer that fires on a busy machine adds a trip to some of the measurements. Runs are
-//! measured on a store without hints, because each hint of a commit lets the worker look for more work.
+//! A path is measured until it is short enough, because a timer that fires on a busy machine adds a trip to some of the
+//! measurements. Runs are measured on a store without hints, because each hint of a commit makes the worker poll for
+//! more work.
 
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
@@ -24,9 +25,9 @@ use tidelock_core::state::{Scope, States};
 use tidelock_core::store::*;
 use tidelock_core::workflow::{Client, Ctx, Doing, Failure, Queue, RunFilter, Worker, Workflow};
 
-/// How often a path is measured at most. It is enough that it is short once.
+/// Maximum number of measurements of a path. One short measurement suffices.
 const ROUNDS: usize = 200;
-/// Long enough for anything that happens at all.
+/// A timeout that is long enough for every path.
 const LONG: Duration = Duration::from_mins(1);
 
 /// A memory store that counts the operations that reach it.
@@ -133,7 +134,7 @@ async fn a_warm_command_is_one_trip() {
     assert_eq!(trips, 1);
 }
 
-/// A store that loses the first replies, and keeps the batches that reach it.
+/// A store that loses the first replies, and records the batches that reach it.
 #[derive(Debug)]
 struct Lossy {
     store: MemoryStore,
@@ -147,7 +148,7 @@ impl Lossy {
         Arc::new(Self { store, losses, batches })
     }
 
-    /// The addresses of the effects of each batch. The batches are kept, so none of them is reused.
+    /// Returns the address of the effects of each batch. The batches are retained, so no address is reused.
     fn effects(&self) -> Vec<*const Effect> {
         self.batches.lock().unwrap().iter().map(|batch| batch.effects().as_ptr()).collect()
     }
@@ -227,7 +228,7 @@ async fn steps(cx: &Ctx, count: u32) -> Result<u64, Failure> {
     Ok(sum)
 }
 
-/// The trips and polls of a run with so many steps, from its start to its result.
+/// Returns the trips and polls of a run with `count` steps, from its start to its result.
 async fn run_of(count: u32) -> (u64, u64) {
     let (counted, store) = without_hints();
     let polls = Arc::new(AtomicU64::new(0));
@@ -271,7 +272,8 @@ async fn a_run_of_one_step_begins_and_ends_in_few_trips() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_under_limits_begins_in_few_trips() {
-    // 10 trips of the run, and those of the first poll of its worker, which falls into the measurement on a busy machine.
+    // 10 trips of the run, and those of the first poll of its worker, which falls into the measurement on a busy
+    // machine.
     path("a run under limits", 17, || async {
         let (counted, store) = without_hints();
         let queue = Queue::new("limited").concurrency(2).rate(1_000, Duration::from_secs(1));
@@ -314,7 +316,7 @@ async fn a_lease_is_seen_in_two_trips() {
     assert_eq!(trips, 2, "the row of a lease and its wait queue");
 }
 
-/// The trips of a reaction to so many events of one key, until the last one is handed to it.
+/// Returns the trips of a reaction to this number of events of one key, until the last one reaches the handler.
 async fn reaction_to(events: u64) -> u64 {
     let (counted, store) = counted();
     let (handled, all) = (Arc::new(AtomicU64::new(0)), Arc::new(tokio::sync::Notify::new()));

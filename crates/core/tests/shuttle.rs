@@ -1,7 +1,7 @@
-//! The real async code under a scheduler that chooses at random, many thousand times.
+//! Model checks of the real async code under a random scheduler, over many thousand schedules.
 //!
 //! Compiled only with `--cfg tidelock_shuttle`; `cargo xtask test` runs it, `cargo xtask soak` for longer.
-//! `TIDELOCK_SCHEDULES` says how many schedules each test tries.
+//! `TIDELOCK_SCHEDULES` sets the number of schedules per test.
 
 #![cfg(tidelock_shuttle)]
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
@@ -28,7 +28,7 @@ fn thing(name: &str) -> Term {
     THING.term([name]).expect("declared once")
 }
 
-/// Spawns a task that locks know.
+/// Spawns a task that locks can identify.
 fn spawn<F: Future<Output = ()> + Send + 'static>(task: F) -> JoinHandle<()> {
     shuttle::future::spawn(scope(task))
 }
@@ -38,7 +38,7 @@ fn assert_free(locks: &Locks) {
     assert_eq!(format!("{locks:?}"), "Locks { held: 0, waits: 0 }");
 }
 
-/// Counts who is inside: one alone, or any number together.
+/// A counter of the tasks inside: one alone, or any number together.
 #[derive(Default)]
 struct Room(AtomicI32);
 
@@ -52,7 +52,7 @@ impl Room {
     }
 }
 
-/// Polls a future once and gives it up if it is not done.
+/// Polls a future once, and abandons it if it is pending.
 async fn once<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
     std::future::poll_fn(|context| match Pin::new(&mut future).poll(context) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
@@ -101,7 +101,7 @@ fn waiters_that_leave_at_any_moment_leave_nothing_behind() {
                     let mode = if thread_rng().gen_bool(0.5) { ALONE } else { SHARED };
                     let mut lock = locks.lock(x.mode(mode));
                     if i % 2 == 0 {
-                        // Polled, left alone for a while in which it may be granted, and dropped.
+                        // The future is polled, left pending while it may be granted the lock, and then dropped.
                         let first = once(&mut lock).await;
                         yield_now().await;
                         match first {
@@ -125,7 +125,7 @@ fn waiters_that_leave_at_any_moment_leave_nothing_behind() {
     shuttle::check_random(test, schedules());
 }
 
-/// Keeps something alive while a future runs.
+/// Keeps a value alive while a future runs.
 trait AwaitWith: Future + Sized {
     async fn await_with<T>(self, kept: T) -> Self::Output {
         let output = self.await;

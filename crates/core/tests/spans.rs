@@ -1,5 +1,5 @@
-//! Spans of waiting and holding. Alone in its program: a place in the code that another thread passes for the first
-//! time while a subscriber is being set stays deaf to that subscriber, so no other test may run beside this one.
+//! Spans of waiting and holding. This test is alone in its program. A call site that another thread reaches for the
+//! first time while a subscriber is being set never reports to that subscriber, so no other test may run concurrently.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidelock_core::lock::{Functor, Locks, scope};
 
-/// Hears which spans begin.
+/// A subscriber that records the names of new spans.
 #[derive(Default)]
 struct Spans(Arc<Mutex<Vec<&'static str>>>);
 

@@ -1,4 +1,4 @@
-//! S1, S11 and what needs no backend: containers in memory, and a store that keeps its callers waiting.
+//! State tests without a backend (S1, S11): containers in memory, and a store whose replies are delayed.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -18,7 +18,7 @@ use tidelock_core::state::{
 use tidelock_core::store::*;
 use tokio::sync::Notify;
 
-/// A memory store whose writes arrive, and are answered only when somebody opens the gate.
+/// A memory store that applies writes, but replies only when the test opens the gate.
 #[derive(Debug, Default)]
 struct Slow {
     inner: MemoryStore,
@@ -61,7 +61,7 @@ async fn s1_two_increments_in_memory_both_land_and_each_mutator_runs_once() {
     assert_eq!((after.value, after.version.0, runs.load(Ordering::SeqCst)), (2, before.0 + 2, 2));
 }
 
-/// A limit that is up while a write is in flight, and not before the write has begun, also on a busy machine.
+/// A timeout that expires while a write is in flight, and not before the write has started, even on a busy machine.
 const UNDER_WAY: Duration = Duration::from_millis(500);
 
 #[tokio::test]
@@ -113,7 +113,7 @@ fn a_container_in_a_store_needs_no_runtime_of_the_caller() {
     let record: Container<u64> = states.at(&Key::single("plain").unwrap());
     block_on(record.mutate(|count| *count += 1)).unwrap();
     block_on(record.inc("", 1)).unwrap();
-    // A caller that leaves in the middle of an async mutator stops it, and the next mutation runs.
+    // A caller that is dropped in the middle of an async mutator stops it, and the next mutation runs.
     let endless = record.mutate_async(|count| async move {
         std::future::pending::<()>().await;
         Ok::<_, ()>((count, ()))
@@ -163,12 +163,12 @@ async fn s11_what_was_given_up_while_it_was_written_is_never_written_under_anoth
     });
     slow.gate.notify_one();
     warm.await.unwrap().unwrap();
-    // Somebody else writes, so that the next write of ours, which believes in version 1, is refused.
+    // A foreign write, so that the next write of the record, which expects version 1, is refused.
     slow.inner.apply(Batch::new().put(&key, Expect::Any, Payload::of(&5).unwrap())).await.unwrap();
     let hurried = record.clone().limit(Some(UNDER_WAY));
     let error = hurried.mutate(|count| *count += 1).await.unwrap_err();
     let StateError::TimedOut { stage: Stage::Unknown(id), .. } = &error else { panic!("{error}") };
-    // The refusal arrives. Whoever asked for the id hears that it was not applied, and that stays true.
+    // The refusal arrives. A lookup of the id reports that the batch was not applied, and that stays true.
     slow.gate.notify_one();
     assert!(slow.operation(*id).await.unwrap().is_none());
     slow.gate.notify_one();

@@ -1,4 +1,4 @@
-//! Where subscriptions to one stream begin, and how much they read to find the place.
+//! Start positions of subscriptions to one stream, and the number of reads to find them.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -12,7 +12,7 @@ use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::store::*;
 
-/// A memory store that counts the events that were read of streams.
+/// A memory store that counts the events read from streams.
 #[derive(Debug, Default)]
 struct Counting {
     inner: MemoryStore,
@@ -38,7 +38,7 @@ fn stream() -> Key {
     Key::single("long").unwrap()
 }
 
-/// A stream of many events, with one of another stream after each batch of 100.
+/// Creates a stream of many events, with one event of another stream after each batch of 100.
 async fn filled() -> Arc<Counting> {
     let store = Arc::new(Counting::default());
     let event = || NewEvent::new("Happened".parse().unwrap(), Payload::of(&1).unwrap());
@@ -71,7 +71,7 @@ async fn who_comes_back_to_a_long_stream_reads_what_is_new_and_little_else() {
     let store = filled().await;
     let all = store.inner.read_stream(StreamQuery::forward(&stream(), 5_000)).await.unwrap().events;
     let last = all.last().unwrap().position;
-    // The last one, those near both ends and in the middle, those that are of another stream.
+    // The last position, positions near both ends and in the middle, and positions of another stream.
     for position in (0..250).chain(2_400..2_650).chain(last.0 - 150..=last.0).map(Position) {
         store.read.store(0, Ordering::SeqCst);
         let mut again = subscribed(&store, Start::After(position)).await;

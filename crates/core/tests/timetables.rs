@@ -1,4 +1,4 @@
-//! Timetables against the table of the guide, and against a calendar that is walked minute by minute.
+//! Schedules compared with the table of the guide, and with a calendar that is walked minute by minute.
 
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use tidelock_core::model::cron::{
     CatchUp, Gap, Overlap, Plan, Progress, Repeat, Situation, Timetable, Zone, plan,
 };
 
-/// The table is in the guide, so that people read what is tested.
+/// The table is in the guide, so that readers see the tested cases.
 const GUIDE: &str = include_str!("../../../docs/guide/schedules.md");
 
 fn at(text: &str) -> Timestamp {
@@ -62,7 +62,7 @@ fn c8_the_table_of_the_guide_holds() {
     assert!(zones.values().sum::<usize>() >= 20, "{zones:?}");
 }
 
-/// A field of an expression: its text, and the values that it stands for. `None` when it is not restricted.
+/// A field of a cron expression: its text, and its values. `None` when it is not restricted.
 #[derive(Clone, Debug)]
 struct Field {
     text: String,
@@ -130,7 +130,7 @@ impl Expression {
 }
 
 fn expression() -> impl Strategy<Value = Expression> {
-    // Clocks change at night, so that half of the hours are of the night.
+    // Clocks change at night, so half of the hours are at night.
     let (minute, night) = (field(0..=59, true), list(vec![0, 1, 2, 3, 23]));
     let hour = prop_oneof![field(0..=23, true), night];
     let (day, month, weekday) = (field(1..=28, false), field(1..=12, false), field(0..=6, false));
@@ -143,7 +143,7 @@ fn expression() -> impl Strategy<Value = Expression> {
     })
 }
 
-/// Zones, with instants around which their clocks change, or not.
+/// Zones with instants at which their clocks change, and instants at which they do not.
 const PLACES: &[(&str, &[&str])] = &[
     ("America/New_York", &["2026-03-08T07:00Z", "2026-11-01T06:00Z", "2026-07-01T00:00Z"]),
     ("Europe/Berlin", &["2026-03-29T01:00Z", "2026-10-25T01:00Z"]),
@@ -156,7 +156,7 @@ const PLACES: &[(&str, &[&str])] = &[
 ];
 
 const MINUTE: i64 = 60_000_000;
-/// How many minutes before and after the instant are walked.
+/// Number of minutes before and after the instant that are walked.
 const REACH: i64 = 36 * 60;
 
 fn place() -> impl Strategy<Value = (&'static str, i64)> {
@@ -167,7 +167,7 @@ fn place() -> impl Strategy<Value = (&'static str, i64)> {
     prop::sample::select(places)
 }
 
-/// The fires within reach of an instant, found by looking at the wall every minute.
+/// Returns the firings within reach of an instant, found by reading the wall clock every minute.
 fn walked(expression: &Expression, zone: &str, around: i64) -> BTreeSet<i64> {
     let zone = TimeZone::get(zone).unwrap();
     let wall =
@@ -180,7 +180,7 @@ fn walked(expression: &Expression, zone: &str, around: i64) -> BTreeSet<i64> {
         if expression.matches(shown) && !(expression.fixed() && repeated) {
             fires.insert(now);
         }
-        // Wall times that were left out.
+        // Wall times that were skipped.
         let mut missing = furthest.checked_add(jiff::Span::new().minutes(1)).unwrap();
         while missing < shown {
             if expression.fixed() && expression.matches(missing) {
@@ -197,7 +197,7 @@ fn within(fires: impl Iterator<Item = i64>, around: i64) -> BTreeSet<i64> {
     fires.filter(|fire| (fire - around).abs() <= REACH * MINUTE).collect()
 }
 
-/// Where the clock goes, in minutes from the instant: step by step, or in jumps.
+/// Generates the movement of the clock, in minutes from the instant: step by step, or in jumps.
 fn moves() -> impl Strategy<Value = Vec<i64>> {
     let jump = (-REACH..REACH).prop_map(|to| vec![to]);
     let steps = (-REACH..REACH - 60, 1..60_i64).prop_map(|(from, count)| (from..from + count).collect());
@@ -229,7 +229,8 @@ proptest! {
         let mut progress = Progress::beginning(Timestamp::from_micros(position));
         let mut ran = BTreeSet::new();
         for to in moves.iter().skip(1).map(|minute| around + minute * MINUTE) {
-            // The oracle: of what has not run between where the clock was and where it is, the last one runs.
+            // The oracle: of the firings between the previous and the new position that have not run, the last one
+            // runs.
             position = position.min(to);
             let open = fires.range((Excluded(position), Included(to))).filter(|fire| !ran.contains(*fire)).copied();
             let expected = open.max();

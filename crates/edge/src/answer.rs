@@ -1,13 +1,13 @@
-//! Answers as they are kept, and responses as HTTP has them.
+//! Conversion between stored responses and HTTP responses.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use tidelock_core::edge::Answer;
 
-/// `Idempotency-Replayed`: says `true` when the answer is a stored one.
+/// `Idempotency-Replayed`: `true` when the response is a stored one.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// An answer as a response. Names and values that HTTP does not have are left out.
+/// Converts a stored response into an HTTP response. Names and values that are invalid in HTTP are left out.
 pub(crate) fn response<B: From<Bytes>>(answer: Answer) -> Response<B> {
     let mut response = Response::new(B::from(Bytes::from(answer.body)));
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -19,14 +19,14 @@ pub(crate) fn response<B: From<Bytes>>(answer: Answer) -> Response<B> {
     response
 }
 
-/// The same response, said again.
+/// Returns the same response, marked as replayed.
 pub(crate) fn replayed<B: From<Bytes>>(answer: Answer) -> Response<B> {
     let mut response = response(answer);
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     response
 }
 
-/// What is kept of a response: of its headers, those that were chosen. Values that are no text are left out.
+/// Returns the stored form of a response, with the chosen headers. Values that are not text are left out.
 pub(crate) fn kept(status: StatusCode, headers: &HeaderMap, chosen: &[HeaderName], body: &Bytes) -> Answer {
     let mut answer = Answer::new(status.as_u16()).body(body.to_vec());
     for name in chosen {

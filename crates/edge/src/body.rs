@@ -1,4 +1,4 @@
-//! Bodies that are read as a whole, up to a limit.
+//! Request bodies that are read as a whole, up to a limit.
 
 use bytes::Bytes;
 use http_body::Body;
@@ -6,16 +6,16 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use crate::error::RequestError;
 
-/// What bodies fail with.
+/// The error of a body.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The whole body of a request.
+/// Reads the whole body of a request.
 pub(crate) async fn whole<B>(body: B, limit: usize) -> Result<Bytes, RequestError>
 where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    // A body that says how long it is need not be read to be refused.
+    // A body that declares a larger size is rejected without being read.
     if body.size_hint().lower() > limit as u64 {
         return Err(RequestError::TooLarge { limit });
     }

@@ -1,4 +1,4 @@
-//! Why a request is refused before its handler, or instead of it.
+//! Errors of requests that are rejected before their handler, or instead of it.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use thiserror::Error;
 use tidelock_core::codes;
 use tidelock_core::error::{Outcome, Retry};
 
-/// Why a request did not run.
+/// The reason why a request did not run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RequestError {
-    /// The key belongs to a request that says something else.
+    /// The key belongs to a request with another payload.
     #[error(
         "idempotency key {key:?} belongs to a request with another method, path or body; send that one again, or take a new key"
     )]
@@ -25,15 +25,15 @@ pub enum RequestError {
         /// The header.
         header: String,
     },
-    /// The body is larger than is read.
+    /// The body exceeds the size limit.
     #[error(
         "the body of the request has more than {limit} bytes; it cannot be compared with a repetition, so it was not run"
     )]
     TooLarge {
-        /// How many bytes are read.
+        /// The limit, in bytes.
         limit: usize,
     },
-    /// It ran before, and its answer was not kept.
+    /// The request ran before, and its response was not stored.
     #[error(
         "the request with idempotency key {key:?} was answered with status {status}, and the rest of the answer was too large to keep; it was not run again"
     )]
@@ -43,34 +43,34 @@ pub enum RequestError {
         /// The status.
         status: u16,
     },
-    /// The handler did not come to an end.
+    /// The handler panicked.
     #[error("the handler of the request with idempotency key {key:?} panicked; the key is free again")]
     Panicked {
         /// The key.
         key: String,
     },
-    /// The signature is missing, or not what it must be.
+    /// The signature is missing or invalid.
     #[error(
         "the signature of the webhook is not valid: {reason}; sign \"TIMESTAMP\\nKEY\\nBODY\" with the shared secret"
     )]
     BadSignature {
-        /// What is wrong.
+        /// The defect of the signature.
         reason: &'static str,
     },
-    /// The signature is too old, or of the future.
+    /// The signature is too old, or lies in the future.
     #[error(
         "the signature of the webhook was made {away:?} away from now, at most {tolerance:?} are allowed; sign again, and check the clocks"
     )]
     Stale {
-        /// How far away.
+        /// The distance of the signature from now.
         away: Duration,
-        /// How far it may be.
+        /// The permitted distance.
         tolerance: Duration,
     },
-    /// The body broke off.
+    /// The body ended prematurely.
     #[error("the body of the request could not be read: {reason}; send it again")]
     BrokenOff {
-        /// What was found.
+        /// The cause.
         reason: String,
     },
 }

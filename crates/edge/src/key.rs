@@ -1,4 +1,4 @@
-//! The header that names a request.
+//! The idempotency key in a request header.
 
 use http::{HeaderMap, HeaderName};
 use tidelock_core::edge::EdgeError;
@@ -6,7 +6,8 @@ use tidelock_core::edge::EdgeError;
 /// `Idempotency-Key`.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The key in a header, if there is one. It is a quoted string, as the draft has it, or the bare text that most clients send.
+/// Reads the key from a header, if there is one. It is a quoted string, as in the draft, or the bare text that most
+/// clients send.
 pub(crate) fn read(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, EdgeError> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -22,7 +23,7 @@ pub(crate) fn read(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Stri
     }
 }
 
-/// A key as a quoted string.
+/// Formats a key as a quoted string.
 #[cfg(feature = "send")]
 pub(crate) fn quoted(key: &str) -> String {
     format!("\"{}\"", key.replace('\\', "\\\\").replace('"', "\\\""))

@@ -1,4 +1,4 @@
-//! The layer, and what it is told: the policy of the routes that it stands before.
+//! The idempotency layer and its policy for the routes behind it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,23 +18,25 @@ use crate::key::IDEMPOTENCY_KEY;
 use crate::service::IdempotencyService;
 use crate::webhook::Verifier;
 
-/// How much of a request is read, unless the layer is told otherwise.
+/// The default size limit of a request body.
 const REQUEST_BYTES: usize = 1024 * 1024;
 
-/// Lets requests with an `Idempotency-Key` run once. Put it before the routes that need it, each with a policy of its own.
+/// A layer that runs requests with an `Idempotency-Key` once. Put it in front of the routes that need it, each with its
+/// own policy.
 ///
-/// A request that has begun runs to its end, whether its client still waits or not: a client that hangs up and comes back finds the
-/// answer. So it needs a tokio runtime.
+/// A request that has begun runs to its end, whether its client still waits or not. A client that disconnects and
+/// repeats the request gets the response. The layer therefore needs a Tokio runtime.
 ///
-/// Handlers find a [`Reservation`](tidelock_core::edge::Reservation) among the extensions of the request. Those that commit
-/// their effects with it have them exactly once; what they committed is the answer, whatever they return. For the others, the
-/// answer is kept after they have returned: if the process dies between an effect and that moment, the request runs again.
+/// Handlers find a [`Reservation`](tidelock_core::edge::Reservation) among the extensions of the request. Handlers that
+/// commit their effects with it have them exactly once; the committed answer is the response, whatever they return. For
+/// other handlers, the layer stores the response after they have returned. If the process dies between an effect and
+/// that moment, the request runs again.
 #[derive(Clone)]
 pub struct IdempotencyLayer {
     policy: Policy,
 }
 
-/// What the layer and its services share.
+/// The settings that the layer and its services share.
 #[derive(Clone)]
 pub(crate) struct Policy {
     pub(crate) keys: Idempotency,
@@ -51,8 +53,8 @@ pub(crate) struct Policy {
 }
 
 impl IdempotencyLayer {
-    /// Keys on this store: optional, for POST and PATCH, with 409 for those in flight. Answers with a status below 400 are kept for
-    /// a day.
+    /// Creates a layer with keys on this store: optional, for POST and PATCH, with 409 for keys in flight. Responses
+    /// with a status below 400 are stored for a day.
     #[must_use]
     pub fn new(store: &SharedStore) -> Self {
         let policy = Policy {
@@ -81,10 +83,11 @@ impl IdempotencyLayer {
         Self { policy }
     }
 
-    /// For those who receive webhooks: requests must be signed, and have a key, which runs once. Requests that are not are refused
-    /// with 401. An answer that says that it failed frees the key, so that the sender's next attempt runs.
+    /// Creates a layer for receivers of webhooks: requests must be signed and have a key, which runs once. Requests
+    /// without a valid signature are rejected with 401, requests without a key with 400. A response with an error status
+    /// frees the key, so that the sender's next attempt runs.
     ///
-    /// Give each sender a route, or tell them apart by [`scope`](Self::scope).
+    /// Give each sender a route, or separate the senders by [`scope`](Self::scope).
     #[must_use]
     pub fn webhooks(store: &SharedStore, verifier: Verifier) -> Self {
         let mut layer = Self::new(store).required().scope(|_| "webhooks".to_owned());
@@ -92,37 +95,37 @@ impl IdempotencyLayer {
         layer
     }
 
-    /// Requests without a key are refused with 400. Otherwise they run as if the layer was not there.
+    /// Rejects requests without a key with 400. By default they run as if there were no layer.
     #[must_use]
     pub fn required(mut self) -> Self {
         self.policy.required = true;
         self
     }
 
-    /// The methods that it is about: POST and PATCH, unless others are named. Requests with others run as if the layer was not
-    /// there.
+    /// Sets the methods to which the layer applies. The default is POST and PATCH. Requests with other methods run as
+    /// if there were no layer.
     #[must_use]
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.policy.methods = methods.into_iter().collect();
         self
     }
 
-    /// Another name for the header.
+    /// Sets another name for the header.
     #[must_use]
     pub fn header(mut self, name: HeaderName) -> Self {
         self.policy.header = name;
         self
     }
 
-    /// Whoever comes with a key that is in flight waits so long for the answer, instead of hearing 409 at once. After that it is 409
-    /// all the same.
+    /// Sets how long a duplicate waits for the response of a key in flight, instead of getting 409 at once. After that
+    /// it gets 409.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.policy.wait = Some(wait);
         self
     }
 
-    /// How long answers are kept: a day.
+    /// Sets how long responses are stored. The default is one day.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.policy.keys = self.policy.keys.ttl(ttl);
@@ -136,44 +139,47 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Which answers are kept, by their status: those below 400, unless this says otherwise. After another answer the key is free,
-    /// and the request may be sent again. What a handler commits by itself is kept in any case.
+    /// Sets which responses are stored, by their status. The default is a status below 400. After another response the
+    /// key is free, and the request may be sent again. A response that a handler commits itself is always stored.
     ///
-    /// An answer that is not kept must come from a request that had no effect.
+    /// A response that is not stored must come from a request that had no effect.
     #[must_use]
     pub fn keep(mut self, keep: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
         self.policy.keep = Arc::new(keep);
         self
     }
 
-    /// Whose key it is, by what is known of the request: a tenant or a user, from an extension that authentication has left, for
-    /// example. Keys of different scopes have nothing to do with each other. Without it, all callers share one.
+    /// Sets the scope of a key, derived from the request: for example a tenant or a user, from an extension that
+    /// authentication has set. Keys of different scopes are independent. Without it, all callers share one scope.
     ///
-    /// Whoever knows a key of its scope hears its answer, so never take the scope from what a caller merely claims.
+    /// Any caller that knows a key of a scope gets its response. Never derive the scope from an unverified claim of the
+    /// caller.
     #[must_use]
     pub fn scope(mut self, scope: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
         self.policy.scope = Arc::new(scope);
         self
     }
 
-    /// The largest body of a request, in bytes: 1 MiB. It is read before the handler runs, to be compared with repetitions. Larger
-    /// ones are refused with 413.
+    /// Sets the largest body of a request, in bytes. The default is 1 MiB. The layer reads the body before the handler
+    /// runs, to compare it with duplicates. Larger bodies are rejected with 413.
     #[must_use]
     pub fn request_bytes(mut self, limit: usize) -> Self {
         self.policy.request_bytes = limit;
         self
     }
 
-    /// The largest body of an answer that is kept, in bytes: [`MAX_BODY_BYTES`], which is also the most. A larger one, or a stream
-    /// of no known length, reaches the client as it is, and only its status is kept: repetitions do not run, and hear 409.
+    /// Sets the largest body of a stored response, in bytes. The default and the maximum is [`MAX_BODY_BYTES`]. A
+    /// larger body, or a stream of unknown length, reaches the client unchanged, and only its status is stored.
+    /// Duplicates then do not run, and get 409.
     #[must_use]
     pub fn answer_bytes(mut self, limit: usize) -> Self {
         self.policy.answer_bytes = limit.min(MAX_BODY_BYTES);
         self
     }
 
-    /// Which headers of an answer are kept: those that describe the body, and `Location`, `Link`, `ETag` and `Last-Modified`,
-    /// unless others are named. Cookies are not among them: they would reach whoever repeats the request.
+    /// Sets which headers of a response are stored. The default is the headers that describe the body, and `Location`,
+    /// `Link`, `ETag` and `Last-Modified`. Cookies are not among them: they would reach any caller that repeats the
+    /// request.
     #[must_use]
     pub fn headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
         self.policy.headers = names.into_iter().collect();

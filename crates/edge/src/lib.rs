@@ -1,8 +1,8 @@
 //! `Idempotency-Key` for any HTTP stack on [tower], and signed webhooks in and out, on a Tidelock store.
 //!
-//! A client that hears nothing sends its request again, with the same `Idempotency-Key`. [`IdempotencyLayer`] lets the first one
-//! run, and answers the others with what the first one was answered: also after a restart, and from every instance on the store.
-//! The engine beneath is [`tidelock_core::edge`].
+//! A client that gets no response sends its request again, with the same `Idempotency-Key`. [`IdempotencyLayer`] runs
+//! the first request, and gives its response to the duplicates, also after a restart, and on every instance that uses
+//! the store. The engine beneath is [`tidelock_core::edge`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -55,12 +55,13 @@
 //! | has a key that is none | 400 | TL1201 |
 //! | has a larger body than is read | 413 | TL1213 |
 //!
-//! Refusals are `application/problem+json` with the code.
+//! Rejections are `application/problem+json` with the code.
 //!
 //! # Where the layer stands
 //!
-//! Whoever knows a key hears its answer. So authentication stands outside of this layer, and keys of different callers are told
-//! apart by [`IdempotencyLayer::scope`]. Compression stands outside of it, too: what is kept is what the handler said.
+//! Any caller that knows a key gets its response. So put authentication outside this layer, and separate the keys of
+//! different callers by [`IdempotencyLayer::scope`]. Put compression outside it as well: the layer stores the handler's
+//! own response.
 //!
 //! [tower]: https://docs.rs/tower
 

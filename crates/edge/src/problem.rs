@@ -1,4 +1,4 @@
-//! Refusals as HTTP has them: `application/problem+json` (RFC 9457).
+//! Problem responses: `application/problem+json` (RFC 9457).
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -10,7 +10,7 @@ use tidelock_core::store::{ApplyError, StoreError};
 
 use crate::error::RequestError;
 
-/// A refusal with a status and a stable code. What went wrong inside of the service is logged, not told.
+/// A rejection with a status and a stable code. Internal errors of the service are logged, and not sent to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     status: StatusCode,
@@ -30,19 +30,19 @@ struct Body<'a> {
 }
 
 impl Problem {
-    /// The status.
+    /// Returns the status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The code; `tidelock explain CODE` prints its page.
+    /// Returns the code; `tidelock explain CODE` prints its page.
     #[must_use]
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// The response.
+    /// Returns the response.
     #[must_use]
     pub fn response<B: From<Bytes>>(&self) -> Response<B> {
         let body = Body {
@@ -52,7 +52,7 @@ impl Problem {
             code: self.code.as_str(),
             detail: &self.detail,
         };
-        // Texts and numbers are always JSON.
+        // Texts and numbers always serialize to JSON.
         let body = serde_json::to_vec(&body).unwrap_or_default();
         let mut response = Response::new(B::from(Bytes::from(body)));
         *response.status_mut() = self.status;
@@ -63,12 +63,12 @@ impl Problem {
         response
     }
 
-    /// A problem of the caller, who may know what it is.
+    /// Creates a problem of the caller, with its details.
     fn told(status: StatusCode, error: &impl Explain) -> Self {
         Self { status, code: error.code(), detail: error.to_string(), retry_after: retry_after(error) }
     }
 
-    /// A problem of the service: the caller learns the code, and the log the rest.
+    /// Creates a problem of the service: the caller gets the code, and the log gets the details.
     fn logged(status: StatusCode, error: &impl Explain) -> Self {
         tracing::error!(target: "tidelock::edge", code = %error.code(), %error, "a request failed");
         Self { status, code: error.code(), detail: String::new(), retry_after: retry_after(error) }
@@ -108,13 +108,13 @@ impl From<EdgeError> for Problem {
         match &error {
             EdgeError::BadKey { .. } => Self::told(StatusCode::BAD_REQUEST, &error),
             EdgeError::InFlight { key, .. } => {
-                // Which process has it is nothing that a caller needs to know.
+                // The caller does not need to know which process holds the key.
                 let detail = format!(
                     "a request with idempotency key {key:?} is under way; send this one again a little later"
                 );
                 Self { detail, ..Self::told(StatusCode::CONFLICT, &error) }
             }
-            // Another request with the key may run: the caller hears what came of it.
+            // Another request with the key may run: a repetition by the caller gets its result.
             EdgeError::Lost { .. } => {
                 Self { retry_after: Some(1), ..Self::logged(StatusCode::SERVICE_UNAVAILABLE, &error) }
             }
@@ -146,12 +146,12 @@ impl From<InvalidInput> for Problem {
     }
 }
 
-/// An [`Answer`] as a response: what a handler returns that has not committed one.
+/// An [`Answer`] as a response, for handlers that have not committed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply(pub Answer);
 
 impl Reply {
-    /// The response.
+    /// Returns the response.
     #[must_use]
     pub fn response<B: From<Bytes>>(self) -> Response<B> {
         crate::answer::response(self.0)

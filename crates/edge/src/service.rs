@@ -1,7 +1,7 @@
-//! The service: one request, from its key to its answer.
+//! The idempotency service: one request, from its key to its response.
 //!
-//! The handler runs in a task of its own, so that a client that hangs up does not break it off between an effect and its record.
-//! If the process dies, the reservation ends by itself, and the request can be sent again.
+//! The handler runs in its own task, so that a client that disconnects does not cancel it between an effect and its
+//! record. If the process dies, the reservation expires, and the request can be sent again.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -23,7 +23,7 @@ use crate::problem::Problem;
 
 /// A service behind an [`IdempotencyLayer`](crate::IdempotencyLayer).
 ///
-/// Bodies must be makeable of bytes, as those of axum are, and `http_body_util::Full`.
+/// Bodies must be convertible from bytes, like those of axum and `http_body_util::Full`.
 #[derive(Clone, Debug)]
 pub struct IdempotencyService<S> {
     inner: S,
@@ -62,7 +62,7 @@ where
         if !self.policy.methods.contains(request.method()) {
             return Box::pin(self.inner.call(request));
         }
-        // The one that is ready is used up; a fresh clone takes its place.
+        // The ready service is consumed; a fresh clone replaces it.
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         let policy = self.policy.clone();
@@ -80,17 +80,17 @@ where
     }
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 enum Prepared<B, R> {
-    /// It has no key and needs none.
+    /// The request has no key and needs none.
     Pass(Request<B>),
-    /// It is the first one.
+    /// The first request with its key.
     Run(Request<B>, Reservation),
-    /// It ran before.
+    /// The request ran before.
     Answered(Response<R>),
 }
 
-/// Everything before the handler.
+/// Runs all steps before the handler.
 async fn prepared<B, R>(policy: &Policy, request: Request<B>) -> Result<Prepared<B, R>, Problem>
 where
     B: Body + From<Bytes>,
@@ -129,7 +129,7 @@ where
     }
 }
 
-/// Runs the handler and keeps its answer, to the end.
+/// Runs the handler to its end and stores its response.
 async fn run<S, B, R>(
     policy: Policy,
     mut inner: S,
@@ -152,12 +152,12 @@ where
     };
     match tokio::spawn(running.in_current_span()).await {
         Ok(answered) => answered,
-        // The reservation went with the task, which frees the key.
+        // The reservation ended with the task, which frees the key.
         Err(_) => Ok(Problem::from(RequestError::Panicked { key }).response()),
     }
 }
 
-/// Everything after the handler.
+/// Runs all steps after the handler.
 async fn settled<R, E>(
     policy: &Policy,
     reservation: &Reservation,
@@ -193,9 +193,10 @@ where
     Ok(Response::from_parts(parts, R::from(body)))
 }
 
-/// The handler has done its work, so its client is told what it said. A repetition may run again: that must be seen.
+/// Logs a response that was not stored. The handler has finished, so its client still gets the response, but a
+/// duplicate may run again.
 fn told(kept: Result<(), EdgeError>) {
-    // A handler may end its reservation by itself.
+    // A handler may end its own reservation.
     if let Err(error) =
         kept.or_else(|error| if matches!(error, EdgeError::Over { .. }) { Ok(()) } else { Err(error) })
     {

@@ -1,4 +1,4 @@
-//! The layer before routes of axum, on the memory store.
+//! The layer in front of axum routes, on the memory store.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 mod common;
@@ -22,7 +22,7 @@ fn memory() -> SharedStore {
     Arc::new(MemoryStore::new())
 }
 
-/// A route that counts its calls and answers like this.
+/// Returns a route that counts its calls and responds like this.
 fn counting(
     layer: IdempotencyLayer,
     answer: impl Fn(usize) -> Response + Clone + Send + Sync + 'static,
@@ -146,7 +146,7 @@ async fn a_panic_is_500_and_frees_the_key() {
     assert_eq!(calls.get(), 2);
 }
 
-/// A route whose handler waits for a permit.
+/// Returns a route whose handler waits for a permit.
 fn gated(layer: IdempotencyLayer) -> (Router, Count, Arc<Semaphore>) {
     let (calls, gate) = (Count::default(), Arc::new(Semaphore::new(0)));
     let (count, open) = (calls.clone(), Arc::clone(&gate));
@@ -220,7 +220,7 @@ async fn a_request_that_is_too_large_is_413() {
     assert_eq!(post(&app, "k", "1234").await.status, StatusCode::CREATED);
     let refused = post(&app, "l", "12345").await;
     assert_eq!((refused.status, refused.code()), (StatusCode::PAYLOAD_TOO_LARGE, "TL1213".to_owned()));
-    // A stream does not say how long it is.
+    // A stream does not declare its length.
     let parts = ["12", "34", "5"].map(|part| Ok::<_, std::io::Error>(Bytes::from(part)));
     let stream = Body::from_stream(futures_util::stream::iter(parts));
     assert_eq!(ask(&app, request("POST", Some("m"), stream)).await.status, StatusCode::PAYLOAD_TOO_LARGE);

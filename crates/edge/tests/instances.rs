@@ -1,4 +1,5 @@
-//! Two servers on one store, and many clients that send the same request: one effect for each key, and one answer for all.
+//! Two servers on one store, and many clients that send the same request: one effect for each key, and one response for
+//! all.
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
@@ -24,7 +25,7 @@ use tokio::sync::Barrier;
 const KEYS: usize = 20;
 const COPIES: usize = 10;
 
-/// A server on a store of its own connection.
+/// Starts a server on a store with its own connection.
 async fn serve(store: &SharedStore) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -30,7 +30,7 @@ fn memory() -> SharedStore {
     Arc::new(MemoryStore::new())
 }
 
-/// Tests reach this machine, without TLS.
+/// Options for tests, which reach this machine without TLS.
 fn local() -> WebhookOptions {
     WebhookOptions { https_only: false, public_only: false, ..WebhookOptions::default() }
 }
@@ -84,7 +84,7 @@ async fn a_webhook_is_signed_and_runs_once() {
     put(&store, &url, "17").await;
     until("it is sent", async || waiting(&store).await.is_empty()).await;
     assert_eq!((calls.get(), runs.get()), (2, 1));
-    // Sent again, as after a death between the delivery and its record: the receiver knows the key.
+    // Sent again, as after a crash between the delivery and its record: the receiver knows the key.
     put(&store, &url, "17").await;
     until("it is sent again", async || sending.stats().delivered == 2).await;
     assert_eq!((calls.get(), runs.get()), (2, 1));

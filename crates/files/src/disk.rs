@@ -1,7 +1,8 @@
-//! The directory: where things are, and the one way a file is replaced.
+//! The directory layout, and the only way a file is replaced.
 //!
-//! A file is written beside its place, flushed, renamed, and the directory is flushed. Whoever dies in between leaves
-//! the old file whole, and a `.new` that the next write overwrites. Only a holder of the exclusive lock writes.
+//! A file is written beside its final name, flushed, renamed, and the directory is flushed. A process that dies in
+//! between leaves the old file whole, and a `.new` that the next write overwrites. Only a holder of the exclusive lock
+//! writes.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -15,11 +16,11 @@ use crate::error;
 
 pub(crate) const NEW: &str = ".new";
 
-/// A part of the store.
+/// A folder of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Folder {
-    /// What concerns the store as a whole.
+    /// Files of the store as a whole.
     Root,
     /// One file for each document, alive or deleted.
     Documents,
@@ -27,7 +28,7 @@ pub(crate) enum Folder {
     Operations,
 }
 
-/// A file as it shall be.
+/// The intended content of a file.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Change {
     pub(crate) folder: Folder,
@@ -36,7 +37,7 @@ pub(crate) struct Change {
     pub(crate) content: Option<String>,
 }
 
-/// Where things are.
+/// The root directory of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk {
     root: PathBuf,
@@ -63,7 +64,7 @@ impl Disk {
         self.folder(folder).join(name)
     }
 
-    /// The text of a file; `None` when there is none.
+    /// Returns the text of a file. `None` when there is none.
     pub(crate) fn read(&self, folder: Folder, name: &str) -> Result<Option<String>, StoreError> {
         let path = self.path(folder, name);
         match fs::read(&path) {
@@ -71,19 +72,19 @@ impl Disk {
                 Ok(text) => Ok(Some(text)),
                 Err(e) => Err(error::corrupt(&path, format!("it is no text: {e}"))),
             },
-            // The folder itself is never missing: that is a store that was removed, not an absent document.
+            // The folder itself is never missing: a missing folder means a removed store, not an absent document.
             Err(e) if e.kind() == io::ErrorKind::NotFound && self.folder(folder).is_dir() => Ok(None),
             Err(e) => Err(error::map("reading", &path, &e)),
         }
     }
 
-    /// The names of the files in a folder, but for hidden ones and those that are none of the store's.
+    /// Returns the names of the files in a folder, without hidden files and files that do not belong to the store.
     pub(crate) fn names(&self, folder: Folder) -> Result<Vec<String>, StoreError> {
         let path = self.folder(folder);
         let failed = |e: io::Error| error::map("listing", &path, &e);
         let mut names = Vec::new();
         for entry in fs::read_dir(&path).map_err(failed)? {
-            // What is no text is not ours: our names are ASCII.
+            // A name that is not text does not belong to the store: its names are ASCII.
             let Ok(name) = entry.map_err(failed)?.file_name().into_string() else { continue };
             if !name.starts_with('.') && name.ends_with(crate::names::EXTENSION) {
                 names.push(name);
@@ -92,7 +93,7 @@ impl Disk {
         Ok(names)
     }
 
-    /// Writes a file beside its place, flushed.
+    /// Writes a file beside its final name, flushed.
     pub(crate) fn prepare(&self, folder: Folder, content: &str) -> Result<PathBuf, StoreError> {
         let path = self.path(folder, NEW);
         let write = || {
@@ -105,7 +106,7 @@ impl Disk {
         Ok(path)
     }
 
-    /// Puts one change in place. It is visible afterwards, and durable after [`sync`](Self::sync).
+    /// Puts one change in place. The change is visible afterwards, and durable after [`sync`](Self::sync).
     pub(crate) fn put(&self, change: &Change) -> Result<(), StoreError> {
         let path = self.path(change.folder, &change.name);
         let Some(content) = &change.content else {
@@ -122,7 +123,7 @@ impl Disk {
     }
 }
 
-/// Removes a file, if there is one.
+/// Removes a file if it exists.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -130,7 +131,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a directory that belongs to its user alone, unless it is there.
+/// Creates a directory that only its user can access, unless it exists.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
@@ -138,7 +139,7 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Flushes a directory: the names in it.
+/// Flushes a directory, that is, the names in it.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }

@@ -1,4 +1,4 @@
-//! A document as a file: what stands around its value, and how an edit by hand is noticed.
+//! A document as a file: the envelope of its value, and the detection of manual edits.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -31,21 +31,21 @@ struct Envelope {
     value: Option<Box<RawValue>>,
 }
 
-/// A value that is there may be `null`.
+/// A value that is present may be `null`.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// What a file holds.
+/// The contents of a document's file.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) key: Key,
     pub(crate) row: DocumentRow,
-    /// Somebody changed the file by hand: the version is the one before.
+    /// Whether the file was edited by hand. The version is then the one before the edit.
     pub(crate) edited: bool,
 }
 
-/// Reads a file of a document.
+/// Parses the file of a document.
 pub(crate) fn parse(path: &Path, name: &str, content: &str) -> Result<Found, StoreError> {
     let broken = |detail: String| error::corrupt(path, detail);
     let envelope: Envelope = serde_json::from_str(content)
@@ -69,14 +69,14 @@ pub(crate) fn parse(path: &Path, name: &str, content: &str) -> Result<Found, Sto
     };
     let edited = sum(&row).is_some_and(|sum| envelope.sha256.as_deref() != Some(sum.as_str()));
     if edited && let Some(value) = &row.value {
-        // Limits hold for hands as well.
+        // The limits apply to manual edits as well.
         let put = Batch::new().put(&key, Expect::Any, value.clone());
         put.validate().map_err(|refusal| broken(refusal.to_string()))?;
     }
     Ok(Found { key, row, edited })
 }
 
-/// The file of a document. Its parts stand in a fixed order, and the value as its author gave it.
+/// Returns the file of a document. Its parts are in a fixed order, and the value is as its author gave it.
 pub(crate) fn write(key: &Key, row: &DocumentRow) -> String {
     let key = serde_json::Value::from(key.to_string());
     let mut lines = vec![format!("\"key\": {key}"), format!("\"version\": {}", row.version.0)];
@@ -94,7 +94,7 @@ pub(crate) fn write(key: &Key, row: &DocumentRow) -> String {
     format!("{{\n  {}\n}}\n", lines.join(",\n  "))
 }
 
-/// The checksum of what a person may edit: the value and its end. Spacing does not count.
+/// Returns the checksum of the editable parts: the value and its expiry. White space does not count.
 fn sum(row: &DocumentRow) -> Option<String> {
     let value = text::compact(row.value.as_ref()?.as_str());
     let end = row.expires_at.map_or_else(String::new, |at| at.to_string());

@@ -1,11 +1,11 @@
-//! The one place where errors of the file system become store errors.
+//! Mapping of file system errors to store errors. No other module does it.
 
 use std::io;
 use std::path::Path;
 
 use tidelock_core::store::{StoreError, StoreErrorKind};
 
-/// Maps an error, with what was being done to which path.
+/// Maps an error, with the action and the path.
 pub(crate) fn map(doing: &str, path: &Path, error: &io::Error) -> StoreError {
     StoreError::new(kind(error), format!("{doing} {}", path.display()), error.to_string())
 }
@@ -19,15 +19,15 @@ fn kind(error: &io::Error) -> StoreErrorKind {
     }
 }
 
-/// A file that does not hold what it should.
+/// Returns the error for a file with invalid contents.
 pub(crate) fn corrupt(path: &Path, detail: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("reading {}", path.display()), detail)
 }
 
-/// Why a session could not do its work.
+/// The reason why a session could not do its work.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It has to write, and holds the lock for reading only.
+    /// The session must write, but holds the lock for reading only.
     NeedsExclusive,
     /// The store failed.
     Store(StoreError),
@@ -39,11 +39,11 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// Why a write failed, and whether it may have happened all the same.
+/// The error of a failed write, and whether the write may have happened all the same.
 #[derive(Debug)]
 pub(crate) struct WriteFailure {
     pub(crate) error: StoreError,
-    /// Whether the point was passed from which on the write is carried out by whoever comes next.
+    /// Whether the write passed its commit point. The next process then completes it.
     pub(crate) may_have_happened: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Several files that change together: all of them or none, whenever the process dies.
+//! A write-ahead journal for several files that change together: all of them or none, whenever the process dies.
 //!
 //! The intended contents are written to one file with its checksum, flushed, and renamed to `.journal`: that rename is
-//! the commit. Then the files are put in place and the journal is removed. A journal that is there is carried out by
-//! whoever comes next, reader or writer, before anything else; doing so twice changes nothing. One that was never
-//! renamed is forgotten.
+//! the commit. Then the files are put in place and the journal is removed. The next process, reader or writer, executes
+//! an existing journal before anything else. Executing it twice changes nothing. A journal that was never renamed is
+//! ignored.
 
 use std::fs;
 
@@ -15,11 +15,11 @@ use crate::names;
 
 const JOURNAL: &str = ".journal";
 
-/// Carries changes out, all or none. The caller holds the exclusive lock, and nothing is left to recover.
+/// Executes changes, all or none. The caller holds the exclusive lock, and nothing is left to recover.
 pub(crate) fn commit(disk: &Disk, changes: &[Change]) -> Result<(), WriteFailure> {
     match changes {
         [] => Ok(()),
-        // One rename is all or nothing by itself.
+        // A single rename is atomic.
         [change] => {
             disk.put(change).map_err(WriteFailure::before)?;
             disk.sync(change.folder).map_err(WriteFailure::after)
@@ -37,12 +37,12 @@ pub(crate) fn commit(disk: &Disk, changes: &[Change]) -> Result<(), WriteFailure
     }
 }
 
-/// Whether a batch was left in the middle.
+/// Returns whether a batch was interrupted after its commit.
 pub(crate) fn is_pending(disk: &Disk) -> bool {
     fs::symlink_metadata(disk.path(Folder::Root, JOURNAL)).is_ok()
 }
 
-/// Carries out what a process that died had committed. The caller holds the exclusive lock.
+/// Completes a batch that a dead process had committed. The caller holds the exclusive lock.
 pub(crate) fn recover(disk: &Disk) -> Result<(), StoreError> {
     let Some(text) = disk.read(Folder::Root, JOURNAL)? else { return Ok(()) };
     carry_out(disk, &parse(disk, &text)?)
@@ -72,7 +72,7 @@ fn carry_out(disk: &Disk, changes: &[Change]) -> Result<(), StoreError> {
     }
     let journal = disk.path(Folder::Root, JOURNAL);
     disk::remove(&journal).map_err(|e| error::map("removing", &journal, &e))?;
-    // Were the removal lost in a power cut, the journal would come back and undo what is written from now on.
+    // If a power cut lost the removal, the journal would come back and undo later writes.
     disk.sync(Folder::Root)
 }
 

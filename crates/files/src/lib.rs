@@ -1,7 +1,7 @@
-//! The Tidelock store of documents in a directory: one readable JSON file for each, for state that people want to see,
-//! compare and now and then edit.
+//! The Tidelock store of documents in a directory: one readable JSON file per document, for state that people view,
+//! compare and sometimes edit.
 //!
-//! It keeps documents and operation ids, and refuses everything else as `Unsupported` (TL0309). Several processes may
+//! It keeps documents and operation ids, and rejects everything else as `Unsupported` (TL0309). Several processes may
 //! share a directory. A batch is all or nothing, for readers as well, and flushed before it is acknowledged.
 //!
 //! ```
@@ -43,14 +43,14 @@ use tidelock_core::clock::{Clock, SystemClock};
 
 pub use store::FilesStore;
 
-/// How a store is opened. Every field has a default that is safe.
+/// The options of a store. Every field has a safe default.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the store takes its time from. Default: the machine's clock.
+    /// The time source of the store. Default: the machine's clock.
     pub clock: Arc<dyn Clock>,
     /// How long a call waits for other processes before it fails as busy. Default: 30 s.
     pub busy_timeout: Duration,
-    /// How many calls may wait for a thread of the store; further callers wait outside. Default: 4,096.
+    /// The number of calls that may wait for a thread of the store. Further callers wait outside. Default: 4,096.
     pub queue: usize,
     /// Whether a directory that does not exist or is empty becomes a store. Default: yes.
     pub create: bool,

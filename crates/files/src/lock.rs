@@ -1,8 +1,8 @@
-//! The lock of a directory: writers alone, readers together, across processes.
+//! The lock of a directory: exclusive for writers, shared for readers, across processes.
 //!
 //! The lock is the system's (`flock`), so it ends with the process that held it, however that ended. A second file is
-//! the door: whoever waits for the lock stands in it, so that readers that keep coming cannot starve a writer. It is
-//! held for as long as the wait, never while somebody works.
+//! the door: a waiter for the lock holds it, so that a stream of readers cannot starve a writer. It is held only while
+//! waiting, never while the lock holder works.
 
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -21,7 +21,7 @@ const WHAT: &str = "locking";
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
-/// How the directory is held.
+/// The mode of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Together with other readers.
@@ -30,14 +30,14 @@ pub(crate) enum Mode {
     Exclusive,
 }
 
-/// The hold; it ends when this is dropped.
+/// A guard that releases the lock when dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     _file: File,
     pub(crate) mode: Mode,
 }
 
-/// Takes the lock, waiting for others as long as `patience` lasts.
+/// Acquires the lock, and waits for other holders until `patience` is used up.
 pub(crate) fn take(root: &Path, mode: Mode, patience: Duration) -> Result<Held, StoreError> {
     let deadline = Instant::now().checked_add(patience);
     let door = open(&root.join(DOOR))?;
@@ -50,7 +50,7 @@ pub(crate) fn take(root: &Path, mode: Mode, patience: Duration) -> Result<Held, 
     loop {
         let file = open(&path)?;
         wait(&file, &path, operation, deadline)?;
-        // A lock on a file that somebody removed meanwhile excludes nobody.
+        // A lock on a file that was removed in the meantime excludes no other process.
         if is_still(&file, &path) {
             return Ok(Held { _file: file, mode });
         }

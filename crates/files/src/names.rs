@@ -1,4 +1,4 @@
-//! File names of documents: readable, injective, never a way out of the directory.
+//! File names of documents: readable, injective, and never a path out of the directory.
 //!
 //! ```text
 //! name = kind arg* ".json"
@@ -8,22 +8,22 @@
 //!        everything else   '%' and two hexadecimal digits for each byte
 //! ```
 //!
-//! A name that would be too long keeps its beginning, followed by `~` and the hash of the whole key. Then only the
-//! file knows the key; `~` is in no other name.
+//! A name that would be too long keeps its beginning, followed by `~` and the hash of the whole key. Then only the file
+//! holds the key. No other name contains `~`.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 use tidelock_core::key::{Arg, Key};
 
-/// What the name of a document ends in.
+/// The extension of a document's file name.
 pub(crate) const EXTENSION: &str = ".json";
-/// The longest name before the hash takes over, in bytes; with the extension well below the 255 of file systems.
+/// The longest name without a hash, in bytes. With the extension it is well below the 255 of file systems.
 const LONGEST: usize = 200;
-/// How much of a long name stays readable, in bytes.
+/// The length of the readable part of a long name, in bytes.
 const READABLE: usize = 100;
 
-/// What a file name says about its key.
+/// The key information in a file name.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Named {
     /// The key itself.
@@ -32,7 +32,7 @@ pub enum Named {
     Inside,
 }
 
-/// The name of the file that holds the document of this key.
+/// Returns the name of the file that holds the document of this key.
 #[must_use]
 pub fn encode(key: &Key) -> String {
     let mut name = String::new();
@@ -56,7 +56,7 @@ pub fn encode(key: &Key) -> String {
     name
 }
 
-/// The key that a file name stands for; `None` when it is the name of none.
+/// Returns the key that a file name encodes. `None` when the name encodes no key.
 #[must_use]
 pub fn decode(name: &str) -> Option<Named> {
     let stem = name.strip_suffix(EXTENSION)?;
@@ -86,7 +86,7 @@ fn argument(part: &str) -> Option<Arg> {
     part.strip_prefix('#')?.parse().ok().map(Arg::Int)
 }
 
-/// The hash of a text, as hexadecimal digits.
+/// Returns the hash of a text, as hexadecimal digits.
 pub(crate) fn digest(text: &str) -> String {
     let mut out = String::with_capacity(64);
     for byte in Sha256::digest(text.as_bytes()) {

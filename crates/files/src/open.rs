@@ -1,6 +1,6 @@
-//! Opening a directory: plain mistakes first, then the marker, under the lock.
+//! Opening a directory: simple mistakes are checked first, then the marker, under the lock.
 //!
-//! Whoever dies here leaves a directory that the next one goes on with.
+//! A process that dies here leaves a directory with which the next one continues.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::{Options, error, journal};
 
 const WHAT: &str = "opening the directory";
 
-/// Opens the directory, creates what is missing, and carries out what a dead process left.
+/// Opens the directory, creates missing parts, and completes the batch of a dead process.
 pub(crate) fn directory(path: &Path, options: &Options) -> Result<Disk, StoreError> {
     check_path(path, options.create)?;
     if !path.exists() {
@@ -61,7 +61,7 @@ fn create(path: &Path) -> Result<(), StoreError> {
     made.map_err(|e| error::map(WHAT, path, &e))
 }
 
-/// The superuser may write anywhere; what is marked as read-only is left alone all the same.
+/// Rejects a directory that is marked as read-only. The superuser could write to it all the same.
 pub(crate) fn check_writable(path: &Path) -> Result<(), StoreError> {
     let found = std::fs::metadata(path).map_err(|e| error::map(WHAT, path, &e))?;
     if found.permissions().readonly() {
@@ -71,7 +71,7 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// A directory without a marker is taken over only if nothing of anybody else is in it.
+/// Checks a directory without a marker: the store uses it only if it holds no foreign files.
 fn check_own(disk: &Disk) -> Result<(), StoreError> {
     let path = disk.root();
     let failed = |e: std::io::Error| error::map(WHAT, path, &e);

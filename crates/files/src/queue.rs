@@ -1,4 +1,4 @@
-//! A thread with a bounded queue in front: files are slow, and the caller's threads are not ours to block.
+//! A worker thread with a bounded queue: file operations are slow and must not block the caller's threads.
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
@@ -21,9 +21,10 @@ impl Queue {
         Ok(Self { sender: Mutex::new(Some(sender)) })
     }
 
-    /// Has something done in the thread; `None` when the queue is closed.
+    /// Runs a function in the thread. `None` when the queue is closed.
     ///
-    /// Dropped while it waits outside, nothing happens. Dropped later, the job is done all the same.
+    /// If the future is dropped before the job is queued, nothing happens. If it is dropped later, the job runs all the
+    /// same.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -36,7 +37,7 @@ impl Queue {
         answer.await.ok()
     }
 
-    /// Takes no more jobs; those that are queued are done.
+    /// Rejects new jobs. The thread still runs the queued ones.
     pub(crate) fn close(&self) {
         self.sender.lock().take();
     }

@@ -1,4 +1,4 @@
-//! Lists of documents: names are sorted by the keys that they stand for, and only the files of one page are read.
+//! Listing of documents: names are sorted by the keys that they encode, and only the files of one page are read.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::names::{self, Named};
 use crate::session::Session;
 
 impl Session<'_> {
-    /// A document that readers see.
+    /// Returns a document that readers see.
     pub(crate) fn document(&self, key: &Key) -> Result<Option<Document>, Failure> {
         let row = self.load(&names::encode(key))?;
         Ok(row.and_then(|(key, row)| row.visible(&key, self.now)))
     }
 
-    /// Documents and receipts as they are while the lock is held, in the order of the request.
+    /// Returns documents and receipts as they are while the lock is held, in the order of the request.
     pub(crate) fn rows(&self, gets: &[Get]) -> Result<RowSet, Failure> {
         let row = |get: &Get| {
             Ok::<_, Failure>(match get {
@@ -31,7 +31,7 @@ impl Session<'_> {
         Ok(RowSet { rows: gets.iter().map(row).collect::<Result<_, _>>()?, now: self.now })
     }
 
-    /// A page of documents that readers see.
+    /// Returns a page of documents that readers see.
     pub(crate) fn documents(
         &self,
         prefix: &KeyPrefix,
@@ -57,7 +57,7 @@ impl Session<'_> {
         Ok(key)
     }
 
-    /// The keys of all files that are wanted, in their order, each with its file.
+    /// Returns the wanted keys of all files in order, each with its file name.
     pub(crate) fn keys(&self, wanted: impl Fn(&Key) -> bool) -> Result<BTreeMap<Key, String>, Failure> {
         let mut keys = BTreeMap::new();
         for name in self.disk.names(Folder::Documents)? {

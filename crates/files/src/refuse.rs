@@ -1,16 +1,16 @@
-//! What this store does not keep, and how it says so.
+//! Rejection of unsupported operations, and their error.
 
 use tidelock_core::key::Key;
 use tidelock_core::store::{Batch, Effect, Selection, StoreError, StoreErrorKind};
 
-/// The refusal of something that is no document.
+/// Returns the error for an operation on something other than a document.
 pub(crate) fn unsupported(what: impl Into<String>) -> StoreError {
     let detail =
         "the files store keeps documents only: it puts, deletes, merges, guards, reads and lists them";
     StoreError::new(StoreErrorKind::Unsupported, what, detail)
 }
 
-/// Finds the first effect that concerns something else than documents.
+/// Finds the first effect on something other than documents.
 pub(crate) fn check(batch: &Batch) -> Result<(), StoreError> {
     batch.effects().iter().find_map(asked).map_or(Ok(()), |what| Err(unsupported(what)))
 }

@@ -1,7 +1,7 @@
-//! What is done with the lock held: rows are loaded from files, the model decides, changes are written.
+//! A session under the lock: it loads rows from files, the model decides, and the session writes the changes.
 //!
-//! No rule of the contract is here. Dropped or killed in the middle, a session leaves whole files and at most one
-//! journal.
+//! No rule of the contract is here. A session that is dropped or killed in the middle leaves whole files and at most
+//! one journal.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ pub(crate) const MARKER: &str = "tidelock.json";
 /// The layout that this program knows.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// What the marker says.
+/// The contents of the marker.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Marker {
     /// The version of the layout.
@@ -42,7 +42,7 @@ pub(crate) struct Marker {
 }
 
 impl Marker {
-    /// The change that writes it.
+    /// Returns the change that writes the marker.
     pub(crate) fn change(self) -> Change {
         let Self { schema, document_floor, epoch } = self;
         let content = format!(
@@ -58,11 +58,11 @@ impl Marker {
     }
 }
 
-/// The keys of files whose names hold only a hash, as this process met them. A name never comes to mean another key.
+/// The keys of files whose names hold only a hash, as this process found them. The key of a name never changes.
 #[derive(Debug, Default)]
 pub(crate) struct LongKeys(Mutex<HashMap<String, Key>>);
 
-/// So many long keys are remembered: about 100 MB at worst.
+/// The number of long keys that are remembered: about 100 MB at worst.
 const REMEMBERED: usize = 65_536;
 
 impl LongKeys {
@@ -96,14 +96,14 @@ impl Session<'_> {
         Marker::read(self.disk)?.ok_or_else(gone)
     }
 
-    /// The document in a file, deleted ones as well. What a hand changed is a new version from now on.
+    /// Returns the document in a file, deleted ones as well. A manual edit becomes a new version.
     pub(crate) fn load(&self, name: &str) -> Result<Option<(Key, DocumentRow)>, Failure> {
         let Some(content) = self.disk.read(Folder::Documents, name)? else { return Ok(None) };
         let found = envelope::parse(&self.disk.path(Folder::Documents, name), name, &content)?;
         Ok(Some(if found.edited { self.adopt(name, found)? } else { (found.key, found.row) }))
     }
 
-    /// Writes the version of an edit down before anybody hears of it: a further edit must not get the same one.
+    /// Persists the version of an edit before any caller sees it: a further edit must not get the same one.
     fn adopt(&self, name: &str, found: Found) -> Result<(Key, DocumentRow), Failure> {
         if self.held.mode != Mode::Exclusive {
             return Err(Failure::NeedsExclusive);
@@ -118,7 +118,7 @@ impl Session<'_> {
         Ok((key, row))
     }
 
-    /// Begins a new epoch. There are no positions and no fences here; versions of documents go on.
+    /// Begins a new epoch. There are no positions and no fences here; versions of documents continue.
     pub(crate) fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
         let marker = self.marker()?;
         let mut counters = Counters { epoch: Epoch(marker.epoch), ..Counters::default() };
@@ -129,14 +129,14 @@ impl Session<'_> {
         Ok(cut)
     }
 
-    /// The outcome that is recorded under an id.
+    /// Returns the outcome that is recorded under an id.
     pub(crate) fn operation(&self, id: OpId) -> Result<Option<Resolution>, StoreError> {
         let name = operation_name(id);
         let Some(content) = self.disk.read(Folder::Operations, &name)? else { return Ok(None) };
         Ok(Some(self.recorded(&name, &content)?.resolution()))
     }
 
-    /// The outcome of an operation. Without a record, the id is void from now on.
+    /// Returns the outcome of an operation. Without a record, the id is void from now on.
     pub(crate) fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
         if let Some(known) = self.operation(id)? {
             return Ok(known);
@@ -145,7 +145,7 @@ impl Session<'_> {
         Ok(Resolution::NotApplied)
     }
 
-    /// The record of an operation that a file holds.
+    /// Decodes the record of an operation in a file.
     pub(crate) fn recorded(&self, name: &str, content: &str) -> Result<Record, StoreError> {
         serde_json::from_str(content).map_err(|e| {
             error::corrupt(&self.disk.path(Folder::Operations, name), format!("it is no receipt: {e}"))
@@ -207,7 +207,7 @@ impl Session<'_> {
     }
 }
 
-/// What a file in the folder of operations holds.
+/// The contents of a file in the folder of operations.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Record {
@@ -223,7 +223,7 @@ pub(crate) enum Record {
 }
 
 impl Record {
-    /// When it was written.
+    /// Returns the time at which it was written.
     pub(crate) fn at(&self) -> Timestamp {
         match self {
             Self::Void { at, .. } => *at,
@@ -239,19 +239,19 @@ impl Record {
     }
 }
 
-/// The change that writes the record of an operation.
+/// Returns the change that writes the record of an operation.
 fn record(id: OpId, record: &Record) -> Result<Change, StoreError> {
     let json = serde_json::to_string(record).map_err(|e| bug(&e.to_string()))?;
     let content = Some(text::pretty(&text::compact(&json), 0) + "\n");
     Ok(Change { folder: Folder::Operations, name: operation_name(id), content })
 }
 
-/// The change that writes a document.
+/// Returns the change that writes a document.
 pub(crate) fn document(name: String, key: &Key, row: &DocumentRow) -> Change {
     Change { folder: Folder::Documents, name, content: Some(envelope::write(key, row)) }
 }
 
-/// The error of a session that holds the lock alone.
+/// Returns the error of a session that holds the exclusive lock.
 pub(crate) fn exclusive(failure: Failure) -> StoreError {
     match failure {
         Failure::Store(error) => error,

@@ -1,4 +1,4 @@
-//! The public type: hands every call to a thread that takes the lock, and waits for the answer.
+//! The public store type: passes every call to a thread that acquires the lock, and waits for the result.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::refuse::unsupported;
 use crate::session::{self, LongKeys, Marker, Session};
 use crate::{Options, journal, open, refuse, watch};
 
-/// A store of documents in a directory. Cloning gives another handle; its threads end with the last one.
+/// A store of documents in a directory. Cloning returns another handle; its threads end with the last one.
 ///
 /// # Cancel safety
-/// As the contract says: a call that is dropped after its first poll may still be carried out.
+/// As in the contract: a call that is dropped after its first poll may still be executed.
 ///
 /// # Crash safety
-/// A process that dies leaves whole documents. A batch of several documents that it had committed and not yet put in
-/// place is carried out by whoever opens, reads or writes next, before anything else.
+/// A process that dies leaves whole documents. It may have committed a batch of several documents without putting them
+/// in place. The next process that opens, reads or writes completes that batch before anything else.
 #[derive(Clone, Debug)]
 pub struct FilesStore {
     shared: Arc<Shared>,
@@ -45,7 +45,7 @@ struct Shared {
     watcher: Arc<Watcher>,
 }
 
-/// What both threads work on.
+/// The state that both threads share.
 #[derive(Debug)]
 struct Directory {
     disk: Disk,
@@ -61,7 +61,7 @@ impl Directory {
         Session { disk, held, now, long_keys: &self.long_keys, epoch }
     }
 
-    /// Runs something with the lock held alone, and nothing left to recover.
+    /// Runs a function under the exclusive lock, with nothing left to recover.
     fn exclusively<T, E: From<StoreError>>(
         &self,
         work: impl FnOnce(&Session<'_>) -> Result<T, E>,
@@ -71,7 +71,8 @@ impl Directory {
         work(&self.session(&held))
     }
 
-    /// Runs something with the lock shared; alone, if there is something to write before it can be read.
+    /// Runs a function under the shared lock. Uses the exclusive lock if something must be written before it can be
+    /// read.
     fn reading<T>(&self, work: impl Fn(&Session<'_>) -> Result<T, Failure>) -> Result<T, StoreError> {
         let held = lock::take(self.disk.root(), Mode::Shared, self.patience)?;
         if !journal::is_pending(&self.disk) {
@@ -90,11 +91,11 @@ impl FilesStore {
     /// Opens a directory, and makes it a store where needed. The parent must exist.
     ///
     /// # Errors
-    /// [`StoreError`] when the directory cannot be opened or written, holds something else, was made by a newer
+    /// [`StoreError`] when the directory cannot be opened or written, holds something else, was created by a newer
     /// program, or is damaged.
     ///
     /// # Cancel safety
-    /// Dropped, it may leave an empty store behind.
+    /// If the future is dropped, it may leave an empty store behind.
     pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
         let path: PathBuf = path.as_ref().to_owned();
         let no_thread = |e: std::io::Error| {
@@ -113,7 +114,7 @@ impl FilesStore {
         Ok(Self { shared: Arc::new(Shared { directory, writes, reads, watcher }) })
     }
 
-    /// Finishes what is queued. Calls that come later fail as closed.
+    /// Executes the queued calls. Later calls fail as closed.
     pub async fn close(&self) {
         for queue in [&self.shared.writes, &self.shared.reads] {
             queue.run(|| ()).await;
@@ -121,7 +122,7 @@ impl FilesStore {
         }
     }
 
-    /// Where the directory is.
+    /// Returns the path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.shared.directory.disk.root()
@@ -142,7 +143,7 @@ fn closed(path: &Path) -> StoreError {
     StoreError::new(StoreErrorKind::Closed, what, "the store was closed")
 }
 
-/// Why a batch was not applied.
+/// The reason why a batch was not applied.
 enum Unapplied {
     /// The directory could not be locked or recovered: the batch was not decided.
     Undecided(StoreError),

@@ -1,4 +1,5 @@
-//! Removes what no reader sees any more, in one commit: the versions that are forgotten raise the floor with it.
+//! Sweeping: removes rows that are invisible to every reader, in one commit. The same commit raises the floor above the
+//! deleted versions.
 
 use tidelock_core::id::DocVersion;
 use tidelock_core::model::rows::DocumentRow;
@@ -9,7 +10,7 @@ use crate::journal;
 use crate::session::{self, Marker, Session};
 
 impl Session<'_> {
-    /// Carries a sweep out. The session holds the lock alone.
+    /// Executes a sweep. The session holds the exclusive lock.
     pub(crate) fn sweep(&self, sweep: &Sweep) -> Result<Swept, StoreError> {
         let mut swept = Swept::default();
         let mut changes = Vec::new();

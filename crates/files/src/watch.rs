@@ -1,4 +1,4 @@
-//! Hints from other processes and from hands: a thread looks at the directory while somebody listens.
+//! Hints from other processes and manual edits: a thread polls the directory while there are listeners.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use tidelock_core::store::Watcher;
 
-/// How often the directory is looked at.
+/// The poll interval.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Starts the thread; it ends soon after the store is gone.
+/// Starts the thread, which ends soon after the store is dropped.
 pub(crate) fn start(documents: PathBuf, watcher: &Arc<Watcher>) -> std::io::Result<()> {
     let watcher = Arc::downgrade(watcher);
     std::thread::Builder::new()
@@ -23,7 +23,7 @@ fn look(documents: &PathBuf, watcher: &Weak<Watcher>) {
     while let Some(watcher) = watcher.upgrade() {
         let found = changed_at(documents);
         let changed = found != known;
-        // File systems count time in ticks: a second change in the tick of the first would go unseen.
+        // File systems have coarse timestamps: a second change in the same tick as the first would go unnoticed.
         if changed || again {
             watcher.hint();
         }

@@ -1,4 +1,4 @@
-//! X8: `Document::ensure_accessible` on a directory that was well when it was opened, and no longer is.
+//! X8: `Document::ensure_accessible` on a directory that was accessible when it was opened, and no longer is.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs::{self, File, Permissions};

@@ -1,4 +1,4 @@
-//! The conformance kit on files: the cases that need nothing but documents.
+//! The conformance kit on files: the cases that need only documents.
 
 mod common;
 

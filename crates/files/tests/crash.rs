@@ -1,4 +1,4 @@
-//! Real processes, really killed: documents are whole, batches are whole, and what was acknowledged is there.
+//! Crashes of real processes: documents and batches are complete, and every acknowledged batch is there.
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
@@ -20,9 +20,9 @@ use uuid::Uuid;
 const ROLE: &str = "TIDELOCK_FILES_ROLE";
 const PLACE: &str = "TIDELOCK_FILES_PLACE";
 const MARK: &str = "@files ";
-/// How many times the test command kills a process.
+/// The number of processes that the test command kills.
 const ROUNDS: u64 = 60;
-/// How many documents change together: so many that kills meet them halfway.
+/// The number of documents that change together: large enough that kills interrupt the change.
 const DOCUMENTS: usize = 12;
 
 fn key(name: &str) -> Key {
@@ -33,14 +33,14 @@ fn operation(n: u64) -> OpId {
     OpId(Uuid::from_u128(u128::from(n)))
 }
 
-/// All documents change together, to values of different sizes.
+/// Changes all documents together, to values of different sizes.
 fn batch(n: u64) -> Batch {
     let value = |i: usize| Payload::of(&json!({ "n": n, "fill": "x".repeat(i * 100) })).unwrap();
     let put = |batch: Batch, i: usize| batch.put(&key(&i.to_string()), Expect::Any, value(i));
     (0..DOCUMENTS).fold(Batch::new(), put).op_id(operation(n))
 }
 
-/// Does nothing unless another test starts it in a process of its own.
+/// Does nothing unless another test starts it in a separate process.
 #[tokio::test]
 async fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -74,7 +74,7 @@ fn start(role: &str, place: &Path) -> Child {
         .unwrap()
 }
 
-/// Lets a child write, kills it after some acknowledgements, and answers with the last one.
+/// Lets a child write, kills it after some acknowledgements, and returns the last one.
 fn write_and_kill(place: &Path, round: u64) -> u64 {
     let mut child = start("write", place);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -83,7 +83,7 @@ fn write_and_kill(place: &Path, round: u64) -> u64 {
     while last < 1 + round % 7 {
         last = heard().unwrap_or_else(|| panic!("the writer lives until it is killed"));
     }
-    // Not a wait for anything: it moves the kill to another place between two acknowledgements.
+    // The sleep waits for no condition: it moves the kill between two acknowledgements.
     std::thread::sleep(Duration::from_micros(round * 7_919 % 40_000));
     child.kill().unwrap();
     child.wait().unwrap();
@@ -122,7 +122,7 @@ async fn killed_in_the_middle_of_writes() {
     for round in 0..ROUNDS {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("s");
-        // A store that was open before the kill must see the truth afterwards, too.
+        // A store that was open before the kill must also see the correct state afterwards.
         let witness = common::open(&place, SystemClock::shared()).await;
         let last = write_and_kill(&place, round);
         acknowledged += last;
@@ -140,7 +140,7 @@ async fn killed_in_the_middle_of_writes() {
     assert!(pending > 0, "no kill met a batch in the middle: the test proves nothing");
 }
 
-/// Adds one by comparing versions, again and again until it holds.
+/// Adds one by compare-and-swap, and retries until it succeeds.
 async fn increment(store: &FilesStore) {
     let counter = key("counter");
     let found = store.document(&counter).await.unwrap();

@@ -1,4 +1,4 @@
-//! Files that a person edits, and files that are damaged.
+//! Manual edits of files, and damaged files.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;
@@ -85,7 +85,7 @@ async fn an_edit_is_a_new_version_for_whoever_meets_it_first() {
     assert_eq!(place.read(&key()).await.unwrap(), (2, json!({ "per_hour": 250 })));
     let document = place.store.document(&key()).await.unwrap().unwrap();
     assert_eq!((document.version, document.updated_at), (DocVersion(2), place.clock.now()));
-    // A second edit does not hide behind the version of the first.
+    // A second edit gets another version than the first.
     place.edit(FILE, "250", "300");
     let stale = Batch::new().put(&key(), Expect::Exact(DocVersion(2)), Payload::null());
     let refused = place.store.apply(stale).await.unwrap_err();

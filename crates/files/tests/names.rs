@@ -1,4 +1,4 @@
-//! File names: injective, reversible, and never a way out of the directory.
+//! File names: injective, reversible, and never a path out of the directory.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ proptest! {
 
     #[test]
     fn different_keys_have_different_names(a in key(), b in key()) {
-        // Names have no capitals, so this holds on file systems that do not tell them apart as well.
+        // Names have no capitals, so this also holds on case-insensitive file systems.
         prop_assert_eq!(encode(&a) == encode(&b), a == b);
     }
 

@@ -1,4 +1,4 @@
-//! Opening a directory, what is refused, and what is left behind.
+//! Opening a directory: its errors, and the files that it leaves behind.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;
@@ -168,7 +168,7 @@ async fn a_lock_that_lasts_too_long_is_busy() {
     lock.lock().unwrap();
     let error = store.apply(put()).await.unwrap_err();
     assert_eq!((error.code().as_str(), error.outcome()), ("TL0301", Outcome::NotApplied));
-    // Removing the file of a lock that is held takes the lock from its holder, and from nobody who comes later.
+    // Removing the file of a held lock takes the lock from its holder, but from no later caller.
     fs::remove_file(path.join(".lock")).unwrap();
     store.apply(put()).await.unwrap();
 }

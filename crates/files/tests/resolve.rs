@@ -1,4 +1,4 @@
-//! Failures under an id that may have been applied before: the outcome is unknown, and resolving it tells.
+//! Failures under an id that may have been applied before: the outcome is unknown, and resolving returns it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs::File;

@@ -1,8 +1,8 @@
-//! Traces that go on across commits and processes.
+//! Trace propagation across commits and processes.
 //!
 //! A request appends an event in one process; a reaction to it runs in another, minutes later. With this crate the event carries the
-//! trace that it was written in, and the span of the reaction follows from the span of the command. Likewise a run of a workflow
-//! follows from the span that started it, in whichever process it goes on.
+//! trace in which it was written. The span of the reaction follows from the span of the command. Likewise, a workflow run follows
+//! from the span that started it, in whichever process it continues.
 //!
 //! ```
 //! // Your subscriber, with a layer of tracing-opentelemetry, is set up first. Then, once:
@@ -11,17 +11,17 @@
 //! ```
 //!
 //! The spans are those that [`telemetry`](tidelock_core::telemetry) names, on the level `DEBUG`; a filter must let them through. They
-//! are linked and not nested: what was committed may be taken up by many, at any time, and again after a crash.
+//! are linked and not nested: many consumers may process a commit, at any time, and again after a crash.
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
 use tidelock_core::telemetry::{TraceContext, TracesAlready, trace_with};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// From now on, what is written carries the trace that it is written in, and what takes it up follows from it.
+/// Installs the propagation. From then on, writes carry their current trace, and the spans that process them follow from it.
 ///
 /// # Errors
-/// [`TracesAlready`] when somebody else knows traces already; then that stays.
+/// [`TracesAlready`] when another implementation is already installed; that one stays in effect.
 pub fn install() -> Result<(), TracesAlready> {
     trace_with(OpenTelemetry)
 }
@@ -50,11 +50,11 @@ impl TraceContext for OpenTelemetry {
     }
 }
 
-/// The span that a `traceparent` names.
+/// Parses a `traceparent` into a span context.
 fn read(traceparent: &str) -> Option<SpanContext> {
     let mut parts = traceparent.split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    // A later version may have more parts; this one has not.
+    // A later version may have more parts; version 00 has exactly four.
     let known = version.len() == 2 && version != "ff" && (version != "00" || parts.next().is_none());
     if !known || (trace.len(), span.len(), flags.len()) != (32, 16, 2) {
         return None;

@@ -1,4 +1,4 @@
-//! Spans of a request, and of what follows from it in another process, with a subscriber and an exporter as a program has them.
+//! Spans of a request and of its consequences in another process, with a subscriber and an exporter as in a real program.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests fail by panicking")]
 
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ async fn open(path: &Path) -> SharedStore {
     Arc::new(SqliteStore::open(path, Options::default()).await.unwrap())
 }
 
-/// A command and a start within a span, in one store on the file.
+/// Runs a command and starts a run within a span, in one store on the file.
 async fn request(path: &Path) {
     let store = open(path).await;
     let events = Events::new(Arc::clone(&store));
@@ -52,7 +52,7 @@ async fn request(path: &Path) {
     Client::new(store).start(GREET, &"Ada".to_owned()).id("ada").await.unwrap();
 }
 
-/// A reaction and a worker on the same file, in another store: as another process has them.
+/// Runs a reaction and a worker on the same file, in another store, like another process.
 async fn follow_up(path: &Path) {
     let store = open(path).await;
     let reaction =

@@ -1,4 +1,4 @@
-//! Whom the server runs as: the caller, or somebody else when the caller is root.
+//! The OS account of the server: the caller's, or another one when the caller is root.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -7,15 +7,15 @@ use std::process::Command;
 
 use crate::error::Error;
 
-/// The accounts that stand in for root, best first.
+/// The accounts used instead of root, in order of preference.
 const STAND_INS: [&str; 2] = ["postgres", "nobody"];
 
 /// The account that runs PostgreSQL's programs, which refuse to run as root.
 #[derive(Clone, Debug)]
 pub enum Account {
-    /// The caller's own.
+    /// The caller's account.
     Own,
-    /// Another one, because the caller is root.
+    /// Another account, because the caller is root.
     Other {
         /// The name of the user.
         name: String,
@@ -47,7 +47,7 @@ impl Account {
         }
     }
 
-    /// Gives a file or directory to this account.
+    /// Transfers a file or directory to this account.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Account {
     }
 }
 
-/// The line of `/etc/passwd` that begins with `name`.
+/// Looks up the line of `/etc/passwd` that begins with `name`.
 fn lookup(passwd: &str, name: &str) -> Option<Account> {
     let mut fields =
         passwd.lines().map(|line| line.split(':')).find(|fields| fields.clone().next() == Some(name))?;

@@ -1,4 +1,4 @@
-//! Makes the data directory of a new server.
+//! Creation of the data directory of a new server.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::programs::{self, Programs};
 use crate::random::random;
 use crate::server::NAME;
 
-/// A password of 32 hexadecimal digits.
+/// Returns a password of 32 hexadecimal digits.
 pub(crate) fn password() -> Result<String, Error> {
     let mut password = String::new();
     for byte in random::<16>()? {
@@ -22,7 +22,7 @@ pub(crate) fn password() -> Result<String, Error> {
     Ok(password)
 }
 
-/// Runs `initdb`. Every connection needs the password, also those through a socket.
+/// Runs `initdb`. Every connection requires the password, including those through a socket.
 pub(crate) fn create(programs: &Programs, home: &Home, password: &str, durable: bool) -> Result<(), Error> {
     let file = home.path().join("password");
     write_secret(&file, password)?;
@@ -36,7 +36,7 @@ pub(crate) fn create(programs: &Programs, home: &Home, password: &str, durable: 
         }
         programs::run(&mut initdb)
     };
-    // Some systems do not know the first one. Both compare text byte by byte.
+    // Some systems do not have the first locale. Both compare text byte by byte.
     let made = match run("--locale=C.UTF-8") {
         Err(Error::Program { output, .. }) if output.contains("locale") => run("--locale=C"),
         made => made,
@@ -45,7 +45,7 @@ pub(crate) fn create(programs: &Programs, home: &Home, password: &str, durable: 
     made.and(removed)
 }
 
-/// Writes a file that nobody else can read, not even for a moment.
+/// Writes a file that no other user can read, at any time.
 fn write_secret(path: &Path, secret: &str) -> Result<(), Error> {
     let opened = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = opened.and_then(|mut file| file.write_all(secret.as_bytes()));

@@ -1,14 +1,14 @@
-//! What can go wrong with a private server, and what to do about it.
+//! Errors of a private server, with the recommended actions.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// Why a server could not be started, ended or used.
+/// An error of starting, stopping or using a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// PostgreSQL is not installed where this crate looks.
+    /// PostgreSQL is not installed in any of the searched directories.
     #[error(
         "PostgreSQL's programs initdb, postgres, pg_ctl and psql were not found in PATH nor where packages put them. \
          Install them (Debian and Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server; \
@@ -23,18 +23,18 @@ pub enum Error {
     Install {
         /// The command that failed.
         command: String,
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
         /// The last lines of its output.
         output: String,
     },
-    /// The caller is root, and there is nobody else to run the server as.
+    /// The caller is root, and there is no other account to run the server as.
     #[error(
         "PostgreSQL does not run as root, and /etc/passwd has neither `postgres` nor `nobody`. Add one of them \
          (useradd --system postgres), or run this as another user"
     )]
     NoAccount,
-    /// The account that runs the server cannot enter the directory that was made for it.
+    /// The account that runs the server cannot enter its directory.
     #[error(
         "the user {account} cannot enter {}, and PostgreSQL does not run as root. Choose a directory whose parents \
          everybody may enter (chmod o+x, or another Options::directory or TMPDIR)",
@@ -46,12 +46,12 @@ pub enum Error {
         /// The account.
         account: String,
     },
-    /// The system refused something.
+    /// A system call failed.
     #[error("{what} failed: {source}. Check permissions and free space there, then try again")]
     Io {
-        /// What was being done, and where.
+        /// The operation and its target.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A program of PostgreSQL failed.
@@ -59,39 +59,39 @@ pub enum Error {
     Program {
         /// The name of the program.
         program: String,
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
-        /// The last lines of what it wrote.
+        /// The last lines of its output.
         output: String,
     },
-    /// The server ended while it was starting.
+    /// The server exited during its start.
     #[error("PostgreSQL ended while it was starting ({status}). The last lines of its log say why:\n{log}")]
     Start {
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
         /// The last lines of its log.
         log: String,
     },
-    /// The server runs but does not take queries.
+    /// The server runs but does not accept queries.
     #[error(
         "PostgreSQL was not ready for queries after {} s. Give the machine less to do, or look for the cause in the \
          last lines of the server's log:\n{log}",
         limit.as_secs()
     )]
     NotReady {
-        /// How long it was waited for.
+        /// The time limit.
         limit: Duration,
         /// The last lines of its log.
         log: String,
     },
-    /// Processes of the server that should have ended did not.
+    /// Processes of the server did not exit in time.
     #[error(
         "PostgreSQL did not end within {} s. End these processes by hand: {processes:?}. The last lines of its \
          log:\n{log}",
         limit.as_secs()
     )]
     StillRunning {
-        /// How long it was waited for.
+        /// The time limit.
         limit: Duration,
         /// The ids of the processes.
         processes: Vec<i32>,
@@ -101,17 +101,17 @@ pub enum Error {
 }
 
 impl Error {
-    /// An adapter for `map_err`.
+    /// Returns an adapter for `map_err`.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
     }
 }
 
-/// How many lines of a log or an output are shown.
+/// The number of lines of a log or an output that are shown.
 const SHOWN: usize = 30;
 
-/// The last lines of an output, without blank ones at its end.
+/// Returns the last lines of an output, without trailing blank lines.
 pub(crate) fn tail(output: &str) -> String {
     let lines: Vec<&str> = output.trim_end().lines().collect();
     let skipped = lines.len().saturating_sub(SHOWN);

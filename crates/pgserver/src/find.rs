@@ -1,4 +1,4 @@
-//! Where PostgreSQL's programs are. It only looks; it starts nothing.
+//! Discovery of PostgreSQL's programs. It only reads directories; it starts nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 /// The programs that a directory must hold.
 const PROGRAMS: [&str; 4] = ["initdb", "postgres", "pg_ctl", "psql"];
 
-/// Directories of versions, and what stands before and behind the version in their names. Debian and Ubuntu, the RPM
-/// packages of postgresql.org, Homebrew on both kinds of Mac.
+/// Version directories: the base, the prefix before the version, and the subdirectory after it. They cover Debian and
+/// Ubuntu, the RPM packages of postgresql.org, and Homebrew on both kinds of Mac.
 const PACKAGES: [(&str, &str, &str); 4] = [
     ("/usr/lib/postgresql", "", "bin"),
     ("/usr", "pgsql-", "bin"),
@@ -29,7 +29,7 @@ pub fn find() -> Option<PathBuf> {
     on_path.or_else(|| PACKAGES.iter().find_map(|(base, prefix, bin)| newest(Path::new(base), prefix, bin)))
 }
 
-/// The directory, or the one that its `postgres` links to, if all programs are there.
+/// Returns the directory, or the one that its `postgres` links to, if it holds all programs.
 fn complete(directory: &Path) -> Option<PathBuf> {
     let has_all = |directory: &Path| PROGRAMS.iter().all(|program| directory.join(program).is_file());
     if !directory.is_absolute() {
@@ -42,7 +42,7 @@ fn complete(directory: &Path) -> Option<PathBuf> {
     real.parent().filter(|parent| has_all(parent)).map(Path::to_owned)
 }
 
-/// The highest version below `base`.
+/// Returns the highest version below `base`.
 fn newest(base: &Path, prefix: &str, bin: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(base).ok()?.filter_map(Result::ok);
     let versions = entries.filter_map(|entry| {
@@ -53,7 +53,7 @@ fn newest(base: &Path, prefix: &str, bin: &str) -> Option<PathBuf> {
     versions.max().map(|(_, directory)| directory)
 }
 
-/// `9.6` as numbers, so that 10 comes after it.
+/// Parses `9.6` as numbers, so that 10 comes after it.
 fn version(name: &str) -> Option<Vec<u32>> {
     name.split('.').map(|part| part.parse().ok()).collect()
 }

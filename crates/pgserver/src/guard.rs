@@ -1,11 +1,11 @@
-//! Ends a server and removes its directory when the process that started it dies without doing so.
+//! A watchdog that ends a server and removes its directory when the process that started it dies.
 //!
-//! The guard is a shell that waits for the end of a pipe. It must not depend on anything that dies with the process:
-//! it has a process group of its own, so that Ctrl-C does not reach it, and it learns from a note in the server's
-//! directory which process to end.
+//! The guard is a shell that waits for the end of a pipe. It must not depend on anything that dies with the process.
+//! It has a separate process group, so that Ctrl-C does not reach it. A note in the server's directory names the
+//! process to end.
 //!
-//! Nothing slips through between a start and its note. The guard first moves the directory of notes away. A program
-//! whose note was written before that is found by it; one that comes later cannot write its note, and so does not run.
+//! There is no gap between a start and its note. The guard first moves the directory of notes away. It finds a program
+//! whose note was written before that. A later program cannot write its note, and therefore does not run.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -42,14 +42,14 @@ done
 /// `$0` is the note, the rest is the program with its arguments. The program keeps the process id of the shell.
 const RUN: &str = r#"echo $$ >"$0" && exec "$@""#;
 
-/// The shell that watches over one directory. Dropping it ends it.
+/// The shell that watches one directory. Dropping it ends the shell.
 #[derive(Debug)]
 pub(crate) struct Guard {
     shell: Child,
 }
 
 impl Guard {
-    /// Watches over a directory from now on. Whoever drops the guard has ended the server before.
+    /// Starts watching a directory. The caller must end the server before it drops the guard.
     pub(crate) fn watch(directory: &Path) -> Result<Self, Error> {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", WATCH, "tidelock-pg-guard"]).arg(directory).current_dir("/");
@@ -61,19 +61,19 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Waiting closes the pipe first, which is what the shell waits for.
+        // Waiting closes the pipe first, and the shell waits for that.
         let _ = self.shell.wait();
     }
 }
 
-/// A command that leaves a note about itself before it becomes `program`. The caller adds the arguments.
+/// Returns a command that writes a note about its process before it becomes `program`. The caller adds the arguments.
 pub(crate) fn noted(directory: &Path, program: &Path) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", RUN]).arg(directory.join(NOTES).join(NOTE)).arg(program).process_group(0);
     command
 }
 
-/// Takes the note back after the program has ended, so that the guard does not end whoever gets its process id next.
+/// Removes the note after the program has ended, so that the guard does not kill a later process with the same id.
 pub(crate) fn forget(directory: &Path) {
     let _ = fs::remove_file(directory.join(NOTES).join(NOTE));
 }

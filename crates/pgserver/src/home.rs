@@ -20,7 +20,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Makes the directory, which only `account` can look into.
+    /// Creates the directory, which only `account` can enter.
     pub(crate) fn make(parent: Option<&Path>, account: &Account) -> Result<Self, Error> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
         let failed = || format!("making a directory in {}", parent.display());
@@ -43,7 +43,7 @@ impl Home {
         self.directory.path()
     }
 
-    /// Whether the account can enter: the parents may be closed to it.
+    /// Checks that the account can enter the directory: its parents may be closed to the account.
     fn check_entry(&self, account: &Account) -> Result<(), Error> {
         let Account::Other { name, .. } = account else { return Ok(()) };
         let mut entering = Command::new("/bin/sh");
@@ -55,13 +55,13 @@ impl Home {
         Err(Error::Unreachable { directory: self.path().to_owned(), account: name.clone() })
     }
 
-    /// The log, to be written at its end.
+    /// Opens the log for appending.
     pub(crate) fn open_log(&self) -> Result<File, Error> {
         let opened = OpenOptions::new().create(true).append(true).open(&self.log);
         opened.map_err(Error::io(format!("opening the log {}", self.log.display())))
     }
 
-    /// The last lines of the log from `start` on, given in bytes.
+    /// Returns the last lines of the log, starting at the byte offset `start`.
     pub(crate) fn log_since(&self, start: u64) -> String {
         let read = || {
             let mut file = File::open(&self.log)?;

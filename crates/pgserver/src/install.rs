@@ -1,7 +1,7 @@
-//! Installs PostgreSQL where that needs no question: as root, with `apt-get`.
+//! Installation of PostgreSQL where it needs no confirmation: as root, with `apt-get`.
 //!
-//! The package would also make and start a cluster. It is asked not to by a file that is removed afterwards; if it
-//! does so all the same, that cluster is never used.
+//! The package would also create and start a cluster. A file that is removed afterwards disables that. If the
+//! package creates a cluster regardless, it is never used.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,19 @@ use std::process::{Command, Stdio};
 use crate::error::{Error, tail};
 use crate::find::{BIN_VARIABLE, find};
 
-/// The directory of the programs. If there are none and `install` says so, they are installed.
+/// Returns the directory of the programs. If they are missing and `install` is set, they are installed.
 pub(crate) fn find_or_install(install: bool) -> Result<PathBuf, Error> {
     if let Some(found) = find() {
         return Ok(found);
     }
     let apt = Path::new("/usr/bin/apt-get");
-    // A directory that was named is used or fails. Another version in its place would go unnoticed.
+    // A named directory is used or fails. Another version instead of it would go unnoticed.
     let named = std::env::var_os(BIN_VARIABLE).is_some_and(|named| !named.is_empty());
     if named || !install || !apt.is_file() || !rustix::process::geteuid().is_root() {
         return Err(Error::NotFound);
     }
     let wish = NoCluster::wish(Path::new("/etc/postgresql-common/createcluster.d"));
-    // The lists of packages may be missing, as in a fresh container, or too old.
+    // The package lists may be missing, as in a fresh container, or outdated.
     if apt_get(apt, INSTALL).is_err() {
         apt_get(apt, UPDATE)?;
         apt_get(apt, INSTALL)?;
@@ -49,7 +49,7 @@ fn apt_get(apt: &Path, arguments: &[&str]) -> Result<(), Error> {
     })
 }
 
-/// Tells Debian's package to make no cluster while this value lives.
+/// A guard that keeps Debian's package from creating a cluster while it lives.
 struct NoCluster {
     file: PathBuf,
 }
@@ -57,7 +57,7 @@ struct NoCluster {
 impl NoCluster {
     fn wish(directory: &Path) -> Self {
         let file = directory.join("tidelock.conf");
-        // A wish that cannot be written costs an unused cluster and nothing else.
+        // If the file cannot be written, the only cost is an unused cluster.
         let _ =
             fs::create_dir_all(directory).and_then(|()| fs::write(&file, "create_main_cluster = false\n"));
         Self { file }

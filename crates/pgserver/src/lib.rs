@@ -1,8 +1,8 @@
-//! A private PostgreSQL server: found, started, killed, started again and removed by a test or a benchmark.
+//! A private PostgreSQL server that a test or a benchmark finds, starts, kills, restarts and removes.
 //!
-//! Each [`Server`] has a data directory of its own, listens on 127.0.0.1 only, and asks for a password that nobody else
-//! has. Nothing that is already installed or running on the machine is touched. PostgreSQL does not run as root: when
-//! the caller is root, the server and its client programs run as `postgres`, or else as `nobody`.
+//! Each [`Server`] has a private data directory, listens on 127.0.0.1 only, and requires a password that no other program has. Nothing that
+//! is already installed or running on the machine is touched. PostgreSQL does not run as root: when the caller is root, the server and its
+//! client programs run as `postgres`, or else as `nobody`.
 //!
 //! ```no_run
 //! use tidelock_pgserver::{Options, Server};
@@ -28,13 +28,13 @@
 //! - Dropping a [`Server`] ends it and removes its directory.
 //! - If the process dies in any other way, by SIGKILL for example, a small shell that waits for the end of a pipe does
 //!   the same. It is started before the server and ends with it.
-//! - If that shell is killed, too, nobody is left to clean up: the server goes on running.
+//! - If that shell is also killed, no process is left to clean up, and the server keeps running.
 //!
 //! # Where the programs come from
 //!
-//! [`Options::programs`] names their directory. Without it, [`find`] looks at the variable `TIDELOCK_POSTGRES_BIN`, at `PATH`, then where the packages of Debian, Ubuntu, Fedora and Homebrew put them. If there are
-//! none, and the caller is root, and there is `apt-get`, [`Server::start`] installs the package `postgresql`, without
-//! its cluster. [`Options::install`] forbids that.
+//! [`Options::programs`] names their directory. Without it, [`find`] checks the variable `TIDELOCK_POSTGRES_BIN`, then `PATH`, then the
+//! directories used by the packages of Debian, Ubuntu, Fedora and Homebrew. If they are missing, the caller is root, and `apt-get` exists,
+//! [`Server::start`] installs the package `postgresql`, without its cluster. Setting [`Options::install`] to `false` prevents that.
 //!
 //! A package that brings its own `libpq` beside its programs is run with that library: `libpqwalreceiver` of another
 //! version than `libpq` leaves a standby that never streams.
@@ -66,19 +66,19 @@ pub use find::{BIN_VARIABLE, find};
 pub use programs::library_path;
 pub use server::Server;
 
-/// How a server is started.
+/// The options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Whether a commit is on the device when it is acknowledged. Without it a commit still survives the death of every
     /// process of the server, but not of the machine. Default: yes.
     pub durable: bool,
-    /// Whether PostgreSQL is installed when it is missing and that can be done without a question. Default: yes.
+    /// Whether PostgreSQL is installed when it is missing and that needs no confirmation. Default: yes.
     pub install: bool,
-    /// How many clients may be connected at the same time. Default: 300.
+    /// The maximum number of concurrent clients. Default: 300.
     pub max_connections: u32,
-    /// Further settings, such as `("log_statement", "all")`. A setting named here wins over the one of this crate.
+    /// Further settings, such as `("log_statement", "all")`. A setting named here overrides the one of this crate.
     pub settings: Vec<(String, String)>,
-    /// Where the directory of the server is made. Default: the system's directory for temporary files.
+    /// The parent of the server's directory. Default: the system's directory for temporary files.
     pub directory: Option<PathBuf>,
     /// The directory of PostgreSQL's programs. The account that runs the server must be able to read it. Default: [`find`].
     pub programs: Option<PathBuf>,

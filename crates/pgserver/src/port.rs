@@ -1,17 +1,17 @@
-//! A port for the server.
+//! Selection of a free port for the server.
 
 use std::net::{Ipv4Addr, TcpListener};
 
 use crate::error::Error;
 use crate::random::random;
 
-/// Below the ports that systems give to outgoing connections. A port from there could be taken by any client while the
-/// server is down, even by one that tries to connect to this very port: TCP then connects it to itself.
+/// Ports below the ephemeral range, which systems use for outgoing connections. While the server is down, any client
+/// could take an ephemeral port. Even a client that connects to this same port could: TCP then connects it to itself.
 const QUIET: std::ops::Range<u16> = 15_000..32_000;
-/// How many ports are tried before any free one will do.
+/// The number of ports tried before any free one is accepted.
 const TRIES: usize = 100;
 
-/// A port of 127.0.0.1 that nobody listens on at the moment.
+/// Returns a port of 127.0.0.1 without a listener at the moment.
 pub(crate) fn free() -> Result<u16, Error> {
     for _ in 0..TRIES {
         let random = u16::from_be_bytes(random()?);

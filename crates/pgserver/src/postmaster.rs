@@ -1,4 +1,4 @@
-//! One run of the server: from the start of its first process to the end of its last.
+//! One run of the server, from the start of its first process to the end of its last.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -11,9 +11,9 @@ use crate::home::Home;
 use crate::programs::Programs;
 use crate::{guard, processes};
 
-/// How long a start may take, with the recovery after a crash.
+/// The time limit of a start, including crash recovery.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How often a server that starts or ends is looked at.
+/// The poll interval while a server starts or ends.
 const POLL: Duration = Duration::from_millis(10);
 
 /// The parent of all processes of a running server.
@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(10);
 pub(crate) struct Postmaster {
     child: Child,
     id: i32,
-    /// How long the log was before this run.
+    /// The length of the log before this run.
     log_start: u64,
 }
 
@@ -47,17 +47,17 @@ impl Postmaster {
         Ok(Self { child, id, log_start })
     }
 
-    /// Waits until the server takes queries.
+    /// Waits until the server accepts queries.
     pub(crate) fn wait_until_ready(&mut self, home: &Home) -> Result<(), Error> {
         self.wait_for(home, |status| status.trim_end() == "ready")
     }
 
-    /// Waits until the server has its memory, which is long before it takes queries.
+    /// Waits until the server has its shared memory, which is long before it accepts queries.
     pub(crate) fn wait_until_starting(&mut self, home: &Home) -> Result<(), Error> {
         self.wait_for(home, |_| true)
     }
 
-    /// Waits until the status of this run, and not of one before it, is as asked for.
+    /// Waits until this run, not an earlier one, reports a matching status.
     fn wait_for(&mut self, home: &Home, is_right: impl Fn(&str) -> bool) -> Result<(), Error> {
         let start = Instant::now();
         loop {
@@ -75,12 +75,12 @@ impl Postmaster {
         }
     }
 
-    /// Halts every process of the server.
+    /// Suspends every process of the server.
     pub(crate) fn freeze(&self) {
         processes::halt_family(self.id);
     }
 
-    /// Lets every process of the server continue.
+    /// Resumes every process of the server.
     pub(crate) fn thaw(&self) {
         processes::resume_family(self.id);
     }
@@ -89,10 +89,10 @@ impl Postmaster {
         self.child.try_wait().is_ok_and(|ended| ended.is_none())
     }
 
-    /// Shuts down: SIGINT after saving everything, SIGQUIT at once. The server must still be given to [`Self::kill`] if
-    /// it does not end in time.
+    /// Shuts down: SIGINT saves everything first, SIGQUIT exits at once. If the server does not end in time, the caller
+    /// must still call [`Self::kill`].
     pub(crate) fn shut_down(&mut self, home: &Home, how: Signal, limit: Duration) -> Result<(), Error> {
-        // An ended process has given its id back, and somebody else may have it.
+        // An ended process has released its id, and another process may have it.
         if self.is_running() {
             processes::signal(self.id, how);
         }
@@ -107,7 +107,7 @@ impl Postmaster {
         Ok(())
     }
 
-    /// Kills every process of the server, and returns when all of them are gone.
+    /// Kills every process of the server, and returns when all of them have exited.
     pub(crate) fn kill(&mut self, home: &Home) -> Result<(), Error> {
         if !self.is_running() {
             return Ok(());
@@ -126,7 +126,7 @@ impl Postmaster {
     }
 }
 
-/// What the server says about itself in its lock file: the last line, if the first one names this process.
+/// Returns the status in the server's lock file: the last line, if the first one names this process.
 fn status(data: &Path, id: i32) -> Option<String> {
     let text = std::fs::read_to_string(data.join("postmaster.pid")).ok()?;
     let mut lines = text.lines();

@@ -1,4 +1,4 @@
-//! The process table: who runs, whose child it is, and how it is told to end.
+//! The process table: running processes, their parents, and signals to them.
 
 use std::fs;
 use std::process::Command;
@@ -15,7 +15,7 @@ struct Process {
 }
 
 impl Process {
-    /// An ended process that nobody has asked about yet runs no more.
+    /// Returns whether the process runs. A zombie does not count.
     fn runs(self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
@@ -25,43 +25,44 @@ impl Process {
     }
 }
 
-/// How long a process may take to be halted or to be gone.
+/// The time a process may take to be suspended or to exit.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(2);
 
-/// Sends a signal. A process that is gone needs none.
+/// Sends a signal. A process that has exited is ignored.
 pub(crate) fn signal(id: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(id).filter(|pid| !pid.is_init()) {
         let _ = rustix::process::kill_process(pid, signal);
     }
 }
 
-/// Kills a process and all below it. The parent is halted first, so that no child is born meanwhile. Returns the
-/// processes that should be gone soon.
+/// Kills a process and all its descendants. The parent is suspended first, so that it cannot start another
+/// child. Returns the processes that should exit soon.
 pub(crate) fn kill_family(id: i32) -> Vec<i32> {
     let family = halt(id);
     family.iter().for_each(|member| signal(*member, Signal::KILL));
     family
 }
 
-/// Halts a process and all below it, the parent first. They keep their connections and answer none.
+/// Suspends a process and all its descendants, the parent first. They keep their connections and respond to
+/// none.
 pub(crate) fn halt_family(id: i32) {
     halt(id).iter().for_each(|member| signal(*member, Signal::STOP));
 }
 
-/// Lets a halted process and all below it continue.
+/// Resumes a suspended process and all its descendants.
 pub(crate) fn resume_family(id: i32) {
     family(&table(), id).iter().for_each(|member| signal(*member, Signal::CONT));
 }
 
-/// Halts a process and returns it with all below it.
+/// Suspends a process and returns it with all its descendants.
 fn halt(id: i32) -> Vec<i32> {
     signal(id, Signal::STOP);
     until(|| table().iter().all(|process| process.id != id || process.is_halted()));
     family(&table(), id)
 }
 
-/// Waits until none of them runs, and returns those that still do when time is up.
+/// Waits until all of them have exited, and returns those that still run at the time limit.
 pub(crate) fn wait_until_gone(ids: &[i32]) -> Vec<i32> {
     let mut left = ids.to_vec();
     until(|| {
@@ -72,7 +73,7 @@ pub(crate) fn wait_until_gone(ids: &[i32]) -> Vec<i32> {
     left
 }
 
-/// Asks again and again until the answer is yes or time is up.
+/// Polls until the condition holds or the time limit is reached.
 fn until(mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() && start.elapsed() < LIMIT {
@@ -80,7 +81,7 @@ fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A process and its children, their children, and so on.
+/// Returns a process and all its descendants.
 fn family(table: &[Process], id: i32) -> Vec<i32> {
     let mut family = vec![id];
     let mut next = 0;
@@ -93,7 +94,7 @@ fn family(table: &[Process], id: i32) -> Vec<i32> {
     family
 }
 
-/// All processes: from `/proc`, or from `ps` where there is none.
+/// Returns all processes: from `/proc`, or from `ps` where there is none.
 fn table() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return listed() };
     let processes = entries.filter_map(Result::ok).filter_map(|entry| {
@@ -103,7 +104,7 @@ fn table() -> Vec<Process> {
     processes.collect()
 }
 
-/// Reads `17 (name with (any) text) S 1 …`.
+/// Parses `17 (name with (any) text) S 1 …`.
 fn parse_stat(line: &str) -> Option<Process> {
     let (id, _) = line.split_once(" (")?;
     let (_, rest) = line.rsplit_once(") ")?;
@@ -118,7 +119,7 @@ fn listed() -> Vec<Process> {
     text.lines().filter_map(parse_listed).collect()
 }
 
-/// Reads `17 1 Ss+`.
+/// Parses `17 1 Ss+`.
 fn parse_listed(line: &str) -> Option<Process> {
     let mut fields = line.split_whitespace();
     let (id, parent) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);

@@ -1,4 +1,4 @@
-//! PostgreSQL's programs, run as the right account and with nothing taken over from the caller's own settings.
+//! PostgreSQL's programs, run as the right account and isolated from the caller's settings.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::account::Account;
 use crate::error::{Error, tail};
 
-/// Where the programs are, and who runs them.
+/// The directory of the programs, and the account that runs them.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     pub(crate) bin: PathBuf,
@@ -18,15 +18,15 @@ impl Programs {
         self.bin.join(program)
     }
 
-    /// A command for one of the programs.
+    /// Returns a command for one of the programs.
     pub(crate) fn command(&self, program: &str, directory: &Path) -> Command {
         let mut command = Command::new(self.path(program));
         self.prepare(&mut command, directory);
         command
     }
 
-    /// Gives a command its account, its directory and an environment without the caller's `PG…` variables. The messages
-    /// are in English, because this crate reads some of them.
+    /// Sets the account, the directory and an environment without the caller's `PG…` variables. The messages are in
+    /// English, because this crate parses some of them.
     pub(crate) fn prepare(&self, command: &mut Command, directory: &Path) {
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|name| name.starts_with("PG")) {
@@ -40,7 +40,7 @@ impl Programs {
         self.account.apply(command);
     }
 
-    /// The version of the server, such as `15.14`.
+    /// Returns the version of the server, such as `15.14`.
     pub(crate) fn version(&self, directory: &Path) -> Result<String, Error> {
         let said = run(self.command("postgres", directory).arg("--version"))?;
         Ok(parse_version(&said).to_owned())
@@ -55,13 +55,13 @@ pub fn library_path(bin: &Path) -> Option<PathBuf> {
     ["libpq.so.5", "libpq.5.dylib"].iter().any(|name| library.join(name).exists()).then_some(library)
 }
 
-/// Reads `postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)`.
+/// Parses `postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)`.
 fn parse_version(said: &str) -> &str {
     let known = said.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
     known.unwrap_or("of an unknown version")
 }
 
-/// Runs a command to its end and returns what it wrote to its standard output.
+/// Runs a command to completion and returns its standard output.
 pub(crate) fn run(command: &mut Command) -> Result<String, Error> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(Error::io(format!("starting {program}")))?;

@@ -1,6 +1,6 @@
-//! The public type: a server that can be started again in the same place, and that ends with its value.
+//! A private PostgreSQL server that can be restarted in the same place and that ends when its value is dropped.
 //!
-//! If this process dies, the guard ends the server and removes its directory, whatever was going on here.
+//! If this process dies, the guard ends the server and removes its directory, at whatever point the process was.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,19 +22,19 @@ use crate::{Options, cluster, port};
 
 /// The name of the superuser and of the database.
 pub(crate) const NAME: &str = "tidelock";
-/// How many ports are tried at a first start.
+/// The number of ports tried at a first start.
 const PORTS: usize = 5;
-/// How long a new run waits for what a killed one has left behind: its port, its memory.
+/// The time a new run waits for the resources of a killed one: its port, its memory.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long an orderly shutdown may take. It writes all changed pages.
+/// The time limit of an orderly shutdown, which writes all changed pages.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
-/// How long an immediate shutdown may take.
+/// The time limit of an immediate shutdown.
 const QUIT_LIMIT: Duration = Duration::from_secs(10);
 
-/// One server with a data directory of its own.
+/// A server with a private data directory.
 ///
-/// Dropping it ends the server at once and removes the directory. Its methods may be called from several threads; those
-/// that start and end the server wait for each other.
+/// Dropping it ends the server at once and removes the directory. Its methods may be called from several threads; those that
+/// start and end the server wait for each other.
 pub struct Server {
     running: Mutex<Option<Postmaster>>,
     options: Options,
@@ -48,7 +48,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Finds PostgreSQL, makes a data directory, starts the server, and returns when it takes queries.
+    /// Finds PostgreSQL, creates a data directory, starts the server, and returns when it accepts queries.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Server {
         Ok(server)
     }
 
-    /// A server without data that does not run yet.
+    /// Prepares a server without data that does not run yet.
     fn prepare(options: Options, programs: Programs, password: String) -> Result<Self, Error> {
         let home = Home::make(options.directory.as_deref(), &programs.account)?;
         let guard = Guard::watch(home.path())?;
@@ -78,7 +78,7 @@ impl Server {
         Ok(Self { running, options, programs, version, password, port: 0, home, _guard: guard })
     }
 
-    /// The first run, on a port that is free.
+    /// Starts the first run, on a free port.
     fn begin(&mut self) -> Result<(), Error> {
         let mut tries = 1;
         loop {
@@ -93,7 +93,7 @@ impl Server {
         }
     }
 
-    /// Starts a run and waits until it takes queries. A run that does not get there is ended.
+    /// Starts a run and waits until it accepts queries. A run that fails to do so is ended.
     fn launch(&self) -> Result<Postmaster, Error> {
         let mut postmaster = self.spawn()?;
         match postmaster.wait_until_ready(&self.home) {
@@ -115,44 +115,44 @@ impl Server {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The address of the database `tidelock`, with the password: `postgres://tidelock:…@127.0.0.1:…/tidelock`.
+    /// Returns the address of the database `tidelock`, with the password: `postgres://tidelock:…@127.0.0.1:…/tidelock`.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_of(NAME)
     }
 
-    /// The address of another database of this server, which need not exist.
+    /// Returns the address of another database of this server, which need not exist.
     #[must_use]
     pub fn url_of(&self, database: &str) -> String {
         let database = escape(database);
         format!("postgres://{NAME}:{}@127.0.0.1:{}/{database}", self.password, self.port)
     }
 
-    /// The port, which stays the same over [`run`](Self::run).
+    /// Returns the port, which stays the same over [`run`](Self::run).
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The version of PostgreSQL, such as `15.14`.
+    /// Returns the version of PostgreSQL, such as `15.14`.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Where the data is. It belongs to the account that runs the server.
+    /// Returns the data directory. It belongs to the account that runs the server.
     #[must_use]
     pub fn data_directory(&self) -> &Path {
         &self.home.data
     }
 
-    /// The path of one of PostgreSQL's programs, such as `pg_dump`.
+    /// Returns the path of one of PostgreSQL's programs, such as `pg_dump`.
     #[must_use]
     pub fn bin(&self, program: &str) -> PathBuf {
         self.programs.path(program)
     }
 
-    /// A client program such as `psql`, `pg_dump` or `pg_basebackup`, told by its environment how to reach this server.
+    /// Returns a client program such as `psql`, `pg_dump` or `pg_basebackup`, with an environment that points to this server.
     ///
     /// It runs as the server's account and in the server's directory, so that it can write files there but not
     /// necessarily where the caller can.
@@ -174,8 +174,8 @@ impl Server {
         self.end(|postmaster| postmaster.kill(&self.home))
     }
 
-    /// Halts all processes of the server with SIGSTOP, as a paused machine does: connections stay open, new ones are accepted
-    /// by the system, and none gets an answer until [`thaw`](Self::thaw). A server that does not run is left alone.
+    /// Suspends all processes of the server with SIGSTOP, like a paused machine. Connections stay open and the system accepts
+    /// new ones, but none gets a response until [`thaw`](Self::thaw). A server that does not run is left alone.
     pub fn freeze(&self) {
         if let Some(postmaster) = self.lock().as_mut()
             && postmaster.is_running()
@@ -184,7 +184,7 @@ impl Server {
         }
     }
 
-    /// Lets a frozen server continue.
+    /// Resumes a frozen server.
     pub fn thaw(&self) {
         if let Some(postmaster) = self.lock().as_mut()
             && postmaster.is_running()
@@ -193,8 +193,8 @@ impl Server {
         }
     }
 
-    /// Shuts the server down: clients are disconnected, everything is saved. It returns when the server has ended. The
-    /// data stays for [`run`](Self::run). A server that does not run is left alone.
+    /// Shuts the server down: it disconnects clients and saves everything. Returns when the server has ended. The data stays
+    /// for [`run`](Self::run). A server that does not run is left alone.
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ impl Server {
         self.end(|postmaster| postmaster.shut_down(&self.home, Signal::INT, STOP_LIMIT))
     }
 
-    /// Ends the run, if there is one. If that fails, it is still there.
+    /// Ends the run, if there is one. If that fails, the run stays recorded.
     fn end(&self, how: impl FnOnce(&mut Postmaster) -> Result<(), Error>) -> Result<(), Error> {
         let mut running = self.lock();
         if let Some(postmaster) = running.as_mut() {
@@ -214,8 +214,8 @@ impl Server {
         Ok(())
     }
 
-    /// Starts the server again with the same data and on the same port, and returns when it takes queries, with the
-    /// recovery after a crash behind it. A server that runs is left alone.
+    /// Restarts the server with the same data and on the same port. Returns when it accepts queries, after any crash
+    /// recovery. A server that runs is left alone.
     ///
     /// # Errors
     ///
@@ -239,14 +239,14 @@ impl Server {
         }
     }
 
-    /// Whether the server runs: not after [`kill`](Self::kill) and [`stop`](Self::stop), nor when it ended by itself.
+    /// Returns whether the server runs. It does not after [`kill`](Self::kill), [`stop`](Self::stop), or an unexpected exit.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.lock().as_mut().is_some_and(Postmaster::is_running)
     }
 
-    /// Starts a copy of this server that follows it, and returns when the copy can be read. It has a directory and a
-    /// port of its own, and the same options and password. Commits here do not wait for it.
+    /// Starts a streaming replica of this server, and returns when the replica can be read. It has a separate directory and
+    /// port, and the same options and password. Commits on this server do not wait for it.
     ///
     /// # Errors
     ///
@@ -260,7 +260,7 @@ impl Server {
         Ok(standby)
     }
 
-    /// Makes a standby a server of its own, and returns when it takes writes.
+    /// Promotes a standby to an independent server, and returns when it accepts writes.
     ///
     /// # Errors
     ///
@@ -272,7 +272,7 @@ impl Server {
         Ok(())
     }
 
-    /// Gives back the shared memory of a run that was killed: only a new run on the same data knows its name.
+    /// Releases the shared memory of a run that was killed. Only a new run on the same data knows its name.
     fn release_memory(&self) -> Result<(), Error> {
         if !self.home.data.join("postmaster.pid").exists() {
             return Ok(());
@@ -288,7 +288,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.thaw();
-        // What fails here has nobody to be told to; the guard tries again.
+        // Errors cannot be reported here; the guard tries again.
         let quit = |postmaster: &mut Postmaster| postmaster.shut_down(&self.home, Signal::QUIT, QUIT_LIMIT);
         if self.end(quit).is_err() {
             let _ = self.kill();
@@ -309,13 +309,13 @@ fn is_port_taken(log: &str) -> bool {
     log.contains("Address already in use") || log.contains("could not create any TCP/IP sockets")
 }
 
-/// Whether a start failed because of what an earlier run has not given back yet.
+/// Returns whether a start failed because an earlier run has not released its resources yet.
 fn is_passing(log: &str) -> bool {
     let memory = log.contains("pre-existing shared memory block");
     memory || (log.contains("lock file") && log.contains("already exists")) || is_port_taken(log)
 }
 
-/// A name as part of an address.
+/// Escapes a name as part of an address.
 fn escape(name: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
     let escaped = name

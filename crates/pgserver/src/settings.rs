@@ -1,13 +1,13 @@
-//! The settings that a server gets on its command line, where they win over every file.
+//! The settings that a server gets on its command line, which override every file.
 
 use std::path::Path;
 
 use crate::Options;
 
-/// The longest name that a socket may have, with a byte to spare.
+/// The maximum length of a socket name, with a byte to spare.
 const SOCKET_NAME: usize = 103;
 
-/// All settings, the caller's own at the end: of two with the same name the last one counts.
+/// Returns all settings, the caller's last: of two with the same name, the last one counts.
 pub(crate) fn settings(options: &Options, port: u16, directory: &Path) -> Vec<(String, String)> {
     let durable = if options.durable { "on" } else { "off" };
     let own = [
@@ -17,13 +17,13 @@ pub(crate) fn settings(options: &Options, port: u16, directory: &Path) -> Vec<(S
         ("max_connections", options.max_connections.to_string()),
         ("shared_buffers", "128MB".to_owned()),
         ("fsync", durable.to_owned()),
-        // These two stay on even for tests. Without the first, a killed server forgets commits that it still had in its
-        // memory; without the second, a page whose write was cut short by the kill could not be repaired.
+        // These two stay on even for tests. Without the first, a killed server loses commits that are still in its
+        // memory. Without the second, a page torn by the kill could not be repaired.
         ("synchronous_commit", "on".to_owned()),
         ("full_page_writes", "on".to_owned()),
         ("wal_level", "replica".to_owned()),
         ("max_wal_senders", "4".to_owned()),
-        // A standby that was away for a while can catch up.
+        // A standby that was disconnected for a while can catch up.
         ("wal_keep_size", "512MB".to_owned()),
         ("logging_collector", "off".to_owned()),
         ("log_destination", "stderr".to_owned()),
@@ -32,7 +32,8 @@ pub(crate) fn settings(options: &Options, port: u16, directory: &Path) -> Vec<(S
     own.chain(options.settings.iter().cloned()).collect()
 }
 
-/// The server's own directory, or no sockets at all if their names would be too long or need quoting.
+/// Returns the server's directory for its sockets. Returns an empty text, which disables sockets, if their names would
+/// be too long or need quoting.
 fn sockets(directory: &Path) -> String {
     let socket = directory.join(".s.PGSQL.65535.lock");
     let plain = |path: &&str| path.chars().all(|c| c.is_ascii_alphanumeric() || "/-_.".contains(c));

@@ -1,4 +1,4 @@
-//! What a private server promises: it starts, survives being killed, and never outlives its owner.
+//! The guarantees of a private server: it starts, survives being killed, and never outlives its owner.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "a process that is started to be killed tells about its server")]
@@ -22,7 +22,7 @@ fn start() -> Server {
     Server::start(&options()).unwrap()
 }
 
-/// The answer of a query, or what was said instead.
+/// Returns the result of a query, or the error text.
 fn ask(server: &Server, sql: &str) -> Result<String, String> {
     let mut psql = server.command("psql");
     let output = psql.args(["-X", "-q", "-A", "-t", "-c", sql]).output().unwrap();
@@ -35,7 +35,7 @@ fn answers(server: &Server, sql: &str, expected: &str) {
     assert_eq!(ask(server, sql).as_deref(), Ok(expected), "{sql}");
 }
 
-/// Polls until something holds; it must do so within 20 s.
+/// Polls until a condition holds, which must happen within 20 s.
 #[track_caller]
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -45,13 +45,13 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The process id in the server's lock file.
+/// Returns the process id in the server's lock file.
 fn postmaster(data: &Path) -> u32 {
     let text = std::fs::read_to_string(data.join("postmaster.pid")).unwrap();
     text.lines().next().unwrap().parse().unwrap()
 }
 
-/// Whether a process runs. One that has ended and was not waited for does not.
+/// Returns whether a process runs. A zombie does not count.
 fn runs(id: u32) -> bool {
     let output = Command::new("ps").args(["-o", "stat=", "-p", &id.to_string()]).output().unwrap();
     let state = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -185,7 +185,7 @@ fn a_dropped_server_is_gone() {
     assert!(!home.exists());
 }
 
-/// The shared memory of a running server, if the system shows its list.
+/// Returns the id of a running server's shared memory, if the system lists it.
 fn memory(data: &Path) -> Option<String> {
     let text = std::fs::read_to_string(data.join("postmaster.pid")).unwrap();
     let id = text.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap().to_owned();
@@ -195,7 +195,7 @@ fn memory(data: &Path) -> Option<String> {
     })
 }
 
-/// Where Linux lists shared memory.
+/// The file in which Linux lists shared memory.
 const MEMORY: &str = "/proc/sysvipc/shm";
 
 fn exists(memory: &str) -> bool {
@@ -220,7 +220,7 @@ fn home(server: &Server) -> PathBuf {
 /// Set in the process that is started to be killed.
 const ROLE: &str = "TIDELOCK_PGSERVER_ROLE";
 
-/// Starts this very test in a process of its own, which starts a server and tells its data directory and port.
+/// Starts this same test in a separate process, which starts a server and prints its data directory and port.
 fn owner_in_another_process(test: &str) -> (Child, PathBuf, u16) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
@@ -245,7 +245,7 @@ fn tell_and_wait(server: &Server) {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Kills a process and all of its group, as a terminal or a build server would, and expects that nothing is left.
+/// Kills a process and its whole group, as a terminal or a build server would, and expects that nothing is left.
 fn kill_and_look(mut owner: Child, data: &Path, port: u16) {
     let (id, memory) = (postmaster(data), memory(data));
     assert!(runs(id) && listens(port));
@@ -321,7 +321,7 @@ fn a_directory_that_the_server_cannot_enter_is_named() {
     set_mode(closed.path(), 0o700);
     let options = Options { directory: Some(closed.path().to_owned()), ..options() };
     let started = Server::start(&options);
-    // Only root has to run the server as somebody else.
+    // Only root has to run the server under another account.
     if std::fs::metadata(closed.path()).unwrap().uid() != 0 {
         assert!(started.unwrap().data_directory().starts_with(closed.path().canonicalize().unwrap()));
         return;

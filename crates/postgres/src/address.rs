@@ -1,8 +1,8 @@
-//! Only here: the address of a database, as a URL or as libpq's keyword string, read the way libpq reads them.
+//! Only here: the address of a database, as a URL or as libpq's keyword string. Parsed by libpq's rules.
 //!
-//! Nothing here connects or looks up a name. The password goes into the driver's configuration and nowhere else: no
-//! error, `Debug` or location holds it. An error therefore never quotes a piece of the address that could belong to a
-//! password that was not encoded; it says which piece by its number.
+//! Nothing here connects or resolves a name. The password goes into the driver's configuration only: no error, `Debug`
+//! or location holds it. A piece of the address could belong to a password that was not encoded. An error therefore
+//! never quotes a piece of the address; it names the piece by its number.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -53,7 +53,7 @@ const DRIVER: &[&str] = &[
     "user",
 ];
 
-/// Parameters that are dealt with here.
+/// Parameters that this module handles.
 const OURS: &[&str] = &[
     "fallback_application_name",
     "keepalives_count",
@@ -66,7 +66,7 @@ const OURS: &[&str] = &[
     "tcp_user_timeout",
 ];
 
-/// Parameters of libpq with the values that ask for what happens anyway.
+/// Parameters of libpq whose listed values request the behaviour that this store has anyway.
 const SETTLED: &[(&str, &[&str])] = &[
     ("client_encoding", &["auto", "utf8", "utf-8"]),
     ("gssencmode", &["disable", "prefer"]),
@@ -75,7 +75,7 @@ const SETTLED: &[(&str, &[&str])] = &[
     ("sslsni", &["1"]),
 ];
 
-/// Parameters of libpq that would change what happens, and do not exist here.
+/// Parameters of libpq that would change the behaviour and are not supported here.
 const UNSUPPORTED: &[&str] = &[
     "gssdelegation",
     "gsslib",
@@ -93,7 +93,7 @@ const UNSUPPORTED: &[&str] = &[
     "sslpassword",
 ];
 
-/// The variables that fill in what the address leaves out, as with every client of PostgreSQL.
+/// Environment variables that supply parameters missing from the address, as with every client of PostgreSQL.
 const VARIABLES: &[(&str, &str)] = &[
     ("application_name", "PGAPPNAME"),
     ("channel_binding", "PGCHANNELBINDING"),
@@ -111,7 +111,7 @@ const VARIABLES: &[(&str, &str)] = &[
     ("user", "PGUSER"),
 ];
 
-/// How the connection is encrypted, and what of the server's certificate is checked.
+/// The encryption of a connection and the checks of the server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TlsMode {
     /// Never encrypted.
@@ -163,12 +163,12 @@ pub(crate) struct ClientCert {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostAddress {
     pub(crate) name: Host,
-    /// The address to connect to; `None`: the name is looked up.
+    /// The address to connect to. `None`: the name is resolved.
     pub(crate) ip: Option<IpAddr>,
     pub(crate) port: u16,
 }
 
-/// Where the database is and how to reach it.
+/// The location of the database and the parameters of its connections.
 #[derive(Clone)]
 pub(crate) struct Address {
     /// The driver's configuration, without hosts. Its `ssl_mode` agrees with `tls`.
@@ -181,7 +181,8 @@ pub(crate) struct Address {
     pub(crate) client_cert: Option<ClientCert>,
     /// The schema of the store, if the address names one.
     pub(crate) schema: Option<String>,
-    /// Whether a pooler that gives a connection to one transaction at a time stands between; `None`: not said.
+    /// Whether a transaction-mode pooler sits between the store and the server. `None`: the address does not specify
+    /// it.
     pub(crate) pooled: Option<bool>,
 }
 
@@ -199,12 +200,12 @@ impl fmt::Debug for Address {
 }
 
 impl Address {
-    /// Reads an address and fills in what it leaves out from the environment.
+    /// Parses an address and takes missing parameters from the environment.
     pub(crate) fn parse(url: &str) -> Result<Self, StoreError> {
         Self::parse_in(url, &|name| std::env::var(name).ok())
     }
 
-    /// Reads an address with an environment of the caller's.
+    /// Parses an address with the environment that the caller supplies.
     pub(crate) fn parse_in(
         url: &str,
         environment: &dyn Fn(&str) -> Option<String>,
@@ -249,14 +250,14 @@ impl Address {
         }
     }
 
-    /// How long one of so many endpoints may take for TCP, TLS, authentication and a first answer.
+    /// Returns the time limit of one endpoint, among `endpoints`, for TCP, TLS, authentication and the first response.
     pub(crate) fn connect_limit(&self, endpoints: usize) -> Duration {
         let default = if endpoints > 1 { CONNECT_TIMEOUT_OF_SEVERAL } else { CONNECT_TIMEOUT };
         self.config.get_connect_timeout().copied().unwrap_or(default)
     }
 }
 
-/// The parameters of an address by name. A parameter that is given twice counts as given last.
+/// The parameters of an address by name. The last value wins when a parameter is given twice.
 #[derive(Default)]
 struct Parameters {
     values: BTreeMap<&'static str, String>,
@@ -276,7 +277,7 @@ impl Parameters {
         self.values.get(name).map(String::as_str)
     }
 
-    /// Adds the parameter that stands at the given place, counted from 1.
+    /// Adds the parameter at a place in the address, counted from 1.
     fn add(&mut self, place: usize, name: &str, value: String) -> Result<(), StoreError> {
         if value.contains('\0') {
             return Err(fault(format!(
@@ -303,7 +304,7 @@ impl Parameters {
         Ok(())
     }
 
-    /// Reads what follows the scheme: `user:password@host:port,host:port/database?name=value&name=value`.
+    /// Parses the part after the scheme: `user:password@host:port,host:port/database?name=value&name=value`.
     fn read_url(&mut self, rest: &str) -> Result<(), StoreError> {
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, dbname) = place.split_once('/').unwrap_or((place, ""));
@@ -363,7 +364,7 @@ impl Parameters {
         Ok(())
     }
 
-    /// Reads `name=value name='quoted value'`; a backslash takes the next character as it is.
+    /// Parses `name=value name='quoted value'`. A backslash escapes the next character.
     fn read_keywords(&mut self, text: &str) -> Result<(), StoreError> {
         const EXPECTED: &str = "expected postgres://user@host/database or host=... dbname=...";
         let scheme = text.split_once("://").map(|(scheme, _)| scheme);
@@ -393,7 +394,7 @@ impl Parameters {
         Ok(())
     }
 
-    /// Fills in what was left out. An empty value means the same as none.
+    /// Fills in missing parameters. An empty value counts as missing.
     fn complete(&mut self, environment: &dyn Fn(&str) -> Option<String>) {
         for (name, variable) in VARIABLES {
             if let (None, Some(value)) = (self.get(name), environment(variable)) {
@@ -431,7 +432,7 @@ const ENCODE: &str =
     "in a URL, write / as %2F, ? as %3F, @ as %40, : as %3A and % as %25 inside a user or a password";
 const QUOTE: &str = "a value with blanks is written 'in quotes', with \\' for a quote inside";
 
-/// Decodes `%2F` and the like. What is not encoded properly is an error, since it may be half of a password.
+/// Decodes percent-encoding such as `%2F`. An invalid encoding is an error, since it may be half of a password.
 fn decode(text: &str, what: &str) -> Result<String, StoreError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -453,7 +454,7 @@ fn decode(text: &str, what: &str) -> Result<String, StoreError> {
     String::from_utf8(bytes).map_err(|_| fault(format!("{what} is not UTF-8 once decoded; {ENCODE}")))
 }
 
-/// Takes one value off the front, and gives what is left. `None`: a quote is not closed.
+/// Parses one value at the front and returns it with the remaining text. `None`: a quote is not closed.
 fn keyword_value(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let quoted = text.strip_prefix('\'');
@@ -492,12 +493,12 @@ fn hosts(given: &Parameters) -> Result<Vec<HostAddress>, StoreError> {
     Ok(names.map(|(i, name)| HostAddress { name: name.clone(), ip: ip(i), port: port(i) }).collect())
 }
 
-/// Passes the parameters on in the driver's own syntax, and sets what a store needs where the address is silent.
+/// Passes the parameters to the driver in its own syntax, and sets the defaults of a store where the address sets none.
 fn driver_config(given: &Parameters, hosts: usize) -> Result<Config, StoreError> {
     let mut words = String::new();
     for name in DRIVER.iter().filter(|name| !HOSTS.contains(name)) {
         let value = match (*name, given.get(name)) {
-            // A newer name for nearly the same; the driver has only the older, which is the stricter one.
+            // A newer name for nearly the same attribute. The driver has only the older and stricter one.
             ("target_session_attrs", Some("primary")) => Some("read-write"),
             ("keepalives_retries", None) => given.get("keepalives_count"),
             ("application_name", None) => given.get("fallback_application_name").or(Some("tidelock")),
@@ -511,15 +512,16 @@ fn driver_config(given: &Parameters, hosts: usize) -> Result<Config, StoreError>
     if given.get("keepalives_idle").is_none() {
         config.keepalives_idle(KEEPALIVE_IDLE);
     }
-    // The driver would read seconds where libpq, and everybody's notes, mean milliseconds. Zero: the system's own.
+    // The driver would parse seconds, while libpq and common configurations mean milliseconds. Zero keeps the system's
+    // default.
     match given.get("tcp_user_timeout").map(str::parse::<u64>) {
         None => config.tcp_user_timeout(TCP_USER_TIMEOUT),
         Some(Ok(0)) => &mut config,
         Some(Ok(millis)) => config.tcp_user_timeout(Duration::from_millis(millis)),
         Some(Err(_)) => return Err(fault("`tcp_user_timeout` must be a number of milliseconds")),
     };
-    // Several hosts are a primary and its standbys. A store must write, so the standbys are passed over; with one
-    // host there is nothing to choose, and the question would cost a round trip.
+    // Several hosts are a primary and its standbys. A store must write, so it skips the standbys. With one host there
+    // is nothing to choose, and the check would cost a round trip.
     if hosts > 1 && given.get("target_session_attrs").is_none() {
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
@@ -532,7 +534,7 @@ fn refused(e: &tokio_postgres::Error) -> StoreError {
     fault(format!("{cause}; see the parameters of libpq in PostgreSQL's manual"))
 }
 
-/// The driver would find this at the first connection; here it is found before anything is started.
+/// Checks the counts before anything is started. The driver would find the error only at the first connection.
 fn check_counts(config: &Config) -> Result<(), StoreError> {
     let (hosts, addresses) = (config.get_hosts().len(), config.get_hostaddrs().len());
     let ports = config.get_ports().len();
@@ -555,7 +557,7 @@ fn tls_mode(given: &Parameters, hosts: &[HostAddress], names_roots: bool) -> Res
     }
     let roots = given.get("sslrootcert");
     match (asked, roots) {
-        // Anybody can have a certificate for some name from one of the system's roots.
+        // Any applicant can obtain a certificate for some name from one of the system's roots.
         (Some(TlsMode::VerifyCa), None | Some("system")) => {
             Err(fault("sslmode=verify-ca needs sslrootcert=<file>; with the system's roots, use verify-full"))
         }
@@ -563,7 +565,7 @@ fn tls_mode(given: &Parameters, hosts: &[HostAddress], names_roots: bool) -> Res
             Err(fault(format!("sslrootcert=system needs sslmode=verify-full, not {}", mode.name())))
         }
         (Some(mode), _) => Ok(mode),
-        // Who names roots in the address wants them used, near or far.
+        // An address that names roots requests their use, for local and remote hosts.
         (None, _) if names_roots => Ok(TlsMode::VerifyFull),
         (None, _) if hosts.iter().all(is_local) => Ok(TlsMode::Prefer),
         (None, _) => Ok(TlsMode::VerifyFull),

@@ -1,4 +1,5 @@
-//! Only here: cancels a statement in the server when its caller gives up. SQLite runs statements in this process.
+//! Only here: cancellation of a statement in the server when its caller gives up. SQLite runs statements in this
+//! process.
 //!
 //! Without it the statement would keep running, or keep its place in the queue of a lock, until the server notices that
 //! the connection is gone.
@@ -10,7 +11,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::connect;
 
-/// How long the server may take to cancel a statement.
+/// The time limit of a cancellation.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A guard that cancels the statement of a connection when it is dropped before [`disarm`](Self::disarm).
@@ -26,7 +27,7 @@ impl CancelOnDrop {
         Self { armed: true, token: client.cancel_token(), connector }
     }
 
-    /// The server replied; there is nothing to cancel.
+    /// Disarms the guard: the server replied, and there is nothing to cancel.
     pub(crate) fn disarm(&mut self) {
         self.armed = false;
     }
@@ -39,7 +40,7 @@ impl Drop for CancelOnDrop {
         }
         let (token, connector) = (self.token.clone(), self.connector.clone());
         let cancelling = connect::spawn(async move {
-            // If it comes too late, it may hit the next statement of this connection, which is then sent again.
+            // A late cancellation may hit the next statement of this connection, which is then sent again.
             match tokio::time::timeout(LIMIT, token.cancel_query(connector)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "statement cancellation failed"),

@@ -1,6 +1,7 @@
-//! Only here: moves sequences ahead that lag behind their tables. SQLite keeps its counters in a row of the database.
+//! Only here: sequences that lag behind their tables are moved ahead. SQLite keeps its counters in a row of the
+//! database.
 //!
-//! A copy by logical replication and a restored table bring rows, and leave the sequences where they were. Such a sequence
+//! A copy by logical replication and a restored table bring rows, and leave the sequences unchanged. Such a sequence
 //! would draw numbers twice.
 
 use std::time::Instant;
@@ -14,8 +15,8 @@ use crate::lock_wait::LockWait;
 /// Compares the sequences of a schema with their tables, and moves those that lag.
 pub(crate) async fn run(client: &mut Client, schema: &str, give_up: Instant) -> Result<(), StoreError> {
     let s = schema;
-    // The highest position has an index. The work table has none for its numbers, so it is only looked at when its
-    // sequence was never used.
+    // The highest position has an index. The work table has none for its numbers, so it is read only when its sequence
+    // was never used.
     let unused = format!("coalesce(pg_sequence_last_value('{s}.work_seqs'), 0) = 0");
     let sequences =
         [("positions", "position", "events", "true"), ("work_seqs", "seq", "work", unused.as_str())];
@@ -28,8 +29,8 @@ pub(crate) async fn run(client: &mut Client, schema: &str, give_up: Instant) -> 
         if found.is_empty() {
             continue;
         }
-        // Fences of leases that have ended are recorded nowhere. They continue from the clock, which is far above all
-        // that were ever drawn.
+        // Fences of expired leases are recorded nowhere. The sequence continues from the clock, which is far above all
+        // fences that were ever drawn.
         let fences = format!("greatest(coalesce(pg_sequence_last_value('{s}.fences'), 0), {s}.clock())");
         let moved = format!(
             "SELECT setval('{s}.{sequence}', coalesce(highest, 0)), setval('{s}.fences', {fences}) {lag}"

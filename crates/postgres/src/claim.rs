@@ -1,8 +1,9 @@
-//! The claim: an index scan finds rows that are ready, the model chooses and grants. Claims that wait together share a
+//! Claims: an index scan finds ready rows, and the model chooses and grants. Claims that wait at the same time share a
 //! transaction.
 //!
-//! The scan of a level starts where its first live row was (see [`scan_bounds`](crate::scan_bounds)). Only rows that
-//! will be granted are locked: a claimer of another process skips locked rows, and would find nothing beside them.
+//! The scan of a level starts where its first live row was (see [`scan_bounds`](crate::scan_bounds)). A claim locks
+//! only the rows that it will be granted. Claimers of other processes skip locked rows, and would otherwise find
+//! nothing.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -32,18 +33,18 @@ use crate::writer::{Claiming, Engine, pause};
 
 /// Attempts before a claim fails as busy.
 const ATTEMPTS: u32 = 20;
-/// Choices of rows that other claimers may have locked meanwhile, before the claim locks whatever it finds.
+/// Choices among rows that other claimers may lock first. After them, the claim locks every row that it finds.
 const CHOICES: u32 = 3;
 
-/// What a claim was promised before the group was written.
+/// The grants of a claim before the group is written.
 struct Promise {
     granted: Vec<Granted>,
     claimed: Claimed,
-    /// Lanes in which there was nothing: the server says when there will be.
+    /// Lanes without a ready row: the server reports when the next one is ready.
     ask: Option<Vec<String>>,
 }
 
-/// A read that is sent along with the grants, and whose answer it becomes.
+/// A read that is sent with the grants, and the part of the answer that it completes.
 enum Extra {
     /// The events that the grant of a claim follows.
     Events(usize, usize),
@@ -60,8 +61,8 @@ struct Held<'a> {
 }
 
 impl Engine {
-    /// Carries out claims that share a transaction, and answers them. A claim by name whose row somebody holds goes its
-    /// own way; its row is then taken out of `rows`.
+    /// Executes claims in one shared transaction and replies to them. If that fails, each claim by name runs in its own
+    /// task, and its row is removed from `rows`.
     pub(crate) async fn claims(self: &Arc<Self>, jobs: Vec<Claiming>, rows: &mut Vec<u64>) {
         self.meter.claims.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         let give_up = Instant::now() + self.patience;
@@ -84,8 +85,8 @@ impl Engine {
         }
     }
 
-    /// Carries out claims in one transaction. With `give_back` it tries once, and gives them back when it did not work but
-    /// might yet.
+    /// Executes claims in one transaction. With `give_back` it makes one attempt, and returns the claims if another
+    /// attempt may succeed.
     async fn claim_together(
         &self,
         jobs: Vec<Claiming>,
@@ -101,7 +102,7 @@ impl Engine {
             };
             attempts += 1;
             let worth = failure.meaning != Meaning::Failed && !failure.meaning.is_open();
-            // One of them may need a row that does not read back.
+            // One of the claims may need a row that does not decode.
             let to_blame = failure.meaning == Meaning::Failed && jobs.len() > 1;
             if (worth || to_blame) && give_back {
                 return Some(jobs);
@@ -112,7 +113,7 @@ impl Engine {
             }
             pause(attempts).await;
         };
-        // A claim that found nothing must not wake others who find nothing, for ever.
+        // A claim without grants wakes no other claimer: claimers that find nothing would wake each other endlessly.
         let granted = |answer: &Answer| answer.as_ref().is_ok_and(|claimed| !claimed.grants.is_empty());
         if answers.as_ref().is_ok_and(|answers| answers.iter().any(granted)) {
             self.hints.changed();
@@ -159,7 +160,7 @@ impl Engine {
         }
     }
 
-    /// Begins a transaction, holds the rows that are asked for by name, and then the oldest that are ready.
+    /// Begins a transaction, locks the rows that are claimed by name, and then the oldest ready rows.
     async fn hold_candidates(&self, db: &Db<'_>, claims: &[&Claim]) -> Result<Held<'_>, Failure> {
         let epoch = self.epochs.current();
         // Bounds of another epoch are dropped first: rows that were done in a lost history are ready again.
@@ -184,7 +185,7 @@ impl Engine {
         let mut open = hold(&mut session, locked, &self.unreadable);
         let mut lost =
             !offered.is_empty() && self.lock_choice(db, claims, &mut session, &mut open, offered).await?;
-        // Rows that do not read back took the place of others.
+        // Rows that do not decode took the place of others.
         lost |= self.unreadable.len() > passed_over;
         while lost && open.len() < usize::try_from(limit).unwrap_or(usize::MAX) {
             let passed_over = self.unreadable.len();
@@ -198,8 +199,8 @@ impl Engine {
         Ok(Held { session, open, scan, scanned })
     }
 
-    /// The scan of levels, for as many rows more as are known not to read back. With `lock_all` it locks whatever it
-    /// finds.
+    /// The scan of levels. The limit grows by the number of rows known not to decode. With `lock_all` the scan locks
+    /// every row that it finds.
     fn candidates<'a>(&'a self, levels: &'a Levels, limit: i64, lock_all: bool) -> Call<'a> {
         let limit = if limit > 0 { limit.saturating_add(int(self.unreadable.len() as u64)) } else { limit };
         let given = self.time.given().map(Timestamp::as_micros);
@@ -207,7 +208,8 @@ impl Engine {
         call.with(limit, Type::INT8).with(given, Type::INT8).with(lock_all, Type::BOOL)
     }
 
-    /// Locks those of the offered rows that the claims will be granted. Says whether other claimers were faster with some.
+    /// Locks the offered rows that the claims will be granted. Returns whether other claimers locked some of them
+    /// first.
     async fn lock_choice(
         &self,
         db: &Db<'_>,
@@ -234,7 +236,7 @@ impl Engine {
         Ok(lost)
     }
 
-    /// The statements of reads that go along with the grants.
+    /// Returns the statements of the reads that are sent with the grants.
     fn calls<'a>(
         &'a self,
         claims: &[&Claim],
@@ -261,7 +263,7 @@ impl Engine {
     }
 }
 
-/// The reads that go along with the grants. What is known about the next rows of a claim is added to its answer.
+/// Returns the reads that are sent with the grants. Adds what is known about the next rows of a claim to its answer.
 fn extras(claims: &[&Claim], promises: &mut [Promise], scan: &Scan<'_>, scanned: &Scanned) -> Vec<Extra> {
     let mut extras = Vec::new();
     for (index, (claim, promise)) in claims.iter().zip(promises).enumerate() {
@@ -280,7 +282,7 @@ fn extras(claims: &[&Claim], promises: &mut [Promise], scan: &Scan<'_>, scanned:
     extras
 }
 
-/// What a scan offers to claims.
+/// The rows that a scan offers to claims.
 struct Offer<'r> {
     scanned: Scanned,
     /// Rows that are locked already.
@@ -290,7 +292,7 @@ struct Offer<'r> {
 }
 
 impl<'r> Offer<'r> {
-    /// Reads the answer of `candidates`: see there for the kinds of rows.
+    /// Decodes the answer of `candidates`, which documents the kinds of rows.
     fn read(found: &'r [Row], levels: &Levels, unreadable: &Unreadable) -> Result<Self, Failure> {
         let scanned = Scanned { lowest: vec![None; levels.queues.len()], ..Scanned::default() };
         let mut offer = Self { scanned, locked: Vec::new(), offered: Vec::new() };
@@ -327,7 +329,7 @@ fn candidate(row: &Row) -> Result<Candidate, Failure> {
     })
 }
 
-/// Takes locked rows into the working set. One that does not read back is passed over, so that it holds up no other.
+/// Loads locked rows into the working set. A row that does not decode is skipped, so that it blocks no other.
 fn hold<'r>(
     session: &mut Session,
     locked: impl IntoIterator<Item = &'r Row>,
@@ -343,7 +345,7 @@ fn hold<'r>(
             }
         };
         unreadable.reads(row.key.canonical());
-        // Claims go by what is ready in truth; the column may lag behind a renewed lease.
+        // Claims use the actual ready time; the column may lag behind a renewed lease.
         if let Some(ready_at) = lease::ready_at(&row) {
             let (key, lane, priority, seq) = (row.key.clone(), row.lane.clone(), row.priority, row.seq);
             open.push(Candidate { key, lane, priority, ready_at, seq });
@@ -353,7 +355,7 @@ fn hold<'r>(
     open
 }
 
-/// The offered rows that the claims would be granted beside those that are held.
+/// Returns the offered rows that the claims would be granted in addition to the locked ones.
 fn choice(claims: &[&Claim], held: &[Candidate], offered: &[Candidate], turn: Fence) -> HashSet<Key> {
     let mut pool: Vec<Candidate> = held.iter().chain(offered).cloned().collect();
     let mut granted = 0;
@@ -370,7 +372,7 @@ fn choice(claims: &[&Claim], held: &[Candidate], offered: &[Candidate], turn: Fe
     chosen.cloned().collect()
 }
 
-/// The names, the lanes and the number of rows that claims ask for.
+/// Returns the names, the lanes and the number of rows that claims request.
 fn wanted(claims: &[&Claim]) -> (Vec<Key>, Vec<String>, i64) {
     let mut named = BTreeSet::new();
     let mut all_lanes = BTreeSet::new();
@@ -391,7 +393,7 @@ pub(crate) fn texts_of(lanes: &[Lane]) -> Vec<String> {
     lanes.iter().map(|lane| lane.as_str().to_owned()).collect()
 }
 
-/// Grants what a claim can have of what is open.
+/// Grants a claim the rows that it can have among the open ones.
 fn promise(session: &mut Session, open: &mut Vec<Candidate>, claim: &Claim) -> Promise {
     let mut promise = Promise { granted: Vec::new(), claimed: Claimed::nothing(session.now), ask: None };
     let (owner, ttl, now) = (&claim.owner, claim.ttl, session.now);
@@ -419,7 +421,7 @@ fn promise(session: &mut Session, open: &mut Vec<Candidate>, claim: &Claim) -> P
     promise
 }
 
-/// Turns promises into grants, with the fences that were drawn.
+/// Turns promises into grants, with the fences that the server drew.
 fn finish(promises: &mut [Promise], session: &Session, drawn: &Drawn) {
     for promise in promises {
         if let Some(Denied::Held(lease)) = &mut promise.claimed.denied {
@@ -444,8 +446,8 @@ fn finish(promises: &mut [Promise], session: &Session, drawn: &Drawn) {
 /// When rows of levels are ready, and how many dead index entries that took.
 type NextReady = (Vec<Option<i64>>, u64);
 
-/// Adds what was read along with the grants. A grant whose events do not read back is left out: its lease ends by
-/// itself, and the others of its claim are served. Returns what the server said about the next rows of levels.
+/// Adds the reads that were sent with the grants. A grant whose events do not decode is left out: its lease expires,
+/// and the claim keeps its other grants. Returns the ready times that the server reported for the next rows of levels.
 fn add<'e>(
     told: &mut [Answer],
     claims: &[&Claim],
@@ -467,7 +469,7 @@ fn add<'e>(
             },
         }
     }
-    // The last ones first, so that the numbers of the others stay.
+    // From the last to the first, so that the remaining indexes stay valid.
     for (claim, grant, failure) in left_out.into_iter().rev() {
         let Some(Ok(claimed)) = told.get_mut(claim) else { continue };
         if grant < claimed.grants.len() {
@@ -504,11 +506,11 @@ fn add_one<'e>(
     }
 }
 
-/// What a claim is told.
+/// The result of a claim.
 type Answer = Result<Claimed, StoreError>;
 
 fn answer(jobs: Vec<Claiming>, answers: Result<Vec<Answer>, StoreError>) {
-    // Nobody listens when the worker went away; its lease ends by itself.
+    // The receiver is gone if the worker stopped; its lease expires.
     match answers {
         Ok(answers) => {
             for (job, answer) in jobs.into_iter().zip(answers) {

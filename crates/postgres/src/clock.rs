@@ -1,11 +1,12 @@
-//! Only here: the server's clock, as this process guesses it between two answers. SQLite runs on the machine's clock.
+//! Only here: the server's clock, estimated between two responses. SQLite uses the machine's clock.
 //!
-//! Every reply of the server carries its time, which was read between the request and the reply. Adding the time that has
-//! passed here since the reply gives an instant that the server's clock has reached: the guess is not ahead of it. So
-//! what is written as due now is due for every claim that comes later, whichever machine it comes from.
+//! Every response of the server carries its time, which was read between the request and the response. Adding the local
+//! time since the response gives an instant that the server's clock has reached: the estimate is not ahead of it. A row
+//! written as due now is therefore due for every later claim, on any machine.
 //!
-//! A reply also bounds the guess from above: when the request was sent, the server's clock had not passed the time that
-//! it reports. A guess beyond that bound belongs to a clock that was set back or runs slower, and is replaced.
+//! A response also bounds the estimate from above. When the request was sent, the server's clock had not passed the
+//! time that it reports. An estimate beyond that bound belongs to a clock that was set back or runs slower, and is
+//! replaced.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,20 +14,20 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tidelock_core::clock::{Clock, Timestamp};
 
-/// The guess runs slower than this machine's clock by one part in so many. It never overtakes a server whose clock runs
-/// slower by less, and every reply brings it forward again.
+/// The estimate runs slower than this machine's clock by one part in this number. It never overtakes a server whose
+/// clock runs slower by less, and every response brings it forward again.
 const SLOWER: i64 = 1_000;
 
-/// Where the store takes its time from.
+/// The time source of the store.
 #[derive(Debug)]
 pub(crate) enum Time {
     /// The server's clock.
     Server(Mutex<Option<Heard>>),
-    /// A clock that the program brought.
+    /// A clock that the program supplies.
     Given(Arc<dyn Clock>),
 }
 
-/// An instant that the server's clock had reached, and when that was known here.
+/// An instant that the server's clock had reached, and the local instant of that sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heard {
     said: i64,
@@ -34,13 +35,13 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
-    /// The guess at an instant of this machine.
+    /// Returns the estimate at an instant of this machine.
     fn guess(&self, now: Instant) -> i64 {
         let passed = micros(now.saturating_duration_since(self.at));
         self.said.saturating_add(passed - passed / SLOWER)
     }
 
-    /// The better guess after a reply that reports `said` to a request that was sent at `sent`.
+    /// Returns the better estimate after a response that reports `said` to a request that was sent at `sent`.
     fn refined(self, said: i64, sent: Instant, received: Instant) -> Self {
         let guess = self.guess(received);
         let latest = said.saturating_add(micros(received.saturating_duration_since(sent)));
@@ -58,7 +59,7 @@ impl Time {
         clock.map_or_else(|| Self::Server(Mutex::new(None)), Self::Given)
     }
 
-    /// An instant that has come. `None` when the server was never heard.
+    /// Returns an instant that has been reached. `None` before the first sample of the server's clock.
     pub(crate) fn now(&self) -> Option<Timestamp> {
         match self {
             Self::Given(clock) => Some(clock.now()),
@@ -68,7 +69,7 @@ impl Time {
         }
     }
 
-    /// The instant that a statement is to go by; `None` lets the server take its own.
+    /// Returns the instant that a statement uses. `None`: the server uses its own clock.
     pub(crate) fn given(&self) -> Option<Timestamp> {
         match self {
             Self::Given(clock) => Some(clock.now()),
@@ -76,7 +77,7 @@ impl Time {
         }
     }
 
-    /// What the server is to compare its clock with before it writes.
+    /// Returns the instant that the server compares with its clock before it writes.
     pub(crate) fn to_check(&self, now: Timestamp) -> Option<i64> {
         match self {
             Self::Given(_) => None,
@@ -84,8 +85,7 @@ impl Time {
         }
     }
 
-    /// Takes note of what the server reports in reply to a request that was sent at `sent`, and gives the instant to go
-    /// by.
+    /// Records the time that the server reports in response to a request sent at `sent`. Returns the instant to use.
     pub(crate) fn hear(&self, said: i64, sent: Instant) -> Timestamp {
         match self {
             Self::Given(clock) => clock.now(),
@@ -98,7 +98,7 @@ impl Time {
         }
     }
 
-    /// Forgets what was heard: it was misjudged.
+    /// Discards the sample because the estimate was wrong.
     pub(crate) fn forget(&self) {
         if let Self::Server(heard) = self {
             *heard.lock() = None;

@@ -1,22 +1,23 @@
-//! How long a committer waits for company before it takes a group.
+//! Adaptive group-commit delay: how long a committer waits before it takes a group.
 //!
-//! Callers that were just answered mostly come back at once. Waiting a moment for them makes larger groups under load;
-//! waiting for somebody who does not come delays those who did. So a committer waits only while they keep coming, never
-//! longer than a fraction of what a group takes, and gives it up for a while when nobody came. A lone caller never waits:
-//! it is all the company that was expected.
+//! Callers that have just received a reply usually submit again at once. A short delay lets them join the group and
+//! makes groups larger under load. A delay that brings no caller only holds up the queued ones. So a committer waits
+//! only while callers keep arriving, and never longer than a quarter of the time that the last group took. After
+//! several fruitless delays it stops delaying for a while. A single caller is never delayed, because no other is
+//! expected.
 
 use std::time::{Duration, Instant};
 
-/// No wait is longer, however slow the server is.
+/// Upper bound of the delay, regardless of how slow the server is.
 const LONGEST: Duration = Duration::from_micros(500);
-/// When nobody came for so long, nobody is coming.
+/// A pause between arrivals after which no more are expected.
 const LULL: Duration = Duration::from_micros(100);
-/// After so many waits in vain the committer stops waiting …
+/// Number of fruitless delays after which the committer stops delaying …
 const IN_VAIN: u32 = 8;
-/// … for so many groups.
+/// … for this number of groups.
 const BREAK: u32 = 200;
 
-/// What a committer has learned about its callers.
+/// Decides how long a committer delays a group, based on recent arrivals.
 #[derive(Debug, Default)]
 pub(crate) struct Company {
     expected: usize,
@@ -25,13 +26,13 @@ pub(crate) struct Company {
 }
 
 impl Company {
-    /// Takes note that `answered` callers were just told, and `queued` others wait already.
+    /// Records that `answered` callers have just received a reply, and that `queued` others already wait.
     pub(crate) fn anticipate(&mut self, answered: usize, queued: usize) {
-        // Nine in ten will do: one who does other things must not hold up the rest.
+        // Nine in ten are enough: one caller with other work must not hold up the rest.
         self.expected = (answered + queued).saturating_mul(9).div_ceil(10);
     }
 
-    /// Waits for those who are expected, as long as they keep coming. `group` is how long the last one took.
+    /// Waits for the expected callers while they keep arriving. `group` is the duration of the last group.
     pub(crate) async fn wait(&mut self, queued: impl Fn() -> usize, group: Duration) {
         let at_first = queued();
         if self.expected <= 1 || at_first >= self.expected {
@@ -53,7 +54,8 @@ impl Company {
     }
 }
 
-/// Lets other tasks run until there are as many as expected, a lull, or the end of the time; answers how many there are.
+/// Yields to other tasks until the expected number is queued, arrivals pause or the delay is used up. Returns the
+/// number queued.
 async fn gather(queued: &impl Fn() -> usize, expected: usize, longest: Duration) -> usize {
     let begun = Instant::now();
     let (mut seen, mut last_arrival) = (queued(), begun);

@@ -1,15 +1,16 @@
-//! Only here: connections. This is the one place that makes every connection of a store.
+//! Only here: connections. This module makes every connection of a store.
 //!
 //! The hosts of an address are tried one after the other. A frozen server accepts TCP and never answers, so one limit per
 //! endpoint covers the lookup, TCP, TLS, authentication and the first round trip. The last good endpoint is tried first;
 //! endpoints that went silent are tried last. Every new connection is [confirmed](confirm::confirm) before it is used.
 //!
-//! A connection that is already open shows a frozen server only by silence. When a statement has no answer within the limit
-//! and the address names several hosts, a second connection to the same endpoint tells a slow statement from a silent host.
-//! After a silence, no connection to that endpoint that was made before it is used again.
+//! An open connection shows a frozen server only by silence. When a statement gets no response within the limit and the
+//! address names several hosts, the store opens a second connection to the same endpoint. Its response distinguishes a
+//! slow statement from a silent host. After a silence, no connection to that endpoint that was made before it is used
+//! again.
 //!
-//! Connections are made and driven on a runtime of the library. A socket belongs to the runtime that registered it, and would
-//! end with the runtime of a caller.
+//! Connections are made and driven on a runtime of the library. A socket belongs to the runtime that registered it, and
+//! would end with the runtime of a caller.
 
 mod confirm;
 #[cfg(test)]
@@ -84,7 +85,7 @@ impl Profile {
     }
 }
 
-/// One address of one host. A name may stand for several.
+/// One address of one host. A name may resolve to several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Endpoint {
     /// The index of the host in the address.
@@ -105,7 +106,7 @@ struct Health {
     last_good: Option<Endpoint>,
     /// Endpoints whose last attempt or statement had no answer.
     suspects: HashSet<Endpoint>,
-    /// How often open connections to an endpoint went silent.
+    /// The number of times that open connections to an endpoint went silent.
     silences: HashMap<Endpoint, u64>,
 }
 
@@ -126,13 +127,13 @@ pub(crate) struct Made {
 }
 
 impl Hosts {
-    /// Reads the files of certificates that the address names. Connects to nothing.
+    /// Reads the certificate files that the address names. Does not connect.
     pub(crate) fn new(address: &Address) -> Result<Arc<Self>, StoreError> {
         let tls = tls::connector(address)?;
         Ok(Arc::new(Self { address: address.clone(), tls, health: Mutex::default() }))
     }
 
-    /// What encrypts the connections.
+    /// Returns the TLS connector of the connections.
     pub(crate) fn tls(&self) -> MakeRustlsConnect {
         self.tls.clone()
     }
@@ -164,7 +165,7 @@ impl Hosts {
     /// notifications and notices.
     ///
     /// # Errors
-    /// Names every endpoint with its cause when none would do.
+    /// Names every endpoint with its cause when none is usable.
     pub(crate) async fn connect(
         &self,
         profile: &Profile,
@@ -218,7 +219,8 @@ impl Hosts {
         Ok(Made { client, confirmed, task, endpoint, silences })
     }
 
-    /// The driver's configuration for one endpoint. The kind of the session is confirmed here, not by the driver.
+    /// Returns the driver's configuration for one endpoint. This module confirms the kind of the session, not the
+    /// driver.
     fn config(&self, endpoint: Endpoint, profile: &Profile) -> Config {
         let mut config = self.address.config.clone();
         config.target_session_attrs(TargetSessionAttrs::Any);
@@ -242,7 +244,7 @@ impl Hosts {
         config
     }
 
-    /// The last good host first, those that were silent last.
+    /// Returns the hosts: the last good one first, the silent ones last.
     fn hosts_in_order(&self) -> Vec<usize> {
         let mut hosts: Vec<usize> = (0..self.address.hosts.len()).collect();
         let balanced = self.address.config.get_load_balance_hosts() == LoadBalanceHosts::Random;
@@ -258,7 +260,7 @@ impl Hosts {
         hosts
     }
 
-    /// The addresses of a host, in the same order.
+    /// Returns the addresses of a host, in the same order.
     async fn endpoints(&self, host: usize) -> Result<Vec<Endpoint>, StoreError> {
         let Some(given) = self.address.hosts.get(host) else { return Ok(Vec::new()) };
         let Host::Tcp(name) = &given.name else { return Ok(vec![Endpoint { host, ip: None }]) };
@@ -291,15 +293,15 @@ impl Hosts {
         Ok(addresses)
     }
 
-    /// How long one endpoint may take, if its host has this many.
+    /// Returns the time limit of one endpoint of a host that has this number of endpoints.
     fn limit(&self, endpoints: usize) -> Duration {
         self.address.connect_limit(endpoints.max(self.address.hosts.len()))
     }
 
-    /// Marks an endpoint as silent: no connection to it that is open now is used again.
+    /// Marks an endpoint as silent. No connection to it that is open now is used again.
     fn distrust(&self, endpoint: Endpoint, silences: u64) {
         let mut health = self.health.lock();
-        // Connections that noticed the same silence later say nothing about those that were made since.
+        // A connection that notices the same silence later must not invalidate connections that were made since.
         if health.silences(endpoint) == silences {
             health.silences.insert(endpoint, silences + 1);
             health.suspect(endpoint);
@@ -307,7 +309,7 @@ impl Hosts {
         }
     }
 
-    /// Whether a new connection to the endpoint gets an answer of any kind.
+    /// Returns whether a new connection to the endpoint gets any response.
     async fn answers(&self, endpoint: Endpoint) -> bool {
         let plain = Profile::plain();
         timeout(self.limit(1), Box::pin(self.attempt(endpoint, &plain, |_| {}))).await.is_ok()
@@ -329,7 +331,7 @@ impl Hosts {
         StoreError::new(StoreErrorKind::Unreachable, self.what(), detail)
     }
 
-    /// The error of a server that did not answer in time.
+    /// Returns the error for a server that did not respond in time.
     pub(crate) fn no_answer(&self, limit: Duration) -> StoreError {
         self.unreachable(format!("no answer within {limit:?}"))
     }
@@ -344,7 +346,7 @@ impl Hosts {
         StoreError::new(kind, self.what(), mapped.detail)
     }
 
-    /// One error for all endpoints. It is final only if it is so for each of them.
+    /// Combines the errors of all endpoints into one. It is final only if each of them is final.
     fn all_failed(&self, mut causes: Vec<(String, StoreError)>) -> StoreError {
         let several = causes.len() > 1;
         match causes.pop() {
@@ -379,14 +381,14 @@ impl Health {
     }
 }
 
-/// Whether trying again cannot help: the server answers and refuses.
+/// Returns whether a retry cannot help because the server responds and rejects.
 pub(crate) fn is_final(kind: StoreErrorKind) -> bool {
     use StoreErrorKind::{CannotOpen, Closed, SettingNotInForce, UnsupportedEngine};
     matches!(kind, CannotOpen | Closed | SettingNotInForce | UnsupportedEngine)
 }
 
-/// A guard that aborts the task of a connection which was given up before it was confirmed. The task would wait for the
-/// answer forever.
+/// A guard that aborts the task of a connection which was dropped before it was confirmed. The task would wait for the
+/// response forever.
 struct Unconfirmed(Option<AbortHandle>);
 
 impl Drop for Unconfirmed {
@@ -446,15 +448,15 @@ impl DerefMut for Connection {
 }
 
 impl Connection {
-    /// Whether the endpoint has not gone silent since this connection was made.
+    /// Returns whether the endpoint has not gone silent since this connection was made.
     pub(crate) fn is_trusted(&self) -> bool {
         self.hosts.health.lock().silences(self.endpoint) == self.silences
     }
 
-    /// Waits for an answer on this connection within the limit, and no longer than its host answers at all.
+    /// Waits for a response on this connection within the limit, as long as its host responds at all.
     ///
-    /// With several hosts, a new connection to the same one tells whether it does. With one host there is no other to turn to;
-    /// the wait ends early only if another connection of the store found it silent.
+    /// With several hosts, a new connection to the same host shows whether the host responds. With one host there is no
+    /// alternative. The wait then ends early only if another connection of the store found the host silent.
     ///
     /// # Errors
     /// [`Failure::silent`]; the connection must not be used again.

@@ -1,5 +1,5 @@
-//! Only here: a connection as the store uses it. Statements are prepared once per connection, or never when a pooler
-//! stands between; several can be sent at once and are answered in order.
+//! Only here: a connection as the store uses it. Statements are prepared once per connection, or never behind a pooler.
+//! Several statements can be sent at once; the responses arrive in order.
 
 use futures_util::future::{BoxFuture, FutureExt as _, join_all};
 use tokio_postgres::types::{ToSql, Type};
@@ -8,7 +8,7 @@ use tokio_postgres::{Row, Statement};
 use crate::connect::Client;
 use crate::error::Failure;
 
-/// A value on its way into a statement.
+/// A parameter of a statement.
 pub(crate) type Value<'a> = Box<dyn ToSql + Sync + Send + 'a>;
 
 /// A statement with its values.
@@ -34,7 +34,7 @@ impl<'a> Call<'a> {
 
 /// A connection.
 pub(crate) enum Db<'a> {
-    /// One of the store's own.
+    /// A connection of the store.
     Own {
         client: &'a Client,
         /// Whether statements are prepared; behind a transaction-mode pooler they cannot be.
@@ -45,7 +45,7 @@ pub(crate) enum Db<'a> {
 }
 
 impl Db<'_> {
-    /// Whether it is a connection of the store's own, with the settings that it was opened with.
+    /// Returns whether the connection belongs to the store and has the settings that it was opened with.
     pub(crate) fn keeps_settings(&self) -> bool {
         matches!(self, Self::Own { prepared: true, .. })
     }
@@ -56,9 +56,9 @@ impl Db<'_> {
         Ok(self.run(&call, statement.as_ref()).await?)
     }
 
-    /// Sends statements at once; `begin` opens a transaction before them, `end` closes one after them. The answers come
-    /// in order. Whoever begins a transaction must not write along with it: if `begin` fails, each of the others is a
-    /// transaction of its own.
+    /// Sends statements at once. `begin` opens a transaction before them, `end` closes one after them. The responses
+    /// arrive in order. A call with `begin` must not contain writes: if `begin` fails, each of the other statements is
+    /// its own transaction.
     pub(crate) async fn pipeline(
         &self,
         begin: Option<&str>,
@@ -76,14 +76,14 @@ impl Db<'_> {
         }
         sent.extend(end.map(|sql| self.simple(sql).boxed()));
         let skipped = usize::from(begin.is_some());
-        // Requests go out in the order of their first poll, which is the order of the list.
+        // Requests are sent in the order of their first poll, which is the order of the list.
         let mut answers = join_all(sent).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         answers.drain(..skipped);
         answers.truncate(calls.len());
         Ok(answers)
     }
 
-    /// Runs statements without values and without answers.
+    /// Runs statements that have no parameters and return no rows.
     pub(crate) async fn execute(&self, sql: &str) -> Result<(), Failure> {
         self.simple(sql).await?;
         Ok(())
@@ -126,7 +126,7 @@ impl Db<'_> {
     }
 }
 
-/// The beginning of a transaction that waits for locks no longer than so many milliseconds.
+/// Returns the statements that begin a transaction with this lock timeout, in milliseconds.
 pub(crate) fn begin(lock_timeout: u128) -> String {
     format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_timeout}")
 }

@@ -1,8 +1,8 @@
 //! Epochs: the generation of the database's history, as this process knows it.
 //!
-//! Every new connection confirms the epoch, and every write and every read of the log shows it to the server. A server that
-//! was promoted, restored or copied answers with another one, or begins it. What this process remembers belongs to an
-//! epoch, so a new one drops it. SQLite finds it out from its file.
+//! Every new connection confirms the epoch, and every write and every read of the log sends it to the server. A server
+//! that was promoted, restored or copied returns another epoch, or begins one. The process's cached rows belong to an
+//! epoch, so a new epoch drops them. SQLite detects a new epoch from its file.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -26,12 +26,12 @@ const ATTEMPTS: u32 = 12;
 /// The columns of a cut, as [`cut`] reads them.
 pub(crate) const CUT_COLUMNS: &str = "epoch, previous, cut_after, resumes_at, fence, declared_at, reason";
 
-/// What this process knows of the history.
+/// The epoch and the highest numbers that this process knows.
 #[derive(Debug)]
 pub(crate) struct Epochs {
     schema: String,
     current: AtomicU64,
-    /// The highest numbers that this process was given. A database without them went back.
+    /// The highest numbers that this process received. A database that lacks them was set back.
     position: AtomicU64,
     fence: AtomicU64,
 }
@@ -42,7 +42,7 @@ impl Epochs {
         Self { schema: schema.to_owned(), current, position, fence }
     }
 
-    /// The epoch as it was last confirmed.
+    /// Returns the last confirmed epoch.
     pub(crate) fn current(&self) -> Epoch {
         Epoch(self.current.load(Ordering::Acquire))
     }
@@ -56,10 +56,10 @@ impl Epochs {
         }
     }
 
-    /// Asks the server for its epoch, which begins a new one if the history was cut.
+    /// Asks the server for its epoch. The server begins a new one if the history was cut.
     pub(crate) async fn confirm(&self, client: &Client) -> Result<(), Failure> {
         let (position, fence) = (self.position.load(Ordering::Relaxed), self.fence.load(Ordering::Relaxed));
-        // One implicit transaction. At read committed it sees what was committed while it waited.
+        // One implicit transaction. At read committed it sees the rows that were committed while it waited.
         let sql = format!(
             "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SELECT {}.confirm_epoch({position}, {fence})",
             self.schema
@@ -85,13 +85,13 @@ impl Epochs {
     }
 }
 
-/// Whether somebody holds the epoch, or waits for it, for a moment.
+/// Returns whether another transaction briefly holds the epoch or waits for it.
 fn is_held(failure: &Failure) -> bool {
     matches!(failure.meaning, Meaning::Locked | Meaning::Again)
 }
 
 impl Engine {
-    /// Begins a new epoch because an operator says that the history was cut.
+    /// Begins a new epoch because an operator declares that the history was cut.
     pub(crate) async fn declare_cut(&self, reason: &str) -> Result<HistoryCut, StoreError> {
         let give_up = Instant::now() + self.patience;
         let sql = format!("SELECT {CUT_COLUMNS} FROM {}.begin_epoch($1, 0, 0)", self.sql.schema);
@@ -122,7 +122,7 @@ impl Engine {
     }
 }
 
-/// A row with [`CUT_COLUMNS`] from a column on.
+/// Decodes a row with [`CUT_COLUMNS`], starting at a column.
 pub(crate) fn cut(row: &Row, from: usize) -> Result<HistoryCut, Failure> {
     let number = |column: usize| get::<i64>(row, from + column).map(uint);
     Ok(HistoryCut {

@@ -1,4 +1,4 @@
-//! The one place where driver errors become store errors, and where it is decided what they mean for a transaction.
+//! Mapping of driver errors to store errors, and their meaning for a transaction. No other module does either.
 
 use deadpool::managed::PoolError;
 use tidelock_core::store::{StoreError, StoreErrorKind};
@@ -6,33 +6,34 @@ use tokio_postgres::error::{DbError, Severity};
 
 use crate::connect;
 
-/// What a failure means for the transaction that met it.
+/// The consequence of a failure for the transaction that met it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// A row was not as the writer believed. Nothing was written; look again and decide again.
+    /// A row was not as the writer believed. Nothing was written; reload the row and decide again.
     Stale,
-    /// The server's clock was misjudged. Nothing was written; ask it and decide again.
+    /// The estimate of the server's clock was wrong. Nothing was written; read the clock and decide again.
     Clock,
     /// The history of the database was cut, or may have been. Nothing was written; confirm the epoch and decide again.
     Epoch,
-    /// An event id is taken. Nothing was written; find out whose it is and decide again.
+    /// An event id is taken. Nothing was written; look up its owner and decide again.
     TakenEventId,
-    /// Somebody holds a row that is needed. Nothing was written.
+    /// Another transaction holds a row that is needed. Nothing was written.
     Locked,
-    /// The server took the transaction back to get out of a tangle. Nothing was written; try again.
+    /// The server rolled the transaction back: a deadlock, a serialization conflict or a cancelled statement. Nothing was
+    /// written; retry.
     Again,
-    /// The connection is gone before anything was sent that writes.
+    /// The connection was lost before any write was sent.
     Unsent,
-    /// The connection is gone; the transaction may have been committed.
+    /// The connection was lost; the transaction may have been committed.
     Lost,
-    /// The connection is there, but the failure does not prove a rollback; the transaction may have been committed.
+    /// The connection is open, but the failure does not prove a rollback. The transaction may have been committed.
     Unclear,
-    /// Anything else that proves a rollback. Nothing was written.
+    /// Any other failure that proves a rollback. Nothing was written.
     Failed,
 }
 
 impl Meaning {
-    /// Whether the transaction may have been committed. Then its batches are never applied again.
+    /// Returns whether the transaction may have been committed. Its batches are then never applied again.
     pub(crate) fn is_open(self) -> bool {
         matches!(self, Self::Lost | Self::Unclear)
     }
@@ -50,7 +51,7 @@ impl Failure {
         Self { error: StoreError::new(kind, what, detail), meaning: Meaning::Failed }
     }
 
-    /// A row is not as it was believed to be, and nothing was written.
+    /// A row differs from the believed row, and nothing was written.
     pub(crate) fn stale() -> Self {
         let error = StoreError::new(StoreErrorKind::Busy, "writing a batch", "a row changed in between");
         Self { error, meaning: Meaning::Stale }
@@ -62,7 +63,7 @@ impl Failure {
         Self { error, meaning: Meaning::Unsent }
     }
 
-    /// The same failure, met before anything was sent that writes.
+    /// Returns the same failure, met before any write was sent.
     pub(crate) fn unsent(self) -> Self {
         match self.meaning {
             Meaning::Lost => Self { meaning: Meaning::Unsent, ..self },
@@ -71,12 +72,12 @@ impl Failure {
         }
     }
 
-    /// The same failure, met after the statement that commits was answered.
+    /// Returns the same failure, met after the response to the statement that commits.
     pub(crate) fn after_commit(self) -> Self {
         Self { meaning: Meaning::Unclear, ..self }
     }
 
-    /// The connection went silent in the middle of something.
+    /// The connection went silent while a request was in flight.
     pub(crate) fn silent(after: std::time::Duration) -> Self {
         let detail = format!("no answer for {after:?}");
         Self { error: StoreError::new(StoreErrorKind::Unreachable, WHAT, detail), meaning: Meaning::Lost }
@@ -110,14 +111,14 @@ impl From<Failure> for StoreError {
     }
 }
 
-/// A failure that was met before anything was sent that writes.
+/// A failure before any write was sent.
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self { error, meaning: Meaning::Failed }
     }
 }
 
-/// Input that only the backend can judge is refused like any other.
+/// Input that only the backend can validate is rejected like any other.
 impl From<tidelock_core::error::InvalidInput> for Failure {
     fn from(input: tidelock_core::error::InvalidInput) -> Self {
         Self { error: input.into(), meaning: Meaning::Failed }
@@ -129,7 +130,7 @@ pub(crate) fn map(what: &str, error: &tokio_postgres::Error) -> StoreError {
     StoreError::new(kind(error), what, describe(error))
 }
 
-/// The server's words, without values that its own detail may quote from rows.
+/// Returns the server's message, without values that its own detail may quote from rows.
 fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(db) if is_foreign_session(db) => format!(
@@ -150,7 +151,7 @@ fn describe(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// A prepared statement is missing, or there already: the session is not the one that prepared it.
+/// Returns whether a prepared statement is missing, or exists already: another session prepared it.
 fn is_foreign_session(error: &DbError) -> bool {
     let code = error.code().code();
     matches!(code, "26000" | "42P05") || (code == "08P01" && error.message().contains("startup parameter"))
@@ -200,11 +201,11 @@ fn has_io_source(error: &tokio_postgres::Error) -> bool {
     false
 }
 
-/// What a failure means for the transaction that met it.
+/// Returns the meaning of a failure for the transaction that met it.
 pub(crate) fn meaning(error: &tokio_postgres::Error) -> Meaning {
     match error.as_db_error() {
         Some(db) => meaning_of(db.parsed_severity(), db.code().code(), db.constraint()),
-        // The connection failed, or the driver did not understand the answer.
+        // The connection failed, or the driver could not decode the response.
         None => Meaning::Lost,
     }
 }
@@ -212,8 +213,8 @@ pub(crate) fn meaning(error: &tokio_postgres::Error) -> Meaning {
 /// Classes of SQLSTATE that a server raises inside a statement, and only before the transaction is committed.
 ///
 /// An error of these classes with the severity ERROR proves that the server rolled the transaction back. The list names
-/// what is known to be harmless. Everything else leaves the outcome open: connection errors (08), operator intervention
-/// (57) other than a cancelled statement, system and internal errors (58, XX), and classes that are not known here.
+/// the classes that are known to be harmless. Everything else leaves the outcome open: connection errors (08), operator
+/// intervention (57) other than a cancelled statement, system and internal errors (58, XX), and unknown classes.
 const ROLLED_BACK: &[&str] = &[
     "0A", // a feature that is not supported, such as a cached plan that no longer fits
     "21", "22", "23", // cardinality, data exceptions, constraints
@@ -227,7 +228,7 @@ const ROLLED_BACK: &[&str] = &[
 /// SQLSTATEs of classes that are not harmless as a whole.
 const ROLLED_BACK_STATES: &[&str] = &["40000", "40001", "40002", "40P01", "57014"];
 
-/// What an error response means, by its fields `V`, `C` and `n`.
+/// Returns the meaning of an error response, by its fields `V`, `C` and `n`.
 ///
 /// Servers send `V` since PostgreSQL 9.6. A response without it comes from a program in between, such as PgBouncer, which
 /// uses any SQLSTATE and does not know whether the server committed.
@@ -243,7 +244,7 @@ fn meaning_of(severity: Option<Severity>, code: &str, constraint: Option<&str>) 
         (Some(Severity::Error), _) if ROLLED_BACK.contains(&class) || ROLLED_BACK_STATES.contains(&code) => {
             Meaning::Failed
         }
-        // The words of a connection that ends, whatever their severity is.
+        // Codes of a connection that ends, whatever their severity is.
         (Some(Severity::Error), _) if class != "08" && !code.starts_with("57P") => Meaning::Unclear,
         // FATAL and PANIC end the connection, perhaps after the commit.
         _ => Meaning::Lost,

@@ -1,4 +1,4 @@
-//! Writes what a group changed: every row once, however many batches touched it, in one round trip.
+//! Writes the changes of a group in one round trip. Each row is written once, however many batches changed it.
 
 mod columns;
 mod single;
@@ -21,7 +21,7 @@ use crate::session::{Operation, Session, Verdict, place_of, place_of_seq, with_p
 use crate::sql::{Part, Sql};
 use crate::warm::{Rows, Warm};
 
-/// Numbers that the server gave a group.
+/// The numbers that the server drew for a group.
 #[derive(Debug, Default)]
 pub(crate) struct Drawn {
     /// The server's clock.
@@ -31,26 +31,26 @@ pub(crate) struct Drawn {
     fences: Vec<i64>,
 }
 
-/// What is to be written.
+/// The changes of a group, ready to be written.
 pub(crate) struct Flush {
     changes: Changes,
-    /// What the server compares its clock with.
+    /// The instant that the server compares with its clock.
     check: Option<i64>,
-    /// What `synchronous_commit` must be, where the session is not the store's own.
+    /// The required `synchronous_commit` when the session does not have the store's settings.
     setting: Option<&'static str>,
-    /// When it was made: before it is sent.
+    /// The instant at which it was made, before it is sent.
     pub(crate) made: Instant,
 }
 
 impl Flush {
-    /// Everything that changed in the working set. `check` is what the server compares its clock with, `setting` what
-    /// `synchronous_commit` must be.
+    /// Collects all changes of the working set. The server compares `check` with its clock. `setting` is the required
+    /// `synchronous_commit`.
     pub(crate) fn of(session: &mut Session, check: Option<i64>, setting: Option<&'static str>) -> Self {
         Self { changes: session.facts.take_changes(), check, setting, made: Instant::now() }
     }
 
-    /// Sends it as one statement. It is a transaction of its own unless one is open; `end` ends that one. `more` are reads
-    /// that are sent along, before the end; their answers come back.
+    /// Sends the changes as one statement. The statement is its own transaction unless one is open; `end` ends that
+    /// one. `more` are reads that are sent with it, before the end; the call returns their rows.
     pub(crate) async fn send(
         &self,
         db: &Db<'_>,
@@ -108,9 +108,9 @@ impl Flush {
         Ok(Some(call))
     }
 
-    /// Keeps what was written in memory, for the next decision.
+    /// Caches the written rows for the next decision.
     pub(crate) fn remember(&self, warm: &Warm, session: &Session, drawn: &Drawn) {
-        // Rows of an epoch that is over are not remembered.
+        // Rows of a past epoch are not cached.
         let _ = warm.with(session.epoch(), |rows| {
             let mut bytes = 0;
             for key in session.beliefs.streams.keys() {
@@ -130,7 +130,7 @@ impl Flush {
         warm.bounds.committed(self.work_rows(session), session.now.as_micros());
     }
 
-    /// The work rows that are written, unless they are deleted.
+    /// Returns the work rows that are written, without the deleted ones.
     pub(crate) fn work_rows<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = &'a WorkRow> {
         self.changes.work.iter().filter_map(|key| session.facts.work(key))
     }
@@ -169,7 +169,7 @@ impl Drawn {
         (self.positions.iter().max().copied(), self.fences.iter().max().copied())
     }
 
-    /// A work row with its drawn numbers in it.
+    /// Returns a work row with its drawn numbers filled in.
     pub(crate) fn work_row(&self, mut row: WorkRow, turn: Fence) -> WorkRow {
         if let Some(place) = place_of_seq(row.seq) {
             row.seq = pick(&self.seqs, uint(place)).unwrap_or(row.seq);
@@ -180,13 +180,13 @@ impl Drawn {
         row
     }
 
-    /// A fence as it was drawn.
+    /// Returns a fence as it was drawn.
     pub(crate) fn fence(&self, fence: Fence, turn: Fence) -> Fence {
         let drawn = place_of(fence, turn).and_then(|place| pick(&self.fences, uint(place)));
         drawn.map_or(fence, Fence)
     }
 
-    /// The receipts and refusals of a group whose transaction was committed.
+    /// Returns the verdict on a batch after its group's transaction was committed.
     pub(crate) fn verdict(&self, session: &Session, index: usize) -> Option<Verdict> {
         match session.verdicts.get(index)? {
             Verdict::Applied(receipt) => {
@@ -205,7 +205,7 @@ impl Drawn {
     }
 }
 
-/// The number at a place that counts from 1.
+/// Returns the number at a place, counted from 1.
 fn pick(drawn: &[i64], place: u64) -> Option<u64> {
     let index = usize::try_from(place).ok()?.checked_sub(1)?;
     drawn.get(index).map(|number| uint(*number))
@@ -235,7 +235,7 @@ fn operations<'a>(call: Call<'a>, operations: &'a [Operation]) -> Result<Call<'a
         .with(of, Type::INT8_ARRAY))
 }
 
-/// The record of an operation. A receipt gets the positions of its events; a void operation has none.
+/// Decodes the record of an operation. A receipt gets the positions of its events; a void operation has none.
 pub(crate) fn stored_operation(row: &Row) -> Result<(tidelock_core::id::OpId, Resolution), Failure> {
     let id = tidelock_core::id::OpId(get(row, 0)?);
     let Some(text) = get::<Option<&str>>(row, 1)? else { return Ok((id, Resolution::NotApplied)) };

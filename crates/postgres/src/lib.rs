@@ -1,9 +1,9 @@
 //! The Tidelock store on PostgreSQL: many machines, one order, group commit without a global lock.
 //!
-//! Callers that write at the same time share a transaction and a flush; a few committers work side by side. A batch is
-//! decided by the model in this process, on rows that it remembers, and the server writes it only if those rows are
-//! still as they were: one round trip for a commit. Positions become visible in order, though nobody locks the log (see
-//! the book, decision 12). Everything lives in a schema of its own, `tidelock` unless told otherwise.
+//! Callers that write at the same time share a transaction and a flush; a few committers run in parallel. The model
+//! decides a batch in this process, on cached rows. The server writes the batch only if those rows are unchanged, so a
+//! commit takes one round trip. Positions become visible in order, although no transaction locks the log (see the book,
+//! decision 12). Everything lives in its own schema, `tidelock` by default.
 //!
 //! ```no_run
 //! use tidelock_core::store::{Batch, Expect, Store};
@@ -66,31 +66,32 @@ pub use open::connect;
 pub use store::{PostgresStore, Stall, Stats};
 pub use tokio_postgres;
 
-/// How a store is opened. Every field has a default that is safe.
+/// The options of a store. Every field has a safe default.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The schema that holds the store: small letters, digits and underscores. Default: `tidelock`.
     pub schema: String,
-    /// What an acknowledgement is worth. Default: flushed to the device, by a server that is set to do so.
+    /// The durability of an acknowledged write. Default: flushed to the device, by a server that is configured to
+    /// flush.
     pub durability: Durability,
-    /// Where the store takes its time from. Default: the server's clock, which is the same for every machine.
+    /// The time source of the store. Default: the server's clock, which is the same for every machine.
     pub clock: Option<Arc<dyn Clock>>,
-    /// How many groups of batches and claims may be under way at once. Default: 2.
+    /// The number of groups of batches and claims in flight at once. Default: 2.
     pub committers: usize,
-    /// How many connections serve reads. Default: 8. Connections are made when they are needed.
+    /// The number of connections that serve reads. Default: 8. Connections are opened when they are needed.
     pub readers: usize,
-    /// How many batches and claims may wait for a committer; further callers wait outside. Default: 4,096.
+    /// The number of batches and claims that may wait for a committer. Further callers wait outside. Default: 4,096.
     pub queue: usize,
-    /// How long a call waits for a connection, for a row that another transaction holds, or for an answer, before it fails.
-    /// Choose more than a failover takes. Default: 60 s, which covers Patroni's defaults (30 s until the leader's key
-    /// expires, 10 s until the next look, and the promotion).
+    /// How long a call waits before it fails: for a connection, for a row that another transaction holds, or for a
+    /// response. Choose more than a failover takes. Default: 60 s, which covers Patroni's defaults (30 s until the
+    /// leader's key expires, 10 s until the next poll, and the promotion).
     pub patience: Duration,
-    /// Whether the schema is created and brought up to date at open. Default: yes. Without it, opening fails unless
-    /// the schema is up to date, and the user needs no right to create anything.
+    /// Whether opening the store creates the schema and brings it up to date. Default: yes. Without it, opening fails
+    /// unless the schema is up to date, and the user needs no right to create anything.
     pub migrate: bool,
-    /// Whether a pooler in transaction mode (PgBouncer and its like) stands between. Then no statement is prepared, and
-    /// changes by other processes are noticed within a quarter of a second instead of at once, because LISTEN needs a
-    /// connection of its own. Default: no.
+    /// Whether a transaction-mode pooler, such as PgBouncer, sits between the store and the server. If so, the store
+    /// prepares no statement. It then notices changes by other processes within a quarter of a second instead of at
+    /// once, because LISTEN needs a dedicated connection. Default: no.
     pub pooled: bool,
 }
 
@@ -111,7 +112,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What the address says counts where it says something.
+    /// Applies the settings of the address, which take precedence.
     fn with(mut self, address: &Address) -> Self {
         if let Some(schema) = &address.schema {
             self.schema.clone_from(schema);
@@ -120,7 +121,7 @@ impl Options {
         self
     }
 
-    /// Numbers that no clock or queue can count to become the largest that they can.
+    /// Limits numbers to the range that clocks and queues can represent.
     fn within_reason(mut self) -> Self {
         self.patience = self.patience.clamp(Duration::from_millis(10), Duration::from_secs(24 * 60 * 60));
         self.queue = self.queue.clamp(1, 1_000_000);

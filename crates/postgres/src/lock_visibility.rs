@@ -1,7 +1,7 @@
-//! Only here: refusal of engines whose `pg_locks` does not show advisory locks.
+//! Only here: rejection of engines whose `pg_locks` does not show advisory locks.
 //!
-//! Readers learn from `pg_locks` which positions writers are about to commit (see the book, decision 12). Some engines that
-//! speak PostgreSQL's protocol take advisory locks and list none. Their readers would skip events without an error.
+//! Readers learn from `pg_locks` which positions writers are about to commit (see the book, decision 12). Some engines
+//! with PostgreSQL's protocol accept advisory locks and list none. Their readers would skip events without an error.
 
 use tidelock_core::store::{StoreError, StoreErrorKind};
 use tokio_postgres::{Client, GenericClient};
@@ -13,11 +13,11 @@ const WHAT: &str = "opening the PostgreSQL store";
 
 /// Advertises a position on one connection exactly as writers do, and looks for it on the other exactly as readers do.
 ///
-/// Without a second connection the first one looks. Behind a pooler with few server connections, openers that each hold one
-/// and wait for another would wait for each other.
+/// Without a second connection the first one does both. Behind a pooler with few server connections, openers that each
+/// hold one connection and wait for another would deadlock.
 ///
 /// # Errors
-/// [`StoreErrorKind::UnsupportedEngine`] when the advertisement is not seen.
+/// [`StoreErrorKind::UnsupportedEngine`] when the advertisement is not visible.
 pub(crate) async fn verify(
     writer: &mut Client,
     reader: Option<&Client>,
@@ -46,7 +46,7 @@ pub(crate) async fn verify(
     Err(StoreError::new(StoreErrorKind::UnsupportedEngine, WHAT, detail))
 }
 
-/// Whether the connection sees the position among the advertisements, by the conditions of `ceiling()`.
+/// Returns whether the connection sees the position among the advertisements, by the conditions of `ceiling()`.
 async fn sees(reader: &impl GenericClient, schema: &str, position: i64) -> Result<bool, StoreError> {
     let sql = format!(
         "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' \

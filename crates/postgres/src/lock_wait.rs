@@ -1,7 +1,7 @@
 //! Only here: short waits for table locks, with retries. SQLite locks the file as a whole.
 //!
-//! A statement that waits for a lock blocks every later statement that conflicts with it. A wait is therefore kept short,
-//! the transaction is rolled back, and it is tried again after a pause in which the others run.
+//! A statement that waits for a lock blocks every later statement that conflicts with it. So each wait is short. Then
+//! the transaction is rolled back, and retried after a pause in which other sessions run.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub(crate) struct LockWait {
 }
 
 impl LockWait {
-    /// Attempts that end before `give_up`.
+    /// Creates attempts that end before `give_up`.
     pub(crate) fn until(give_up: Instant) -> Self {
         Self { give_up, attempts: 0 }
     }
@@ -41,7 +41,7 @@ impl LockWait {
         Ok(transaction)
     }
 
-    /// Whether another attempt is worth it after a failure, after a pause.
+    /// Returns whether another attempt is worthwhile after a failure, after a pause.
     pub(crate) async fn again(&mut self, failure: &Failure) -> bool {
         let waited = matches!(failure.meaning, Meaning::Locked | Meaning::Again);
         if !waited || self.left() <= WAIT {

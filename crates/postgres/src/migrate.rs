@@ -1,7 +1,8 @@
-//! Migrations: embedded, numbered, never edited, applied under a lock that every opener takes.
+//! Migrations: embedded, numbered, never edited, and applied under a lock that every opener acquires.
 //!
-//! Two processes that open at once take turns: the second finds the work done. Killed in the middle, the transaction
-//! never happened. A migration that does not get its locks gives up without leaving a statement in the server.
+//! Two processes that open at once take turns: the second finds the schema up to date. If the process dies during a
+//! migration, the transaction is rolled back. A migration that cannot acquire its locks gives up and leaves no
+//! statement running in the server.
 
 use std::time::Instant;
 
@@ -14,7 +15,7 @@ use crate::lock_wait::LockWait;
 use crate::rows::get;
 use crate::{Options, error, open, sql};
 
-/// Every migration, in order; the number is the schema version that it leads to.
+/// Every migration, in order. The number is the schema version that the migration produces.
 const MIGRATIONS: &[(u32, &str, &str)] = &[
     (1, "foundation", include_str!("../migrations/0001_foundation.sql")),
     (2, "from_sql", include_str!("../migrations/0002_from_sql.sql")),
@@ -22,25 +23,25 @@ const MIGRATIONS: &[(u32, &str, &str)] = &[
 
 const WHAT: &str = "migrating the PostgreSQL schema";
 
-/// One migration, and when it was applied.
+/// One migration, and the time at which it was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migration {
-    /// The version that it leads to.
+    /// The schema version that it produces.
     pub version: u32,
-    /// What it is called.
+    /// The name of the migration.
     pub name: &'static str,
-    /// When it was applied, by the server's clock; `None` when it was not.
+    /// The time at which it was applied, by the server's clock. `None`: it was not applied.
     pub applied_at: Option<Timestamp>,
     /// The program that applied it.
     pub program: Option<String>,
 }
 
-/// Where a schema stands.
+/// The migration status of a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The schema.
     pub schema: String,
-    /// Its version; `None` when Tidelock has nothing there.
+    /// The installed version. `None`: Tidelock has nothing there.
     pub installed: Option<u32>,
     /// The version that this program needs.
     pub newest: u32,
@@ -54,10 +55,10 @@ pub fn newest() -> u32 {
     MIGRATIONS.last().map_or(0, |(version, _, _)| *version)
 }
 
-/// Where a schema stands. Changes nothing.
+/// Returns the migration status of a schema. Changes nothing.
 ///
 /// # Errors
-/// [`StoreError`] when the server cannot be reached or the schema's name is not a plain one.
+/// [`StoreError`] when the server cannot be reached or the schema's name is invalid.
 pub async fn status(url: &str, schema: &str) -> Result<Status, StoreError> {
     sql::check_schema(schema)?;
     let client = open::connect(url).await?;
@@ -67,8 +68,8 @@ pub async fn status(url: &str, schema: &str) -> Result<Status, StoreError> {
 /// Brings a schema up to date, as opening a store does.
 ///
 /// # Errors
-/// [`StoreError`] when the server cannot be reached, may not be changed by this user, or is newer than this program; and
-/// when other sessions hold locks that it needs for longer than the default patience.
+/// [`StoreError`] when the server cannot be reached, when this user may not change it, or when its schema is newer than
+/// this program. Also when other sessions hold the required locks for longer than the default patience.
 pub async fn up(url: &str, schema: &str) -> Result<Status, StoreError> {
     sql::check_schema(schema)?;
     let mut client = open::connect(url).await?;
@@ -76,10 +77,10 @@ pub async fn up(url: &str, schema: &str) -> Result<Status, StoreError> {
     status_of(&client, schema).await
 }
 
-/// The statements that lead from one version to the newest, for somebody who applies them by hand.
+/// Returns the statements that lead from one version to the newest, for manual application.
 ///
 /// # Errors
-/// [`StoreError`] when the schema's name is not a plain one.
+/// [`StoreError`] when the schema's name is invalid.
 pub fn sql(schema: &str, from: u32) -> Result<String, StoreError> {
     sql::check_schema(schema)?;
     let mut script = String::from("BEGIN;\n");
@@ -149,7 +150,7 @@ async fn attempt(client: &mut Client, schema: &str, wait: &LockWait) -> Result<(
     transaction.commit().await.map_err(failed)
 }
 
-/// A migration that failed. It is rolled back as a whole.
+/// Maps the error of a failed migration. The migration is rolled back as a whole.
 fn failed(error: tokio_postgres::Error) -> Failure {
     let Failure { error, meaning } = Failure::from(error);
     let kind = match (error.kind, meaning) {
@@ -160,7 +161,7 @@ fn failed(error: tokio_postgres::Error) -> Failure {
     Failure { error: StoreError::new(kind, WHAT, error.detail), meaning }
 }
 
-/// The schema version in the database; `None` when Tidelock never wrote to the schema.
+/// Returns the schema version in the database. `None`: Tidelock never wrote to the schema.
 pub(crate) async fn installed(client: &Client, schema: &str) -> Result<Option<u32>, StoreError> {
     installed_in(client, schema).await
 }
@@ -170,7 +171,7 @@ async fn installed_in(
     schema: &str,
 ) -> Result<Option<u32>, StoreError> {
     let mapped = |e: tokio_postgres::Error| error::map(WHAT, &e);
-    // Asked of the tables themselves: what a connection remembers about names may be older than the lock it waited for.
+    // Queries the catalogue itself: a connection's cache of names may be older than the lock it waited for.
     let exists = format!(
         "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
          WHERE n.nspname = '{schema}' AND c.relname = 'migrations')"

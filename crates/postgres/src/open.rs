@@ -1,4 +1,4 @@
-//! Opening: connects, checks what the server is and how it is set, brings the schema up to date, starts the committers.
+//! Opening a store: connects, checks the server and its settings, migrates the schema and starts the committers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,43 +16,45 @@ use crate::{Options, catch_up, lock_visibility, migrate};
 
 const WHAT: &str = "opening the PostgreSQL store";
 
-/// The oldest server that is known to work, as `server_version_num` says it.
+/// The oldest supported server, as a `server_version_num`.
 const OLDEST: i32 = 140_000;
 
-/// Plans are kept for a connection's life, and a plan that was made for an empty table is a bad one for a full one: every
-/// query here has an index to go by. Set while connecting, so that a pooler that was not mentioned refuses them.
+/// Plans are cached for the life of a connection, and a plan that was made for an empty table is bad for a full one.
+/// Every query here has an index to use. The settings are part of the startup packet, so that an undeclared pooler
+/// rejects them.
 const PLANS: &str = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_sort=off -c jit=off";
 
-/// How long a statement of a writer waits for a row that somebody else holds, where nothing else is said: others wait for
+/// The default lock timeout of a writer's statement for a row that another transaction holds: other callers wait for
 /// the writer.
 const TURN: &str = "-c lock_timeout=250ms";
 
-/// How long an attempt to open may outlast the patience: the time for its own error.
+/// How long an attempt to open may outlast the patience: the time that it needs to report its own error.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-/// What the server is and how it is set, read back when the store is opened.
+/// The version and the settings of the server, read back when the store is opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) version: String,
     pub(crate) durability: Durability,
-    /// What `synchronous_commit` must be in every transaction that writes; `None`: any will do.
+    /// The required `synchronous_commit` of every transaction that writes. `None`: any value is sufficient.
     pub(crate) commit: Option<&'static str>,
-    /// Whether a statement on its own runs at read committed.
+    /// Whether a single statement outside a transaction runs at read committed.
     pub(crate) read_committed: bool,
     pub(crate) schema: u32,
 }
 
-/// One connection to the address of a store, as the store itself makes it: with its encryption and its defaults. It ends
-/// with its client. For a transaction of your own that [`apply_in`](crate::PostgresStore::apply_in) takes part in.
+/// Opens one connection to the address of a store, with the same encryption and defaults as the store's own
+/// connections. It ends with its client. Use it for your own transaction that
+/// [`apply_in`](crate::PostgresStore::apply_in) takes part in.
 ///
 /// # Errors
-/// [`StoreError`] when the address makes no sense or the server cannot be reached.
+/// [`StoreError`] when the address is invalid or the server cannot be reached.
 pub async fn connect(url: &str) -> Result<Client, StoreError> {
     let hosts = Hosts::new(&Address::parse(url)?)?;
     Ok(hosts.connect(&Profile::plain(), |_| {}).await?.client)
 }
 
-/// The pool for writers.
+/// Makes the connection pool of the writers.
 pub(crate) fn writers(
     hosts: &Arc<Hosts>,
     options: &Options,
@@ -64,7 +66,7 @@ pub(crate) fn writers(
     hosts.pool(session, options.committers + beside, epochs)
 }
 
-/// The pool for readers.
+/// Makes the connection pool of the readers.
 pub(crate) fn readers(
     hosts: &Arc<Hosts>,
     options: &Options,
@@ -74,7 +76,7 @@ pub(crate) fn readers(
     hosts.pool(session(options, server, PLANS), options.readers, epochs)
 }
 
-/// Sessions with settings of their own, unless a pooler stands between.
+/// Returns the profile of sessions with their own settings, or without settings behind a pooler.
 fn session(options: &Options, server: &Server, settings: &str) -> Profile {
     match options.pooled {
         true => bare_session(options),
@@ -82,12 +84,13 @@ fn session(options: &Options, server: &Server, settings: &str) -> Profile {
     }
 }
 
-/// Sessions of a store without settings: a pooler that was not mentioned would pass them on to other programs.
+/// Returns the profile of a store's sessions without settings: an undeclared pooler would pass them on to other
+/// programs.
 pub(crate) fn bare_session(options: &Options) -> Profile {
     Profile { options: String::new(), commit: None, kind: SessionKind::Store(options.durability) }
 }
 
-/// Checks the server and brings the schema up to date, trying again while it cannot be reached.
+/// Checks the server and brings the schema up to date. Retries while the server cannot be reached.
 pub(crate) async fn prepare(
     hosts: &Arc<Hosts>,
     options: &Options,
@@ -96,7 +99,7 @@ pub(crate) async fn prepare(
     let give_up = Instant::now() + options.patience;
     let mut pause = Duration::from_millis(50);
     loop {
-        // Waits for locks end by themselves when the patience does, and name the cause.
+        // Waits for locks end when the patience is used up, and report their cause.
         let limit = options.patience + LAST_WORD;
         let error = match tokio::time::timeout(limit, attempt(hosts, options, epochs)).await {
             Ok(Ok(server)) => return Ok(server),
@@ -117,7 +120,7 @@ async fn attempt(hosts: &Arc<Hosts>, options: &Options, epochs: &Epochs) -> Resu
     let mut connection = hosts.connection(&bare_session(options), |_| {}).await?;
     let commit = connection.confirmed.commit;
     let client: &mut Client = &mut connection;
-    // A caller that gives up leaves no statement behind that waits for a lock.
+    // A caller that gives up leaves no statement in the server that waits for a lock.
     let mut cancel = CancelOnDrop::new(client, hosts.tls());
     let prepared = prepare_on(client, hosts, options, epochs, give_up).await;
     cancel.disarm();
@@ -125,8 +128,8 @@ async fn attempt(hosts: &Arc<Hosts>, options: &Options, epochs: &Epochs) -> Resu
     Ok(Server { version, durability: options.durability, commit, read_committed, schema })
 }
 
-/// Checks the server and brings the schema up to date. Gives the version of the server, whether a statement on its own runs at
-/// read committed, and the version of the schema.
+/// Checks the server and brings the schema up to date. Returns the version of the server, whether a single statement
+/// runs at read committed, and the version of the schema.
 async fn prepare_on(
     client: &mut Client,
     hosts: &Arc<Hosts>,
@@ -150,7 +153,7 @@ async fn prepare_on(
     Ok((version, read_committed, schema))
 }
 
-/// Checks from a second connection, where there is one, that readers will see the positions of writers in flight.
+/// Checks that readers will see the positions of writers in flight. Uses a second connection where one is available.
 async fn verify_order(client: &mut Client, hosts: &Arc<Hosts>, options: &Options) -> Result<(), StoreError> {
     if options.pooled {
         return lock_visibility::verify(client, None, &options.schema).await;
@@ -169,7 +172,7 @@ fn not_migrated(schema: &str, found: Option<u32>) -> StoreError {
     StoreError::new(StoreErrorKind::Migration, WHAT, detail)
 }
 
-/// The version of the server, if the store works on it.
+/// Returns the version of the server if the store supports it.
 async fn check(client: &Client) -> Result<String, StoreError> {
     let sql = "SELECT current_setting('server_version'), current_setting('server_version_num')::int, \
                getdatabaseencoding()::text";

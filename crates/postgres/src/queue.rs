@@ -1,6 +1,7 @@
-//! The bounded queue in front of the committers: callers wait outside when it is full, a committer takes what there is.
+//! The bounded job queue in front of the committers. Callers wait outside while it is full; a committer takes the jobs
+//! that are queued.
 //!
-//! Two committers never work on the same row at once: a job whose rows are under way waits, and so does every later job
+//! Two committers never work on the same row at once. A job whose rows are in flight waits, and so does every later job
 //! that needs one of its rows.
 
 use std::collections::VecDeque;
@@ -11,21 +12,21 @@ use foldhash::HashSet;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
-/// The queue is closed: the store was shut down.
+/// The queue is closed because the store was shut down.
 #[derive(Debug)]
 pub(crate) struct Closed;
 
-/// Something that can be queued.
+/// A job that can be queued.
 pub(crate) trait Job {
-    /// Numbers of the rows that the job needs. Two jobs with a number in common do not run at once.
+    /// Returns numbers of the rows that the job needs. Two jobs with a number in common do not run at once.
     fn rows(&self) -> Vec<u64>;
-    /// What may share a transaction with it: jobs of one kind do.
+    /// Returns the kind of the job. Jobs of one kind may share a transaction.
     fn kind(&self) -> Kind;
-    /// How much of a group it takes up.
+    /// Returns the share of a group that the job takes up.
     fn weight(&self) -> usize;
 }
 
-/// What a job may share a transaction with.
+/// The kind of a job, which decides what it may share a transaction with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Batch,
@@ -33,7 +34,7 @@ pub(crate) enum Kind {
     Alone,
 }
 
-/// How large a group may become.
+/// The size limits of a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
     pub(crate) jobs: usize,
@@ -48,7 +49,7 @@ pub(crate) struct Group<T> {
     kind: Kind,
 }
 
-/// How long an idle committer leaves batches to the one that is busy.
+/// How long an idle committer leaves batches to the busy one.
 const TOO_LONG: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -65,7 +66,7 @@ struct State<T> {
     closed: bool,
     /// Whether one group of batches at a time is best.
     narrow: bool,
-    /// Whether the last group had several jobs: then the next one will, too.
+    /// Whether the last group had several jobs. The next group then probably has several as well.
     crowded: bool,
     batches_under_way: usize,
 }
@@ -76,7 +77,7 @@ pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     changed: Notify,
     room: Semaphore,
-    /// The number of jobs, for those who only look.
+    /// The number of jobs, readable without the lock.
     length: AtomicUsize,
 }
 
@@ -102,7 +103,7 @@ impl<T: Job> Queue<T> {
     /// Adds a job, waiting while the queue is full.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the job is not queued.
+    /// If the future is dropped while it waits, the job is not queued.
     pub(crate) async fn push(&self, job: T) -> Result<(), Closed> {
         self.room.acquire().await.map_err(|_| Closed)?.forget();
         let rows = job.rows();
@@ -120,7 +121,7 @@ impl<T: Job> Queue<T> {
         Ok(())
     }
 
-    /// Takes jobs that may share a transaction, waiting for the first. `None` once the queue is closed and empty.
+    /// Takes jobs that may share a transaction, and waits for the first one. `None` once the queue is closed and empty.
     pub(crate) async fn take(&self, most: Most) -> Option<Group<T>> {
         let mut patient = true;
         loop {
@@ -139,7 +140,7 @@ impl<T: Job> Queue<T> {
                     return Some(group);
                 }
                 if state.closed && state.jobs.is_empty() {
-                    // The next committer that sleeps hears it from this one.
+                    // Wakes the next committer that sleeps, so that it notices the close.
                     self.changed.notify_one();
                     return None;
                 }
@@ -147,7 +148,8 @@ impl<T: Job> Queue<T> {
                 left = state.narrow && state.batches_under_way > 0 && !state.jobs.is_empty();
             }
             if left {
-                // A group that takes this long does not flush: it waits for somebody, and others need not wait for it.
+                // A group that takes this long is not flushing but waiting for a lock, and other jobs need not wait for
+                // it.
                 patient = tokio::time::timeout(TOO_LONG, changed).await.is_ok();
             } else {
                 changed.await;
@@ -157,8 +159,9 @@ impl<T: Job> Queue<T> {
         }
     }
 
-    /// A place for one batch, when nobody waits, no other batch is under way, and the last one was alone, too: the first
-    /// that returns of a crowd would take a flush for itself. Its rows are free again when it is dropped.
+    /// Reserves a place for one batch when no job waits, no other batch is in flight, and the last batch was alone.
+    /// After a group of several, the first caller to return would use a flush for itself. Dropping the place releases
+    /// its rows.
     pub(crate) fn place(&self, rows: Vec<u64>) -> Option<Place<'_, T>> {
         let mut state = self.state.lock();
         let busy = state.closed || state.crowded || !state.jobs.is_empty() || state.batches_under_way > 0;
@@ -170,8 +173,8 @@ impl<T: Job> Queue<T> {
         Some(Place { queue: self, rows })
     }
 
-    /// A group of that many jobs is done, and its rows are free again. `narrow` says whether one group of batches at a
-    /// time is best.
+    /// Marks a group of `jobs` jobs as done and releases its rows. `narrow` says whether one group of batches at a time
+    /// is best.
     pub(crate) fn finish(&self, group: &Group<T>, jobs: usize, narrow: bool) {
         {
             let mut state = self.state.lock();
@@ -184,7 +187,7 @@ impl<T: Job> Queue<T> {
         self.done(&group.rows);
     }
 
-    /// Rows that were under way are free again.
+    /// Releases rows that were in flight.
     pub(crate) fn done(&self, rows: &[u64]) {
         let mut state = self.state.lock();
         for row in rows {
@@ -197,7 +200,7 @@ impl<T: Job> Queue<T> {
         }
     }
 
-    /// Refuses new jobs. What is queued is still taken.
+    /// Rejects new jobs. Committers still take the queued jobs.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.room.close();
@@ -205,18 +208,18 @@ impl<T: Job> Queue<T> {
         self.changed.notify_one();
     }
 
-    /// How many jobs wait.
+    /// Returns the number of jobs that wait.
     pub(crate) fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }
 
-    /// Whether the queue was closed.
+    /// Returns whether the queue was closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.state.lock().closed
     }
 }
 
-/// A batch that is carried out without having been queued.
+/// The reservation of a batch that runs without being queued.
 pub(crate) struct Place<'a, T: Job> {
     queue: &'a Queue<T>,
     rows: Vec<u64>,

@@ -1,5 +1,4 @@
-//! Queries of readers. Rows that a page shows are read by one statement; the log is read in two steps (see
-//! [`ceiling`]).
+//! Queries of readers. One statement reads the rows of a page. Reading the log takes two steps (see [`ceiling`]).
 
 use foldhash::HashMap;
 use tidelock_core::clock::Timestamp;
@@ -24,32 +23,33 @@ use crate::sql::Sql;
 use crate::work_filter::WorkCondition;
 use crate::writer::settle::short_answer;
 
-/// A query whose filter matches little stops after this many events and says how far it came.
+/// A query whose filter matches little stops after this many events and reports how far it came.
 const SCAN_EVENTS: i64 = 100_000;
 
-/// No row beyond so many bytes is sent: a page, and the row that shows that there is more.
+/// The limit of bytes after which the server sends no further row: a page, and the row that shows that there is more.
 const FAR_BEYOND: usize = PAGE_BYTES + 2 * PAYLOAD_BYTES;
 
-/// A reader: a connection and the statements.
+/// A connection with the statements of a reader.
 pub(crate) struct Reader<'a> {
     pub(crate) db: Db<'a>,
     pub(crate) sql: &'a Sql,
     /// The epoch that the process knows.
     pub(crate) epoch: Epoch,
-    /// The instant to go by; the server's own when there is none.
+    /// The instant to use. `None`: the server's clock.
     pub(crate) given: Option<i64>,
 }
 
-/// A transaction whose statements all see the rows that were committed when its first one began.
+/// Begins a transaction whose statements all see the rows that were committed when its first one began.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// The part of a range of keys that a page wants: strictly after one text, below another.
+/// Adds the bounds of a page within a range of keys: strictly after one text, below another.
 fn with_bounds<'a>(call: Call<'a>, prefix: &'a KeyPrefix, page: &'a Page) -> Call<'a> {
     let after = page.after.as_ref().map_or("", Key::canonical);
     call.with(prefix.from(), Type::TEXT).with(after, Type::TEXT).with(prefix.below(), Type::TEXT)
 }
 
-/// The condition of such a range, with an end only where it has one: so the index knows where to stop.
+/// Returns the condition of such a range. It has an upper bound only if the range has one, so that the index scan knows
+/// where to stop.
 fn bounds(prefix: &KeyPrefix) -> &'static str {
     match prefix.below() {
         Some(_) => "key >= $1 AND key > $2 AND key < $3",
@@ -58,7 +58,7 @@ fn bounds(prefix: &KeyPrefix) -> &'static str {
 }
 
 impl Reader<'_> {
-    /// Rows of one snapshot in one round trip, in the order of the request.
+    /// Reads rows of one snapshot in one round trip, in the order of the request.
     pub(crate) async fn rows(&self, gets: &[Get]) -> Result<RowSet, Failure> {
         let (mut documents, mut streams, mut work, mut operations) = (vec![], vec![], vec![], vec![]);
         for get in gets {
@@ -98,7 +98,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The statement that reads the clock.
+    /// Returns the statement that reads the clock.
     fn clock_call(&self) -> Call<'_> {
         Call::new(&self.sql.now).with(self.given, Type::INT8)
     }
@@ -112,7 +112,7 @@ impl Reader<'_> {
         visible(row)
     }
 
-    /// When the first row of the levels is ready, and the clock.
+    /// Returns the ready time of the first row of the levels, and the clock.
     pub(crate) async fn next_ready(&self, levels: &Levels) -> Result<NextReady, Failure> {
         let ready = levels.add_to(Call::new(&self.sql.next_ready)).with(None::<i64>, Type::INT8);
         let answers = self.db.pipeline(None, &[ready, self.clock_call()], None).await?;
@@ -129,7 +129,7 @@ impl Reader<'_> {
     ) -> Result<PageOf<Document>, Failure> {
         let limit = page.rows()?;
         let (columns, s, bounds) = (rows::DOCUMENT_COLUMNS, &self.sql.schema, bounds(prefix));
-        // Cuts off what is far beyond a page; the exact end is found below.
+        // Cuts off rows far beyond a page; the exact end is found below.
         let sql = format!(
             "SELECT {columns}, coalesce($4, {s}.clock()) FROM (
                  SELECT *, sum(bytes) OVER (ORDER BY key) AS total FROM (
@@ -153,7 +153,7 @@ impl Reader<'_> {
         given: Option<Timestamp>,
     ) -> Result<u64, Failure> {
         let (s, bounds) = (&self.sql.schema, bounds(prefix));
-        // Few documents expire: all are counted by their index alone, and those that have expired by another one.
+        // Few documents expire. One index counts all documents, and another counts the expired ones.
         let sql = format!(
             "SELECT (SELECT count(*) FROM {s}.documents WHERE {bounds} AND deleted_at IS NULL)
                  - (SELECT count(*) FROM {s}.documents WHERE {bounds} AND deleted_at IS NULL
@@ -195,7 +195,7 @@ impl Reader<'_> {
             stream: Some(&query.stream),
         };
         let from = query.from.map(|version| int(version.0));
-        // What a filter looked at is asked for separately: nothing may be added in between.
+        // A filter's range is read by a separate statement. The head bounds it, so that no event is added in between.
         let head = match query.filter == EventFilter::default() {
             true => i64::MAX,
             false => {
@@ -226,8 +226,9 @@ impl Reader<'_> {
         scan.page(self, range).await
     }
 
-    /// Up to where the log may be read without ever meeting something new below. A statement of its own, before the
-    /// one that reads the page: inside that one it would see more than the page does, and what is in between is lost.
+    /// Returns the position up to which the log can be read without a later event appearing below it. It is a separate
+    /// statement before the one that reads the page. Inside that one it would see more than the page does, and the
+    /// events in between would be lost.
     ///
     /// Fails when the position that the query continues after is not part of the history.
     async fn ceiling(&self, query: &LogQuery) -> Result<i64, Failure> {
@@ -261,7 +262,7 @@ impl Reader<'_> {
         let limit = page.rows()?;
         let condition = WorkCondition::new(filter, page.after.as_ref());
         let (columns, s, order) = (rows::WORK_COLUMNS, &self.sql.schema, condition.order());
-        // Cuts off what is far beyond a page; the exact end is found below.
+        // Cuts off rows far beyond a page; the exact end is found below.
         let sql = format!(
             "SELECT {columns} FROM (
                  SELECT *, sum(octet_length(payload::text)) OVER (ORDER BY {order}) AS total FROM (
@@ -298,24 +299,24 @@ impl Reader<'_> {
     }
 }
 
-/// A document with the instant to go by, as readers see it.
+/// Decodes a document with the instant to use, as readers see it.
 fn visible(row: &Row) -> Result<Option<Document>, Failure> {
     let now = Timestamp::from_micros(get(row, 5)?);
     let (key, row) = rows::document(row)?;
     Ok(row.visible(&key, now))
 }
 
-/// The answer of the statement that reads the clock.
+/// Decodes the answer of the statement that reads the clock.
 fn instant(found: &[Row]) -> Result<Timestamp, Failure> {
     let row = found.first().ok_or_else(short_answer)?;
     Ok(Timestamp::from_micros(get(row, 0)?))
 }
 
-/// Rows of one snapshot by what asked for them.
+/// Rows of one snapshot, by their requests.
 struct Found(HashMap<Get, StoredRow>);
 
 impl Found {
-    /// Reads the answers of the four statements of [`Reader::rows`].
+    /// Decodes the answers of the four statements of [`Reader::rows`].
     fn read(answers: &[Vec<Row>], now: Timestamp) -> Result<Self, Failure> {
         let [documents, streams, work, operations] = answers else { return Err(short_answer()) };
         let mut found = HashMap::default();
@@ -352,7 +353,7 @@ fn stream_info(row: &Row) -> Result<StreamInfo, Failure> {
     Ok(StreamInfo::of(key, &row))
 }
 
-/// One look at events in a range of versions or positions, which nothing is added to below its end.
+/// A scan of events in a range of versions or positions, to which nothing is added below its end.
 struct Scan<'a> {
     limit: usize,
     filter: &'a EventFilter,
@@ -361,12 +362,12 @@ struct Scan<'a> {
     stream: Option<&'a Key>,
 }
 
-/// How far a filter looked.
+/// How far a filter scanned.
 struct Edge {
     position: Option<Position>,
-    /// The same as a version or a position, whichever the range is made of.
+    /// The same edge as a version or a position, depending on the range.
     place: Option<i64>,
-    /// Whether nothing lies beyond.
+    /// Whether nothing lies beyond the edge.
     end: bool,
 }
 
@@ -377,7 +378,8 @@ impl Scan<'_> {
             return Ok(page);
         }
         let edge = self.edge(reader, from, to).await?;
-        // If events were removed in between, the edge lies beyond what was looked at. So all before it is looked at now.
+        // If events were removed in between, the edge lies beyond the scanned events. So everything before the edge is
+        // scanned now.
         let page = match edge.place.filter(|_| self.may_leave_out(from, to)) {
             Some(place) => {
                 let (from, to) = self.up_to(place, from, to);
@@ -395,12 +397,12 @@ impl Scan<'_> {
         Ok(EventPage { scanned_to, end: edge.end, ..page })
     }
 
-    /// Whether there may be more in a range than is looked at.
+    /// Returns whether a range may hold more events than are scanned.
     fn may_leave_out(&self, from: i64, to: i64) -> bool {
         !self.is_indexed() && to.saturating_sub(from) >= SCAN_EVENTS
     }
 
-    /// The part of a range that lies before a place, in the direction of reading.
+    /// Returns the part of a range that lies before a place, in the direction of reading.
     fn up_to(&self, place: i64, from: i64, to: i64) -> (i64, i64) {
         match self.direction {
             Direction::Forward => (from, place),
@@ -408,12 +410,12 @@ impl Scan<'_> {
         }
     }
 
-    /// Whether the filter has an index of its own, which looks at nothing else: that of a conversation.
+    /// Returns whether the filter has its own index, which reads matching events only: the filter by correlation.
     fn is_indexed(&self) -> bool {
         self.filter.correlation.is_some() && self.stream.is_none()
     }
 
-    /// A page of the events that were found. It does not end when there are more of them.
+    /// Builds a page of the events that were found. The page is not the end when there are more of them.
     fn fill(&self, (now, found): (Timestamp, Vec<Row>)) -> Result<EventPage, Failure> {
         let mut page = EventPage::empty(now);
         let mut bytes = 0;
@@ -437,7 +439,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The events that are looked at, whether they match or not: so many, and no more.
+    /// Returns the query for the scanned events, matching or not, up to the limit of a scan.
     fn looked_at(&self, reader: &Reader<'_>, columns: &str) -> String {
         let (s, column, order) = (&reader.sql.schema, self.column, self.order());
         let limit = if self.is_indexed() { String::new() } else { format!("LIMIT {SCAN_EVENTS}") };
@@ -467,7 +469,7 @@ impl Scan<'_> {
         let (column, order) = (self.column, self.order());
         let looked_at = self.looked_at(reader, "*");
         let columns = rows::EVENT_COLUMNS;
-        // Cuts off what is far beyond a page; the exact end is found below.
+        // Cuts off rows far beyond a page; the exact end is found below.
         let sql = format!(
             "SELECT {columns} FROM (
                  SELECT *, sum(bytes) OVER (ORDER BY {column} {order}) AS total
@@ -492,10 +494,10 @@ impl Scan<'_> {
         reader.timed(call).await
     }
 
-    /// How far a filter looked, and whether that was to the end. Nothing is added to the range, so this is as if it had been
-    /// asked together with the page, unless something was removed.
+    /// Returns how far a filter scanned, and whether that was the end. Nothing is added to the range. The result is
+    /// therefore the same as if it had been read with the page, unless events were removed.
     async fn edge(&self, reader: &Reader<'_>, from: i64, to: i64) -> Result<Edge, Failure> {
-        // With an index of its own, a conversation has been looked through to the end of the range.
+        // With its own index, a correlation has been scanned to the end of the range.
         let bare = EventFilter::default();
         let whole = Scan { filter: &bare, limit: self.limit, ..*self };
         let scan = if self.is_indexed() { &whole } else { self };
@@ -510,7 +512,7 @@ impl Scan<'_> {
                  WHERE e.{column} >= $1 AND e.{column} <= $2 AND $3::text IS NULL AND ($4::text IS NULL OR true)"
             )
         } else {
-            // The log is looked at by its index alone.
+            // The log is scanned by its index alone.
             let columns = if column == "position" { "e.position" } else { "e.position, e.version" };
             let looked_at = scan.looked_at(reader, columns);
             format!("SELECT {pick}(position), {pick}({column}), count(*) FROM ({looked_at}) e")

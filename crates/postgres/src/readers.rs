@@ -1,5 +1,5 @@
-//! Connections for reads. Readers never wait for writers, and writers have connections of their own. A query whose answer nobody
-//! waits for any more is ended in the server, too: those who hang up do not keep the others waiting.
+//! Connections for reads. Readers never wait for writers, which have their own connections. When a caller drops a
+//! query, the store cancels it in the server, so that abandoned queries do not delay others.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -38,13 +38,13 @@ pub(crate) struct Lease<'a> {
 }
 
 impl Lease<'_> {
-    /// `given` is the instant to go by; the server's own when there is none.
+    /// Returns a reader. `given` is the instant to use; `None`: the server's clock.
     pub(crate) fn reader(&self, given: Option<Timestamp>) -> Reader<'_> {
         let db = Db::Own { client: &self.client, prepared: self.prepared };
         Reader { db, sql: self.sql, epoch: self.epoch, given: given.map(Timestamp::as_micros) }
     }
 
-    /// Waits for an answer on this connection within the limit.
+    /// Waits for a response on this connection within the limit.
     pub(crate) async fn answer<T>(
         &self,
         limit: Duration,
@@ -54,8 +54,7 @@ impl Lease<'_> {
     }
 }
 
-/// One read, over as many attempts as it takes. A connection that turns out to be dead costs another attempt: reading
-/// twice does no harm.
+/// The attempts of one read. A dead connection costs another attempt: reading twice does no harm.
 pub(crate) struct Attempts<'a> {
     readers: &'a Readers,
     sql: &'a Sql,
@@ -96,7 +95,7 @@ impl Readers {
 }
 
 impl<'a> Attempts<'a> {
-    /// A connection. Fails when patience ends.
+    /// Returns a connection. Fails when the patience is used up.
     pub(crate) async fn lease(&mut self) -> Result<Lease<'a>, StoreError> {
         loop {
             let failure = match tokio::time::timeout(self.left(), self.readers.pool.get()).await {
@@ -110,12 +109,12 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// What is left of patience.
+    /// Returns the time that is left of the patience.
     pub(crate) fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// The answer for the caller; `None` when another attempt is worth it.
+    /// Returns the result for the caller. `None`: another attempt is worthwhile.
     pub(crate) async fn judge<T>(
         &mut self,
         mut lease: Lease<'_>,
@@ -142,7 +141,7 @@ impl<'a> Attempts<'a> {
         if self.again(&failure).await { None } else { Some(Err(failure.into())) }
     }
 
-    /// Whether another attempt is worth it, after a pause.
+    /// Returns whether another attempt is worthwhile, after a pause.
     async fn again(&mut self, failure: &Failure) -> bool {
         let worth =
             matches!(failure.meaning, Meaning::Lost | Meaning::Unsent | Meaning::Again | Meaning::Epoch);

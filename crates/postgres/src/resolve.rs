@@ -1,8 +1,8 @@
-//! Only here: the outcome of an operation as a statement of its own. The unique index on operation ids orders it with every
-//! batch, so it need not be queued behind them. On SQLite the session of the writer resolves.
+//! Only here: resolution of an operation's outcome, as a separate statement. The unique index on operation ids orders
+//! it with every batch, so it need not be queued behind them. On SQLite the session of the writer resolves.
 //!
-//! It changes nothing when repeated, so a lost connection costs another attempt. If the process dies in between, the id
-//! may be void, and the next call says so.
+//! Repeating it changes nothing, so a lost connection costs another attempt. If the process dies in between, the id may
+//! be void, and the next call returns that.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::flush::stored_operation;
 use crate::writer::{Engine, pause};
 
 impl Engine {
-    /// Returns the outcome of an operation, or makes its id void. Waits for its batch as long as patience lasts.
+    /// Returns the outcome of an operation, or makes its id void. Waits for its batch until the patience is used up.
     pub(crate) async fn resolve(&self, id: OpId) -> Result<Resolution, StoreError> {
         let give_up = Instant::now() + self.patience;
         let mut attempts = 0;
@@ -35,7 +35,7 @@ impl Engine {
         }
     }
 
-    /// `None` when a sweep removed the record between the two looks at it.
+    /// `None`: a sweep removed the record between the two reads of it.
     async fn record_or_void(&self, id: OpId, give_up: Instant) -> Result<Option<Resolution>, Failure> {
         let client = self.writer(give_up).await?;
         let wait = give_up.saturating_duration_since(Instant::now()).as_millis().max(1);

@@ -1,4 +1,4 @@
-//! Between PostgreSQL rows and the rows of the model. Numbers are stored as signed 64-bit integers.
+//! Conversion between PostgreSQL rows and the rows of the model. Numbers are stored as signed 64-bit integers.
 
 use std::borrow::Cow;
 
@@ -30,19 +30,19 @@ pub(crate) const WORK_COLUMNS: &str = "seq, key, lane, priority, standing, due, 
     attempts, takeovers, last_error, blocked_reason, blocked_since, lease_owner, lease_fence, lease_since, \
     lease_until, enqueued_at, revision";
 
-/// What tells one state of a work row from every other: its number, and how often it changed.
+/// The identity of one state of a work row: its number and the count of its changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) seq: i64,
     pub(crate) revision: i64,
 }
 
-/// A number as PostgreSQL stores it. Nothing counts beyond 2^63.
+/// Converts a number to PostgreSQL's type. Nothing counts beyond 2^63.
 pub(crate) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A number as the model counts it.
+/// Converts a number to the model's type.
 pub(crate) fn uint(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
@@ -51,10 +51,10 @@ fn instant(micros: Option<i64>) -> Option<Timestamp> {
     micros.map(Timestamp::from_micros)
 }
 
-/// Stands for a character that a text of PostgreSQL cannot hold, or for itself. No text has a use for it.
+/// Escapes a character that PostgreSQL text cannot hold, or itself. It is a noncharacter, so texts do not use it.
 const ESCAPE: char = '\u{10FFFF}';
 
-/// A text as PostgreSQL can hold it: with anything in it but the character zero.
+/// Converts a text to one that PostgreSQL can hold: any text without the character zero.
 pub(crate) fn storable(text: &str) -> Cow<'_, str> {
     if !text.contains(['\0', ESCAPE]) {
         return Cow::Borrowed(text);
@@ -62,7 +62,7 @@ pub(crate) fn storable(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.replace(ESCAPE, "\u{10FFFF}1").replace('\0', "\u{10FFFF}0"))
 }
 
-/// A text as it was before [`storable`].
+/// Reverses [`storable`].
 fn restored(text: String) -> String {
     if !text.contains(ESCAPE) {
         return text;
@@ -74,7 +74,7 @@ fn free_text(row: &Row, column: usize) -> Result<Option<String>, Failure> {
     Ok(get::<Option<String>>(row, column)?.map(restored))
 }
 
-/// A column's value.
+/// Returns a column's value.
 pub(crate) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, Failure> {
     row.try_get(column).map_err(|e| broken(column, &e))
 }

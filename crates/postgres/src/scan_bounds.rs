@@ -1,13 +1,15 @@
 //! Only here: lower bounds for index scans of ready work. SQLite has no dead index entries.
 //!
-//! PostgreSQL keeps the index entries of claimed and acknowledged rows for as long as a snapshot may see them: a dump, or
-//! a transaction that stays open. A scan from the beginning of the index walks all of them. Ready times only grow, so a
-//! claimer remembers for every level of a queue how far the beginning is empty, and the next scan starts there.
+//! PostgreSQL keeps the index entries of claimed and acknowledged rows for as long as a snapshot may see them: a dump,
+//! or a transaction that stays open. A scan from the beginning of the index walks all of them. Ready times only grow.
+//! So a claimer remembers, for every level of a queue, up to where the beginning is empty, and the next scan starts
+//! there.
 //!
 //! A row of this process lowers the bound when its commit is known. A row of another process may be committed below the
-//! bound, so full scans go on, from the beginning. After each follows a rest of twenty times what walking its dead entries
-//! took. A row is thus never missed for longer than one rest, and full scans take a twentieth of the time at most. Where a
-//! scan walks few dead entries there is no rest: every scan is full, and nothing can be missed.
+//! bound, so full scans from the beginning continue. After each full scan, the claimer makes no other for twenty times
+//! the time that walking its dead entries took. A row is thus never missed for longer than one such rest, and full
+//! scans take a twentieth of the time at most. Where a scan walks few dead entries there is no rest: every scan is
+//! full, and no row can be missed.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -26,24 +28,24 @@ use crate::error::Failure;
 use crate::rows::{get, uint};
 use crate::writer::settle::short_answer;
 
-/// The levels of a queue.
+/// The number of levels of a queue.
 const LEVELS: usize = Priority::FIRST.level() as usize + 1;
-/// Dead entries that a full scan may walk without a rest.
+/// The number of dead entries that a full scan may walk without a rest.
 const FREE_ENTRIES: u64 = 128;
-/// The rest for each dead entry: twenty times what walking one takes.
+/// The rest for each dead entry: twenty times the time that walking one takes.
 const REST_PER_ENTRY: Duration = Duration::from_micros(10);
 /// The longest rest.
 const MAX_REST: Duration = Duration::from_secs(30);
-/// How far below the time of the last scan a bound stays, in microseconds: other processes commit rows that were ready a
-/// moment ago.
+/// How far below the time of the last scan a bound stays, in microseconds. Other processes commit rows that became
+/// ready a moment before.
 const MARGIN: RangeInclusive<i64> = 5_000..=2_000_000;
 /// The margin grows while a scan walks fewer dead entries than this, and shrinks while it walks more.
 const MARGIN_ENTRIES: RangeInclusive<u64> = 100..=400;
-/// When to look again at a row that is ready and locked, in microseconds.
+/// The delay before the next scan when a ready row is locked, in microseconds.
 const LOCKED: i64 = 5_000;
-/// Ready times ahead that are remembered for each queue.
+/// The number of future ready times that are remembered for each queue.
 const UPCOMING: usize = 64;
-/// More queues than this are forgotten all at once.
+/// The number of queues beyond which all of them are forgotten at once.
 const QUEUES: usize = 10_000;
 
 /// The lower bounds of all queues that this process claims from.
@@ -65,7 +67,7 @@ struct QueueBounds {
     /// Below this no row of a level is ready, as far as is known.
     from: [i64; LEVELS],
     margin: i64,
-    /// When rows ahead become ready, as far as is known.
+    /// The known times at which later rows become ready.
     upcoming: BTreeSet<i64>,
     rest: Duration,
     rest_until: Option<Instant>,
@@ -80,11 +82,11 @@ pub(crate) struct Levels {
     pub(crate) queues: Vec<String>,
     pub(crate) levels: Vec<i16>,
     pub(crate) from: Vec<i64>,
-    /// Whether the server finds the levels that hold rows by itself: quicker where few index entries are dead.
+    /// Whether the server determines which levels hold rows. That is faster where few index entries are dead.
     pub(crate) used: bool,
 }
 
-/// What a scan found.
+/// The findings of a scan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scanned {
     /// The server's clock when the scan began.
@@ -95,7 +97,7 @@ pub(crate) struct Scanned {
     pub(crate) lowest: Vec<Option<i64>>,
 }
 
-/// A scan in flight. The bounds learn from it in [`Scan::finish`]; dropped before, they learn nothing.
+/// A scan in flight. The bounds learn from it in [`Scan::finish`]. If it is dropped before, they learn nothing.
 #[derive(Debug)]
 pub(crate) struct Scan<'a> {
     bounds: &'a ScanBounds,
@@ -108,7 +110,7 @@ pub(crate) struct Scan<'a> {
 struct ScannedQueue {
     name: String,
     full: bool,
-    /// How many full scans had ended when this one began.
+    /// The number of full scans that had ended when this one began.
     full_scans: u64,
 }
 
@@ -136,7 +138,7 @@ impl QueueBounds {
         }
     }
 
-    /// Remembers when rows become ready, the next ones at least.
+    /// Remembers when rows become ready, at least for the next ones.
     fn learn(&mut self, ready_at: i64, now: i64) {
         self.upcoming = self.upcoming.split_off(&now);
         if ready_at > now {
@@ -178,7 +180,7 @@ impl ScanBounds {
             let queue = state.queues.entry(name.clone()).or_default();
             let full = queue.rest_until.is_none_or(|until| now >= until);
             if full && !queue.rest.is_zero() {
-                // One full scan at a time: others meanwhile start at the bounds.
+                // Only one full scan runs at a time. Concurrent scans start at the bounds.
                 queue.rest_until = Some(now + queue.rest);
             }
             queue.in_flight.push((id, [i64::MAX; LEVELS]));
@@ -189,7 +191,8 @@ impl ScanBounds {
         Scan { bounds: self, id, queues: scanned, levels }
     }
 
-    /// Where a look at queues starts that takes nothing and teaches nothing, and for how long it misses rows below.
+    /// Returns where a read-only scan of queues starts, and for how long it misses rows below. Such a scan updates no
+    /// bound.
     pub(crate) fn levels(&self, queues: &[String], now: Instant) -> (Levels, Option<Duration>) {
         let state = self.state.lock();
         let (mut levels, mut missing) = (Levels { used: true, ..Levels::default() }, None);
@@ -204,7 +207,7 @@ impl ScanBounds {
         (levels, missing)
     }
 
-    /// Rows were committed by this process.
+    /// Records rows that this process committed.
     pub(crate) fn committed<'r>(&self, rows: impl Iterator<Item = &'r WorkRow>, now: i64) {
         let mut state = None;
         for (row, ready_at) in rows.filter_map(ready) {
@@ -218,7 +221,7 @@ impl ScanBounds {
         }
     }
 
-    /// Rows were written in a transaction that another part of the program commits; [`Self::hint`] says when.
+    /// Records rows of a transaction that another part of the program commits. [`Self::hint`] reports the commit.
     pub(crate) fn written<'r>(&self, rows: impl Iterator<Item = &'r WorkRow>) {
         let mut state = self.state.lock();
         for (row, ready_at) in rows.filter_map(ready) {
@@ -231,7 +234,7 @@ impl ScanBounds {
         }
     }
 
-    /// Transactions of the program were committed.
+    /// Records that the program committed its transactions.
     pub(crate) fn hint(&self) {
         let mut state = self.state.lock();
         for ((name, level), ready_at) in std::mem::take(&mut state.uncommitted) {
@@ -241,7 +244,7 @@ impl ScanBounds {
         }
     }
 
-    /// Forgets everything: the next scan of every queue is full.
+    /// Drops all bounds: the next scan of every queue is full.
     pub(crate) fn clear(&self) {
         let mut state = self.state.lock();
         state.queues.clear();
@@ -250,7 +253,7 @@ impl ScanBounds {
 }
 
 impl Scan<'_> {
-    /// Learns from what the scan found.
+    /// Updates the bounds with the findings of the scan.
     pub(crate) fn finish(&self, scanned: &Scanned, now: Instant) {
         let mut state = self.bounds.state.lock();
         for (place, of) in self.queues.iter().enumerate() {
@@ -274,7 +277,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The levels of those queues that this scan saw in full: the server knows when their next rows are ready.
+    /// Returns the levels of the queues that this scan read in full: the server knows when their next rows are ready.
     pub(crate) fn full_levels(&self, queues: &[String]) -> Levels {
         let state = self.bounds.state.lock();
         let mut levels = Levels { used: self.levels.used, ..Levels::default() };
@@ -285,7 +288,8 @@ impl Scan<'_> {
         levels
     }
 
-    /// Learns when rows are ready, as the server says for [`Self::full_levels`], and how many dead entries it walked.
+    /// Records when rows are ready, as the server reports for [`Self::full_levels`], and how many dead entries it
+    /// walked.
     pub(crate) fn learn(&self, levels: &Levels, ready: &[Option<i64>], dead: u64, at: i64, now: Instant) {
         let mut state = self.bounds.state.lock();
         for (name, ready) in levels.queues.iter().zip(ready) {
@@ -302,8 +306,8 @@ impl Scan<'_> {
         }
     }
 
-    /// When to scan those queues again that this scan did not see in full: soon where another claimer has locked a ready
-    /// row, when a known row becomes ready, or when the next full scan is due.
+    /// Returns when to scan again the queues that this scan did not read in full. That is soon if another claimer has
+    /// locked a ready row, when a known row becomes ready, or when the next full scan is due.
     pub(crate) fn next_look(&self, queues: &[String], scanned: &Scanned, now: Instant) -> Option<i64> {
         let (state, at) = (self.bounds.state.lock(), scanned.at);
         let partial = self.queues.iter().enumerate();
@@ -346,13 +350,13 @@ impl Levels {
         self.queues.is_empty()
     }
 
-    /// The place of a level of a queue.
+    /// Returns the index of a level of a queue.
     pub(crate) fn place(&self, queue: &str, level: i16) -> Option<usize> {
         let first = self.queues.iter().step_by(LEVELS).position(|name| name == queue)? * LEVELS;
         Some(first + usize::try_from(level).ok()?)
     }
 
-    /// Adds them to a statement as its next parameters.
+    /// Adds the levels to a statement as its next parameters.
     pub(crate) fn add_to<'a>(&'a self, call: Call<'a>) -> Call<'a> {
         let Self { queues, levels, from, used } = self;
         let call = call.with(queues, Type::TEXT_ARRAY).with(levels, Type::INT2_ARRAY);
@@ -360,7 +364,7 @@ impl Levels {
     }
 }
 
-/// When rows of levels are ready, and how many index entries led to no row: the answer of `next_ready`.
+/// Decodes the answer of `next_ready`: when rows of levels are ready, and how many index entries led to no row.
 pub(crate) fn next_ready(found: &[Row]) -> Result<(Vec<Option<i64>>, u64), Failure> {
     let row = found.first().ok_or_else(short_answer)?;
     let mut ready: Vec<Option<i64>> = get(row, 0)?;
@@ -376,7 +380,7 @@ fn level(row: &WorkRow) -> usize {
     usize::from(row.priority.level())
 }
 
-/// A row with its ready time, unless it is blocked or rests.
+/// Returns a row with its ready time, unless it is blocked or rests.
 fn ready(row: &WorkRow) -> Option<(&WorkRow, i64)> {
     Some((row, lease::ready_at(row)?.as_micros()))
 }

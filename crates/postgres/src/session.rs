@@ -1,8 +1,8 @@
-//! The working set of one group: what its batches touch, what was believed about it, and what was decided.
+//! The working set of one group: the rows of its batches, the beliefs about them, and the verdicts.
 //!
-//! A row's slot is filled from the rows that this process remembers, by a guess (whoever expects version 7 probably
-//! knows), or by looking at it under a lock. Whichever it was, the server compares what was believed with what is there
-//! before it writes anything. If the process dies in the middle, the transaction never happened.
+//! A row's slot is filled from the rows that this process caches, by a guess, or by reading the row under a lock. A
+//! batch that expects version 7 supports the guess that the version is 7. In each case, the server compares the beliefs
+//! with the actual rows before it writes. If the process dies in the middle, the transaction is rolled back.
 
 use foldhash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 use tidelock_core::clock::Timestamp;
@@ -16,23 +16,23 @@ use tidelock_core::store::{Batch, Effect, Expect, Receipt, Refusal, Resolution};
 use crate::rows::{Stamp, int, uint};
 use crate::warm::{Noun, Rows, Stamped};
 
-/// Numbers of work rows above this one are places among those that will be drawn.
+/// Numbers of work rows above this one are places among the numbers that will be drawn.
 pub(crate) const NEW_SEQS: u64 = 1 << 62;
 
-/// How one batch ended.
+/// The verdict on one batch.
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
-    /// It is applied when the group is; its positions are places among those that will be drawn.
+    /// Applied together with the group. Its positions are places among those that will be drawn.
     Applied(Receipt),
-    /// It was applied before, and this is its first receipt.
+    /// Applied earlier, with its first receipt.
     Repeated(Receipt),
-    /// It has the id of an earlier batch of this group, the one with this number.
+    /// A duplicate of an earlier batch of this group, the one with this number.
     Same(usize),
-    /// It is refused.
+    /// Refused.
     Refused(Box<Refusal>),
 }
 
-/// What was believed about the rows.
+/// The beliefs about the rows.
 #[derive(Debug, Default)]
 pub(crate) struct Beliefs {
     pub(crate) streams: HashMap<Key, Option<StreamRow>>,
@@ -55,19 +55,19 @@ pub(crate) struct Operation {
 pub(crate) struct Session {
     pub(crate) facts: Facts,
     pub(crate) beliefs: Beliefs,
-    /// Rows that do not exist, and must not until the end of the transaction.
+    /// Rows that do not exist, and must not exist until the end of the transaction.
     pub(crate) pinned: HashSet<(Noun, Key)>,
     pub(crate) operations: Vec<Operation>,
     /// Operation records from earlier transactions.
     pub(crate) recorded: HashMap<OpId, Resolution>,
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) now: Timestamp,
-    /// The highest fence when the group began. Those that it grants count from there until they are drawn.
+    /// The highest fence when the group began. Fences that the group grants count from there until they are drawn.
     pub(crate) turn: Fence,
 }
 
 impl Session {
-    /// An empty working set. Positions are counted from 1 until they are drawn, work rows from [`NEW_SEQS`] on.
+    /// Creates an empty working set. Positions count from 1 until they are drawn, work rows from [`NEW_SEQS`].
     pub(crate) fn new(now: Timestamp, turn: Fence, floor: DocVersion, epoch: Epoch) -> Self {
         let (position, work_seq) = (Position(0), NEW_SEQS);
         let counters = Counters { position, fence: turn, work_seq, document_floor: floor, epoch };
@@ -83,12 +83,12 @@ impl Session {
         }
     }
 
-    /// The epoch that its rows belong to.
+    /// Returns the epoch that its rows belong to.
     pub(crate) fn epoch(&self) -> Epoch {
         self.facts.counters.epoch
     }
 
-    /// Fills the slots that a batch needs without asking the server. `false` when one cannot even be guessed.
+    /// Fills the slots that a batch needs without a request to the server. Returns `false` when one cannot be guessed.
     pub(crate) fn foresee(&mut self, rows: &Rows, batch: &Batch) -> bool {
         for effect in batch.effects() {
             let filled = match effect {
@@ -100,7 +100,7 @@ impl Session {
                 | Effect::GuardDocument { key, expect } => self.foresee_document(rows, key, *expect),
                 Effect::Merge { key, .. } => self.foresee_document(rows, key, Expect::Any),
                 Effect::Enqueue(work) => self.foresee_work(rows, &work.key, true),
-                // How much is left of a stream is not remembered: it is looked at with the row held.
+                // The remaining size of a stream is not cached. It is read with the row locked.
                 Effect::Operate { .. } | Effect::Truncate { .. } | Effect::GuardWork { .. } => false,
                 Effect::Ack { lease }
                 | Effect::Advance { lease, .. }
@@ -205,7 +205,7 @@ impl Session {
                 Verdict::Applied(receipt)
             }
         };
-        // A repetition that was recognised by its event ids is remembered under its new id as well.
+        // A repetition that was recognised by its event ids is recorded under its new id as well.
         if let (Some(id), Verdict::Applied(receipt) | Verdict::Repeated(receipt)) = (batch.id(), &verdict) {
             let events = match verdict {
                 Verdict::Applied(_) => batch.event_ids().collect(),
@@ -218,17 +218,17 @@ impl Session {
         Ok(())
     }
 
-    /// Decides one batch without having looked anything up. `false` when the answer may be that it was applied before.
+    /// Decides one batch without any lookup. Returns `false` when it may have been applied before.
     pub(crate) fn decide_by_guess(&mut self, batch: &Batch) -> bool {
         if self.decide(batch, &[]).is_err() {
             return false;
         }
-        // The id of a batch that is applied is checked when it is written. That of a refused one is not.
+        // The id of an applied batch is checked when it is written. The id of a refused one is not.
         let refused = matches!(self.verdicts.last(), Some(Verdict::Refused(_)));
         !(refused && batch.id().is_some())
     }
 
-    /// Whether a batch with this id was applied before, or is in this group.
+    /// Returns whether a batch with this id was applied before, or is in this group.
     pub(crate) fn knows(&self, id: OpId) -> bool {
         self.known(id).is_some()
     }
@@ -243,7 +243,7 @@ impl Session {
         })
     }
 
-    /// Keeps rows that the batch found missing from coming to be before it is applied.
+    /// Prevents the creation of rows that the batch found missing until it is applied.
     fn pin(&mut self, batch: &Batch) {
         let footprint = Footprint::of(batch);
         let missing = |noun, keys: Vec<Key>, there: &dyn Fn(&Key) -> bool| -> Vec<(Noun, Key)> {
@@ -256,7 +256,7 @@ impl Session {
         self.pinned.extend(pins);
     }
 
-    /// Forgets work rows that are held and were not changed: there is nothing to have confirmed about them.
+    /// Drops work rows that are locked and unchanged: nothing about them needs to be confirmed.
     pub(crate) fn forget_unused(&mut self) {
         let (facts, turn) = (&self.facts, self.turn);
         let granted = |key: &Key| {
@@ -267,12 +267,12 @@ impl Session {
     }
 }
 
-/// An open stream at a version. Where it begins is anybody's guess, and nothing that is guessed depends on it.
+/// Returns an open stream at a version. Its first version is unknown, and no guess depends on it.
 fn guessed(head: StreamVersion) -> StreamRow {
     StreamRow { head: Some(head), first: StreamVersion(0), closed_at: None }
 }
 
-/// Puts drawn positions into a receipt whose positions are places among them, from 1 on.
+/// Fills drawn positions into a receipt whose positions are places among them, counted from 1.
 pub(crate) fn with_positions(mut receipt: Receipt, drawn: &[i64]) -> Receipt {
     let position = |place: Position| {
         let index = usize::try_from(place.0).ok().and_then(|place| place.checked_sub(1));
@@ -286,7 +286,8 @@ pub(crate) fn with_positions(mut receipt: Receipt, drawn: &[i64]) -> Receipt {
     receipt
 }
 
-/// The same receipt with places that count from 1 within it: how it is stored, beside the positions of its own events.
+/// Returns the same receipt with places that count from 1 within it. It is stored in this form, beside the positions of
+/// its events.
 pub(crate) fn with_places(mut receipt: Receipt) -> Receipt {
     let first = receipt.appended.iter().map(|appended| appended.first_position.0).min().unwrap_or(1);
     for appended in &mut receipt.appended {
@@ -296,12 +297,13 @@ pub(crate) fn with_places(mut receipt: Receipt) -> Receipt {
     receipt
 }
 
-/// The number of a work row as it is drawn: its place among the new ones, from 1 on, or `None` for one that it has.
+/// Returns the place of a work row's number among the drawn ones, counted from 1. `None`: the row already has its
+/// number.
 pub(crate) fn place_of_seq(seq: u64) -> Option<i64> {
     (seq > NEW_SEQS).then(|| int(seq - NEW_SEQS))
 }
 
-/// A fence as it is drawn: its place among the new ones, from 1 on, or `None` for one that was granted before.
+/// Returns the place of a fence among the drawn ones, counted from 1. `None`: the fence was granted before.
 pub(crate) fn place_of(fence: Fence, turn: Fence) -> Option<i64> {
     (fence > turn).then(|| int(fence.0 - turn.0))
 }

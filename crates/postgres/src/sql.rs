@@ -1,16 +1,16 @@
-//! Only here: the statements, with the name of the schema filled in once. SQLite has its tables in one place.
+//! Only here: the SQL statements, with the name of the schema filled in once. SQLite has its tables in one place.
 
 use tidelock_core::store::{StoreError, StoreErrorKind};
 
 use crate::rows;
 
-/// The statements that the writers use again and again.
+/// The statements that the writers run repeatedly.
 #[derive(Debug)]
 pub(crate) struct Sql {
     pub(crate) schema: String,
-    /// One statement for each combination of what is written, by the sum of its [`Part`]s.
+    /// One statement for each combination of parts, by the sum of its [`Part`]s.
     writes: Vec<String>,
-    /// One event on an open stream, if its head is as it was believed, and the clock; no row otherwise.
+    /// Appends one event to an open stream if its head is as believed, and returns the clock. Returns no row otherwise.
     pub(crate) append_one: String,
     pub(crate) lock_streams: String,
     pub(crate) lock_documents: String,
@@ -22,13 +22,13 @@ pub(crate) struct Sql {
     pub(crate) candidates: String,
     pub(crate) lock_candidates: String,
     pub(crate) next_ready: String,
-    /// The instant that is given, or else the server's clock.
+    /// Returns the given instant, or else the server's clock.
     pub(crate) now: String,
     pub(crate) following: String,
 }
 
 impl Sql {
-    /// The statements for a schema whose name was checked.
+    /// Builds the statements for a schema whose name was checked.
     pub(crate) fn new(schema: &str) -> Self {
         let s = schema;
         let (streams, documents) = (rows::STREAM_COLUMNS, rows::DOCUMENT_COLUMNS);
@@ -59,19 +59,19 @@ impl Sql {
         }
     }
 
-    /// The statement that writes these parts.
+    /// Returns the statement that writes these parts.
     pub(crate) fn write(&self, parts: &[Part]) -> &str {
         let sum: usize = parts.iter().map(|part| *part as usize).sum();
         self.writes.get(sum).map_or("", String::as_str)
     }
 
-    /// Where hints are sent and heard.
+    /// Returns the NOTIFY channel of hints.
     pub(crate) fn channel(&self) -> String {
         format!("tidelock_{}", self.schema)
     }
 }
 
-/// What a group may write. Its functions are called in this order.
+/// The parts that a group may write. Their functions are called in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Streams = 1,
@@ -81,7 +81,7 @@ pub(crate) enum Part {
     Truncations = 16,
 }
 
-/// Each part with its function, how many parameters follow the first, and what it gives back to the next.
+/// Each part with its function, the number of parameters after the first, and the column that it passes to the next.
 const WRITES: [(Part, &str, usize, &str); 5] = [
     (Part::Streams, "write_streams", 23, "server_now"),
     (Part::Documents, "write_documents", 21, "server_now"),
@@ -90,8 +90,8 @@ const WRITES: [(Part, &str, usize, &str); 5] = [
     (Part::Truncations, "truncate_streams", 3, "removed"),
 ];
 
-/// One statement that calls the functions of the parts, each with the answer of the one before, so that they run in order
-/// and all or none of them happens, without a transaction around them.
+/// Builds one statement that calls the functions of the parts, each with the result of the previous one. They therefore
+/// run in order, and all or none of them take effect, without a transaction around them.
 fn write(schema: &str, parts: usize) -> String {
     let (mut from, mut number, mut before) = (String::new(), 0, "0::bigint".to_owned());
     for (part, function, parameters, answer) in WRITES {
@@ -116,7 +116,8 @@ fn write(schema: &str, parts: usize) -> String {
     format!("SELECT {now}, {drawn}, {seqs}, {fences} FROM {from}")
 }
 
-/// The head is held, then the last position is advertised, then the next one is drawn: the order of `draw_positions`.
+/// The statement locks the head, advertises the last position, and then draws the next one: the order of
+/// `draw_positions`.
 fn append_one(schema: &str) -> String {
     let s = schema;
     format!(
@@ -132,7 +133,7 @@ fn append_one(schema: &str) -> String {
     )
 }
 
-/// Words that PostgreSQL does not take as a name without quotes.
+/// Words that PostgreSQL does not accept as a name without quotes.
 const RESERVED: &str = "all analyse analyze and any array as asc asymmetric authorization binary both case cast check \
     collate collation column concurrently constraint create cross current_catalog current_date current_role \
     current_schema current_time current_timestamp current_user default deferrable desc distinct do else end except \
@@ -141,7 +142,7 @@ const RESERVED: &str = "all analyse analyze and any array as asc asymmetric auth
     outer overlaps placing primary references returning right select session_user similar some symmetric system_user \
     table tablesample then to trailing true union unique user using variadic verbose when where window with";
 
-/// Checks the name of a schema: it becomes a part of statements, so only plain names are taken.
+/// Checks the name of a schema. The name becomes a part of statements, so only plain names are accepted.
 pub(crate) fn check_schema(name: &str) -> Result<(), StoreError> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let begins_well = name.chars().next().is_some_and(|c| plain(c) && !c.is_ascii_digit());

@@ -1,4 +1,5 @@
-//! Only here: who holds readers of the log back. SQLite has one writer, and readers see what it committed.
+//! Only here: transactions that hold readers of the log back. SQLite has one writer, and readers see its commits at
+//! once.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::read::Reader;
 use crate::rows::{get, uint};
 use crate::store::Stall;
 
-/// Transactions that have drawn positions and have not ended, oldest first.
+/// Returns the transactions that have drawn positions and have not ended, oldest first.
 pub(crate) async fn all(reader: &Reader<'_>) -> Result<Vec<Stall>, Failure> {
     let s = &reader.sql.schema;
     let sql = format!(

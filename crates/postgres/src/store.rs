@@ -1,4 +1,4 @@
-//! The public type: hands every call to the committers or to a reader, and waits for the answer.
+//! The public store type: passes every call to the committers or to a reader, and waits for the result.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ use crate::watch::{Hints, Stop, Telling};
 use crate::writer::{self, Claiming, Engine, Job, Meter, not_decided};
 use crate::{Options, closed, stalls};
 
-/// Runs a query on a reader's connection, again if the connection turns out to be dead.
+/// Runs a query on a reader's connection, and retries if the connection turns out to be dead.
 macro_rules! reading {
     ($store:expr, |$reader:ident| $query:expr) => {{
         let mut attempts = $store.shared.readers.attempts(&$store.shared.engine.sql);
@@ -52,10 +52,10 @@ macro_rules! reading {
     }};
 }
 
-/// Connections beside those of the committers, for batches that go their own way.
+/// Connections in addition to those of the committers, for batches that run in their own transactions.
 const ALONE: usize = 8;
 
-/// A store on PostgreSQL. Cloning gives another handle; the connections are closed when the last one is gone.
+/// A store on PostgreSQL. Cloning returns another handle; dropping the last one closes the connections.
 #[derive(Clone, Debug)]
 pub struct PostgresStore {
     pub(crate) shared: Arc<Shared>,
@@ -68,7 +68,7 @@ pub(crate) struct Shared {
     watcher: Arc<Watcher>,
     location: String,
     server: Server,
-    /// Stopped when the store is gone.
+    /// Stopped when the store is dropped.
     _telling: Stop,
 }
 
@@ -79,31 +79,31 @@ impl Drop for Shared {
     }
 }
 
-/// How much this process has done.
+/// Counters of the work of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Groups of batches that were carried out.
+    /// Groups of batches that were executed.
     pub groups: u64,
     /// Batches in them.
     pub batches: u64,
-    /// Claims that were carried out.
+    /// Claims that were executed.
     pub claims: u64,
-    /// Groups that had to be taken apart because one batch would have held up the others.
+    /// Groups that were split because one batch would have held up the others.
     pub careful: u64,
-    /// Groups that were decided on rows which somebody else had changed, and had to be decided again.
+    /// Groups that were decided again because another writer had changed their rows.
     pub stale: u64,
-    /// Attempts to connect that failed.
+    /// Failed attempts to connect.
     pub reconnects: u64,
 }
 
 /// A transaction that readers of the log wait for: it has drawn positions and has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// The process of the server that runs it; 0 for a prepared transaction, which no process runs.
+    /// The server process that runs it; 0 for a prepared transaction, which has no process.
     pub pid: i32,
-    /// What its program calls itself.
+    /// Its application name.
     pub application: String,
-    /// What it is doing, as the server says: `active`, `idle in transaction`, …; `prepared`, or `hidden` from this user.
+    /// Its state, as the server reports it: `active`, `idle in transaction`, …; `prepared`, or `hidden` from this user.
     pub state: String,
     /// How long ago it began.
     pub since: Duration,
@@ -114,17 +114,17 @@ pub struct Stall {
 impl PostgresStore {
     /// Opens a store, creating or migrating its schema where needed.
     ///
-    /// `url` is what PostgreSQL's own programs take: `postgres://user:password@host:port/database` or
-    /// `host=… dbname=…`, with `sslmode` and the other parameters as there. Unless it says otherwise, the
-    /// certificate of a server that is not on this machine must be valid for its name (`sslmode=verify-full`).
-    /// `schema=NAME` and `pooler=transaction` in it count like [`Options::schema`] and [`Options::pooled`].
+    /// `url` has the format of PostgreSQL's own programs: `postgres://user:password@host:port/database` or
+    /// `host=… dbname=…`, with `sslmode` and the other parameters as there. By default, the certificate of a server
+    /// that is not on this machine must be valid for its name (`sslmode=verify-full`). `schema=NAME` and
+    /// `pooler=transaction` in it set [`Options::schema`] and [`Options::pooled`].
     ///
     /// Must be called inside a Tokio runtime with timers and I/O, and so must the calls of the store. They may come from
     /// any runtime: the connections belong to a runtime of the library, and the store outlives the one that opened it.
     ///
     /// # Errors
-    /// [`StoreError`] when the server cannot be reached, is older than PostgreSQL 14, is a standby, is set not to
-    /// flush what it acknowledges, holds a schema newer than this program, or when the address makes no sense.
+    /// [`StoreError`] when the server cannot be reached, is older than PostgreSQL 14, is a standby, is configured not
+    /// to flush acknowledged writes or holds a schema newer than this program. Also when the address is invalid.
     pub async fn open(url: &str, options: Options) -> Result<Self, StoreError> {
         let address = Address::parse(url)?;
         let options = options.with(&address).within_reason();
@@ -175,7 +175,7 @@ impl PostgresStore {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Finishes what is queued and closes the connections. Calls that come later fail as closed.
+    /// Executes the queued jobs and closes the connections. Later calls fail as closed.
     pub async fn close(&self) {
         self.shared.engine.queue.close();
         self.shared.engine.tasks.close();
@@ -184,7 +184,7 @@ impl PostgresStore {
         self.shared.readers.close();
     }
 
-    /// How much this process has done.
+    /// Returns the counters of this process.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let meter = &self.shared.engine.meter;
@@ -198,8 +198,8 @@ impl PostgresStore {
         }
     }
 
-    /// Transactions that readers of the log wait for, oldest first. There are always some under load; one that is
-    /// seconds old is a transaction of a program that appended in it and does not end it.
+    /// Returns the transactions that readers of the log wait for, oldest first. There are always some under load. One
+    /// that is seconds old belongs to a program that appended in it and has not ended it.
     ///
     /// # Errors
     /// [`StoreError`] when the server cannot be reached.
@@ -207,8 +207,8 @@ impl PostgresStore {
         reading!(self, |reader| stalls::all(&reader))
     }
 
-    /// Wakes those who wait for changes, here and elsewhere. Call it after committing a transaction of your own that
-    /// [`apply_in`](Self::apply_in) took part in; without it they notice a little later.
+    /// Wakes waiters for changes, here and in other processes. Call it after you commit your own transaction that
+    /// [`apply_in`](Self::apply_in) took part in. Without it, they notice a little later.
     pub fn hint(&self) {
         self.shared.engine.warm.bounds.hint();
         self.shared.engine.hints.changed();
@@ -260,7 +260,7 @@ impl Store for PostgresStore {
         let bounds = &self.shared.engine.warm.bounds;
         let (levels, missing) = bounds.levels(&claim::texts_of(lanes), Instant::now());
         let NextReady { at, now } = reading!(self, |reader| reader.next_ready(&levels))?;
-        // Where the look may miss rows, it must be repeated.
+        // A scan that may miss rows must be repeated.
         let again = missing.map(|missing| now.after(missing));
         Ok(NextReady { at: at.into_iter().chain(again).min(), now })
     }
@@ -348,7 +348,7 @@ impl Store for PostgresStore {
 
     fn estimated_now(&self) -> Timestamp {
         let time = &self.shared.engine.time;
-        // The server was heard when the store was opened, unless its clock was misjudged just now.
+        // The store sampled the server's clock when it was opened, unless the estimate has just proved wrong.
         time.now().unwrap_or_else(|| SystemClock::default().now())
     }
 

@@ -1,7 +1,7 @@
-//! Removes what no reader sees any more.
+//! Sweeping: removes rows that are invisible to every reader.
 //!
-//! Rows are found in the order of the partial index that holds them, so that a sweep with nothing to do reads nothing. They
-//! are locked out of the order of keys; a sweep skips locked rows and never waits, so there is no deadlock.
+//! Rows are found in the order of the partial index that holds them, so that a sweep with nothing to do reads nothing.
+//! They are not locked in the order of keys. A sweep skips locked rows and never waits, so there is no deadlock.
 
 use std::time::Instant;
 
@@ -15,12 +15,13 @@ use crate::rows::{get, int, uint};
 use crate::writer::Engine;
 
 impl Engine {
-    /// Carries out a sweep in three steps, each a transaction of its own: killed in between, the next sweep goes on.
+    /// Executes a sweep in three steps, each in its own transaction. If the process dies in between, the next sweep
+    /// continues.
     pub(crate) async fn sweep(&self, sweep: &Sweep) -> Result<Swept, StoreError> {
         let client = self.writer(Instant::now() + self.patience).await?;
         let db = self.db(&client);
         let swept = self.bounded(&client, self.steps(&db, sweep)).await;
-        // SQL changed rows that nobody kept account of.
+        // SQL changed rows without an update of the cache.
         self.warm.clear();
         match swept {
             Ok(swept) => Ok(swept),
@@ -64,8 +65,8 @@ impl Engine {
         count(db, Call::new(&expire).with(now, Type::INT8).with(limit, Type::INT8)).await
     }
 
-    /// Forgets old tombstones. The floor that new documents begin above is raised and committed first: whoever finds a
-    /// key without a row then finds the new floor, too.
+    /// Deletes old tombstones. The floor above which new documents begin is raised and committed first. A transaction
+    /// that finds a key without a row then also finds the new floor.
     async fn forget_tombstones(&self, db: &Db<'_>, before: Timestamp, limit: i64) -> Result<u64, Failure> {
         let s = &self.sql.schema;
         let old =

@@ -1,7 +1,7 @@
-//! Only here: encryption of connections, and which certificates a server may show, by the rules of libpq's `sslmode`.
+//! Only here: TLS encryption of connections and certificate checks of the server, by the rules of libpq's `sslmode`.
 //!
-//! The cryptography is rustls with ring, named here and never taken from a default of the process, which another
-//! library might have set. A check that was asked for is never weakened: what cannot be checked cannot be opened.
+//! The cryptography is rustls with ring. It is named here and never taken from a process default, which another library
+//! might have set. A requested check is never weakened: opening fails if the check is impossible.
 
 use std::error::Error as _;
 use std::io;
@@ -28,7 +28,7 @@ mod tests;
 
 const WHAT: &str = "opening the PostgreSQL store";
 
-/// The connector for an address. Reads the files of certificates, or the system's roots, if the mode needs them.
+/// Returns the connector for an address. Reads the certificate files, or the system's roots, if the mode needs them.
 pub(crate) fn connector(address: &Address) -> Result<MakeRustlsConnect, StoreError> {
     Ok(MakeRustlsConnect::new(client_config(address)?))
 }
@@ -42,7 +42,7 @@ fn client_config(address: &Address) -> Result<ClientConfig, StoreError> {
     let builder = match (address.tls, file) {
         (TlsMode::VerifyFull, file) => builder.with_root_certificates(roots(file)?),
         (TlsMode::VerifyCa, file) => lenient(builder, Some(roots(file)?), provider),
-        // libpq's rule: who names roots and asks for encryption gets the chain checked.
+        // libpq's rule: an address that names roots and requires encryption gets the chain checked.
         (TlsMode::Require, Some(file)) => lenient(builder, Some(roots(Some(file))?), provider),
         (TlsMode::Disable | TlsMode::Prefer | TlsMode::Require, _) => lenient(builder, None, provider),
     };
@@ -54,7 +54,7 @@ fn client_config(address: &Address) -> Result<ClientConfig, StoreError> {
         _ => builder.with_no_client_auth(),
     };
     if address.config.get_ssl_negotiation() == SslNegotiation::Direct {
-        // A server that is spoken to in TLS from the first byte insists on hearing which protocol follows.
+        // A server that uses TLS from the first byte requires the client to name the protocol that follows.
         config.alpn_protocols = vec![b"postgresql".to_vec()];
     }
     Ok(config)
@@ -71,10 +71,10 @@ fn lenient(
     builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
 }
 
-/// Checks less than rustls would: the chain but not the name or, without roots, neither.
+/// A verifier that checks less than rustls would: the chain but not the name or, without roots, neither.
 ///
-/// The signature of the handshake is checked all the same. It proves that the server holds the key of the
-/// certificate that it shows, without which channel binding would bind the password to nothing.
+/// It still checks the signature of the handshake. The signature proves that the server holds the key of the
+/// certificate that it presents. Without it, channel binding would bind the password to nothing.
 #[derive(Debug)]
 struct Lenient {
     roots: Option<RootCertStore>,
@@ -123,7 +123,7 @@ impl ServerCertVerifier for Lenient {
     }
 }
 
-/// The roots of a file, or the system's.
+/// Returns the roots of a file, or the system's.
 fn roots(file: Option<&Path>) -> Result<RootCertStore, StoreError> {
     if let Some(path) = file {
         let mut roots = RootCertStore::empty();
@@ -138,7 +138,7 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, StoreError> {
 
 fn system_roots(found: CertificateResult) -> Result<RootCertStore, StoreError> {
     let mut roots = RootCertStore::empty();
-    // Among the hundred roots of a system some are always odd; those are left out, as every other client does.
+    // Some of the hundred roots of a system never parse. They are left out, as every other client does.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let why = found.errors.first().map(|e| format!(" ({e})")).unwrap_or_default();
@@ -172,7 +172,7 @@ fn unusable(files: &ClientCert, e: &rustls::Error) -> StoreError {
     fault(format!("sslcert {certificate} and sslkey {key} do not work together: {e}"))
 }
 
-/// What a failed handshake means and what to do about it. `None`: the error is about something else.
+/// Returns the meaning of a failed handshake and the remedy. `None`: the error has another cause.
 ///
 /// The driver's own text is only "error performing TLS handshake".
 pub(crate) fn explain(address: &Address, error: &tokio_postgres::Error) -> Option<String> {
@@ -214,7 +214,7 @@ fn advice(address: &Address, found: &CertificateError) -> String {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "renew it, or check the clock of this machine"
         }
-        // The reasons of the library below have no names here, only texts.
+        // The lower library gives these reasons only as text, without types.
         _ => match format!("{found:?}") {
             text if text.contains("CaUsedAsEndEntity") => {
                 "it is the certificate of a CA (CA:TRUE), which may sign for servers but not be shown by one; make \

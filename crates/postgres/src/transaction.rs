@@ -1,4 +1,4 @@
-//! Your own transaction: commit your own tables and a batch together.
+//! User-supplied transactions: commit your own tables and a batch together.
 
 use std::time::Instant;
 
@@ -16,21 +16,21 @@ use crate::session::{Session, Verdict};
 use crate::writer::Engine;
 use crate::writer::settle::decide_all;
 
-/// Attempts within a caller's transaction, when somebody else makes the same row at the same time.
+/// Attempts within a caller's transaction, when another transaction creates the same row at the same time.
 const ATTEMPTS: usize = 5;
 
 impl PostgresStore {
-    /// Applies a batch inside a transaction of the caller's own connection to the same database; both commit together,
+    /// Applies a batch inside a transaction of the caller's own connection to the same database. Both commit together,
     /// or neither does.
     ///
-    /// The batch takes effect when the caller commits. Its rows are held until then, and readers of the log see no
-    /// later event before the transaction ends: keep it short ([`stalls`](Self::stalls) shows those that are not). A
-    /// refused batch leaves the transaction as it was, and the caller may go on with it. Call [`hint`](Self::hint)
-    /// after the commit to wake those who wait.
+    /// The batch takes effect when the caller commits. Its rows are locked until then, and readers of the log see no
+    /// later event before the transaction ends. Keep it short; [`stalls`](Self::stalls) shows the ones that are not. A
+    /// refused batch leaves the transaction unchanged, and the caller may continue with it. Call [`hint`](Self::hint)
+    /// after the commit to wake waiters.
     ///
-    /// Works at every isolation level. Above read committed a transaction sees the rows as they were when it began. When
-    /// another transaction has changed one that the batch needs, the call fails at once with
-    /// [`StoreErrorKind::TransactionConflict`] (TL0312): roll the transaction back and repeat it as a whole.
+    /// Works at every isolation level. Above read committed, a transaction sees the rows as they were when it began.
+    /// When another transaction has changed a row that the batch needs, the call fails at once with
+    /// [`StoreErrorKind::TransactionConflict`] (TL0312). Roll the transaction back and repeat it as a whole.
     ///
     /// ```no_run
     /// # async fn example(store: tidelock_postgres::PostgresStore, mut mine: tidelock_postgres::tokio_postgres::Client)
@@ -50,8 +50,8 @@ impl PostgresStore {
     /// ```
     ///
     /// # Errors
-    /// [`ApplyError`] as for [`Store::apply`](tidelock_core::store::Store::apply). After a failure that is no refusal
-    /// the server may have given the whole transaction up; its next statement then says so.
+    /// [`ApplyError`] as for [`Store::apply`](tidelock_core::store::Store::apply). After a failure other than a
+    /// refusal, the server may have aborted the whole transaction. Its next statement then fails.
     pub async fn apply_in(&self, tx: &mut Transaction<'_>, batch: &Batch) -> Result<Receipt, ApplyError> {
         batch.validate()?;
         let engine = &self.shared.engine;
@@ -60,7 +60,7 @@ impl PostgresStore {
         for _ in 0..ATTEMPTS {
             let savepoint = tx.transaction().await.map_err(|e| failed(e.into()))?;
             let attempt = apply(engine, &Db::Theirs(&savepoint), batch).await;
-            // Whenever the caller commits, what is remembered about these rows is out of date.
+            // From the caller's commit on, the cached rows are outdated.
             engine.warm.distrust(&Footprint::of(batch));
             match attempt {
                 Ok(Verdict::Applied(receipt) | Verdict::Repeated(receipt)) => {
@@ -95,7 +95,7 @@ impl PostgresStore {
     }
 }
 
-/// Whether another transaction is to blame.
+/// Returns whether another transaction caused the failure.
 fn is_conflict(meaning: Meaning) -> bool {
     matches!(
         meaning,
@@ -103,15 +103,15 @@ fn is_conflict(meaning: Meaning) -> bool {
     )
 }
 
-/// Whether the transaction runs above read committed: every statement of it sees the same snapshot, so that another
-/// attempt within it finds the same rows.
+/// Returns whether the transaction runs above read committed. Each of its statements then sees the same snapshot, so
+/// that another attempt within it finds the same rows.
 async fn keeps_snapshot(tx: &Transaction<'_>) -> Result<bool, Failure> {
     let sql = "SELECT current_setting('transaction_isolation') <> 'read committed'";
     let found = tx.query_typed(sql, &[]).await?;
     found.first().map_or(Ok(false), |row| get(row, 0))
 }
 
-/// The snapshot of the caller's transaction is older than a row that the batch needs.
+/// Maps a failure whose cause is a snapshot of the caller's transaction older than a row that the batch needs.
 fn outdated(failure: &Failure) -> Failure {
     let detail = format!("another transaction changed a row since this one began ({})", failure.error.detail);
     Failure::new(StoreErrorKind::TransactionConflict, "applying a batch in a transaction", detail)

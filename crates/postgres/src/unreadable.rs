@@ -1,4 +1,4 @@
-//! Only here: the work rows that claims of this process pass over, because they do not read back. On SQLite the writer's
+//! Only here: the work rows that claims of this process skip, because they do not decode. On SQLite the writer's
 //! session keeps them.
 
 use std::collections::BTreeSet;
@@ -16,14 +16,14 @@ impl Unreadable {
         self.0.lock().len()
     }
 
-    /// Remembers a row that does not read back, and reports it once.
+    /// Records a row that does not decode, and reports it once.
     pub(crate) fn pass_over(&self, key: &str, error: &StoreError) {
         if self.0.lock().insert(key.to_owned()) {
             report::unreadable_work(key, error);
         }
     }
 
-    /// The row reads back.
+    /// Removes a row that decodes again.
     pub(crate) fn reads(&self, key: &str) {
         let mut keys = self.0.lock();
         if !keys.is_empty() {

@@ -1,5 +1,5 @@
-//! Only here: rows as this process last saw them. A batch is decided on them, and the server writes it only if they are
-//! still so. SQLite's writer is told when somebody else wrote; here nobody is told anything.
+//! Only here: a cache of rows as this process last saw them. A batch is decided on them, and the server writes it only
+//! if they are unchanged. SQLite's writer detects the writes of other connections; here the cache gets no notification.
 
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,16 @@ use tidelock_core::model::rows::{DocumentRow, StreamRow, WorkRow};
 use crate::rows::Stamp;
 use crate::scan_bounds::ScanBounds;
 
-/// More rows than this are forgotten all at once: hot ones come back.
+/// The number of rows beyond which the cache is cleared. Hot rows return quickly.
 const ROWS: usize = 50_000;
-/// More payload bytes than this are forgotten all at once.
+/// The number of payload bytes beyond which the cache is cleared.
 const BYTES: usize = 32 * 1024 * 1024;
-/// How long a row that somebody else changed is looked at before it is decided on.
+/// For this long, a row that another writer changed is read before a batch is decided on it.
 const CONTENDED: Duration = Duration::from_secs(1);
-/// More contended rows than this are forgotten.
+/// The number of contended rows beyond which they are forgotten.
 const CONTENDED_ROWS: usize = 10_000;
 
-/// Which noun a key names a row of.
+/// The kind of row that a key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Noun {
     Stream,
@@ -30,7 +30,7 @@ pub(crate) enum Noun {
     Work,
 }
 
-/// A work row with what tells its states apart.
+/// A work row with the stamp that identifies its state.
 pub(crate) type Stamped = (WorkRow, Stamp);
 
 #[derive(Debug)]
@@ -41,11 +41,11 @@ pub(crate) struct Rows {
     pub(crate) floor: Option<DocVersion>,
     contended: HashMap<(Noun, Key), Instant>,
     bytes: usize,
-    /// The epoch that they belong to.
+    /// The epoch that the rows belong to.
     epoch: Epoch,
 }
 
-/// The rows.
+/// The cached rows of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Warm {
     rows: Mutex<Rows>,
@@ -54,7 +54,7 @@ pub(crate) struct Warm {
 }
 
 impl Warm {
-    /// Looks at the rows of an epoch. Those of the epochs before are dropped; `None` when a later one has begun.
+    /// Accesses the rows of an epoch. Rows of earlier epochs are dropped. Returns `None` when a later epoch has begun.
     pub(crate) fn with<T>(&self, epoch: Epoch, look: impl FnOnce(&mut Rows) -> T) -> Option<T> {
         let mut rows = self.rows.lock();
         if rows.epoch < epoch {
@@ -64,7 +64,7 @@ impl Warm {
         (rows.epoch == epoch).then(|| look(&mut rows))
     }
 
-    /// Forgets the rows of a footprint, which turned out to be others: for a while they are looked at first.
+    /// Drops the rows of a footprint, which proved outdated. For a while they are read before a decision.
     pub(crate) fn distrust(&self, footprint: &Footprint) {
         let mut rows = self.rows.lock();
         if rows.contended.len() > CONTENDED_ROWS {
@@ -85,7 +85,7 @@ impl Warm {
         }
     }
 
-    /// Forgets everything: the server was away, or something was written that nobody kept account of.
+    /// Drops everything: the server was unreachable, or a write bypassed the cache.
     pub(crate) fn clear(&self) {
         let mut rows = self.rows.lock();
         *rows = Rows { epoch: rows.epoch, ..Rows::default() };
@@ -108,13 +108,13 @@ impl Default for Rows {
 }
 
 impl Rows {
-    /// Whether somebody else changed this row lately.
+    /// Returns whether another writer changed this row recently.
     pub(crate) fn is_contended(&self, noun: Noun, key: &Key) -> bool {
         !self.contended.is_empty()
             && self.contended.get(&(noun, key.clone())).is_some_and(|until| *until > Instant::now())
     }
 
-    /// Counts payload bytes that were put in, and forgets everything when they have become too many.
+    /// Adds payload bytes to the count, and clears the cache when there are too many.
     pub(crate) fn weigh(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
         let rows = self.streams.len() + self.documents.len() + self.work.len();

@@ -1,8 +1,8 @@
-//! Hints across processes: LISTEN and NOTIFY on a connection of their own.
+//! Hints across processes: LISTEN and NOTIFY on a dedicated connection.
 //!
-//! A notification never rides in the transaction that it tells of: at commit it would take a lock that all databases of
-//! the server share. It is sent afterwards, one at a time, and whatever changed in the meantime is told by the next one.
-//! Nothing is sent while no other store listens: each says now and then that it is there.
+//! A notification is never part of the transaction that it reports: at commit it would take a lock that all databases
+//! of the server share. The store sends it afterwards, one at a time, and the next one covers all changes since. It
+//! sends none while no other store listens. Each store announces its presence periodically.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::connect::{Connection, Hosts, Profile};
 use crate::error::{Failure, Meaning};
 use crate::writer::jittered;
 
-/// How often a listener asks whether its host went silent.
+/// How often a listener checks whether its host went silent.
 const TRUST: Duration = Duration::from_secs(1);
-/// The least time between two notifications: what happens in between is told together.
+/// The minimum interval between two notifications. The next one covers all changes in between.
 const BREATH: Duration = Duration::from_millis(5);
-/// How often a store that listens says that it is there.
+/// How often a store that listens announces its presence.
 const HERE: Duration = Duration::from_secs(5);
-/// A store that was not heard for so long is not there any more.
+/// A store without an announcement for this duration counts as gone.
 const GONE: Duration = Duration::from_secs(20);
-/// More names of other stores than this are not remembered.
+/// The number of names of other stores beyond which the names are forgotten.
 const NAMES: usize = 1_000;
-/// The word that says so. It is no hint.
+/// The prefix of a presence announcement, which is not a hint.
 const PRESENT: &str = "here ";
-/// How long the server may take to answer.
+/// The time limit of the server's response.
 const SILENCE: Duration = Duration::from_secs(5);
-/// How often sleepers are woken when there is no way to hear of changes.
+/// How often waiters are woken when notifications are unavailable.
 const BLIND: Duration = Duration::from_millis(250);
 
-/// Tells everybody who listens that something changed.
+/// Notifies all listeners of changes.
 #[derive(Debug)]
 pub(crate) struct Hints {
     watcher: Arc<Watcher>,
@@ -47,10 +47,10 @@ impl Hints {
         Self { watcher, pending: Arc::default(), others: Arc::default() }
     }
 
-    /// Something was committed: wakes sleepers here at once, and those elsewhere soon.
+    /// Reports a commit: wakes waiters of this process at once, and those of other processes soon.
     pub(crate) fn changed(&self) {
         self.watcher.hint();
-        // Waking a task for nothing costs more than a look.
+        // Waking a task for nothing costs more than this check.
         if self.others.are_there() {
             self.pending.notify_one();
         }
@@ -65,11 +65,11 @@ impl Hints {
     }
 }
 
-/// Other stores that listen.
+/// The other stores that listen.
 #[derive(Debug, Default)]
 pub(crate) struct Others {
     known: Mutex<Known>,
-    /// One was heard for the first time: it wants to know who is there.
+    /// Signals the first announcement of a store, which needs a response.
     newcomer: Notify,
 }
 
@@ -93,7 +93,7 @@ impl Others {
         }
     }
 
-    /// Nobody's presence can be heard, so it is taken for granted.
+    /// Presence cannot be observed without LISTEN, so it is assumed.
     fn assume(&self) {
         self.known.lock().assumed = true;
     }
@@ -104,7 +104,7 @@ impl Others {
     }
 }
 
-/// What the task that listens and tells needs to know.
+/// The state of the task that listens and notifies.
 pub(crate) struct Telling {
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) profile: Profile,
@@ -112,12 +112,12 @@ pub(crate) struct Telling {
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) pending: Arc<Notify>,
     pub(crate) others: Arc<Others>,
-    /// Whether listening works: not behind a transaction-mode pooler.
+    /// Whether listening works. It does not behind a transaction-mode pooler.
     pub(crate) listens: bool,
 }
 
 impl Telling {
-    /// Listens and tells until it is stopped, connecting again whenever the connection is lost.
+    /// Listens and notifies until it is stopped, and reconnects whenever the connection is lost.
     pub(crate) async fn run(self) {
         let name = uuid::Uuid::now_v7().to_string();
         let mut pause = Duration::from_millis(50);
@@ -126,14 +126,14 @@ impl Telling {
                 Ok(()) => pause = Duration::from_millis(50),
                 Err(failure) => tracing::debug!(error = %failure.error, "hints are interrupted"),
             }
-            // Sleepers look for themselves while nobody can tell them.
+            // Waiters poll while no notification can arrive.
             self.watcher.hint();
             tokio::time::sleep(jittered(pause)).await;
             pause = (pause * 2).min(Duration::from_secs(1));
         }
     }
 
-    /// One connection, until it is lost.
+    /// Serves one connection until it is lost.
     async fn connected(&self, name: &str) -> Result<(), Failure> {
         let others = &self.others;
         let (own, watcher, present) = (name.to_owned(), Arc::clone(&self.watcher), Arc::clone(others));
@@ -160,7 +160,7 @@ impl Telling {
         } else {
             others.assume();
         }
-        // What happened before this connection listened was not heard.
+        // Changes before this connection listened produced no notification.
         self.watcher.hint();
         tokio::select! {
             told = self.tell(&client, name, others) => told,
@@ -182,7 +182,7 @@ impl Telling {
         }
     }
 
-    /// Says now and then that somebody listens here.
+    /// Announces periodically that this store listens.
     async fn say_here(&self, client: &Connection, name: &str, others: &Others) -> Result<(), Failure> {
         let say = |word: &str| format!("SELECT pg_notify('{}', '{word}{name}')", self.channel);
         let (here, hint) = (say(PRESENT), say(""));
@@ -190,7 +190,7 @@ impl Telling {
         loop {
             tokio::select! {
                 () = tokio::time::sleep(HERE) => answered(client, &here).await?,
-                // What changed before it was heard was not told to it.
+                // The new store got no notification of the changes before its announcement.
                 () = others.newcomer.notified() => answered(client, &hint).await?,
             }
         }
@@ -204,19 +204,20 @@ impl Telling {
     }
 }
 
-/// Waits until another connection of the store finds the host silent. When the host comes back, it need not be the primary.
+/// Waits until another connection of the store finds the host silent. When the host comes back, it need not be the
+/// primary.
 async fn distrusted(client: &Connection) {
     while client.is_trusted() {
         tokio::time::sleep(TRUST).await;
     }
 }
 
-/// Runs a statement, but does not wait for ever: a connection that the network has forgotten never answers.
+/// Runs a statement with a time limit: a connection that the network has dropped never responds.
 async fn answered(client: &Connection, sql: &str) -> Result<(), Failure> {
     Ok(client.answer(SILENCE, client.batch_execute(sql)).await??)
 }
 
-/// Stops a task when it goes out of scope.
+/// A guard that aborts a task when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Stop(pub(crate) tokio::task::JoinHandle<()>);
 

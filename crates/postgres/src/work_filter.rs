@@ -1,5 +1,5 @@
-//! Filters on work rows, as conditions that an index serves: the cost goes by the rows that match the narrowest part of a
-//! filter, not by the table.
+//! Filters on work rows, as conditions that an index serves. The cost depends on the rows that match the narrowest part
+//! of a filter, not on the table.
 
 use tidelock_core::id::Lane;
 use tidelock_core::key::{Key, KeyPrefix};
@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 
 use crate::db::Call;
 
-/// A filter with the place in the order of keys where its rows begin.
+/// A filter, and the key after which its rows begin.
 pub(crate) struct WorkCondition<'a> {
     filter: &'a WorkFilter,
     range: KeyPrefix,
@@ -16,34 +16,34 @@ pub(crate) struct WorkCondition<'a> {
 }
 
 impl<'a> WorkCondition<'a> {
-    /// The rows of a filter whose keys follow `after`.
+    /// Creates the condition for the rows of a filter whose keys follow `after`.
     pub(crate) fn new(filter: &'a WorkFilter, after: Option<&'a Key>) -> Self {
         let range = filter.pattern.as_ref().map_or_else(KeyPrefix::all, Pattern::range);
         Self { filter, range, after }
     }
 
-    /// Whether a partial index holds little else than the rows that match.
+    /// Returns whether a partial index holds little else than the matching rows.
     fn is_rare(&self) -> bool {
         self.filter.blocked == Some(true) || self.filter.leased == Some(true)
     }
 
-    /// Whether the index by queue and key serves it.
+    /// Returns whether the index by queue and key serves the filter.
     fn is_by_lane(&self) -> bool {
         self.filter.lane.is_some() && !self.is_rare()
     }
 
-    /// The order of the keys, as the index gives it.
+    /// Returns the order of the keys, as the index provides it.
     pub(crate) fn order(&self) -> &'static str {
         if self.is_by_lane() { "lane, key" } else { "key" }
     }
 
-    /// The condition, with four parameters.
+    /// Returns the condition, with four parameters.
     pub(crate) fn sql(&self) -> String {
         let from = if self.starts_after() { ">" } else { ">=" };
         let ends = self.range.below().is_some();
         let mut terms = Vec::new();
         if self.is_by_lane() {
-            // Pairs, and not `lane = $1`: so only the index by queue and key has the order.
+            // Pairs instead of `lane = $1`, so that only the index by queue and key provides the order.
             terms.push(format!("(lane, key) {from} ($1, $3) AND lane <= $1"));
             terms.extend(ends.then(|| "(lane, key) < ($1, $4)".to_owned()));
         } else {

@@ -1,8 +1,9 @@
-//! The committers: a few tasks, each with a connection at a time, that take what is queued and commit it together.
+//! The committers: a few tasks, each with one connection at a time, that commit queued jobs in groups.
 //!
-//! A group is first decided on what this process remembers or guesses, and sent as one round trip that the server
-//! carries out only if all of that is still true. If not, it is decided again with its rows held. If somebody holds one
-//! of the rows for long, or an event id is taken, each batch goes its own way, so that none pays for its neighbours.
+//! A group is first decided on cached or guessed rows, and sent in one round trip. The server executes it only if all
+//! of those rows are unchanged. Otherwise the group is decided again with its rows locked. If another transaction
+//! holds one of the rows for long, or an event id is taken, each batch gets its own transaction. No batch then delays
+//! the others.
 
 mod careful;
 mod engine;
@@ -32,13 +33,13 @@ use crate::queue::{self, Kind, Most};
 use crate::session::{Session, Verdict};
 use crate::warm::Noun;
 
-/// The most batches in a group, however many wait: more share a flush for little gain and wait longer.
+/// The size limits of a group, however many jobs wait. Larger groups gain little from the shared flush and wait longer.
 const GROUP: Most = Most { jobs: 256, weight: 4 * 1024 * 1024 };
-/// What an effect weighs beside its payload.
+/// The weight of an effect in addition to its payload.
 const EFFECT_WEIGHT: usize = 64;
-/// What an event weighs that may be removed.
+/// The weight of an event that may be removed.
 const REMOVED_WEIGHT: usize = GROUP.weight / TRUNCATE_EVENTS as usize;
-/// What a group takes on a server that flushes fast, at most, and what each of its batches adds.
+/// The longest time that a group takes on a server that flushes fast, and the time that each of its batches adds.
 const FIXED: Duration = Duration::from_micros(1_500);
 const PER_BATCH: Duration = Duration::from_micros(25);
 /// A fence above all others: a group of batches grants none.
@@ -48,7 +49,7 @@ pub(crate) const NO_GRANTS: Fence = Fence(u64::MAX);
 #[derive(Debug)]
 pub(crate) struct Applying {
     pub(crate) batch: Box<Batch>,
-    /// When it was asked for: patience counts from there.
+    /// The time of the call, from which the patience counts.
     since: Instant,
     reply: oneshot::Sender<Result<Receipt, ApplyError>>,
 }
@@ -60,7 +61,7 @@ pub(crate) struct Claiming {
     pub(crate) reply: oneshot::Sender<Result<Claimed, StoreError>>,
 }
 
-/// What can be asked of the committers.
+/// The jobs of the committers.
 #[derive(Debug)]
 pub(crate) enum Job {
     Apply(Applying),
@@ -96,20 +97,20 @@ impl queue::Job for Job {
     fn weight(&self) -> usize {
         match self {
             Self::Apply(applying) => weight(&applying.batch),
-            // A thousand rows are the most that claims of one transaction take.
+            // Claims of one transaction take a thousand rows at most.
             Self::Claim(claiming) => asked_for(&claiming.claim) * (GROUP.weight / 1_000),
             Self::Sweep(..) => 0,
         }
     }
 }
 
-/// What a batch weighs in a group. A group removes about as many events as a batch may, and no more.
+/// Returns the weight of a batch in a group. A group removes about as many events as one batch may.
 fn weight(batch: &Batch) -> usize {
     let removed = usize::try_from(batch.removes_at_most()).unwrap_or(usize::MAX);
     batch.bytes() + batch.effects().len() * EFFECT_WEIGHT + removed.saturating_mul(REMOVED_WEIGHT)
 }
 
-/// How many rows a claim asks for.
+/// Returns the number of rows that a claim requests.
 fn asked_for(claim: &Claim) -> usize {
     match &claim.pick {
         Pick::Lanes { limit, .. } => *limit,
@@ -121,7 +122,7 @@ fn number(what: &impl std::hash::Hash) -> u64 {
     foldhash::fast::FixedState::default().hash_one(what)
 }
 
-/// The number of the row that a claim asks for by name.
+/// Returns the number of the row that a claim names.
 pub(crate) fn rows_of_claim(claim: &Claim) -> Vec<u64> {
     match &claim.pick {
         Pick::Named { key, .. } => vec![number(&(Noun::Work, key))],
@@ -129,7 +130,7 @@ pub(crate) fn rows_of_claim(claim: &Claim) -> Vec<u64> {
     }
 }
 
-/// Numbers of everything that a batch touches by name.
+/// Returns the numbers of all rows that a batch names.
 fn rows_of(batch: &Batch) -> Vec<u64> {
     let needs = Footprint::of(batch);
     let streams = needs.streams.iter().map(|key| number(&(Noun::Stream, key)));
@@ -142,7 +143,7 @@ fn rows_of(batch: &Batch) -> Vec<u64> {
     rows
 }
 
-/// Whether an operator's verb of the batch means rows by a filter.
+/// Returns whether an operator's command in the batch selects rows by a filter.
 pub(crate) fn selects(batch: &Batch) -> bool {
     let by_filter =
         |effect: &Effect| matches!(effect, Effect::Operate { selection: Selection::Filter(_), .. });
@@ -151,24 +152,24 @@ pub(crate) fn selects(batch: &Batch) -> bool {
 
 impl Applying {
     fn answer(self, result: Result<Receipt, ApplyError>) {
-        // Nobody listens when the caller went away; the batch is applied all the same.
+        // The receiver is gone if the caller stopped waiting. The batch is applied all the same.
         drop(self.reply.send(result));
     }
 
-    /// Answers with the verdict of a group that was committed.
+    /// Replies with the verdict of a group that was committed.
     fn verdict(self, verdict: Option<Verdict>) {
         let result = answer_of(verdict, self.batch.id());
         self.answer(result);
     }
 
-    /// Answers with a failure and what it means for the batch.
+    /// Replies with a failure and its meaning for the batch.
     fn failed(self, failure: &Failure) {
         let id = self.batch.id();
         self.answer(Err(failed(failure.clone(), id)));
     }
 }
 
-/// What a verdict says to the caller.
+/// Converts a verdict into the result for the caller.
 fn answer_of(verdict: Option<Verdict>, id: Option<OpId>) -> Result<Receipt, ApplyError> {
     match verdict {
         Some(Verdict::Applied(receipt) | Verdict::Repeated(receipt)) => Ok(receipt),
@@ -181,14 +182,15 @@ fn answer_of(verdict: Option<Verdict>, id: Option<OpId>) -> Result<Receipt, Appl
     }
 }
 
-/// A batch that was never applied by this call. Without an id it was not applied; under an id it may have been, by an
-/// earlier call.
+/// Returns the error of a batch that this call did not apply. Without an id, its outcome is "not applied". Under an id,
+/// an earlier call may have applied it.
 pub(crate) fn not_decided(error: StoreError, id: Option<OpId>) -> ApplyError {
     let outcome = id.map_or(Outcome::NotApplied, |id| Outcome::Unknown(Some(id)));
     ApplyError::Store { error, outcome }
 }
 
-/// A batch whose transaction met a failure. Its outcome is unknown where the transaction may have been committed.
+/// Returns the error of a batch whose transaction failed. Its outcome is unknown if the transaction may have been
+/// committed.
 fn failed(failure: Failure, id: Option<OpId>) -> ApplyError {
     if failure.meaning.is_open() {
         return ApplyError::unknown(failure.error, id);
@@ -196,13 +198,13 @@ fn failed(failure: Failure, id: Option<OpId>) -> ApplyError {
     not_decided(failure.error, id)
 }
 
-/// Whether a group spent its time on the flush and the way there rather than on its batches. Then a second group at the
-/// same time would only split the company: flushes of one server stand in line.
+/// Returns whether a group spent its time on the flush and the network rather than on its batches. A second group at
+/// the same time would then only split the callers: flushes of one server are serialized.
 fn flushes_most(took: Duration, batches: usize) -> bool {
     took > FIXED + PER_BATCH * u32::try_from(batches).unwrap_or(u32::MAX)
 }
 
-/// One committer.
+/// Runs one committer.
 pub(crate) async fn run(engine: Arc<Engine>) {
     let mut company = Company::default();
     while let Some(mut group) = engine.queue.take(GROUP).await {
@@ -234,7 +236,7 @@ impl Engine {
         }
     }
 
-    /// Carries out a group of batches, whatever it takes. Rows of batches that take longer are taken out of `rows`.
+    /// Executes a group of batches to completion. Removes the rows of batches that take longer from `rows`.
     async fn batches(self: &Arc<Self>, jobs: Vec<Applying>, rows: &mut Vec<u64>) {
         self.meter.groups.fetch_add(1, Ordering::Relaxed);
         self.meter.batches.fetch_add(jobs.len() as u64, Ordering::Relaxed);
@@ -250,7 +252,7 @@ impl Engine {
         self.settle(jobs, give_up, rows).await;
     }
 
-    /// The working set of a group as far as this process can tell. `None` when something must be looked up.
+    /// Returns the working set of a group as far as this process can predict it. `None`: a row must be looked up.
     fn foresee<'a>(&self, batches: impl Iterator<Item = &'a Batch> + Clone) -> Option<Session> {
         if !self.guesses {
             return None;
@@ -265,13 +267,13 @@ impl Engine {
         let before = session.facts.weight();
         let mut fits = |batch| {
             let decided = session.decide_by_guess(batch);
-            // What a merge writes is as large as its document. A heavy group is settled in parts.
+            // A merge writes as much as the size of its document. A heavy group is settled in parts.
             decided && session.facts.weight().saturating_sub(before) <= 2 * GROUP.weight
         };
         batches.all(&mut fits).then_some(session)
     }
 
-    /// Sends a group that was decided on beliefs. Gives the batches back when they must be decided again.
+    /// Sends a group that was decided on beliefs. Returns the batches when they must be decided again.
     async fn guess(
         &self,
         jobs: Vec<Applying>,
@@ -302,10 +304,10 @@ impl Engine {
         }
     }
 
-    /// What a guess that came to nothing means for its batches.
+    /// Returns the batches of a failed guess that must be decided again.
     fn after_guess(&self, jobs: Vec<Applying>, failure: &Failure, client: Client) -> Option<Vec<Applying>> {
         match failure.meaning {
-            // They may have been committed. Applying them again would double them.
+            // They may have been committed. Applying them again would apply them twice.
             Meaning::Lost | Meaning::Unclear => {
                 self.lost(client);
                 fail(jobs, failure);
@@ -319,7 +321,7 @@ impl Engine {
                 fail(jobs, failure);
                 None
             }
-            // One of them may be to blame, and the others are not.
+            // One of the batches may have caused the failure, and the others must not fail with it.
             Meaning::Failed => Some(jobs),
             Meaning::Clock => {
                 self.time.forget();
@@ -336,7 +338,7 @@ impl Engine {
         }
     }
 
-    /// Remembers what was committed, and wakes those who wait for changes.
+    /// Caches the committed rows, and wakes waiters for changes.
     fn take_note(&self, flush: &Flush, session: &Session, drawn: &Drawn) {
         if let Some(said) = drawn.server_now {
             self.time.hear(said, flush.made);
@@ -347,7 +349,7 @@ impl Engine {
         self.hints.changed();
     }
 
-    /// A group was committed: remembers what it wrote, wakes those who wait, and answers.
+    /// Handles the commit of a group: caches its rows, wakes waiters, and replies to the callers.
     fn committed(&self, flush: &Flush, session: &Session, drawn: &Drawn, jobs: Vec<Applying>) {
         self.take_note(flush, session, drawn);
         for (index, job) in jobs.into_iter().enumerate() {
@@ -356,7 +358,7 @@ impl Engine {
     }
 }
 
-/// Answers batches whose transaction met a failure.
+/// Replies to batches whose transaction failed.
 fn fail(jobs: Vec<Applying>, failure: &Failure) {
     for job in jobs {
         job.failed(failure);

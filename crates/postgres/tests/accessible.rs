@@ -1,5 +1,5 @@
-//! X8: `Document::ensure_accessible` on a store that was well when it was opened, and no longer is. The server is private,
-//! because it is stopped and turned read-only.
+//! X8: `Document::ensure_accessible` on a store that was accessible when it was opened, and no longer is. The server is
+//! private, because it is stopped and turned read-only.
 #![cfg(unix)]
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
@@ -30,7 +30,7 @@ impl Site {
     async fn new() -> Self {
         let options = tidelock_pgserver::Options { durable: false, ..tidelock_pgserver::Options::default() };
         let server = Server::start(&options).unwrap();
-        // The schema is made beforehand: on a busy machine that takes longer than there is patience.
+        // The schema is created beforehand: on a busy machine that takes longer than the patience.
         PostgresStore::open(&server.url(), common::options()).await.unwrap().close().await;
         let options = Options { patience: Duration::from_millis(1_500), ..common::options() };
         let store = PostgresStore::open(&server.url(), options).await.unwrap();
@@ -46,7 +46,7 @@ impl Site {
         Self { server, store, document }
     }
 
-    /// A plain connection, for what other programs do.
+    /// Opens a plain connection, for the actions of other programs.
     async fn client(&self) -> Client {
         let (client, connection) = tokio_postgres::connect(&self.server.url(), NoTls).await.unwrap();
         tokio::spawn(connection);

@@ -1,4 +1,4 @@
-//! Real processes and a real server, really killed: what was acknowledged is there once, nothing is there by halves.
+//! Crashes of real processes and a real server: every acknowledged batch is there once, and no batch is there in part.
 #![cfg(unix)]
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
@@ -34,7 +34,7 @@ use tokio::sync::mpsc;
 
 tidelock_tck::child!(crate::common::Postgres::default());
 
-/// How many times the test command kills a process; the soak does more.
+/// The number of processes that the test command kills; the soak test kills more.
 const ROUNDS: u64 = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,11 +64,11 @@ async fn killed_while_two_processes_add_to_one_record() {
     }
 }
 
-/// Processes that work at the same time, and tasks in each that write and that do jobs.
+/// The number of concurrent processes, and of the tasks in each that write and that do jobs.
 const WORKERS: u64 = 4;
 const WRITERS: u64 = 3;
 const DOERS: u64 = 2;
-/// How long a worker has for a job before others may have it.
+/// The time that a worker has for a job before other workers may claim it.
 const TTL: Duration = Duration::from_secs(1);
 
 fn own(slot: u64, life: u64, writer: u64) -> Key {
@@ -100,7 +100,7 @@ fn inc(batch: Batch, document: &Key) -> Batch {
     batch.merge_or_create(document, Payload::of(&json!({ "n": 0 })).unwrap(), [Delta::inc("/n", 1)])
 }
 
-/// A worker process: writes and does jobs until it is killed or told to come to an end.
+/// A worker process: writes and does jobs until it is killed or stopped.
 #[derive(Clone)]
 struct Worker {
     slot: u64,
@@ -108,7 +108,7 @@ struct Worker {
     store: PostgresStore,
     tally: Arc<Tally>,
     ending: Arc<AtomicBool>,
-    /// Tasks that may still make jobs.
+    /// The number of tasks that may still create jobs.
     writing: Arc<AtomicU64>,
 }
 
@@ -137,7 +137,7 @@ async fn a_worker_that_will_be_killed() {
     }
 }
 
-/// Opens the store, however long the server is away.
+/// Opens the store, however long the server is unavailable.
 async fn open(url: &str) -> PostgresStore {
     let start = Instant::now();
     loop {
@@ -152,7 +152,7 @@ async fn open(url: &str) -> PostgresStore {
 }
 
 impl Worker {
-    /// Every batch has events on a stream of its own and on one that all share, a counter, a job and an id.
+    /// Every batch has events on its own stream and on a shared one, a counter, a job and an id.
     async fn write(&self, writer: u64) {
         let own = own(self.slot, self.life, writer);
         let mut expect = Expect::Absent;
@@ -176,7 +176,7 @@ impl Worker {
         }
     }
 
-    /// Claims jobs and does them, each in one batch with its effect. At the end, until there are none.
+    /// Claims jobs and does them, each in one batch with its effect. When stopping, it continues until there are none.
     async fn do_jobs(&self, doer: u64) {
         let owner = Owner::new(format!("{}-{}-{doer}", self.slot, self.life)).unwrap();
         let mut rng = Rng::new(self.slot << 32 | self.life << 8 | doer);
@@ -195,11 +195,11 @@ impl Worker {
                 if !more && left.is_ok_and(|left| left == 0) {
                     return;
                 }
-                // Hints are not all there is: leases of the killed end without one.
+                // Hints are not sufficient: leases of killed workers expire without one.
                 drop(tokio::time::timeout(TTL / 10, watch.changed()).await);
             }
             for grant in grants {
-                // Some come too late: others have the job by then.
+                // Some jobs are done too late: another worker has the job by then.
                 if rng.one_in(200) {
                     tokio::time::sleep(TTL + TTL / 5).await;
                 }
@@ -228,7 +228,7 @@ impl Worker {
     }
 }
 
-/// What the parent heard.
+/// The reports that the parent received.
 #[derive(Default)]
 struct Heard {
     /// Acknowledged batches, with stream, version and position of their events.
@@ -254,7 +254,7 @@ impl Heard {
     }
 }
 
-/// Follows the log from its beginning, over everything that happens to the server, until it has seen `last`.
+/// Follows the log from its beginning, through all faults of the server, until it has seen `last`.
 async fn follow(store: PostgresStore, last: Arc<std::sync::OnceLock<Position>>) -> Vec<Event> {
     let mut seen: Vec<Event> = Vec::new();
     loop {
@@ -276,12 +276,12 @@ async fn follow(store: PostgresStore, last: Arc<std::sync::OnceLock<Position>>) 
     }
 }
 
-/// Kills workers and the server at random for a time. Answers how many of each.
+/// Kills workers and the server at random for a time. Returns how many of each.
 async fn rage(server: &Arc<Server>, workers: &mut Workers, rng: &mut Rng, time: Duration) -> (u64, u64) {
     let (start, mut kills) = (Instant::now(), (0, 0));
     let mut next_server = Duration::from_millis(rng.within(700..1_500));
     while start.elapsed() < time {
-        // Not a wait for anything: it spreads the kills.
+        // The sleep waits for no condition; it spreads the kills.
         tokio::time::sleep(Duration::from_millis(rng.within(50..500))).await;
         if start.elapsed() > next_server {
             let server = Arc::clone(server);
@@ -307,7 +307,7 @@ struct Workers {
     url: String,
     heard: mpsc::UnboundedSender<Value>,
     lives: u64,
-    /// The names under which the server knows those that live.
+    /// The application names of the living workers.
     living: Vec<String>,
     processes: Vec<Option<Process>>,
 }
@@ -342,8 +342,8 @@ impl Workers {
         self.processes[slot] = Some(self.process(slot));
     }
 
-    /// Lets the workers come to an end. What the killed ones had sent is carried out by the server all the same, and
-    /// may make jobs: the others stay until that is over.
+    /// Stops the workers. The server still executes the requests of the killed ones, which may create jobs. The other
+    /// workers stay until that is over.
     async fn end(mut self) {
         let (client, connection) = tokio_postgres::connect(&self.url, tokio_postgres::NoTls).await.unwrap();
         tokio::spawn(connection);
@@ -380,7 +380,7 @@ async fn killed_workers_and_server_lose_nothing() {
     let mut workers = Workers::start(&server.url(), heard);
     let begun = Instant::now();
     let (workers_killed, server_killed) = rage(&server, &mut workers, &mut Rng::new(seed), time).await;
-    // What the workers still do goes undisturbed: all jobs are done when they end.
+    // The remaining work is undisturbed: all jobs are done when the workers stop.
     let raged = begun.elapsed();
     workers.end().await;
     let calmed = begun.elapsed() - raged;
@@ -409,8 +409,8 @@ async fn killed_workers_and_server_lose_nothing() {
     );
 }
 
-/// Every batch that is in the log is there as a whole and once, and what was acknowledged is where it was told to be.
-/// Answers the batches, with the slots of their writers.
+/// Checks that every batch in the log is there completely and once, and that acknowledged events are where their
+/// receipts say. Returns the batches, with the slots of their writers.
 fn check_batches(log: &[Event], heard: &Heard) -> BTreeMap<OpId, u64> {
     check_streams(log);
     let mut at: BTreeMap<OpId, Vec<Value>> = BTreeMap::new();
@@ -431,7 +431,7 @@ fn check_batches(log: &[Event], heard: &Heard) -> BTreeMap<OpId, u64> {
     slots
 }
 
-/// Counters, receipts, jobs and their effects agree with the batches that there are.
+/// Checks that counters, receipts, jobs and their effects agree with the batches in the log.
 async fn check_state(store: &PostgresStore, found: &BTreeMap<OpId, u64>) {
     for slot in 0..WORKERS {
         let written = found.values().filter(|of| **of == slot).count();

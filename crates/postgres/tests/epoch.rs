@@ -1,5 +1,5 @@
-//! D2 and D3 on real servers: an asynchronous standby takes over without the newest commits, a dump is restored. What was
-//! lost never comes back under its old numbers, and processes that lived through it notice.
+//! D2 and D3 on real servers: an asynchronous standby is promoted without the newest commits, or a dump is restored.
+//! Lost numbers are never reused, and processes that survived the cut notice it.
 #![cfg(unix)]
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
@@ -60,7 +60,7 @@ impl Pair {
         PostgresStore::open(&format!("{url}?target_session_attrs=read-write"), options).await.unwrap()
     }
 
-    /// The standby has everything so far, and nothing from now on.
+    /// Disconnects the standby after it has replayed everything so far.
     async fn cut_off(&self) {
         let (primary, standby) = (client(&self.primary.url()).await, client(&self.standby.url()).await);
         let written = primary.query_one("SELECT pg_current_wal_lsn()::text", &[]).await.unwrap();
@@ -99,7 +99,7 @@ fn number(n: i64) -> Payload {
     Payload::of(&json!({ "n": n })).unwrap()
 }
 
-/// Applies a batch under one id until its outcome is known: a connection that died is met by the first call that uses it.
+/// Applies a batch under one id until its outcome is known: the first call on a dead connection fails.
 async fn surely(store: &PostgresStore, batch: Batch) -> Result<Receipt, ApplyError> {
     let batch = batch.op_id(OpId::new());
     loop {
@@ -139,7 +139,7 @@ async fn after(store: &PostgresStore, position: Position) -> Result<usize, Store
     page.map(|page| page.events.len()).map_err(|error| error.kind)
 }
 
-/// The idle process of the review: its rows, its fence and its versions are those of the lost history.
+/// The idle process of the review: its rows, its fence and its versions belong to the lost history.
 #[tokio::test(flavor = "multi_thread")]
 async fn d2_an_idle_process_writes_by_the_new_history_after_a_failover() {
     let pair = Pair::start();
@@ -167,7 +167,8 @@ async fn d2_an_idle_process_writes_by_the_new_history_after_a_failover() {
     assert_eq!(surely(&a, of_before).await.unwrap_err().code().as_str(), "TL0212");
 }
 
-/// Readers, positions and fences of the review: a reader at 100 received 0 of 50 new events, and fences came twice.
+/// Readers, positions and fences of the review: a reader at 100 received 0 of 50 new events, and fences were granted
+/// twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn d3_positions_and_fences_never_repeat_after_a_failover() {
     let pair = Pair::start();
@@ -229,7 +230,7 @@ async fn d3_a_restored_dump_begins_a_new_epoch() {
     assert_eq!(after(&restored, kept).await, Ok(1));
 }
 
-/// A role with the rights that the guide lists confirms the epoch, and one without more rights cannot declare a cut.
+/// A role with the rights that the guide lists confirms the epoch, and cannot declare a cut without further rights.
 #[tokio::test(flavor = "multi_thread")]
 async fn d3_a_plain_role_finds_a_cut() {
     let server = tokio::task::block_in_place(start);

@@ -1,5 +1,5 @@
-//! Failover from a frozen primary: its connections are abandoned, writes continue on the promoted standby, nothing that was
-//! acknowledged is lost.
+//! Failover from a frozen primary: its connections are abandoned, writes continue on the promoted standby, and no
+//! acknowledged write is lost.
 #![cfg(unix)]
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
@@ -23,7 +23,7 @@ async fn client(server: &Server) -> Client {
     client
 }
 
-/// A primary and a standby that confirms every commit.
+/// Starts a primary and a standby that confirms every commit.
 async fn synchronous_pair() -> (Server, Server) {
     let (primary, standby) = tokio::task::block_in_place(|| {
         let options = tidelock_pgserver::Options { durable: false, ..tidelock_pgserver::Options::default() };
@@ -42,7 +42,7 @@ async fn synchronous_pair() -> (Server, Server) {
     (primary, standby)
 }
 
-/// The address of both, each of which may take two seconds.
+/// Returns the address of both, each with a limit of two seconds.
 fn address(primary: &Server, standby: &Server) -> String {
     let (one, two) = (primary.port(), standby.port());
     let hosts = format!("127.0.0.1:{one},127.0.0.1:{two}/");
@@ -63,7 +63,7 @@ async fn d9_writes_continue_on_the_new_primary_when_the_old_one_froze() {
     });
     load.progress(200).await;
     let tally = load.end().await;
-    // All that was acknowledged is on the new primary, once.
+    // Every acknowledged write is on the new primary, once.
     let found = PostgresStore::open(&standby.url(), common::options()).await.unwrap();
     check(&found, &tally).await;
     // The old primary has no connection of the store left once it can notice.

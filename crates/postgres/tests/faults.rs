@@ -1,5 +1,5 @@
-//! Lost connections, silent and restarted servers, held rows, failover: every call ends with a typed answer, what was
-//! acknowledged is there once, and what nobody knows can be asked for by its id.
+//! Lost connections, silent and restarted servers, locked rows, failover: every call returns a typed result. Every
+//! acknowledged batch is there once, and an unknown outcome can be resolved by its id.
 //!
 //! The network is a proxy that the tests break. Servers are private, because they are stopped and killed.
 #![cfg(unix)]
@@ -31,14 +31,15 @@ use tidelock_pgserver::Server;
 use tidelock_postgres::tokio_postgres::{Client, NoTls};
 use tidelock_postgres::{Options, PostgresStore, tokio_postgres};
 
-/// What a call may take beyond patience: a busy machine, and the answer that is waited for a second longer.
+/// The time that a call may take beyond the patience: a busy machine, and a response that is awaited for a second
+/// longer.
 const SLACK: Duration = Duration::from_secs(4);
 
-/// Patience of stores whose calls are to fail.
+/// The patience of stores whose calls should fail.
 const SHORT: Duration = Duration::from_millis(1_500);
 
 fn start() -> Server {
-    // Deadlocks are looked for before anybody gives up waiting.
+    // The server looks for deadlocks before any waiter gives up.
     let settings = vec![("deadlock_timeout".to_owned(), "50ms".to_owned())];
     let options =
         tidelock_pgserver::Options { durable: false, settings, ..tidelock_pgserver::Options::default() };
@@ -51,7 +52,8 @@ fn server() -> &'static Server {
     SERVER.get_or_init(start)
 }
 
-/// Opens a store. The schema is made beforehand: on a busy machine that takes longer than some tests have patience.
+/// Opens a store. The schema is created beforehand: on a busy machine that takes longer than the patience of some
+/// tests.
 async fn open(url: &str, options: Options) -> PostgresStore {
     let migrated = PostgresStore::open(url, common::options()).await.unwrap();
     migrated.close().await;
@@ -62,14 +64,14 @@ fn patience(patience: Duration) -> Options {
     Options { patience, ..common::options() }
 }
 
-/// A plain connection, for what other programs do.
+/// Opens a plain connection, for the actions of other programs.
 async fn client(server: &Server) -> Client {
     let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
     tokio::spawn(connection);
     client
 }
 
-/// A store behind a proxy. The schema is also the name under which the server knows its connections.
+/// A store behind a proxy. The schema is also the application name of its connections.
 struct Site {
     proxy: Proxy,
     store: PostgresStore,
@@ -83,7 +85,7 @@ impl Site {
         Self { proxy, store, schema }
     }
 
-    /// A store that the proxy does not stand in front of.
+    /// Opens a store that bypasses the proxy.
     async fn witness(&self) -> PostgresStore {
         let url = format!("{}?schema={}", server().url(), self.schema);
         PostgresStore::open(&url, common::options()).await.unwrap()
@@ -95,7 +97,7 @@ fn address(proxy: &Proxy, schema: &str) -> String {
     format!("{url}?sslmode=disable&schema={schema}&application_name={schema}")
 }
 
-/// The failure of a batch, and whether it was applied.
+/// Returns the failure of a batch, and whether it was applied.
 #[track_caller]
 fn failure(answer: Result<Receipt, ApplyError>) -> (StoreError, Outcome) {
     match answer {
@@ -104,7 +106,7 @@ fn failure(answer: Result<Receipt, ApplyError>) -> (StoreError, Outcome) {
     }
 }
 
-/// A call that must fail because the server is away, and within patience.
+/// Checks that a call failed within the patience because the server is unavailable.
 #[track_caller]
 fn unreachable<T: std::fmt::Debug>(answer: Result<T, StoreError>, start: Instant, patience: Duration) {
     assert_eq!(answer.unwrap_err().kind, StoreErrorKind::Unreachable);
@@ -116,7 +118,7 @@ async fn a_connection_that_is_cut_while_idle_is_made_again_unnoticed() {
     let site = Site::open(common::options()).await;
     let stream = key("warm");
     for n in 0..5 {
-        // Twice, so that the second is decided on what is remembered.
+        // Twice, so that the second is decided on cached rows.
         site.store.apply(append(&stream, &format!("{n}"))).await.unwrap();
         site.store.apply(append(&stream, &format!("{n} again"))).await.unwrap();
         site.proxy.cut().await;
@@ -131,9 +133,9 @@ async fn a_connection_that_is_cut_while_idle_is_made_again_unnoticed() {
     }
 }
 
-/// A batch whose answer is lost, on its way through the server or before it got there.
+/// A batch whose response is lost, before or after the server executed it.
 struct Lost {
-    /// Whether this process remembers the stream: then one statement without a look beforehand carries the batch.
+    /// Whether this process caches the stream: then one statement without a prior read carries the batch.
     warm: bool,
     id: Option<OpId>,
     trap: Trap,
@@ -188,7 +190,7 @@ async fn a_lost_answer_is_unknown_and_its_id_tells() {
 async fn a_connection_that_is_lost_before_the_commit_is_sent_costs_another_attempt_and_nothing_else() {
     let site = Site::open(common::options()).await;
     for (n, trap) in [Trap::Before, Trap::Behind].into_iter().enumerate() {
-        // Nothing is known about the stream: its row is held and read first, and that is what is cut.
+        // The stream is not cached: its row is locked and read first, and that request is cut.
         let stream = key(&format!("cold-{n}"));
         site.proxy.trap(stream.canonical(), trap);
         let receipt = site.store.apply(append(&stream, "once")).await.unwrap();
@@ -225,7 +227,7 @@ async fn terminated_again_and_again_under_load_nothing_is_lost_or_there_twice() 
     let load = Load::start(&site.store, 8);
     let admin = client(server()).await;
     let (start, mut terminated) = (Instant::now(), 0);
-    // On a busy machine a connection takes longer to come back than to be ended.
+    // On a busy machine, reconnecting takes longer than terminating a connection.
     while start.elapsed() < Duration::from_secs(2) || terminated <= 20 {
         load.progress(1).await;
         let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1";
@@ -278,13 +280,13 @@ async fn a_server_that_is_away_is_unreachable_within_patience_and_is_found_again
     assert_eq!(sayings(&store, &stream).await, ["before", "after"]);
     assert_eq!(store.operation(id).await.unwrap(), None);
     assert!(watch.changed().await);
-    // Hints from elsewhere arrive again as well.
+    // Hints from other stores arrive again as well.
     let other = PostgresStore::open(&server.url(), common::options()).await.unwrap();
     hears("hints arrive after a restart", &store, &other).await;
 }
 
-/// What one store commits wakes those who wait at the other. Hints may be missed while a connection is made, and a
-/// store hints by itself when it connects: it must be woken again and again, by nothing but the commits.
+/// Checks that a commit of one store wakes waiters of the other. Hints may be missed while a connection is made, and a
+/// store hints once when it connects. The waiters must therefore be woken repeatedly, by the commits alone.
 async fn hears(when: &str, listener: &PostgresStore, speaker: &PostgresStore) {
     let mut heard = 0;
     until(when, async || {
@@ -381,10 +383,10 @@ async fn a_deadlock_with_other_programs_costs_another_attempt_and_nothing_else()
     let all = |says: &str| append(&a, says).and(append(&b, says)).and(append(&c, says));
     site.store.apply(all("before")).await.unwrap();
     let (one, two, admin) = (client(server()).await, client(server()).await, client(server()).await);
-    // The other program does not look for deadlocks: the store's transaction is the one that is given up.
+    // The other program does not look for deadlocks, so the server aborts the store's transaction.
     one.batch_execute("SET deadlock_timeout = '1min'; SET application_name = 'one'").await.unwrap();
     let mut rounds = 0;
-    // The store does not wait for the second row for ever: the cycle may not be closed in time.
+    // The store's wait for the second row is bounded: the cycle may not be closed in time.
     until("there is a deadlock", async || {
         one.batch_execute("BEGIN").await.unwrap();
         hold(&one, &site.schema, &c).await;
@@ -393,7 +395,7 @@ async fn a_deadlock_with_other_programs_costs_another_attempt_and_nothing_else()
         let (store, batch) = (site.store.clone(), all("again"));
         let applying = tokio::spawn(async move { store.apply(batch).await });
         is_waiting(&admin, &site.schema).await;
-        // The store holds the first row. Somebody with the third waits for it; then the second is set free.
+        // The store holds the first row. The holder of the third waits for it; then the second is released.
         let closing = async {
             is_waiting(&admin, "one").await;
             two.batch_execute("ROLLBACK").await.unwrap();
@@ -451,7 +453,7 @@ async fn beside_programs_that_lock_in_other_orders_every_call_succeeds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn neighbours_do_not_pay_for_a_row_that_somebody_holds() {
-    // One committer: what comes at the same time shares a group.
+    // One committer: concurrent batches share a group.
     let site = Site::open(Options { committers: 1, ..common::options() }).await;
     let (held, free) = (key("held"), key("free"));
     site.store.apply(append(&held, "1").and(append(&free, "1"))).await.unwrap();
@@ -467,7 +469,7 @@ async fn neighbours_do_not_pay_for_a_row_that_somebody_holds() {
         assert!(!waiting.is_finished(), "{:?}", waiting.await);
     }
     assert!(site.store.stats().groups > groups);
-    // Somebody makes the row that a batch wants to make, and does not commit: it is the same.
+    // Another transaction creates the row that a batch wants to create, and does not commit. The behaviour is the same.
     let made = key("made");
     let insert = format!("INSERT INTO {}.streams (key, head) VALUES ($1, NULL)", site.schema);
     other.execute(&insert, &[&made.canonical()]).await.unwrap();
@@ -486,7 +488,7 @@ async fn neighbours_do_not_pay_for_a_row_that_somebody_holds() {
     assert_eq!(sayings(&site.store, &made).await, ["1"]);
 }
 
-/// A batch that is queued when this returns.
+/// Starts a batch that is queued when this returns.
 async fn queue(store: &PostgresStore, batch: Batch) -> tokio::task::JoinHandle<Result<Receipt, ApplyError>> {
     let store = store.clone();
     let mut applying = Box::pin(async move { store.apply(batch).await });
@@ -498,7 +500,7 @@ async fn queue(store: &PostgresStore, batch: Batch) -> tokio::task::JoinHandle<R
     tokio::spawn(applying)
 }
 
-/// Batches for neighbours in the midst of many batches for rows that somebody holds.
+/// Applies batches for free rows among many batches for rows that another transaction holds.
 async fn crowd_around(rows: usize) {
     let site = Site::open(Options { committers: 1, ..common::options() }).await;
     let held: Vec<Key> = (0..rows).map(|n| key(&format!("held-{n}"))).collect();
@@ -510,7 +512,7 @@ async fn crowd_around(rows: usize) {
     for stream in &held {
         hold(&other, &site.schema, stream).await;
     }
-    // While the network is held up, all of them queue up behind the first and become one group.
+    // While the network is blocked, all of them queue behind the first and become one group.
     site.proxy.hold();
     let batches = site.store.stats().batches;
     let first = queue(&site.store, append(&key("first"), "2")).await;
@@ -617,7 +619,7 @@ async fn a_slow_network_costs_time_and_nothing_else() {
     for says in ["1", "2"] {
         site.store.apply(append(&stream, says)).await.unwrap();
     }
-    // Longer than a guess of the server's clock may be old.
+    // Longer than an estimate of the server's clock may be old.
     site.proxy.delay(Duration::from_millis(1_200));
     site.store.apply(append(&stream, "3")).await.unwrap();
     site.proxy.pass();
@@ -629,7 +631,7 @@ async fn hints_arrive_again_after_a_silence() {
     let site = Site::open(self::patience(SHORT)).await;
     let witness = site.witness().await;
     hears("hints arrive", &site.store, &witness).await;
-    // Connections that the network has forgotten: no end, no answer. New ones work.
+    // Connections that the network has dropped: no end, no response. New ones work.
     site.proxy.abandon();
     surely(&site.store, &append(&key("s"), "after").op_id(OpId::new()), &Tally::default()).await.unwrap();
     hears("hints arrive again", &site.store, &witness).await;
@@ -690,7 +692,7 @@ impl Pair {
         })
     }
 
-    /// The address of whichever takes writes.
+    /// Returns the address of the server that accepts writes.
     fn url(&self) -> String {
         let (one, two) = (self.primary.port(), self.standby.port());
         let hosts = format!("127.0.0.1:{one},127.0.0.1:{two}/");
@@ -714,7 +716,7 @@ async fn the_same_store_goes_on_when_a_standby_takes_over() {
     let first = store.apply(append(&stream, "before")).await.unwrap();
     let refused = PostgresStore::open(&pair.standby.url(), common::options()).await.unwrap_err();
     assert_eq!(refused.kind, StoreErrorKind::ReadOnly, "{refused}");
-    // The standby follows at its own pace; what it has not heard of is lost with the primary.
+    // The standby follows asynchronously; commits that it has not received are lost with the primary.
     let written = client(&pair.primary).await.query_one("SELECT pg_current_wal_lsn()::text", &[]).await;
     let (written, follower) = (written.unwrap().get::<_, String>(0), client(&pair.standby).await);
     until("the standby has everything", async || {

@@ -1,5 +1,5 @@
-//! The functions for programs in other languages: what they write is what the store would have written, under the same
-//! names, with the same answers and the same refusals.
+//! SQL functions for programs in other languages: they write the same rows as the store, under the same names, with the
+//! same results and the same refusals.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -22,16 +22,16 @@ use tidelock_postgres::tokio_postgres::{self, Client, Row};
 use tidelock_tck::rng::Rng;
 use uuid::Uuid;
 
-/// How long a test waits for something that must happen.
+/// The time limit for an event that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The codes of refused input.
+/// The codes of rejected input.
 const KEY: &str = "TL101";
 const NAME: &str = "TL103";
 const TOO_LARGE: &str = "TL105";
 
-/// A store, and a program that knows SQL only.
+/// A store, and a program that uses SQL only.
 struct Sql {
     store: PostgresStore,
     client: Client,
@@ -184,7 +184,7 @@ async fn keys_of_texts_are_the_stores_keys() {
         let expected = Key::new(&format!("k{text}"), [text.clone(), format!("x{text}")]).unwrap();
         assert_eq!(key, expected.canonical(), "{text:?}");
     }
-    // As programs write it.
+    // The form that programs use.
     let key = sql.text("SELECT {s}.key('order') || {s}.arg('o-1') || {s}.arg(42)", &[]).await;
     let args = [Arg::from("o-1"), Arg::from(42)];
     assert_eq!(key, Key::of("order", &args).unwrap().canonical());
@@ -214,7 +214,7 @@ async fn keys_of_numbers_and_uuids_are_the_stores_keys() {
     }
 }
 
-/// Every key that the store takes names the same stream here.
+/// Every key that the store accepts names the same stream here.
 #[tokio::test]
 async fn every_key_of_the_store_can_be_appended_to() {
     let sql = Sql::open().await;
@@ -264,7 +264,7 @@ async fn the_store_and_sql_take_turns_without_holes() {
     let append = |expect| Batch::new().append(&sales(), expect, [event()]);
     sql.store.apply(append(Expect::Absent)).await.unwrap();
     assert_eq!(sql.append(&SOLD).await.unwrap().0, 1);
-    // The store remembers version 0 and must not go by it.
+    // The store caches version 0 and must not rely on it.
     sql.store.apply(append(Expect::Any)).await.unwrap();
     assert_eq!(sql.append(&Append { expected: Some(2), ..SOLD }).await.unwrap().0, 3);
     let late = sql.store.apply(append(Expect::Exact(StreamVersion(2)))).await.unwrap_err();
@@ -312,7 +312,7 @@ async fn the_same_id_again_gives_the_first_answer() {
         refused(sql.append(&other).await, "TL208", &[&id.to_string(), "version 0", "'sales'"]);
     }
     assert_eq!(sql.append(&one).await.unwrap(), first);
-    // What the store appended is recognised, and what it is given again is recognised by the store.
+    // SQL recognises an event that the store appended, and the store recognises an event that SQL appended.
     let event = NewEvent::new(EventType::new("Sold").unwrap(), Payload::of(&9).unwrap());
     let batch = |event: &NewEvent| Batch::new().append(&sales(), Expect::Any, [event.clone()]);
     let receipt = sql.store.apply(batch(&event)).await.unwrap();
@@ -326,7 +326,7 @@ async fn the_same_id_again_gives_the_first_answer() {
     assert_eq!(sql.events(&sales()).await.len(), 3);
 }
 
-/// The store compares values, not spelling: so must this.
+/// The store compares values, not their spelling. The functions must do the same.
 #[tokio::test]
 async fn the_same_content_in_other_words_is_the_same_content() {
     let sql = Sql::open().await;
@@ -352,7 +352,7 @@ async fn what_is_rolled_back_never_was() {
         let found = (invoices.as_str(), sql.events(&sales()).await.len(), job.is_some());
         assert_eq!(found, if end == "COMMIT" { ("1", 1, true) } else { ("0", 0, false) });
     }
-    // A savepoint saves the program from an error, as with any other statement.
+    // A savepoint protects the program from an error, as with any other statement.
     let caught = format!(
         "BEGIN; SELECT {s}.append('sales', 'Sold'); SAVEPOINT a; SELECT {s}.append('sales', 'Sold'); \
          ROLLBACK TO a; SELECT {s}.append('sales', 'Sold', expected => 1); COMMIT"
@@ -380,7 +380,7 @@ async fn a_run_begins_with_an_append_and_an_enqueue() {
     assert_eq!((grant.row.lifetime, grant.row.position), (Lifetime::Standing, None));
     assert_eq!(grant.events, sql.events(&run).await);
     assert_eq!(grant.events.first().unwrap().event_type.as_str(), "RunStarted");
-    // Acknowledged, it rests; enqueued again, it goes on after what it has seen.
+    // After the acknowledgement the row rests. Enqueued again, it continues after the last event that it has seen.
     let seen = grant.events.first().unwrap().position;
     sql.store.apply(Batch::new().advance(&grant.lease(), seen).ack(&grant.lease())).await.unwrap();
     let next = "SELECT {s}.append({s}.key('run') || {s}.arg('r-1'), 'Signal')::text,
@@ -396,7 +396,7 @@ async fn a_run_begins_with_an_append_and_an_enqueue() {
 #[tokio::test]
 async fn a_hint_wakes_those_who_wait() {
     let sql = Sql::open().await;
-    // The store wakes its sleepers once by itself, when it begins to listen, but not every time.
+    // The store wakes its waiters once when it begins to listen, but not every time.
     for version in 0..10 {
         let mut watch = sql.store.watch();
         sql.append(&SOLD).await.unwrap();
@@ -428,7 +428,7 @@ async fn input_that_no_store_takes_is_refused() {
         let enqueued = sql.one("SELECT {s}.enqueue('job', 'lane', priority => $1)::text", &[&bad]).await;
         refused(enqueued, NAME, &[&bad.to_string()]);
     }
-    // Nothing of all that stays, and what is just within the limits is taken.
+    // None of these rows stays, and values just within the limits are accepted.
     assert!(sql.store.read_log(LogQuery::all(9)).await.unwrap().events.is_empty());
     assert!(sql.store.work(&Key::single("job").unwrap()).await.unwrap().is_none());
     let (long, huge) = ("x".repeat(200), format!("\"{}\"", "x".repeat(4 * 1024 * 1024 - 2)));
@@ -438,7 +438,7 @@ async fn input_that_no_store_takes_is_refused() {
     assert_eq!(sql.events(&Key::single(&key).unwrap()).await.len(), 1);
 }
 
-/// What the store would refuse must not get into its tables another way.
+/// Values that the store would refuse must not get into its tables through SQL.
 #[tokio::test]
 async fn limits_are_those_of_the_store() {
     let sql = Sql::open().await;
@@ -461,7 +461,7 @@ async fn limits_are_those_of_the_store() {
     assert!(taken.is_empty(), "{taken:#?}");
 }
 
-/// A text that is no key names nothing that a program could ask for.
+/// A text that is not a key names nothing that a program could request.
 #[tokio::test]
 async fn texts_that_are_no_keys_are_refused() {
     let sql = Sql::open().await;
@@ -481,8 +481,8 @@ async fn texts_that_are_no_keys_are_refused() {
     assert!(taken.is_empty(), "{taken:#?}");
 }
 
-/// What counts as a control character does not depend on the locale of the database: one that gets in is met by every
-/// reader of the log.
+/// The set of control characters does not depend on the locale of the database. A control character that gets in
+/// affects every reader of the log.
 #[tokio::test]
 async fn names_are_checked_alike_in_every_locale() {
     let (admin, name) = (common::client().await, common::fresh_schema());
@@ -509,7 +509,7 @@ async fn names_are_checked_alike_in_every_locale() {
     admin.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await.unwrap();
 }
 
-/// What is done to a row, on both sides alike.
+/// An action on a row, the same on both sides.
 #[derive(Clone, Debug)]
 enum Step {
     Enqueue(Box<NewWork>),
@@ -523,7 +523,7 @@ enum Step {
     Unblock,
 }
 
-/// One of two stores that live through the same steps; the other enqueues by SQL.
+/// One of two stores that execute the same steps; the other enqueues by SQL.
 struct Side {
     sql: Sql,
     by_sql: bool,
@@ -545,7 +545,7 @@ impl Side {
         self.sql.store.work(&name(index)).await.unwrap()
     }
 
-    /// Does one step; `false` when it makes no sense for the row as it is.
+    /// Executes one step. Returns `false` when the step does not apply to the state of the row.
     async fn step(&mut self, index: usize, step: &Step) -> bool {
         let held = self.leases.get(index).unwrap().clone();
         let batch = match (step, held) {
@@ -594,7 +594,7 @@ impl Side {
         let values: [&(dyn ToSql + Sync); 8] =
             [&key, &lane, &payload, &due, &priority, &standing, &follow, &position];
         self.sql.one(enqueue, &values).await.unwrap();
-        // Claims go by this column, and nothing renews it here.
+        // Claims use this column, and nothing renews it here.
         let column = "SELECT ready_at FROM {s}.work WHERE key = $1";
         let ready_at: Option<i64> = self.sql.one(column, &[&key]).await.unwrap().get(0);
         let row = self.sql.store.work(&new.key).await.unwrap().unwrap();
@@ -602,7 +602,8 @@ impl Side {
     }
 }
 
-/// A row without what two servers' clocks and counters may differ in: instants near the present are all alike.
+/// Returns a row without the values in which the clocks and counters of two servers may differ. All instants near the
+/// present become equal.
 fn shape(row: Option<&WorkRow>, now: Timestamp) -> Option<WorkRow> {
     let near = |at: Timestamp| at.since(now) < 2 * DAY && now.since(at) < 2 * DAY;
     let plain = |at: Timestamp| if near(at) { Timestamp::EPOCH } else { at };
@@ -620,7 +621,7 @@ fn shape(row: Option<&WorkRow>, now: Timestamp) -> Option<WorkRow> {
     Some(row)
 }
 
-/// Which instants a step changed: that must be the same even where the instants are near the present.
+/// Returns which instants a step changed. That must agree even where the instants are near the present.
 fn moved(before: Option<&WorkRow>, after: Option<&WorkRow>) -> [bool; 4] {
     let all = |row: Option<&WorkRow>| {
         let lease = row.and_then(|row| row.lease.as_ref().map(|lease| lease.until));
@@ -710,7 +711,7 @@ async fn an_enqueue_by_sql_is_an_enqueue() {
     }
 }
 
-/// The states one by one, so that a failure says which.
+/// The states one by one, so that a failure names the state.
 #[tokio::test]
 async fn an_enqueue_meets_a_row_in_every_state() {
     let far = Due::At(Timestamp::from_micros(4_102_444_800_000_000));

@@ -20,8 +20,8 @@ async fn k8_a_process_that_was_stopped_past_its_lease_commits_nothing() {
     tidelock_tck::stop::round(&common::Postgres::default()).await;
 }
 
-/// The connections of the store and the renewal of leases run on runtimes of the library. A program that blocks all threads
-/// of its own runtime keeps its leases.
+/// The connections of the store and the renewal of leases run on runtimes of the library. A program that blocks all
+/// threads of its own runtime keeps its leases.
 #[test]
 fn a_blocked_runtime_of_the_caller_keeps_the_lease() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -31,7 +31,7 @@ fn a_blocked_runtime_of_the_caller_keeps_the_lease() {
         let store: SharedStore = Arc::new(common::open(&address, None).await);
         let lock = Key::single("blocked").unwrap();
         let held = lease::hold(&store, &lock).ttl(TTL).now().await.unwrap();
-        // This is what the test is about: the only thread of the runtime is blocked for longer than the lease lasts.
+        // The subject of the test: the only thread of the runtime is blocked for longer than the lease lasts.
         std::thread::sleep(TTL * 2);
         assert!(!held.token().is_cancelled(), "the lease was renewed meanwhile");
         held.release().await.unwrap();

@@ -1,4 +1,5 @@
-//! Host lists: a host that accepts TCP and never answers costs its limit and nothing else, at open and on an open store.
+//! Host lists: a host that accepts TCP and never responds costs its limit and nothing else, at open and on an open
+//! store.
 #![cfg(unix)]
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
@@ -31,7 +32,7 @@ fn server() -> &'static Server {
     SERVER.get_or_init(|| Server::start(&options).expect("a private server starts"))
 }
 
-/// The address of the server by several ports, each of which may take two seconds.
+/// Returns the address of the server by several ports, each with a limit of two seconds.
 fn address(ports: &[u16], schema: &str) -> String {
     let hosts = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",");
     let url = server().url().replace(&format!("127.0.0.1:{}", server().port()), &hosts);
@@ -42,7 +43,7 @@ fn options() -> Options {
     Options { patience: PATIENCE, ..common::options() }
 }
 
-/// A host that accepts TCP, by its backlog, and never answers.
+/// Opens a port that accepts TCP, by its backlog, and never responds.
 fn silent() -> (TcpListener, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -58,7 +59,7 @@ async fn d8_a_silent_host_before_the_server_does_not_keep_a_store_from_opening()
     let store = in_time("the store opens", PostgresStore::open(&url, options())).await.unwrap();
     store.apply(append(&key("s"), "open")).await.unwrap();
     assert_eq!(sayings(&store, &key("s")).await, ["open"]);
-    // Connections outside of a store find the server as well.
+    // Connections outside a store find the server as well.
     let client = in_time("a connection is made", connect(&url)).await.unwrap();
     client.batch_execute("SELECT 1").await.unwrap();
     let status = in_time("the schema is looked at", migrate::status(&url, &schema)).await.unwrap();
@@ -96,7 +97,7 @@ impl Site {
         for says in ["one", "two", "three"] {
             store.apply(append(&key("s"), says)).await.unwrap();
         }
-        // Several idle connections of readers and writers.
+        // Opens several idle connections of readers and writers.
         let all = (0..8).map(|n| {
             let store = store.clone();
             tokio::spawn(async move {
@@ -113,7 +114,7 @@ impl Site {
     }
 }
 
-/// Commits of one store wake waiters of the other, again and again.
+/// Checks that commits of one store wake waiters of the other repeatedly.
 async fn hears(when: &str, listener: &PostgresStore, speaker: &PostgresStore) {
     let mut heard = 0;
     until(when, async || {
@@ -161,7 +162,7 @@ async fn d8_hints_arrive_from_the_next_host_when_the_listening_connection_freeze
     assert!(site.second.accepted() > 0);
 }
 
-/// A slow statement is no silent host.
+/// A slow statement does not mean a silent host.
 #[tokio::test(flavor = "multi_thread")]
 async fn d8_a_statement_that_takes_longer_than_the_limit_is_waited_for() {
     let site = Site::open().await;

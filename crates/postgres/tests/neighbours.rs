@@ -1,4 +1,5 @@
-//! Callers share statements and connections, and never each other's fate. Each of these once went wrong.
+//! Isolation of callers that share statements and connections: one caller's failure never affects another. Each case is
+//! a regression test.
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
@@ -26,7 +27,7 @@ struct Env {
     mine: Client,
 }
 
-/// One store with one committer, and a connection of somebody else's.
+/// Opens one store with one committer, and a connection of another program.
 async fn env() -> Env {
     let schema = common::fresh_schema();
     let options = Options { committers: 1, ..common::options() };
@@ -54,7 +55,7 @@ fn owner(name: &str) -> Owner {
     Owner::new(name).unwrap()
 }
 
-/// Whether the stream, the document and the work row of a batch are there.
+/// Returns whether the stream, the document and the work row of a batch exist.
 async fn parts(env: &Env, n: i64) -> [bool; 3] {
     let sql = format!(
         "SELECT EXISTS (SELECT FROM {0}.streams WHERE key = $1), EXISTS (SELECT FROM {0}.documents WHERE key = $1), \
@@ -65,7 +66,8 @@ async fn parts(env: &Env, n: i64) -> [bool; 3] {
     [row.get(0), row.get(1), row.get(2)]
 }
 
-/// Somebody cancels statements all the time: a batch is there as a whole or not at all, and the answer says which.
+/// Another session cancels statements all the time. A batch is there completely or not at all, and the result says
+/// which.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn cancelled_statements_never_split_a_batch() {
     let env = env().await;
@@ -111,7 +113,7 @@ async fn cancelled_statements_never_split_a_batch() {
     cancelling.await.unwrap();
 }
 
-/// Somebody's transaction holds a stream: only those who need it wait.
+/// Another transaction holds a stream: only the batches that need it wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_row_holds_up_nobody_else() {
     let mut env = env().await;
@@ -140,7 +142,7 @@ async fn a_held_row_holds_up_nobody_else() {
     assert_eq!(info.head.map(|head| head.0), Some(20));
 }
 
-/// The same for claims: one by name waits, those of lanes do not.
+/// The same for claims: a claim by name waits, claims of lanes do not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_by_name_holds_up_no_other_claim() {
     let mut env = env().await;
@@ -165,7 +167,7 @@ async fn a_claim_by_name_holds_up_no_other_claim() {
     assert_eq!(named.await.unwrap().unwrap().grants.len(), 1);
 }
 
-/// However often a transaction appends, it advertises once: locks of the whole server are few.
+/// However often a transaction appends, it advertises once: the lock table of the server is small.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_appends_in_one_transaction_take_one_lock() {
     let mut env = env().await;
@@ -179,7 +181,7 @@ async fn many_appends_in_one_transaction_take_one_lock() {
         tx.batch_execute(&append).await.unwrap();
     }
     assert_eq!(tx.query_one(&count, &[]).await.unwrap().get::<_, i64>(0), 1);
-    // A savepoint that is taken back gives the lock back; the next append takes it again.
+    // Rolling back to a savepoint releases the lock; the next append acquires it again.
     tx.rollback().await.unwrap();
     tx = env.mine.transaction().await.unwrap();
     let savepoint = tx.transaction().await.unwrap();
@@ -193,7 +195,7 @@ async fn many_appends_in_one_transaction_take_one_lock() {
     assert_eq!(row.get::<_, i64>(0), 0);
 }
 
-/// Thousands of leases that were renewed past their first end do not keep a claim from finding the free row behind them.
+/// Thousands of leases renewed past their first expiry do not keep a claim from finding the free row behind them.
 #[tokio::test(flavor = "multi_thread")]
 async fn renewed_leases_do_not_bury_the_lane() {
     let env = env().await;
@@ -216,7 +218,7 @@ async fn renewed_leases_do_not_bury_the_lane() {
     assert_eq!(grants.iter().map(|grant| grant.row.key.clone()).collect::<Vec<_>>(), [key("free")]);
 }
 
-/// A filtered page that says it saw the end of a stream has looked at what it says and at nothing else.
+/// A filtered page that reports the end of a stream has scanned exactly the events that it claims.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filtered_page_of_a_stream_skips_nothing() {
     let env = env().await;
@@ -241,14 +243,14 @@ async fn a_filtered_page_of_a_stream_skips_nothing() {
     writing.await.unwrap();
 }
 
-/// A row that is made, granted, removed and made again by others meanwhile: its fences rise all the same.
+/// Concurrent processes create, claim and remove a row and create it again. Its fences rise all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn fences_of_new_rows_rise() {
     let mut env = env().await;
     let options = Options { committers: 1, ..common::options() };
     let other = PostgresStore::open(&common::address(&env.schema), options).await.unwrap();
     let tx = env.mine.transaction().await.unwrap();
-    // Whoever makes the row `first` waits for this.
+    // A transaction that creates the row `first` waits for this one.
     tx.batch_execute(&format!(
         "INSERT INTO {}.work (key, seq, revision, lane, priority, standing, payload, attempts, takeovers, enqueued_at) \
          VALUES ('first', 0, 0, '', 0, false, 'null', 0, 0, 0)",
@@ -263,7 +265,7 @@ async fn fences_of_new_rows_rise() {
             tokio::spawn(async move { store.claim(claim).await })
         })
         .into();
-    // Takes and removes the second row again and again while the others try.
+    // Claims and removes the second row repeatedly while the others try.
     let mut highest = 0;
     for _ in 0..20 {
         if let Some(grant) = other.claim(claim("quick", "second")).await.unwrap().grants.pop() {

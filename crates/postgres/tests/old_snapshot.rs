@@ -1,5 +1,5 @@
 //! D14: a queue beside an old snapshot. A dump or an idle transaction keeps PostgreSQL from removing the index entries
-//! of finished jobs; a claim must not walk them again and again.
+//! of finished jobs. A claim must not walk them repeatedly.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -32,7 +32,7 @@ async fn claim(store: &PostgresStore, limit: usize) -> Claimed {
     store.claim(Claim::lanes(&worker(), [lane()], limit, TTL)).await.unwrap()
 }
 
-/// A snapshot that sees every row of a schema for as long as the client lives.
+/// Opens a snapshot that sees every row of a schema for as long as the client lives.
 async fn old_snapshot(schema: &str) -> Client {
     let client = common::client().await;
     let sql = format!("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM {schema}.work");
@@ -40,7 +40,7 @@ async fn old_snapshot(schema: &str) -> Client {
     client
 }
 
-/// Enqueues, claims and acknowledges so many jobs.
+/// Enqueues, claims and acknowledges this number of jobs.
 async fn finish(store: &PostgresStore, jobs: i64) {
     let batch = |of: std::ops::Range<i64>| of.fold(Batch::new(), |batch, n| batch.enqueue(job(n)));
     for first in (0..jobs).step_by(1_000) {
@@ -55,7 +55,7 @@ async fn finish(store: &PostgresStore, jobs: i64) {
     }
 }
 
-/// How many entries of the ready index were read so far, once the connections of all stores have ended.
+/// Returns how many entries of the ready index were read so far, once the connections of all stores have ended.
 async fn entries_read(schema: &str, least: i64) -> i64 {
     let client = common::client().await;
     let sql = "SELECT coalesce(sum(idx_tup_read), 0)::bigint FROM pg_stat_user_indexes \
@@ -73,7 +73,7 @@ async fn entries_read(schema: &str, least: i64) -> i64 {
     }
 }
 
-/// A store whose connections go by the name of the schema.
+/// Opens a store whose application name is the schema.
 async fn open(schema: &str) -> PostgresStore {
     common::open(&format!("{}&application_name={schema}", common::address(schema)), None).await
 }
@@ -100,7 +100,7 @@ async fn d14_claims_beside_an_old_snapshot_do_not_walk_dead_entries() {
     store.close().await;
     drop(store);
     let read = entries_read(&schema, before + 1).await - before;
-    // Each would walk all of them; a full scan now and then remains.
+    // Each would walk all of them; an occasional full scan remains.
     assert!(read < claims * JOBS / 4, "{read} index entries for {claims} claims beside {JOBS} dead ones");
 }
 
@@ -113,7 +113,7 @@ async fn d14_a_row_below_the_bound_is_claimed_at_once_or_after_the_rest() {
     assert!(claim(&store, 1).await.grants.is_empty());
     let long_ago = || Due::At(Timestamp::from_micros(1_000_000));
 
-    // Every way in which this process makes a row ready below the bound shows at once.
+    // A row that this process makes ready below the bound, in any way, is claimable at once.
     store.apply(Batch::new().enqueue(job(1).due(long_ago()))).await.unwrap();
     let lease = claim(&store, 1).await.grants.first().expect("enqueued").lease();
     assert!(claim(&store, 1).await.grants.is_empty());
@@ -127,7 +127,7 @@ async fn d14_a_row_below_the_bound_is_claimed_at_once_or_after_the_rest() {
     store.apply(Batch::new().ack(&lease)).await.unwrap();
     assert!(claim(&store, 1).await.grants.is_empty());
 
-    // That of a transaction of the program shows when it says that it has committed.
+    // A row of the program's own transaction is claimable when the program reports its commit.
     let mut client = common::client().await;
     let mut mine = client.transaction().await.unwrap();
     store.apply_in(&mut mine, &Batch::new().enqueue(job(2).due(long_ago()))).await.unwrap();
@@ -137,7 +137,7 @@ async fn d14_a_row_below_the_bound_is_claimed_at_once_or_after_the_rest() {
     let lease = claim(&store, 1).await.grants.first().expect("applied in a transaction").lease();
     store.apply(Batch::new().ack(&lease)).await.unwrap();
 
-    // That of another process shows when the rest is over, and every claim before says when to look again.
+    // A row of another process is claimable when the rest is over, and every claim before reports when to poll again.
     other.apply(Batch::new().enqueue(job(3).due(long_ago()))).await.unwrap();
     let begun = Instant::now();
     loop {
@@ -151,7 +151,7 @@ async fn d14_a_row_below_the_bound_is_claimed_at_once_or_after_the_rest() {
     }
 }
 
-/// Item 17: a claim locks what it is granted, so claimers of several processes find rows beside each other.
+/// Item 17: a claim locks only its granted rows, so claimers of several processes find rows beside each other.
 #[tokio::test(flavor = "multi_thread")]
 async fn claimers_of_sparse_queues_do_not_lock_each_other_out() {
     let schema = common::fresh_schema();

@@ -1,4 +1,4 @@
-//! What opening a schema does, what it needs, and what it says when it cannot.
+//! Opening a schema: its effects, its requirements, and its errors.
 //!
 //! Roles, databases and settings are changed on servers that only this program uses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -25,7 +25,7 @@ use tidelock_pgserver::Server;
 use tidelock_postgres::tokio_postgres::{self, Client, NoTls};
 use tidelock_postgres::{Options, PostgresStore, migrate};
 
-/// A server that flushes what it acknowledges.
+/// A server that flushes acknowledged commits.
 fn durable() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| Server::start(&tidelock_pgserver::Options::default()).expect("a server starts"))
@@ -37,7 +37,7 @@ async fn connect(url: &str) -> Client {
     client
 }
 
-/// A database of its own on the durable server, and a superuser's connection to it.
+/// A separate database on the durable server, and a superuser's connection to it.
 struct Database {
     name: String,
     admin: Client,
@@ -55,7 +55,7 @@ impl Database {
         durable().url_of(&self.name)
     }
 
-    /// Makes a role that may log in, and gives the address under which it does.
+    /// Creates a role that may log in, and returns its address.
     async fn role(&self, name: &str) -> String {
         let role = format!("{name}_{}", self.name);
         self.run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'word'")).await;
@@ -83,7 +83,7 @@ fn without_migrate() -> Options {
     Options { migrate: false, ..common::options() }
 }
 
-/// Opening must fail with this kind and say all of these.
+/// Checks that opening fails with this kind and names all of these parts.
 async fn check(url: &str, options: Options, kind: StoreErrorKind, parts: &[&str]) -> StoreError {
     let error = PostgresStore::open(url, options).await.expect_err("the store must not open");
     assert_eq!(error.kind, kind, "{error}");
@@ -119,7 +119,7 @@ async fn t13_a_fresh_database_gets_the_schema_and_an_old_one_keeps_it() {
     }
 }
 
-/// Opens ten stores at once; all of them work, and the migrations were applied once.
+/// Opens ten stores at once. All of them work, and the migrations were applied once.
 async fn ten_at_once(url: &str, schema: &str) -> Client {
     let options = Options { schema: schema.to_owned(), ..common::options() };
     let open = |_| {
@@ -196,7 +196,7 @@ async fn migrations_can_be_looked_at_before_and_after() {
     PostgresStore::open(&common::address(&schema), without_migrate()).await.unwrap();
 }
 
-/// A schema that an operator made by hand is as good as one that the program made, in one step or in several.
+/// A schema that an operator created by hand equals one that the program created, in one step or in several.
 #[tokio::test]
 async fn migrations_can_be_applied_by_hand() {
     let (backend, client) = (Postgres::default(), common::client().await);
@@ -249,7 +249,7 @@ async fn t13_a_newer_schema_is_refused_with_both_versions_and_left_alone() {
     assert_eq!(rows.len(), usize::try_from(migrate::newest()).unwrap() + 1);
 }
 
-/// The statements that the guide gives for the store's user.
+/// Returns the statements that the guide lists for the store's user.
 fn guide() -> impl Iterator<Item = &'static str> {
     let guide = include_str!("../../../docs/guide/postgres.md");
     let (_, rest) = guide.split_once("To work with `migrate: false`, it needs:").expect("the guide says so");
@@ -257,7 +257,8 @@ fn guide() -> impl Iterator<Item = &'static str> {
     rest.split_once("```").expect("they end").0.lines()
 }
 
-/// What the store's user needs, and no more: each right on each object. EXECUTE is everybody's unless it was revoked.
+/// Returns the exact rights of the store's user: each right on each object. Every role has EXECUTE unless it was
+/// revoked.
 fn grants(schema: &str) -> Vec<(String, String)> {
     let mut grants = vec![(format!("ALL FUNCTIONS IN SCHEMA {schema}"), "EXECUTE".to_owned())];
     for line in guide() {
@@ -276,8 +277,8 @@ fn grants(schema: &str) -> Vec<(String, String)> {
     grants
 }
 
-/// A database whose program has the rights that the guide names, and whose sequences lag behind their tables, as after a
-/// copy by logical replication.
+/// A database whose program has the rights that the guide names. Its sequences lag behind their tables, as after a copy
+/// by logical replication.
 struct Granted {
     database: Database,
     schema: String,
@@ -300,7 +301,7 @@ impl Granted {
         Self { database, schema, role, url }
     }
 
-    /// Opens the store as the program and does everything.
+    /// Opens the store as the program and runs every operation.
     async fn everything(&self, run: &str) -> Result<(), String> {
         for sequence in ["positions", "work_seqs"] {
             self.database.run(&format!("SELECT setval('{}.{sequence}', 0)", self.schema)).await;
@@ -334,7 +335,7 @@ async fn a_user_needs_the_rights_that_the_guide_names_and_no_others() {
     }
 }
 
-/// An operator may make the schema and give it to the program, which may create nothing else.
+/// An operator may create the schema and make the program its owner. The program may create nothing else.
 #[tokio::test]
 async fn a_user_who_owns_the_schema_can_migrate_it() {
     let database = Database::create().await;
@@ -381,7 +382,7 @@ async fn a_schema_whose_name_is_not_plain_is_refused_before_anybody_is_asked() {
     check(&named, common::options(), StoreErrorKind::Invalid, &["pg_temp"]).await;
     let nobody = listener.accept().unwrap_err();
     assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock, "somebody connected");
-    // The longest name is a name.
+    // The longest name is valid.
     let address = common::address(&"z".repeat(50));
     let store = PostgresStore::open(&address, common::options()).await.unwrap();
     store.apply(append()).await.unwrap();
@@ -438,7 +439,7 @@ async fn the_password_is_nowhere() {
     let store = PostgresStore::open(&url, full()).await.unwrap();
     let all = format!("{store:?} {:?}", store.info().await.unwrap());
     assert!(all.contains(role) && !all.contains("s3cr3t"), "{all}");
-    // Nor is it there when a password is wrong.
+    // Nor does it appear when a password is wrong.
     let wrong = url.replace("s3cr3t", "wr0ng");
     let error = check(&wrong, full(), StoreErrorKind::CannotOpen, &["password authentication failed"]).await;
     assert!(!format!("{error:?}").contains("wr0ng"));
@@ -464,7 +465,7 @@ async fn a_server_that_does_not_flush_is_refused_unless_that_is_wanted() {
     store.apply(append()).await.unwrap();
 }
 
-/// From now on every write notes, from inside its transaction, whether its commit waits for the flush.
+/// From now on, every write records, inside its transaction, whether its commit waits for the flush.
 async fn record_settings(database: &Database) {
     let tables = ["events", "documents", "work", "operations"].map(|table| {
         format!(
@@ -482,13 +483,13 @@ async fn record_settings(database: &Database) {
         .await;
 }
 
-/// How many writes to a table were recorded with a setting.
+/// Returns how many writes to a table were recorded with a setting.
 async fn recorded(database: &Database, table: &str, setting: &str) -> i64 {
     let sql = format!("SELECT count(*) FROM public.seen WHERE what = '{table}' AND setting = '{setting}'");
     database.number(&sql).await
 }
 
-/// Weakens the flush behind the back of an open store, then writes on new connections.
+/// Weakens the flush setting of an open store, then writes on new connections.
 async fn weakened_after_opening(pooled: bool, weaken: impl Fn(&str, &str) -> String) {
     let database = Database::create().await;
     let url = database.role("awake").await;
@@ -510,7 +511,7 @@ async fn weakened_after_opening(pooled: bool, weaken: impl Fn(&str, &str) -> Str
     let end =
         format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = '{role}'");
     assert!(database.number(&end).await > 0);
-    // A write whose connection dies under it may be left open; it is repeated under its id.
+    // A write whose connection dies may have an unknown outcome; it is repeated under its id.
     for batch in [append().op_id(OpId::new()), Batch::new().op_id(OpId::new()), append().op_id(OpId::new())] {
         while let Err(error) = store.apply(batch.clone()).await {
             assert!(start.elapsed() < Duration::from_secs(60), "{error}");
@@ -538,7 +539,7 @@ async fn d5_no_setting_of_the_role_or_the_database_after_opening_weakens_a_write
     }
 }
 
-/// An administrator may ask for more than a flush; that is not undone.
+/// An administrator may require more than a flush; the store keeps that setting.
 #[tokio::test(flavor = "multi_thread")]
 async fn d5_a_stronger_setting_stays() {
     for pooled in [false, true] {
@@ -556,7 +557,7 @@ async fn d5_a_stronger_setting_stays() {
     }
 }
 
-/// The catalog of an engine that takes advisory locks and does not list them.
+/// The catalog of an engine that accepts advisory locks and does not list them.
 const LOOK_ALIKE: &str = "SET allow_system_table_mods = on; CREATE OR REPLACE VIEW pg_catalog.pg_locks AS \
     SELECT * FROM pg_lock_status() l WHERE l.locktype <> 'advisory'";
 
@@ -572,7 +573,7 @@ async fn d10_an_engine_that_does_not_show_advisory_locks_is_refused() {
         let error = check(&database.url(), options, kind, &["advisory locks", "pg_locks"]).await;
         assert_eq!(error.code().as_str(), "TL0406");
     }
-    // Nothing stays behind that holds readers back.
+    // No lock that holds readers back remains.
     let locks = "SELECT count(*) FROM pg_lock_status() l WHERE l.locktype = 'advisory' \
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     while database.number(locks).await > 0 {
@@ -581,7 +582,7 @@ async fn d10_an_engine_that_does_not_show_advisory_locks_is_refused() {
     }
 }
 
-/// Every commit of the store says whether the server waits for the flush.
+/// Every commit of the store sets whether the server waits for the flush.
 #[tokio::test]
 async fn commits_are_flushed_whatever_the_user_is_set_to() {
     for (durability, expected) in [(Durability::Full, "on"), (Durability::Relaxed, "off")] {
@@ -596,7 +597,7 @@ async fn commits_are_flushed_whatever_the_user_is_set_to() {
         let store = PostgresStore::open(&url, Options { durability, ..full() }).await.unwrap();
         assert_eq!(store.info().await.unwrap().durability, durability);
         record_settings(&database).await;
-        // The first is decided with its rows held, later ones on what is remembered, alone or with others.
+        // The first is decided with its rows locked, later ones on cached rows, alone or with others.
         for _ in 0..4 {
             store.apply(append()).await.unwrap();
             let inc = append().merge_or_create(&key(), Payload::of(&0).unwrap(), [Delta::inc("", 1)]);
@@ -606,7 +607,7 @@ async fn commits_are_flushed_whatever_the_user_is_set_to() {
         for what in ["events", "documents", "work", "operations"] {
             assert!(recorded(&database, what, expected).await > 0, "{what}");
         }
-        // A sweep that is lost is done again: it need not be flushed.
+        // A lost sweep is repeated: it need not be flushed.
         let other = format!(
             "SELECT count(*) FROM public.seen WHERE setting <> '{expected}' AND query NOT LIKE 'WITH gone%'"
         );
@@ -672,7 +673,7 @@ async fn schemas_of_one_database_know_nothing_of_each_other() {
     assert_eq!((first.stalls().await.unwrap().len(), second.stalls().await.unwrap().len()), (1, 0));
     tx.commit().await.unwrap();
     assert_eq!(first.read_log(LogQuery::all(9)).await.unwrap().events.len(), 2);
-    // Hints go to their own schema.
+    // Hints reach only their own schema.
     let watch = second.watch();
     first.hint();
     first.apply(append()).await.unwrap();
@@ -747,7 +748,7 @@ async fn a_closed_store_says_so_and_leaves_no_connection() {
     }
 }
 
-/// Where trying again cannot help, nobody tries again and again until patience ends.
+/// Where a retry cannot help, the store does not retry until the patience is used up.
 #[tokio::test]
 async fn a_user_who_is_locked_out_hears_it_at_once() {
     let database = Database::create().await;
@@ -763,7 +764,7 @@ async fn a_user_who_is_locked_out_hears_it_at_once() {
     assert!(database.number(&end).await > 0);
     let start = Instant::now();
     let claim = Claim::lanes(&"worker".parse().unwrap(), ["lane".parse().unwrap()], 1, patience);
-    // What is under way on a connection that dies is lost; the next one finds the door closed.
+    // A request in flight on a connection that dies is lost; the next connection is rejected.
     let mut said = Vec::new();
     for _ in 0..3 {
         said.push(store.apply(append()).await.map(drop).map_err(|e| e.to_string()));

@@ -1,5 +1,5 @@
-//! One order, though nobody locks the log: readers that follow it miss nothing, wait only for writers that have drawn
-//! positions and not ended, and go on in a restored copy.
+//! Total order of the log without a lock on it: readers that follow the log miss nothing. They wait only for writers
+//! that have drawn positions and have not ended, and continue in a restored copy.
 #![cfg(unix)]
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
@@ -47,7 +47,7 @@ async fn open(url: &str) -> PostgresStore {
     PostgresStore::open(url, common::options()).await.unwrap()
 }
 
-/// A plain connection, for transactions of the caller's own.
+/// Opens a plain connection, for the caller's own transactions.
 async fn client(url: &str) -> Client {
     let url = url.split('?').next().unwrap();
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
@@ -55,7 +55,7 @@ async fn client(url: &str) -> Client {
     client
 }
 
-/// A writing process: from several tasks, some of which take their time to commit or do not commit at all.
+/// A writing process with several tasks, some of which commit late or not at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_in_a_process_of_its_own() {
     let Some(role) = child::role() else { return };
@@ -77,7 +77,7 @@ async fn a_writer_in_a_process_of_its_own() {
     }
 }
 
-/// One to four events, on streams that are the writer's own or everybody's.
+/// Returns one to four events, on streams of the writer or on shared ones.
 fn some_events(writer: u64, rng: &mut Rng) -> Batch {
     let streams = [
         key(&format!("own-{writer}-{}", rng.within(0..3))),
@@ -91,7 +91,7 @@ fn some_events(writer: u64, rng: &mut Rng) -> Batch {
     })
 }
 
-/// Tells what became of one or two events of each append. Others may draw positions between two of them, so each has its own.
+/// Reports one or two events of each append. Other writers may draw positions between two of them, so each has its own.
 fn tell(receipt: &Receipt) {
     for appended in &receipt.appended {
         let mut places = vec![
@@ -122,7 +122,7 @@ async fn write_in_transactions(
         let batch = some_events(writer, &mut rng);
         let mut transaction = client.transaction().await.unwrap();
         let receipt = store.apply_in(&mut transaction, &batch).await.unwrap();
-        // Not a wait for anything: others draw positions and commit meanwhile.
+        // The sleep waits for no condition: other writers draw positions and commit during it.
         tokio::time::sleep(Duration::from_millis(rng.within(0..20))).await;
         if rng.one_in(2) {
             transaction.rollback().await.unwrap();
@@ -137,7 +137,7 @@ async fn write_in_transactions(
     }
 }
 
-/// What the writers said.
+/// The reports of the writers.
 #[derive(Default)]
 struct Said {
     told: BTreeSet<(String, u64, u64)>,
@@ -174,7 +174,7 @@ async fn follow(store: PostgresStore, page: usize, done: Arc<AtomicBool>) -> Vec
     }
 }
 
-/// Four writing processes for a time, and readers that follow the log meanwhile.
+/// Runs four writing processes for a time, and readers that follow the log concurrently.
 async fn write_and_follow(time: Duration) {
     let schema = common::fresh_schema();
     let url = address(&schema);
@@ -236,13 +236,13 @@ async fn o1_soak_readers_beside_four_processes_miss_nothing() {
     write_and_follow(Duration::from_secs(seconds)).await;
 }
 
-/// The last position that anybody has drawn.
+/// Returns the last position that any writer has drawn.
 async fn last_drawn(client: &Client, schema: &str) -> i64 {
     let sql = format!("SELECT pg_sequence_last_value('{schema}.positions')");
     client.query_one(&sql, &[]).await.unwrap().get(0)
 }
 
-/// Waits until somebody waits for a lock of this kind.
+/// Waits until a session waits for a lock of this kind.
 async fn somebody_waits(client: &Client, schema: &str, kind: &str) {
     let sql = format!(
         "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = $1
@@ -252,7 +252,7 @@ async fn somebody_waits(client: &Client, schema: &str, kind: &str) {
         .await;
 }
 
-/// Otherwise a reader could pass by a position that was drawn by somebody whom it could not know of.
+/// Otherwise a reader could pass a position that an unknown writer had drawn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o1_nobody_draws_a_position_before_telling() {
     let schema = common::fresh_schema();
@@ -271,7 +271,7 @@ async fn o1_nobody_draws_a_position_before_telling() {
     assert_eq!(receipt.last_position().map(|position| position.0), u64::try_from(last + 1).ok());
 }
 
-/// Otherwise a writer that comes in between is overlooked, and what it writes is below what was read.
+/// Otherwise the reader misses a writer in between, whose events lie below the position that was read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o1_readers_look_for_writers_after_they_looked_for_events() {
     let schema = common::fresh_schema();
@@ -279,7 +279,7 @@ async fn o1_readers_look_for_writers_after_they_looked_for_events() {
     let store = open(&url).await;
     store.apply(append(&key("s"), "first")).await.unwrap();
     let (late, quick, admin) = (client(&url).await, client(&url).await, client(&url).await);
-    // The reader is stopped where it looks for events.
+    // The reader is stopped where it reads events.
     quick.batch_execute(&format!("BEGIN; LOCK TABLE {schema}.events")).await.unwrap();
     let reader = store.clone();
     let reading = tokio::spawn(async move { log(&reader).await });
@@ -293,7 +293,7 @@ async fn o1_readers_look_for_writers_after_they_looked_for_events() {
     assert_eq!(log(&store).await, ["first", "quick"]);
 }
 
-/// What the events of the log say.
+/// Returns the texts of the events of the log.
 async fn log(store: &PostgresStore) -> Vec<String> {
     whole_log(store).await.iter().map(|event| event.payload.parse().unwrap()).collect()
 }
@@ -317,7 +317,7 @@ async fn o2_readers_stop_where_a_stalled_writer_began_and_go_on_when_it_ends() {
         other.apply(append(&key("t"), "later still")).await.unwrap();
         for store in [&store, &other] {
             assert_eq!(log(store).await, ["before"]);
-            // A stream is in order by itself.
+            // A single stream is always in order.
             assert_eq!(sayings(store, &key("s")).await, ["before", "later"]);
             let stalls = store.stalls().await.unwrap();
             let [stall] = stalls.as_slice() else { panic!("{stalls:?}") };
@@ -338,7 +338,7 @@ async fn o2_readers_stop_where_a_stalled_writer_began_and_go_on_when_it_ends() {
     }
 }
 
-/// No way of reading the log leads beyond the position, nor says that it did.
+/// Checks that no way of reading the log leads beyond the position, or reports that it did.
 async fn never_beyond(store: &PostgresStore, floor: Position) {
     let said = EventFilter { types: vec![EventType::new("Said").unwrap()], ..EventFilter::default() };
     let other = EventFilter { types: vec![EventType::new("Other").unwrap()], ..EventFilter::default() };
@@ -367,7 +367,7 @@ async fn o2_of_several_stalled_writers_the_first_counts() {
     assert_eq!(log(&store).await, [""; 0]);
     let stalls = store.stalls().await.unwrap();
     assert_eq!(stalls.iter().map(|stall| stall.pid).collect::<Vec<_>>(), pids, "the oldest comes first");
-    // A part of a transaction that is taken back does not count any more; the rest does.
+    // A part of a transaction that was rolled back to a savepoint does not count; the rest does.
     let mut savepoint = second.savepoint("s").await.unwrap();
     store.apply_in(&mut savepoint, &append(&key("c"), "taken back")).await.unwrap();
     savepoint.rollback().await.unwrap();
@@ -414,7 +414,7 @@ async fn o3_transactions_that_append_nothing_delay_nobody() {
     check_streams(&whole_log(&store).await);
 }
 
-/// Copies a schema into a database of its own. Answers the address there.
+/// Copies a schema into a separate database. Returns the address there.
 fn copy(schema: &str) -> String {
     let database = common::fresh_schema();
     let mut create = server().command("createdb");
@@ -436,7 +436,7 @@ async fn a_subscriber_goes_on_in_a_restored_copy_where_it_stopped() {
     let url = address(&schema);
     let store = open(&url).await;
     let mut client = client(&url).await;
-    // Positions with holes, and a subscriber that has come half way.
+    // Positions with gaps, and a subscriber that has come half way.
     let mut seen = Vec::new();
     for n in 0..40_u64 {
         let mut transaction = client.transaction().await.unwrap();
@@ -447,7 +447,7 @@ async fn a_subscriber_goes_on_in_a_restored_copy_where_it_stopped() {
             seen = whole_log(&store).await;
         }
     }
-    // Somebody is in the middle of a transaction when the copy is made: it belongs to the original.
+    // A transaction is open while the copy is made: it belongs to the original.
     let mut stalled = client.transaction().await.unwrap();
     store.apply_in(&mut stalled, &append(&key("s-0"), "only in the original")).await.unwrap();
     let copied = tokio::task::spawn_blocking(move || copy(&schema)).await.unwrap();
@@ -469,7 +469,7 @@ async fn a_subscriber_goes_on_in_a_restored_copy_where_it_stopped() {
     assert!(history.events.len() > 5 && check_one(&history.events, &key("s-0")));
 }
 
-/// Reads what a subscriber has not seen yet.
+/// Reads the events that a subscriber has not seen yet.
 async fn follow_on(store: &PostgresStore, seen: &mut Vec<Event>) {
     loop {
         let after = seen.last().map_or(Position(0), |event| event.position);

@@ -1,7 +1,7 @@
 //! D1: the outcome of a batch whose connection fails between PgBouncer and the server.
 //!
-//! A pooler reports a lost server connection in its own words. Every batch is applied at most once, no batch that was
-//! applied is reported as not applied, and callers wait while the pooler cannot reach the server.
+//! A pooler reports a lost server connection with its own message. Every batch is applied at most once, no applied
+//! batch is reported as not applied, and callers wait while the pooler cannot reach the server.
 #![cfg(unix)]
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
@@ -34,8 +34,8 @@ use tidelock_postgres::tokio_postgres::Config;
 use tidelock_postgres::{Options, PostgresStore};
 use tokio::task::JoinHandle;
 
-/// A store behind PgBouncer, with a proxy between PgBouncer and the server. The schema is also the name under which the
-/// server knows the connections of the store.
+/// A store behind PgBouncer, with a proxy between PgBouncer and the server. The schema is also the application name of
+/// the store's connections.
 struct Site {
     store: PostgresStore,
     bouncer: Bouncer,
@@ -44,12 +44,12 @@ struct Site {
 }
 
 impl Site {
-    /// `None` where there is no PgBouncer.
+    /// Opens a store. `None` where there is no PgBouncer.
     async fn open(options: Options) -> Option<Self> {
         Self::with(options, "").await
     }
 
-    /// With further settings of PgBouncer.
+    /// Opens a store with further settings of PgBouncer.
     async fn with(options: Options, more: &str) -> Option<Self> {
         let server: Config = common::url().parse().unwrap();
         let proxy = Proxy::before(server.get_ports().first().copied().unwrap_or(5432)).await;
@@ -61,14 +61,14 @@ impl Site {
         Some(Self { store, bouncer, proxy, schema })
     }
 
-    /// A store that neither the proxy nor PgBouncer stands in front of.
+    /// Opens a store that bypasses the proxy and PgBouncer.
     async fn witness(&self) -> PostgresStore {
         PostgresStore::open(&common::address(&self.schema), common::options()).await.unwrap()
     }
 }
 
-/// What one call changes: a counter of its key. An event names the call exactly, but its id would also keep a second
-/// application away, so that some calls have none.
+/// One call, which changes a counter of its key. An event identifies the call exactly, but its id would also prevent a
+/// second application. So some calls have no event.
 #[derive(Clone)]
 struct Call {
     key: Key,
@@ -94,7 +94,7 @@ impl Call {
         ledger.record(self, outcome(&answer));
     }
 
-    /// Sends it. It is queued or in flight when this returns.
+    /// Sends the call. It is queued or in flight when this returns.
     async fn start(self, store: &PostgresStore, ledger: &Arc<Ledger>) -> JoinHandle<()> {
         let mut sending = Box::pin(self.send(store.clone(), Arc::clone(ledger)));
         tokio::select! {
@@ -114,7 +114,7 @@ fn outcome(answer: &Result<Receipt, ApplyError>) -> Outcome {
     }
 }
 
-/// What the callers learned about each call.
+/// The outcomes that the callers learned, by call.
 #[derive(Default)]
 struct Ledger(Mutex<Vec<(Call, Outcome)>>);
 
@@ -140,8 +140,8 @@ impl Ledger {
         format!("{} applied, {} unknown, {failed} not applied", self.applied(), self.unknown())
     }
 
-    /// Compares the answers with what the database holds: every call at most once, an acknowledged one exactly once, one
-    /// that was not applied never.
+    /// Compares the results with the database: every call at most once, an acknowledged one exactly once, one that was
+    /// not applied never.
     async fn check(&self, witness: &PostgresStore) {
         let log = whole_log(witness).await;
         check_streams(&log);
@@ -175,7 +175,7 @@ fn is_unknown(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Unknown(_))
 }
 
-/// A lone batch is committed, and PgBouncer loses the answer of the server.
+/// A lone batch is committed, and PgBouncer loses the response of the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_a_batch_whose_answer_the_pooler_lost_is_unknown() {
     let Some(site) = Site::open(common::options()).await else { return };
@@ -184,7 +184,7 @@ async fn d1_a_batch_whose_answer_the_pooler_lost_is_unknown() {
         for with_id in [false, true] {
             let (before, call) =
                 (Call::on(&key("s")), Call { with_event: true, with_id, ..Call::on(&key("s")) });
-            // Twice, so that the next is decided on what is remembered and sent as one statement.
+            // Twice, so that the next is decided on cached rows and sent as one statement.
             for _ in 0..2 {
                 let before = Call { id: OpId::new(), with_event: true, ..before.clone() };
                 before.send(site.store.clone(), Arc::clone(&ledger)).await;
@@ -200,7 +200,7 @@ async fn d1_a_batch_whose_answer_the_pooler_lost_is_unknown() {
     ledger.check(&site.witness().await).await;
 }
 
-/// A whole group is committed, and PgBouncer loses the answer of the server: the group must not be applied again.
+/// A whole group is committed, and PgBouncer loses the response of the server: the group must not be applied again.
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_a_group_whose_answer_the_pooler_lost_is_applied_once() {
     let options = Options { committers: 1, ..common::options() };
@@ -210,7 +210,7 @@ async fn d1_a_group_whose_answer_the_pooler_lost_is_applied_once() {
     for call in &calls {
         call.clone().send(site.store.clone(), Arc::clone(&ledger)).await;
     }
-    // While the network is held up, all of them queue up behind the first and become one group.
+    // While the network is blocked, all of them queue behind the first and become one group.
     site.proxy.hold();
     let batches = site.store.stats().batches;
     let first = Call::on(&key("first")).start(&site.store, &ledger).await;
@@ -229,16 +229,16 @@ async fn d1_a_group_whose_answer_the_pooler_lost_is_applied_once() {
     ledger.check(&site.witness().await).await;
 }
 
-/// What can happen to the connections behind a pooler.
+/// The faults of connections behind a pooler.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// The network between PgBouncer and the server is cut.
     Cut,
     /// The server terminates its processes.
     Terminate,
-    /// An operator makes PgBouncer part with its connections to the server.
+    /// An operator makes PgBouncer close its connections to the server.
     Reconnect,
-    /// An operator makes PgBouncer part with everything.
+    /// An operator makes PgBouncer close all connections.
     Kill,
 }
 
@@ -293,7 +293,7 @@ async fn d1_connections_cut_in_mid_commit_behind_the_pooler_apply_every_batch_at
     ledger.check(&site.witness().await).await;
 }
 
-/// The pooler answers while the server is away. Nothing was sent to the server, so callers wait.
+/// The pooler responds while the server is unavailable. Nothing was sent to the server, so callers wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_callers_wait_while_the_pooler_cannot_reach_the_server() {
     let options = Options { patience: Duration::from_secs(60), ..common::options() };
@@ -306,7 +306,7 @@ async fn d1_callers_wait_while_the_pooler_cannot_reach_the_server() {
     }
     site.proxy.refuse(true);
     site.proxy.cut().await;
-    // The first call may be sent as one statement, and nobody knows how far the pooler passed it on.
+    // The first call may be sent as one statement, and it is unknown how far the pooler forwarded it.
     Call::on(&key("s-0")).send(site.store.clone(), Arc::clone(&ledger)).await;
     let mut calls = Vec::new();
     for _ in 0..5 {

@@ -1,4 +1,5 @@
-//! A read model in the user's own table: its rows and how far it has come are one commit, whoever dies or comes second.
+//! A read model in the user's own table: its rows and its watermark are one commit, whichever process dies or comes
+//! second.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -14,7 +15,7 @@ use tidelock_core::projections::Watermark;
 use tidelock_core::store::{Batch, Event, Expect, NewEvent, Store as _};
 use tidelock_postgres::tokio_postgres::Transaction;
 
-/// How many events there are.
+/// The number of events.
 const EVENTS: i64 = 60;
 
 async fn project(tx: &Transaction<'_>, schema: &str, event: &Event) {
@@ -26,7 +27,7 @@ async fn project(tx: &Transaction<'_>, schema: &str, event: &Event) {
     tx.execute(&count, &[&(n % 3), &n]).await.unwrap();
 }
 
-/// Projects until nothing is left. Every third transaction of its process is lost with it before its commit.
+/// Projects until nothing is left. Every third transaction is dropped before its commit, as in a crash.
 async fn run(schema: &str) {
     let store = common::open(&common::address(schema), None).await;
     let mut mine = common::client().await;
@@ -35,7 +36,7 @@ async fn run(schema: &str) {
         let page = store.read_log(watermark.after(4)).await.unwrap();
         let Some(to) = page.scanned_to.filter(|to| *to > watermark.position()) else { return };
         let mut tx = mine.transaction().await.unwrap();
-        // The watermark first: whoever comes second waits here, and holds no row of the table meanwhile.
+        // The watermark first: a second projection waits here, and holds no row of the table during the wait.
         match store.apply_in(&mut tx, &watermark.moved_to(to).unwrap()).await {
             Ok(_) => {}
             Err(error) => {

@@ -1,4 +1,4 @@
-//! Steps with effects in the caller's own tables: each effect is there once, however often workers stop in the middle.
+//! Steps with effects in the caller's own tables: each effect happens once, however often workers stop in the middle.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -16,7 +16,7 @@ const ORDER: Workflow<u32, i32> = Workflow::new("order");
 const RUNS: i32 = 20;
 const STEPS: i32 = 5;
 
-/// What a program has: a store, and where its own table is.
+/// The program under test: a store, and the schema of its own table.
 #[derive(Clone)]
 struct Shop {
     store: Arc<PostgresStore>,
@@ -28,7 +28,7 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 }
 
 impl Shop {
-    /// Writes an invoice, and that the step which did it has ended, in one transaction.
+    /// Writes an invoice, and the end of the step that wrote it, in one transaction.
     async fn invoice(&self, step: &TxStep) -> Result<i32, Failure> {
         let mut mine = common::client().await;
         let mut tx = mine.transaction().await.map_err(failed)?;

@@ -1,5 +1,5 @@
-//! A batch inside the caller's own transaction: together with the caller's tables, or not at all, at every isolation
-//! level, and without leaving the store with wrong memories.
+//! Batches inside the caller's own transaction: committed together with the caller's tables or not at all, at every
+//! isolation level, and without a stale cache in the store.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -19,10 +19,10 @@ use tidelock_core::store::{
 use tidelock_postgres::PostgresStore;
 use tidelock_postgres::tokio_postgres::{Client, IsolationLevel, Transaction};
 
-/// How long a test waits for something that must happen.
+/// The time limit for an event that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A store, and a program with a table of its own in the same database.
+/// A store, and a program with its own table in the same database.
 struct Shop {
     store: PostgresStore,
     mine: Client,
@@ -42,7 +42,7 @@ impl Shop {
         Self { store, mine, schema, address, _backend: backend }
     }
 
-    /// Another store on the same schema, as another process would have it.
+    /// Opens another store on the same schema, as another process would.
     async fn another(&self) -> PostgresStore {
         common::open(&self.address, None).await
     }
@@ -61,7 +61,7 @@ impl Shop {
         self.mine.query_one(&count, &[]).await.unwrap().get(0)
     }
 
-    /// The versions of the stream, in order.
+    /// Returns the versions of the stream, in order.
     async fn sales(&self) -> Vec<u64> {
         let page = self.store.read_stream(StreamQuery::forward(&sales(), 99)).await.unwrap();
         page.events.iter().map(|event| event.version.0).collect()
@@ -126,7 +126,7 @@ fn version(receipt: &Receipt) -> u64 {
     receipt.appended.first().unwrap().last_version.0
 }
 
-/// Waits until the server says that so many wait for the transaction of a connection.
+/// Waits until the server reports this number of waiters for the transaction of a connection.
 async fn blocked_by(client: &Client, pid: i32, at_least: i64) {
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))";
     let start = Instant::now();
@@ -156,7 +156,7 @@ async fn both_commit_or_neither_does() {
         let expected = if commit { (1, vec![0, 1]) } else { (0, vec![]) };
         assert_eq!((shop.invoices().await, shop.sales().await), expected);
     }
-    // The store goes on from there.
+    // The store continues from there.
     shop.store.apply(append(at(1))).await.unwrap();
     assert_eq!(shop.sales().await, [0, 1, 2]);
 }
@@ -295,7 +295,7 @@ async fn the_stores_own_batches_wait_for_the_transaction_and_then_count_on() {
             assert_eq!(version(&any), 1);
             assert_eq!(shop.sales().await, [0, 1]);
         } else {
-            // Whichever of the two came first.
+            // Either of the two may come first.
             match absent {
                 Ok(receipt) => assert_eq!((version(&receipt), version(&any)), (0, 1)),
                 Err(error) => assert_eq!((code(&error), version(&any)), ("TL0201".to_owned(), 0)),
@@ -326,7 +326,7 @@ async fn every_isolation_level_works() {
     }
 }
 
-/// What must be tried again says so, applies nothing, and succeeds when the caller repeats the transaction.
+/// Checks that a conflict is reported, applies nothing, and succeeds when the caller repeats the transaction.
 async fn must_be_repeated(level: IsolationLevel, before: Batch, between: Batch, mine: Batch) {
     let mut shop = Shop::open().await;
     let other = shop.another().await;
@@ -362,14 +362,14 @@ async fn a_conflict_of_isolation_is_an_error_that_says_try_again() {
         must_be_repeated(level, any(), any(), any()).await;
         must_be_repeated(level, put(1), put(2), put(3)).await;
         must_be_repeated(level, job("a"), job("b"), job("c")).await;
-        // Rows that were made since the snapshot.
+        // Rows that were created since the snapshot.
         must_be_repeated(level, Batch::new(), any(), any()).await;
         must_be_repeated(level, Batch::new(), put(1), put(2)).await;
         must_be_repeated(level, Batch::new(), job("a"), job("b")).await;
     }
 }
 
-/// Two transactions that each read what the other writes: the server takes one back, batch and all.
+/// Two transactions that each read what the other writes: the server rolls one back, including its batch.
 #[tokio::test]
 async fn serializable_transactions_that_contradict_each_other_do_not_both_commit() {
     let mut shop = Shop::open().await;
@@ -402,7 +402,7 @@ async fn the_store_does_not_go_by_what_it_remembered_before_the_commit() {
     let put = |expect, n: i32| Batch::new().put(&key("d"), expect, Payload::of(&n).unwrap());
     let exact = |v| Expect::Exact(DocVersion(v));
     shop.store.apply(append(Expect::Absent).and(put(Expect::Absent, 1))).await.unwrap();
-    // Twice, so that the store decides on what it remembers.
+    // Twice, so that the store decides on cached rows.
     shop.store.apply(append(at(0)).and(put(exact(1), 2))).await.unwrap();
     let mut tx = shop.begin().await;
     tx.apply(&append(at(1)).and(put(exact(2), 10))).await.unwrap();
@@ -418,7 +418,7 @@ async fn the_store_does_not_go_by_what_it_remembered_before_the_commit() {
     let receipt = shop.store.apply(append(at(4)).and(put(exact(5), 21))).await.unwrap();
     assert_eq!((version(&receipt), receipt.documents.first().unwrap().version), (5, DocVersion(6)));
 
-    // What was rolled back was never there.
+    // A rolled-back write was never there.
     let mut tx = shop.begin().await;
     tx.apply(&append(at(5)).and(put(exact(6), 30))).await.unwrap();
     tx.rollback().await;
@@ -448,7 +448,7 @@ async fn work_is_finished_together_with_its_result() {
         assert_eq!(shop.store.work(&key("job")).await.unwrap().is_none(), commit);
         assert_eq!(shop.invoices().await, i64::from(commit));
     }
-    // The lease is nobody's any more, inside as outside.
+    // The lease has ended, inside the transaction and outside.
     let mut tx = shop.begin().await;
     assert_eq!(code(&tx.apply(&Batch::new().ack(&lease)).await.unwrap_err()), "TL0204");
     tx.commit().await;
@@ -476,7 +476,7 @@ async fn readers_of_the_log_wait_for_an_open_transaction_and_can_see_whose_it_is
     let before = store.apply(append(Expect::Absent)).await.unwrap().last_position().unwrap();
     let mut tx = shop.begin().await;
     let inside = tx.apply(&Batch::new().append(&key("mine"), Expect::Absent, [sold(1)])).await.unwrap();
-    // A later event of another stream is written at once, and shown when those before it are.
+    // A later event of another stream is written at once, and becomes visible after the events before it.
     store.apply(append(at(0))).await.unwrap();
     assert_eq!(store.read_log(LogQuery::all(9)).await.unwrap().events.len(), 1);
     assert_eq!(store.read_stream(StreamQuery::forward(&sales(), 9)).await.unwrap().events.len(), 2);
@@ -495,7 +495,7 @@ async fn readers_of_the_log_wait_for_an_open_transaction_and_can_see_whose_it_is
 async fn a_hint_wakes_those_who_wait_elsewhere() {
     let mut shop = Shop::open().await;
     let other = shop.another().await;
-    // Stores that meet wake each other once or twice by themselves, but not every time.
+    // Stores that discover each other wake each other once or twice, but not every time.
     for version in 0..10 {
         let mut watch = other.watch();
         let mut tx = shop.begin().await;

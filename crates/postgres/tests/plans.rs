@@ -1,8 +1,8 @@
-//! The cost of a statement does not grow with the tables: the plans use the indexes that were made for them, whether
-//! they were made when the tables were empty, before the server counted the rows, or after it did.
+//! Query plans: the cost of a statement does not grow with the tables. The plans use the indexes that were made for
+//! them. They do so whether they were made for empty tables, before the server counted the rows, or after.
 //!
-//! The statements are the store's own: `auto_explain` writes their plans into the log of a private server, with those
-//! inside the functions, and what they really read.
+//! The statements are the store's own. `auto_explain` writes their plans into the log of a private server, including
+//! those inside the functions, with the rows that they actually read.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -27,7 +27,7 @@ use tidelock_pgserver::Server;
 use tidelock_postgres::tokio_postgres::{self, Client, NoTls};
 use tidelock_postgres::{Options, PostgresStore};
 
-/// A server whose log only this program reads. Nothing cleans up or counts rows unless it is told to.
+/// A server whose log only this program reads. It vacuums and analyzes only on request.
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| {
@@ -52,7 +52,7 @@ async fn connect() -> Client {
     client
 }
 
-/// A store whose statements are explained under a name.
+/// Opens a store whose statements are explained under a name.
 async fn open(schema: &str, name: &str) -> PostgresStore {
     let settings = [
         ("session_preload_libraries", "auto_explain"),
@@ -70,10 +70,10 @@ async fn open(schema: &str, name: &str) -> PostgresStore {
     PostgresStore::open(&url, options).await.unwrap()
 }
 
-/// One statement as the server carried it out.
+/// One statement as the server executed it.
 #[derive(Debug)]
 struct Plan {
-    /// The function that it stands in, if any.
+    /// The function that contains it, if any.
     function: String,
     query: String,
     nodes: Vec<Node>,
@@ -86,27 +86,27 @@ struct Node {
     /// The table that it reads.
     table: Option<String>,
     index: Option<String>,
-    /// How many rows it looked at, whether it gave them or not.
+    /// The number of rows it read, returned or not.
     rows: f64,
 }
 
-/// What is wrong with a plan.
+/// A fault of a plan.
 #[derive(Clone, Debug)]
 struct Fault {
     /// When the plan was made.
     phase: &'static str,
-    /// What was done.
+    /// The operation.
     doing: String,
-    /// How often.
+    /// The number of occurrences.
     times: u32,
-    /// What is wrong, and with which statement.
+    /// The fault and its statement.
     said: String,
 }
 
 const TABLES: [&str; 5] = ["streams", "events", "documents", "work", "operations"];
 
 impl Plan {
-    /// Reads an entry of the log; `None` when it is not written to its end yet.
+    /// Parses an entry of the log. `None` when the entry is still incomplete.
     fn read(entry: &str, context: &str, schema: &str) -> Option<Self> {
         let all: Value = serde_json::from_str(entry).ok()?;
         let mut nodes = Vec::new();
@@ -119,23 +119,23 @@ impl Plan {
         Some(Self { function: function.to_owned(), query, nodes })
     }
 
-    /// What reads the store's own tables.
+    /// Returns the nodes that read the store's own tables.
     fn scans(&self) -> impl Iterator<Item = &Node> {
         let ours = |node: &&Node| node.table.as_deref().is_some_and(|table| TABLES.contains(&table));
         self.nodes.iter().filter(ours)
     }
 
-    /// How many rows it looked at.
+    /// Returns the number of rows it read.
     fn rows(&self) -> f64 {
         self.scans().map(|node| node.rows).sum()
     }
 
-    /// The statement without its values, to tell statements apart.
+    /// Returns the statement without its values, to distinguish statements.
     fn name(&self) -> String {
         format!("{}: {}", self.function, self.query.chars().take(300).collect::<String>())
     }
 
-    /// What is wrong with it: it reads a table without its index, sorts much, or looks at more rows than it may.
+    /// Returns its faults: it reads a table without its index, sorts much, or reads more rows than it may.
     fn faults(&self, most: f64) -> Vec<String> {
         let mut faults = Vec::new();
         for node in self.scans().filter(|node| !node.kind.contains("Index") && !node.kind.contains("Bitmap"))
@@ -169,7 +169,7 @@ fn collect(node: &Value, nodes: &mut Vec<Node>) {
     }
 }
 
-/// The part of the server's log that tells of one store.
+/// The part of the server's log that belongs to one store.
 struct Log {
     path: PathBuf,
     schema: String,
@@ -184,8 +184,8 @@ impl Log {
         Self { path, schema: schema.to_owned(), mark: format!("<{name}> "), read_to }
     }
 
-    /// The plans since the last time. A plan is in the log before its statement is answered; those of statements that
-    /// nobody waits for may be half there, and are read the next time.
+    /// Returns the plans since the last call. A plan is in the log before its statement returns. Plans of statements
+    /// without a waiting caller may be incomplete, and are read the next time.
     fn plans(&mut self) -> Vec<Plan> {
         let mut file = std::fs::File::open(&self.path).unwrap();
         file.seek(SeekFrom::Start(self.read_to)).unwrap();
@@ -219,13 +219,13 @@ impl Log {
     }
 }
 
-/// A store that is watched.
+/// A store under observation.
 struct Watched {
     store: PostgresStore,
     log: Log,
     phase: &'static str,
     faults: Vec<Fault>,
-    /// Every statement that was seen, with the most rows that it ever looked at.
+    /// Every statement that was seen, with the most rows that it ever read.
     seen: BTreeMap<String, f64>,
 }
 
@@ -236,7 +236,7 @@ impl Watched {
         Self { store, log, phase, faults: Vec::new(), seen: BTreeMap::new() }
     }
 
-    /// Does something and looks at the plans: none may read more than so many rows.
+    /// Runs an operation and checks the plans: none may read more than `most` rows.
     async fn with<T>(&mut self, doing: &str, most: f64, done: impl Future<Output = T>) -> T {
         self.log.plans();
         let done = done.await;
@@ -259,7 +259,7 @@ impl Watched {
         let same = self.faults.iter_mut().find(|fault| fault.doing == doing && fault.phase == phase);
         match same {
             Some(fault) => {
-                // What is wrong every time takes for ever; the others need not wait for it.
+                // A fault that occurs every time takes too long; the other tests need not wait for it.
                 assert!(fault.times < 100, "{fault:#?}");
                 (fault.times, fault.said) = (fault.times + 1, said);
             }
@@ -289,9 +289,9 @@ fn worker() -> Owner {
 }
 
 const TTL: Duration = Duration::from_secs(3600);
-/// So many rows may one statement look at that needs one, or a few.
+/// The number of rows that a statement may read if it needs one, or a few.
 const FEW: f64 = 50.0;
-/// So often is each thing done: from the sixth time on a plan may be one for all values.
+/// The number of repetitions of each operation: from the sixth on, a plan may be generic.
 const TIMES: i64 = 8;
 const WORK: i64 = 1_000_000;
 const STREAMS: i64 = 1_000;
@@ -301,7 +301,7 @@ const LONG_STREAM: i64 = 100_000;
 const LONG_AT: i64 = 1_000_000;
 const DOCUMENTS: i64 = 100_000;
 
-/// Writes of every kind to rows beside those that are there.
+/// Writes of every kind, to rows beside the existing ones.
 async fn write(watched: &mut Watched, base: i64) {
     let store = watched.store.clone();
     for n in base..base + TIMES {
@@ -418,7 +418,7 @@ async fn read(watched: &mut Watched) {
     }
 }
 
-/// What operators ask about work.
+/// The queries of operators about work.
 async fn operate(watched: &mut Watched) {
     let store = watched.store.clone();
     for n in 0..TIMES {
@@ -534,7 +534,7 @@ async fn all(watched: &mut Watched, base: i64) {
     housekeep(watched).await;
 }
 
-/// What was found, once for all tests: filling the tables takes a while.
+/// The findings, shared by all tests: filling the tables takes a while.
 struct Found {
     faults: Vec<Fault>,
     seen: BTreeMap<String, f64>,
@@ -545,7 +545,7 @@ async fn look() -> Found {
     let mut early = Watched::open(&schema, "early").await;
     let client = connect().await;
     for table in TABLES {
-        // Filling them is quicker without a journal, and plans are the same.
+        // Filling them is faster without a WAL, and the plans are the same.
         client.batch_execute(&format!("ALTER TABLE {schema}.{table} SET UNLOGGED")).await.unwrap();
     }
     all(&mut early, 0).await;
@@ -608,7 +608,7 @@ fn d11_filtered_lists_counts_and_sweeps_read_what_matches() {
     none("d11");
 }
 
-/// The others say nothing about statements that were never seen.
+/// The other tests prove nothing about statements that were never seen.
 #[test]
 fn the_plans_are_those_of_every_statement() {
     let seen = &found().seen;
@@ -634,12 +634,12 @@ fn the_plans_are_those_of_every_statement() {
         let direct = |name: &&String| name.starts_with(": SELECT") && name.contains(&format!("FROM {table}"));
         assert!(seen.keys().filter(direct).count() > 0, "{table} was never read in {seen:#?}");
     }
-    // And they tell what was read.
+    // The plans include the rows that were read.
     let most = seen.iter().filter(|(name, _)| name.starts_with("candidates: ")).map(|(_, rows)| *rows);
     assert!(most.fold(0.0, f64::max) >= 1.0, "{seen:#?}");
 }
 
-/// Counts of the server about one table: updates, and those of them that touched no index.
+/// Returns the server's counts for one table: all updates, and those that touched no index.
 async fn updates(client: &Client, schema: &str, table: &str) -> (i64, i64) {
     let sql =
         "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = $2";
@@ -647,7 +647,7 @@ async fn updates(client: &Client, schema: &str, table: &str) -> (i64, i64) {
     (row.get(0), row.get(1))
 }
 
-/// Waits until the server has counted so many updates, and gives those that touched no index.
+/// Waits until the server has counted this number of updates. Returns those that touched no index.
 async fn counted(schema: &str, table: &str, updated: i64) -> i64 {
     let client = connect().await;
     let start = Instant::now();
@@ -680,7 +680,7 @@ async fn updates_of_what_changes_often_touch_no_index() {
         let row = if n % 2 == 0 { batch.renew(&lease, ttl) } else { batch.advance(&lease, Position(n)) };
         store.apply(row).await.unwrap();
     }
-    // The connections tell what they counted when they end.
+    // The connections report their counts when they end.
     store.close().await;
     let count = i64::try_from(count).unwrap();
     assert_eq!(counted(&schema, "streams", count).await, count, "heads");

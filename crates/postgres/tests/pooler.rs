@@ -1,6 +1,7 @@
-//! A pooler in transaction mode between the store and the server: no statement outlives its transaction, nobody listens.
+//! Transaction-mode pooler between the store and the server: no statement outlives its transaction, and no connection
+//! listens.
 //!
-//! The tests with a real PgBouncer are passed over, with a line that says so, where there is none.
+//! Without a PgBouncer, the tests that need a real one print a line and pass.
 #![cfg(unix)]
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
@@ -25,14 +26,14 @@ use tidelock_core::store::{Batch, Delta, Expect, LogQuery, NewEvent, Store, Stre
 use tidelock_postgres::{Options, PostgresStore};
 use tidelock_tck::{Backend, Capabilities, Database};
 
-/// How long a test waits for something that must happen.
+/// The time limit for an event that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn start() -> Option<Bouncer> {
     Bouncer::start(Place { server: &common::url(), proxy: None, more: "" })
 }
 
-/// The one of this program, where there is one.
+/// The PgBouncer of this program, if there is one.
 fn bouncer() -> Option<&'static Bouncer> {
     static BOUNCER: OnceLock<Option<Bouncer>> = OnceLock::new();
     BOUNCER.get_or_init(start).as_ref()
@@ -48,7 +49,7 @@ fn inc() -> Batch {
     batch.merge_or_create(&key(), Payload::of(&0).unwrap(), [Delta::inc("", 1)])
 }
 
-/// Two stores that write to the same rows at once and then do everything.
+/// Two stores that write to the same rows at once and then run every operation.
 async fn two_stores(address: &str, options: Options) {
     let mut writers = Vec::new();
     for _ in 0..2 {
@@ -84,7 +85,7 @@ async fn without_a_pooler_its_manners_do_no_harm() {
     two_stores(&common::address(&backend.schema()), options).await;
 }
 
-/// Changes of other processes are noticed, though nobody listens.
+/// Checks that changes of other processes are noticed without LISTEN.
 async fn noticed(address: &str, watcher: Options) {
     let (one, two) = (
         PostgresStore::open(address, watcher.clone()).await.unwrap(),
@@ -97,7 +98,7 @@ async fn noticed(address: &str, watcher: Options) {
         assert!(start.elapsed() < LIMIT, "nothing was noticed");
         assert!(tokio::time::timeout(LIMIT, watch.changed()).await.unwrap());
     }
-    // Again and again, not only when a connection is made.
+    // Repeatedly, not only when a connection is made.
     for _ in 0..3 {
         assert!(tokio::time::timeout(LIMIT, watch.changed()).await.unwrap());
     }
@@ -126,7 +127,7 @@ async fn behind_pgbouncer_everything_works() {
     noticed(&bouncer.address(&backend.schema(), "&pooler=transaction"), common::options()).await;
 }
 
-/// What a store says that was not told of the pooler: nothing when it can do all the same.
+/// Returns the errors of a store without the pooler option. The list is empty when the store works anyway.
 async fn untold(bouncer: &Bouncer) -> Vec<String> {
     let backend = Postgres::default();
     let address = bouncer.address(&backend.schema(), "");
@@ -152,7 +153,7 @@ async fn behind_pgbouncer_a_store_that_was_not_told_says_what_to_do() {
     assert!(said.is_empty(), "{said:#?}");
 }
 
-/// The connections of a pooler are those of other programs, too.
+/// A pooler shares its connections with other programs.
 #[tokio::test(flavor = "multi_thread")]
 async fn behind_pgbouncer_a_store_that_was_not_told_leaves_no_settings_behind() {
     let Some(bouncer) = start() else { return };
@@ -160,7 +161,7 @@ async fn behind_pgbouncer_a_store_that_was_not_told_leaves_no_settings_behind() 
     let settings = "SELECT name || ' = ' || setting FROM pg_settings WHERE source = 'session' \
                     AND name NOT IN ('application_name', 'client_encoding', 'transaction_isolation')";
     drop(untold(&bouncer).await);
-    // Transactions at the same time have a connection each.
+    // Concurrent transactions have a connection each.
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
         clients.push(bouncer.connect().await);
@@ -225,7 +226,7 @@ fn behind_pgbouncer_the_kit_passes() {
     }
 }
 
-/// The log keeps its order when a transaction of the caller's goes through the pooler, too.
+/// The log also keeps its order when a caller's own transaction goes through the pooler.
 #[tokio::test(flavor = "multi_thread")]
 async fn behind_pgbouncer_own_transactions_hold_readers_back() {
     let Some(bouncer) = bouncer() else { return };

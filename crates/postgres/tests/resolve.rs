@@ -1,4 +1,4 @@
-//! Resolving an operation while its batch is in flight: waited for, or made impossible, and never a guess.
+//! Resolving an operation while its batch is in flight: resolve waits for the batch or prevents it, and never guesses.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -88,7 +88,7 @@ async fn d4_resolve_waits_for_a_transaction_that_is_rolled_back() {
     resolved_while_open(false).await;
 }
 
-/// The wait is bounded by patience. Afterwards the outcome is as open as before, and the next call returns it.
+/// The patience bounds the wait. Afterwards the outcome is as open as before, and the next call returns it.
 #[tokio::test]
 async fn d4_resolve_gives_up_after_patience() {
     let mut site = Site::open(Duration::from_millis(300)).await;
@@ -102,7 +102,8 @@ async fn d4_resolve_gives_up_after_patience() {
     assert!(matches!(site.other.resolve(id).await.unwrap(), Resolution::Applied(_)));
 }
 
-/// A batch whose row is held is sent and waits in the server. Its id is made void meanwhile, so it never applies.
+/// A batch whose row is locked is sent and waits in the server. A concurrent resolve makes its id void, so it never
+/// applies.
 #[tokio::test]
 async fn d4_a_batch_that_waits_for_a_row_is_made_impossible() {
     let mut site = Site::open(Duration::from_secs(60)).await;

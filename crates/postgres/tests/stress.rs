@@ -1,5 +1,5 @@
-//! Commands and reactions of several processes under stress: what was acknowledged is there, projections are the fold of the
-//! log. `TIDELOCK_STRESS_SECONDS` says for how long.
+//! Commands and reactions of several processes under stress: every acknowledged write is there, and projections are the
+//! fold of the log. `TIDELOCK_STRESS_SECONDS` sets the duration.
 
 mod common;
 

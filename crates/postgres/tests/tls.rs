@@ -1,4 +1,4 @@
-//! Which certificates a store accepts, by real handshakes with a real server.
+//! Certificate checks of a store, by real handshakes with a real server.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
@@ -42,14 +42,14 @@ fn start() -> Server {
     Server::start(&ServerOptions { durable: false, ..ServerOptions::default() }).unwrap()
 }
 
-/// A server that offers TLS with the given certificate.
+/// Starts a server that offers TLS with the given certificate.
 fn start_with(identity: &Identity) -> Server {
     let server = start();
     offer(&server, identity, "");
     server
 }
 
-/// Writes the files where PostgreSQL looks for them by default, and starts the server again.
+/// Writes the files to PostgreSQL's default location, and restarts the server.
 fn offer(server: &Server, identity: &Identity, settings: &str) {
     server.stop().unwrap();
     let data = server.data_directory();
@@ -57,7 +57,7 @@ fn offer(server: &Server, identity: &Identity, settings: &str) {
     for (name, text) in [("server.crt", &identity.certificate), ("server.key", &identity.key)] {
         let path = data.join(name);
         fs::write(&path, text).unwrap();
-        // PostgreSQL insists on a key that is its own and nobody else's to read.
+        // PostgreSQL requires a key that belongs to it and that no other user can read.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
     }
@@ -91,7 +91,7 @@ async fn open(server: &Server, mode: &str, roots: Option<&Path>) -> Result<Postg
     open_at(&format!("{}?sslmode={mode}{roots}", server.url())).await
 }
 
-/// How many of the store's connections are encrypted, and how many are not, by the server's own count.
+/// Returns the numbers of encrypted and unencrypted connections of the store, as the server counts them.
 fn connections(server: &Server) -> (u32, u32) {
     let query = "select count(*) filter (where ssl), count(*) filter (where not ssl) from pg_stat_ssl \
                  join pg_stat_activity using (pid) where application_name = 'tidelock'";
@@ -101,12 +101,12 @@ fn connections(server: &Server) -> (u32, u32) {
     (encrypted.parse().unwrap(), clear.parse().unwrap())
 }
 
-/// Whoever reads has a connection, which stays.
+/// Reads once, so that the pool has a connection, which stays open.
 async fn used(store: &PostgresStore) {
     store.document(&Key::single("nothing").unwrap()).await.unwrap();
 }
 
-/// Opens the store, and the server says that every connection is encrypted.
+/// Checks that the store opens and that the server reports every connection as encrypted.
 async fn encrypted(server: &Server, opened: Result<PostgresStore, StoreError>) {
     let store = opened.unwrap();
     used(&store).await;
@@ -138,7 +138,7 @@ async fn a_certificate_that_nobody_vouches_for_is_accepted_only_unchecked() {
     refused(open(&server, "verify-full", Some(Path::new("system"))).await, &["sslrootcert=<file>"]);
     encrypted(&server, open(&server, "require", None).await).await;
     encrypted(&server, open(&server, "prefer", Some(&other)).await).await;
-    // Unless somebody vouches for this very certificate.
+    // Unless this very certificate is named as a root.
     encrypted(&server, open(&server, "verify-full", Some(&own)).await).await;
 }
 
@@ -152,7 +152,7 @@ async fn a_certificate_for_another_host_is_refused_where_the_name_is_checked() {
     refused(open(&server, "verify-full", Some(&roots)).await, &reasons);
     encrypted(&server, open(&server, "verify-ca", Some(&roots)).await).await;
     encrypted(&server, open(&server, "require", Some(&roots)).await).await;
-    // The name that is checked is the one in the address, wherever it leads.
+    // The name in the address is the one that is checked, wherever it leads.
     let tail = format!(
         "elsewhere.example:{}/tidelock?hostaddr=127.0.0.1&sslrootcert={}",
         server.port(),
@@ -174,9 +174,9 @@ async fn the_right_certificate_for_the_right_host_is_accepted() {
     let by_name = server.url().replace("127.0.0.1", "localhost");
     let tail = format!("sslmode=verify-full&sslrootcert={}", roots.display());
     encrypted(&server, open_at(&format!("{by_name}?{tail}")).await).await;
-    // The password is bound to the connection on which it is given.
+    // The password is bound to the connection on which it is sent.
     encrypted(&server, open_at(&format!("{}?channel_binding=require&{tail}", server.url())).await).await;
-    // What nobody asked for nearby is used all the same when it is there.
+    // Encryption that a local address does not request is used all the same when the server offers it.
     encrypted(&server, open_at(&server.url()).await).await;
     let store = open(&server, "disable", None).await.unwrap();
     assert_eq!(connections(&server).0, 0);

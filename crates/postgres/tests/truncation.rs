@@ -1,4 +1,5 @@
-//! Removals where PostgreSQL is special: in the caller's own transaction, from SQL, and under a reader between two statements.
+//! Truncation where PostgreSQL is special: in the caller's own transaction, from SQL, and under a reader between two
+//! statements.
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 mod common;
@@ -29,7 +30,7 @@ fn truncate(before: u64) -> Batch {
     Batch::new().truncate(&stream(), StreamVersion(before))
 }
 
-/// The versions that are left, and what the stream says about its ends.
+/// Returns the remaining versions, and the first and last version that the stream reports.
 async fn left(store: &PostgresStore) -> (Vec<u64>, Option<u64>, Option<u64>) {
     let events = store.read_stream(StreamQuery::forward(&stream(), 99)).await.unwrap().events;
     let info = store.stream(&stream()).await.unwrap().unwrap();
@@ -82,10 +83,10 @@ async fn programs_that_append_from_sql_go_on_after_everything_was_removed() {
     assert_eq!(left(&store).await, (vec![3], Some(3), Some(3)));
 }
 
-/// So many events a query looks at.
+/// The number of events that a query scans.
 const SCAN: i64 = 100_000;
 
-/// A store with a long stream whose events are all of another type than those at its ends.
+/// Opens a store with a long stream whose events are all of another type than those at its ends.
 async fn long(schema: &str) -> (PostgresStore, Client) {
     // One connection, so that its statements are prepared when it matters.
     let options = Options { readers: 1, ..common::options() };
@@ -115,8 +116,8 @@ fn rare() -> EventFilter {
     EventFilter { types: vec![EventType::new("Rare").unwrap()], ..EventFilter::default() }
 }
 
-/// What comes next on the connection, one statement after the other: it waits for whoever holds the table. Everybody
-/// waits in line, so whoever asks for the table while a statement waits gets it before the next statement.
+/// Runs the removal before a statement of the connection: each statement waits for the holder of the table lock. Lock
+/// waiters are queued. A session that requests the table while a statement waits gets it before the next statement.
 async fn remove_before_statement(schema: &str, statement: usize, removal: &str, reading: impl FnOnce()) {
     let admin = common::client().await;
     let lock = format!("BEGIN; LOCK TABLE {schema}.events");
@@ -138,7 +139,7 @@ async fn remove_before_statement(schema: &str, statement: usize, removal: &str, 
     holder.batch_execute(&format!("{removal}; COMMIT")).await.unwrap();
 }
 
-/// A query with a filter, on the log or on the stream.
+/// Runs a query with a filter, on the log or on the stream.
 async fn read(store: &PostgresStore, of_stream: bool) -> EventPage {
     let page = match of_stream {
         true => {
@@ -153,10 +154,10 @@ fn versions(page: &EventPage) -> Vec<u64> {
     page.events.iter().map(|event| event.version.0).collect()
 }
 
-/// A query with a filter says how far it looked. What is removed while it asks must not make that farther.
+/// A query with a filter reports how far it scanned. A concurrent removal must not move that farther.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_filter_does_not_pass_over_events_because_others_were_removed() {
-    // The log asks for its ceiling, for events, and how far that was; a stream for the last two.
+    // The log asks for its ceiling, for events, and for how far they were scanned; a stream for the last two.
     for (statement, of_stream) in [(3, false), (2, true)] {
         let backend = common::Postgres::default();
         let schema = backend.schema();

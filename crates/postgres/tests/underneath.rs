@@ -1,4 +1,4 @@
-//! The database changes underneath an open store, or under one that opens: locks of other sessions, a server clock that is
+//! Changes of the database underneath a store that is open or opens: locks of other sessions, a server clock that is
 //! set back, settings of a session or a role.
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
@@ -19,7 +19,7 @@ use tidelock_core::store::{Batch, Expect, LogQuery, NewEvent, Store as _, StoreE
 use tidelock_postgres::tokio_postgres::{Client, Config};
 use tidelock_postgres::{Options, PostgresStore, migrate};
 
-/// Patience of a store that is to give up: long enough to connect on a busy machine.
+/// The patience of a store that should give up: long enough to connect on a busy machine.
 const SHORT: Duration = Duration::from_secs(6);
 
 fn event() -> NewEvent {
@@ -34,12 +34,12 @@ fn impatient() -> Options {
     Options { patience: SHORT, ..common::options() }
 }
 
-/// The address of a schema, under which the server knows the connections by its name.
+/// Returns the address of a schema, with the schema as the application name.
 fn address(schema: &str) -> String {
     format!("{}&application_name={schema}", common::address(schema))
 }
 
-/// No connection of the store waits for a lock any more, and none is in the middle of a statement.
+/// Checks that no connection of the store waits for a lock or is in the middle of a statement.
 async fn nothing_stays_queued(admin: &Client, schema: &str) {
     let waiting = "SELECT count(*) FROM pg_stat_activity a WHERE application_name = $1 \
                    AND (state <> 'idle' OR EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND NOT l.granted))";
@@ -59,7 +59,7 @@ async fn is_waiting(admin: &Client, schema: &str) {
     .await;
 }
 
-/// A schema whose log has a position that its sequence has not drawn, as after a copy by logical replication.
+/// Creates a schema whose log has a position that its sequence has not drawn, as after a copy by logical replication.
 async fn lagging(schema: &str) -> Client {
     migrate::up(&common::url(), schema).await.unwrap();
     let admin = common::client().await;
@@ -72,7 +72,8 @@ async fn lagging(schema: &str) -> Client {
     admin
 }
 
-/// A writer of another program that does not end its transaction, and what a third session does meanwhile.
+/// Returns a writer of another program that does not end its transaction, and a third session with its concurrent
+/// statements.
 async fn blocked_by(schema: &str) -> (Client, Client, String) {
     let (holder, third) = (common::client().await, common::client().await);
     let write = format!("UPDATE {schema}.streams SET closed_at = NULL WHERE key = 'nobody'");
@@ -91,7 +92,7 @@ async fn d7_an_open_that_gives_up_on_a_table_lock_leaves_nothing_queued() {
         let address = address(&schema);
         async move { PostgresStore::open(&address, impatient()).await }
     });
-    // While it waits, others get their turn between its attempts.
+    // While it waits, other sessions proceed between its attempts.
     while !opening.is_finished() {
         in_time("another session writes", third.batch_execute(&write)).await.unwrap();
     }
@@ -136,7 +137,7 @@ async fn d7_a_migration_that_gives_up_leaves_nothing_queued() {
     assert_eq!(error.kind, StoreErrorKind::Busy, "{error}");
     assert!(start.elapsed() >= SHORT / 2, "it gave up after {:?}", start.elapsed());
     nothing_stays_queued(&admin, &schema).await;
-    // The lock is free in time for the next one, which waits for it.
+    // The lock is free in time for the next opener, which waits for it.
     let opening = tokio::spawn({
         let address = address(&schema);
         async move { PostgresStore::open(&address, common::options()).await }
@@ -165,7 +166,7 @@ async fn d12_the_fast_append_comes_back_after_the_server_clock_was_set_back() {
     let admin = common::client().await;
     for back in [0, 100_000, 400_000, 5_000_000] {
         set_clock(&admin, &schema, -back).await;
-        // One or two appends go the long way; from then on the store knows the clock again.
+        // One or two appends take the slow path; from then on the store knows the clock again.
         for _ in 0..3 {
             store.apply(append("s")).await.unwrap();
         }
@@ -179,7 +180,7 @@ async fn d12_the_fast_append_comes_back_after_the_server_clock_was_set_back() {
     }
 }
 
-/// A session, a role or a database may set anything that begins with the name of a schema.
+/// A session, a role or a database may define any setting that begins with the name of a schema.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_setting_of_the_session_does_not_hide_positions() {
     let schema = common::fresh_schema();

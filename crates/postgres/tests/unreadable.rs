@@ -1,4 +1,4 @@
-//! One row that does not read back: only the batch or claim that needs it fails.
+//! Unreadable rows: only the batch or claim that needs one fails.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -34,7 +34,8 @@ impl Site {
         Self { store, mine: common::client().await, schema, _backend: backend }
     }
 
-    /// A store with three jobs, of which the first was damaged. Another store made them: this one remembers nothing.
+    /// Opens a store with three jobs, the first of which is damaged. Another store created them, so this one caches
+    /// nothing.
     async fn with_damaged_job(damage: &str) -> Self {
         let site = Self::open().await;
         let other = common::open(&common::address(&site.schema), None).await;
@@ -73,7 +74,7 @@ fn put(n: i64) -> Batch {
     Batch::new().put(&Key::new("n", [n]).unwrap(), Expect::Any, Payload::of(&n).unwrap())
 }
 
-/// What can be wrong with a work row in a table of this schema.
+/// Possible damages of a work row in a table of this schema.
 const DAMAGES: [&str; 3] = [
     "lease_owner = '', lease_fence = 1, lease_since = 1, lease_until = 1",
     "attempts = -1",
@@ -89,7 +90,7 @@ async fn d6_a_claim_passes_over_an_unreadable_row_and_serves_the_others() {
         assert_eq!(site.claim(5).await, [], "{damage}");
         let named = site.store.claim(Claim::existing(&owner(), &key("bad"), TTL)).await.unwrap_err();
         assert_eq!(named.kind, StoreErrorKind::Corrupt, "{damage}: {named}");
-        // An operator repairs the row: it is served like any other.
+        // After an operator repairs the row, it is served like any other.
         site.damage("UPDATE work SET lease_owner = NULL, attempts = 0, priority = 5 WHERE lease_owner IS NULL OR lease_owner = ''").await;
         assert_eq!(site.claim(5).await, [key("bad")], "{damage}");
     }
@@ -123,7 +124,7 @@ async fn d6_a_polled_unreadable_row_fails_no_neighbour() {
     }
 }
 
-/// A batch that needs an unreadable row fails, and says that nothing was applied; its neighbours are applied.
+/// A batch that needs an unreadable row fails, and reports that nothing was applied. Its neighbours are applied.
 #[tokio::test]
 async fn d6_a_batch_that_needs_an_unreadable_row_fails_alone() {
     let site = Site::with_damaged_job(DAMAGES[1]).await;
@@ -145,7 +146,7 @@ async fn d6_a_batch_that_needs_an_unreadable_row_fails_alone() {
     assert!(first.is_ok() && last.is_ok());
 }
 
-/// A row that follows a stream with an unreadable event does not keep the others of its claim from being served.
+/// A row that follows a stream with an unreadable event does not block the other rows of its claim.
 #[tokio::test]
 async fn d6_a_row_with_unreadable_events_holds_up_no_other() {
     let site = Site::open().await;

@@ -1,4 +1,5 @@
-//! Keys that were unwrapped a moment ago, so that not every value asks the store. They are used for a stated time only.
+//! Cache of recently unwrapped keys, so that not every value needs a read of the store. Entries expire after a stated
+//! time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,14 +11,14 @@ use tidelock_core::id::Epoch;
 
 use crate::cipher::Secret;
 
-/// What is known about the key of a subject.
+/// The known state of a subject's key.
 #[derive(Clone, Debug)]
 pub(crate) enum Known {
     Key(Arc<Secret>),
     Forgotten(Timestamp),
 }
 
-/// About so many keys: those of this generation and of the one before.
+/// A cache of a limited number of keys: those of this generation and of the one before.
 pub(crate) struct Cache {
     half: usize,
     keep: Duration,
@@ -30,9 +31,9 @@ struct Kept {
     old: HashMap<String, Entry>,
     /// When the young generation began.
     began: Option<Timestamp>,
-    /// The epoch of the store that the keys were read in.
+    /// The epoch of the store in which the keys were read.
     epoch: Option<Epoch>,
-    /// Counts what was forgotten here: what was read before and arrives afterwards is not kept.
+    /// Counts deletions in this cache. A key that was read before a deletion and arrives afterwards is not cached.
     forgotten: u64,
 }
 
@@ -42,7 +43,7 @@ struct Entry {
     asked: Timestamp,
 }
 
-/// When a question to the store began. What it answers counts from then on, not from when the answer came.
+/// The time at which a read of the store began. Its result counts from then on, not from its arrival.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
     at: Timestamp,
@@ -50,12 +51,13 @@ pub(crate) struct Asked {
 }
 
 impl Cache {
-    /// Keeps about `most` keys, each for at most `keep`.
+    /// Caches about `most` keys, each for at most `keep`.
     pub(crate) fn new(most: usize, keep: Duration) -> Self {
         Self { half: most.div_ceil(2), keep, kept: Mutex::default() }
     }
 
-    /// Drops every key when the history of the store was cut: one of them may be lost there, and what it seals with it.
+    /// Drops every key when the history of the store was cut: a key may be lost there, and the values that it seals
+    /// with it.
     pub(crate) fn keep_to(&self, epoch: Epoch) {
         let mut kept = self.kept.lock();
         if kept.epoch.replace(epoch).is_some_and(|before| before != epoch) {
@@ -74,18 +76,18 @@ impl Cache {
         None
     }
 
-    /// To be called before the store is asked.
+    /// Records the start of a read. Must be called before the store is read.
     pub(crate) fn ask(&self, now: Timestamp) -> Asked {
         Asked { at: now, forgotten: self.kept.lock().forgotten }
     }
 
-    /// Keeps what the store answered, unless something was forgotten here meanwhile.
+    /// Caches the result of a read, unless a key was dropped here in the meantime.
     pub(crate) fn answer(&self, subject: &str, known: &Known, asked: Asked) {
         let mut kept = self.kept.lock();
         if self.half == 0 || self.keep.is_zero() || kept.forgotten != asked.forgotten {
             return;
         }
-        // Keys do not stay in memory for long, even if nobody asks for them again.
+        // Keys do not stay in memory for long, even without further reads of them.
         let aged = kept.began.is_none_or(|began| !self.is_fresh(began, asked.at));
         if aged || kept.young.len() >= self.half {
             kept.old = std::mem::take(&mut kept.young);
@@ -94,14 +96,14 @@ impl Cache {
         kept.young.insert(subject.to_owned(), Entry { known: known.clone(), asked: asked.at });
     }
 
-    /// Drops a key that was destroyed, and whatever is on its way here.
+    /// Drops a destroyed key, and the results of reads in flight.
     pub(crate) fn forget(&self, subject: &str) {
         let mut kept = self.kept.lock();
         kept.forgotten = kept.forgotten.wrapping_add(1);
         kept.remove(subject);
     }
 
-    /// A clock that went back does not make anything younger.
+    /// Returns whether an entry is still valid. A clock that went back does not make an entry younger.
     fn is_fresh(&self, since: Timestamp, now: Timestamp) -> bool {
         now >= since && !since.after(self.keep).has_come(now)
     }

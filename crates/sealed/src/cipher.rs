@@ -1,6 +1,6 @@
-//! The one place that encrypts and decrypts: XChaCha20-Poly1305 with random nonces from the system.
+//! Encryption and decryption: XChaCha20-Poly1305 with random nonces from the system. No other module encrypts.
 //!
-//! Nothing here says why something does not open: a cipher cannot know, and must not tell.
+//! No error here gives the reason why a value does not open: a cipher cannot know it, and must not reveal it.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ use zeroize::Zeroizing;
 
 use crate::error::SealedError;
 
-/// How long a key is, in bytes.
+/// The length of a key, in bytes.
 pub(crate) const KEY_BYTES: usize = 32;
 const NONCE_BYTES: usize = 24;
 
-/// A key. It is overwritten when it is dropped, and shows itself to nobody.
+/// A key. Its memory is overwritten when it is dropped, and `Debug` does not show it.
 pub(crate) struct Secret(Zeroizing<[u8; KEY_BYTES]>);
 
 impl Secret {
@@ -26,7 +26,7 @@ impl Secret {
         Self(bytes)
     }
 
-    /// A new key.
+    /// Creates a random key.
     pub(crate) fn random() -> Result<Self, SealedError> {
         let mut bytes = Zeroizing::new([0; KEY_BYTES]);
         fill(&mut *bytes)?;
@@ -37,7 +37,7 @@ impl Secret {
         &self.0
     }
 
-    /// Encrypts a text where it stands. What is said in `context` must be said again to decrypt it.
+    /// Encrypts a text in place. Decryption needs the same `context`.
     pub(crate) fn encrypt(
         &self,
         context: &Context,
@@ -53,7 +53,7 @@ impl Secret {
         })
     }
 
-    /// Decrypts; `None` when anything is not as it was.
+    /// Decrypts a text. `None` when any input differs from the encryption.
     pub(crate) fn decrypt(
         &self,
         context: &Context,
@@ -86,18 +86,19 @@ fn too_long(found: usize) -> SealedError {
     InvalidInput::Limit { what, subject, found, limit: limits::PAYLOAD_BYTES }.into()
 }
 
-/// What a cipher gives: base64url without padding, both.
+/// The output of the cipher: nonce and ciphertext, both in base64url without padding.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Locked {
     pub(crate) nonce: String,
     pub(crate) ciphertext: String,
 }
 
-/// What a text belongs to: authenticated together with it, and not part of it.
+/// The associated data of a text: authenticated together with it, and not part of it.
 pub(crate) struct Context(Vec<u8>);
 
 impl Context {
-    /// A purpose and the names that count for it. Each carries its length, so that no two contexts have the same bytes.
+    /// Creates a context from a purpose and its names. Each carries its length, so that no two contexts have the same
+    /// bytes.
     pub(crate) fn new(purpose: &str, names: &[&str]) -> Self {
         let mut bytes = Vec::new();
         for name in [purpose].iter().chain(names) {
@@ -128,7 +129,8 @@ mod tests {
         }
     }
 
-    /// The cipher is the one that others have under this name: a sealing from here can be opened elsewhere.
+    /// The cipher is the one that other implementations have under this name: they can open a value that was sealed
+    /// here.
     /// Draft "XChaCha: eXtended-nonce ChaCha and AEAD_XChaCha20_Poly1305", A.3.1.
     #[test]
     fn the_published_example_opens() {

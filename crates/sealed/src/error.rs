@@ -1,4 +1,4 @@
-//! What can go wrong with sealed data. No message and no `Debug` holds a key or a value.
+//! Errors of sealed data. No message and no `Debug` holds a key or a value.
 
 use std::path::PathBuf;
 
@@ -12,55 +12,55 @@ use tidelock_core::{codes, conversions};
 use crate::master::MasterKeyId;
 use crate::place::Place;
 
-/// Why something was not sealed, opened, forgotten or rewrapped.
+/// The reason why a value was not sealed, opened, forgotten or rewrapped.
 #[derive(Clone, Debug, Error)]
 pub enum SealedError {
-    /// The ciphertext does not belong here, or is not as it was. A cipher cannot tell which.
+    /// The ciphertext does not belong here, or was changed. A cipher cannot distinguish the two.
     #[error(
         "{place}: what was sealed for {subject:?} does not open: it was changed, or was sealed for another place or subject"
     )]
     Mismatch {
-        /// For whom it says to be sealed.
+        /// The subject that the sealed value names.
         subject: String,
-        /// Where it was to be opened.
+        /// The place at which it should have been opened.
         place: Place,
     },
-    /// The subject was forgotten, so nothing more is sealed for it.
+    /// The subject was forgotten, so no further value is sealed for it.
     #[error("subject {subject:?} was forgotten at {at}; seal for another subject, or do not keep the value")]
     Forgotten {
-        /// Whose key was destroyed.
+        /// The subject whose key was destroyed.
         subject: String,
-        /// When, by the clock of the store that had the key.
+        /// The time, by the clock of the store that had the key.
         at: Timestamp,
     },
-    /// It was written in a way that this program does not know.
+    /// The format has a version that this program does not know.
     #[error("{what} has version {found}, and this program knows {known}; upgrade it")]
     UnknownVersion {
-        /// What has that version.
+        /// The object with that version.
         what: String,
         /// The version.
         found: u32,
-        /// The newest one that is known.
+        /// The newest known version.
         known: u32,
     },
-    /// It opened, and is of another type. What the parser said is not passed on: it would quote the value.
+    /// The value opened, but has another type. The parser's message is withheld: it would quote the value.
     #[error("{place}: what was sealed for {subject:?} is no {expected}; open it as what it was sealed as")]
     WrongType {
-        /// For whom it was sealed.
+        /// The subject of the sealed value.
         subject: String,
-        /// Where it was opened.
+        /// The place at which it was opened.
         place: Place,
-        /// What was asked for.
+        /// The requested type.
         expected: &'static str,
     },
-    /// The value cannot be written as JSON. What the serializer said is not passed on: it might quote the value.
+    /// The value cannot be serialized as JSON. The serializer's message is withheld: it might quote the value.
     #[error("{place}: a {given} for {subject:?} cannot be written as JSON; see its Serialize")]
     Unwritable {
-        /// For whom it was to be sealed.
+        /// The subject of the value.
         subject: String,
-        /// Where.
+        /// The place of the value.
         place: Place,
-        /// What was given.
+        /// The type of the value.
         given: &'static str,
     },
     /// There is no key for the subject, and no mark that it was forgotten.
@@ -68,9 +68,9 @@ pub enum SealedError {
         "{key}: there is no key, and no mark that subject {subject:?} was forgotten; check that this is the store of the keys, and its backup"
     )]
     NoKey {
-        /// For whom the value was sealed.
+        /// The subject of the sealed value.
         subject: String,
-        /// The document that is missing.
+        /// The missing document.
         key: Key,
     },
     /// The document of a key does not hold a key.
@@ -78,7 +78,7 @@ pub enum SealedError {
     Damaged {
         /// The document.
         key: Key,
-        /// What is wrong with it.
+        /// The defect of the document.
         reason: &'static str,
     },
     /// A key is wrapped by a master key that this vault does not have.
@@ -86,20 +86,20 @@ pub enum SealedError {
     UnknownMaster {
         /// The document.
         key: Key,
-        /// The master key that would be needed.
+        /// The required master key.
         found: MasterKeyId,
-        /// Those that the vault has.
+        /// The master keys of the vault.
         known: Vec<MasterKeyId>,
     },
     /// A master key cannot be loaded or saved.
     #[error("the master key from {origin}: {reason}; it is 32 random bytes, as 64 hex digits or in base64")]
     BadMaster {
-        /// Where it should have come from.
+        /// The source of the master key.
         origin: String,
-        /// What is wrong.
+        /// The cause of the error.
         reason: String,
     },
-    /// The file of a master key can be read by others.
+    /// Other users can read the file of a master key.
     #[error("the master key in {}: mode {mode:04o} lets others read it; set it to 0600, and think about whether it was read", .path.display())]
     Exposed {
         /// The file.
@@ -107,21 +107,21 @@ pub enum SealedError {
         /// Its permissions.
         mode: u32,
     },
-    /// The system has no random numbers.
+    /// The system provides no random numbers.
     #[error("the system gave no random numbers: {reason}")]
     NoRandomness {
-        /// What it said.
+        /// The error of the system.
         reason: String,
     },
-    /// Others kept changing the document of a key.
+    /// Other processes kept changing the document of a key.
     #[error("{key}: others changed it {attempts} times in a row; try again")]
     Contended {
         /// The document.
         key: Key,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
     },
-    /// A subject cannot be a key, or a value is too long.
+    /// A subject is not a valid key, or a value is too long.
     #[error(transparent)]
     Input(#[from] InvalidInput),
     /// The store of the keys could not be written.

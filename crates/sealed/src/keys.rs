@@ -1,7 +1,7 @@
-//! The keys of the subjects in their store: how they begin, are found and are destroyed.
+//! The keys of the subjects in their store: how they are created, found and destroyed.
 //!
-//! A document goes from nothing to a wrapped key to a mark, and never back: every write names the version that it replaces.
-//! If the process dies in the middle, the document is as it was or as it should be.
+//! A document changes from absent to a wrapped key to a mark, and never back: every write names the version that it
+//! replaces. If the process dies in the middle, the document is either unchanged or complete.
 
 use std::sync::Arc;
 
@@ -18,34 +18,35 @@ use crate::error::SealedError;
 use crate::record::{Record, Wrapped, key_of};
 use crate::vault::Vault;
 
-/// How often a document that others change is tried again.
+/// The number of attempts on a document that other processes change.
 pub(crate) const ATTEMPTS: u32 = 16;
-/// How often a write is sent again whose fate is unknown: the version that it names makes sure that it is applied once.
+/// The number of resends of a write with an unknown outcome. The version in the write ensures that it is applied once.
 const ASK_AGAIN: u32 = 3;
 
-/// What became of a write.
+/// The result of a write.
 pub(crate) enum Put {
     Done,
-    /// The document was not as expected. This is what is there, if anything.
+    /// The document was not as expected. Holds the current document, if any.
     Found(Option<Document>),
 }
 
 impl Vault {
-    /// Destroys the key of a subject: nothing that was sealed for it can be opened by anybody any more, and nothing more is
-    /// sealed for it. Says when it was destroyed; if it was so before, when that was.
+    /// Destroys the key of a subject (crypto-shredding). Afterwards no value that was sealed for the subject can be
+    /// opened, and no further value is sealed for it. Returns the time of the destruction, or of the earlier one if the
+    /// key was already destroyed.
     ///
     /// This vault and its clones stop at once, others when their cache is older than [`Options::cache_for`].
     ///
     /// [`Options::cache_for`]: crate::Options::cache_for
     ///
     /// # Errors
-    /// [`SealedError`] when the store of the keys fails. A document that is damaged is replaced by the mark as well.
+    /// [`SealedError`] when the store of the keys fails. A damaged document is replaced by the mark as well.
     ///
     /// # Cancel safety
-    /// Dropped while it writes, the key may be destroyed or not: call it again.
+    /// If the future is dropped while it writes, the key may be destroyed or not: call it again.
     pub async fn forget(&self, subject: &str) -> Result<Timestamp, SealedError> {
         let key = key_of(subject)?;
-        // Here as well as below: if the write fails, nobody may rely on what was kept before it.
+        // Here as well as below: if the write fails, no caller may rely on the keys that were cached before it.
         self.cache.forget(subject);
         let mut rows = self.keys.read(&[Get::Document(key.clone())]).await?;
         let (mark, mut found) = (rows.now, rows.take_document(0));
@@ -66,10 +67,10 @@ impl Vault {
         Err(SealedError::Contended { key, attempts: ATTEMPTS })
     }
 
-    /// Whether a subject was forgotten, as the store of the keys says now.
+    /// Returns whether a subject was forgotten, as the store of the keys reports now.
     ///
     /// # Errors
-    /// [`SealedError`] when the store fails or the document does not read.
+    /// [`SealedError`] when the store fails or the document does not decode.
     pub async fn is_forgotten(&self, subject: &str) -> Result<bool, SealedError> {
         let key = key_of(subject)?;
         let Some(document) = self.keys.document(&key).await? else { return Ok(false) };
@@ -107,7 +108,7 @@ impl Vault {
         Ok(Some(known))
     }
 
-    /// The first key of a subject, or that of somebody who was faster.
+    /// Creates the first key of a subject, or returns the key of a faster process.
     async fn begin(&self, subject: &str) -> Result<Known, SealedError> {
         let (key, secret) = (key_of(subject)?, Arc::new(Secret::random()?));
         for _ in 0..ATTEMPTS {
@@ -146,7 +147,7 @@ impl Vault {
         wrapped.unwrap(subject, key, master)
     }
 
-    /// Writes a document if it is as expected. What was found instead is no error, and is not passed on in one.
+    /// Writes a document if it is as expected. Another document is not an error, and no error carries it.
     pub(crate) async fn put(
         &self,
         key: &Key,
@@ -165,7 +166,7 @@ impl Vault {
                     DocumentFound::Present(document) => Some(document.clone()),
                     DocumentFound::Absent | DocumentFound::Gone(_) => None,
                 };
-                // Sent again, a write that had been applied finds itself.
+                // A repeated write that had been applied finds its own value.
                 let ours = asked > 0 && there.as_ref().is_some_and(|document| document.value == value);
                 return Ok(if ours { Put::Done } else { Put::Found(there) });
             }

@@ -1,11 +1,12 @@
-//! Sensitive data in events: sealed for a subject, and unreadable for everybody once the subject is forgotten.
+//! Crypto-shredding of sensitive data in events: sealed for a subject, and unreadable once the subject is forgotten.
 //!
-//! Events are never changed, and copies of them are everywhere: snapshots, caches, projections, backups. So what must be
-//! forgotten one day is sealed before it is written. Every subject, a person for example, has a random key of its own in a
-//! [`Vault`]; [`Vault::forget`] destroys that key, and with it everything that was sealed for the subject, wherever it lies.
+//! Events never change, and copies of them are everywhere: snapshots, caches, projections, backups. So data that must
+//! be forgotten one day is sealed before it is written. Every subject, for example a person, has its own random key in
+//! a [`Vault`]. [`Vault::forget`] destroys that key, and with it everything that was sealed for the subject, wherever
+//! it is.
 //!
-//! [`Sealed<T>`] stands where `T` would stand in an event and in the state. It holds ciphertext only, so a fold needs no key,
-//! and no snapshot holds what was sealed. Whoever needs the value opens it, at the moment of use.
+//! [`Sealed<T>`] replaces `T` in an event and in the state. It holds ciphertext only, so a fold needs no key, and no
+//! snapshot holds the sealed value. Code that needs the value opens it at the moment of use.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -58,17 +59,18 @@
 //! # What is stored
 //!
 //! A sealed value is a JSON object: `{"v": 1, "subject": …, "nonce": …, "ciphertext": …}`. The cipher is
-//! XChaCha20-Poly1305 with a random nonce. The subject and the [`Place`] are authenticated with it: a ciphertext that was
-//! changed, or moved to another stream, field or subject, does not open. The subject is readable: use an id, not a name.
+//! XChaCha20-Poly1305 with a random nonce. The subject and the [`Place`] are authenticated with it: a ciphertext that
+//! was changed, or moved to another stream, field or subject, does not open. The subject is readable: use an id, not a
+//! name.
 //!
-//! A subject's key is a document `subject_key(<subject>)` in the store that the vault was given, wrapped by the
-//! [`MasterKey`], which is in no store at all. Keep these documents in another store than the events: then a restored backup
-//! of the events does not bring back a key that was destroyed.
+//! A subject's key is a document `subject_key(<subject>)` in the store of the vault, wrapped by the [`MasterKey`],
+//! which is in no store (envelope encryption). Keep these documents in another store than the events. A restored backup
+//! of the events then does not bring back a destroyed key.
 //!
 //! # How soon is forgotten
 //!
-//! The vault that forgets, and its clones, stop at once. Other vaults on the same keys keep what they unwrapped for at most
-//! [`Options::cache_for`], 60 seconds unless set otherwise, and may open and seal for so long; with zero they ask the store
+//! The vault that forgets, and its clones, stop at once. Other vaults on the same keys cache unwrapped keys for at most
+//! [`Options::cache_for`], 60 seconds by default, and may open and seal during that time. With zero they read the store
 //! each time.
 
 mod cache;

@@ -14,10 +14,10 @@ use zeroize::Zeroizing;
 use crate::cipher::{KEY_BYTES, Secret};
 use crate::error::SealedError;
 
-/// No file with a key is longer, in bytes.
+/// The longest file with a key, in bytes.
 const MOST_BYTES: usize = 1_024;
 
-/// The name of a master key: a short hash, from which nobody gets the key.
+/// The name of a master key: a short hash that does not reveal the key.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MasterKeyId(String);
@@ -34,8 +34,8 @@ impl fmt::Debug for MasterKeyId {
     }
 }
 
-/// The key that wraps the keys of the subjects. It belongs outside of every store: a file for the program's user alone, or a
-/// service for secrets.
+/// The key that wraps the keys of the subjects. It belongs outside every store: in a file for the program's user alone,
+/// or in a secret manager.
 ///
 /// Its memory is overwritten when the last clone is dropped. `Debug` shows its id.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ pub struct MasterKey {
 }
 
 impl MasterKey {
-    /// A new one, from the system's random numbers.
+    /// Generates a master key from the system's random numbers.
     ///
     /// # Errors
     /// [`SealedError::NoRandomness`].
@@ -53,13 +53,13 @@ impl MasterKey {
         Ok(Self::of(Secret::random()?))
     }
 
-    /// From raw bytes, which must be random: a password is no key.
+    /// Creates a master key from raw bytes, which must be random: a password is not a key.
     #[must_use]
     pub fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
         Self::of(Secret::new(Zeroizing::new(bytes)))
     }
 
-    /// From 64 hex digits, or base64 in any of its spellings. Blanks around it do not count.
+    /// Parses 64 hex digits, or base64 in any of its variants. Surrounding white space is ignored.
     ///
     /// # Errors
     /// [`SealedError::BadMaster`], without the text.
@@ -67,15 +67,15 @@ impl MasterKey {
         Self::parse("a text", text)
     }
 
-    /// From a file that holds such a text, or the 32 raw bytes. On Unix nobody but its owner may have any rights on it.
+    /// Reads a file that holds such a text, or the 32 raw bytes. On Unix only its owner may have any rights on it.
     ///
     /// # Errors
-    /// [`SealedError::Exposed`] when others may read or write it, [`SealedError::BadMaster`] when it cannot be read or holds
-    /// something else.
+    /// [`SealedError::Exposed`] when other users may read or write it, [`SealedError::BadMaster`] when it cannot be
+    /// read or holds something else.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, SealedError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| bad(path, &error))?;
-        // Asked of the open file: the name could lead to another one by now.
+        // Checks the open file: the name could refer to another one by now.
         check_private(path, &file.metadata().map_err(|error| bad(path, &error))?)?;
         let mut held = Zeroizing::new(Vec::with_capacity(MOST_BYTES + 1));
         let most = u64::try_from(MOST_BYTES).unwrap_or(u64::MAX);
@@ -87,7 +87,7 @@ impl MasterKey {
         Self::parse(&path.display().to_string(), text)
     }
 
-    /// Writes it to a new file, as base64, for its user alone. A file that exists is left as it is.
+    /// Writes the key to a new file, as base64, for its user alone. An existing file is not changed.
     ///
     /// # Errors
     /// [`SealedError::BadMaster`] when the file exists or cannot be written.
@@ -103,13 +103,13 @@ impl MasterKey {
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| bad(path, &error))
     }
 
-    /// The key itself, as base64: what [`from_text`](Self::from_text) reads.
+    /// Returns the key itself, as base64, for [`from_text`](Self::from_text).
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         Zeroizing::new(Base64::encode_string(self.secret.bytes()))
     }
 
-    /// Its name.
+    /// Returns the name of the key.
     #[must_use]
     pub fn id(&self) -> &MasterKeyId {
         &self.id

@@ -1,4 +1,4 @@
-//! Where a sealed value belongs.
+//! The place of a sealed value, which is part of its associated data.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use tidelock_core::key::Key;
 
 use crate::cipher::Context;
 
-/// Where a sealed value belongs: a stream, or another key, and a field. What was sealed for one place does not open at
-/// another, so nobody can pass off the ciphertext of one customer's field as another's.
+/// The place of a sealed value: a stream, or another key, and a field. A value that was sealed for one place does not
+/// open at another. The ciphertext of one customer's field therefore cannot replace another customer's.
 ///
-/// The event's version is no part of it, because it is not known before the event is written: within its stream and field an
-/// older value may stand in a newer event.
+/// The event's version is not part of it, because it is unknown before the event is written. Within its stream and
+/// field, an older value may appear in a newer event.
 ///
 /// ```
 /// use tidelock_core::key::Key;
@@ -27,13 +27,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// A field of what is kept under a key.
+    /// Returns the place of a field of the data under a key.
     #[must_use]
     pub fn of(key: &Key, field: impl Into<String>) -> Self {
         Self { key: key.clone(), field: field.into() }
     }
 
-    /// What a value at this place is authenticated with.
+    /// Returns the associated data of a value at this place.
     pub(crate) fn context(&self, subject: &str) -> Context {
         Context::new("tidelock.sealed.value.1", &[subject, self.key.canonical(), &self.field])
     }

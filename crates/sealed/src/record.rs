@@ -14,7 +14,7 @@ use crate::master::{MasterKey, MasterKeyId};
 const KIND: &str = "subject_key";
 const VERSION: u32 = 1;
 
-/// The document of a subject.
+/// Returns the key of a subject's document.
 pub(crate) fn key_of(subject: &str) -> Result<Key, InvalidInput> {
     if subject.is_empty() {
         let reason = "it is empty; name whose data it is".to_owned();
@@ -23,12 +23,12 @@ pub(crate) fn key_of(subject: &str) -> Result<Key, InvalidInput> {
     Key::new(KIND, [subject])
 }
 
-/// All such documents.
+/// Returns the prefix of all such documents.
 pub(crate) fn all() -> KeyPrefix {
     KeyPrefix::kind(KIND)
 }
 
-/// The subject of such a document; `None` for others of that kind.
+/// Returns the subject of such a document. `None` for others of that kind.
 pub(crate) fn subject_of(key: &Key) -> Option<String> {
     match key.args().as_slice() {
         [Arg::Str(subject)] => Some(subject.clone()),
@@ -36,11 +36,11 @@ pub(crate) fn subject_of(key: &Key) -> Option<String> {
     }
 }
 
-/// What is known about the key of a subject.
+/// The state of a subject's key.
 pub(crate) enum Record {
     /// The key, wrapped.
     Wrapped(Wrapped),
-    /// It was destroyed.
+    /// The key was destroyed.
     Forgotten(Timestamp),
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Wrapped {
     locked: Locked,
 }
 
-/// How both are written.
+/// The serialized form of both.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -96,7 +96,7 @@ impl Wrapped {
         Ok(Self { master: master.id().clone(), locked })
     }
 
-    /// Decrypts it again with the master key that wrapped it.
+    /// Decrypts the key with the master key that wrapped it.
     pub(crate) fn unwrap(&self, subject: &str, key: &Key, master: &MasterKey) -> Result<Secret, SealedError> {
         let Locked { nonce, ciphertext } = &self.locked;
         let text = master.secret().decrypt(&context(subject), nonce, ciphertext);

@@ -1,4 +1,4 @@
-//! Rotation: keys move from an older master key to the current one. What was sealed stays as it is.
+//! Rotation: keys move from an older master key to the current one. Sealed values do not change.
 
 use tidelock_core::store::{Document, Expect, Page};
 
@@ -7,26 +7,26 @@ use crate::keys::{ATTEMPTS, Put};
 use crate::record::{Record, Wrapped, all, key_of, subject_of};
 use crate::vault::Vault;
 
-/// How many documents are read at once.
+/// The number of documents that are read at once.
 const PAGE: usize = 500;
 
-/// What became of the keys of all subjects.
+/// The results of rewrapping the keys of all subjects.
 #[derive(Clone, Debug, Default)]
 #[must_use = "an older master key is needed as long as keys failed"]
 pub struct Rewrapped {
-    /// So many moved to the current master key.
+    /// The number of keys that moved to the current master key.
     pub moved: u64,
-    /// So many had it already.
+    /// The number of keys that had it already.
     pub current: u64,
-    /// So many were destroyed before.
+    /// The number of keys that were destroyed before.
     pub forgotten: u64,
-    /// So many could not be moved: their master key is missing, or they are damaged.
+    /// The number of keys that could not be moved: their master key is missing, or they are damaged.
     pub failed: u64,
-    /// Why the first of those was not.
+    /// The cause of the first such failure.
     pub first_failure: Option<SealedError>,
 }
 
-/// What became of one key.
+/// The result of rewrapping one key.
 enum Fate {
     Moved,
     Current,
@@ -35,28 +35,28 @@ enum Fate {
 }
 
 impl Vault {
-    /// Moves the key of a subject to the current master key. `true` when it was wrapped by an older one; `false` when there
-    /// was nothing to do.
+    /// Moves the key of a subject to the current master key. Returns `true` when an older one had wrapped it, and
+    /// `false` when there was nothing to do.
     ///
     /// # Errors
-    /// [`SealedError::UnknownMaster`] when the vault was not given the older one. [`SealedError`] when the document is damaged
-    /// or the store fails.
+    /// [`SealedError::UnknownMaster`] when the vault does not have the older one. [`SealedError`] when the document is
+    /// damaged or the store fails.
     ///
     /// # Cancel safety
-    /// Dropped while it writes, the key may have moved or not: call it again.
+    /// If the future is dropped while it writes, the key may have moved or not: call it again.
     pub async fn rewrap(&self, subject: &str) -> Result<bool, SealedError> {
         let document = self.keys.document(&key_of(subject)?).await?;
         Ok(matches!(self.move_key(subject, document).await?, Fate::Moved))
     }
 
-    /// Moves the keys of all subjects to the current master key. An older one may go when nothing failed, and when every
-    /// process has the current one as its current one, so that none begins keys with the older.
+    /// Moves the keys of all subjects to the current master key. An older one may be deleted after a run without
+    /// failures, once every process uses the current one, so that no process creates keys with the older one.
     ///
     /// # Errors
-    /// [`SealedError`] when the store fails; keys that cannot be moved are counted instead.
+    /// [`SealedError`] when the store fails. Keys that cannot be moved are counted instead.
     ///
     /// # Cancel safety
-    /// Dropped, some keys have moved: call it again.
+    /// If the future is dropped, some keys have moved: call it again.
     pub async fn rewrap_all(&self) -> Result<Rewrapped, SealedError> {
         let mut rewrapped = Rewrapped::default();
         let mut page = Page::first(PAGE);

@@ -1,4 +1,4 @@
-//! A sealed value, and what becomes of it when it is opened.
+//! A sealed value, and the result of opening it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,13 +8,13 @@ use tidelock_core::clock::Timestamp;
 
 use crate::cipher::Locked;
 
-/// The only way of sealing that there is so far.
+/// The only format of sealed values so far.
 pub(crate) const VERSION: u32 = 1;
 
-/// A `T` that only a [`Vault`](crate::Vault) can read. It stands in events and states in place of the `T`.
+/// A `T` that only a [`Vault`](crate::Vault) can read. It replaces the `T` in events and states.
 ///
-/// As JSON it is `{"v": 1, "subject": …, "nonce": …, "ciphertext": …}`. Programs that do not know a version pass it on as it
-/// is, and cannot open it.
+/// As JSON it is `{"v": 1, "subject": …, "nonce": …, "ciphertext": …}`. Programs that do not know a version pass it on
+/// unchanged, and cannot open it.
 #[derive(Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Sealed<T> {
@@ -31,7 +31,7 @@ impl<T> Sealed<T> {
         Self { v: VERSION, subject: subject.to_owned(), nonce, ciphertext, of: PhantomData }
     }
 
-    /// For whom it was sealed.
+    /// Returns the subject of the sealed value.
     #[must_use]
     pub fn subject(&self) -> &str {
         &self.subject
@@ -51,7 +51,7 @@ impl<T> Clone for Sealed<T> {
     }
 }
 
-/// Two are equal when their ciphertexts are. Sealed twice, a value gives two that are not.
+/// Two sealed values are equal when their ciphertexts are. Sealing a value twice gives two that are not.
 impl<T> PartialEq for Sealed<T> {
     fn eq(&self, other: &Self) -> bool {
         let Self { v, subject, nonce, ciphertext, .. } = self;
@@ -70,21 +70,21 @@ impl<T> fmt::Debug for Sealed<T> {
     }
 }
 
-/// What opening gives. Its `Debug` does not show the value, so that it does not end in a log.
+/// The result of opening a value. Its `Debug` does not show the value, so that it does not end in a log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[must_use = "a value may have been forgotten"]
 pub enum Opened<T> {
     /// The value.
     Value(T),
-    /// The subject was forgotten: nobody can read it any more.
+    /// The subject was forgotten: the value is permanently unreadable.
     Forgotten {
-        /// When, by the clock of the store that had the key.
+        /// The time, by the clock of the store that had the key.
         at: Timestamp,
     },
 }
 
 impl<T> Opened<T> {
-    /// The value, unless it was forgotten.
+    /// Returns the value, unless it was forgotten.
     #[must_use]
     pub fn value(self) -> Option<T> {
         match self {

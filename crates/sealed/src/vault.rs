@@ -17,21 +17,21 @@ use crate::master::MasterKey;
 use crate::place::Place;
 use crate::value::{Opened, Sealed, VERSION};
 
-/// No padding is longer, in bytes.
+/// The longest padding, in bytes.
 const MOST_PADDING: usize = 65_536;
 
-/// How a vault works.
+/// The options of a vault.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long a key that was unwrapped may be used before the store is asked again: 60 seconds. For so long another
-    /// process may go on after [`Vault::forget`]. With zero the store is asked each time.
+    /// How long an unwrapped key may be used before the store is read again: 60 seconds. During that time another
+    /// process may continue to use it after [`Vault::forget`]. With zero the vault reads the store each time.
     pub cache_for: Duration,
-    /// How many keys are kept in memory for that time, about: 4,096.
+    /// The approximate number of keys that are cached for that time: 4,096.
     pub cached: usize,
-    /// Values are padded to a multiple of so many bytes, so that their length tells less: 64. Not at all with 0 or 1,
-    /// and to 65,536 at most.
+    /// Values are padded to a multiple of this number of bytes, so that their length reveals less: 64. There is no
+    /// padding with 0 or 1, and the number is capped at 65,536.
     pub pad_to: usize,
-    /// What the time of the cache is measured with. Default: the machine's clock.
+    /// The clock that measures the age of cache entries. Default: the machine's clock.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -52,36 +52,36 @@ pub struct Vault {
 }
 
 impl Vault {
-    /// A vault whose keys are kept in this store, wrapped by this master key. It should be another store than that of the
-    /// events: a restored backup of the events then brings back no key that was destroyed.
+    /// Creates a vault whose keys are kept in this store, wrapped by this master key. Use another store than that of
+    /// the events: a restored backup of the events then brings back no destroyed key.
     #[must_use]
     pub fn new(keys: SharedStore, master: MasterKey) -> Self {
         Self::with_options(keys, master, Options::default())
     }
 
-    /// A vault with options.
+    /// Creates a vault with options.
     #[must_use]
     pub fn with_options(keys: SharedStore, master: MasterKey, options: Options) -> Self {
         let cache = Arc::new(Cache::new(options.cached, options.cache_for));
         Self { keys, master, older: Vec::new(), options, cache }
     }
 
-    /// The same vault, which also unwraps keys that these master keys wrapped. New ones are wrapped by the current one.
+    /// Returns the same vault, which also unwraps keys that these master keys wrapped. The current one wraps new keys.
     #[must_use]
     pub fn with_older(mut self, older: impl IntoIterator<Item = MasterKey>) -> Self {
         self.older.extend(older);
         self
     }
 
-    /// Seals a value for a subject, to be opened at this place. The first value of a subject begins its key; if several
-    /// processes begin it at once, they share the key of the first.
+    /// Seals a value for a subject, to be opened at this place. The first value of a subject creates its key. If
+    /// several processes create it at once, they share the key of the first.
     ///
     /// # Errors
-    /// [`SealedError::Forgotten`] when the subject was forgotten. [`SealedError`] when its key cannot be had, or the value
-    /// cannot be written as JSON.
+    /// [`SealedError::Forgotten`] when the subject was forgotten. [`SealedError`] when its key is unavailable, or the
+    /// value cannot be serialized as JSON.
     ///
     /// # Cancel safety
-    /// Dropped, it leaves at most a key that nothing was sealed with yet.
+    /// If the future is dropped, it leaves at most a key without any sealed value.
     pub async fn seal<T: Serialize>(
         &self,
         subject: &str,
@@ -94,7 +94,7 @@ impl Vault {
             place: place.clone(),
             given: type_name::<T>(),
         })?;
-        // JSON does not mind blanks at its end, so nobody needs to know whether there are any.
+        // JSON allows trailing white space, so opening need not remove the padding.
         let padded = text.len().next_multiple_of(self.options.pad_to.clamp(1, MOST_PADDING));
         text.resize(padded, b' ');
         let secret = self.key_to_seal(subject).await?;
@@ -104,9 +104,9 @@ impl Vault {
     /// Opens a value that was sealed for this place.
     ///
     /// # Errors
-    /// [`SealedError::Mismatch`] when it was changed, or sealed for another place or subject; [`SealedError::WrongType`] when
-    /// it is no `T`; [`SealedError::UnknownVersion`] when a newer program sealed it. [`SealedError`] when the subject's key
-    /// cannot be had. That it was forgotten is no error.
+    /// [`SealedError::Mismatch`] when it was changed, or sealed for another place or subject;
+    /// [`SealedError::WrongType`] when it is not a `T`; [`SealedError::UnknownVersion`] when a newer program sealed it.
+    /// [`SealedError`] when the subject's key is unavailable. A forgotten subject is not an error.
     pub async fn open<T: DeserializeOwned>(
         &self,
         sealed: &Sealed<T>,

@@ -1,5 +1,5 @@
-//! What was sealed is in no file, and after forgetting the key is in none either. On SQLite, with everything that it leaves
-//! on the disk: the database, its log, and pages that are no longer in use.
+//! Search of all files: a sealed value is in none of them, and after forgetting neither is its key. The search covers
+//! all files that SQLite leaves on the disk: the database, its log, and unused pages.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 mod common;
@@ -21,7 +21,7 @@ use tidelock_sqlite::rusqlite::Connection;
 use tidelock_sqlite::{Options, SqliteStore};
 
 const CANARY: &str = "canary-4e1c7f-of-a-person";
-/// Written without being sealed, so that the search is known to find what is there.
+/// Written without being sealed, to prove that the search finds existing text.
 const PLAIN: &str = "canary-0b2d9a-in-the-open";
 
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -67,8 +67,8 @@ impl Site {
         Vault::new(Arc::new(self.keys.clone()), master)
     }
 
-    /// Pieces of the subject's key as it is stored, each long enough to be found by itself: of the text, and of the bytes that it
-    /// stands for.
+    /// Returns pieces of the stored key of a subject, each long enough for a search: pieces of the text, and of the
+    /// bytes that it encodes.
     async fn wrapped_key(&self, subject: &str) -> Vec<Vec<u8>> {
         let key = Key::new("subject_key", [subject]).unwrap();
         let record: Value = self.keys.document(&key).await.unwrap().unwrap().value.parse().unwrap();
@@ -89,7 +89,7 @@ impl Site {
         }
     }
 
-    /// The files that hold any of these texts.
+    /// Returns the files that hold any of these texts.
     fn files_with(&self, needles: &[impl AsRef<[u8]>]) -> Vec<PathBuf> {
         let needles: HashSet<&[u8]> = needles.iter().map(AsRef::as_ref).collect();
         let lengths: HashSet<usize> = needles.iter().map(|needle| needle.len()).collect();
@@ -116,7 +116,7 @@ async fn register(site: &Site, vault: &Vault) -> (Events, Place) {
     let happened = CustomerEvent::Registered { email, note: PLAIN.to_owned() };
     events.append::<Customer>("c-1", [happened]).await.unwrap();
     events.load::<Customer>("c-1").await.unwrap();
-    // Snapshots are written behind.
+    // Snapshots are written in the background.
     let (snapshot, deadline) = (stream.beside("snapshot").unwrap(), Instant::now() + Duration::from_secs(30));
     while site.events.document(&snapshot).await.unwrap().is_none() {
         assert!(Instant::now() < deadline, "no snapshot was written");
@@ -125,11 +125,11 @@ async fn register(site: &Site, vault: &Vault) -> (Events, Place) {
     (events, place)
 }
 
-/// Forgets a subject among many whose key has been on the disk for a while, and gives its wrapped key.
+/// Forgets a subject among many whose key has been on the disk for a while, and returns its wrapped key.
 async fn forget_among_many(site: &mut Site) -> Vec<Vec<u8>> {
     let vault = site.vault(master(1));
     let (events, place) = register(site, &vault).await;
-    // Those before and after it push its key from page to page.
+    // Subjects before and after it push its key from page to page.
     for number in 0..200 {
         let id = format!("{}-{number}", if number % 2 == 0 { "b" } else { "d" });
         vault.seal(&id, &common::email(&id), &id).await.unwrap();

@@ -1,4 +1,4 @@
-//! What was forgotten is gone, for everybody, and stays so.
+//! Forgetting is permanent, for every vault.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Master keys from texts and files, and what is refused.
+//! Master keys from texts and files, and their errors.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Keys move from one master key to the next, and what was sealed stays as it is.
+//! Keys move from one master key to the next, and sealed values do not change.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 mod common;
@@ -91,7 +91,7 @@ async fn an_old_backup_of_the_keys_is_worth_nothing_without_its_master_key() {
     let both = vault(&home, 2, &[1]);
     both.forget("c-1").await.unwrap();
     assert_eq!(both.rewrap_all().await.unwrap().failed, 0);
-    // The older master key is destroyed; then somebody restores the backup.
+    // The older master key is destroyed; then the backup is restored.
     home.put_record("c-1", backup).await;
     let new = vault(&home, 2, &[]);
     assert_eq!(code(new.open(&sealed, &email("c-1")).await), "TL0908");

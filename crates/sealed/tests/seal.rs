@@ -1,4 +1,4 @@
-//! What is sealed opens at its place, and nowhere else.
+//! A sealed value opens at its place, and nowhere else.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 mod common;
@@ -13,7 +13,7 @@ use tidelock_core::key::Key;
 use tidelock_core::store::limits;
 use tidelock_sealed::{Opened, Options, Place, Sealed, Vault};
 
-/// The same value with other JSON.
+/// Returns the same value with changed JSON.
 fn altered<T>(sealed: &Sealed<T>, change: impl FnOnce(&mut Value)) -> Sealed<T> {
     let mut json = serde_json::to_value(sealed).unwrap();
     change(&mut json);
@@ -96,7 +96,7 @@ async fn every_changed_character_and_every_other_length_is_noticed() {
     for field in ["nonce", "ciphertext"] {
         let right = serde_json::to_value(&sealed).unwrap()[field].as_str().unwrap().to_owned();
         let cut = (0..right.len()).map(|end| right[..end].to_owned());
-        // Also those that differ in the unused bits at the end, or in spelling only.
+        // This includes texts that differ in the unused bits at the end, or in spelling only.
         let other = (0..right.len()).flat_map(|at| ["A", "B", "_", "+", "=", " "].map(|with| (at, with)));
         let other = other.map(|(at, with)| format!("{}{with}{}", &right[..at], &right[at + 1..]));
         let longer = ["A", "=", "==", "\n", "AAAA"].map(|more| format!("{right}{more}"));

@@ -1,4 +1,4 @@
-//! The handlers, by noun.
+//! Request handlers, one module for each resource.
 
 pub(crate) mod about;
 pub(crate) mod forks;

@@ -1,8 +1,8 @@
-//! Every write that comes over the API leaves an event in the stream `tidelock.audit`: who, what, on what, and the details.
+//! Audit events. Every write over the API appends one to the stream `tidelock.audit`: the caller, the action, its target and the details.
 //!
-//! It is in the batch of the change: both happen, or neither. Engines that make batches of their own are given it, and commit it with the
-//! first of them that changes something; what changes nothing leaves no event. Taking a lease is the one exception: see
-//! `api/leases.rs`.
+//! The event is in the batch of the change, so that both are committed atomically. Engines that build their own batches receive the event
+//! and commit it with the first batch that changes something. A request that changes nothing appends no event. Acquiring a lease is the
+//! one exception: see `api/leases.rs`.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,26 +16,26 @@ use tidelock::store::{Batch, Expect, NewEvent};
 use crate::request_id;
 use crate::token::Caller;
 
-/// The name of the stream.
+/// The name of the audit stream.
 pub(crate) const STREAM: &str = "tidelock.audit";
-/// The type of its events.
+/// The type of audit events.
 const DONE: &str = "tidelock.audit-done";
-/// How many keys are named in an event.
+/// The maximum number of keys that an audit event lists.
 pub(crate) const KEYS: usize = 1_000;
 
-/// What is told about a write.
+/// The payload of an audit event.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Told<'a> {
-    /// Who.
+    /// The name of the caller.
     by: &'a str,
-    /// What.
+    /// The action.
     did: &'static str,
     /// The key, or the id of a run.
     on: String,
-    /// The request, as the answer and the log name it. Not where the event must be the same when the request comes again.
+    /// The request id, as in the response and the log. Absent where a repeated request must produce the same event.
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<String>,
-    /// More about it.
+    /// Further details of the action.
     details: Value,
 }
 
@@ -48,18 +48,18 @@ impl<'a> Told<'a> {
         Ok(NewEvent::new(EventType::new(DONE)?, Payload::of(self)?))
     }
 
-    /// The event alone, for an engine that commits it with its change.
+    /// Returns a batch with only the audit event, for an engine that commits it with its change.
     pub(crate) fn batch(&self) -> Result<Batch, InvalidInput> {
         self.with(Batch::new())
     }
 
-    /// The batch, with the event that tells of it.
+    /// Adds the audit event to a batch.
     pub(crate) fn with(&self, batch: Batch) -> Result<Batch, InvalidInput> {
         Ok(batch.append(&stream()?, Expect::Any, [self.event()?]))
     }
 
-    /// Like [`with`](Self::with), for appends whose author chose the ids: sent again, the same event is told, so that the
-    /// store recognises the repetition as a whole.
+    /// Like [`with`](Self::with), for appends with event ids chosen by the caller. A repeated request produces the same audit event, so
+    /// that the store recognises the whole batch as a repetition.
     pub(crate) fn with_repeatable(&self, batch: Batch, ids: &[EventId]) -> Result<Batch, InvalidInput> {
         let event = Self { request: None, ..self.clone() }.event()?;
         let id = derived(event.payload.as_str(), ids);
@@ -67,7 +67,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Keys as an event names them: the first of them, and how many there are.
+/// Returns keys as an audit event lists them: the first 1,000 keys, and their total number.
 pub(crate) fn keys(all: impl Iterator<Item = Key>) -> Value {
     let (mut named, mut count) = (Vec::new(), 0_u64);
     for key in all {
@@ -83,7 +83,7 @@ fn stream() -> Result<Key, InvalidInput> {
     Key::single(STREAM)
 }
 
-/// An id that is always the same for the same events.
+/// Derives an event id that is always the same for the same content and event ids.
 fn derived(said: &str, ids: &[EventId]) -> EventId {
     let mut digest = Sha256::new();
     digest.update(STREAM.as_bytes());

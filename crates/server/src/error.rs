@@ -1,4 +1,4 @@
-//! Why the server refuses a request, before anything of the store is asked or beside it.
+//! Errors of the HTTP server itself, as opposed to errors of the store.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use thiserror::Error;
 use tidelock::codes;
 use tidelock::error::{Outcome, Retry};
 
-/// Why a request was refused, or a server does not run.
+/// The reason why the server refused a request or could not start.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ServerError {
-    /// No token, or one that nobody has.
+    /// The request has no token, or an unknown one.
     #[error("the request shows no token that is known here; send \"Authorization: Bearer TOKEN\"")]
     NoToken,
-    /// The caller may not do that.
+    /// The caller lacks the permission, or the server does not allow writes.
     #[error("{method} {path} is not allowed: {reason}")]
     NotAllowed {
-        /// The method.
+        /// The HTTP method.
         method: &'static str,
         /// The route.
         path: &'static str,
-        /// Why not, and what to do.
+        /// The reason and the next step.
         reason: &'static str,
     },
-    /// The request is meant for another host.
+    /// The request names another host.
     #[error(
         "the request is for host {host:?}, which is not a name of this server; use localhost, or add the name to those that it has"
     )]
     OtherHost {
-        /// The host that it is for.
+        /// The host that the request names.
         host: String,
     },
     /// A page of another site sent the request.
@@ -35,38 +35,38 @@ pub enum ServerError {
         "the request comes from another site ({found}); call the server from its own pages, or from no page"
     )]
     CrossSite {
-        /// Which header says so.
+        /// The header that identifies the site.
         found: String,
     },
-    /// The body is not JSON by its own account.
+    /// The content type of the body is not JSON.
     #[error("the content type of the request is {found:?}; send application/json")]
     ContentType {
-        /// What it is.
+        /// The content type of the request.
         found: String,
     },
-    /// The body is larger than is read.
+    /// The body exceeds the size limit.
     #[error("the body of the request has more than {limit} bytes; send less at once")]
     TooLarge {
-        /// How many bytes are read.
+        /// The size limit in bytes.
         limit: usize,
     },
-    /// There is nothing of that name.
+    /// No object or route has this name.
     #[error("there is no {what} {name:?} here")]
     NotFound {
-        /// What was looked for.
+        /// The kind of object.
         what: &'static str,
         /// Its name.
         name: String,
     },
-    /// Something in the request does not read.
+    /// A part of the request cannot be decoded, or is invalid.
     #[error("{what} of the request cannot be used: {reason}")]
     Unreadable {
-        /// Which part.
+        /// The affected part.
         what: &'static str,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// A write does not say what it was decided on.
+    /// A write names no version that it replaces.
     #[error(
         "the request does not say which version of {key} it replaces; send If-Match with the ETag that you have seen, or If-None-Match: *"
     )]
@@ -74,31 +74,31 @@ pub enum ServerError {
         /// The document.
         key: String,
     },
-    /// Another number of rows is meant than was confirmed.
+    /// The number of selected rows differs from the number that the caller confirmed.
     #[error(
         "{found} rows are meant, and {confirmed} were confirmed; look at them again, and confirm that number"
     )]
     OtherCount {
-        /// How many were confirmed.
+        /// The number that the caller confirmed.
         confirmed: u64,
-        /// How many there are.
+        /// The number of selected rows.
         found: u64,
     },
-    /// Too many clients follow the log.
+    /// The maximum number of clients already follows the log.
     #[error("{limit} clients follow the log, which is the most at once; try again later")]
     TooMany {
-        /// How many may.
+        /// The maximum number of followers.
         limit: usize,
     },
-    /// A part of the program, or its store, is of no use at the moment.
+    /// A part of the program, or its store, is not ready.
     #[error("{what} is not ready: {reason}")]
     NotReady {
-        /// Which part.
+        /// The affected part.
         what: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// It took too long.
+    /// The request timed out.
     #[error(
         "the request was not done within {limit:?}; a write may still be carried out, so look before you send it again"
     )]
@@ -106,69 +106,69 @@ pub enum ServerError {
         /// The time limit.
         limit: Duration,
     },
-    /// The code of the server failed.
+    /// A request handler panicked.
     #[error("the server failed while it worked on the request; please report this with what the log says")]
     Panicked,
-    /// A token cannot be made or used.
+    /// A token cannot be generated or used.
     #[error("the token cannot be used: {reason}")]
     BadToken {
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// The server was to be reached from other machines, without that being said.
+    /// Other machines can reach the address, and the options do not allow that.
     #[error(
         "the address {address} can be reached from other machines, and {missing}; listen on 127.0.0.1, or serve it with a certificate (--tls-cert, --tls-key) and tokens"
     )]
     Beyond {
         /// The address.
         address: String,
-        /// What would have to be there.
+        /// The missing protection or permission.
         missing: &'static str,
     },
-    /// A file of TLS cannot be used.
+    /// A TLS file cannot be used.
     #[error("the {what} in {path} cannot be used: {reason}")]
     Tls {
-        /// What should be in it.
+        /// The expected content of the file.
         what: &'static str,
         /// The file.
         path: String,
-        /// Why not, and what was expected.
+        /// The reason, and the expected content.
         reason: String,
     },
-    /// A token sends too much.
+    /// A token exceeds its rate limit.
     #[error(
         "the token sends more than {limit} requests in a second; wait for {wait:?}, and send less at once"
     )]
     TooFast {
-        /// How many are taken.
+        /// The rate limit in requests per second.
         limit: u32,
-        /// When the next one is.
+        /// The time until the next request is accepted.
         wait: Duration,
     },
-    /// Somebody guesses tokens.
+    /// Too many different wrong tokens came from one address.
     #[error("too many wrong tokens were shown from this address; wait for {wait:?}")]
     Guessing {
-        /// When the next one is looked at.
+        /// The time for which unknown tokens from this address are still refused.
         wait: Duration,
     },
-    /// A lease was asked for longer than is given over HTTP.
+    /// The requested duration of a lease exceeds the limit of the HTTP API.
     #[error(
         "the lease was asked for {asked:?}, and over HTTP it is given for {limit:?} at most; ask for less, and renew it before it ends"
     )]
     LeaseTime {
-        /// For how long it was asked.
+        /// The requested duration.
         asked: Duration,
-        /// The longest time.
+        /// The maximum duration.
         limit: Duration,
     },
-    /// Too much is worked on already.
+    /// The maximum number of requests was in flight for too long.
     #[error(
         "{limit} requests are worked on, which is the most at once, and none was done within {waited:?}; nothing was begun, try again later"
     )]
     Busy {
-        /// How many are.
+        /// The maximum number of requests in flight.
         limit: usize,
-        /// How long this one has waited.
+        /// The time that this request has waited.
         waited: Duration,
     },
 }
@@ -186,7 +186,7 @@ codes! {
         NoCondition => "TL1309",
         OtherCount => ("TL1310", Retry::Now),
         TooMany => ("TL1311", Retry::after_secs(5)),
-        // The effects of a handler that timed out or panicked are not known here.
+        // The server does not know which effects a handler had before it timed out or panicked.
         TooLong => ("TL1312", Retry::Never, Outcome::Unknown(None)),
         Panicked => ("TL1314", Retry::Never, Outcome::Unknown(None)),
         BadToken => "TL1315",

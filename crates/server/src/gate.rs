@@ -1,4 +1,4 @@
-//! What every request passes, whatever it is for: its host, where it comes from, and its token. And what every answer says.
+//! Outermost middleware: checks the host, the origin and the token of every request, and sets the security headers of every response.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -20,7 +20,7 @@ use crate::shared::{App, Shared};
 use crate::shown::{escaped, short};
 use crate::token::{Caller, Role, Tokens, digest};
 
-/// What browsers are told with every answer: run nothing, frame nothing, guess nothing, pass nothing on, keep nothing.
+/// Security headers of every response. They forbid scripts, frames, content sniffing, referrers and caching.
 const TOLD: &[(&str, &str)] = &[
     (
         "content-security-policy",
@@ -32,10 +32,10 @@ const TOLD: &[(&str, &str)] = &[
     ("cross-origin-resource-policy", "same-origin"),
 ];
 
-/// What browsers are told when the server speaks TLS: come back with TLS only, for a year.
+/// The HSTS header of a server with TLS. Browsers use only TLS for a year.
 const ONLY_TLS: &str = "max-age=31536000";
 
-/// The outermost layer.
+/// Runs a request under its request id, behind all checks of this module.
 pub(crate) async fn gate(State(app): State<App>, request: Request, next: Next) -> Response {
     let id = request_id::of(request.headers());
     request_id::within(id, passed(app, request, next)).await
@@ -55,11 +55,11 @@ async fn passed(app: App, mut request: Request, next: Next) -> Response {
         response = stray(&response, path);
     }
     if response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream") {
-        // What follows the log says no-cache by itself, with which others may still keep it.
+        // axum sets `no-cache` on event streams, which still allows caches to store them.
         response.headers_mut().remove(header::CACHE_CONTROL);
     }
     for (name, value) in TOLD {
-        // Pages of our own say themselves what they may run.
+        // The pages of the inspector set their own content security policy.
         response.headers_mut().entry(*name).or_insert(HeaderValue::from_static(value));
     }
     if app.options.tls.is_some() {
@@ -68,7 +68,7 @@ async fn passed(app: App, mut request: Request, next: Next) -> Response {
     response
 }
 
-/// Tells the log of a refusal. Who sends many of them, or long names, does not fill it.
+/// Logs a refused request. The number of lines and the length of names are limited, so that a client cannot flood the log.
 fn tell(app: &Shared, path: &str, error: &ServerError) {
     let Some(left_out) = app.refusals.tell(error.code().as_str(), Instant::now()) else { return };
     let (path, request, shown) = (short(path), request_id::shown(), short(&error.to_string()));
@@ -79,14 +79,14 @@ fn tell(app: &Shared, path: &str, error: &ServerError) {
     }
 }
 
-/// Whether no route has answered.
+/// Returns whether the response was produced by no route.
 fn is_stray(response: &Response) -> bool {
     let kind = response.headers().get(header::CONTENT_TYPE);
     matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
         && kind.is_none_or(|kind| kind != PROBLEM_JSON)
 }
 
-/// The answer with a code, with the status and the methods that it names.
+/// Returns a problem with an error code that keeps the status and the `Allow` header of the bare response.
 fn stray(bare: &Response, path: String) -> Response {
     let problem = Problem::from(ServerError::NotFound { what: "route", name: path });
     let mut response = problem.under(bare.status()).into_response();
@@ -105,7 +105,7 @@ fn admit(app: &Shared, request: &mut Request) -> Result<(), ServerError> {
     site(request.headers(), &names)?;
     let caller = match &app.options.access {
         Access::Tokens(tokens) => {
-            // What somebody else has put there does not count.
+            // Only a token identifies the caller here. A `Caller` from another layer is discarded.
             request.extensions_mut().remove::<Caller>();
             let from = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|from| from.0.ip());
             match bearer(request.headers()) {
@@ -126,8 +126,9 @@ fn admit(app: &Shared, request: &mut Request) -> Result<(), ServerError> {
     }
 }
 
-/// Who has a token. Who sends too much, or guesses, is told to wait. A right token is known before guesses are counted, so that nobody
-/// keeps others of the same address out with wrong ones.
+/// Returns the caller that a token belongs to. A token over its rate limit and an address that guesses tokens are refused with a wait.
+///
+/// A valid token is recognised before guesses are counted. Wrong tokens therefore never lock out other clients of the same address.
 fn known(
     app: &Shared,
     tokens: &Tokens,
@@ -153,21 +154,22 @@ fn named(role: Role) -> Caller {
     Caller { role, name: role.word().to_owned() }
 }
 
-/// The token of the one header that may have it.
+/// Returns the bearer token of the `Authorization` header.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = only(headers, &header::AUTHORIZATION)?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim_start())
 }
 
-/// The value of a header that stands there once, as text.
+/// Returns the value of a header as text if the header occurs exactly once.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
     if values.next().is_some() { None } else { value.to_str().ok() }
 }
 
-/// The hosts that a request is for. HTTP/1 has them in a header, HTTP/2 in the address, and a request may have both. One that says
-/// nothing, or whose header does not read, is for a host without a name.
+/// Returns the hosts that a request names. HTTP/1 has the host in a header, HTTP/2 in the URI, and a request may have both.
+///
+/// A request without a host, or with an unreadable header, yields an empty name.
 fn names<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Vec<&'a str> {
     let address = uri.authority().map(Authority::as_str);
     let must = headers.contains_key(header::HOST) || address.is_none();
@@ -175,7 +177,7 @@ fn names<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Vec<&'a str> {
     [header, address].into_iter().flatten().collect()
 }
 
-/// Whether the request is for this server, by every name that it gives.
+/// Checks that every host that the request names is a name of this server.
 fn host(app: &Shared, names: &[&str]) -> Result<(), ServerError> {
     let Some(known) = &app.options.hosts else { return Ok(()) };
     for given in names {
@@ -186,7 +188,7 @@ fn host(app: &Shared, names: &[&str]) -> Result<(), ServerError> {
     Ok(())
 }
 
-/// A host without its port. What is no port stays, so that it is found to be no host.
+/// Returns a host without its port. A suffix that is not a valid port stays, so that the host check rejects it.
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
@@ -194,7 +196,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Whether a browser says that a page of another site sent this. Programs say nothing about it.
+/// Rejects requests that a browser marks as sent by a page of another site. Other programs do not send these headers.
 fn site(headers: &HeaderMap, names: &[&str]) -> Result<(), ServerError> {
     for value in headers.get_all("sec-fetch-site") {
         if value != "same-origin" && value != "none" {

@@ -1,4 +1,4 @@
-//! What stands before each route: who may call it, what kind of body it takes, and how long it may last.
+//! Middleware of each route: checks the role of the caller and the content type of the body, and enforces the timeout.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::shared::App;
 use crate::shown::short;
 use crate::token::{Caller, Role};
 
-/// How long a caller may wait for the end of a run.
+/// The maximum time for which a caller may wait for the end of a run.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// The layer of one route.
+/// Runs a request behind the policy of its route.
 pub(crate) async fn guard(
     State((app, route)): State<(App, &'static Route)>,
     request: Request,
@@ -61,7 +61,8 @@ fn allowed(app: &App, route: &'static Route, request: &Request) -> Result<(), Se
     }
 }
 
-/// A form of a page cannot have this content type, so that a browser asks before it sends one from elsewhere.
+/// Checks that the body is JSON. An HTML form cannot have this content type, so a browser sends a CORS preflight for requests of other
+/// sites.
 fn json(request: &Request) -> Result<(), ServerError> {
     let found = request.headers().get(CONTENT_TYPE).map_or("", |kind| kind.to_str().unwrap_or("?"));
     let kind = found.split(';').next().unwrap_or_default().trim();
@@ -78,7 +79,7 @@ async fn run(app: &App, route: &'static Route, request: Request, next: Next) -> 
     };
     let deadline = Instant::now() + limit;
     let seat = match route {
-        // What waits for others, and what costs nothing.
+        // Requests that only wait, or cost almost nothing, need no permit.
         Route { lasts: Lasts::Waits, .. } | Route { role: Role::Open, .. } => None,
         _ => match seats::take(app, deadline).await {
             Ok(seat) => Some(seat),

@@ -1,7 +1,8 @@
-//! Wrong tokens, by the address that they come from. Who shows many different ones guesses, and has to wait longer each time.
+//! Exponential backoff for token guessing, by client address. An address that sends many different wrong tokens has to wait longer
+//! each time.
 //!
-//! A client whose token is no longer known shows the same one again and again. That is no guess, so it keeps nobody else of its
-//! address out.
+//! A client with a revoked token sends the same token repeatedly. That does not count as guessing, so it does not block other clients
+//! of the same address.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,41 +11,41 @@ use std::time::{Duration, Instant};
 
 use crate::token::Digested;
 
-/// How many wrong tokens are free.
+/// The number of wrong tokens without a wait.
 const FREE: u32 = 10;
-/// The longest wait.
+/// The maximum wait.
 const LONGEST: Duration = Duration::from_secs(60);
-/// After so long without another one, all is forgotten.
+/// The time without a wrong token after which an address is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(15 * 60);
-/// How many wrong tokens of an address are known again.
+/// The number of recent wrong tokens that are remembered for each address.
 const KNOWN: usize = 8;
-/// The most addresses that are remembered.
+/// The maximum number of remembered addresses.
 const ADDRESSES: usize = 4_096;
 
 #[derive(Debug)]
 struct Guesser {
     wrong: u32,
     last: Instant,
-    /// Nothing that shows a token is looked at before.
+    /// The end of the wait. Before it, a request with an unknown token fails without being counted.
     until: Instant,
     shown: VecDeque<Digested>,
 }
 
-/// Who guesses.
+/// The addresses that have sent wrong tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Guesses {
     by: Mutex<HashMap<IpAddr, Guesser>>,
 }
 
 impl Guesses {
-    /// How long an address has to wait before a token of it is looked at.
+    /// Returns the time for which unknown tokens of this address are still refused.
     pub(crate) fn wait(&self, from: IpAddr, now: Instant) -> Option<Duration> {
         let by = self.by.lock().unwrap_or_else(PoisonError::into_inner);
         let wait = by.get(&one(from))?.until.saturating_duration_since(now);
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// A wrong token was shown.
+    /// Records a wrong token.
     pub(crate) fn wrong(&self, from: IpAddr, token: Digested, now: Instant) {
         let mut by = self.by.lock().unwrap_or_else(PoisonError::into_inner);
         let from = one(from);
@@ -81,7 +82,7 @@ impl Guesser {
     }
 }
 
-/// Makes room: those that are over, or else the one that was heard of longest ago.
+/// Makes room for an address. Removes the entries that have expired, or else the least recently used one.
 fn forget(by: &mut HashMap<IpAddr, Guesser>, now: Instant) {
     by.retain(|_, guesser| now.saturating_duration_since(guesser.last) < FORGOTTEN);
     if by.len() >= ADDRESSES
@@ -91,7 +92,7 @@ fn forget(by: &mut HashMap<IpAddr, Guesser>, now: Instant) {
     }
 }
 
-/// Addresses that one client has: a host with IPv6 has a whole network of them.
+/// Maps an address to one that stands for its client. An IPv6 host has a whole /64 network, which counts as one client.
 fn one(from: IpAddr) -> IpAddr {
     match from.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

@@ -1,27 +1,27 @@
-//! How often the log says the same thing: once in a second for each reason, with the number of those that were left out.
+//! Rate limit for log lines: one line per second for each reason, with the number of suppressed lines.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a reason is not told again.
+/// The minimum time between two lines with the same reason.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// When a reason was told, and how often it was not since.
+/// The time of the last line of a reason, and the number of suppressed lines since then.
 #[derive(Debug)]
 struct Last {
     told: Instant,
     left_out: u64,
 }
 
-/// What was told lately, by the code of the reason. Bounded by the number of codes.
+/// The last log lines by the error code of their reason. The number of error codes bounds the map.
 #[derive(Debug, Default)]
 pub(crate) struct Hushed {
     last: Mutex<BTreeMap<&'static str, Last>>,
 }
 
 impl Hushed {
-    /// How many of this reason were left out since the last line; `None` when this one is left out as well.
+    /// Returns the number of lines suppressed since the last line with this reason; `None` if this line is suppressed as well.
     pub(crate) fn tell(&self, reason: &'static str, now: Instant) -> Option<u64> {
         let mut all = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(last) = all.get_mut(reason) else {

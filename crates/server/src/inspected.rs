@@ -1,5 +1,5 @@
-//! What the program that a server is mounted in lets it see of itself: its locks, and how its state is changed. A server that stands
-//! alone sees neither, because both live in the memory of the program.
+//! In-process diagnostics of the host program: its locks, state conflicts, metrics and readiness probes. A standalone server has no
+//! locks and no conflicts to show, because both live in the memory of the program.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,15 +12,15 @@ use tidelock::state::{Change, Observer};
 
 use crate::api::overview::Last;
 
-/// So many kinds of records are told apart; the others are counted together.
+/// The maximum number of record kinds with their own counters. All further kinds share one.
 const KINDS: usize = 200;
-/// The name of those.
+/// The name of the shared counter.
 const OTHERS: &str = "(others)";
 
-/// Gives what a recorder of metrics has, as Prometheus reads it.
+/// A function that renders the metrics of a recorder in the Prometheus text format.
 pub(crate) type Render = dyn Fn() -> String + Send + Sync;
 
-/// Says why a part of the program is of no use at the moment; nothing when it is.
+/// A readiness probe. It returns the reason why a part of the program is not ready.
 pub(crate) type Probe = dyn Fn() -> Result<(), String> + Send + Sync;
 
 impl fmt::Debug for Inspected {
@@ -29,15 +29,15 @@ impl fmt::Debug for Inspected {
     }
 }
 
-/// What a server sees beside its store.
+/// The diagnostics that a server shows in addition to its store.
 #[derive(Default)]
 pub(crate) struct Inspected {
     pub(crate) locks: OnceLock<Locks>,
     pub(crate) conflicts: OnceLock<Arc<Conflicts>>,
     pub(crate) metrics: OnceLock<Box<Render>>,
-    /// What the overview said, and when: whoever asks within a moment gets the same.
+    /// The last overview and its time. Requests within a short period share it.
     pub(crate) overview: Last,
-    /// What the program says about its readiness.
+    /// The readiness probes of the program, by name.
     pub(crate) probes: Mutex<Vec<(String, Box<Probe>)>>,
 }
 
@@ -46,33 +46,34 @@ impl Inspected {
         self.probes.lock().unwrap_or_else(PoisonError::into_inner).push((name, probe));
     }
 
-    /// The first part of the program that is of no use, and why.
+    /// Returns the name of the first failing probe, and its reason.
     pub(crate) fn failing(&self) -> Option<(String, String)> {
         let probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
         probes.iter().find_map(|(name, probe)| probe().err().map(|reason| (name.clone(), reason)))
     }
 }
 
-/// Counts how often changes of state met others that were faster, by the kind of record: for the page of the inspector. Give it
-/// to the program's `States` as observer, and to the [server](crate::Server::conflicts).
+/// Counters of optimistic concurrency conflicts between state mutations, by the kind of record. The inspector shows them.
+///
+/// Pass it to the program's `States` as an observer, and to the [server](crate::Server::conflicts).
 #[derive(Debug, Default)]
 pub struct Conflicts {
     kinds: Mutex<BTreeMap<String, Tally>>,
 }
 
-/// What was counted of one kind.
+/// The counters of one kind of record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Tally {
-    /// Mutations that ended well.
+    /// The number of successful mutations.
     pub(crate) mutations: u64,
-    /// How often they were tried.
+    /// The number of attempts that these mutations needed.
     pub(crate) attempts: u64,
-    /// How often others were faster.
+    /// The number of conflicts, in which a concurrent write was committed first.
     pub(crate) conflicts: u64,
 }
 
 impl Conflicts {
-    /// Nothing was counted yet.
+    /// Creates counters that start at zero.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()

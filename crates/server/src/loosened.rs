@@ -1,4 +1,4 @@
-//! What of the options is looser than without a word, in words: it is told at every start.
+//! Warnings about loosened options. The server logs them at every start.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::shown::escaped;
 use crate::token::Tokens;
 
 impl Options {
-    /// What is allowed here that is not without a word, one sentence each. A server tells its log at every start.
+    /// Returns one sentence for each option that allows more than its default. A server logs them at every start.
     #[must_use]
     pub fn loosened(&self) -> Vec<String> {
         let mut told = Vec::new();

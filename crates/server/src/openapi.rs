@@ -1,4 +1,4 @@
-//! OpenAPI description, made of the table of routes and of the schemas that the types of bodies and answers derive.
+//! OpenAPI description, generated from the route table and from the derived schemas of request and response bodies.
 
 pub(crate) mod shape;
 
@@ -13,20 +13,20 @@ use crate::routes::{Lasts, ROUTES, Route, Verb};
 use crate::shared::App;
 use crate::token::Role;
 
-/// Returns a schema, and leaves those that it refers to with the generator.
+/// A function that returns a schema and registers the schemas that it refers to with the generator.
 pub(crate) type Describe = fn(&mut SchemaGenerator) -> Schema;
 
-/// The schema of a type.
+/// Returns the schema of a type.
 pub(crate) fn describe<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Schema {
     schemas.subschema_for::<T>()
 }
 
-/// OpenAPI 3.1.
+/// Returns the OpenAPI 3.1 description.
 pub(crate) async fn document(State(_): State<App>) -> Answered {
     ok(&described())
 }
 
-/// Schemas of what is read and of what is written. They differ: an optional field may be left out of a body only.
+/// The schemas of request bodies (`read`) and response bodies (`written`). They differ: only a request body may omit an optional field.
 struct Schemas {
     read: SchemaGenerator,
     written: SchemaGenerator,
@@ -110,7 +110,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     operation
 }
 
-/// `get_streams_key_events`.
+/// Returns the operation id of a route, such as `get_streams_key_events`.
 fn name(route: &Route) -> String {
     let path = route.path.trim_start_matches("/api/v1");
     let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
@@ -118,7 +118,7 @@ fn name(route: &Route) -> String {
     format!("{}_{}", route.verb.word().to_ascii_lowercase(), words.join("_"))
 }
 
-/// Keys have a grammar, which an example says best.
+/// Adds an example to a `key` parameter, which explains the grammar of keys best.
 fn with_example(name: &str, mut parameter: Value) -> Value {
     if let (Value::Object(fields), "key") = (&mut parameter, name) {
         fields.insert("example".to_owned(), json!("order(\"o-1\", 7)"));

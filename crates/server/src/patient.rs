@@ -1,4 +1,4 @@
-//! A connection whose other side must read: a write that does not get on for too long breaks it off.
+//! Write timeout for connections. A write without progress for too long aborts the connection.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Around a stream, below TLS: what counts is what the other side takes.
+/// A stream with a write timeout. It wraps the stream below TLS, so the timeout measures the bytes that the peer accepts.
 #[derive(Debug)]
 pub(crate) struct Patient<S> {
     stream: S,
     patience: Duration,
     waits: Pin<Box<Sleep>>,
-    /// Whether a write waits, and since when `waits` counts.
+    /// Whether a write is pending, and `waits` is therefore running.
     stuck: bool,
 }
 
@@ -23,7 +23,7 @@ impl<S> Patient<S> {
         Self { stream, patience, waits: Box::pin(tokio::time::sleep(patience)), stuck: false }
     }
 
-    /// What a write came to; breaks off when it has come to nothing for too long.
+    /// Returns the result of a write. Fails if writes have made no progress for too long.
     fn judged<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stuck = false;
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// One try to write, which may have to wait.
+    /// Polls one write, which may be pending.
     async fn tried<S: AsyncWrite + Unpin>(stream: &mut Patient<S>) -> Poll<io::Result<usize>> {
         poll_fn(|cx| Poll::Ready(Pin::new(&mut *stream).poll_write(cx, &[0; 4]))).await
     }

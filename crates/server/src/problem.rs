@@ -1,5 +1,5 @@
-//! Refusals as HTTP has them: `application/problem+json` (RFC 9457), with the code, what is known about the outcome, and what
-//! was found instead.
+//! Problem responses: errors as `application/problem+json` (RFC 9457), with the error code, the known outcome, and the value that was
+//! found instead.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -21,10 +21,10 @@ use crate::error::ServerError;
 use crate::request_id;
 use crate::shown::escaped;
 
-/// The media type.
+/// The media type of problem responses.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
-/// A refusal, ready to be answered.
+/// An error response.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -35,7 +35,7 @@ pub(crate) struct Problem {
     retry_after: Option<u64>,
 }
 
-/// What is sent of it.
+/// The body of a problem response.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Problem")]
 pub(crate) struct Sent<'a> {
@@ -46,16 +46,16 @@ pub(crate) struct Sent<'a> {
     code: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     detail: &'a str,
-    /// Whether anything was done.
+    /// Whether the change was applied.
     #[schemars(extend("enum" = ["applied", "not_applied", "unknown"]))]
     outcome: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    /// A version, a holder or a number that was found instead.
+    /// The version, the holder or the number that was found instead.
     found: Option<&'a Value>,
 }
 
 impl Problem {
-    /// A problem of the caller, who may know what it is.
+    /// Creates a problem that the caller has caused. The response contains the message.
     fn told(status: StatusCode, error: &impl Explain) -> Self {
         let retry_after = match error.retry() {
             Retry::After(wait) => Some(seconds(wait)),
@@ -65,14 +65,14 @@ impl Problem {
         Self { status, code, detail, outcome: error.outcome(), found: None, retry_after }
     }
 
-    /// A problem of the service: the caller learns the code, and the log the rest.
+    /// Creates a problem of the service. The response contains only the error code; the message is logged.
     fn logged(status: StatusCode, error: &impl Explain) -> Self {
         let (shown, request) = (escaped(&error.to_string()), request_id::shown());
         tracing::error!(target: "tidelock::server", code = %error.code(), %request, error = %shown, "a request failed");
         Self { detail: String::new(), ..Self::told(status, error) }
     }
 
-    /// The same problem under another status.
+    /// Returns the problem with another status.
     pub(crate) fn under(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }
@@ -83,7 +83,7 @@ impl Problem {
     }
 }
 
-/// Whole seconds, after which the wait is over.
+/// Rounds a wait up to whole seconds, at least one.
 fn seconds(wait: std::time::Duration) -> u64 {
     let more = u64::from(wait.subsec_nanos() > 0);
     wait.as_secs().saturating_add(more).max(1)
@@ -105,7 +105,7 @@ impl IntoResponse for Problem {
             },
             found: found.as_deref(),
         };
-        // Texts, numbers and what came from JSON are always JSON.
+        // Strings, numbers and JSON values always serialise.
         let body = serde_json::to_vec(&sent).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = *status;
@@ -160,7 +160,7 @@ impl From<InvalidInput> for Problem {
     }
 }
 
-/// What a store that fails means for a request.
+/// Returns the HTTP status of a store error.
 fn status(kind: StoreErrorKind) -> StatusCode {
     match kind {
         StoreErrorKind::Busy

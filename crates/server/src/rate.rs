@@ -1,26 +1,26 @@
-//! How many requests a token may send: a bucket that fills by time, and is drawn from by requests.
+//! Rate limit for each access token, as a token bucket.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So many requests in a second, and so many at once.
+/// The number of requests per second, and the size of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
     pub(crate) per_second: u32,
     pub(crate) burst: u32,
 }
 
-/// What is left of one token's requests.
+/// The bucket of one access token.
 #[derive(Debug)]
 struct Bucket {
     left: f64,
     at: Instant,
 }
 
-/// The buckets of all tokens, by their place among them.
+/// The buckets of all access tokens, by the index of the token.
 #[derive(Debug)]
 pub(crate) struct Rates {
-    /// `None`: as many as they like.
+    /// `None` for no limit.
     rate: Option<Rate>,
     buckets: Mutex<Vec<Bucket>>,
 }
@@ -31,7 +31,7 @@ impl Rates {
         Self { rate, buckets: Mutex::new((0..tokens).map(|_| Bucket { left, at }).collect()) }
     }
 
-    /// Lets a request of a token through; otherwise, how long until the next one is.
+    /// Takes one request from the bucket of a token. Fails with the time until the next request is allowed.
     pub(crate) fn draw(&self, token: usize, now: Instant) -> Result<(), Duration> {
         let Some(Rate { per_second, burst }) = self.rate else { return Ok(()) };
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);

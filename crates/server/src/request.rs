@@ -1,4 +1,4 @@
-//! What handlers read of a request. What does not read is a problem with a code.
+//! Request extractors and response helpers. An extractor that fails returns a problem with an error code.
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::response::{IntoResponse, Response};
@@ -17,15 +17,15 @@ use crate::problem::Problem;
 use crate::shared::App;
 use crate::shown::escaped;
 
-/// The most rows of a page.
+/// The maximum number of rows in a page.
 pub(crate) const PAGE_ROWS: usize = 1_000;
-/// The rows of a page when nothing is said.
+/// The default number of rows in a page.
 const SOME_ROWS: usize = 100;
 
-/// What a handler answers.
+/// The result of a handler.
 pub(crate) type Answered = Result<Response, Problem>;
 
-/// The parameters behind the question mark.
+/// Extractor of the query parameters.
 pub(crate) struct Asked<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequestParts<App> for Asked<T> {
@@ -39,11 +39,11 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Asked<T> {
     }
 }
 
-/// The name in the path.
+/// Extractor of the name in the path.
 pub(crate) struct Named(pub(crate) String);
 
 impl Named {
-    /// The name as a key.
+    /// Parses the name as a key.
     pub(crate) fn key(&self) -> Result<Key, Problem> {
         Ok(self.0.parse()?)
     }
@@ -60,7 +60,7 @@ impl FromRequestParts<App> for Named {
     }
 }
 
-/// A body of JSON.
+/// Extractor of a JSON body.
 pub(crate) struct Body<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
@@ -75,13 +75,13 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
     }
 }
 
-/// The body, read up to the limit.
+/// Reads the body up to the limit. Rejects a body whose announced length exceeds it.
 async fn whole(request: Request, limit: usize) -> Result<Bytes, ServerError> {
     let announced = request.body().size_hint().lower();
     if usize::try_from(announced).is_ok_and(|bytes| bytes <= limit) {
         return read(request, limit).await;
     }
-    // It need not be sent for that.
+    // The announced length suffices to reject the request before the body is read.
     Err(ServerError::TooLarge { limit })
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn unreadable(what: &'static str, reason: &str) -> ServerError {
     ServerError::Unreadable { what, reason: escaped(reason) }
 }
 
-/// How many rows are meant.
+/// Returns the number of rows in a page, checked against its bounds.
 pub(crate) fn rows(limit: Option<usize>) -> Result<usize, ServerError> {
     match limit {
         None => Ok(SOME_ROWS),
@@ -106,18 +106,18 @@ pub(crate) fn rows(limit: Option<usize>) -> Result<usize, ServerError> {
     }
 }
 
-/// The page that is meant, by keys.
+/// Parses the parameters of a page in key order.
 pub(crate) fn page(after: Option<&str>, limit: Option<usize>) -> Result<Page, Problem> {
     let after = after.map(str::parse).transpose()?;
     Ok(Page { after, limit: rows(limit)? })
 }
 
-/// The range of keys that is meant.
+/// Parses a key prefix. Without one, the range contains all keys.
 pub(crate) fn range(prefix: Option<&str>) -> Result<KeyPrefix, Problem> {
     Ok(prefix.map_or_else(|| Ok(KeyPrefix::all()), str::parse)?)
 }
 
-/// A value of a header that may stand there once.
+/// Returns the value of a header. Fails if the header occurs more than once.
 pub(crate) fn header_text(
     headers: &HeaderMap,
     name: header::HeaderName,
@@ -132,7 +132,7 @@ pub(crate) fn header_text(
     Ok(Some(text.to_owned()))
 }
 
-/// The trace that the caller is in, as W3C writes it. What does not read as one is no reason to refuse a request.
+/// Returns the caller's trace context in the W3C format. An invalid header is ignored and does not fail the request.
 pub(crate) fn traceparent(headers: &HeaderMap) -> Option<String> {
     let text = header_text(headers, header::HeaderName::from_static("traceparent"), "traceparent").ok()??;
     let parts: Vec<&str> = text.split('-').collect();
@@ -152,14 +152,14 @@ pub(crate) fn traceparent(headers: &HeaderMap) -> Option<String> {
     }
 }
 
-/// An answer of JSON.
+/// Returns a response with a JSON body.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Answered {
     let text = serde_json::to_vec(body).map_err(|error| unreadable("the answer", &error.to_string()))?;
     let kind = HeaderValue::from_static("application/json");
     Ok((status, [(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// The usual answer.
+/// Returns a 200 response with a JSON body.
 pub(crate) fn ok(body: &impl Serialize) -> Answered {
     json(StatusCode::OK, body)
 }

@@ -1,19 +1,19 @@
-//! The name of a request: made here, or taken from the caller. It is in the answer, in the audit and in the log, so that the three can be
-//! brought together.
+//! Request ids, generated here or supplied by the caller. The id is in the response, in the audit event and in the log, so that the three
+//! can be correlated.
 
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Response};
 
-/// The header that has it.
+/// The header of the request id.
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
-/// The longest that is taken from a caller.
+/// The maximum length of an id that a caller supplies.
 const LONGEST: usize = 128;
 
 tokio::task_local! {
     static CURRENT: String;
 }
 
-/// The name of a request with these headers: the caller's own, if it is short and plain, and a new one otherwise.
+/// Returns the request id: the caller's id if it is short and plain, otherwise a new one.
 pub(crate) fn of(headers: &HeaderMap) -> String {
     let mut given = headers.get_all(HEADER).iter();
     match (given.next().and_then(|text| text.to_str().ok()), given.next()) {
@@ -22,13 +22,13 @@ pub(crate) fn of(headers: &HeaderMap) -> String {
     }
 }
 
-/// It goes into logs and into headers.
+/// Returns whether an id is safe to put into logs and headers.
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':');
     (1..=LONGEST).contains(&text.len()) && text.bytes().all(plain)
 }
 
-/// Runs something as part of a request.
+/// Runs a future as part of a request, and adds the id to its response.
 pub(crate) async fn within<B>(id: String, doing: impl Future<Output = Response<B>>) -> Response<B> {
     let header = HeaderValue::from_str(&id);
     let mut response = CURRENT.scope(id, doing).await;
@@ -38,12 +38,12 @@ pub(crate) async fn within<B>(id: String, doing: impl Future<Output = Response<B
     response
 }
 
-/// The request that is worked on; `None` outside of all.
+/// Returns the id of the current request; `None` outside a request.
 pub(crate) fn current() -> Option<String> {
     CURRENT.try_with(Clone::clone).ok()
 }
 
-/// The same for the log.
+/// Returns the id of the current request for the log; empty outside a request.
 pub(crate) fn shown() -> String {
     current().unwrap_or_default()
 }

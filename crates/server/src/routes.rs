@@ -1,5 +1,4 @@
-//! The table of all routes. The router, the description of the API and the test of who may call what are made of it, so that a
-//! route without a policy cannot be.
+//! Route table. The router, the OpenAPI description and the access policy test are derived from it, so every route has a policy.
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -14,7 +13,7 @@ use crate::shared::App;
 use crate::token::Role;
 use crate::{gate, guard, openapi, ui};
 
-/// The methods that routes have.
+/// The HTTP method of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Get,
@@ -34,31 +33,31 @@ impl Verb {
     }
 }
 
-/// How long a request may last.
+/// The time limit of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lasts {
-    /// As long as the options say.
+    /// The request time of the options.
     Short,
-    /// As long as the caller may wait on top.
+    /// The request time of the options, plus the longest wait that a caller may ask for.
     Waits,
 }
 
-/// One route.
+/// A route with its policy and its description.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     pub(crate) verb: Verb,
     pub(crate) path: &'static str,
     pub(crate) role: Role,
     pub(crate) lasts: Lasts,
-    /// What it does, for people.
+    /// The summary in the OpenAPI description.
     pub(crate) summary: &'static str,
-    /// Its parameters behind the question mark; those with `!` must be given.
+    /// The query parameters. Names that end in `!` are required.
     pub(crate) query: &'static [&'static str],
-    /// The schema of its body.
+    /// The schema of the request body.
     pub(crate) body: Option<Describe>,
-    /// The status of success, and the schema of the answer.
+    /// The status of a successful response, and the schema of its body.
     pub(crate) answer: (u16, Describe),
-    /// The media type of the answer.
+    /// The media type of the response.
     pub(crate) media: &'static str,
     handler: fn() -> MethodRouter<App>,
 }
@@ -106,10 +105,10 @@ impl Route {
 }
 
 const PAGE: &[&str] = &["prefix", "after", "limit"];
-/// The lease under which something is written, and its fence.
+/// The query parameters that name the lease of a write and its fencing token.
 const LEASE: &[&str] = &["lease", "fence"];
 
-/// All of them.
+/// All routes except the pages of the inspector.
 #[rustfmt::skip]
 pub(crate) const ROUTES: &[Route] = &[
     Route { role: Role::Open, ..Route::read("/healthz", "Whether the process lives", || get(health::lives)) }.sends::<String>("text/plain"),
@@ -178,13 +177,13 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::write(Verb::Post, "/api/v1/schedules/{task}/resume", "Let a task go on", || post(tasks::resume)).body::<tasks::Nothing>().answers::<tasks::TaskName>(202),
 ];
 
-/// Whether anybody may call this.
+/// Returns whether a request needs no token.
 pub(crate) fn is_open(method: &Method, path: &str) -> bool {
     let open = |route: &&Route| route.role == Role::Open && route.path == path;
     ROUTES.iter().filter(open).any(|route| route.verb.word() == method.as_str()) || ui::is_page(method, path)
 }
 
-/// The router of the table.
+/// Builds the router from the table and the pages of the inspector.
 pub(crate) fn router(app: &App) -> Router {
     let mut router = ui::router();
     for route in ROUTES {

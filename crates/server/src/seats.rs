@@ -1,6 +1,7 @@
-//! Seats of requests that are worked on: bodies and answers take memory, so that only so many are there at once.
+//! Concurrency limit for requests. Request and response bodies use memory, so the number of requests in flight is bounded.
 //!
-//! The seat of a large answer is kept until it is sent. It is sent in pieces, so that what is not yet sent is here, and not on its way.
+//! A large response keeps its permit until it is sent. It is sent in pieces, so that the unsent part stays here and not in the buffers
+//! of the connection.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,22 +17,22 @@ use tokio::time::Instant;
 use crate::error::ServerError;
 use crate::shared::App;
 
-/// An answer of more bytes keeps its seat until it is sent.
+/// The size in bytes above which a response keeps its permit until it is sent.
 const LARGE: u64 = 1024 * 1024;
-/// How many bytes of it are sent at once.
+/// The size in bytes of the pieces in which a large response is sent.
 const PIECE: usize = 64 * 1024;
 
-/// A seat for the work on a request, for which it waits until its time is over.
+/// Acquires a permit for a request. Waits for it until the deadline of the request.
 pub(crate) async fn take(app: &App, deadline: Instant) -> Result<OwnedSemaphorePermit, ServerError> {
     let asked = Instant::now();
     match tokio::time::timeout_at(deadline, Arc::clone(&app.seats).acquire_owned()).await {
         Ok(Ok(seat)) => Ok(seat),
-        // The seats are never closed; there would be none.
+        // The semaphore is never closed; if it were, no permit would be available.
         Ok(Err(_)) | Err(_) => Err(ServerError::Busy { limit: app.options.at_once, waited: asked.elapsed() }),
     }
 }
 
-/// The same answer, which keeps the seat if it is large. What has no end keeps none.
+/// Returns the response, which keeps the permit if it is large. A response of unknown length keeps none.
 pub(crate) fn until_sent(response: Response, seat: Option<OwnedSemaphorePermit>) -> Response {
     let large = response.body().size_hint().exact().is_some_and(|bytes| bytes > LARGE);
     match seat.filter(|_| large) {
@@ -40,10 +41,10 @@ pub(crate) fn until_sent(response: Response, seat: Option<OwnedSemaphorePermit>)
     }
 }
 
-/// The body of an answer, with the seat that it has until it is sent or dropped.
+/// A response body that holds its permit until it is sent or dropped.
 struct Seated {
     body: Body,
-    /// What is left of the frame that was taken of the body last.
+    /// The unsent rest of the last frame of the body.
     unsent: Bytes,
     _seat: OwnedSemaphorePermit,
 }

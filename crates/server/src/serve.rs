@@ -1,4 +1,4 @@
-//! A listener, and the connections that it brings: how many there may be, how long they may say nothing, and how they end.
+//! Connection handling: the accept loop, the limit on connections, their timeouts, and graceful shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,14 +26,14 @@ use crate::patient::Patient;
 use crate::shared::App;
 use crate::tls::Loaded;
 
-/// The longest head of a request, in bytes.
+/// The maximum size of the head of a request, in bytes.
 const HEAD_BYTES: usize = 16 * 1024;
-/// The most headers of a request.
+/// The maximum number of headers of a request.
 const HEADERS: usize = 64;
-/// How long no connection is taken after one could not be: the system may have run out of something.
+/// The pause after a failed accept. The operating system may have run out of a resource.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `shutdown` is done, and then for as long as requests under way may take.
+/// Serves until `shutdown` completes, and then until the requests in flight are done or the shutdown timeout has passed.
 pub(crate) async fn serve(
     app: App,
     router: Router,
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-/// Other machines are served if that was said, with TLS, and to callers with a token.
+/// Checks that an address beyond loopback is allowed by the options, encrypted with TLS, and protected by tokens.
 fn check(app: &App, address: Option<SocketAddr>) -> Result<(), ServerError> {
     if address.is_some_and(|address| address.ip().is_loopback()) {
         return Ok(());
@@ -83,7 +83,7 @@ fn check(app: &App, address: Option<SocketAddr>) -> Result<(), ServerError> {
 struct Connections {
     graceful: GracefulShutdown,
     seats: Arc<Semaphore>,
-    /// Tells connections to end as they are.
+    /// Aborts all connections immediately.
     cut: watch::Sender<bool>,
     router: Router,
     tls: Option<Arc<Loaded>>,
@@ -92,7 +92,7 @@ struct Connections {
 
 impl Connections {
     async fn accept(&self, listener: &TcpListener) {
-        // The seats are never closed.
+        // The semaphore is never closed.
         while let Ok(seat) = Arc::clone(&self.seats).acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, from)) => self.connect(stream, from, seat),
@@ -121,7 +121,7 @@ impl Connections {
     }
 }
 
-/// One connection, from its first byte on.
+/// A connection, from its first byte on.
 struct Connection {
     app: App,
     service: Known,
@@ -142,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// Agrees on TLS, in the time for it and before the server ends.
+    /// Performs the TLS handshake, within its timeout and before the server shuts down.
     async fn agree<S>(&self, stream: S, tls: &Arc<Loaded>) -> io::Result<tokio_rustls::server::TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -155,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// Speaks HTTP until one side ends it.
+    /// Serves HTTP until either side closes the connection.
     async fn speak<S>(self, stream: S)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -170,7 +170,7 @@ impl Connection {
     }
 }
 
-/// The router, told where requests come from.
+/// The router with the peer address, which it adds to every request.
 struct Known {
     from: SocketAddr,
     router: TowerToHyperService<Router>,
@@ -187,7 +187,7 @@ impl Service<Request<Incoming>> for Known {
     }
 }
 
-/// One of the connections.
+/// A guard that counts an open connection and holds its permit.
 struct Counted {
     app: App,
     _seat: OwnedSemaphorePermit,

@@ -1,4 +1,4 @@
-//! What all requests of a server share.
+//! Shared application state of a server.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,30 +14,30 @@ use crate::inspected::Inspected;
 use crate::options::Options;
 use crate::rate::Rates;
 
-/// As handlers have it.
+/// The shared state as handlers receive it.
 pub(crate) type App = Arc<Shared>;
 
-/// What all requests of a server share.
+/// The state that all requests of a server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: SharedStore,
     pub(crate) runs: Client,
     pub(crate) options: Options,
-    /// Seats of those who follow the log.
+    /// Permits of the clients that follow the log.
     pub(crate) followers: Arc<Semaphore>,
-    /// Whether the server ends.
+    /// Whether the server is shutting down.
     pub(crate) ending: watch::Sender<bool>,
-    /// What each token may still send.
+    /// The rate limits of the tokens.
     pub(crate) rates: Rates,
     pub(crate) guesses: Guesses,
-    /// Refusals that the log was told of.
+    /// Rate limit for log lines about refused requests.
     pub(crate) refusals: Hushed,
-    /// Seats of requests that are worked on.
+    /// Permits of the requests in flight.
     pub(crate) seats: Arc<Semaphore>,
     pub(crate) counts: Counts,
-    /// What the program shows of itself.
+    /// The diagnostics of the host program.
     pub(crate) inspected: Inspected,
-    /// The schema that the store had when it was first asked for: the program's own, which opening brings it to.
+    /// The schema version of the store at the first readiness check. It equals the program's version, because opening a store migrates it.
     pub(crate) schema: OnceLock<u32>,
 }
 
@@ -63,19 +63,19 @@ impl Shared {
         &*self.store
     }
 
-    /// Ends the answers that have no end by themselves.
+    /// Ends the responses that would otherwise never end.
     pub(crate) fn end(&self) {
         self.ending.send_replace(true);
     }
 }
 
-/// What the server counts about itself.
+/// Counters of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) connections: AtomicUsize,
-    /// Requests that came to no route.
+    /// Requests that matched no route.
     pub(crate) strays: AtomicU64,
-    /// By route, that is by method and pattern, and by the class of their status. Bounded by the table of routes.
+    /// Responses by method, path pattern and status class. The route table bounds the number of entries.
     answered: Mutex<BTreeMap<(&'static str, &'static str, u16), u64>>,
 }
 

@@ -1,9 +1,9 @@
-//! Names that came from outside, as the log may have them.
+//! Escaping of untrusted text for logs.
 
-/// How many characters of a name the log has.
+/// The maximum number of characters of a logged name.
 const MOST: usize = 200;
 
-/// Text in which characters that move the cursor, begin a line or turn the direction are written as escapes.
+/// Escapes control characters and characters that change the direction of text.
 pub(crate) fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -16,7 +16,7 @@ pub(crate) fn escaped(text: &str) -> String {
     shown
 }
 
-/// The beginning of a text, as the log may have it: who sends long names would fill it.
+/// Truncates and escapes a text for the log, so that long names cannot flood it.
 pub(crate) fn short(text: &str) -> String {
     match text.char_indices().nth(MOST) {
         Some((cut, _)) => format!("{}…", escaped(text.get(..cut).unwrap_or_default())),
@@ -24,7 +24,7 @@ pub(crate) fn short(text: &str) -> String {
     }
 }
 
-/// Characters that change the direction of text, or take no room at all.
+/// Returns whether a character changes the direction of text, separates lines, or has no width.
 fn turns_direction(c: char) -> bool {
     matches!(c, '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

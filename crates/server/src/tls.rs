@@ -1,6 +1,6 @@
-//! TLS: the certificate of the server, whose clients may have to show one, and files that are looked at again when they change.
+//! TLS configuration: the certificate of the server, optional client certificates, and reloading of changed files.
 //!
-//! The cryptography is rustls with ring, named here and never taken from a default of the process.
+//! The cryptography is rustls with ring. The provider is named here and never taken from the process-wide default.
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use rustls::{RootCertStore, ServerConfig};
 use crate::error::ServerError;
 use crate::shown::escaped;
 
-/// How often the files are looked at, at most.
+/// The minimum time between two checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The files of TLS, in PEM. They are read again when they change, so that a certificate is renewed without an end of the server.
+/// The TLS files, in PEM. The server reloads them when they change, so that a certificate is renewed without a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     certificate: PathBuf,
@@ -29,22 +29,23 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// The certificate of the server, with those that lead to a root that clients trust, and its private key.
+    /// Names the files of the server's certificate chain, up to a root that clients trust, and of its private key.
     pub fn files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self { certificate: certificate.into(), key: key.into(), clients: None }
     }
 
-    /// Also wants a certificate of every client, signed by one of these. It comes on top of the token.
+    /// Requires a certificate from every client, signed by one of these authorities. Clients still need a token.
     #[must_use]
     pub fn client_ca(mut self, file: impl Into<PathBuf>) -> Self {
         self.clients = Some(file.into());
         self
     }
 
-    /// Whether the files can be used as they are now. The server looks at its start, too; this is for those who tell its address before.
+    /// Checks whether the files are usable now. The server performs the same check when it starts. Call this to fail before you announce
+    /// the address of the server.
     ///
     /// # Errors
-    /// [`ServerError::Tls`] when one of them cannot be read, or does not belong to the others.
+    /// [`ServerError::Tls`] when a file cannot be read, or does not match the others.
     pub fn check(&self) -> Result<(), ServerError> {
         self.load().map(drop)
     }
@@ -82,7 +83,7 @@ impl Tls {
     }
 }
 
-/// What shows that a file is another one.
+/// The modification time, length and inode of a file. A difference means that the file has changed.
 type Stamp = (Option<SystemTime>, u64, u64);
 
 fn stamp(facts: &Metadata) -> Stamp {
@@ -103,7 +104,7 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
     Ok(found)
 }
 
-/// Who looks at the certificates of clients.
+/// Creates the verifier of client certificates.
 fn verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ServerError> {
     const WHAT: &str = "certificate of the clients' authority";
     let mut roots = RootCertStore::empty();
@@ -119,7 +120,7 @@ fn unusable(what: &'static str, path: &Path, reason: &str) -> ServerError {
     ServerError::Tls { what, path: path.display().to_string(), reason: escaped(reason) }
 }
 
-/// The files as they were read last.
+/// The TLS configuration from the last successful read of the files.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     files: Tls,
@@ -129,24 +130,24 @@ pub(crate) struct Loaded {
 #[derive(Debug)]
 struct Now {
     config: Arc<ServerConfig>,
-    /// Of the files that `config` was read from, or that could not be read.
+    /// The stamps of the files at the last read, whether it succeeded or failed.
     stamps: Vec<Option<Stamp>>,
     looked: Instant,
 }
 
 impl Loaded {
     pub(crate) fn new(files: Tls) -> Result<Self, ServerError> {
-        // Taken before the files are read: what changes in between is found to have changed.
+        // The stamps are taken before the read, so that a change during the read is detected later.
         let stamps = files.stamps();
         let config = files.load()?;
         Ok(Self { files, now: Mutex::new(Now { config, stamps, looked: Instant::now() }) })
     }
 
-    /// For a connection that came now.
+    /// Returns the configuration for a new connection. Reloads the files first if a check is due.
     pub(crate) async fn current(self: &Arc<Self>) -> Arc<ServerConfig> {
         if self.is_due(Instant::now()) {
             let this = Arc::clone(self);
-            // Files may be slow. A look that is cut off is taken again.
+            // File access may block. A check that is cut short is repeated later.
             drop(tokio::task::spawn_blocking(move || this.look()).await);
         }
         Arc::clone(&self.now().config)
@@ -156,7 +157,7 @@ impl Loaded {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this connection is the one that looks at the files.
+    /// Returns whether the calling connection has to check the files.
     fn is_due(&self, at: Instant) -> bool {
         let mut now = self.now();
         let due = at.saturating_duration_since(now.looked) >= LOOK_EVERY;
@@ -166,7 +167,7 @@ impl Loaded {
         due
     }
 
-    /// Reads the files if they have changed. Those that do not read are left alone until they change once more.
+    /// Reloads the files if they have changed. Unusable files are not read again until they change once more.
     fn look(&self) {
         let stamps = self.files.stamps();
         if self.now().stamps == stamps {

@@ -1,4 +1,4 @@
-//! Who may call: tokens, what they allow, and the caller that a request was found to be.
+//! Access tokens, their roles, and the authenticated caller of a request.
 
 use std::fmt;
 
@@ -9,24 +9,24 @@ use zeroize::Zeroizing;
 
 use crate::error::ServerError;
 
-/// How many random bytes a new token has.
+/// The number of random bytes in a new token.
 const BYTES: usize = 32;
-/// How short a token of the user's own may be, in characters.
+/// The minimum length of a token that the user supplies, in characters.
 const SHORTEST: usize = 32;
 
-/// What a caller may do.
+/// The permissions of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Anybody: whether the process lives.
+    /// No token required: liveness checks only.
     Open,
-    /// Look at everything.
+    /// Read everything.
     Read,
-    /// Look, and change what may be changed.
+    /// Read everything, and write where the server allows it.
     Write,
 }
 
 impl Role {
-    /// The word for it.
+    /// Returns the name of the role.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -37,15 +37,15 @@ impl Role {
     }
 }
 
-/// A secret that callers show. It is not printed by `{:?}`.
+/// A secret that authenticates callers. `{:?}` does not print it.
 #[derive(Clone)]
 pub struct Token(Zeroizing<String>);
 
 impl Token {
-    /// A new one, with 256 random bits.
+    /// Generates a new token with 256 random bits.
     ///
     /// # Errors
-    /// [`ServerError::BadToken`] when the system has no random numbers.
+    /// [`ServerError::BadToken`] when the operating system supplies no random numbers.
     pub fn generate() -> Result<Self, ServerError> {
         let mut bytes = Zeroizing::new([0_u8; BYTES]);
         getrandom::fill(bytes.as_mut())
@@ -53,10 +53,10 @@ impl Token {
         Ok(Self(Zeroizing::new(Base64UrlUnpadded::encode_string(bytes.as_ref()))))
     }
 
-    /// One that was made before.
+    /// Creates a token from existing text.
     ///
     /// # Errors
-    /// [`ServerError::BadToken`] when it is short enough to be guessed, or cannot stand in a header.
+    /// [`ServerError::BadToken`] when the text is short enough to be guessed, or is not valid in a header.
     pub fn new(text: impl Into<String>) -> Result<Self, ServerError> {
         let text = Zeroizing::new(text.into());
         if text.len() < SHORTEST {
@@ -68,21 +68,21 @@ impl Token {
         Ok(Self(text))
     }
 
-    /// The secret itself.
+    /// Returns the secret.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// The link that logs a browser in at the server of this address, such as `http://127.0.0.1:4400`. The token stands behind the `#`,
-    /// which browsers send to nobody.
+    /// Returns the link that logs a browser in at the server with this address, such as `http://127.0.0.1:4400`. The token is in the
+    /// fragment after the `#`, which browsers do not send to any server.
     #[must_use]
     pub fn link(&self, address: &str) -> String {
         let mut link = format!("{address}/ui/#token=");
         for byte in self.reveal().bytes() {
             match byte {
                 b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => link.push(byte.into()),
-                // The page takes it up to the next `&`, and reads percent signs.
+                // The page reads the token up to the next `&`, and decodes percent escapes.
                 other => link.push_str(&format!("%{other:02X}")),
             }
         }
@@ -98,38 +98,38 @@ impl fmt::Debug for Token {
 
 pub(crate) type Digested = [u8; 32];
 
-/// The tokens that a server knows, of which it keeps digests only.
+/// The set of tokens that a server accepts. It holds only their digests.
 #[derive(Clone, Default)]
 pub struct Tokens {
     known: Vec<(Digested, Caller)>,
 }
 
 impl Tokens {
-    /// None: nobody may call.
+    /// Creates an empty set, with which the server refuses all callers.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Also this one, to look at everything.
+    /// Adds a token that may read everything.
     #[must_use]
     pub fn read(self, token: &Token) -> Self {
         self.with(token, Role::Read, Role::Read.word())
     }
 
-    /// Also this one, to look at everything, for somebody of this name.
+    /// Adds a token that may read everything, for a caller with this name.
     #[must_use]
     pub fn read_as(self, name: &str, token: &Token) -> Self {
         self.with(token, Role::Read, name)
     }
 
-    /// Also this one, to look and to change.
+    /// Adds a token that may read and write.
     #[must_use]
     pub fn write(self, token: &Token) -> Self {
         self.with(token, Role::Write, Role::Write.word())
     }
 
-    /// Also this one, to look and to change, for somebody of this name: the audit says it.
+    /// Adds a token that may read and write, for a caller with this name. The audit stream records the name.
     #[must_use]
     pub fn write_as(self, name: &str, token: &Token) -> Self {
         self.with(token, Role::Write, name)
@@ -144,7 +144,7 @@ impl Tokens {
         self.known.len()
     }
 
-    /// The place of a token, and who has it; `None` when nobody has it. It takes as long for every token.
+    /// Returns the index and the caller of a token, or `None` if the token is unknown. The comparison takes the same time for every token.
     pub(crate) fn find(&self, shown: &Digested) -> Option<(usize, Caller)> {
         let (mut found, mut place) = (Choice::from(0), 0_u64);
         for (index, (known, _)) in (0_u64..).zip(&self.known) {
@@ -167,13 +167,15 @@ pub(crate) fn digest(text: &str) -> Digested {
     Sha256::digest(text.as_bytes()).into()
 }
 
-/// Who calls. A layer of your own that stands outside of the router may put one into the extensions of a request, where
-/// [tokens are left to it](crate::Options::behind_own_auth); without one, the caller may do what the server allows.
+/// The authenticated caller of a request.
+///
+/// Where [tokens are left to your own layer](crate::Options::behind_own_auth), that layer may insert a `Caller` into the extensions of
+/// the request. It must wrap the router. Without a `Caller`, the request may do everything that the server allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// What it may do.
+    /// The role of the caller.
     pub role: Role,
-    /// Its name in the audit, for people.
+    /// The name of the caller in the audit stream, for human readers.
     pub name: String,
 }
 

@@ -1,8 +1,8 @@
-//! The inspector: pages that are part of the program. They hold no data, so anybody may have them; what they show comes from the API,
-//! with the token of whoever looks.
+//! Inspector pages, compiled into the program. They contain no data and need no token. Their data comes from the API, with the token
+//! of the user.
 //!
-//! The token comes behind the `#` of the link that logs in, which browsers send to nobody, and is kept for the tab only. There is no
-//! cookie, so no other page can make a browser use it.
+//! The login link has the token in its fragment, after the `#`. Browsers do not send the fragment to any server. The page keeps the
+//! token for the tab only. There is no cookie, so no other page can make a browser use the token.
 
 use axum::Router;
 use axum::extract::OriginalUri;
@@ -13,11 +13,12 @@ use http::{Method, StatusCode};
 
 use crate::shared::App;
 
-/// What the pages may do: run, show and ask what is of this server, and nothing else. No text becomes a part of a page.
+/// The content security policy of the pages. They may load scripts, styles, images and data from this server only. Trusted types
+/// prevent text from becoming markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// A file of the pages.
+/// A static file of the inspector.
 struct File {
     path: &'static str,
     kind: &'static str,
@@ -35,7 +36,7 @@ macro_rules! files {
     };
 }
 
-/// All files but the first page.
+/// All files except the index page.
 const FILES: &[File] = files![
     CSS "style.css",
     SVG "icon.svg",
@@ -65,17 +66,17 @@ const FILES: &[File] = files![
     CSS "vendor/uplot.css",
 ];
 
-/// The first page, from which the others are loaded.
+/// The index page, which loads the other files.
 const INDEX: File = File { path: "/ui/", kind: HTML, text: include_str!("../ui/index.html") };
 
-/// Whether anybody may have this: it is a page, and not data.
+/// Returns whether the request is for a page. Pages contain no data and need no token.
 pub(crate) fn is_page(method: &Method, path: &str) -> bool {
     let known =
         || path == "/" || path == "/ui" || path == INDEX.path || FILES.iter().any(|file| file.path == path);
     (method == Method::GET || method == Method::HEAD) && known()
 }
 
-/// The routes of the pages.
+/// Builds the routes of the pages.
 pub(crate) fn router() -> Router<App> {
     let mut router = Router::new().route("/", get(to_index)).route("/ui", get(to_index));
     router = router.route(INDEX.path, get(async || INDEX.answer()));
@@ -94,7 +95,7 @@ impl File {
     }
 }
 
-/// To the first page, wherever the server is mounted.
+/// Redirects to the index page, under the path at which the server is mounted.
 async fn to_index(OriginalUri(uri): OriginalUri) -> Response {
     let mounted = uri.path().trim_end_matches('/');
     let to = format!("{}{}", mounted.strip_suffix("/ui").unwrap_or(mounted), INDEX.path);

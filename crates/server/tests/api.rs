@@ -1,4 +1,4 @@
-//! Streams, documents, leases, work and schedules over the API, and the audit of what was done.
+//! HTTP API of streams, documents, leases, work and schedules, with its audit events.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 #[macro_use]
@@ -306,7 +306,7 @@ async fn what_is_written_under_a_lease_that_was_lost_is_refused(site: Site) {
     put(("if-none-match", "*"), &old).await.when(200);
     put(("if-match", "\"1\""), &old).await.when(200);
 
-    // Its own time is over for the one, and another one takes it.
+    // The first owner releases the lease, and another owner acquires it.
     let gone = site.ask("DELETE", &format!("/api/v1/leases/report%281%29?fence={old}")).send().await;
     gone.when(200);
     let new = take(&site, "report(1)", "other", 30_000).await.when(200)["fence"].clone();

@@ -1,4 +1,4 @@
-//! What the audit says of writes that engines make: it is there with the change or not at all, and says which keys, who and which request.
+//! Audit events of writes by engines. The event is committed with the change or not at all. It names the keys, the caller and the request.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 mod common;
@@ -21,13 +21,13 @@ use tower::ServiceExt as _;
 const APPROVED: Signal<bool> = Signal::new("approved");
 const ORDER: Workflow<Value, Value> = Workflow::new("order").hears(APPROVED);
 
-/// Waits to be approved after a step.
+/// Waits for approval after a step.
 async fn order(cx: &Ctx, _: Value) -> Result<Value, Failure> {
     let reserved: u32 = cx.step("reserve", async |_| Ok(7)).await?;
     Ok(json!({"reserved": reserved, "approved": cx.signal(APPROVED).await?}))
 }
 
-/// A store with a run that waits, a task, and a reaction whose key `order("bad")` is blocked. Nobody works on it any more.
+/// Creates a store with a waiting run, a task, and a reaction whose key `order("bad")` is blocked. All its workers have been stopped.
 async fn filled() -> SharedStore {
     let store: SharedStore = Arc::new(MemoryStore::new());
     let worker = Worker::new(Arc::clone(&store)).register(ORDER, order).start().await.unwrap();
@@ -53,7 +53,7 @@ async fn filled() -> SharedStore {
     store
 }
 
-/// All that the store holds but the audit, and how many events that has.
+/// Returns the content of the store without the audit stream, and the number of audit events.
 async fn seen(store: &SharedStore) -> (String, u64) {
     let all = KeyPrefix::all;
     let documents = store.documents(&all(), Page::first(1_000)).await.unwrap().rows;
@@ -92,7 +92,7 @@ async fn a_change_and_its_audit_are_both_there_or_neither_wherever_the_store_goe
     }
 }
 
-/// The last event of the audit.
+/// Returns the last audit event.
 async fn last(store: &SharedStore) -> Value {
     let key = Key::single("tidelock.audit").unwrap();
     let found = store.read_stream(StreamQuery::backward(&key, 1)).await.unwrap();
@@ -139,7 +139,7 @@ async fn a_token_with_a_name_writes_under_it() {
     assert_eq!(last(&store).await["by"], "ada");
 }
 
-/// A store with so many blocked rows.
+/// Creates a store with `count` blocked rows.
 async fn blocked(count: usize) -> SharedStore {
     let store: SharedStore = Arc::new(MemoryStore::new());
     let lane: tidelock::id::Lane = "mails".parse().unwrap();

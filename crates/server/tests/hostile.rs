@@ -1,4 +1,4 @@
-//! What somebody may send who means no good, byte by byte on a socket.
+//! Hostile input from malicious clients, byte by byte on a socket.
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
@@ -104,7 +104,7 @@ async fn clients_that_send_a_byte_now_and_then_are_cut_and_others_are_served() {
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n").await.unwrap();
         slow.push(tokio::spawn(async move {
             let began = Instant::now();
-            // Each byte comes in time; the head as a whole never does.
+            // Each byte arrives in time, but the complete head never does.
             while stream.write_all(b"x").await.is_ok() {
                 assert!(began.elapsed() < LONG, "it goes on for ever");
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -133,7 +133,7 @@ async fn a_body_without_an_end_is_cut_early() {
         while sent < 1 << 30 {
             match tokio::time::timeout(Duration::from_secs(2), writer.write_all(chunk.as_bytes())).await {
                 Ok(Ok(())) => sent += 0x1_0000,
-                // It is closed, or nobody reads any more.
+                // The server has closed the connection, or has stopped reading.
                 Ok(Err(_)) | Err(_) => break,
             }
         }
@@ -146,14 +146,14 @@ async fn a_body_without_an_end_is_cut_early() {
     assert!(sent < 32 << 20, "{sent} bytes were taken");
     assert!(site.site.store.document(&"k".parse().unwrap()).await.unwrap().is_none());
 
-    // What says beforehand that it is too long is not read at all.
+    // The server does not read a body whose announced length is too large.
     let mut stream = site.connect().await;
     let more = "if-none-match: *\r\ncontent-type: application/json\r\ncontent-length: 1073741824\r\n";
     let head = site.head("/api/v1/state/k", more).replacen("GET", "PUT", 1);
     stream.write_all(head.as_bytes()).await.unwrap();
     let answer = rest(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("TL1306"), "{answer}");
-    // Nothing is unpacked here, so nothing grows: what is packed is no JSON.
+    // The server does not decompress bodies, so a compression bomb cannot expand. Compressed data is not JSON.
     let packed = site
         .site
         .ask("PUT", "/api/v1/state/k")
@@ -164,7 +164,7 @@ async fn a_body_without_an_end_is_cut_early() {
     site.shut().await;
 }
 
-/// Patterns that keep a matcher with back-tracking busy for ever.
+/// Returns patterns on which a backtracking matcher takes exponential time.
 fn bombs() -> Vec<String> {
     let mut bombs: Vec<String> =
         ["(a+)+$", "(a|a)*b", "(.*)\\1\\1", "a{1,1000}{1,1000}", "(?=a)a", "[a-z]+", "(((((a*)*)*)*)*)*"]
@@ -195,7 +195,7 @@ async fn a_pattern_cannot_keep_the_server_busy() {
     }
     let (mut refused, bombs) = (0, bombs());
     assert!(bombs.len() >= 1_000, "{}", bombs.len());
-    // A pattern that explodes takes hours. All together have as long as 100 ms for each; one alone may meet a machine that is busy.
+    // An exponential pattern takes hours. The limit for all patterns is 100 ms on average. A single one may take longer on a busy machine.
     let limit = Duration::from_millis(100) * u32::try_from(bombs.len()).unwrap();
     let all = Instant::now();
     for bomb in bombs {

@@ -1,4 +1,4 @@
-//! The inspector's pages, and the routes that they live on.
+//! Inspector pages and the routes that they use.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 mod common;
@@ -22,7 +22,7 @@ fn ui() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("ui")
 }
 
-/// All files below, by their path from there.
+/// Collects all files below a directory, by their relative path.
 fn files(below: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(below).unwrap() {
         let path = entry.unwrap().path();
@@ -38,7 +38,7 @@ fn files(below: &Path, found: &mut Vec<String>) {
 async fn every_file_of_the_pages_is_served_to_anybody_and_may_run_only_what_is_ours() {
     let (site, mut found) = (Site::new(), Vec::new());
     files(&ui(), &mut found);
-    // The others are for those who write pages: tests, types, licences.
+    // The remaining files are for development only: tests, types and licences.
     let kept = |name: &str| ["tests/", "types/", "tsconfig.json"].iter().any(|ours| name.starts_with(ours));
     let served = |name: &&String| !kept(name) && !name.ends_with("LICENSE") && !name.ends_with(".md");
     let mut count = 0;
@@ -139,7 +139,7 @@ async fn a_caller_learns_what_it_may_do() {
     assert_eq!((&shut["role"], &shut["writes"]), (&json!("write"), &json!(false)));
 }
 
-/// A store with a reaction whose key `order("bad")` is blocked.
+/// Creates a site with a reaction whose key `order("bad")` is blocked.
 async fn stuck() -> (Site, tidelock::worker::WorkerHandle<tidelock::reactions::ReactionEngine>) {
     let site = Site::new();
     let policy = tidelock::model::retry::RetryPolicy { max_attempts: 1, ..Default::default() };
@@ -253,7 +253,7 @@ async fn a_document_is_shown_as_it_was() {
 async fn a_history_is_read_to_its_end_also_when_pages_are_full_of_bytes() {
     let (store, _directory) = common::stores::sqlite().await;
     let (site, key) = (Site::writing(store), Key::single("big").unwrap());
-    // More than a page of the store has, in writes that fit a page of the API.
+    // The total size exceeds a page of the store, but the number of writes fits a page of the API.
     let value = Payload::of(&"x".repeat(4_000_000)).unwrap();
     for _ in 0..18 {
         let told = history_batch(&key, PastChange::Put(value.clone()), 1).unwrap();
@@ -293,7 +293,7 @@ async fn a_value_that_was_built_by_very_many_merges_is_not_said_to_be_lost() {
 
 static ACCOUNT: Functor = Functor::new("inspector-account");
 
-/// What a server that shows these locks answers.
+/// Returns the response of a server that shows these locks.
 async fn asked_of(locks: &Locks, path: &str) -> String {
     let token = Token::generate().unwrap();
     let store: SharedStore = Arc::new(MemoryStore::new());

@@ -1,4 +1,4 @@
-//! What the log says: each loosening at every start, no secret, and no name that forges a line.
+//! Log output of the server: each loosened option at every start, no secrets, and no names that forge a line.
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
@@ -61,7 +61,7 @@ async fn no_secret_is_logged_or_answered() {
             answers.push(other.send().await);
         }
     }
-    // What callers keep here is theirs as well.
+    // The data that callers store is secret as well.
     let body = json!({"expected": "any", "events": [{"type": "A", "payload": {"password": canary}, "meta": {"token": canary}}]});
     site.post("/api/v1/streams/s/events", &body).await.when(201);
     let put = site.ask("PUT", "/api/v1/state/k").header("if-none-match", "*").json(&json!({"value": canary}));
@@ -95,7 +95,7 @@ async fn no_secret_is_logged_or_answered() {
     assert!(!format!("{:?} {:?}", site.server, site.write).contains(&known));
 }
 
-/// Whether a line could move the cursor, begin another line or turn around.
+/// Returns whether a line has no characters that move the cursor, start another line or change the direction of text.
 fn is_harmless(line: &str) -> bool {
     !line.chars().any(|c| {
         c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c)
@@ -164,7 +164,7 @@ async fn many_refusals_of_long_names_do_not_fill_the_log() {
     let lines = logged.lines();
     let told: Vec<&String> = lines.iter().filter(|line| line.contains("a request was refused")).collect();
     assert!(told.len() >= 2, "each reason is told: {told:#?}");
-    // One line in a second for each reason, however long this took.
+    // Each reason has one line per second, however long the loop took.
     assert!(told.len() < 100, "{} lines", told.len());
     for line in told {
         assert!(line.len() < 700 && line.contains("left_out="), "{line}");

@@ -1,4 +1,4 @@
-//! How much memory the server takes while many clients send it much. It is measured for the whole process, so this test is alone here.
+//! Memory use of the server while many clients send large bodies. The test measures the whole process, so this file has no other test.
 #![cfg(target_os = "linux")]
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
@@ -16,14 +16,14 @@ use tokio::task::JoinSet;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The most memory that this process had so far, in MiB.
+/// Returns the peak memory use of this process so far, in MiB.
 fn most() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1_024
 }
 
-/// How many clients this process may have: the server and they share its files.
+/// Returns the number of clients that this process can run. Clients and server share its limit on open files.
 fn clients() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
@@ -31,7 +31,7 @@ fn clients() -> usize {
     (files.saturating_sub(100) / 2).min(1_000)
 }
 
-/// The answer to a request on a connection of its own.
+/// Sends a request on a new connection and returns the response.
 async fn sent(address: SocketAddr, head: &str, body: &[u8]) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(head.as_bytes()).await?;
@@ -43,7 +43,7 @@ async fn sent(address: SocketAddr, head: &str, body: &[u8]) -> std::io::Result<S
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_clients_with_large_bodies_do_not_take_the_memory() {
-    // Everybody here shares a machine that may be slow; what counts is the memory.
+    // All clients share a machine that may be slow, so the timeouts are long. The test measures memory only.
     let patient = |options: Options| options.any_rate().head_time(PATIENCE).request_time(PATIENCE);
     let site = listen(patient).await;
     let body = Arc::new(vec![b'x'; 1024 * 1024]);
@@ -53,7 +53,7 @@ async fn a_thousand_clients_with_large_bodies_do_not_take_the_memory() {
     let mut all = JoinSet::new();
     for _ in 0..clients() {
         let (head, body) = (Arc::clone(&head), Arc::clone(&body));
-        // The system turns some of them away while very many come at once.
+        // The operating system rejects some connections while very many arrive at once, so each client retries.
         all.spawn(async move {
             loop {
                 if let Ok(answer) = sent(address, &head, &body).await {
@@ -64,7 +64,7 @@ async fn a_thousand_clients_with_large_bodies_do_not_take_the_memory() {
     }
     while let Some(answer) = all.join_next().await {
         let answer = answer.unwrap();
-        // All of it was read before it was found to be no JSON.
+        // The server read the whole body before it found that it is not JSON.
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("TL1308"), "{answer}");
     }
     let after = most();

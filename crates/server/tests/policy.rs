@@ -1,4 +1,4 @@
-//! Who may call what, from where, and with what: for every route of the table.
+//! Access policy of every route: tokens and roles, hosts and origins, and content types.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 mod common;
@@ -14,7 +14,7 @@ use tidelock::prelude::*;
 use tidelock_server::{Caller, Options, Role, Token, routes};
 use tower::ServiceExt as _;
 
-/// A path of a route: names are filled in.
+/// Returns a path of a route, with names in place of the parameters.
 fn path(route: &str) -> String {
     let path =
         route.replace("{key}", "k").replace("{run}", "r").replace("{task}", "t").replace("{reaction}", "e");
@@ -22,13 +22,13 @@ fn path(route: &str) -> String {
     path
 }
 
-/// What a route answers to somebody without a token, with one for reading and with one for writing.
+/// Returns the statuses of a request without a token, and with an unknown, a read and a write token.
 async fn statuses(site: &Site, method: &str, path: &str) -> [u16; 4] {
     let stranger = Token::generate().unwrap();
     let mut found = [0; 4];
     for (place, token) in [None, Some(&stranger), Some(&site.read), Some(&site.write)].into_iter().enumerate()
     {
-        // Following the log has no end; a head that is wrong is told before it begins.
+        // A log tail never ends. The invalid header makes it fail before it starts.
         let ask = site.bare(method, path).header("last-event-id", "x").json(&json!({}));
         let ask = match token {
             Some(token) => ask.bearer(token),
@@ -140,7 +140,7 @@ async fn a_name_that_was_made_to_point_here_is_refused() {
     }
 }
 
-/// A request as HTTP/2 has it: the host is in the address, and in no header.
+/// Sends a request in the form of HTTP/2, with the host in the URI and not in a header.
 async fn second(site: &Site, address: &str, more: &[(&str, &str)]) -> u16 {
     let ask = site.ask("GET", address).host(None).version(http::Version::HTTP_2);
     more.iter().fold(ask, |ask, (name, value)| ask.header(name, value)).send().await.status.as_u16()
@@ -265,7 +265,7 @@ async fn every_answer_tells_browsers_to_do_nothing_with_it() {
     }
 }
 
-/// An application with a layer of its own: `x-user` says who calls.
+/// Builds an application with its own authentication layer. The `x-user` header names the caller.
 fn application(store: &SharedStore, options: Options) -> axum::Router {
     let ours = tidelock_server::router(Arc::clone(store), options);
     let known = from_fn(async |mut request: axum::extract::Request, next: axum::middleware::Next| {

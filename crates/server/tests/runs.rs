@@ -1,4 +1,4 @@
-//! Runs over the API, driven by a worker in the process, on each store.
+//! HTTP API of workflow runs on each store, with a worker in the same process.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 #[macro_use]
@@ -14,7 +14,7 @@ use tidelock::workflow::{Ctx, Failure, Signal, Worker, Workflow, WorkflowEngine}
 const APPROVED: Signal<bool> = Signal::new("approved");
 const ORDER: Workflow<Value, Value> = Workflow::new("order").hears(APPROVED);
 
-/// Waits to be approved; what is not approved fails.
+/// Waits for approval, and fails without it.
 async fn order(cx: &Ctx, input: Value) -> Result<Value, Failure> {
     let reserved: u32 = cx.step("reserve", async |_| Ok(7)).await?;
     if cx.signal(APPROVED).await? {
@@ -23,7 +23,7 @@ async fn order(cx: &Ctx, input: Value) -> Result<Value, Failure> {
     Ok(cx.step("refuse", async |_| Err::<Value, _>(Failure::permanent("nobody wants it"))).await?)
 }
 
-/// A worker that knows the workflow.
+/// Starts a worker that has registered the workflow.
 async fn worker(site: &Site) -> WorkerHandle<WorkflowEngine> {
     Worker::new(Arc::clone(&site.store)).register(ORDER, order).start().await.unwrap()
 }

@@ -1,7 +1,8 @@
-//! How long the requests of each page of the inspector take together, on a store with a million events, a hundred thousand rows of work,
-//! ten thousand runs, a reaction with a thousand blocked keys, a thousand leases, a history, tasks and an audit. `cargo xtask soak` runs it.
+//! Load time of each inspector page on a large store. The store has a million events, a hundred thousand work rows and ten thousand runs.
+//! It also has a reaction with a thousand blocked keys, a thousand leases, a history, tasks and an audit stream. `cargo xtask soak`
+//! runs this test.
 //!
-//! `cargo test --release -p tidelock-server --test scale -- --ignored --nocapture`. Numbers of another size: `TIDELOCK_SCALE=0.1`.
+//! `cargo test --release -p tidelock-server --test scale -- --ignored --nocapture`. `TIDELOCK_SCALE=0.1` scales the numbers.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 #![allow(clippy::print_stdout, reason = "this one tells numbers")]
 
@@ -17,7 +18,7 @@ use tidelock::reactions::{Reaction, ReactionError, Reactions};
 use tidelock::schedule::{Scheduler, Task};
 use tidelock::store::NewWork;
 
-/// What a page may take.
+/// The time limit for all requests of a page.
 const LIMIT: Duration = Duration::from_secs(1);
 const STREAMS: usize = 10_000;
 
@@ -33,7 +34,7 @@ fn scaled(count: usize) -> usize {
     scaled.max(100)
 }
 
-/// Applies batches, many at once so that they share flushes.
+/// Applies batches concurrently, so that they share flushes.
 async fn apply_all(store: &SharedStore, batches: impl Iterator<Item = Batch>) {
     let mut under_way = tokio::task::JoinSet::new();
     for batch in batches {
@@ -80,7 +81,7 @@ async fn fill(store: &SharedStore) {
     apply_all(store, documents).await;
 }
 
-/// A reaction with keys that are blocked, leases that are held, a document with a history, tasks and an audit.
+/// Adds a reaction with blocked keys, held leases, a document with a history, tasks and audit events.
 async fn fill_engines(store: &SharedStore, site: &Site) {
     let policy = tidelock::model::retry::RetryPolicy { max_attempts: 1, ..Default::default() };
     let reaction = Reaction::new("mail").on(["sent"]).retry(policy);
@@ -112,7 +113,7 @@ async fn fill_engines(store: &SharedStore, site: &Site) {
     }
 }
 
-/// Each page of the inspector, and what it asks for.
+/// Returns each page of the inspector with the paths that it requests.
 fn pages() -> Vec<(&'static str, Vec<String>)> {
     let stream = encoded("order(\"o-000077\")");
     let journal = encoded("tidelock.journal(\"r-000077\", 0)");
@@ -182,7 +183,7 @@ async fn every_page_opens_within_a_second(store: SharedStore, backend: &str) {
                 assert_eq!(answer.status, 200, "{path}: {}", answer.text);
             }
             longest = longest.max(sum);
-            // What the overview remembers for a moment is not what is measured.
+            // The sleep lets the cached overview expire, so that each round measures a new one.
             if page == "overview" {
                 tokio::time::sleep(Duration::from_secs(3)).await;
             }

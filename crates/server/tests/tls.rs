@@ -1,4 +1,4 @@
-//! TLS by real handshakes: who is answered, who is not, and certificates that change while the server runs.
+//! TLS with real handshakes: accepted clients, rejected clients, and certificates that change while the server runs.
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Long enough for anything that happens at all.
+/// A timeout that only a hanging operation reaches.
 const LONG: Duration = Duration::from_mins(1);
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
@@ -50,7 +50,7 @@ fn signed_by(authority: &Authority) -> Identity {
     Identity { certificate: params.signed_by(&key, authority).unwrap().pem(), key: key.serialize_pem() }
 }
 
-/// The files of a server.
+/// The TLS files of a server.
 struct Files {
     directory: TempDir,
 }
@@ -67,7 +67,7 @@ impl Files {
         self.directory.path().join(name)
     }
 
-    /// Replaces a file as a whole.
+    /// Replaces a file atomically.
     fn put(&self, name: &str, text: &str) {
         let new = self.path("new");
         std::fs::write(&new, text).unwrap();
@@ -79,7 +79,7 @@ impl Files {
     }
 }
 
-/// A server that listens.
+/// A server that listens on a socket.
 struct Listening {
     site: Site,
     address: SocketAddr,
@@ -110,7 +110,7 @@ impl Listening {
         timeout(LONG, agreed).await.expect("no end of the handshake")
     }
 
-    /// Asks for the health and reads what comes until the connection is closed.
+    /// Sends a request and reads the response until the server closes the connection.
     async fn ask(&self, client: &Arc<ClientConfig>) -> std::io::Result<String> {
         let mut stream = self.shake(client).await?;
         let token = self.site.read.reveal();
@@ -132,7 +132,7 @@ impl Listening {
 
 type Versions = &'static [&'static SupportedProtocolVersion];
 
-/// A client that trusts an authority, and shows a certificate if it has one.
+/// Creates a client that trusts an authority, and presents a certificate if it has one.
 fn client(trusted: &Authority, shown: Option<&Identity>, versions: Versions) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.der().clone()).unwrap();
@@ -192,7 +192,7 @@ async fn plain_http_is_not_answered() {
     plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut bytes = Vec::new();
     timeout(LONG, plain.read_to_end(&mut bytes)).await.expect("it stays open").unwrap_or_default();
-    // At most an alert of TLS: its kind, a version, and that two bytes follow.
+    // The server sends at most a TLS alert: the record type, a version, the length, and two bytes.
     assert!(bytes.is_empty() || (bytes.len() == 7 && bytes.first() == Some(&21)), "{bytes:?}");
     assert!(site.ask(&client(&ours, None, BOTH)).await.is_ok(), "others are served");
     site.shut().await;
@@ -204,13 +204,13 @@ async fn a_handshake_that_never_ends_is_cut_and_does_not_keep_the_server() {
     let files = Files::of(&signed_by(&ours));
     let short = Duration::from_millis(300);
     let site = listen(files.tls(), |options| options.handshake_time(short).connections(1)).await;
-    // Before the server can know of it, so that its time has not begun.
+    // The time is taken before the server sees the connection, so its timeout has not started.
     let began = Instant::now();
     let mut silent = site.connect().await;
-    // The head of a record that is announced and never comes.
+    // The header announces a record that never arrives.
     silent.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
     let answer = loop {
-        // A client on a busy machine may be cut as well.
+        // On a busy machine, this client may time out as well.
         match site.ask(&client(&ours, None, BOTH)).await {
             Ok(answer) => break answer,
             Err(error) => assert!(began.elapsed() < LONG, "{error}"),
@@ -238,7 +238,7 @@ async fn files_that_change_are_read_again_and_those_that_do_not_read_are_not_use
     assert!(site.ask(&trusts_old).await.is_ok());
     assert!(site.ask(&trusts_new).await.is_err());
 
-    // The certificate alone, as it stands between two writes of somebody who renews it, and then nothing at all.
+    // First the new certificate without its key, as between the two writes of a renewal, and then an invalid file.
     let next = signed_by(&new);
     for bad in [next.certificate.as_str(), "nonsense"] {
         files.put("cert.pem", bad);

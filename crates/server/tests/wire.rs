@@ -1,4 +1,4 @@
-//! The server on a socket: clients that are slow, many or far away, those who follow the log, and the end.
+//! Server behaviour on a socket: slow, numerous and remote clients, log followers, and shutdown.
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
@@ -40,14 +40,14 @@ struct Following {
 }
 
 impl Following {
-    /// A line; `None` at the end.
+    /// Reads a line; `None` at the end of the stream.
     async fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         let read = timeout(LONG, self.lines.read_line(&mut line)).await.expect("nothing comes").unwrap_or(0);
         (read > 0).then(|| line.trim_end().to_owned())
     }
 
-    /// The next event: its id and what it says.
+    /// Reads the next event and returns its id and its data.
     async fn event(&mut self) -> Option<(u64, Value)> {
         let (mut id, mut data) = (None, None);
         loop {
@@ -68,7 +68,7 @@ impl Following {
 #[tokio::test]
 async fn a_client_that_is_slow_with_its_head_is_cut() {
     let site = listen(|options| options.head_time(Duration::from_millis(300))).await;
-    // Before the server can know of it, so that its time has not begun.
+    // The time is taken before the server sees the connection, so its timeout has not started.
     let began = Instant::now();
     let mut slow = site.connect().await;
     slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: ").await.unwrap();
@@ -165,7 +165,7 @@ async fn the_log_is_followed_and_gone_on_with() {
 }
 
 impl Following {
-    /// The id of the first frame, which says nothing else.
+    /// Reads the first frame, which contains only an id, and returns the id.
     async fn began(&mut self) -> u64 {
         let mut id = None;
         loop {
@@ -174,7 +174,7 @@ impl Following {
             if let Some(text) = line.strip_prefix("id: ") {
                 id = Some(text.parse().unwrap());
             }
-            // A frame ends with an empty line; the sizes of chunks are between them.
+            // A frame ends with an empty line. Chunk sizes are interleaved with the lines.
             if let (Some(id), true) = (id, line.is_empty()) {
                 return id;
             }
@@ -218,7 +218,7 @@ async fn the_seat_of_one_who_left_is_free() {
     drop(site.follow("", "").await);
     let deadline = Instant::now() + LONG;
     loop {
-        // What happens is written to the one who left, which shows that nobody is there.
+        // The server writes each event to the disconnected client, and thereby detects the disconnect.
         site.append("a", "One").await;
         let mut stream = site.connect().await;
         stream.write_all(site.head("/api/v1/log/tail", "").as_bytes()).await.unwrap();
@@ -246,7 +246,7 @@ async fn the_server_ends_when_a_client_does_not() {
     assert_eq!(rest(&mut held).await, "");
 }
 
-/// The number of connections, by the server's own account.
+/// Returns the number of connections that the server reports.
 async fn connections(site: &Site) -> u64 {
     let text = site.get("/metrics").await.text;
     let line = text.lines().find_map(|line| line.strip_prefix("tidelock_http_connections ")).unwrap();
@@ -260,7 +260,7 @@ async fn a_client_that_does_not_read_is_let_go() {
     for _ in 0..16 {
         site.site.post("/api/v1/streams/big/events", &big).await.when(201);
     }
-    // One follows, and one asks for a page; both leave what they are sent.
+    // One client follows the log, the other requests a page. Neither reads the response.
     let mut unread = Vec::new();
     for path in ["/api/v1/log/tail?from=beginning", "/api/v1/streams/big/events"] {
         let mut stream = site.connect().await;
@@ -273,7 +273,7 @@ async fn a_client_that_does_not_read_is_let_go() {
         assert!(Instant::now() < deadline, "they are still there");
         tokio::task::yield_now().await;
     }
-    // The seat is free.
+    // The permit of the follower is free again.
     site.follow("", "").await.began().await;
     site.shut().await;
     drop(unread);
@@ -284,7 +284,7 @@ async fn a_token_has_a_rate_and_others_have_their_own() {
     let site = listen(|options| options.rate(1, 3)).await;
     let ask = async |token: &str| site.with_token(token).await;
     let mut refused = None;
-    // More than can come by time while this runs.
+    // More requests than the bucket can refill while this runs.
     for _ in 0..50 {
         let answer = ask(site.site.read.reveal()).await;
         if answer.starts_with("HTTP/1.1 429") {
@@ -338,7 +338,7 @@ async fn answers_are_made_so_many_at_once_and_a_large_one_counts_until_it_is_sen
     let site =
         listen(|options| options.at_once(1).request_time(Duration::from_millis(300)).write_time(LONG)).await;
     let big = json!({"expected": "any", "events": [{"type": "Big", "payload": "x".repeat(900_000)}]});
-    // With the usual time for each request.
+    // This site has the default timeout of requests.
     let filling = Site::writing(Arc::clone(&site.site.store));
     for _ in 0..16 {
         filling.post("/api/v1/streams/big/events", &big).await.when(201);

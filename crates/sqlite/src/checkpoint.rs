@@ -1,11 +1,11 @@
-//! Checkpoints off the commit path: a background thread moves the log into the database while the writer goes on.
+//! WAL checkpoints off the commit path: a background thread moves the log into the database while the writer continues.
 //!
-//! Only here: PostgreSQL checkpoints by itself.
+//! Only here: PostgreSQL checkpoints automatically.
 //!
-//! The background pass never catches the very end of a log that is being written, so when it is done the writer
-//! moves the short rest itself, between two groups, with the readers held up for that moment: a reader that looks at
-//! an older state would keep the log from starting over. Then the log begins again in the same blocks, and a flush
-//! that overwrites is cheaper than one that grows the file. If the process dies, the log is simply longer.
+//! The background pass never reaches the very end of a log that is being written. When the pass is done, the writer
+//! moves the short rest itself, between two groups. Readers are blocked for that moment: a reader of an older snapshot
+//! would keep the log from restarting. Then the log begins again in the same blocks, and a flush that overwrites is
+//! cheaper than one that grows the file. If the process dies, the log is merely longer.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,21 +22,22 @@ use crate::{error, open};
 
 /// The longest log, in pages, before a background pass begins: 16 MiB.
 const MOST_PAGES: i32 = 4096;
-/// The shortest: while the database is small, so is its log, and a small device is not filled by it.
+/// The shortest: while the database is small, so is its log, and it does not fill a small device.
 const FEWEST_PAGES: i32 = 512;
-/// When the log could not start over, another try is made after so many more pages, or a quarter of its length.
+/// When the log could not restart, the next attempt follows after this many more pages, or a quarter of its length if
+/// that is more.
 const AGAIN_PAGES: i32 = 512;
 /// How long the writer waits for readers to finish before it lets the log grow instead.
 const READERS: Duration = Duration::from_millis(20);
 
-/// Held by every read, and by the writer for the moment in which the log starts over.
+/// Held by every read, and by the writer for the moment in which the log restarts.
 pub(crate) type Gate = Arc<RwLock<()>>;
 
 #[derive(Debug, Default)]
 struct Bell {
     rung: Mutex<Ring>,
     heard: Condvar,
-    /// The background pass is done and the rest is short.
+    /// Whether the background pass is done and the rest is short.
     nearly_done: AtomicBool,
 }
 
@@ -53,17 +54,17 @@ enum Ring {
 pub(crate) struct Checkpointer {
     bell: Arc<Bell>,
     gate: Gate,
-    /// The pages in the log after the last commit, as SQLite told.
+    /// The pages in the log after the last commit, as SQLite reports them.
     pages: Arc<AtomicI32>,
     /// The length at which the next pass begins.
     begin_at: i32,
-    /// Whether a background pass is under way.
+    /// Whether a background pass is in flight.
     waiting: bool,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Checkpointer {
-    /// Starts the background thread with a connection of its own.
+    /// Starts the background thread with its own connection.
     pub(crate) fn start(
         path: &Path,
         writer: &mut Connection,
@@ -88,7 +89,7 @@ impl Checkpointer {
         Ok(Self { bell, gate, pages, begin_at: FEWEST_PAGES, waiting: false, thread: Some(thread) })
     }
 
-    /// Looks after the log between two groups.
+    /// Maintains the log between two groups.
     pub(crate) fn after_group(&mut self, writer: &Connection) {
         let pages = self.pages.load(Ordering::Relaxed);
         if self.bell.nearly_done.swap(false, Ordering::AcqRel) {
@@ -104,13 +105,13 @@ impl Checkpointer {
         }
     }
 
-    /// Makes room at once: the device is full, and the log may hold what the database has long had.
+    /// Makes room at once: the device is full, and the log may hold pages that the database already has.
     pub(crate) fn make_room(&mut self, writer: &Connection) {
         let _quiet = self.gate.try_write_for(READERS);
         checkpoint(writer, "PRAGMA wal_checkpoint(TRUNCATE)");
     }
 
-    /// Moves the rest of the log with nobody reading; the next commit then begins a new one.
+    /// Moves the rest of the log while no reader is active. The next commit then begins a new log.
     fn start_over(&self, writer: &Connection) -> bool {
         let quiet = self.gate.try_write_for(READERS);
         let moved = checkpoint(writer, "PRAGMA wal_checkpoint(PASSIVE)");
@@ -123,7 +124,7 @@ impl Checkpointer {
     }
 }
 
-/// As long as the database itself, within limits.
+/// Returns the length of the database itself, within limits.
 fn length_for(writer: &Connection) -> i32 {
     let pages: i64 = writer.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap_or(0);
     i32::try_from(pages).unwrap_or(MOST_PAGES).clamp(FEWEST_PAGES, MOST_PAGES)
@@ -156,7 +157,8 @@ fn work(bell: &Bell, connection: &Connection) {
     }
 }
 
-/// Moves what can be moved; `true` when that was all of it. A failure only means a longer log, and is reported.
+/// Moves as much as possible. Returns `true` when that was everything. A failure only means a longer log, and is
+/// reported.
 fn checkpoint(connection: &Connection, sql: &str) -> bool {
     let moved = connection
         .query_row(sql, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));

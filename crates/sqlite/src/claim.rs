@@ -1,7 +1,7 @@
-//! The claim: an index finds what may be had, the model chooses and grants.
+//! Claims: an index finds the claimable rows, and the model chooses and grants.
 //!
-//! The cost does not depend on how many rows there are: one seek finds each level of urgency that is in use, one more
-//! its oldest rows. A row that does not read back is passed over, so that it holds up no other.
+//! The cost does not depend on the number of rows: one seek finds each priority level in use, one more its oldest rows.
+//! A row that does not decode is skipped, so that it blocks no other.
 
 use std::collections::BTreeSet;
 
@@ -20,27 +20,27 @@ use crate::read;
 use crate::rows::{int, uint};
 use crate::session::Session;
 
-/// The next lower level of urgency that is in use.
+/// The next lower priority level in use.
 const NEXT_LEVEL: &str = "SELECT priority FROM tidelock_work \
     WHERE lane = ?1 AND priority < ?2 AND ready_at IS NOT NULL ORDER BY priority DESC LIMIT 1";
 
-/// The oldest rows of a level that may be had.
+/// The oldest claimable rows of a level.
 const OLDEST: &str = "SELECT key, ready_at, seq FROM tidelock_work \
     WHERE lane = ?1 AND priority = ?2 AND ready_at <= ?3 ORDER BY ready_at, seq LIMIT ?4";
 
-/// The rows of a level that may be had now or later, by age.
+/// The rows of a level that are claimable now or later, by age.
 const BY_AGE: &str = "SELECT key, ready_at FROM tidelock_work \
     WHERE lane = ?1 AND priority = ?2 AND ready_at IS NOT NULL ORDER BY ready_at, seq";
 
-/// When the first row of a level may be had that may not be yet.
+/// The time at which the first row of a level becomes claimable.
 const FIRST_AFTER: &str = "SELECT ready_at FROM tidelock_work \
     WHERE lane = ?1 AND priority = ?2 AND ready_at > ?3 ORDER BY ready_at LIMIT 1";
 
-/// The rows that a claim gets, with the events gathered for each; or when the next row is ready.
+/// The rows that a claim gets, with the events gathered for each; or the time at which the next row is ready.
 type Choice = (Vec<(Key, Gathering)>, Option<Timestamp>);
 
 impl Session {
-    /// Carries out a claim inside the open transaction.
+    /// Executes a claim inside the open transaction.
     pub(crate) fn claim(
         &mut self,
         db: &Connection,
@@ -71,7 +71,8 @@ impl Session {
         Ok(claimed)
     }
 
-    /// Chooses rows that may be had, and reads them with the events that they follow; or else when the next one can be.
+    /// Chooses claimable rows, and reads them with the events that they follow; or else returns when the next one is
+    /// ready.
     fn choose(
         &mut self,
         db: &Connection,
@@ -95,14 +96,14 @@ impl Session {
                     Err(failure) => return Err(failure),
                 }
             }
-            // Those that were passed over took the place of others.
+            // The skipped rows took the place of others.
             if self.unreadable.len() == passed_over {
                 return Ok((chosen, next_at));
             }
         }
     }
 
-    /// The oldest rows of each level that may be had, but for those that do not read back.
+    /// Returns the oldest claimable rows of each level, without those that do not decode.
     fn open_rows(
         &mut self,
         db: &Connection,
@@ -130,14 +131,14 @@ impl Session {
         Ok(open)
     }
 
-    /// Remembers a row that does not read back. It is reported once, and tried again with every claim that meets it.
+    /// Records a row that does not decode. It is reported once, and retried by every claim that finds it.
     fn pass_over(&mut self, key: &str, failure: &Failure) {
         if self.unreadable.insert(key.to_owned()) {
             report::unreadable_work(key, &failure.error);
         }
     }
 
-    /// Fills a work row's slot, and gathers the events that it follows, as far as they are wanted.
+    /// Fills a work row's slot, and gathers the events that it follows, up to the requested number.
     fn read_with_events(
         &mut self,
         db: &Connection,
@@ -177,7 +178,7 @@ impl Session {
     }
 }
 
-/// When the first row of the lanes is ready. Rows that do not read back are passed over, as claims do.
+/// Returns when the first row of the lanes is ready. Rows that do not decode are skipped, as in claims.
 pub(crate) fn next_ready(db: &Connection, lanes: &[Lane]) -> Result<Option<Timestamp>, Failure> {
     let mut statement = db.prepare_cached(BY_AGE)?;
     let mut first = None;
@@ -198,7 +199,7 @@ pub(crate) fn next_ready(db: &Connection, lanes: &[Lane]) -> Result<Option<Times
     Ok(first)
 }
 
-/// The levels of urgency that are in use, lane by lane.
+/// Returns the priority levels in use, lane by lane.
 fn levels<'a>(db: &Connection, lanes: &'a [Lane]) -> Result<Vec<(&'a Lane, Priority)>, Failure> {
     let mut levels = Vec::new();
     for lane in lanes.iter().collect::<BTreeSet<_>>() {
@@ -211,7 +212,7 @@ fn levels<'a>(db: &Connection, lanes: &'a [Lane]) -> Result<Vec<(&'a Lane, Prior
     Ok(levels)
 }
 
-/// When the first row that is not open yet may be had.
+/// Returns the time at which the first further row becomes claimable.
 fn next_at(
     db: &Connection,
     levels: &[(&Lane, Priority)],
@@ -228,14 +229,14 @@ fn next_at(
     Ok(next_at)
 }
 
-/// The next lower level that is in use. A number that is no level ends the list: it is below all of them.
+/// Returns the next lower level in use. A number that is not a level ends the list: it is below all of them.
 fn next_level(db: &Connection, lane: &Lane, above: i64) -> Result<Option<Priority>, Failure> {
     let mut statement = db.prepare_cached(NEXT_LEVEL)?;
     let level: Option<i64> = statement.query_row((lane.as_str(), above), |row| row.get(0)).optional()?;
     Ok(level.and_then(|level| u8::try_from(level).ok()).and_then(|level| Priority::new(level).ok()))
 }
 
-/// The oldest rows of a level; what can be seen of the key where it is no text.
+/// Returns the oldest rows of a level. A key that is not valid UTF-8 is an error entry with its lossy text.
 fn oldest(
     db: &Connection,
     lane: &Lane,

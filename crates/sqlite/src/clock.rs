@@ -1,10 +1,10 @@
-//! The time of a database file, which never goes back, whichever process writes.
+//! The clock of a database file, which never goes back, whichever process writes.
 //!
-//! Leases end at instants, and two processes on either side of a clock step disagree about them. So the file keeps the latest time by
-//! which a commit went. A process whose clock is behind continues from there, at the pace of its own clock.
+//! Leases expire at instants, and two processes on either side of a clock step disagree about them. So the file keeps
+//! the latest commit time. A process whose clock is behind continues from there, at the pace of its own clock.
 //!
-//! A file that is ahead by more than [`MAX_LEAD`] was written by a clock that was wrong. Following it would keep the mistake until
-//! real time arrives there, so such a time is ignored.
+//! A file that is ahead by more than [`MAX_LEAD`] was written with a wrong clock. Following it would keep the mistake
+//! until real time arrives there, so such a time is ignored.
 //!
 //! PostgreSQL has one clock, that of the server.
 
@@ -36,7 +36,7 @@ impl FileClock {
         Self { own, shown: Mutex::new(Shown { ahead: 0, latest: Timestamp::EPOCH }) }
     }
 
-    /// Takes note of a time by which another process has committed.
+    /// Records a time at which another process has committed.
     pub(crate) fn advance_to(&self, found: Timestamp) {
         let mut shown = self.shown.lock();
         shown.latest = shown.latest.max(found);
@@ -64,9 +64,9 @@ impl Clock for FileClock {
 /// The time of a file during a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileTime {
-    /// The latest time by which a commit went, as it stands in the file.
+    /// The latest commit time in the file.
     pub(crate) stored: Timestamp,
-    /// The time by which this group goes.
+    /// The time of this group.
     pub(crate) now: Timestamp,
 }
 

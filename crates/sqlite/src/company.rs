@@ -1,22 +1,22 @@
-//! How long the writer waits for company before it begins a group.
+//! Adaptive group-commit delay, like PostgreSQL's `commit_delay`: how long the writer waits before it begins a group.
 //!
-//! Callers that were just answered mostly come back at once. Waiting a moment for them halves the number of flushes
-//! under load; waiting for somebody who does not come delays those who did. So the writer waits only while they keep
-//! coming, never much longer than a flush takes, and gives it up for a while when nobody came. A lone caller never
-//! waits: it is all the company that was expected.
+//! Callers that have just received a reply usually submit again at once. A short delay lets them join the group and
+//! halves the number of flushes under load. A delay that brings no caller only holds up the queued ones. So the writer
+//! waits only while callers keep arriving, and never much longer than a flush takes. After several fruitless delays it
+//! stops delaying for a while. A single caller is never delayed, because no other is expected.
 
 use std::time::{Duration, Instant};
 
-/// No wait is longer, however slow the device is.
+/// Upper bound of the delay, regardless of how slow the device is.
 const LONGEST: Duration = Duration::from_micros(500);
-/// When nobody came for so long, nobody is coming.
+/// A pause between arrivals after which no more are expected.
 const LULL: Duration = Duration::from_micros(100);
-/// After so many waits in vain the writer stops waiting …
+/// Number of fruitless delays after which the writer stops delaying …
 const IN_VAIN: u32 = 8;
-/// … for so many groups.
+/// … for this number of groups.
 const BREAK: u32 = 200;
 
-/// What the writer has learned about its callers.
+/// Decides how long the writer delays a group, based on recent arrivals.
 #[derive(Debug, Default)]
 pub(crate) struct Company {
     expected: usize,
@@ -25,22 +25,23 @@ pub(crate) struct Company {
 }
 
 impl Company {
-    /// Takes note that `answered` callers were just told, and `queued` others wait already.
+    /// Records that `answered` callers have just received a reply, and that `queued` others already wait.
     pub(crate) fn anticipate(&mut self, answered: usize, queued: usize) {
-        // Nine in ten will do: one who does other things must not hold up the rest.
+        // Nine in ten are enough: one caller with other work must not hold up the rest.
         self.expected = (answered + queued).saturating_mul(9).div_ceil(10);
     }
 
-    /// Waits for those who are expected, as long as they keep coming. `flush` is how long the last one took.
+    /// Waits for the expected callers while they keep arriving. `flush` is the duration of the last flush.
     pub(crate) fn wait(&mut self, queued: impl Fn() -> usize, flush: Duration) {
         self.wait_by(Instant::now, queued, flush);
     }
 
-    /// The same by any clock.
+    /// Does the same with any clock.
     fn wait_by(&mut self, now: impl Fn() -> Instant, queued: impl Fn() -> usize, flush: Duration) {
         let mut at_first = queued();
         if at_first == 0 {
-            // Nobody is delayed by a look around, and going to sleep and being woken takes longer than most are away.
+            // With an empty queue, polling delays no caller, and parking and waking the thread takes longer than most
+            // callers are away.
             at_first = gather(&now, &queued, 1, LULL);
         }
         if at_first == 0 || at_first >= self.expected {
@@ -62,7 +63,7 @@ impl Company {
     }
 }
 
-/// Waits until there are as many as expected, a lull, or the end of the time; answers how many there are.
+/// Waits until the expected number is queued, arrivals pause or the delay is used up. Returns the number queued.
 fn gather(
     now: &impl Fn() -> Instant,
     queued: &impl Fn() -> usize,

@@ -1,4 +1,4 @@
-//! How the threads of a store learn that it is closed, and how a caller learns that they have all ended.
+//! Shutdown of a store's threads: they learn that the store is closed, and a caller learns that they have all ended.
 //!
 //! Only here: PostgreSQL's tasks end with their store.
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
-/// Held by every thread of a store; when the last one lets go, the store is closed for good.
+/// A handle that every thread of a store holds. Dropping the last one closes the store for good.
 #[derive(Clone, Debug)]
 pub(crate) struct Ending {
     shared: Arc<Shared>,
@@ -18,24 +18,24 @@ pub(crate) struct Ending {
 struct Shared {
     closed: Mutex<bool>,
     told: Condvar,
-    /// Dropped with the last holder, which is what the receivers wait for.
+    /// Dropped with the last holder, which wakes the receivers.
     _held: watch::Sender<()>,
 }
 
 impl Ending {
-    /// A new one, and what resolves when nobody holds it any more.
+    /// Creates a handle, and a receiver that resolves after the last handle was dropped.
     pub(crate) fn new() -> (Self, watch::Receiver<()>) {
         let (held, ended) = watch::channel(());
         let shared = Shared { closed: Mutex::new(false), told: Condvar::new(), _held: held };
         (Self { shared: Arc::new(shared) }, ended)
     }
 
-    /// A handle that does not keep the store from ending.
+    /// Returns a handle that does not keep the store from ending.
     pub(crate) fn closer(&self) -> Closer {
         Closer(Arc::downgrade(&self.shared))
     }
 
-    /// Sleeps, but not past the end; `true` when the store is closed.
+    /// Sleeps until the time has passed or the store is closed. Returns `true` when the store is closed.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
         let mut closed = self.shared.closed.lock();
         if !*closed {
@@ -45,7 +45,7 @@ impl Ending {
     }
 }
 
-/// The handle that ends the sleepers, at the latest when it is dropped.
+/// The handle that wakes the sleeping threads, at the latest when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Closer(std::sync::Weak<Shared>);
 

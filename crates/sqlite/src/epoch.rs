@@ -1,7 +1,7 @@
-//! Epochs: finds that the file went back in time, and records where its history was cut.
+//! Epochs: detection that the file went back in time, and the record of where its history was cut.
 //!
-//! A file that is not the one that wrote its rows was copied or restored: its inode and its time of birth are noted in the
-//! file. Numbers that fell below what this process has committed say the same while the file is open. Neither sees a copy
+//! The file records its inode and its birth time. If they differ from the actual ones, the file was copied or restored.
+//! While the file is open, numbers below those that this process has committed show the same. Neither detects a copy
 //! that was written over the same file while no process had it open: `tidelock restored` declares that.
 
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
@@ -16,7 +16,7 @@ use crate::identity::Birth;
 use crate::rows::{int, uint};
 use crate::session::load_counters;
 
-/// Begins a new epoch inside an open transaction, after the one that the file has and the one that the process knows.
+/// Begins a new epoch inside an open transaction, after those that the file and the process know.
 pub(crate) fn begin(
     db: &Connection,
     known: Epoch,
@@ -46,7 +46,7 @@ pub(crate) fn begin(
     Ok(cut)
 }
 
-/// Begins a new epoch when the file was copied or restored since it was last open, and notes what file it is.
+/// Begins a new epoch when the file was copied or restored since it was last open, and records its identity.
 pub(crate) fn confirm(db: &mut Connection, birth: Birth, now: Timestamp) -> Result<(), Failure> {
     let (inode, born_at) = (birth.inode.unwrap_or(0), birth.born_at.unwrap_or(0));
     let is = (Some(inode), Some(born_at));
@@ -72,13 +72,13 @@ fn noted(db: &Connection) -> Result<(Option<i64>, Option<i64>), Failure> {
     Ok((counter(db, "inode")?, counter(db, "born_at")?))
 }
 
-/// Why the numbers in the file show that it went back, if they do.
+/// Returns why the numbers in the file show that it went back, if they do.
 pub(crate) fn went_back(known: &Counters, found: &Counters) -> Option<&'static str> {
     let back = found.position < known.position || found.fence < known.fence || found.epoch < known.epoch;
     back.then_some("the file went back behind what was committed to it")
 }
 
-/// Whether a reader may continue after the position of its query.
+/// Checks that a reader may continue after the position of its query.
 pub(crate) fn check_position(db: &Connection, query: &LogQuery) -> Result<(), Failure> {
     let Some(after) = query.after else { return Ok(()) };
     let highest = load_counters(db)?.position;

@@ -1,13 +1,13 @@
-//! The one place where driver errors become store errors.
+//! Mapping of driver errors to store errors. No other module does it.
 
 use rusqlite::ErrorCode;
 use tidelock_core::store::{StoreError, StoreErrorKind};
 
-/// What a statement was doing when it failed, kept beside the driver's error until it is reported.
+/// A store error, and whether it concerns only one batch of a group.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: StoreError,
-    /// Whether the failure concerns one statement of one batch, so that its neighbours in the group may go on.
+    /// Whether the failure concerns one statement of one batch, so that the other batches of the group may continue.
     pub(crate) local: bool,
 }
 
@@ -16,12 +16,12 @@ impl Failure {
         Self { error: StoreError::new(kind, what, detail), local: false }
     }
 
-    /// A row that does not hold what it should. Only the batch or claim that needs it fails.
+    /// A row with invalid contents. Only the batch or claim that needs it fails.
     pub(crate) fn unreadable(what: &str, detail: impl Into<String>) -> Self {
         Self { error: StoreError::new(StoreErrorKind::Corrupt, what, detail), local: true }
     }
 
-    /// Whether a row does not hold what it should.
+    /// Returns whether a row has invalid contents.
     pub(crate) fn is_unreadable(&self) -> bool {
         self.local && self.error.kind == StoreErrorKind::Corrupt
     }
@@ -68,14 +68,14 @@ fn kind(error: &rusqlite::Error) -> StoreErrorKind {
     }
 }
 
-/// A uniqueness violation, an oversized value or an unreadable row concerns one batch; everything else concerns the
-/// database.
+/// Returns whether an error concerns one batch. A uniqueness violation, an oversized value or an unreadable row does;
+/// everything else concerns the database.
 fn is_local(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig))
         || is_unreadable(error)
 }
 
-/// Whether a column does not hold what it should.
+/// Returns whether a column has invalid contents.
 pub(crate) fn is_unreadable(error: &rusqlite::Error) -> bool {
     use rusqlite::Error as E;
     matches!(
@@ -87,12 +87,12 @@ pub(crate) fn is_unreadable(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Whether another connection held the database.
+/// Returns whether another connection held the database.
 pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// Whether a failed COMMIT may have reached the device all the same: the log was written, the flush failed.
+/// Returns whether a failed COMMIT may have reached the device all the same: the log was written, the flush failed.
 pub(crate) fn commit_may_have_happened(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
 }

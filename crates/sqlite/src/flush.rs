@@ -1,4 +1,4 @@
-//! Writes what a group changed: every row once, however many batches touched it.
+//! Writes the changes of a group. Each row is written once, however many batches changed it.
 
 use std::time::Duration;
 
@@ -28,13 +28,14 @@ const PUT_DOCUMENT: &str = "INSERT INTO tidelock_documents (key, version, value,
     version = excluded.version, value = excluded.value, updated_at = excluded.updated_at, \
     expires_at = excluded.expires_at";
 
-/// A row that was removed and made again in one group has a new number: its old self gives way.
+/// A row that was removed and created again in one group has a new number, and replaces the old row.
 const INSERT_WORK: &str = "INSERT OR REPLACE INTO tidelock_work (seq, key, lane, priority, standing, ready_at, \
     due, woken, position, follow, payload, attempts, takeovers, last_error, blocked_reason, blocked_since, \
     lease_owner, lease_fence, lease_since, lease_until, enqueued_at) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
 
-/// SQLite rewrites the index entries of every column that an update names: the queue rarely changes, and has its own.
+/// SQLite rewrites the index entries of every column that an update names. The queue rarely changes, so it has a
+/// separate statement.
 const MOVE_WORK: &str = "UPDATE tidelock_work SET lane = ?2 WHERE seq = ?1 AND lane <> ?2";
 
 const UPDATE_WORK: &str = "UPDATE tidelock_work SET priority = ?4, standing = ?5, ready_at = ?6, \
@@ -43,7 +44,7 @@ const UPDATE_WORK: &str = "UPDATE tidelock_work SET priority = ?4, standing = ?5
     lease_since = ?19, lease_until = ?20, enqueued_at = ?21 WHERE seq = ?1 AND key = ?2";
 
 impl Session {
-    /// Writes all changes since the last time into the open transaction.
+    /// Writes all changes since the last flush into the open transaction.
     pub(crate) fn flush(&mut self, db: &Connection) -> Result<(), Failure> {
         let changes = self.facts.take_changes();
         for key in &changes.streams {
@@ -62,7 +63,8 @@ impl Session {
         self.write_counters(db)
     }
 
-    /// Leases depend on the time, so a commit that changes work records it; others do so once a second.
+    /// Records the time. Leases depend on it, so every commit that changes work records it; other commits do so once a
+    /// second.
     fn write_time(&mut self, db: &Connection, changes: &Changes) -> Result<(), Failure> {
         let Changes { streams, documents, work, .. } = changes;
         let writes = !(streams.is_empty() && documents.is_empty());
@@ -79,7 +81,7 @@ impl Session {
     fn write_stream(&mut self, db: &Connection, key: &Key) -> Result<(), Failure> {
         let closed_at = self.facts.stream(key).and_then(|row| row.closed_at).map(Timestamp::as_micros);
         if let Some(no) = self.streams.get(key) {
-            // The head is the last event; only a tombstone changes the row, and a removal, which is written later.
+            // The head is the last event. Only a tombstone changes the row, and a removal, which is written later.
             if closed_at.is_some() {
                 db.prepare_cached("UPDATE tidelock_streams SET closed_at = ?2 WHERE no = ?1")?
                     .execute((no, closed_at))?;

@@ -1,7 +1,7 @@
-//! Which file a store has open, to find out whether it is still the one at its path.
+//! Identity of the open database file, to detect whether it is still the one at its path.
 //!
-//! SQLite goes on with a file that was removed or replaced, and whatever is written then is lost with the last process that
-//! has it open. Only here: a server looks after its files, and the files store opens them anew for each call.
+//! SQLite continues with a file that was removed or replaced. Later writes are lost with the last process that has the
+//! file open. Only here: a server manages its files, and the files store opens them again for each call.
 
 use std::path::{Path, PathBuf};
 
@@ -12,20 +12,20 @@ use crate::error::Failure;
 /// The file that was opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// Absolute, so that it stays right when the process goes to another directory.
+    /// Absolute, so that it stays right when the process changes its working directory.
     path: PathBuf,
     opened: Option<Mark>,
 }
 
 impl Identity {
-    /// The file that is at the path now, where the store has just opened it.
+    /// Returns the file that is at the path now, where the store has just opened it.
     pub(crate) fn of(path: &Path) -> Self {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let opened = mark(&path).ok();
         Self { path, opened }
     }
 
-    /// Whether the file at the path is still the one that was opened.
+    /// Checks that the file at the path is still the one that was opened.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let detail = match mark(&self.path) {
             Ok(found) if self.opened.is_none_or(|opened| opened == found) => return Ok(()),
@@ -41,8 +41,8 @@ impl Identity {
     }
 }
 
-/// What a file notes about itself, to know a copy: the number of the file and its time of birth in microseconds. Devices are
-/// numbered anew when a machine starts.
+/// The properties that a file records about itself, to detect a copy: its inode number and its birth time in
+/// microseconds. Device numbers are excluded because they change when a machine restarts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Birth {
     pub(crate) inode: Option<i64>,
@@ -68,7 +68,7 @@ fn inode((): Mark) -> Option<i64> {
     None
 }
 
-/// What tells files apart: the device and the number of the file.
+/// The identity of a file: its device and its inode number.
 #[cfg(unix)]
 type Mark = (u64, u64);
 
@@ -78,7 +78,7 @@ fn mark(path: &Path) -> std::io::Result<Mark> {
     std::fs::metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
-/// Elsewhere it is only known whether there is one.
+/// On other systems only the existence of a file is known.
 #[cfg(not(unix))]
 type Mark = ();
 

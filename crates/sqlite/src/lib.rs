@@ -1,8 +1,8 @@
 //! The Tidelock store on SQLite: one file, many tasks, many processes.
 //!
-//! One writer thread gives callers that write at the same time one transaction and one flush (group commit); a pool
-//! of readers never waits for it. Several processes may share the file. The file is in WAL mode with
-//! `synchronous = FULL`, read back at open, unless [`Options::durability`] says otherwise.
+//! One writer thread gives concurrent callers one transaction and one flush (group commit). A pool of readers never
+//! waits for it. Several processes may share the file. The file is in WAL mode with `synchronous = FULL`, read back at
+//! open, unless [`Options::durability`] says otherwise.
 //!
 //! ```
 //! use tidelock_core::store::{Batch, Expect, Store};
@@ -59,28 +59,28 @@ pub use rusqlite;
 pub use store::{SqliteStore, Stats};
 pub use transaction::apply_in;
 
-/// How a store is opened. Every field has a default that is safe.
+/// The options of a store. Every field has a safe default.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What an acknowledgement is worth. Default: flushed to the device.
+    /// The durability of an acknowledged write. Default: flushed to the device.
     pub durability: Durability,
-    /// Where the store takes its time from. Default: the machine's clock.
+    /// The time source of the store. Default: the machine's clock.
     pub clock: Arc<dyn Clock>,
     /// How long a write waits for another process before it fails as busy. Default: 30 s.
     pub busy_timeout: Duration,
-    /// How many batches and claims may wait for the writer; further callers wait outside. Default: 4,096.
+    /// The number of batches and claims that may wait for the writer. Further callers wait outside. Default: 4,096.
     pub queue: usize,
-    /// How many threads serve reads. Default: 4.
+    /// The number of threads that serve reads. Default: 4.
     pub readers: usize,
     /// The largest size that the database may reach, in bytes. Default: as large as the device.
     pub max_bytes: Option<u64>,
     /// Whether a file that does not exist is created. Default: yes.
     pub create: bool,
-    /// How many events may wait for their place in the index of streams before they are merged into it. More make
+    /// The number of events that may wait before they are merged into the index of streams. A higher number makes
     /// commits over many streams cheaper, and the first read after a start slower. Default: 32,768.
     pub unindexed: usize,
-    /// Whether Tidelock's tables may be added to a database that holds another application's. Default: no, so that a
-    /// mistaken path changes nothing. Turn it on to commit your own tables together with a batch ([`apply_in`]).
+    /// Whether Tidelock's tables may be added to a database that holds another application's tables. Default: no, so
+    /// that a mistaken path changes nothing. Turn it on to commit your own tables together with a batch ([`apply_in`]).
     pub shared: bool,
 }
 
@@ -101,7 +101,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Numbers that no clock or queue can count to become the largest that they can.
+    /// Limits numbers to the range that clocks and queues can represent.
     fn within_reason(mut self) -> Self {
         self.busy_timeout = self.busy_timeout.min(Duration::from_secs(24 * 60 * 60));
         self.queue = self.queue.clamp(1, 1_000_000);

@@ -1,8 +1,8 @@
-//! Only here: merges the tail of the log into the index of streams, a little with every group.
+//! Only here: merging the tail of the log into the index of streams, a little with every group.
 //!
-//! A merge takes all committed events of the tail, sorted by stream, and writes a slice of them with each group, so that
+//! A merge takes all committed events of the tail, sorted by stream. It writes a slice of them with each group, so that
 //! no caller waits for all of it. The counter `indexed` moves when the last slice is written, in the same transaction.
-//! If the process dies in between, the slices that were written are true, and whoever merges next writes them again.
+//! If the process dies in between, the written slices are valid, and the next merge writes them again.
 
 use rusqlite::Connection;
 
@@ -13,21 +13,21 @@ use crate::tail::{Place, Tail};
 /// The smallest slice. Larger groups write larger ones, so that a merge always ends before the next is due.
 const SLICE: usize = 4;
 
-/// Groups of fewer events leave the merging to larger ones, as long as the tail is not too long.
+/// Groups of fewer events leave the merging to larger ones, while the tail is not too long.
 const CROWD: usize = 8;
 
-/// After a failure, a full disk most likely, merging waits for so many groups.
+/// After a failure, most likely a full disk, merging pauses for this number of groups.
 const PAUSE: u32 = 1_000;
 
-/// Nothing changes when the place is there already; a place is never another one.
+/// Changes nothing when the place exists already; a place never changes.
 const INSERT: &str = "INSERT INTO tidelock_stream_index (stream, version, position) VALUES (?1, ?2, ?3) \
     ON CONFLICT (stream, version) DO NOTHING";
 
-/// The same where events were removed: what is gone by now gets no place.
+/// The same where events were removed: a removed event gets no place.
 const INSERT_WHAT_IS_LEFT: &str = "INSERT INTO tidelock_stream_index (stream, version, position) SELECT ?1, ?2, ?3 \
     WHERE ?2 >= (SELECT first_version FROM tidelock_streams WHERE no = ?1) ON CONFLICT (stream, version) DO NOTHING";
 
-/// A merge under way.
+/// A merge in progress.
 #[derive(Debug)]
 struct Running {
     upto: i64,
@@ -38,12 +38,12 @@ struct Running {
 /// Decides when to merge, and how much at a time.
 #[derive(Debug)]
 pub(crate) struct Merger {
-    /// How long the tail may grow before a merge begins.
+    /// The length of the tail at which a merge begins.
     threshold: i64,
     running: Option<Running>,
-    /// Where the last merge ended: what readers with a slightly older view may still look for in the tail.
+    /// Where the last merge ended. Readers with a slightly older view may still look up places in the tail up to there.
     last: i64,
-    /// Groups to go before a merge that failed is tried again.
+    /// The number of groups before a failed merge is retried.
     pause: u32,
 }
 
@@ -53,19 +53,19 @@ impl Merger {
         Self { threshold, running: None, last: 0, pause: 0 }
     }
 
-    /// Forgets the merge under way: the transaction was taken back, and with it the last slice.
+    /// Discards the merge in progress: the transaction was rolled back, and with it the last slice.
     pub(crate) fn stop(&mut self) {
         self.running = None;
     }
 
-    /// Takes note that a merge failed, so that the writes of callers do not fail with it.
+    /// Records that a merge failed, so that the writes of callers do not fail with it.
     pub(crate) fn failed(&mut self) {
         self.running = None;
         self.pause = PAUSE;
     }
 
-    /// Writes the next slice. `view` is what was committed before this transaction, `events` how many events groups
-    /// add lately. Answers how far the index is complete now.
+    /// Writes the next slice. `view` is the committed state before this transaction, `events` the number of events that
+    /// recent groups added. Returns the position up to which the index is now complete.
     pub(crate) fn work(
         &mut self,
         db: &Connection,
@@ -78,7 +78,7 @@ impl Merger {
             self.pause -= 1;
             return Ok(indexed);
         }
-        // A lone commit is not burdened with other people's pages until it has to be.
+        // A lone commit does not write the pages of other callers' events until it has to.
         if events < CROWD && committed - indexed < 2 * self.threshold {
             return Ok(indexed);
         }
@@ -108,8 +108,7 @@ impl Merger {
         Ok(upto)
     }
 
-    /// Called when a merge that ended was committed: prunes the tail, one merge behind, for readers whose view is
-    /// older.
+    /// Called when a finished merge was committed. Prunes the tail, one merge behind, for readers whose view is older.
     pub(crate) fn committed(&mut self, tail: &Tail, indexed: i64) {
         if indexed != self.last {
             tail.prune(self.last);

@@ -1,7 +1,7 @@
-//! Migrations: embedded, numbered, never edited, applied under the write lock at open.
+//! Migrations: embedded, numbered, never edited, and applied under the write lock at open.
 //!
-//! Two processes that open at once take turns: the second finds the work done. Killed in the middle, the transaction
-//! never happened.
+//! Two processes that open at once take turns: the second finds the schema up to date. If the process dies during a
+//! migration, the transaction is rolled back.
 
 use rusqlite::{Connection, TransactionBehavior};
 use tidelock_core::clock::Timestamp;
@@ -9,7 +9,7 @@ use tidelock_core::store::{StoreError, StoreErrorKind};
 
 use crate::error;
 
-/// Every migration, in order; the number is the schema version that it leads to.
+/// Every migration, in order. The number is the schema version that the migration produces.
 const MIGRATIONS: &[(u32, &str, &str)] =
     &[(1, "foundation", include_str!("../migrations/0001_foundation.sql"))];
 
@@ -56,7 +56,7 @@ pub(crate) fn run(connection: &mut Connection, shared: bool, now: Timestamp) -> 
     Ok(newest())
 }
 
-/// The schema version in the file; `None` when Tidelock never wrote to it.
+/// Returns the schema version in the file. `None`: Tidelock never wrote to it.
 fn installed(connection: &Connection) -> Result<Option<u32>, StoreError> {
     let mapped = |e: rusqlite::Error| error::map(WHAT, &e);
     let exists: bool = connection
@@ -85,7 +85,7 @@ fn installed(connection: &Connection) -> Result<Option<u32>, StoreError> {
     Ok(Some(version))
 }
 
-/// A database of somebody else is only shared when that was asked for.
+/// Rejects another application's database unless sharing is enabled.
 fn refuse_foreign(connection: &Connection, shared: bool) -> Result<(), StoreError> {
     let table: Option<String> = connection
         .query_row("SELECT min(name) FROM sqlite_schema WHERE type = 'table'", [], |row| row.get(0))

@@ -1,7 +1,7 @@
-//! Opening connections: the writer's with every setting read back, readers', and helpers'.
+//! Opening connections: of the writer, with every setting read back, of readers, and of helpers.
 //!
-//! Nothing is assumed: a file system that silently refuses WAL or a build with other defaults is found here, before
-//! the first acknowledgement is given.
+//! Every setting is checked. A file system that silently rejects WAL, or a build with other defaults, is found here,
+//! before the first acknowledgement.
 
 use std::error::Error;
 use std::path::Path;
@@ -18,9 +18,9 @@ use crate::{Options, epoch, error, migrate};
 const WHAT: &str = "opening the SQLite database";
 /// Pages that the writer keeps: 64 MiB.
 const WRITER_CACHE_KIB: i64 = 64 * 1024;
-/// A log that had to grow beyond this gives the space back when it starts over: 64 MiB.
+/// A log that had to grow beyond this returns the space when it restarts: 64 MiB.
 const LOG_BYTES: i64 = 64 * 1024 * 1024;
-/// Prepared statements that a connection keeps; more than there are.
+/// The number of prepared statements that a connection caches; more than there are.
 const STATEMENTS: usize = 64;
 
 /// Opens the file for writing, creates or migrates it, and reads back every setting that durability depends on.
@@ -38,7 +38,7 @@ pub(crate) fn writer(path: &Path, options: &Options) -> Result<(Connection, u32)
     add_functions(&connection).map_err(|e| at(path, &e))?;
     epoch::confirm(&mut connection, Birth::of(path), options.clock.now())
         .map_err(|failure| explain(path, failure.error))?;
-    // From here on the writer waits by itself: it knows better how long.
+    // From here on the writer does its own waiting, with a better estimate of the time.
     connection.busy_timeout(Duration::ZERO).map_err(|e| at(path, &e))?;
     Ok((connection, schema))
 }
@@ -59,7 +59,7 @@ pub(crate) fn helper(path: &Path, busy_timeout: Duration) -> Result<Connection, 
     Ok(connection)
 }
 
-/// Filters match with the model's own matcher, so that SQL and the reference store cannot differ.
+/// Registers the model's own matcher for filters, so that SQL and the reference store cannot differ.
 pub(crate) fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     connection.create_scalar_function("tidelock_matches", 2, flags, |context| {
@@ -81,7 +81,7 @@ fn connect(path: &Path, create: bool) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Finds the plain mistakes first, so that the message is about them.
+/// Checks for simple mistakes first, so that the message names them.
 fn check_path(path: &Path, create: bool) -> Result<(), StoreError> {
     let cannot = |detail: String| Err(StoreError::new(StoreErrorKind::CannotOpen, what(path), detail));
     if path.is_dir() {
@@ -99,7 +99,7 @@ fn check_path(path: &Path, create: bool) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// A new file belongs to its user alone; SQLite gives the log beside it the same rights.
+/// Creates a new file that only its user can access. SQLite gives the log beside it the same rights.
 #[cfg(unix)]
 fn create_private(path: &Path) -> Result<(), StoreError> {
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -160,7 +160,7 @@ fn in_force(setting: &str, wanted: &str, found: &str) -> Result<(), StoreError> 
     Err(StoreError::new(StoreErrorKind::SettingNotInForce, WHAT, detail))
 }
 
-/// SQLite opens a file that it may not write without a word; this finds out at once.
+/// Detects a read-only file at once. SQLite opens such a file without an error.
 fn check_writable(connection: &Connection) -> Result<(), StoreError> {
     match connection.is_readonly(rusqlite::MAIN_DB) {
         Ok(false) => Ok(()),
@@ -179,7 +179,7 @@ fn at(path: &Path, e: &rusqlite::Error) -> StoreError {
     explain(path, error::map(WHAT, e))
 }
 
-/// Names the file, and tells a directory that may not be written from other reasons why a file cannot be opened.
+/// Names the file, and distinguishes an unwritable directory from other reasons why a file cannot be opened.
 fn explain(path: &Path, e: StoreError) -> StoreError {
     let kind = match e.kind {
         StoreErrorKind::CannotOpen if path.exists() || unwritable_parent(path) => StoreErrorKind::ReadOnly,

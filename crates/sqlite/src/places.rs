@@ -1,4 +1,4 @@
-//! Only here: where the events of one stream stand, over the index and the tail together.
+//! Only here: positions of the events of one stream, over the index and the tail together.
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row};
 use tidelock_core::key::Key;
@@ -8,21 +8,21 @@ use crate::error::Failure;
 use crate::rows;
 use crate::tail::{Place, Tail};
 
-/// How much of the log a connection sees, and where the index of streams ends in it.
+/// The part of the log that a connection sees, and where the index of streams ends in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
-    /// How far the index of streams is complete.
+    /// The position up to which the index of streams is complete.
     pub(crate) indexed: i64,
     /// The newest position.
     pub(crate) newest: i64,
-    /// How often events were removed.
+    /// The number of truncations.
     pub(crate) truncations: i64,
-    /// The epoch of the store: places of another one are not to be trusted.
+    /// The epoch of the store. Places of another epoch are invalid.
     pub(crate) epoch: i64,
 }
 
 impl View {
-    /// What the connection's snapshot shows.
+    /// Reads the view of the connection's snapshot.
     pub(crate) fn of(db: &Connection) -> rusqlite::Result<Self> {
         let mut statement = db.prepare_cached(
             "SELECT (SELECT value FROM tidelock_counters WHERE name = 'indexed'),
@@ -41,16 +41,16 @@ impl View {
     }
 }
 
-/// A stream as its row knows it.
+/// A stream, as stored in its row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     pub(crate) no: i64,
-    /// No event is left below this version.
+    /// All events below this version were removed.
     pub(crate) first: i64,
 }
 
 impl Stream {
-    /// The stream of a key.
+    /// Finds the stream of a key.
     pub(crate) fn find(db: &Connection, key: &Key) -> rusqlite::Result<Option<Self>> {
         db.prepare_cached("SELECT no, first_version FROM tidelock_streams WHERE key = ?1")?
             .query_row([key.canonical()], |row| Ok(Self { no: row.get(0)?, first: row.get(1)? }))
@@ -58,7 +58,7 @@ impl Stream {
     }
 }
 
-/// The places of one stream: up to `indexed` in the index, the rest listed. What was removed is in neither.
+/// The places of one stream: up to `indexed` in the index, the rest in a list. Neither holds removed events.
 #[derive(Debug)]
 pub(crate) struct Places {
     stream: Stream,
@@ -67,20 +67,20 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// The places of a stream whose tail may still list what was removed.
+    /// Creates the places of a stream whose tail may still list removed events.
     pub(crate) fn new(stream: Stream, indexed: i64, mut tail: Vec<Place>) -> Self {
         let removed = tail.partition_point(|place| place.version < stream.first);
         tail.drain(..removed);
         Self { stream, indexed, tail }
     }
 
-    /// What a reader's snapshot shows.
+    /// Returns the places in a reader's snapshot.
     pub(crate) fn snapshot(db: &Connection, tail: &Tail, stream: Stream) -> Result<Self, Failure> {
         let view = View::of(db)?;
         Ok(Self::new(stream, view.indexed, tail.of(db, stream.no, view)?))
     }
 
-    /// The version of the last event, removed or not.
+    /// Returns the version of the last event, removed or not.
     pub(crate) fn head(&self, db: &Connection) -> Result<Option<i64>, Failure> {
         if let Some(last) = self.tail.last() {
             return Ok(Some(last.version));
@@ -90,7 +90,7 @@ impl Places {
         Ok(indexed.max(removed))
     }
 
-    /// The version of the last event at or before a position.
+    /// Returns the version of the last event at or before a position.
     pub(crate) fn version_at(&self, db: &Connection, position: i64) -> Result<Option<i64>, Failure> {
         let seen = self.tail.partition_point(|place| place.position <= position);
         if let Some(place) = seen.checked_sub(1).and_then(|last| self.tail.get(last)) {
@@ -99,8 +99,8 @@ impl Places {
         let upto = position.min(self.indexed);
         let head: Option<i64> = db.prepare_cached(HEAD)?.query_row([self.stream.no], |row| row.get(0))?;
         let Some(head) = head else { return Ok(None) };
-        // Positions rise with versions, which have no gaps. The search goes back from the head in steps that double: few for a
-        // reader that is nearly there, and about forty for one that is a million events behind.
+        // Positions rise with versions, which have no gaps. The search goes back from the head in steps that double. It
+        // takes few steps for a reader that is nearly there, and about forty for one that is a million events behind.
         let (mut high, mut step) = (head + 1, 1);
         let mut low = loop {
             let probe = (high - step).max(self.stream.first);
@@ -119,7 +119,7 @@ impl Places {
         Ok(Some(low))
     }
 
-    /// Whether the event of a version that is in the index stands at or before a position.
+    /// Returns whether the indexed event of a version is at or before a position.
     fn is_by(&self, db: &Connection, version: i64, position: i64) -> Result<bool, Failure> {
         let mut statement = db.prepare_cached(POSITION_OF)?;
         let found: Option<i64> =
@@ -127,7 +127,7 @@ impl Places {
         Ok(found.is_some_and(|found| found <= position))
     }
 
-    /// Shows events from a version on, one by one, until the visitor has enough.
+    /// Visits events from a version on, one by one, until the visitor stops.
     pub(crate) fn visit(
         &self,
         db: &Connection,

@@ -1,4 +1,5 @@
-//! The bounded queue in front of the threads: callers wait outside when it is full, a thread takes what there is.
+//! The bounded job queue in front of the threads. Callers wait outside while it is full; a thread takes the jobs that
+//! are queued.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Semaphore;
 
-/// The queue is closed: the store was shut down.
+/// The queue is closed because the store was shut down.
 #[derive(Debug)]
 pub(crate) struct Closed;
 
@@ -14,7 +15,7 @@ pub(crate) struct Closed;
 struct State<T> {
     jobs: VecDeque<T>,
     closed: bool,
-    /// How many consumers sleep and can be woken. While they all work, pushing costs no system call.
+    /// The number of consumers that sleep and can be woken. While all of them work, pushing costs no system call.
     idle: usize,
 }
 
@@ -24,7 +25,7 @@ pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     filled: Condvar,
     room: Semaphore,
-    /// The number of jobs, for those who only look.
+    /// The number of jobs, readable without the lock.
     length: AtomicUsize,
 }
 
@@ -42,7 +43,7 @@ impl<T> Queue<T> {
     /// Adds a job, waiting while the queue is full.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the job is not queued.
+    /// If the future is dropped while it waits, the job is not queued.
     pub(crate) async fn push(&self, job: T) -> Result<(), Closed> {
         self.room.acquire().await.map_err(|_| Closed)?.forget();
         let mut state = self.state.lock();
@@ -58,7 +59,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Takes up to `most` jobs, waiting for the first. `None` once the queue is closed and empty.
+    /// Takes up to `most` jobs, and waits for the first one. `None` once the queue is closed and empty.
     pub(crate) fn take(&self, most: usize) -> Option<Vec<T>> {
         let mut state = self.state.lock();
         while state.jobs.is_empty() {
@@ -77,19 +78,19 @@ impl<T> Queue<T> {
         Some(jobs)
     }
 
-    /// How many jobs wait, without getting in anybody's way.
+    /// Returns the number of jobs that wait, without taking the lock.
     pub(crate) fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }
 
-    /// Refuses new jobs. What is queued is still taken.
+    /// Rejects new jobs. Consumers still take the queued jobs.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.room.close();
         self.filled.notify_all();
     }
 
-    /// Refuses new jobs and drops those that are queued: nobody will take them any more.
+    /// Rejects new jobs and drops the queued ones, because no consumer remains.
     pub(crate) fn abandon(&self) {
         self.close();
         let left = std::mem::take(&mut self.state.lock().jobs);

@@ -17,7 +17,7 @@ use crate::session;
 use crate::tail::Tail;
 use crate::work_filter::WorkCondition;
 
-/// A query whose filter matches little stops after this many events and says how far it came.
+/// A query whose filter matches little stops after this many events and reports how far it came.
 const SCAN_EVENTS: usize = 100_000;
 
 /// Begins the snapshot of a transaction, which would otherwise begin with its first query.
@@ -26,7 +26,7 @@ pub(crate) fn take_snapshot(db: &Connection) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Rows of the snapshot, in the order of the request.
+/// Reads rows of the snapshot, in the order of the request.
 pub(crate) fn rows(db: &Connection, tail: &Tail, gets: &[Get], now: Timestamp) -> Result<RowSet, Failure> {
     let row = |get: &Get| {
         Ok::<_, Failure>(match get {
@@ -45,8 +45,8 @@ pub(crate) fn document(db: &Connection, key: &Key, now: Timestamp) -> Result<Opt
     Ok(session::document(db, key)?.and_then(|row| row.visible(key, now)))
 }
 
-/// The part of a range of keys that a page wants, as a condition with two parameters. Each end is one comparison, so that the
-/// index knows where to start and where to stop.
+/// Returns the bounds of a page within a range of keys, as a condition with two parameters. Each end is one comparison,
+/// so that the index scan knows where to start and where to stop.
 fn bounds<'a>(prefix: &'a KeyPrefix, page: &'a Page) -> (String, &'a str, Option<&'a str>) {
     let after = page.after.as_ref().map(Key::canonical).filter(|after| *after >= prefix.from());
     let start = if after.is_some() { "key > ?1" } else { "key >= ?1" };
@@ -79,7 +79,7 @@ pub(crate) fn count_documents(db: &Connection, prefix: &KeyPrefix, now: Timestam
     Ok(uint(count))
 }
 
-/// The documents of a page that a reader sees at ?3, as a table with its condition.
+/// Returns the documents of a page that a reader sees at ?3, as a table with its condition.
 ///
 /// Index documents move from range to range, so their ranges are full of tombstones. The partial index of that kind skips them.
 fn visible<'a>(prefix: &'a KeyPrefix, page: &'a Page) -> (String, &'a str, Option<&'a str>) {
@@ -100,7 +100,7 @@ fn visible<'a>(prefix: &'a KeyPrefix, page: &'a Page) -> (String, &'a str, Optio
 
 const STREAM: &str = "SELECT no, first_version, key, closed_at FROM tidelock_streams";
 
-/// A row of [`STREAM`], with its head.
+/// Decodes a row of [`STREAM`], with its head.
 fn stream_info(db: &Connection, tail: &Tail, row: &rusqlite::Row<'_>) -> Result<StreamInfo, Failure> {
     let (stream, closed_at) = (Stream { no: row.get(0)?, first: row.get(1)? }, row.get(3)?);
     let head = Places::snapshot(db, tail, stream)?.head(db)?;
@@ -177,7 +177,7 @@ pub(crate) fn read_log(db: &Connection, query: &LogQuery, now: Timestamp) -> Res
         }
     }
     match scan.page {
-        // The index skipped what belongs to other conversations; it has been looked at all the same.
+        // The index skipped the events of other correlations, but they count as scanned.
         EventPage { end: true, events, .. } if query.filter.correlation.is_some() => {
             let edge = edge(db, query.direction)?.map(|p| tidelock_core::id::Position(uint(p)));
             let scanned_to = edge.filter(|edge| match query.direction {
@@ -190,7 +190,7 @@ pub(crate) fn read_log(db: &Connection, query: &LogQuery, now: Timestamp) -> Res
     }
 }
 
-/// The last position in the direction of reading.
+/// Returns the last position in the direction of reading.
 fn edge(db: &Connection, direction: Direction) -> Result<Option<i64>, Failure> {
     let sql = match direction {
         Direction::Forward => "SELECT max(position) FROM tidelock_events",
@@ -199,7 +199,7 @@ fn edge(db: &Connection, direction: Direction) -> Result<Option<i64>, Failure> {
     Ok(db.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
 }
 
-/// Looks at events until the page is full or enough was looked at.
+/// A scan of events until the page is full or the scan limit is reached.
 struct Scan<'a> {
     filter: &'a EventFilter,
     limit: usize,
@@ -213,7 +213,7 @@ impl<'a> Scan<'a> {
         Self { filter, limit, looked_at: 0, bytes: 0, page: EventPage::empty(now) }
     }
 
-    /// `false` when this event belongs to the next page.
+    /// Scans an event. Returns `false` when the event belongs to the next page.
     fn look(&mut self, event: Event) -> bool {
         let full = self.page.events.len() == self.limit || self.bytes >= PAGE_BYTES;
         if full || self.looked_at == SCAN_EVENTS {

@@ -1,4 +1,4 @@
-//! The pool of readers: a few threads with read-only connections, so that a read never waits for a write.
+//! The reader pool: a few threads with read-only connections, so that a read never waits for a write.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::error::Failure;
 use crate::open;
 use crate::queue::Queue;
 
-/// How many reads may wait; further callers wait outside.
+/// The number of reads that may wait; further callers wait outside.
 const WAITING: usize = 1024;
 
 type Read = Box<dyn FnOnce(&mut Connection) + Send>;
@@ -67,8 +67,8 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Runs a query on one of the connections, in one snapshot. Once nobody waits for its answer any more it is not begun, or broken
-    /// off: those who hang up do not keep the others waiting.
+    /// Runs a query on one of the connections, in one snapshot. If the caller drops the future, the query is not
+    /// started, or is interrupted. Abandoned queries thus do not delay others.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
@@ -93,7 +93,7 @@ impl Readers {
     }
 }
 
-/// Somebody waits for the answer, for as long as this lives.
+/// A guard that marks the query as abandoned when the caller drops it.
 #[derive(Debug, Default)]
 struct Awaited {
     abandoned: Arc<AtomicBool>,
@@ -105,7 +105,7 @@ impl Drop for Awaited {
     }
 }
 
-/// So many instructions of SQLite's machine are carried out between two looks at whether somebody still waits: a millisecond or less.
+/// The number of SQLite VM instructions between two checks whether the caller still waits: a millisecond or less.
 const LOOK_EVERY: i32 = 10_000;
 
 fn unless<T>(
@@ -113,7 +113,7 @@ fn unless<T>(
     connection: &mut Connection,
     query: impl FnOnce(&Connection) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    // It stays until the next read of this connection puts its own in its place.
+    // The handler stays until the next read of this connection replaces it.
     connection.progress_handler(LOOK_EVERY, Some(move || abandoned.load(Ordering::Relaxed)))?;
     in_snapshot(connection, query)
 }
@@ -132,7 +132,7 @@ fn serve(jobs: &Queue<ReadJob>, gate: &Gate, mut connection: Connection) {
     while let Some(batch) = jobs.take(1) {
         for ReadJob(read) in batch {
             let _open = gate.read();
-            // A panic in a query must cost its caller an answer, not everybody the reader.
+            // A panic in a query fails that query only; the reader keeps serving the others.
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(&mut connection)));
             if outcome.is_err() {
                 tracing::error!(kind = ?StoreErrorKind::Bug, "a read panicked");

@@ -1,4 +1,4 @@
-//! Between SQLite rows and the rows of the model. Numbers are stored as signed 64-bit integers.
+//! Conversion between SQLite rows and the rows of the model. Numbers are stored as signed 64-bit integers.
 
 use rusqlite::Row;
 use rusqlite::types::Type;
@@ -25,12 +25,12 @@ pub(crate) const WORK_COLUMNS: &str = "seq, key, lane, priority, standing, due, 
     attempts, takeovers, last_error, blocked_reason, blocked_since, lease_owner, lease_fence, lease_since, \
     lease_until, enqueued_at";
 
-/// A number as SQLite stores it. Nothing counts beyond 2^63.
+/// Converts a number to SQLite's type. Nothing counts beyond 2^63.
 pub(crate) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A number as the model counts it.
+/// Converts a number to the model's type.
 pub(crate) fn uint(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }

@@ -1,7 +1,7 @@
-//! A working set over one connection inside a write transaction: load what a batch touches, decide, write what
-//! changed. The writer keeps one warm between groups; [`apply_in`](crate::apply_in) makes one for a single batch.
+//! A working set over one connection inside a write transaction: it loads the rows of a batch, decides, and writes the
+//! changes. The writer keeps one warm between groups; [`apply_in`](crate::apply_in) makes one for a single batch.
 //!
-//! If the process dies in the middle, the transaction never happened, and the working set is gone with the process.
+//! If the process dies in the middle, the transaction is rolled back, and the working set is lost with the process.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ use crate::rows::{self, int, uint};
 use crate::tail::{Place, Tail};
 use crate::work_filter::WorkCondition;
 
-/// More slots than this are forgotten after a group: the cache stays small, hot rows come back at once.
+/// The number of slots beyond which the cache is cleared after a group. It stays small, and hot rows return at once.
 const WARM_SLOTS: usize = 50_000;
-/// More payload bytes than this are forgotten after a group.
+/// The number of payload bytes beyond which the cache is cleared after a group.
 const WARM_BYTES: usize = 32 * 1024 * 1024;
 
-/// How one batch ended: with a receipt or a refusal. Failures of the database are the group's, not the batch's.
+/// The result of one batch: a receipt or a refusal. Failures of the database concern the group, not the batch.
 pub(crate) type Verdict = Result<Receipt, Box<Refusal>>;
 
 /// An operation record that is written with the group.
@@ -50,44 +50,44 @@ pub(crate) struct Session {
     pub(crate) facts: Facts,
     /// The row numbers of streams whose slots are filled and that exist.
     pub(crate) streams: HashMap<Key, i64>,
-    /// Numbers as they stand in the database, to write only those that changed.
+    /// The counters as stored in the database, to write only those that changed.
     pub(crate) stored: Counters,
     /// The time of the file.
     pub(crate) time: FileTime,
-    /// Operation records, to be written with the group.
+    /// Operation records that are written with the group.
     pub(crate) operations: Vec<Operation>,
-    /// Where the newest events of streams stand. Shared with the readers, so it holds committed events only.
+    /// The positions of the newest events of streams. Shared with the readers, so it holds committed events only.
     tail: Arc<Tail>,
     /// The newest position that was committed when the transaction began.
     committed: i64,
-    /// How far the index of streams is complete.
+    /// The position up to which the index of streams is complete.
     indexed: i64,
-    /// How often events were removed, the open transaction included.
+    /// The number of truncations, including those of the open transaction.
     pub(crate) truncations: i64,
     /// The places of events that were written in the open transaction.
     fresh: Vec<(i64, Place)>,
     /// The numbers of the store after the last commit of this process.
     pub(crate) known: Counters,
-    /// The keys of work rows that claims pass over, because they do not read back.
+    /// The keys of work rows that claims skip, because they do not decode.
     pub(crate) unreadable: BTreeSet<String>,
 }
 
 impl Session {
-    /// A cold working set that knows the store's numbers.
+    /// Creates a cold working set with the store's counters.
     pub(crate) fn open(connection: &Connection, tail: Arc<Tail>) -> Result<Self, Failure> {
         let mut session = Self { tail, ..Self::default() };
         session.reload(connection)?;
         Ok(session)
     }
 
-    /// Forgets all rows, changed ones included, and keeps the numbers.
+    /// Drops all rows, changed ones included, and keeps the counters.
     pub(crate) fn forget(&mut self) {
         self.facts.forget();
         self.streams = HashMap::new();
         self.operations.clear();
     }
 
-    /// Forgets everything and reads the numbers again: somebody else wrote, or the transaction was taken back.
+    /// Drops everything and reads the counters again: another connection wrote, or the transaction was rolled back.
     pub(crate) fn reload(&mut self, db: &Connection) -> Result<(), Failure> {
         let before = self.facts.counters;
         self.forget();
@@ -108,8 +108,8 @@ impl Session {
         self.fresh.clear();
     }
 
-    /// Called when a transaction has begun: merges a slice of the tail into the index of streams. `events` is how many
-    /// events groups add lately.
+    /// Called when a transaction has begun: merges a slice of the tail into the index of streams. `events` is the
+    /// number of events that recent groups added.
     pub(crate) fn merge(
         &mut self,
         db: &Connection,
@@ -120,49 +120,49 @@ impl Session {
         Ok(())
     }
 
-    /// Called when a transaction was committed: the tail takes note of its events.
+    /// Called when a transaction was committed: adds its events to the tail.
     pub(crate) fn committed(&mut self, merger: &mut Merger) {
         self.tail.add(&self.fresh);
         self.known = self.facts.counters;
         merger.committed(&self.tail, self.indexed);
     }
 
-    /// What was committed when the transaction began.
+    /// Returns the state that was committed when the transaction began.
     fn view(&self) -> View {
         let epoch = int(self.facts.counters.epoch.0);
         View { indexed: self.indexed, newest: self.committed, truncations: self.truncations, epoch }
     }
 
-    /// Where the events of a stream stand, those of the open transaction included.
+    /// Returns the places of a stream's events, including those of the open transaction.
     pub(crate) fn places(&self, db: &Connection, stream: Stream) -> Result<Places, Failure> {
         let mut tail = self.tail.of(db, stream.no, self.view())?;
         tail.extend(self.fresh.iter().filter(|(of, _)| *of == stream.no).map(|(_, place)| *place));
         Ok(Places::new(stream, self.indexed, tail))
     }
 
-    /// How many events were written in the open transaction.
+    /// Returns the number of events that were written in the open transaction.
     pub(crate) fn written(&self) -> usize {
         self.fresh.len()
     }
 
-    /// Forgets the events that were written since there were so many: a savepoint was taken back.
+    /// Drops the events after the first `to`: a savepoint was rolled back.
     pub(crate) fn unwrite(&mut self, to: usize) {
         self.fresh.truncate(to);
     }
 
-    /// Takes note of an event that was written in the open transaction.
+    /// Records an event that was written in the open transaction.
     pub(crate) fn wrote(&mut self, stream: i64, place: Place) {
         self.fresh.push((stream, place));
     }
 
-    /// Forgets all rows when the working set has grown too large.
+    /// Drops all rows when the working set has grown too large.
     pub(crate) fn trim(&mut self) {
         if self.facts.len() > WARM_SLOTS || self.facts.weight() > WARM_BYTES {
             self.forget();
         }
     }
 
-    /// Decides one batch; what it changes is written by the next [`flush`](Self::flush).
+    /// Decides one batch. The next [`flush`](Self::flush) writes its changes.
     pub(crate) fn apply(
         &mut self,
         db: &Connection,
@@ -195,7 +195,7 @@ impl Session {
         Ok(verdict)
     }
 
-    /// The outcome of an operation. Without a record, the next [`flush`](Self::flush) makes the id void.
+    /// Returns the outcome of an operation. Without a record, the next [`flush`](Self::flush) makes the id void.
     pub(crate) fn resolve(
         &mut self,
         db: &Connection,
@@ -209,8 +209,8 @@ impl Session {
         Ok(Resolution::NotApplied)
     }
 
-    /// Like [`apply`](Self::apply), for the careful path: every event id is looked up first, and the changes are
-    /// written at once.
+    /// Like [`apply`](Self::apply), for the careful path: looks up every event id first, and writes the changes at
+    /// once.
     pub(crate) fn apply_carefully(
         &mut self,
         db: &Connection,
@@ -250,7 +250,7 @@ impl Session {
         }
     }
 
-    /// The rows that the batch's filters may match, loaded.
+    /// Loads the rows that the batch's filters may match.
     fn select(&mut self, db: &Connection, batch: &Batch) -> Result<Result<Vec<Key>, Box<Refusal>>, Failure> {
         let mut selected = Vec::new();
         for effect in batch.effects() {
@@ -356,7 +356,7 @@ pub(crate) fn load_counters(db: &Connection) -> Result<Counters, Failure> {
     })?)
 }
 
-/// The document of a key, deleted and expired ones included.
+/// Returns the document of a key, deleted and expired ones included.
 pub(crate) fn document(
     db: &Connection,
     key: &Key,
@@ -368,7 +368,7 @@ pub(crate) fn document(
     statement.query_row([key.canonical()], |row| Ok(rows::document(row)?.1)).optional()
 }
 
-/// The record that is kept under an id. A void one has no receipt.
+/// Returns the record that is kept under an id. A void one has no receipt.
 pub(crate) fn operation(db: &Connection, id: OpId) -> Result<Option<Resolution>, Failure> {
     let mut statement = db.prepare_cached("SELECT receipt FROM tidelock_operations WHERE id = ?1")?;
     let found: Option<Option<String>> =
@@ -397,14 +397,14 @@ fn matching_work(db: &Connection, filter: &WorkFilter) -> Result<Vec<Key>, Failu
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Input that only the backend can judge is refused like any other.
+/// Input that only the backend can validate is rejected like any other.
 impl From<InvalidInput> for Failure {
     fn from(input: InvalidInput) -> Self {
         Self { error: input.into(), local: true }
     }
 }
 
-/// A verdict as the caller sees it.
+/// Converts a verdict into the result for the caller.
 pub(crate) fn answer(verdict: Verdict) -> Result<Receipt, ApplyError> {
     verdict.map_err(ApplyError::Refused)
 }

@@ -1,4 +1,4 @@
-//! The public type: hands every call to the writer or to a reader, and waits for the answer.
+//! The public store type: passes every call to the writer or to a reader, and waits for the result.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::tail::Tail;
 use crate::writer::{Job, Meter, Writer};
 use crate::{Options, claim, closed, no_thread, open, read, watch};
 
-/// A store in one SQLite file. Cloning gives another handle; the file is closed when the last one is gone.
+/// A store in one SQLite file. Cloning returns another handle; dropping the last one closes the file.
 #[derive(Clone, Debug)]
 pub struct SqliteStore {
     shared: Arc<Shared>,
@@ -68,7 +68,7 @@ impl Drop for Shared {
     }
 }
 
-/// How much the writer of this process has done.
+/// Counters of the work of this process's writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Transactions that were flushed.
@@ -77,9 +77,9 @@ pub struct Stats {
     pub batches: u64,
     /// Claims that were decided in them.
     pub claims: u64,
-    /// Groups that had to be taken apart because one batch broke them.
+    /// Groups that were split because one batch broke them.
     pub careful: u64,
-    /// Times that another connection was seen to have written.
+    /// The number of times that a write by another connection was detected.
     pub foreign: u64,
 }
 
@@ -87,14 +87,14 @@ impl SqliteStore {
     /// Opens a store, creating or migrating the file where needed.
     ///
     /// # Errors
-    /// [`StoreError`] when the file cannot be opened or written, is no database, belongs to another application, is
-    /// newer than this program, or does not take the settings that durability needs.
+    /// [`StoreError`] when the file cannot be opened or written, is not a database, belongs to another application, is
+    /// newer than this program, or does not accept the settings that durability needs.
     pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
         let options = options.within_reason();
         let (reply, answer) = oneshot::channel();
         let opening = path.clone();
-        // SQLite may wait for another process here, so this is not the caller's thread.
+        // SQLite may wait for another process here, so it does not run on the caller's thread.
         std::thread::Builder::new()
             .name("tidelock-write".to_owned())
             .spawn(move || match start(&opening, &options) {
@@ -110,7 +110,7 @@ impl SqliteStore {
         answer.await.unwrap_or_else(|_| Err(closed(&path)))
     }
 
-    /// Finishes what is queued and closes the file. Calls that come later fail as closed.
+    /// Executes the queued jobs and closes the file. Later calls fail as closed.
     pub async fn close(&self) {
         self.shared.close();
         let mut ended = self.shared.ended.clone();
@@ -118,13 +118,13 @@ impl SqliteStore {
         while ended.changed().await.is_ok() {}
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
 
-    /// How much the writer of this process has done.
+    /// Returns the counters of this process's writer.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let meter = &self.shared.meter;
@@ -137,7 +137,7 @@ impl SqliteStore {
         }
     }
 
-    /// Lets SQLite check the whole file; an empty list means that it is sound.
+    /// Checks the whole file with SQLite's integrity check. An empty list means that it is sound.
     ///
     /// # Errors
     /// [`StoreError`] when the file cannot be read at all.
@@ -377,7 +377,7 @@ impl Store for SqliteStore {
     }
 }
 
-/// The writer does not know the caller's id once the batch is gone; the caller does.
+/// Adds the caller's id: the writer does not know it once the batch is gone.
 fn with_op_id(error: ApplyError, op_id: Option<OpId>) -> ApplyError {
     match error {
         ApplyError::Store { error, outcome: tidelock_core::error::Outcome::Unknown(None) } => {

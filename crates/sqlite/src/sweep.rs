@@ -1,4 +1,4 @@
-//! Removes what no reader sees any more.
+//! Sweeping: removes rows that are invisible to every reader.
 //!
 //! Rows are found in the order of the partial index that holds them, so that a sweep with nothing to do reads nothing.
 
@@ -15,7 +15,7 @@ const EXPIRE: &str = "UPDATE tidelock_documents SET value = NULL, expires_at = N
     SELECT key FROM tidelock_documents INDEXED BY tidelock_documents_by_expiry \
     WHERE expires_at IS NOT NULL AND expires_at <= ?1 AND value IS NOT NULL ORDER BY expires_at LIMIT ?2)";
 
-/// The versions that are about to be forgotten.
+/// The versions that are about to be deleted.
 const FORGOTTEN: &str = "SELECT count(*), max(version) FROM (
     SELECT version FROM tidelock_documents INDEXED BY tidelock_documents_gone \
     WHERE value IS NULL AND updated_at < ?1 ORDER BY updated_at LIMIT ?2)";
@@ -29,8 +29,7 @@ const FORGET_OPERATIONS: &str = "DELETE FROM tidelock_operations WHERE no IN (
     SELECT no FROM tidelock_operations WHERE at < ?1 ORDER BY at LIMIT ?2)";
 
 impl Session {
-    /// Carries out a sweep inside the open transaction. Rows in the working set are forgotten, since SQL changed
-    /// them.
+    /// Executes a sweep inside the open transaction. Rows in the working set are dropped, since SQL changed them.
     pub(crate) fn sweep(&mut self, db: &Connection, sweep: &Sweep, now: Timestamp) -> Result<Swept, Failure> {
         self.flush(db)?;
         let limit = int(sweep.limit as u64);
@@ -48,7 +47,7 @@ impl Session {
         Ok(swept)
     }
 
-    /// Forgets old tombstones, and raises the floor that new documents begin above.
+    /// Deletes old tombstones, and raises the floor above which new documents begin.
     fn forget_tombstones(&mut self, db: &Connection, before: Timestamp, limit: i64) -> Result<u64, Failure> {
         let parameters = (before.as_micros(), limit);
         let (count, highest): (i64, Option<i64>) =

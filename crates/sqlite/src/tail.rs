@@ -1,13 +1,13 @@
-//! Only here: the tail of the log, where the events stand that the index of streams does not have yet.
+//! Only here: the tail of the log, which holds the events that are not in the index of streams yet.
 //!
-//! A commit that touches 30 streams would write 30 pages of an index by stream. Instead it only appends to the log, and
-//! the writer merges thousands of events into the index at a time, in the order of streams, so that neighbours share a
-//! page. Until then a process finds a stream's newest events here: a map from streams to places, filled by reading
-//! each new event's stream and version once.
+//! A commit that changes 30 streams would write 30 pages of an index by stream. Instead it only appends to the log. The
+//! writer merges thousands of events into the index at a time, in the order of streams, so that neighbours share a
+//! page. Until then a process finds a stream's newest events here: a map from streams to places, filled by reading each
+//! new event's stream and version once.
 //!
-//! The map holds committed events only, from the position it was pruned to up to the newest it has seen: all that were
-//! there when it was read. Places of events that were removed since stay in it until it is pruned; who asks leaves them
-//! out. It is a cache: after a restart it is empty, and is filled again from the log.
+//! The map holds committed events only, from the position it was pruned to up to the newest it has seen: all events
+//! that existed when it was read. Places of events that were removed since stay in it until it is pruned; the callers
+//! leave them out. It is a cache: after a restart it is empty, and is filled again from the log.
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -16,10 +16,10 @@ use rusqlite::Connection;
 use crate::error::Failure;
 use crate::places::View;
 
-/// How many places that the index has already are kept for readers whose view is a little older.
+/// The number of already indexed places that are kept for readers whose view is slightly older.
 const LAG: i64 = 8192;
 
-/// Where one event of a stream stands.
+/// The place of one event of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) version: i64,
@@ -38,7 +38,7 @@ struct Known {
     after: i64,
     /// … up to this one.
     upto: i64,
-    /// How often events had been removed when the last of it was read. What was removed by then may be missing.
+    /// The number of truncations when the last of it was read. Events that were removed by then may be missing.
     truncations: i64,
     /// The epoch in which it was read.
     epoch: i64,
@@ -59,7 +59,7 @@ impl Known {
         let read = statement.query_map((self.upto, upto), |row| {
             Ok((row.get::<_, i64>(0)?, Place { version: row.get(1)?, position: row.get(2)? }))
         })?;
-        // All of it or nothing: a place that is noted twice is an event that is read twice.
+        // All or nothing: a place that is recorded twice is an event that is read twice.
         let places = read.collect::<rusqlite::Result<Vec<_>>>()?;
         for (stream, place) in places {
             self.streams.entry(stream).or_default().push(place);
@@ -89,8 +89,8 @@ impl Known {
 }
 
 impl Tail {
-    /// The places of a stream's events that the index does not have, in order. The view must be committed in what the
-    /// connection sees.
+    /// Returns the places of a stream's events that are not in the index, in order. The view must be committed in what
+    /// the connection sees.
     pub(crate) fn of(&self, db: &Connection, stream: i64, view: View) -> Result<Vec<Place>, Failure> {
         let View { indexed: after, newest: upto, truncations, epoch } = view;
         if upto <= after {
@@ -98,11 +98,11 @@ impl Tail {
         }
         let mut known = self.known.lock();
         if epoch > known.epoch {
-            // Events that were lost with the history are not to be looked for.
+            // Events that were lost with the history must not be looked up.
             *known = Known { after, upto: after, epoch, ..Known::default() };
         }
         if after < known.after || truncations < known.truncations || epoch < known.epoch {
-            // An old snapshot looks at what was pruned or removed: it reads the log for itself.
+            // An old snapshot needs places that were pruned or removed, so it reads the log directly.
             drop(known);
             let mut own = Known { after, upto: after, ..Known::default() };
             own.extend(db, view)?;
@@ -112,14 +112,14 @@ impl Tail {
             *known = Known { after, upto: after, epoch, ..Known::default() };
         }
         known.extend(db, view)?;
-        // A process that only reads has no merges of its own to prune after.
+        // A process that only reads runs no merges after which it could prune.
         if after - known.after > 2 * LAG {
             known.prune(after - LAG);
         }
         Ok(known.of(stream, after, upto))
     }
 
-    /// All places that the index does not have, in its order.
+    /// Returns all places that are not in the index, in its order.
     pub(crate) fn all(&self, db: &Connection, view: View) -> Result<Vec<(i64, Place)>, Failure> {
         // Brings the map up to date; no stream has number 0.
         self.of(db, 0, view)?;
@@ -132,7 +132,7 @@ impl Tail {
         Ok(all)
     }
 
-    /// Takes note of events that this process has just committed, so that nobody has to read them.
+    /// Adds events that this process has just committed, so that they need not be read.
     pub(crate) fn add(&self, places: &[(i64, Place)]) {
         let mut known = self.known.lock();
         for (stream, place) in places {
@@ -143,7 +143,7 @@ impl Tail {
         }
     }
 
-    /// Forgets places up to a position that the index has for good.
+    /// Drops places up to a position that the index holds durably.
     pub(crate) fn prune(&self, upto: i64) {
         self.known.lock().prune(upto);
     }

@@ -1,4 +1,4 @@
-//! Your own transaction: commit your own tables and a batch together.
+//! User-supplied transactions: commit your own tables and a batch together.
 
 use std::sync::Arc;
 
@@ -10,17 +10,18 @@ use crate::merge::Merger;
 use crate::open;
 use crate::session::{self, Session};
 
-/// How many events may wait for their place in the index before a transaction of the caller's merges them all.
+/// The number of unindexed events beyond which a transaction of the caller merges them all.
 const LONG_TAIL: usize = 512;
 
-/// Applies a batch inside a transaction of the caller's own connection to the same file; both commit together, or
+/// Applies a batch inside a transaction of the caller's own connection to the same file. Both commit together, or
 /// neither does.
 ///
 /// The transaction must hold the write lock: begin it with
-/// [`TransactionBehavior::Immediate`](rusqlite::TransactionBehavior::Immediate). The batch takes effect when the
-/// caller commits. A refused batch leaves the transaction as it was, and the caller may go on with it. When the disk is
-/// full, SQLite may take the whole transaction back: check `tx.is_autocommit()` before going on after an error that is
-/// no refusal. Open the store with [`Options::shared`](crate::Options::shared) when the file holds your own tables.
+/// [`TransactionBehavior::Immediate`](rusqlite::TransactionBehavior::Immediate). The batch takes effect when the caller
+/// commits. A refused batch leaves the transaction unchanged, and the caller may continue with it. When the disk is
+/// full, SQLite may roll the whole transaction back. Check `tx.is_autocommit()` before you continue after an error
+/// other than a refusal. Open the store with [`Options::shared`](crate::Options::shared) when the file holds your own
+/// tables.
 ///
 /// ```
 /// use tidelock_core::clock::{Clock, SystemClock};
@@ -57,12 +58,13 @@ pub fn apply_in(tx: &Transaction<'_>, batch: &Batch, now: Timestamp) -> Result<R
         |failure: crate::error::Failure| ApplyError::not_decided(StoreError::from(failure), batch.id());
     open::add_functions(tx).map_err(|e| failed(e.into()))?;
     tx.execute_batch("SAVEPOINT tidelock_batch").map_err(|e| failed(e.into()))?;
-    // A tail of its own: what the caller has not committed must not reach the readers of a store.
+    // A separate tail: uncommitted events of the caller must not reach the readers of a store.
     let verdict = Session::open(tx, Arc::default()).and_then(|mut session| {
         session.begun();
         let now = now.max(session.time.stored);
         session.time.now = now;
-        // Nobody merges for a program that writes in its own transactions only, so a long tail is merged here.
+        // A program that writes in its own transactions only has no writer that merges. A long tail is therefore merged
+        // here.
         session.merge(tx, &mut Merger::new(LONG_TAIL), usize::MAX / 4)?;
         let verdict = session.apply_carefully(tx, batch, now)?;
         session.flush(tx)?;

@@ -1,8 +1,8 @@
-//! Only here: removes the first events of streams, which may stand in the index, in the tail or in the open transaction.
-//! PostgreSQL has an index that knows them all.
+//! Only here: removal of the first events of streams, which may be in the index, in the tail or in the open
+//! transaction. PostgreSQL has one index that holds all of them.
 //!
-//! The map of the tail keeps the places of what is removed, for readers whose view is older: whoever reads a stream leaves
-//! out what lies below its first version. If the process dies in the middle, the transaction never happened.
+//! The map of the tail keeps the places of removed events, for readers whose view is older. Every reader of a stream
+//! leaves out the places below its first version. If the process dies in the middle, the transaction is rolled back.
 
 use rusqlite::Connection;
 use tidelock_core::model::facts::Truncated;
@@ -23,7 +23,7 @@ const REMOVE_PLACES: &str = "DELETE FROM tidelock_stream_index WHERE stream = ?1
 const FIRST_VERSION: &str = "UPDATE tidelock_streams SET first_version = ?2 WHERE no = ?1";
 
 impl Session {
-    /// Removes events in the open transaction, those that were written in it included.
+    /// Removes events in the open transaction, including those that were written in it.
     pub(crate) fn truncate(&mut self, db: &Connection, truncated: &[Truncated]) -> Result<(), Failure> {
         if truncated.is_empty() {
             return Ok(());
@@ -45,8 +45,8 @@ impl Session {
             return Err(Failure::new(StoreErrorKind::Bug, "removing events", detail));
         };
         let (first, before) = (int(removal.from.0), int(removal.before.0));
-        // Asked for before anything is removed: the map of the tail is shared with readers, and is brought up to date here
-        // with what was committed. Nothing is read into it from this transaction any more.
+        // Read before anything is removed. The map of the tail is shared with readers, and is brought up to date here
+        // with committed events. After this, nothing from this transaction is read into it.
         let places = self.places(db, Stream { no, first })?;
         db.prepare_cached(REMOVE_INDEXED)?.execute((no, first, before))?;
         let mut remove = db.prepare_cached(REMOVE)?;

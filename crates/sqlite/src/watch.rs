@@ -1,4 +1,4 @@
-//! Hints from other processes: a thread looks at SQLite's data version while somebody listens.
+//! Hints from other processes: a thread polls SQLite's data version while there are listeners.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tidelock_core::store::{StoreError, Watcher};
 use crate::ending::Ending;
 use crate::open;
 
-/// How often the database is looked at while somebody listens. A look costs a few microseconds.
+/// The poll interval while there are listeners. A poll costs a few microseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// How often the thread looks whether anybody listens.
+/// The interval at which the thread checks for listeners.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// Starts the thread; it ends when the store is closed.
+/// Starts the thread, which ends when the store is closed.
 pub(crate) fn start(
     path: &Path,
     watcher: &Arc<Watcher>,
@@ -49,7 +49,8 @@ fn look(connection: Connection, watcher: &Watcher, ending: &Ending) {
     }
 }
 
-/// `None` when it cannot be read just now: that counts as a change, and a hint too many is harmless.
+/// Returns the data version. `None` when it cannot be read now: that counts as a change, and a superfluous hint is
+/// harmless.
 fn data_version(connection: &Connection) -> Option<i64> {
     let mut statement = connection.prepare_cached("PRAGMA data_version").ok()?;
     statement.query_row([], |row| row.get(0)).ok()

@@ -1,11 +1,11 @@
-//! Filters on work rows, as conditions that an index serves: the cost goes by the rows that match the narrowest part of a
-//! filter, not by the table.
+//! Filters on work rows, as conditions that an index serves. The cost depends on the rows that match the narrowest part
+//! of a filter, not on the table.
 
 use tidelock_core::id::Lane;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::{Pattern, WorkFilter};
 
-/// A filter with the place in the order of keys where its rows begin.
+/// A filter, and the key after which its rows begin.
 pub(crate) struct WorkCondition<'a> {
     filter: &'a WorkFilter,
     range: KeyPrefix,
@@ -16,13 +16,13 @@ pub(crate) struct WorkCondition<'a> {
 pub(crate) type Parameters<'a> = (Option<&'a str>, Option<&'a str>, &'a str, Option<&'a str>);
 
 impl<'a> WorkCondition<'a> {
-    /// The rows of a filter whose keys follow `after`.
+    /// Creates the condition for the rows of a filter whose keys follow `after`.
     pub(crate) fn new(filter: &'a WorkFilter, after: Option<&'a Key>) -> Self {
         let range = filter.pattern.as_ref().map_or_else(KeyPrefix::all, Pattern::range);
         Self { filter, range, after }
     }
 
-    /// The index that holds the fewest other rows.
+    /// Returns the index that holds the fewest other rows.
     fn index(&self) -> &'static str {
         let WorkFilter { lane, blocked, leased, .. } = self.filter;
         match (blocked, leased, lane) {
@@ -33,7 +33,7 @@ impl<'a> WorkCondition<'a> {
         }
     }
 
-    /// The table and the condition, with four parameters.
+    /// Returns the table and the condition, with four parameters.
     pub(crate) fn sql(&self) -> String {
         let from = if self.starts_after() { ">" } else { ">=" };
         let mut sql = format!("tidelock_work INDEXED BY {} WHERE key {from} ?3", self.index());
@@ -41,7 +41,7 @@ impl<'a> WorkCondition<'a> {
             sql.push_str(" AND ");
             sql.push_str(term);
         };
-        // The last parameter stands in every statement: the number of them is fixed.
+        // The last parameter is part of every statement: the number of parameters is fixed.
         add(if self.range.below().is_some() { "key < ?4" } else { "?4 IS NULL" });
         if self.filter.lane.is_some() {
             add("lane = ?1");
@@ -62,7 +62,7 @@ impl<'a> WorkCondition<'a> {
         sql
     }
 
-    /// The parameters.
+    /// Returns the parameters.
     pub(crate) fn parameters(&self) -> Parameters<'_> {
         let after = self.after.map(Key::canonical).filter(|_| self.starts_after());
         (

@@ -1,7 +1,8 @@
-//! The writer thread: takes what is queued as one group, decides each job on its own, flushes once, answers all.
+//! The writer thread: takes the queued jobs as one group, decides each job separately, flushes once, and replies to all
+//! callers.
 //!
-//! Callers are answered after the flush, never before. If the process dies in the middle of a group, none of it
-//! happened and nobody was told otherwise.
+//! The writer replies after the flush, never before. If the process dies in the middle of a group, the whole group is
+//! rolled back, and no caller has received a reply that says otherwise.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,12 +33,12 @@ use crate::session::{self, Session};
 const GROUP_JOBS: usize = 512;
 /// The most payload bytes that share a flush.
 const GROUP_BYTES: usize = 8 * 1024 * 1024;
-/// What an event that may be removed weighs: a group removes about as many as a batch may.
+/// The weight of an event that may be removed. A group removes about the same number of events as one batch may.
 const REMOVED_BYTES: u64 = GROUP_BYTES as u64 / TRUNCATE_EVENTS;
-/// How long the writer sleeps between two tries when another process holds the database: about one flush.
+/// How long the writer sleeps between two attempts when another process holds the database: about one flush.
 const BUSY_PAUSE: Duration = Duration::from_micros(100);
 
-/// Something to write, and whom to tell.
+/// A write request with its reply channel.
 #[derive(Debug)]
 pub(crate) enum Job {
     Apply(Box<Batch>, oneshot::Sender<Result<Receipt, ApplyError>>),
@@ -47,7 +48,7 @@ pub(crate) enum Job {
     DeclareCut(String, oneshot::Sender<Result<HistoryCut, StoreError>>),
 }
 
-/// A job that was decided, waiting for the flush.
+/// A decided job that waits for the flush.
 enum Done {
     Apply(oneshot::Sender<Result<Receipt, ApplyError>>, Result<Receipt, ApplyError>),
     Claim(oneshot::Sender<Result<Claimed, StoreError>>, Claimed),
@@ -56,7 +57,7 @@ enum Done {
     DeclareCut(oneshot::Sender<Result<HistoryCut, StoreError>>, HistoryCut),
 }
 
-/// How much the writer has done, for the curious and the benchmark.
+/// Counters of the writer's work, for statistics and the benchmark.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     pub(crate) groups: AtomicU64,
@@ -75,7 +76,7 @@ impl Meter {
     }
 }
 
-/// Everything the writer thread owns.
+/// The state of the writer thread.
 pub(crate) struct Writer {
     pub(crate) connection: Connection,
     pub(crate) path: PathBuf,
@@ -87,7 +88,7 @@ pub(crate) struct Writer {
     pub(crate) meter: Arc<Meter>,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) merger: Merger,
-    /// The number by which SQLite tells that another connection has committed.
+    /// The number that SQLite changes when another connection has committed.
     pub(crate) data_version: i64,
     pub(crate) identity: Identity,
     /// The epoch as the store's handles see it.
@@ -106,9 +107,9 @@ struct Undecided {
 }
 
 impl Writer {
-    /// Works until the queue is closed and empty.
+    /// Runs until the queue is closed and empty.
     pub(crate) fn run(mut self) {
-        // However the writer ends, by a panic too, nobody is left waiting for it.
+        // However the writer ends, even by a panic, no caller waits for it forever.
         let _last = Abandon(Arc::clone(&self.queue));
         let mut company = Company::default();
         while let Some(jobs) = self.queue.take(GROUP_JOBS) {
@@ -124,7 +125,7 @@ impl Writer {
         tracing::debug!(path = %self.path.display(), "the SQLite writer has ended");
     }
 
-    /// Carries out a group; falls back to one job at a time when one of them breaks the common transaction.
+    /// Executes a group. Falls back to one job at a time when one of them breaks the common transaction.
     fn write(&mut self, jobs: Vec<Job>) {
         if let Err(failure) = self.begin_and_merge() {
             return refuse_all(jobs, &failure.error);
@@ -140,7 +141,7 @@ impl Writer {
             Err(Undecided { failure, jobs }) => {
                 self.roll_back();
                 if failure.error.kind == StoreErrorKind::Full && jobs.len() > 1 {
-                    // What is too large for the room that is left must not keep out what is not.
+                    // A job that is too large for the remaining room must not keep out the smaller ones.
                     return jobs.into_iter().for_each(|job| self.write(vec![job]));
                 }
                 refuse_all(jobs, &failure.error);
@@ -148,7 +149,7 @@ impl Writer {
         }
     }
 
-    /// Opens the transaction, waiting for other processes, and notices whether they wrote.
+    /// Opens the transaction, waits for other processes, and detects whether they wrote.
     fn begin(&mut self) -> Result<(), Failure> {
         let deadline = Instant::now() + self.busy_timeout;
         loop {
@@ -173,7 +174,7 @@ impl Writer {
         noticed
     }
 
-    /// Opens the transaction and merges a slice of the tail first, while there is nothing in it that could be lost.
+    /// Opens the transaction and merges a slice of the tail first, while it holds nothing else that could be lost.
     fn begin_and_merge(&mut self) -> Result<(), Failure> {
         let events = self.session.written();
         self.begin()?;
@@ -204,7 +205,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins a new epoch in a transaction of its own, and opens the next one.
+    /// Begins a new epoch in a separate transaction, and opens the next one.
     fn begin_epoch(&mut self, reason: &str) -> Result<HistoryCut, Failure> {
         let cut = epoch::begin(&self.connection, self.session.known.epoch, self.clock.now(), reason)?;
         self.connection.execute_batch("COMMIT; BEGIN IMMEDIATE")?;
@@ -231,18 +232,18 @@ impl Writer {
         self.epoch.store(self.session.facts.counters.epoch.0, Ordering::Release);
     }
 
-    /// Decides the jobs, as long as the rows that they write are not too heavy together; the others are left for the next group.
-    /// On a failure the jobs come back, so that they can be tried or refused.
+    /// Decides the jobs until the rows that they write become too heavy together; the others are left for the next
+    /// group. On a failure it returns the jobs, so that they can be retried or refused.
     fn decide(&mut self, jobs: Vec<Job>) -> Result<Decided, Undecided> {
         let now = self.clock.now();
         self.session.time.now = now;
-        // Claims come last: they see the work that the group's batches brought, and the rows are written once.
+        // Claims come last: they see the work that the group's batches enqueued, and the rows are written once.
         let (batches, others): (Vec<Job>, Vec<Job>) =
             jobs.into_iter().partition(|job| matches!(job, Job::Apply(..)));
         let mut answers = Vec::with_capacity(batches.len() + others.len());
         let (mut failed, before) = (None, self.session.facts.weight());
         for job in batches.iter().chain(&others) {
-            // What a merge writes is as large as its document, which the batch does not show.
+            // A merge writes as much as the size of its document, which the batch does not show.
             if self.session.facts.weight().saturating_sub(before) > GROUP_BYTES {
                 break;
             }
@@ -285,8 +286,8 @@ impl Writer {
         })
     }
 
-    /// One job at a time in the open transaction, each behind a savepoint and with its event ids looked up: what one
-    /// of them breaks, its neighbours do not feel.
+    /// Executes one job at a time in the open transaction, each behind a savepoint and with its event ids looked up. A
+    /// failure of one job does not affect the others.
     fn write_carefully(&mut self, jobs: Vec<Job>) {
         self.meter.careful.fetch_add(1, Ordering::Relaxed);
         self.roll_back();
@@ -324,7 +325,7 @@ impl Writer {
         });
         if decided.is_err() {
             if self.connection.is_autocommit() {
-                // SQLite has taken back everything, as it does when the disk is full.
+                // SQLite has rolled back everything, as it does when the disk is full.
                 return decided;
             }
             self.connection.prepare_cached("ROLLBACK TO one")?.execute([])?;
@@ -335,7 +336,7 @@ impl Writer {
         decided
     }
 
-    /// Flushes and answers.
+    /// Flushes and replies. The replies go out only after the commit.
     fn finish(&mut self, done: Vec<Done>) {
         if let Err(e) = self.commit() {
             let unknown = error::commit_may_have_happened(&e);
@@ -372,7 +373,7 @@ impl Writer {
         committed
     }
 
-    /// Takes the open transaction back, and forgets what was decided in it.
+    /// Rolls back the open transaction, and drops everything that was decided in it.
     fn roll_back(&mut self) {
         if !self.connection.is_autocommit()
             && let Err(e) = self.connection.execute_batch("ROLLBACK")
@@ -419,7 +420,8 @@ fn pair(job: Job, answer: Answer) -> Option<Done> {
 }
 
 impl Done {
-    /// Whether others may want to look. A claim that found nothing must not wake others who find nothing, for ever.
+    /// Returns whether to wake waiters. A claim without grants wakes none: claimers that find nothing would wake each
+    /// other endlessly.
     fn changed(&self) -> bool {
         match self {
             Self::Apply(_, result) => result.is_ok(),
@@ -429,7 +431,7 @@ impl Done {
         }
     }
 
-    /// A caller that went away does not hear its answer; what was written stays written.
+    /// Sends the reply. A caller that went away does not receive it; the write remains.
     fn answer(self) {
         match self {
             Self::Apply(reply, result) => drop(reply.send(result)),
@@ -442,8 +444,8 @@ impl Done {
 
     fn fail(self, error: &StoreError) {
         match self {
-            // Neither a refusal nor a repetition stands: both may have been decided on neighbours that were taken back.
-            // What is repeated may have been applied long ago, though.
+            // Neither a refusal nor a repetition is valid: both may have been decided on neighbours that were rolled
+            // back. A repeated batch, however, may have been applied long ago.
             Self::Apply(reply, Ok(receipt)) if receipt.repeated => {
                 drop(reply.send(Err(ApplyError::unknown(error.clone(), None))));
             }
@@ -477,7 +479,7 @@ fn refuse_all(jobs: Vec<Job>, error: &StoreError) {
     }
 }
 
-/// Splits what was queued into groups of bounded size.
+/// Splits the queued jobs into groups of bounded size.
 fn split(jobs: Vec<Job>) -> Vec<Vec<Job>> {
     let mut groups = Vec::new();
     let mut group = Vec::with_capacity(jobs.len());

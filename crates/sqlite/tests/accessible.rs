@@ -1,8 +1,8 @@
-//! X8: `Document::ensure_accessible` on a store that was well when it was opened, and no longer is.
+//! X8: `Document::ensure_accessible` on a store that was accessible when it was opened, and no longer is.
 //!
-//! A file that turns read-only is missing here: SQLite keeps the right to write that it had when it opened the file, and a
-//! file system is not made read-only while a file on it is open for writing. So it is met when a store is opened:
-//! `faults.rs` has that.
+//! The case of a file that turns read-only is missing here. SQLite keeps the right to write that it had when it opened
+//! the file. A file system cannot be made read-only while a file on it is open for writing. The case therefore occurs
+//! when a store is opened: `faults.rs` covers that.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -28,7 +28,7 @@ struct Site {
 }
 
 impl Site {
-    /// A store with a document of some pages, opened again, so that all of it is in the file and nothing is remembered.
+    /// A store with a document of some pages, opened again, so that all of it is in the file and nothing is cached.
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let site = Self::open(directory).await;
@@ -56,7 +56,7 @@ impl Site {
         self.directory.path().join("a.db")
     }
 
-    /// What `ensure_accessible` says.
+    /// Returns the error of `ensure_accessible`.
     async fn refused(&self) -> StoreError {
         match self.document.ensure_accessible().await.unwrap_err() {
             StateError::Read(error) => error,

@@ -79,7 +79,7 @@ async fn after_a_step_ahead_new_leases_hold_on_both_sides() {
     let (_directory, a, b) = two().await;
     b.take("before").await.unwrap();
     a.clock.advance(STEP);
-    // What was held by the old time is over by the new one; the fence keeps its holder from writing.
+    // A lease of the old time has expired by the new one; the fence keeps its holder from writing.
     assert!(a.take("before").await.unwrap().taken_over);
     b.take("lock").await.unwrap();
     assert!(matches!(a.take("lock").await, Err(Denied::Held(_))));

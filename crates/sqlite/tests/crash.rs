@@ -1,4 +1,4 @@
-//! Real processes, really killed: what was acknowledged is there, nothing is there by halves, the file is sound.
+//! Crashes of real processes: every acknowledged batch is there, no batch is there in part, and the file is sound.
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod common;
@@ -9,7 +9,7 @@ use tidelock_tck::Backend as _;
 
 tidelock_tck::child!(crate::common::Sqlite::default());
 
-/// How many times the test command kills a process; the soak does more.
+/// The number of processes that the test command kills; the soak test kills more.
 const ROUNDS: u64 = 50;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -23,7 +23,7 @@ async fn killed_in_the_middle_of_group_commits() {
         let path = backend.last_path();
         let store = common::open(&path, SystemClock::shared()).await;
         assert_eq!(store.integrity_check().await.unwrap(), Vec::<String>::new(), "seed {seed}");
-        // This backend promises more than the contract: positions without holes.
+        // This backend guarantees more than the contract: positions without gaps.
         let log = store.read_log(LogQuery::all(10_000)).await.unwrap();
         let dense = log.events.iter().zip(1..).all(|(event, n)| event.position.0 == n);
         assert!(dense && log.end, "seed {seed}: the log has holes");

@@ -1,4 +1,5 @@
-//! A full database, a damaged file, a read-only directory: typed errors, nothing lost, usable again where it can be.
+//! Storage faults: a full database, a damaged file, a read-only directory. Errors are typed, nothing is lost, and the
+//! store recovers where it can.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs::Permissions;
@@ -25,7 +26,7 @@ fn big(n: i64) -> Batch {
     )
 }
 
-/// Writes until the store says no; answers how much it took, and what it said.
+/// Writes until the store fails. Returns the number of writes, and the error.
 async fn fill(store: &SqliteStore) -> (i64, ApplyError) {
     for written in 0..2_000 {
         if let Err(error) = store.apply(big(written)).await {
@@ -46,12 +47,12 @@ async fn a_full_database_refuses_and_goes_on_when_there_is_room() {
     assert_eq!(error.outcome(), Outcome::NotApplied);
     assert!(matches!(error.retry(), Retry::After(_)));
     assert!(written > 10);
-    // What was acknowledged is there, what was refused is not, and the log has no hole.
+    // Every acknowledged write is there, every refused one is not, and the log has no gap.
     let log = store.read_stream(StreamQuery::forward(&Key::single("log").unwrap(), 1000)).await.unwrap();
     assert_eq!(log.events.len(), written as usize);
     let blocks = store.documents(&KeyPrefix::kind("block"), Page::first(1000)).await.unwrap();
     assert_eq!(blocks.rows.len(), written as usize);
-    // Room comes back: the store goes on without being opened again.
+    // When room is available again, the store continues without being reopened.
     for n in 0..written {
         store.apply(Batch::new().delete(&Key::new("block", [n]).unwrap(), Expect::Exists)).await.unwrap();
     }
@@ -60,7 +61,7 @@ async fn a_full_database_refuses_and_goes_on_when_there_is_room() {
     assert!(store.integrity_check().await.unwrap().is_empty());
 }
 
-/// A device of a few megabytes, which only root may make.
+/// A device of a few megabytes, which only root can create.
 struct SmallDevice(tempfile::TempDir);
 
 impl SmallDevice {
@@ -86,7 +87,7 @@ impl Drop for SmallDevice {
 
 #[tokio::test]
 async fn a_full_device_refuses_and_loses_nothing() {
-    // Where it cannot be made, the limit of the test above stands in for it.
+    // Where it cannot be created, the limit of the test above replaces it.
     let Some(device) = SmallDevice::mount("2m") else { return };
     let store = SqliteStore::open(device.0.path().join("a.db"), Options::default()).await.unwrap();
     let (written, error) = fill(&store).await;
@@ -98,14 +99,14 @@ async fn a_full_device_refuses_and_loses_nothing() {
     device.grow("16m");
     store.apply(big(written)).await.unwrap();
     store.close().await;
-    // Every connection is closed: nothing keeps the device. (Unmounting would tell as well, but a process that another
-    // test starts holds this one's files for a moment.)
+    // Every connection is closed: no open file keeps the device busy. (Unmounting would show this as well, but a
+    // process that another test starts holds this one's files for a moment.)
     let open =
         std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fd.unwrap().path().read_link().ok());
     assert_eq!(open.filter(|path| path.starts_with(device.0.path())).count(), 0);
 }
 
-/// The log of a small store is short, so that it does not fill a small device by itself.
+/// The log of a small store is short, so that the log alone does not fill a small device.
 #[tokio::test]
 async fn a_document_that_is_rewritten_does_not_fill_a_small_device() {
     let Some(device) = SmallDevice::mount("6m") else { return };
@@ -116,7 +117,7 @@ async fn a_document_that_is_rewritten_does_not_fill_a_small_device() {
     }
 }
 
-/// When a group cannot be committed, nobody in it is told of a state that never was.
+/// When a group cannot be committed, none of its callers learns of a state that never existed.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_decided_on_neighbours_falls_with_them() {
     let Some(device) = SmallDevice::mount("3m") else { return };
@@ -129,7 +130,7 @@ async fn what_was_decided_on_neighbours_falls_with_them() {
     let winner = Batch::new().put(&huge, Expect::Absent, too_much).append(&s, Expect::Any, [first.clone()]);
     let loser = Batch::new().put(&huge, Expect::Absent, Payload::null());
     let repetition = Batch::new().append(&s, Expect::Absent, [first]);
-    // While another connection holds the database, all of them queue up and become one group.
+    // While another connection holds the database, all of them queue and become one group.
     let other = tidelock_sqlite::rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let nothing = store.apply(Batch::new().guard_document(&huge, Expect::Any));
@@ -216,14 +217,14 @@ fn refused(path: &Path) -> StoreError {
     runtime.block_on(SqliteStore::open(path, Options::default())).unwrap_err()
 }
 
-/// Runs a test of this program in a child that is told a path; as another user when this one is root, because root may write
-/// anywhere.
+/// Runs a test of this program in a child that gets a path. If this user is root, the child runs as another user,
+/// because root may write anywhere.
 fn as_somebody_else(test: &str, variable: &str, path: &Path) {
     let exe = std::env::current_exe().unwrap();
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout == b"0\n");
     let copy = tempfile::Builder::new().prefix("tidelock-test-program").tempdir().unwrap();
     let mut command = if is_root {
-        // Another user must be able to run the program, so it is copied to where everybody may read.
+        // Another user must be able to run the program, so it is copied to a world-readable directory.
         let program = copy.path().join("program");
         std::fs::copy(&exe, &program).unwrap();
         for path in [copy.path(), &program] {
@@ -240,7 +241,7 @@ fn as_somebody_else(test: &str, variable: &str, path: &Path) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// A file says in its header which versions may write it.
+/// The header of a file states which versions may write it.
 #[tokio::test]
 async fn x8_a_file_that_only_a_newer_sqlite_may_write_is_read_only() {
     const WRITE_VERSION: usize = 18;

@@ -29,7 +29,7 @@ fn a_blocked_executor_loses_no_lease() {
         let store: SharedStore = Arc::new(SqliteStore::open(file, Options::default()).await.unwrap());
         let lock = Key::single("blocked").unwrap();
         let held = lease::hold(&store, &lock).ttl(Duration::from_secs(2)).now().await.unwrap();
-        // This is what the test is about: the only thread of the executor is blocked for longer than the lease lasts.
+        // The subject of the test: the only thread of the executor is blocked for longer than the lease lasts.
         std::thread::sleep(Duration::from_secs(4));
         assert!(!held.is_lost());
         let write = held.guard(Batch::new().put(&lock, Expect::Absent, Payload::null())).unwrap();
@@ -50,7 +50,7 @@ async fn k2_a_wait_outlasts_a_file_that_is_locked_for_longer_than_a_write_waits(
     let other = tidelock_sqlite::rusqlite::Connection::open(&file).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let waiter = tokio::spawn(lease::hold(&store, &lock).wait());
-    // This is what the test is about: the file stays locked for many times as long as a write waits for it.
+    // The subject of the test: the file stays locked for many times as long as a write waits for it.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!waiter.is_finished(), "it gave up: {:?}", waiter.await);
     other.execute_batch("COMMIT").unwrap();

@@ -1,4 +1,4 @@
-//! The write-ahead log stays short, whoever reads meanwhile.
+//! The write-ahead log stays short under concurrent readers.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ async fn readers_do_not_keep_the_log_from_starting_over() {
             })
         })
         .collect();
-    // About 60 MiB of log, if it never started over.
+    // About 60 MiB of log, if it never restarted.
     for n in 0..8_000 {
         store.apply(put(n % 500)).await.unwrap();
     }

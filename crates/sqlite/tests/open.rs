@@ -1,4 +1,4 @@
-//! What opening a file does, and what it says when it cannot.
+//! Opening a file: its effects and its errors.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -14,7 +14,7 @@ async fn refused(path: &Path, options: Options) -> StoreError {
     SqliteStore::open(path, options).await.expect_err("the store must not open")
 }
 
-/// Opening must fail with this kind and say all of these.
+/// Checks that opening fails with this kind and names all of these parts.
 async fn check(path: &Path, options: Options, kind: StoreErrorKind, parts: &[&str]) {
     let error = refused(path, options).await;
     assert_eq!(error.kind, kind, "{error}");
@@ -123,7 +123,7 @@ async fn x8_a_database_that_another_process_locks_is_busy() {
     assert_eq!(error.code().as_str(), "TL0301", "{error}");
     assert_eq!(error.outcome(), tidelock_core::error::Outcome::NotApplied);
     assert!(error.to_string().contains("nothing was applied"), "{error}");
-    // Readers do not care.
+    // Readers are unaffected.
     assert!(store.document(&key).await.unwrap().is_none());
     other.execute_batch("COMMIT").unwrap();
     store.apply(put).await.unwrap();
@@ -140,7 +140,7 @@ async fn durability_is_what_was_asked_for_or_nothing_opens() {
     assert_eq!(store.info().await.unwrap().durability, Durability::Relaxed);
 }
 
-/// An operation that was applied is not called unapplied because the file is busy just now.
+/// An applied operation is not reported as unapplied because the file is busy at the moment.
 #[tokio::test]
 async fn s11_an_id_that_could_not_be_looked_up_is_unknown() {
     let directory = tempfile::tempdir().unwrap();
@@ -174,7 +174,7 @@ async fn a_failed_open_leaves_nothing_behind() {
     for _ in 0..5 {
         assert_eq!(refused(&path, Options::default()).await.kind, StoreErrorKind::Corrupt);
     }
-    // The threads close their files on their way out.
+    // The threads close their files when they end.
     let gone = (0..10_000_000).any(|_| {
         std::thread::yield_now();
         open_files() == 0

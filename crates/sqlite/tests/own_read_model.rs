@@ -1,4 +1,5 @@
-//! A read model in the user's own table: its rows and how far it has come are one commit, whoever dies or comes second.
+//! A read model in the user's own table: its rows and its watermark are one commit, whichever process dies or comes
+//! second.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -16,7 +17,7 @@ use tidelock_core::store::{Batch, Event, Expect, NewEvent, Store as _};
 use tidelock_sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
 use tidelock_sqlite::{Options, SqliteStore, apply_in};
 
-/// How many events there are.
+/// The number of events.
 const EVENTS: i64 = 60;
 
 async fn sold(store: &SqliteStore) {
@@ -34,7 +35,7 @@ fn project(tx: &Transaction<'_>, event: &Event) {
     tx.execute(count, (n % 3, n)).unwrap();
 }
 
-/// Projects until nothing is left. Every third transaction of its process is lost with it before its commit.
+/// Projects until nothing is left. Every third transaction is dropped before its commit, as in a crash.
 async fn run(path: &Path, refused: &AtomicUsize) {
     let store = SqliteStore::open(path, options()).await.unwrap();
     let mut mine = Connection::open(path).unwrap();

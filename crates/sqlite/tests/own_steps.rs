@@ -1,4 +1,4 @@
-//! Steps with effects in the caller's own tables: each effect is there once, however often workers stop in the middle.
+//! Steps with effects in the caller's own tables: each effect happens once, however often workers stop in the middle.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -20,7 +20,7 @@ fn failed(error: rusqlite::Error) -> Failure {
     Failure::new(error.to_string())
 }
 
-/// Writes an invoice, and that the step which did it has ended, in one transaction.
+/// Writes an invoice, and the end of the step that wrote it, in one transaction.
 fn invoice(path: &Path, step: &TxStep) -> Result<i64, Failure> {
     let mut mine = Connection::open(path).map_err(failed)?;
     mine.busy_timeout(Duration::from_secs(10)).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! A batch inside the caller's own transaction: together with the caller's tables, or not at all.
+//! Batches inside the caller's own transaction: committed together with the caller's tables, or not at all.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use tidelock_core::clock::{Clock as _, SystemClock};
@@ -67,7 +67,7 @@ async fn both_commit_or_neither_does() {
         let expected = if commit { (1, 2) } else { (0, 0) };
         assert_eq!((shop.invoices(), sales.events.len()), expected);
     }
-    // The store goes on from there.
+    // The store continues from there.
     shop.store.apply(append(2)).await.unwrap();
 }
 
@@ -118,7 +118,7 @@ async fn the_tail_stays_short_without_a_writer() {
     assert!(waiting < 30_000, "{waiting} events wait for their place in the index");
 }
 
-/// Removals are the caller's to commit, and positions that are gone are not given again.
+/// The caller commits removals, and positions of removed events are not reused.
 #[tokio::test]
 async fn removals_commit_with_the_transaction_or_not_at_all() {
     let mut shop = Shop::open().await;

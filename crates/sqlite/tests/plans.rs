@@ -1,10 +1,11 @@
-//! The cost of a claim and of a sweep does not grow with the number of rows: the plans use the indexes that were made for them.
+//! Query plans: the cost of a claim and of a sweep does not grow with the number of rows. The plans use the indexes
+//! that were made for them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use tidelock_sqlite::rusqlite::{Connection, StatementStatus};
 use tidelock_sqlite::{Options, SqliteStore};
 
-/// How SQLite would carry out a statement.
+/// Returns SQLite's query plan of a statement.
 fn plan(db: &Connection, sql: &str) -> String {
     let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let steps = statement.raw_query().mapped(|row| row.get::<_, String>(3));
@@ -39,13 +40,13 @@ async fn claims_heads_and_removals_seek_and_never_scan_or_sort() {
     }
 }
 
-/// The text of a constant.
+/// Returns the text of a constant.
 fn statement<'a>(source: &'a str, name: &str) -> &'a str {
     let start = source.find(&format!("const {name}: &str = \"")).unwrap();
     source[start..].split('"').nth(1).unwrap()
 }
 
-/// How many steps SQLite's machine takes for a statement with two parameters.
+/// Returns the number of SQLite VM steps for a statement with two parameters.
 fn steps(db: &Connection, sql: &str, parameters: (i64, i64)) -> i32 {
     let mut statement = db.prepare(sql).unwrap();
     let mut rows = statement.query(parameters).unwrap();

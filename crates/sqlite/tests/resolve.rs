@@ -1,4 +1,4 @@
-//! Resolving an operation while another connection holds the write lock: waited for, and never a guess.
+//! Resolving an operation while another connection holds the write lock: resolve waits, and never guesses.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -37,7 +37,7 @@ async fn resolved_while_open(commit: bool) {
     let tx = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let first = apply_in(&tx, &deposit(id), SystemClock::default().now()).unwrap();
     let mut resolving = Box::pin(store.resolve(id));
-    // The writer has the question, and cannot answer it while the lock is held.
+    // The writer has the request, and cannot reply while the lock is held.
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut resolving).await.is_err());
     assert_eq!(store.operation(id).await.unwrap(), None, "not recorded yet is no answer");
     if commit {
@@ -64,7 +64,7 @@ async fn d4_resolve_waits_for_a_transaction_that_is_rolled_back() {
     resolved_while_open(false).await;
 }
 
-/// The wait is bounded by the busy timeout. Afterwards the next call returns the outcome.
+/// The busy timeout bounds the wait. Afterwards the next call returns the outcome.
 #[tokio::test]
 async fn d4_resolve_gives_up_after_the_busy_timeout() {
     let directory = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ async fn d4_resolve_gives_up_after_the_busy_timeout() {
     assert!(matches!(store.resolve(id).await.unwrap(), Resolution::Applied(_)));
 }
 
-/// Increments of a large document leave small records: the receipts that are kept hold no values.
+/// Increments of a large document leave small records: the stored receipts hold no values.
 #[tokio::test]
 async fn t9_a_thousand_receipts_of_a_large_document_stay_small() {
     let directory = tempfile::tempdir().unwrap();

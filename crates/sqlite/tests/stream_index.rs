@@ -1,4 +1,4 @@
-//! Streams read the same from the index, from the tail and across both, whoever wrote them.
+//! Streams read the same from the index, from the tail and across both, whichever process wrote them.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ async fn check(store: &SqliteStore, expected: &BTreeMap<u64, Vec<u64>>) {
     }
 }
 
-/// Two stores on one file take turns, with different ideas of when to merge, and are opened anew in between.
+/// Two stores on one file take turns, with different merge thresholds, and are reopened in between.
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_agree_over_merges_restarts_and_foreign_writers() {
     let directory = tempfile::tempdir().unwrap();

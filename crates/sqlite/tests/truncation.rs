@@ -1,4 +1,5 @@
-//! Removed events stay removed, and nothing else goes, over merges, restarts, foreign writers and broken groups.
+//! Truncation over merges, restarts, foreign writers and broken groups: removed events stay removed, and no other event
+//! is lost.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ fn next(seed: &mut u64) -> u64 {
     *seed >> 33
 }
 
-/// What is expected of a stream: its first version, and what its events say from there on.
+/// The expected state of a stream: its first version, and the numbers in its events from there on.
 #[derive(Default)]
 struct Left {
     first: u64,
@@ -57,7 +58,7 @@ async fn check(store: &SqliteStore, expected: &BTreeMap<u64, Left>) {
     assert_eq!(store.read_log(LogQuery::all(10_000)).await.unwrap().events.len(), all);
 }
 
-/// Two stores on one file take turns, with different ideas of when to merge, and are opened anew in between.
+/// Two stores on one file take turns, with different merge thresholds, and are reopened in between.
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_agree_over_removals_merges_restarts_and_foreign_writers() {
     const STREAMS: u64 = 12;
@@ -77,7 +78,7 @@ async fn reads_agree_over_removals_merges_restarts_and_foreign_writers() {
                 let left = expected.entry(n).or_default();
                 let head = left.first + left.numbers.len() as u64;
                 if next(&mut seed).is_multiple_of(4) && head > 0 {
-                    // All of it now and then, so that the newest events of the log go, too.
+                    // Sometimes all of them, so that the newest events of the log are removed as well.
                     let count = (next(&mut seed) % 9).min(left.numbers.len() as u64);
                     left.first += count;
                     left.numbers.drain(..usize::try_from(count).unwrap());
@@ -116,7 +117,7 @@ async fn reads_agree_over_removals_merges_restarts_and_foreign_writers() {
     );
 }
 
-/// Groups that remove events and are taken back leave everything as it was, for readers of the same process, too.
+/// Groups that remove events and are rolled back leave everything unchanged, also for readers of the same process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_group_that_breaks_after_a_removal_removes_what_it_should_and_no_more() {
     let directory = tempfile::tempdir().unwrap();
@@ -129,7 +130,7 @@ async fn a_group_that_breaks_after_a_removal_removes_what_it_should_and_no_more(
         let batches = (0..6).map(|n| match n {
             // Refused only after its event ids are looked up, with everything before it written.
             4 => Batch::new().append(&stream(9), Expect::Absent, [event(1)]),
-            // Found out when it is written: the whole group is taken back.
+            // Detected when it is written: the whole group is rolled back.
             5 => Batch::new().append(&stream(8), Expect::Any, [taken.clone()]),
             n if n % 2 == 0 => Batch::new().append(&stream(n / 2), Expect::Any, [event(round), event(round)]),
             n => truncate(n / 2, round),

@@ -1,4 +1,4 @@
-//! One row that does not read back: only the batch or claim that needs it fails.
+//! Unreadable rows: only the batch or claim that needs one fails.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Site {
         Self { store, mine, _directory: directory }
     }
 
-    /// A store with three jobs, of which the first was damaged.
+    /// Opens a store with three jobs, the first of which is damaged.
     async fn with_damaged_job(damage: &str) -> Self {
         let site = Self::open().await;
         for name in ["bad", "good", "better"] {
@@ -69,7 +69,7 @@ fn put(n: i64) -> Batch {
     Batch::new().put(&Key::new("n", [n]).unwrap(), Expect::Any, Payload::of(&n).unwrap())
 }
 
-/// What can be wrong with a work row in a table of this schema.
+/// Possible damages of a work row in a table of this schema.
 const DAMAGES: [&str; 4] = [
     "lease_owner = '', lease_fence = 1, lease_since = 1, lease_until = 1",
     "attempts = -1",
@@ -86,7 +86,7 @@ async fn d6_a_claim_passes_over_an_unreadable_row_and_serves_the_others() {
         assert_eq!(site.claim(5).await, [], "{damage}");
         let named = site.store.claim(Claim::existing(&owner(), &key("bad"), TTL)).await.unwrap_err();
         assert_eq!(named.kind, StoreErrorKind::Corrupt, "{damage}: {named}");
-        // An operator repairs the row: it is served like any other.
+        // After an operator repairs the row, it is served like any other.
         let repair = "UPDATE tidelock_work SET lease_owner = NULL, attempts = 0, payload = 'null', \
             follow = NULL WHERE key = ?1";
         site.damage(repair, &key("bad"));
@@ -94,7 +94,7 @@ async fn d6_a_claim_passes_over_an_unreadable_row_and_serves_the_others() {
     }
 }
 
-/// A key and a level that are none: the rows cannot even be named.
+/// An invalid key and an invalid level: such rows cannot even be named.
 #[tokio::test]
 async fn d6_a_row_without_a_readable_name_is_passed_over() {
     for damage in ["key = CAST(x'ff' AS TEXT)", "priority = 300", "priority = -300"] {
@@ -126,7 +126,7 @@ async fn d6_a_polled_unreadable_row_fails_no_put() {
     }
 }
 
-/// A batch that needs the row fails, and says that nothing was applied; its neighbours are applied.
+/// A batch that needs the row fails, and reports that nothing was applied. Its neighbours are applied.
 #[tokio::test]
 async fn d6_a_batch_that_needs_an_unreadable_row_fails_alone() {
     let site = Site::with_damaged_job(DAMAGES[1]).await;
@@ -138,7 +138,7 @@ async fn d6_a_batch_that_needs_an_unreadable_row_fails_alone() {
     assert!(first.is_ok() && third.is_ok());
 }
 
-/// The same for an operation record and for a document that is no JSON.
+/// The same for an operation record and for a document that is not JSON.
 #[tokio::test]
 async fn d6_a_damaged_record_or_document_fails_alone() {
     let site = Site::open().await;
@@ -159,7 +159,7 @@ async fn d6_a_damaged_record_or_document_fails_alone() {
     assert!(first.is_ok() && last.is_ok());
 }
 
-/// A row that follows a stream with an unreadable event is passed over like an unreadable row.
+/// A row that follows a stream with an unreadable event is skipped like an unreadable row.
 #[tokio::test]
 async fn d6_a_row_with_unreadable_events_is_passed_over() {
     let site = Site::open().await;

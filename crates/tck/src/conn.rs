@@ -1,4 +1,4 @@
-//! A connection as cases hold it: the store, and short words for what they ask of it again and again.
+//! Connection type of the cases: the store, with short methods for frequent requests.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Conn {
         }
     }
 
-    /// Applies a batch that must be refused.
+    /// Applies a batch that must be rejected.
     pub async fn refused(&self, batch: Batch) -> Refusal {
         crate::expect::refusal(self.apply(batch).await)
     }
@@ -44,53 +44,53 @@ impl Conn {
         self.claim(claim).await.expect("the store answers").grants
     }
 
-    /// Claims one due row of the lane of jobs, if there is one.
+    /// Claims one due row of the jobs lane, if there is one.
     pub async fn next_job(&self, who: &str) -> Option<Grant> {
         self.claim_lane(who, "jobs", 1).await.pop()
     }
 
-    /// Claims one due row of the lane of jobs; there must be one.
+    /// Claims one due row of the jobs lane; there must be one.
     pub async fn take_job(&self, who: &str) -> Grant {
         self.next_job(who).await.expect("a job is due")
     }
 
-    /// Claims a row by name and creates it when there is none: a named lock.
+    /// Claims a row by name and creates it if it does not exist: a named lock.
     pub async fn lock(&self, who: &str, key: &Key) -> Result<Grant, Denied> {
         one(self.claim(Claim::named(&owner(who), key, &lane("locks"), TTL)).await.expect("the store answers"))
     }
 
-    /// Claims a row by name that must exist.
+    /// Claims an existing row by name.
     pub async fn take(&self, who: &str, key: &Key) -> Result<Grant, Denied> {
         one(self.claim(Claim::existing(&owner(who), key, TTL)).await.expect("the store answers"))
     }
 
-    /// A document.
+    /// Returns a document.
     pub async fn doc(&self, key: &Key) -> Option<Document> {
         self.document(key).await.expect("the store answers")
     }
 
-    /// A document's value.
+    /// Returns the value of a document.
     pub async fn value(&self, key: &Key) -> Option<Value> {
         self.doc(key).await.map(|document| document.value.parse().expect("a payload is JSON"))
     }
 
-    /// A work row that must exist.
+    /// Returns a work row that must exist.
     pub async fn row(&self, key: &Key) -> WorkRow {
         self.find_row(key).await.expect("the row exists")
     }
 
-    /// A work row.
+    /// Returns a work row.
     pub async fn find_row(&self, key: &Key) -> Option<WorkRow> {
         self.work(key).await.expect("the store answers")
     }
 
-    /// All events of a stream.
+    /// Returns all events of a stream.
     pub async fn history(&self, stream: &Key) -> Vec<Event> {
         let query = StreamQuery::forward(stream, limits::PAGE_ROWS);
         self.read_stream(query).await.expect("the store answers").events
     }
 
-    /// All events there are.
+    /// Returns all events of the log.
     pub async fn log(&self) -> Vec<Event> {
         let mut all: Vec<Event> = Vec::new();
         loop {
@@ -110,7 +110,7 @@ impl Conn {
         }
     }
 
-    /// How many rows match.
+    /// Returns the number of matching rows.
     pub async fn count(&self, filter: &WorkFilter) -> u64 {
         self.count_work(filter).await.expect("the store answers")
     }

@@ -1,4 +1,4 @@
-//! A process is killed in the middle of its work: what it was told is there, and nothing is there by halves.
+//! Crash test: a process is killed in the middle of its work. All acknowledged batches survive, and none is partial.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::make::{event_type, payload};
 use crate::process::{Process, Task};
 use crate::rng::Rng;
 
-/// Tasks that write at the same time in the process that will be killed.
+/// Number of concurrent writer tasks in the process that is killed.
 const WRITERS: u64 = 4;
-/// The most acknowledgements that the parent waits for before it kills.
+/// The greatest number of acknowledgements that the parent waits for before it kills.
 const MOST_ACKS: usize = 60;
 
-/// What was found after a kill.
+/// The findings after a kill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Batches that the killed process had been told were applied, as far as its parent heard.
+    /// Batches that the killed process reported as acknowledged to its parent.
     pub acknowledged: usize,
-    /// Batches that were found, all of them whole. At least those that were acknowledged.
+    /// Batches in the store, all of them complete. At least the acknowledged ones.
     pub found: usize,
 }
 
@@ -39,18 +39,18 @@ pub(crate) struct Ack {
     n: u64,
 }
 
-/// Starts a process that writes, kills it at a moment that the seed decides, and checks what is left.
+/// Starts a process that writes, kills it at a time that the seed decides, and checks the store.
 ///
-/// Every batch has two events on two streams, a document, a work row and an operation id. Afterwards each
-/// acknowledged batch must be there, every batch that is there must be whole, and versions must have no holes. The
-/// test program must contain [`conformance!`](crate::conformance) or [`child!`](crate::child).
+/// Every batch has two events on two streams, a document, a work row and an operation id. Each acknowledged batch must
+/// be in the store, every stored batch must be complete, and versions must have no gaps. The test program must contain
+/// [`conformance!`](crate::conformance) or [`child!`](crate::child).
 ///
 /// # Panics
-/// When the backend broke one of these promises, or cannot be shared by processes.
+/// If the backend broke one of these promises, or cannot be shared by processes.
 pub async fn round(backend: &dyn Backend, seed: u64) -> Report {
     let database = backend.fresh(Arc::new(ManualClock::default())).await;
     let address = database.address().expect("a backend with processes has addresses");
-    // A connection that was there before the kill must see the truth afterwards, too.
+    // A connection opened before the kill must also see the result.
     let witness = Conn(backend.attach(&address, SystemClock::shared()).await);
     let acknowledged = write_and_kill(backend, &address, seed).await;
     let survivor = Conn(backend.attach(&address, SystemClock::shared()).await);
@@ -58,7 +58,7 @@ pub async fn round(backend: &dyn Backend, seed: u64) -> Report {
     for conn in [&witness, &survivor] {
         found = check(conn, seed, &acknowledged).await;
     }
-    // The next process goes on where the killed one stopped: nothing is stuck.
+    // The next process continues after the last batch of the killed one: nothing is stuck.
     for writer in 0..WRITERS {
         let next = u64::try_from(survivor.history(&own(writer)).await.len()).expect("small");
         survivor.done(batch(seed, Ack { writer, n: next })).await;
@@ -76,7 +76,7 @@ async fn write_and_kill(backend: &dyn Backend, address: &str, seed: u64) -> BTre
     while acknowledged.len() < wanted {
         acknowledged.insert(process.hear::<Ack>().await.expect("the writer lives until it is killed"));
     }
-    // Not a wait for anything: it moves the kill to another place between two acknowledgements.
+    // This sleep waits for no condition. It moves the kill to another point between two acknowledgements.
     tokio::time::sleep(Duration::from_micros(rng.below(3_000) as u64)).await;
     process.kill().await;
     while let Some(ack) = process.hear().await {
@@ -85,7 +85,7 @@ async fn write_and_kill(backend: &dyn Backend, address: &str, seed: u64) -> BTre
     acknowledged
 }
 
-/// What the killed process does: whole batches, one after the other, from several tasks.
+/// The role of the child process that is killed. Several tasks write complete batches one after the other.
 pub(crate) async fn write_until_killed(conn: Conn, seed: u64, say: fn(Ack)) {
     let mut tasks = Vec::new();
     for writer in 0..WRITERS {
@@ -138,7 +138,7 @@ fn operation(seed: u64, which: Ack) -> OpId {
     OpId(Uuid::from_u128(number))
 }
 
-/// Checks every promise; answers how many whole batches there are.
+/// Checks every promise and returns the number of complete batches.
 async fn check(conn: &Conn, seed: u64, acknowledged: &BTreeSet<Ack>) -> usize {
     let together = batches_in(&conn.history(&shared()).await, seed);
     let mut count: BTreeMap<u64, u64> = BTreeMap::new();
@@ -175,7 +175,7 @@ async fn check(conn: &Conn, seed: u64, acknowledged: &BTreeSet<Ack>) -> usize {
     found.len()
 }
 
-/// The batches whose events stand in a stream, in order; its versions must have no holes.
+/// Returns the batches with events in a stream, in order. Panics if its versions have gaps.
 fn batches_in(events: &[Event], seed: u64) -> Vec<Ack> {
     for (i, event) in events.iter().enumerate() {
         assert_eq!(event.version.0, i as u64, "seed {seed}: {} has a hole", event.stream);

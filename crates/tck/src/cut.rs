@@ -1,4 +1,4 @@
-//! A store behind a wire that can be cut: writes fail from then on, and reads go on.
+//! Simulated partition: a store behind a connection that can be cut. From then on writes fail, while reads still work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use tidelock_core::store::*;
 
-/// A store behind a wire.
+/// A store behind a connection that can be cut.
 #[derive(Debug)]
 pub(crate) struct Wire {
     store: SharedStore,
@@ -29,12 +29,12 @@ impl Wire {
         self.cut.store(true, Ordering::SeqCst);
     }
 
-    /// The next write arrives. Its answer does not, nor does anything after it.
+    /// Delivers the next write, but loses its answer and all later requests.
     pub(crate) fn cut_behind_the_next(&self) {
         self.loses.store(true, Ordering::SeqCst);
     }
 
-    /// The next write does not arrive, and nobody knows.
+    /// Loses the next write without a trace: its outcome is unknown.
     pub(crate) fn drop_the_next(&self) {
         self.drops.store(true, Ordering::SeqCst);
     }
@@ -63,7 +63,7 @@ impl tidelock_core::store::layer::StoreLayer for Wire {
         if self.drops.swap(false, Ordering::SeqCst) {
             return Err(ApplyError::unknown(broken(), batch.id()));
         }
-        // The wire is cut before the write: a case that sees the write may mend the wire before the answer is here.
+        // Cut before the write: a case that sees the write may mend the connection before the answer arrives.
         if self.loses.swap(false, Ordering::SeqCst) {
             self.cut();
             let id = batch.id();

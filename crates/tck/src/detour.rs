@@ -1,4 +1,4 @@
-//! A connection on which something happens to writes on their way to the store and back.
+//! Fault proxy: a connection that intercepts writes on their way to the store and back.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,22 +13,22 @@ use tokio::sync::Notify;
 
 use crate::rng::Rng;
 
-/// What happens on the way.
+/// The hooks of a connection.
 #[async_trait]
 pub(crate) trait Way: Send + Sync + fmt::Debug + 'static {
-    /// Before the store has the write.
+    /// Runs before the store receives the write.
     async fn there(&self);
-    /// Before the caller has the answer.
+    /// Runs before the caller receives the answer.
     async fn back(&self);
-    /// After a document was read, before the caller has it.
+    /// Runs after a document was read, before the caller receives it.
     async fn seen(&self) {}
-    /// Before the store is asked. An error takes the place of the answer.
+    /// Runs before the request reaches the store. An error replaces the answer.
     async fn asked(&self, _request: Request) -> Result<(), StoreError> {
         Ok(())
     }
 }
 
-/// The requests that leases are made of.
+/// The kinds of requests that leases use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Apply,
@@ -38,7 +38,7 @@ pub(crate) enum Request {
     ReadClock,
 }
 
-/// A connection with a detour for its writes.
+/// A connection with hooks around its writes.
 #[derive(Debug)]
 pub(crate) struct Detour<W> {
     inner: Arc<dyn Store>,
@@ -51,7 +51,7 @@ impl<W: Way> Detour<W> {
     }
 }
 
-/// Lets others go first, a random number of times.
+/// A hook that yields to other tasks a random number of times.
 #[derive(Debug)]
 pub(crate) struct Dawdle {
     rng: Mutex<Rng>,
@@ -82,7 +82,7 @@ impl Way for Dawdle {
     }
 }
 
-/// Counts the documents that were read.
+/// A hook that counts the documents that were read.
 #[derive(Debug, Default)]
 pub(crate) struct Readings(AtomicUsize);
 
@@ -103,7 +103,7 @@ impl Way for Readings {
     }
 }
 
-/// Keeps one write from the store until it is let through.
+/// A gate that keeps one write from the store until a case opens it.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     closed: AtomicBool,
@@ -112,17 +112,17 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// The next write waits.
+    /// Makes the next write wait.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// Waits until a write stands before the gate.
+    /// Waits until a write has reached the gate.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
     }
 
-    /// Lets it through.
+    /// Lets the write through.
     pub(crate) fn open(&self) {
         self.opened.notify_one();
     }
@@ -140,24 +140,24 @@ impl Way for Gate {
     async fn back(&self) {}
 }
 
-/// Keeps what was read of one document from the reader until it is let through.
+/// A gate that keeps the result of one document read from the reader until a case opens it.
 #[derive(Debug, Default)]
 pub(crate) struct Blink(Gate);
 
 impl Blink {
-    /// The next read waits.
+    /// Creates a gate at which the next read waits.
     pub(crate) fn closed() -> Arc<Self> {
         let blink = Self::default();
         blink.0.close();
         Arc::new(blink)
     }
 
-    /// Waits until somebody has read.
+    /// Waits until a reader has read the document.
     pub(crate) async fn arrived(&self) {
         self.0.arrived().await;
     }
 
-    /// Lets the reader see it.
+    /// Returns the result to the reader.
     pub(crate) fn open(&self) {
         self.0.open();
     }
@@ -174,16 +174,16 @@ impl Way for Blink {
     }
 }
 
-/// Where a process dies.
+/// The point at which a process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Death {
-    /// Before the store has its write.
+    /// Before the store receives its write.
     There,
-    /// After the store has it, before the answer.
+    /// After the store has applied it, before the answer.
     Back,
 }
 
-/// Lets so many writes through. At the next one the process dies, as far as the store can tell: nothing comes after it.
+/// A hook that lets `left` writes through. At the next one the process dies from the store's view: nothing follows it.
 #[derive(Debug)]
 pub(crate) struct Fuse {
     left: AtomicUsize,
@@ -202,7 +202,7 @@ impl Fuse {
         })
     }
 
-    /// Waits until it has died.
+    /// Waits until the process has died.
     pub(crate) async fn died(&self) {
         self.died.notified().await;
     }

@@ -1,4 +1,4 @@
-//! Everything a reader can see of a store, for cases that say "nothing at all changed".
+//! Complete visible content of a store, for cases that check that nothing changed.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use tidelock_core::store::{
 
 use crate::conn::Conn;
 
-/// Everything a reader can see.
+/// The complete visible content of a store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dump {
     /// All documents, by key.
@@ -40,12 +40,12 @@ impl Dump {
     }
 }
 
-/// The most rows of each kind that a report shows.
+/// Maximum number of rows of each kind in a report.
 const REPORTED: usize = 100;
-/// The most entries of each journal that it shows.
+/// Maximum number of entries of each journal in a report.
 const ENTRIES: usize = 12;
 
-/// Work rows, runs and the ends of their journals, as text for a report.
+/// Formats work rows, runs and the ends of their journals for a report.
 pub(crate) async fn standing(conn: &Conn) -> String {
     let mut text = match conn.now().await {
         Ok(now) => format!("the store's clock: {now}\n"),

@@ -1,4 +1,4 @@
-//! What a case works with: a database of its own, two independent connections to it, and its clock.
+//! The environment of a case: a separate database, two independent connections to it, and its clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use tokio::sync::{Barrier, Mutex};
 use crate::conn::Conn;
 use crate::{Backend, Capabilities, Database};
 
-/// How many connections the tasks of a race are spread over. Cases that race run both ways.
+/// Numbers of connections over which the tasks of a race are spread. Racing cases run with both.
 pub(crate) const ONE_AND_TWO: [usize; 2] = [1, 2];
 
-/// What a case works with.
+/// The environment of a case.
 pub struct Env {
     /// A connection.
     pub store: Conn,
     /// Another connection to the same database, independent of the first.
     pub other: Conn,
-    /// The clock of both. It stands still until the case moves it.
+    /// The clock of both connections. It advances only when the case advances it.
     pub clock: Arc<ManualClock>,
     /// The backend under test.
     pub backend: Arc<dyn Backend>,
@@ -26,7 +26,7 @@ pub struct Env {
 }
 
 impl Env {
-    /// A new database with two connections.
+    /// Opens a new database with two connections.
     pub async fn open(backend: Arc<dyn Backend>) -> Self {
         let clock = Arc::new(ManualClock::default());
         let database = backend.fresh(Arc::clone(&clock)).await;
@@ -35,34 +35,34 @@ impl Env {
         Self { store, other, clock, backend, database: Mutex::new(database) }
     }
 
-    /// What the backend can do.
+    /// Returns the capabilities of the backend.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.backend.capabilities()
     }
 
-    /// The present instant.
+    /// Returns the current instant.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Moves the clock forward.
+    /// Advances the clock.
     pub fn pass(&self, by: Duration) {
         self.clock.advance(by);
     }
 
-    /// A further independent connection.
+    /// Opens another independent connection.
     pub async fn connect(&self) -> Conn {
         Conn(self.database.lock().await.connect().await)
     }
 
-    /// Closes every connection and opens one anew. The connections from before are not to be used any more.
+    /// Closes every connection and opens a new one. The earlier connections must not be used afterwards.
     pub async fn restart(&self) -> Conn {
         Conn(self.database.lock().await.restart().await)
     }
 
-    /// Copies the database as it is now; `false` when the backend cannot.
+    /// Copies the current state of the database. Returns `false` if the backend cannot do that.
     pub async fn backup(&self) -> bool {
         let copied = self.database.lock().await.backup().await;
         if !copied {
@@ -74,20 +74,20 @@ impl Env {
         copied
     }
 
-    /// Puts the last copy in the place of the database: everything since then is lost.
+    /// Replaces the database with the last copy, so that everything since then is lost.
     pub async fn restore(&self) {
-        // Numbers continue from the clock, which never stands still in the world outside.
+        // Numbers continue from the clock, which always advances in production.
         self.clock.advance(Duration::from_secs(1));
         self.database.lock().await.restore().await;
     }
 
-    /// How another process finds the database.
+    /// Returns the address by which another process finds the database.
     pub async fn address(&self) -> Option<String> {
         self.database.lock().await.address()
     }
 
-    /// Runs `tasks` tasks at the same time, started together, spread over one or two connections. Their answers come
-    /// back in the order of the tasks.
+    /// Runs `tasks` tasks at the same time, started together, spread over one or two connections. Returns their results
+    /// in the order of the tasks.
     pub async fn race<T, F, W>(&self, connections: usize, tasks: usize, work: W) -> Vec<T>
     where
         W: Fn(usize, Conn) -> F,

@@ -1,9 +1,9 @@
-//! What cases say about answers: each unpacks one refusal, or fails with what came instead.
+//! Assertions on answers: each unpacks one refusal, or panics with the actual answer.
 
 use tidelock_core::model::refusal::{DocumentFound, Holder, Refusal, StreamFound};
 use tidelock_core::store::{ApplyError, Document, Receipt};
 
-/// The refusal, when the store is well and the batch was not applied.
+/// Returns the refusal of a batch that was not applied although the store is available.
 #[track_caller]
 pub(crate) fn refusal(answer: Result<Receipt, ApplyError>) -> Refusal {
     match answer {
@@ -28,7 +28,7 @@ pub(crate) fn document_conflict(refusal: Refusal) -> DocumentFound {
     }
 }
 
-/// The value and version that the loser of a race received.
+/// Returns the value and version that the loser of a race received.
 #[track_caller]
 pub(crate) fn present(refusal: Refusal) -> Document {
     match document_conflict(refusal) {
@@ -45,7 +45,7 @@ pub(crate) fn fenced(refusal: Refusal) -> Holder {
     }
 }
 
-/// The answers of a race in which exactly one task may win: the winner's, and the refusals of the others.
+/// Checks that exactly one task won a race. Returns the receipt of the winner and the refusals of the others.
 #[track_caller]
 pub(crate) fn one_winner(answers: Vec<Result<Receipt, ApplyError>>) -> (Receipt, Vec<Refusal>) {
     let (won, lost): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);

@@ -1,6 +1,6 @@
-//! Runs that survive their workers: several processes drive them and are killed again and again. Effects in the store are there
-//! exactly once; calls of a server outside are there at least once, under one key, and twice only where a step was under way at a
-//! kill.
+//! Workflow kill test. Several processes drive runs and are killed repeatedly. Effects in the store exist exactly once.
+//! Calls to an external server happen at least once, under one idempotency key. They are repeated only if a step was in
+//! flight at a kill.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,31 +21,31 @@ use crate::conn::Conn;
 use crate::process::{Process, Task, say};
 use crate::run::setting;
 
-/// Processes that drive at the same time.
+/// Number of concurrent worker processes.
 const WORKERS: u64 = 3;
-/// Runs that each of them drives at the same time.
+/// Number of concurrent runs per worker.
 const CONCURRENCY: u64 = 16;
-/// Runs in all.
+/// Total number of runs.
 const RUNS: u64 = 200;
-/// Steps of each run, half of them calls, half of them effects in the store.
+/// Rounds of each run. Each round has one call and one effect in the store.
 const ROUNDS: u64 = 10;
-/// How long it takes, about, in seconds. `TIDELOCK_KILL_SECONDS` changes it.
+/// Approximate duration in seconds. `TIDELOCK_KILL_SECONDS` overrides it.
 const SECONDS: u64 = 5;
-/// How long others wait for a worker that was killed.
+/// Lease TTL: the time until other workers take over from a killed one.
 const LEASE: Duration = Duration::from_secs(1);
-/// How long all may take on a machine that is busy with other tests.
+/// Time limit on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(150);
 
 const HAUL: Workflow<u16, u64> = Workflow::new("haul");
 
-/// What was found in the end.
+/// The findings of the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// How many workers were killed.
+    /// Number of killed workers.
     pub kills: u64,
-    /// Calls of the server.
+    /// Calls to the server.
     pub calls: u64,
-    /// Calls that were made again.
+    /// Repeated calls.
     pub again: u64,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Calls, by their keys.
+/// Number of calls per key.
 #[derive(Clone, Debug, Default)]
 struct Calls(Arc<Mutex<BTreeMap<String, u64>>>);
 
@@ -74,18 +74,18 @@ impl Calls {
     }
 }
 
-/// Lets processes drive runs, and kills one of them every second. The test program must contain
+/// Runs workers that drive runs, and kills one of them every second. The test program must contain
 /// [`conformance!`](crate::conformance) or [`child!`](crate::child).
 ///
 /// # Panics
-/// When an effect is missing or there twice, or a call was made again that was not under way at a kill.
+/// If an effect is missing or duplicated, or if more calls were repeated than could be in flight at the kills.
 pub async fn killed(backend: &dyn Backend) -> Report {
     let seconds = setting("TIDELOCK_KILL_SECONDS", SECONDS);
     let database = backend.fresh(Arc::default()).await;
     let address = database.address().expect("the store can be shared by processes");
     let conn = Conn(backend.attach(&address, SystemClock::shared()).await);
     let client = Client::new(Arc::clone(&conn.0));
-    // A call takes so long that all of them take about the time that was asked for.
+    // The delay of a call is chosen so that all calls together take about the configured time.
     let pace = Duration::from_millis(seconds * 1_000 * WORKERS * CONCURRENCY / (RUNS * ROUNDS));
     let calls = Calls::default();
     let (port, serving) = serve(calls.clone(), pace).await;
@@ -149,7 +149,7 @@ async fn worker(backend: &dyn Backend, address: &str) -> Process {
     process
 }
 
-/// Drives runs until it is killed.
+/// The role of a child process: it drives runs until it is killed.
 pub(crate) async fn drive(conn: Conn) {
     let driving = start(&conn.0).await;
     say(&"driving");
@@ -190,7 +190,7 @@ async fn call(port: u16, key: &str) -> Result<(), Failure> {
     }
 }
 
-/// A server that counts calls by their keys, and takes its time to answer.
+/// Starts a server that counts calls by their keys and answers after a delay.
 async fn serve(calls: Calls, pace: Duration) -> (u16, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port is free");
     let port = listener.local_addr().expect("it is bound").port();
@@ -202,7 +202,7 @@ async fn serve(calls: Calls, pace: Duration) -> (u16, tokio::task::JoinHandle<()
     (port, serving)
 }
 
-/// A caller that dies in the middle is no concern of the server's.
+/// Answers one call. A caller that dies in the middle does not affect the server.
 async fn answer(connection: TcpStream, calls: Calls, pace: Duration) -> std::io::Result<()> {
     let mut connection = BufReader::new(connection);
     let mut line = String::new();

@@ -1,9 +1,10 @@
-//! Two processes with many tasks each add to one record, and again and again one of them is killed and started anew. What
-//! was acknowledged is counted, nothing is counted that nobody asked for, and whoever lived to the end counted exactly.
+//! Kill test for shared state. Two processes with many tasks each add to one record, and one of them is repeatedly
+//! killed and restarted. The record counts every acknowledged addition and none that was not attempted. A process that
+//! was not killed has an exact count.
 //!
-//! A process says that it asks before it asks, and that it was told after it was told, each as one write into a pipe. What
-//! it had said when it was killed is in the pipe, and its parent hears all of it. Every life has a count of its own in the
-//! record, so that a lost addition cannot hide behind one that was made twice.
+//! A process reports each addition before it attempts it and after it is acknowledged, each time as one write to a
+//! pipe. Reports sent before the kill stay in the pipe, and the parent reads all of them. Each life of a process has a
+//! separate count in the record, so that a duplicate addition cannot mask a lost one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,38 +25,38 @@ use crate::make::key;
 use crate::process::{Process, Task, listen, say};
 use crate::run::setting;
 
-/// Processes that add at the same time.
+/// Number of concurrent processes.
 const PROCESSES: u64 = 2;
-/// Tasks of each of them.
+/// Number of tasks per process.
 const TASKS: u64 = 32;
-/// How long each way of adding takes, in seconds. `TIDELOCK_KILL_SECONDS` changes it.
+/// Duration of the test per kind of addition, in seconds. `TIDELOCK_KILL_SECONDS` overrides it.
 const SECONDS: u64 = 2;
 
-/// How to add.
+/// The kind of addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Way {
-    /// `Container::mutate`, which reads and writes, and begins again when somebody else was faster.
+    /// `Container::mutate`, which reads and writes, and retries after a conflict with another writer.
     Mutate,
     /// Deltas, as `Container::inc` sends them.
     Inc,
 }
 
-/// What was found in the end.
+/// The result of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// How it was added.
+    /// The kind of addition.
     pub way: Way,
-    /// How many processes were killed.
+    /// Number of killed processes.
     pub kills: u64,
-    /// Additions that processes were told of, as far as their parent heard.
+    /// Acknowledged additions, as reported to the parent.
     pub acknowledged: u64,
     /// The count in the record.
     pub found: u64,
-    /// Additions that processes asked for, as far as their parent heard.
+    /// Attempted additions, as reported to the parent.
     pub attempted: u64,
-    /// The version of the record: how many writes all this took.
+    /// The version of the record, which is the number of writes.
     pub writes: u64,
-    /// The fewest additions that a life was told of: how much of a turn everybody had.
+    /// The smallest number of acknowledged additions of any life. It measures fairness.
     pub fewest: u64,
 }
 
@@ -70,21 +71,21 @@ impl fmt::Display for Report {
     }
 }
 
-/// The record: how often was added, by all and by each life of a process.
+/// The record: the number of additions in total and per life of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Count {
     count: u64,
     lives: BTreeMap<String, u64>,
 }
 
-/// What a process says.
+/// A report from a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Said {
     Asked,
     Told,
 }
 
-/// What one life of a process said.
+/// The reports of one life of a process.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard {
     asked: u64,
@@ -92,30 +93,30 @@ struct Heard {
     killed: bool,
 }
 
-/// How a life ends.
+/// How a life of a process ends.
 enum Fate {
     Killed,
     Finished,
 }
 
-/// Adds by mutations and then by deltas, for as long as the environment asks for, and kills meanwhile. The test program
-/// must contain [`conformance!`](crate::conformance) or [`child!`](crate::child).
+/// Adds by mutations and then by deltas, for the time that the environment sets, and kills processes during that time.
+/// The test program must contain [`conformance!`](crate::conformance) or [`child!`](crate::child).
 ///
 /// # Panics
-/// When an acknowledged addition is not there, or one is that nobody asked for.
+/// If an acknowledged addition is missing, or the record contains one that was not attempted.
 pub async fn rounds(backend: &dyn Backend) -> Vec<Report> {
     let time = Duration::from_secs(setting("TIDELOCK_KILL_SECONDS", SECONDS));
     vec![round(backend, Way::Mutate, time).await, round(backend, Way::Inc, time).await]
 }
 
-/// Adds in one way for a time, and kills meanwhile.
+/// Adds in one way for a time, and kills processes during that time.
 ///
 /// # Panics
 /// As [`rounds`].
 pub async fn round(backend: &dyn Backend, way: Way, time: Duration) -> Report {
     let database = backend.fresh(Arc::new(ManualClock::default())).await;
     let address = database.address().expect("a backend with processes has addresses");
-    // A connection that lives as long as all of them, and sees every acknowledgement.
+    // This connection outlives all processes and sees every acknowledgement.
     let witness = record(&Conn(backend.attach(&address, SystemClock::shared()).await));
     witness.set(Count::default()).await.expect("the record is created");
     let mut band = Band { backend, address: &address, way, lives: Vec::new(), told: Arc::default() };
@@ -125,16 +126,16 @@ pub async fn round(backend: &dyn Backend, way: Way, time: Duration) -> Report {
     }
     let (every, begun) = ((time / 20).clamp(FASTEST, SLOWEST), tokio::time::Instant::now());
     for n in (1..).take_while(|n| every * *n <= time) {
-        // Not a wait for anything: it says when the next one is killed.
+        // This sleep waits for no condition. It sets the time of the next kill.
         tokio::time::sleep_until(begun + every * n).await;
         let told = band.told.load(Ordering::SeqCst);
         let found = witness.get().await.expect("the record can be read").count;
         assert!(found >= told, "{way:?}, before kill {n}: {told} were acknowledged, {found} are there");
-        // The oldest is killed: each of them in its turn.
+        // Kills the oldest process, so that each process has its turn.
         band.ends(living.remove(0).meets(Fate::Killed)).await;
         living.push(band.start().await);
     }
-    // All are told before any is waited for: one that goes on would be in the way of the others.
+    // Tell all processes to finish before waiting for any of them: a process that still adds would delay the others.
     let ending: Vec<Ending> = living.into_iter().map(|life| life.meets(Fate::Finished)).collect();
     for ending in ending {
         band.ends(ending).await;
@@ -151,13 +152,13 @@ fn record(conn: &Conn) -> Container<Count> {
     States::new(Arc::clone(&conn.0)).at(&key("kill"))
 }
 
-/// A process that lives.
+/// A running process.
 struct Life {
     fate: oneshot::Sender<Fate>,
     ending: Ending,
 }
 
-/// A process that will end, and what it says until then.
+/// A process that will end, and the task that collects its reports.
 struct Ending {
     number: usize,
     hearing: JoinHandle<Heard>,
@@ -175,9 +176,9 @@ struct Band<'a> {
     backend: &'a dyn Backend,
     address: &'a str,
     way: Way,
-    /// What those said that have ended, by the numbers of the lives.
+    /// Reports of the ended lives, indexed by life number.
     lives: Vec<Heard>,
-    /// Acknowledgements that were heard so far.
+    /// Acknowledgements received so far.
     told: Arc<AtomicU64>,
 }
 
@@ -197,7 +198,7 @@ impl Band<'_> {
         self.lives[number] = hearing.await.expect("a process lives until it is told otherwise");
     }
 
-    /// Compares what was said with what is there.
+    /// Compares the reports with the record.
     async fn check(&self, survivor: &Container<Count>) -> Report {
         let found = survivor.read().await.expect("the record can be read").expect("it was created");
         let (way, value) = (self.way, &found.value);
@@ -228,7 +229,7 @@ impl Band<'_> {
     }
 }
 
-/// Hears what a process says until it is killed, or told to come to an end and does.
+/// Collects the reports of a process until the parent kills it, or until it finishes at the parent's request.
 async fn hear(mut process: Process, mut fate: oneshot::Receiver<Fate>, told: Arc<AtomicU64>) -> Heard {
     let mut heard = Heard::default();
     let mut count = |said: Said| match said {
@@ -260,7 +261,7 @@ async fn hear(mut process: Process, mut fate: oneshot::Receiver<Fate>, told: Arc
     heard
 }
 
-/// What a process does: its tasks add until it is killed, or told to come to an end.
+/// The role of a child process. Its tasks add until the process is killed or told to finish.
 pub(crate) async fn add(conn: Conn, life: usize, way: Way) {
     let (record, ending) = (record(&conn).limit(None), Arc::new(AtomicBool::new(false)));
     let mut tasks = Vec::new();

@@ -1,4 +1,4 @@
-//! What cases about closed books share: an aggregate, and an archive that notices when a page changes.
+//! Helpers for archive cases: an aggregate, and an archive that detects a changed page.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use tidelock_core::events::{Aggregate, Events};
 
 use crate::prelude::*;
 
-/// A sum, and how it came about.
+/// A sum and the bookings that led to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ledger {
     pub(crate) sum: i64,
@@ -50,7 +50,7 @@ pub(crate) fn stream(id: &str) -> Key {
     Ledger::stream(id).unwrap()
 }
 
-/// Books the numbers from 1 to `count`, each in an append of its own.
+/// Books the numbers from 1 to `count`, each in a separate append.
 pub(crate) async fn book(events: &Events, id: &str, count: i64) {
     for n in 1..=count {
         events.append::<Ledger>(id, [Booked { n }]).await.unwrap();
@@ -61,7 +61,7 @@ pub(crate) fn versions(events: &[Event]) -> Vec<u64> {
     events.iter().map(|event| event.version.0).collect()
 }
 
-/// An archive that takes a page again, if it is the same.
+/// An archive that accepts a page again only if it is unchanged.
 #[derive(Clone, Default)]
 pub(crate) struct Shelf {
     pages: Arc<Mutex<BTreeMap<String, ArchivePage>>>,
@@ -76,7 +76,7 @@ impl Shelf {
         assert!(before.is_none_or(|before| before == page), "a page that comes again is the same");
     }
 
-    /// What it has, in the order of versions. Each event must be on one page.
+    /// Returns the archived versions in order. Each event must be on exactly one page.
     pub(crate) fn versions(&self) -> Vec<u64> {
         let pages = self.pages.lock().unwrap();
         let mut all: Vec<u64> = pages.values().flat_map(|page| versions(&page.events)).collect();
@@ -89,7 +89,7 @@ impl Shelf {
     }
 }
 
-/// Pages of two events, to a shelf.
+/// Archives a stream to a shelf, in pages of two events.
 pub(crate) fn closing(events: &Events, stream: &Key, shelf: &Shelf) -> Closing {
     let shelf = shelf.clone();
     let archive = move |page: ArchivePage| {

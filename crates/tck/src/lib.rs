@@ -1,4 +1,4 @@
-//! Owns the cases and what runs them. It knows backends only through the Store contract.
+//! The conformance cases and their runner. This crate accesses backends only through the `Store` contract.
 
 #![doc = include_str!("../README.md")]
 #![expect(
@@ -34,7 +34,7 @@ mod scheduling;
 pub mod stop;
 pub mod stress;
 
-/// What nearly every case needs.
+/// Imports that nearly every case needs.
 pub(crate) mod prelude {
     pub(crate) use std::time::Duration;
 
@@ -70,72 +70,72 @@ pub use run::{print_summary, run_case};
 /// A backend under test: a factory of empty databases.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// The name, for messages. Two backends in one test program need two names.
+    /// Returns the name for messages. Two backends in one test program need two names.
     fn name(&self) -> &'static str;
 
-    /// A new, empty database that nobody else uses, whose connections run on `clock`.
+    /// Creates a new, empty database without other users. Its connections use `clock`.
     async fn fresh(&self, clock: Arc<ManualClock>) -> Box<dyn Database>;
 
-    /// What the backend can do beyond the floor.
+    /// Returns the optional features of the backend.
     fn capabilities(&self) -> Capabilities;
 
-    /// Connects to a database that another process made, by the address that [`Database::address`] gave it. Only
-    /// called when [`Capabilities::processes`] is set.
+    /// Connects to a database that another process created, by the address that [`Database::address`] returned there.
+    /// Called only when [`Capabilities::processes`] is set.
     async fn attach(&self, address: &str, clock: Arc<dyn Clock>) -> Arc<dyn Store>;
 }
 
-/// What a backend can do.
+/// The optional features of a backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Capabilities {
     /// Several processes may share a database.
     pub processes: bool,
-    /// What was acknowledged survives [`Database::restart`].
+    /// Acknowledged writes survive [`Database::restart`].
     pub durable: bool,
-    /// The backend keeps documents and operation ids, and refuses everything else as unsupported. Cases that need
-    /// more are passed over, and say so.
+    /// The backend stores documents and operation ids, and rejects every other operation as unsupported. Cases that
+    /// need more are skipped and report it.
     pub documents_only: bool,
 }
 
 /// One database of a backend.
 #[async_trait]
 pub trait Database: Send + Sync {
-    /// Another independent connection.
+    /// Opens another independent connection.
     async fn connect(&self) -> Arc<dyn Store>;
 
-    /// Closes every connection and opens one anew, as a restarted process would.
+    /// Closes every connection and opens a new one, as a restarted process would.
     async fn restart(&mut self) -> Arc<dyn Store>;
 
-    /// Copies the database as it is now. `false` when that cannot be done here; then cases about cut histories are
-    /// passed over.
+    /// Copies the current state of the database. Returns `false` if the backend cannot do that. Cases about a cut
+    /// history are then skipped.
     async fn backup(&self) -> bool {
         false
     }
 
-    /// Puts the last copy in the place of the database while connections to it are open, as a failover that loses the
-    /// newest writes does. A backend that cannot find that out by itself declares it, as an operator would.
+    /// Replaces the database with the last copy while connections are open, as a failover that loses the newest writes
+    /// does. A backend that cannot detect the replacement declares it, as an operator would.
     async fn restore(&self) {}
 
-    /// How another process finds the database.
+    /// Returns the address by which another process finds the database.
     fn address(&self) -> Option<String>;
 }
 
-/// A case that runs.
+/// The future of a running case.
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// One case of the kit.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// Its number in the list of conformance cases, for example `T10`. Several cases may share one.
+    /// The number in the list of conformance cases, for example `T10`. Several cases may share one.
     pub number: &'static str,
-    /// The name of its test.
+    /// The name of the test.
     pub name: &'static str,
     /// Its folder: `contract` for a promise of the backend, `engines` for a promise of an engine on it.
     pub folder: &'static str,
     /// Its file in the folder.
     pub section: &'static str,
-    /// What it promises.
+    /// The promise that the case checks.
     pub doc: &'static str,
-    /// Whether it needs nothing but documents: its comment ends with `Documents only.`
+    /// Whether the case needs only documents. The doc comment of such a case ends with `Documents only.`
     pub documents_only: bool,
     run: for<'a> fn(&'a Env) -> Running<'a>,
 }

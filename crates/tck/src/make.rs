@@ -1,4 +1,4 @@
-//! Short names for the things that cases are made of.
+//! Builders with short names for the test data of the cases.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tidelock_core::model::batch::{Batch, Expect, NewEvent, NewWork, WorkFilter};
 use tidelock_core::payload::Payload;
 use tidelock_core::store::{Operation, Pattern, Selection};
 
-/// How long leases last in the cases.
+/// TTL of leases in the cases.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// The smallest step of the clock.
 pub(crate) const TICK: Duration = Duration::from_micros(1);
@@ -22,7 +22,7 @@ pub(crate) fn key(name: &str) -> Key {
     Key::new("tck", [name]).unwrap()
 }
 
-/// All keys that [`key`] makes.
+/// Returns the prefix of all keys that [`key`] creates.
 pub(crate) fn all_keys() -> KeyPrefix {
     KeyPrefix::kind("tck")
 }
@@ -43,7 +43,7 @@ pub(crate) fn payload(value: Value) -> Payload {
     Payload::of(&value).unwrap()
 }
 
-/// The payload that stands for a number.
+/// Returns the payload that represents a number.
 pub(crate) fn number(n: i64) -> Payload {
     payload(json!({ "n": n }))
 }
@@ -52,7 +52,7 @@ pub(crate) fn event(name: &str, n: i64) -> NewEvent {
     NewEvent::new(event_type(name), number(n))
 }
 
-/// Events that are numbered from 0.
+/// Returns events numbered from 0.
 pub(crate) fn events(count: usize) -> Vec<NewEvent> {
     (0..count).map(|n| event("Happened", n as i64)).collect()
 }
@@ -65,17 +65,17 @@ pub(crate) fn doc_at(version: u64) -> Expect<DocVersion> {
     Expect::Exact(DocVersion(version))
 }
 
-/// The lane of cases that need only one.
+/// Returns the lane of cases that need only one.
 pub(crate) fn jobs() -> Lane {
     lane("jobs")
 }
 
-/// A job in the lane of [`jobs`].
+/// Returns a job in the lane of [`jobs`].
 pub(crate) fn job(name: &str) -> NewWork {
     NewWork::once(key(name), jobs())
 }
 
-/// A standing row in the lane of [`jobs`].
+/// Returns a standing row in the lane of [`jobs`].
 pub(crate) fn standing(name: &str) -> NewWork {
     NewWork::standing(key(name), jobs())
 }

@@ -1,7 +1,8 @@
-//! Clients that use the same records over two connections at once, as two processes would, and what they heard.
+//! History clients that use the same records over two connections at once, as two processes would, and record the
+//! answers.
 //!
-//! The seed decides what each client asks, when it is in a hurry and when it goes away. The order in which the clients
-//! come is the machine's: the same seed asks the same, and may be told otherwise.
+//! The seed decides what each client requests, when it sets a short timeout and when it cancels. The scheduler of the
+//! machine decides the order of the clients. The same seed makes the same requests, but may get other answers.
 
 use std::ops::AddAssign;
 use std::pin::pin;
@@ -22,44 +23,44 @@ use crate::history::{Begun, Operation, Outcome, Recorder};
 use crate::make::key;
 use crate::rng::Rng;
 
-/// What is played.
+/// The parameters of a history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    /// Half of them on each connection.
+    /// Number of clients, half of them on each connection.
     pub(crate) clients: usize,
     pub(crate) keys: usize,
-    /// How many operations each client asks for. After half of them it stops when the time is up.
+    /// Number of operations per client. After half of them the client stops when the time is up.
     pub(crate) steps: usize,
     pub(crate) time: Duration,
-    /// Whether clients are in a hurry or go away now and then.
+    /// Whether clients sometimes use short timeouts or cancel their operations.
     pub(crate) faults: bool,
 }
 
-/// What came of it.
+/// The recorded history and its counts.
 #[derive(Debug, Default)]
 pub(crate) struct Played {
     pub(crate) history: Vec<Operation<Ask, Told>>,
     pub(crate) tally: Tally,
 }
 
-/// What happened how often: a run in which nothing happened proves nothing.
+/// Counts of the events in a run. A run in which nothing happened proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Operations that were answered.
+    /// Answered operations.
     pub(crate) answered: usize,
-    /// Those whose clients went away, and never knew.
+    /// Operations that their clients cancelled without learning the outcome.
     pub(crate) left: usize,
-    /// Those that certainly did not happen.
+    /// Operations that certainly did not happen.
     pub(crate) failed: usize,
-    /// Those whose time was up while they were written, and that the store was asked about.
+    /// Operations that timed out during the write, and whose outcome the client later requested from the store.
     pub(crate) unknown: usize,
-    /// Of these, those that the store knew about later, and those that it did not.
+    /// Of these, the operations that the store knew later, and those that it did not know.
     pub(crate) had_happened: usize,
     pub(crate) had_not: usize,
     /// Writes that several mutations shared.
     pub(crate) shared: usize,
-    /// Writes that met a foreign one and were tried again.
+    /// Writes that were retried after a conflict.
     pub(crate) again: usize,
 }
 
@@ -76,7 +77,7 @@ impl AddAssign for Tally {
     }
 }
 
-/// Counts what containers do.
+/// An observer that counts what the containers do.
 #[derive(Debug, Default)]
 struct Seen {
     shared: AtomicUsize,
@@ -90,16 +91,16 @@ impl Observer for Seen {
     }
 }
 
-/// How a client asks.
+/// How a client waits for its answer.
 enum Manner {
     Patiently,
-    /// It wants an answer within this time.
+    /// With this timeout.
     InAHurry(Duration),
-    /// It goes away after so many looks.
+    /// Cancels after this number of polls.
     ForAWhile(usize),
 }
 
-/// What a client knows after it asked.
+/// The knowledge of a client after its operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Heard {
     Told(Told),
@@ -107,16 +108,16 @@ pub(crate) enum Heard {
     Unknown(Option<OpId>),
 }
 
-/// An operation that its client left before it had an answer.
+/// An operation that its client left without an answer.
 struct Doubt {
     begun: Begun,
-    /// When it left.
+    /// The instant at which the client left.
     left: u64,
-    /// The id by which it will ask the store at the end.
+    /// The id with which the client later resolves the operation at the store.
     id: Option<OpId>,
 }
 
-/// One process: its connection and its records.
+/// One process with its connection and its records.
 struct Side {
     conn: Conn,
     records: Vec<Container<Record>>,
@@ -129,7 +130,7 @@ struct Stage {
     seen: Arc<Seen>,
 }
 
-/// Plays the plan on two connections of the case's database.
+/// Runs the plan on two connections of the case's database.
 pub(crate) async fn play(env: &Env, plan: Plan) -> Played {
     let stage = Arc::new(Stage::new([&env.store, &env.other], plan));
     let mut running = Vec::new();
@@ -155,8 +156,8 @@ pub(crate) async fn play(env: &Env, plan: Plan) -> Played {
     Played { history, tally }
 }
 
-/// Mutations of one process are carried out in the order in which they were asked for: when one that was asked for after a
-/// client left is answered, what that client had asked for is over.
+/// Sets the end of operations in doubt. Mutations of one process run in the order of their calls. When one called after
+/// the client left is answered, the operation of that client is over.
 fn over(history: &mut [Operation<Ask, Told>], doubts: &[Doubt]) {
     let queued = |ask: Ask| !matches!(ask.what, What::Get | What::Read | What::Delete);
     for Doubt { begun, left, .. } in doubts {
@@ -176,7 +177,7 @@ fn name(plan: Plan, record: usize) -> String {
 }
 
 impl Stage {
-    /// The name of a record. Each plan has its own.
+    /// Returns the name of a record. Each plan has separate records.
     fn name(&self, record: usize) -> String {
         name(self.plan, record)
     }
@@ -184,7 +185,7 @@ impl Stage {
     fn new(conns: [&Conn; 2], plan: Plan) -> Self {
         let seen = Arc::new(Seen::default());
         let sides = conns.into_iter().zip(0..).map(|(conn, side)| {
-            // Faults need writes that take a while, or nobody is ever too late.
+            // Faults need slow writes; with fast ones no timeout ever expires.
             let most = if plan.faults { 60 } else { 4 };
             let store: Arc<dyn Store> = Detour::over(Dawdle::new(plan.seed ^ side, most), &conn.0);
             let states = States::new(Arc::clone(&store)).observer(seen.clone());
@@ -194,13 +195,13 @@ impl Stage {
         Self { plan, sides: sides.collect(), recorder: Recorder::new(), seen: Arc::clone(&seen) }
     }
 
-    /// What one client does. Answers what it is in doubt about.
+    /// Runs one client and returns the operations whose outcome it does not know.
     async fn client(&self, client: usize) -> Vec<Doubt> {
         let mut rng = Rng::new(self.plan.seed.wrapping_add(1 + client as u64));
         let side = client % self.sides.len();
         let mut doubts = Vec::new();
         let begun = Instant::now();
-        // Half of them happen however slow the machine is: a short history shows too little.
+        // Half of the operations happen however slow the machine is: a short history shows too little.
         let goes_on = |n: &usize| *n < self.plan.steps / 2 || begun.elapsed() < self.plan.time;
         for n in (0..self.plan.steps).take_while(goes_on) {
             let record = rng.below(self.plan.keys);
@@ -220,7 +221,7 @@ impl Stage {
                 Heard::Told(told) => self.recorder.end(begun, Outcome::Ok(told)),
                 Heard::Failed => self.recorder.end(begun, Outcome::Failed),
                 Heard::Unknown(id) => {
-                    // Sometimes nobody asks.
+                    // Some operations stay unresolved.
                     let id = id.filter(|_| !rng.one_in(8));
                     doubts.push(Doubt { begun, left: self.recorder.now(), id });
                 }
@@ -237,7 +238,7 @@ impl Stage {
         }
     }
 
-    /// Whatever was queued before is carried out before this: afterwards nothing is under way.
+    /// Runs a touch behind all queued operations. Afterwards nothing is in flight.
     async fn come_to_rest(&self) {
         for (side, of) in self.sides.iter().enumerate() {
             for (k, record) in of.records.iter().enumerate() {
@@ -256,7 +257,7 @@ impl Stage {
         }
     }
 
-    /// Asks the store about what is in doubt.
+    /// Resolves the operations in doubt at the store.
     async fn settle(&self, doubts: &[Doubt], tally: &mut Tally) {
         for (n, doubt) in doubts.iter().enumerate() {
             let Doubt { begun, id: Some(id), .. } = *doubt else { continue };
@@ -277,7 +278,7 @@ impl Stage {
         }
     }
 
-    /// Both sides see how it ended.
+    /// Reads the final state from both sides.
     async fn look(&self) {
         for (side, of) in self.sides.iter().enumerate() {
             for (k, record) in of.records.iter().enumerate() {
@@ -301,7 +302,7 @@ fn draw(rng: &mut Rng, tag: u64) -> What {
     }
 }
 
-/// Asks as a user does.
+/// Runs the operation through the public API.
 pub(crate) async fn ask(record: Container<Record>, what: What) -> Heard {
     match what {
         What::Get => heard(record.get().await, Told::Value),
@@ -362,7 +363,7 @@ fn not_heard(error: &StateError) -> Heard {
     }
 }
 
-/// The answer, unless the client goes away before it comes.
+/// Returns the answer, or `None` if the client cancels before it arrives.
 async fn for_a_while<T>(answer: impl Future<Output = T>, looks: usize) -> Option<T> {
     let mut answer = pin!(answer);
     for _ in 0..looks {

@@ -1,8 +1,8 @@
-//! Cases with several processes: the test program starts itself again, with a role in the environment.
+//! Child processes for cases. The test program starts itself again, with a role in the environment.
 //!
-//! A child is the test `tidelock_tck_child`, which does nothing when it has no role. It says `ready`, waits for a line
-//! on its standard input so that all children start together, and then writes one line per thing that happened. Lines
-//! carry a mark, because the test harness writes to the same place.
+//! A child is the test `tidelock_tck_child`, which does nothing without a role. It prints `ready`, waits for a line on
+//! its standard input so that all children start together, and then prints one line per event. Lines carry a mark,
+//! because the test harness prints to the same stream.
 
 use std::io::{BufRead as _, Write as _};
 use std::process::Stdio;
@@ -23,33 +23,34 @@ use crate::make::{event, key, number};
 
 const ROLE: &str = "TIDELOCK_TCK_ROLE";
 const MARK: &str = "@tck ";
-/// Writers of one child, so that its batches share flushes as those of a real program do.
+/// Writer tasks per child, so that its batches share flushes as those of a real program do.
 const TASKS: u64 = 8;
 
-/// What a child does.
+/// The role of a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
-    /// Appends to a shared stream and to one of its own; reports each append.
+    /// Appends to a shared stream and to a stream of this writer; reports each append.
     Append { writer: u64, batches: u64 },
-    /// Takes a named lock; reports whether it got it.
+    /// Acquires a named lock; reports whether it succeeded.
     Lock { name: String, owner: String },
     /// Creates a document unless it exists; reports whether it did.
     Create { name: String, value: i64 },
     /// Applies an increment under an operation id; reports whether it was a repetition.
     Operation { name: String, id: OpId },
-    /// Increments a document by merging and by comparing versions; reports when done.
+    /// Increments a document by merges and by compare-and-swap; reports when done.
     Count { name: String, times: u64 },
-    /// Holds a lease; reports its fence. Told to go on, it writes under it and reports what it was told.
+    /// Holds a lease; reports its fence. When the parent lets it continue, it writes under the lease and reports the
+    /// results.
     Hold { name: String },
     /// Runs reactions until it is killed; reports when they run.
     React,
-    /// Writes whole batches until it is killed; reports each that was acknowledged.
+    /// Writes complete batches until it is killed; reports each acknowledged one.
     Crash { seed: u64 },
-    /// Adds to a record until it is killed or told to come to an end; reports before and after each addition.
+    /// Adds to a record until it is killed or told to finish; reports before and after each addition.
     Add { life: usize, way: crate::kill::Way },
-    /// Drives runs until it is killed; reports when it does.
+    /// Drives runs until it is killed; reports when it has started.
     Haul,
-    /// Takes part in a scenario of stress.
+    /// Takes part in a stress scenario.
     Stress(crate::stress::Part),
 }
 
@@ -60,7 +61,7 @@ struct Role {
     task: Task,
 }
 
-/// What an append of a child was told.
+/// The result that a child's append returned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Told {
     pub(crate) stream: Key,
@@ -98,24 +99,24 @@ impl Process {
         process
     }
 
-    /// Lets the child begin.
+    /// Lets the child start.
     pub(crate) async fn go(&mut self) {
         self.input.write_all(b"go\n").await.expect("the child listens");
         self.input.flush().await.expect("the child listens");
     }
 
-    /// The next thing that the child says; `None` when it is gone.
+    /// Returns the next report of the child, or `None` when the child has ended.
     pub(crate) async fn hear<T: DeserializeOwned>(&mut self) -> Option<T> {
         while let Ok(Some(line)) = self.lines.next_line().await {
             if let Some((_, said)) = line.split_once(MARK) {
-                // A child that is killed in the middle of a line has not said it.
+                // A line that a kill cut short does not count as a report.
                 return serde_json::from_str(said).ok();
             }
         }
         None
     }
 
-    /// Kills the child as the system would, with SIGKILL.
+    /// Kills the child with SIGKILL.
     pub(crate) async fn kill(&mut self) {
         self.child.kill().await.expect("the child can be killed");
     }
@@ -127,7 +128,7 @@ impl Process {
         assert!(sent.expect("there is a kill command").success(), "{signal} was not sent");
     }
 
-    /// Everything that the child still says until it ends, which it must do well.
+    /// Collects the remaining reports of the child until it ends, and panics unless it succeeds.
     pub(crate) async fn finish<T: DeserializeOwned>(mut self) -> Vec<T> {
         let mut said = Vec::new();
         while let Some(one) = self.hear().await {
@@ -145,7 +146,7 @@ pub(crate) fn say(what: &impl Serialize) {
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).expect("the parent listens");
 }
 
-/// Plays the role that the environment holds, if it holds one for this backend.
+/// Runs the role from the environment, if there is one for this backend.
 #[doc(hidden)]
 pub fn run_child(backend: Box<dyn Backend>) {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -153,7 +154,7 @@ pub fn run_child(backend: Box<dyn Backend>) {
     if role.backend != backend.name() {
         return;
     }
-    // The watchdog leaves a child the time that a scenario of stress was given.
+    // The watchdog grants a child the duration of its stress scenario.
     let spare = if matches!(role.task, Task::Stress(_)) { crate::stress::time() } else { Duration::ZERO };
     crate::run::watched(spare, move || crate::run::block_on(child(backend, role)));
 }
@@ -163,13 +164,13 @@ async fn child(backend: Box<dyn Backend>, role: Role) {
     say(&"ready");
     let mut line = String::new();
     let heard = std::io::stdin().lock().read_line(&mut line).expect("the parent speaks");
-    // End of input: the parent is gone, and nobody wants the work.
+    // At the end of input the parent is gone and does not need the work.
     if heard > 0 {
         play(conn, role.task).await;
     }
 }
 
-/// Waits until the parent says something. A parent that is gone wants nothing more.
+/// Waits for a line from the parent. Exits when the parent is gone.
 pub(crate) async fn listen() {
     let listening = tokio::task::spawn_blocking(|| std::io::stdin().lock().read_line(&mut String::new()));
     if !matches!(listening.await, Ok(Ok(1..))) {

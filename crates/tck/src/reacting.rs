@@ -1,4 +1,4 @@
-//! What cases about reactions share: reactions that note what they saw, gates, and waiting for something that must come.
+//! Helpers for reaction cases: reactions that note the events they saw, gates, and a wait for a condition.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,12 +16,12 @@ use tokio::sync::Semaphore;
 use crate::conn::Conn;
 use crate::make::payload;
 
-/// How long leases last: no renewal falls into a case, and the clock of the store ends them.
+/// Lease TTL. It is long enough that no renewal falls into a case. The clock of the store expires the leases.
 pub(crate) const LEASE: Duration = Duration::from_mins(10);
-/// How long anything may take on a machine that is busy with other tests.
+/// Time limit for any condition on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Asks again and again until the answer is yes.
+/// Polls until the condition holds.
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !holds().await {
@@ -30,12 +30,12 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Reactions as cases run them: they look often, because the clock of the store gives no hints.
+/// Returns reactions as the cases run them. They poll often, because the clock of the store gives no hints.
 pub(crate) fn reactions(conn: &Conn) -> Reactions {
     over(&conn.0)
 }
 
-/// The same on any store.
+/// Returns the same reactions on any store.
 pub(crate) fn over(store: &SharedStore) -> Reactions {
     Reactions::new(Arc::clone(store)).poll_interval(Duration::from_millis(5))
 }
@@ -45,7 +45,7 @@ pub(crate) async fn start(conn: &Conn, reaction: Reaction) -> WorkerHandle<React
     reactions(conn).with(reaction).start().await.expect("reactions start")
 }
 
-/// Settles while the clock goes on: somebody waits for a moment by it.
+/// Settles while the clock advances, for reactions that wait for an instant of that clock.
 pub(crate) async fn settle_in_time(env: &crate::Env, running: &WorkerHandle<ReactionEngine>) -> Settled {
     let settling = running.settle();
     tokio::pin!(settling);
@@ -60,44 +60,44 @@ pub(crate) async fn settle_in_time(env: &crate::Env, running: &WorkerHandle<Reac
     }
 }
 
-/// A reaction with long leases.
+/// Returns a reaction with long leases.
 pub(crate) fn reaction(name: &str) -> Reaction {
     Reaction::new(name).lease_ttl(LEASE)
 }
 
-/// So many attempts, without waiting.
+/// Returns a policy with this number of attempts and no delay.
 pub(crate) fn at_once(max_attempts: u32) -> RetryPolicy {
     RetryPolicy { max_attempts, base: Duration::ZERO, ..RetryPolicy::default() }
 }
 
-/// The number that an event says.
+/// Returns the number in the payload of an event.
 pub(crate) fn n(event: &Event) -> i64 {
     event.payload.parse::<Value>().expect("a payload is JSON")["n"].as_i64().expect("it says a number")
 }
 
-/// The document in which a reaction notes what it saw of a key.
+/// Returns the key of the document in which a reaction notes the events of a key.
 pub(crate) fn notes(reaction: &str, key: &Key) -> Key {
     Key::new("notes", [reaction.to_owned(), key.to_string()]).expect("a short key")
 }
 
-/// The effect of noting an event.
+/// Returns the effect that notes an event.
 pub(crate) fn note(reaction: &str, key: &Key, event: &Event) -> Batch {
     let empty = payload(serde_json::json!({ "n": [] }));
     Batch::new().merge_or_create(&notes(reaction, key), empty, [Delta::push("/n", n(event))])
 }
 
-/// What a reaction has noted of a key.
+/// Returns the numbers that a reaction has noted for a key.
 pub(crate) async fn noted(conn: &Conn, reaction: &str, key: &Key) -> Vec<i64> {
     let Some(value) = conn.value(&notes(reaction, key)).await else { return Vec::new() };
     serde_json::from_value(value["n"].clone()).expect("notes are numbers")
 }
 
-/// A reaction that notes what it sees.
+/// Returns a reaction that notes every event it handles.
 pub(crate) fn noting(name: &str) -> Reaction {
     reaction(name).each(|turn, event| async move { Ok(note(turn.reaction(), turn.key(), &event)) })
 }
 
-/// Counts, and lets nobody be at the same place twice.
+/// A counter of passes that checks mutual exclusion per key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Turnstile {
     inside: Arc<Mutex<BTreeMap<Key, usize>>>,
@@ -105,7 +105,7 @@ pub(crate) struct Turnstile {
 }
 
 impl Turnstile {
-    /// Goes in and out again; panics when somebody is inside.
+    /// Enters and leaves; panics if another handler is inside.
     pub(crate) async fn pass(&self, key: &Key) {
         let inside = {
             let mut inside = self.inside.lock().expect("nobody panics inside");
@@ -121,13 +121,13 @@ impl Turnstile {
         assert_eq!(inside, 1, "two at once work on {key}");
     }
 
-    /// How often somebody passed.
+    /// Returns the number of passes.
     pub(crate) fn passed(&self) -> usize {
         self.passed.load(Ordering::SeqCst)
     }
 }
 
-/// Handlers wait at it until they are let through.
+/// A gate at which handlers wait until a case opens it.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     waiting: Arc<AtomicUsize>,
@@ -139,23 +139,23 @@ impl Gate {
         Self { waiting: Arc::default(), open: Arc::new(Semaphore::new(0)) }
     }
 
-    /// Waits until it is let through.
+    /// Waits for a permit.
     pub(crate) async fn pass(&self) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.open.acquire().await.expect("the gate stays").forget();
     }
 
-    /// Lets so many through.
+    /// Lets `count` handlers pass.
     pub(crate) fn let_through(&self, count: usize) {
         self.open.add_permits(count);
     }
 
-    /// How many have come so far.
+    /// Returns the number of handlers that have reached the gate.
     pub(crate) fn came(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many have come.
+    /// Waits until `count` handlers have reached the gate.
     pub(crate) async fn reached_by(&self, count: usize) {
         until("a handler reaches the gate", async || self.came() >= count).await;
     }
@@ -166,12 +166,12 @@ pub(crate) const PROJECT: &str = "project";
 /// The reaction of [`shop`] that notes events of all streams under a few keys.
 pub(crate) const GATHER: &str = "gather";
 
-/// The key that an event is gathered under.
+/// Returns the key that an event is gathered under.
 pub(crate) fn gather_key(event: &Event) -> Key {
     Key::new("gathered", [n(event) % 3]).expect("a short key")
 }
 
-/// Two reactions that note everything: one by stream, one by chosen key. They never give up.
+/// Returns two reactions that note everything: one by stream, one by a chosen key. They retry without limit.
 pub(crate) fn shop(store: &SharedStore, ttl: Duration) -> Reactions {
     let streams = || KeyPrefix::kind("shop");
     let patient = |name| noting(name).lease_ttl(ttl).retry(at_once(u32::MAX)).streams(streams());
@@ -180,7 +180,7 @@ pub(crate) fn shop(store: &SharedStore, ttl: Duration) -> Reactions {
         .with(patient(GATHER).to(|event| Some(gather_key(event))))
 }
 
-/// What a process does that is to be killed.
+/// The role of a child process that the parent kills.
 pub(crate) async fn react(conn: Conn) {
     let running = shop(&conn.0, Duration::from_secs(1)).start().await.expect("reactions start");
     crate::process::say(&"running");

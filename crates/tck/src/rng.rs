@@ -5,13 +5,13 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator that begins with this seed.
+    /// Creates a generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -20,22 +20,22 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 when `end` is 0.
+    /// Returns a number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.draw() % (end.max(1) as u64)) as usize
     }
 
-    /// A number of the range.
+    /// Returns a number in the range.
     pub fn within(&mut self, range: std::ops::Range<u64>) -> u64 {
         range.start + self.draw() % (range.end - range.start)
     }
 
-    /// True once in so many times.
+    /// Returns `true` with a probability of one in `times`.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// One of the choices.
+    /// Returns one of the choices.
     pub fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())].clone()
     }

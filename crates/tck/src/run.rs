@@ -1,4 +1,4 @@
-//! How a case becomes a test: a runtime with real threads, a database of its own, and a watchdog.
+//! Test runner for a case: a runtime with real threads, a separate database, and a watchdog.
 
 use std::io::Write as _;
 use std::sync::{Arc, OnceLock, mpsc};
@@ -9,13 +9,13 @@ use crate::dump::standing;
 use crate::env::Env;
 use crate::{Backend, CASES};
 
-/// No case takes longer than this: one that does hangs, and a hang must fail rather than block a build for hours.
+/// Time limit of a case. A case that takes longer hangs, and a hang must fail rather than block a build for hours.
 const WATCHDOG: Duration = Duration::from_secs(180);
 
-/// How long the store of such a case is asked how things stand.
+/// Time limit for reading the state of the store after a case has timed out.
 const REPORT: Duration = Duration::from_secs(20);
 
-/// Runs one case. Called by the tests that [`conformance!`](crate::conformance) makes.
+/// Runs one case. Called by the tests that [`conformance!`](crate::conformance) generates.
 #[doc(hidden)]
 pub fn run_case(name: &str, backend: Box<dyn Backend>) {
     let case = CASES.iter().find(|case| case.name == name).expect("the macro names cases that exist");
@@ -36,7 +36,7 @@ pub fn run_case(name: &str, backend: Box<dyn Backend>) {
     watched_with(Duration::ZERO, work, || report(opened.get()));
 }
 
-/// Reads how the store of a case stands that ran out of time, so that its hang explains itself.
+/// Reads the state of the store of a case that timed out, so that the failure explains the hang.
 fn report(conn: Option<&Conn>) -> String {
     let Some(conn) = conn.cloned() else { return "its store was not open yet".to_owned() };
     let read = std::thread::spawn(move || {
@@ -46,17 +46,17 @@ fn report(conn: Option<&Conn>) -> String {
     if read.is_empty() { format!("its store did not answer within {REPORT:?}") } else { read }
 }
 
-/// Runs something in a thread of its own, for no longer than the watchdog allows beyond the time that it is meant to take. A
-/// thread, because a store that never yields would not let a timer of the runtime fire.
+/// Runs `work` in a separate thread, for at most the watchdog's limit plus the expected duration. A thread is needed
+/// because a store that never yields would keep a timer of the runtime from firing.
 pub(crate) fn watched(meant: Duration, work: impl FnOnce() + Send + 'static) {
     watched_with(meant, work, String::new);
 }
 
-/// The same, with a report of how things stand when the time is over.
+/// Does the same, and adds a report about the store when the time is up.
 fn watched_with(meant: Duration, work: impl FnOnce() + Send + 'static, report: impl FnOnce() -> String) {
     let (done, ended) = mpsc::channel();
     let thread = std::thread::spawn(move || {
-        // Dropped on every way out, by panic too: that is what the receiver waits for.
+        // The sender is dropped on every exit, including a panic; the receiver waits for that.
         let _done: mpsc::Sender<()> = done;
         work();
     });
@@ -70,12 +70,12 @@ fn watched_with(meant: Duration, work: impl FnOnce() + Send + 'static, report: i
     }
 }
 
-/// Runs something on a runtime with real threads.
+/// Runs a future on a runtime with real threads.
 pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
     let runtime = runtime.expect("the machine has threads");
     let done = runtime.block_on(work);
-    // Tasks that a case dropped may still wait for something; nobody waits for them.
+    // Tasks that a case dropped may still wait for something; the runner does not wait for them.
     runtime.shutdown_background();
     done
 }
@@ -94,7 +94,7 @@ pub fn print_summary(backend: &dyn Backend, folders: &[&str]) {
     }
 }
 
-/// A number from the environment, or the default.
+/// Returns a number from the environment, or the default.
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is not a number")),
@@ -102,14 +102,14 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
     }
 }
 
-/// The seed that the environment holds, or one that nobody has tried yet.
+/// Returns the seed from the environment, or a new one from the current time.
 pub(crate) fn seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     setting("TIDELOCK_SEED", now.as_nanos() as u64)
 }
 
-/// Writes a line past the capture of the test harness: what ran belongs into every log. In one write, so that no other line comes
-/// in between.
+/// Prints a line that the test harness does not capture, because every log should show what ran. One write keeps other
+/// lines from interleaving.
 pub(crate) fn say(line: &str) {
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }

@@ -1,4 +1,4 @@
-//! What cases about runs share: workers that look often, counters of what steps did, and gates.
+//! Helpers for workflow cases: workers that poll often, counters of step executions, and gates.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,12 +11,12 @@ use crate::Env;
 use crate::conn::Conn;
 use crate::reacting::LEASE;
 
-/// A worker as cases run it: it looks often, because the clock of the store gives no hints.
+/// Returns a worker as the cases run it. It polls often, because the clock of the store gives no hints.
 pub(crate) fn worker(conn: &Conn) -> Worker {
     Worker::new(Arc::clone(&conn.0)).poll_interval(Duration::from_millis(5)).lease_ttl(LEASE)
 }
 
-/// A worker for which time flies while nothing happens.
+/// Returns a worker that skips time while nothing happens.
 pub(crate) fn skipping(env: &Env, conn: &Conn) -> Worker {
     worker(conn).skip_time(Arc::clone(&env.clock))
 }
@@ -25,7 +25,7 @@ pub(crate) fn client(conn: &Conn) -> Client {
     Client::new(Arc::clone(&conn.0))
 }
 
-/// Counts what was done, by name.
+/// Counters by name.
 #[derive(Clone, Default)]
 pub(crate) struct Tally(Arc<Mutex<BTreeMap<String, usize>>>);
 
@@ -47,7 +47,7 @@ impl Tally {
     }
 }
 
-/// Lets through as many as it was opened for.
+/// A gate that lets through the number of tasks for which it was opened.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<Semaphore>);
 

@@ -1,4 +1,4 @@
-//! What cases about schedules share: schedulers that look often, and tasks that note what they ran for.
+//! Helpers for schedule cases: schedulers that poll often, and tasks that note their fire times.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::reacting::LEASE;
 pub(crate) const MINUTE: Duration = Duration::from_mins(1);
 pub(crate) const HOUR: Duration = Duration::from_hours(1);
 
-/// A scheduler as cases run it: it looks often, because the clock of the store gives no hints.
+/// Returns a scheduler as the cases run it. It polls often, because the clock of the store gives no hints.
 pub(crate) fn scheduler(conn: &Conn) -> Scheduler {
     over(&conn.0)
 }
 
-/// The same on any store.
+/// Returns the same scheduler on any store.
 pub(crate) fn over(store: &SharedStore) -> Scheduler {
     Scheduler::new(Arc::clone(store)).poll_interval(Duration::from_millis(5)).lease_ttl(LEASE)
 }
@@ -29,7 +29,7 @@ pub(crate) fn schedules(conn: &Conn) -> Schedules {
     Schedules::new(Arc::clone(&conn.0))
 }
 
-/// The fires that tasks ran for, in order: the last part of each key, to the minute.
+/// The fires for which tasks ran, in order: the time of each, to the minute.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -46,19 +46,19 @@ impl Log {
         self.0.lock().unwrap().len()
     }
 
-    /// What was added since the last look.
+    /// Takes the entries added since the last call.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 }
 
-/// An instant of the day in which cases take place, without the day.
+/// Formats an instant of the day of the cases, without the day.
 pub(crate) fn short(at: Timestamp) -> String {
     let text = at.to_string();
     text.split_once('T').map_or_else(String::new, |(_, time)| time.chars().take(5).collect())
 }
 
-/// A task that notes what it ran for.
+/// Returns a task that notes its fire times.
 pub(crate) fn noting(name: &str, cron: &str, log: &Log) -> Task {
     let log = log.clone();
     Task::new(name).cron(cron).run(move |fire| {
@@ -67,12 +67,12 @@ pub(crate) fn noting(name: &str, cron: &str, log: &Log) -> Task {
     })
 }
 
-/// Moves the clock to an instant, whichever way that is.
+/// Sets the clock to an instant, forwards or backwards.
 pub(crate) fn set(env: &Env, at: &str) {
     env.clock.set(at.parse().expect("an instant"));
 }
 
-/// Moves the clock on, and waits until everything is done that is due then.
+/// Advances the clock and waits until all due work is done.
 pub(crate) async fn pass(env: &Env, running: &WorkerHandle<ScheduleEngine>, by: Duration) {
     env.pass(by);
     running.settle().await.expect("the store answers");

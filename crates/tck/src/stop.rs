@@ -1,4 +1,5 @@
-//! K8: a process that holds a lease is stopped past its end and continued. It commits nothing.
+//! SIGSTOP test (K8): a process that holds a lease is stopped until the lease has expired, then continued. It commits
+//! nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,26 +17,26 @@ use crate::dump::Dump;
 use crate::make::{events, job, key, number};
 use crate::process::{Process, Task, listen, say};
 
-/// How long the lease of the process that is stopped lasts.
+/// TTL of the lease of the stopped process.
 const TTL: Duration = Duration::from_secs(1);
 
-/// What the process that was stopped found afterwards.
+/// The findings of the process after it was continued.
 #[derive(Debug, Serialize, Deserialize)]
 struct Found {
-    /// The word, and the code of the refusal that it met; none when it was accepted.
+    /// The kind of write and the code of its rejection; `None` if the write was accepted.
     words: Vec<(String, Option<String>)>,
-    /// Whether its guard let it begin anything.
+    /// Whether the guard let the process build a batch.
     guarded: bool,
     token_fired: bool,
-    /// What its release was told.
+    /// The result of the release.
     release: String,
 }
 
-/// Stops a process that holds a lease until another one has taken it over, lets it go on, and checks that nothing of
-/// what it then writes is committed. The test program must contain [`child!`](crate::child).
+/// Stops a process that holds a lease until another one has taken the lease over, then continues it. Checks that none
+/// of its later writes is committed. The test program must contain [`child!`](crate::child).
 ///
 /// # Panics
-/// When the process could write, or was not told.
+/// If the process could write, or did not learn that it lost the lease.
 pub async fn round(backend: &dyn Backend) {
     let database = backend.fresh(Arc::new(ManualClock::default())).await;
     let address = database.address().expect("a backend with processes has addresses");
@@ -65,7 +66,7 @@ pub async fn round(backend: &dyn Backend) {
     drop(process.finish::<Found>().await);
 }
 
-/// The process that is stopped.
+/// The role of the child process that is stopped.
 pub(crate) async fn hold(conn: Conn, name: &str) {
     let held = lease::hold(&conn.0, &key(name)).ttl(TTL).now().await.expect("nobody holds it");
     say(&held.fence());
@@ -84,7 +85,7 @@ pub(crate) async fn hold(conn: Conn, name: &str) {
     say(&Found { words, guarded, token_fired, release });
 }
 
-/// Every kind of write under a lease.
+/// Returns every kind of write under a lease.
 fn writes(lease: &Lease) -> Vec<(&'static str, Batch)> {
     let guard = || Batch::new().guard_lease(lease);
     let put = |batch: Batch| batch.put(&key("stale"), Expect::Any, number(9));

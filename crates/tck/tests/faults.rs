@@ -1,7 +1,7 @@
-//! The kit on stores with a planted fault: for each, the cases that must notice it do, and so does a differential run.
+//! The kit on stores with a planted fault. The cases that must notice a fault do so, and so does a differential run.
 //!
-//! A test that cannot fail proves nothing. These faults are the ones that stores really have: a forgotten
-//! precondition, a stale fence that is honoured, half a batch, a boundary that is off by one tick.
+//! A test that cannot fail proves nothing. These faults occur in real stores: a forgotten precondition, an accepted
+//! stale fence, half a batch, a boundary that is off by one tick.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod faulty;
@@ -11,20 +11,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use faulty::{Fault, Faulty};
 use tidelock_tck::{CASES, differential, run_case};
 
-/// Whether the case fails on a store with the fault.
+/// Returns whether the case fails on a store with the fault.
 fn notices(case: &str, fault: Fault) -> bool {
     assert!(CASES.iter().any(|known| known.name == case), "there is no case {case}");
     catch_unwind(AssertUnwindSafe(|| run_case(case, Box::new(Faulty(fault))))).is_err()
 }
 
-/// How many histories it takes the differential run to notice the fault.
+/// Returns how many histories the differential run needs to notice the fault.
 fn differs(fault: Fault) -> Option<u64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let fails = |seed| {
         let run = || runtime.block_on(differential::check_seed(&Faulty(fault), seed));
         catch_unwind(AssertUnwindSafe(run)).is_err()
     };
-    // Fixed seeds: this is about the kit, which must not pass by luck.
+    // The seeds are fixed: this tests the kit, which must not pass by luck.
     (1..=HISTORIES).find(|seed| fails(*seed))
 }
 
@@ -39,7 +39,7 @@ fn caught(fault: Fault, cases: &[&str]) {
     assert!(seed.is_some(), "{HISTORIES} histories agree with the reference on a store with {fault:?}");
 }
 
-/// The cases that record histories notice the fault, whatever the seed is.
+/// Checks that the cases with recorded histories notice the fault, whatever the seed is.
 #[track_caller]
 fn without_an_order(fault: Fault) {
     for case in ["s2_recorded_histories_are_linearizable", "s3_histories_with_faults_are_linearizable"] {
@@ -232,7 +232,7 @@ fn heads_that_go_with_the_last_event_are_caught() {
     );
 }
 
-/// One history after another has no snapshots to tear, so that only the cases notice.
+/// Histories run one after another have no snapshots to tear, so only the cases notice this fault.
 #[test]
 fn torn_reads_are_noticed() {
     for case in ["t14_a_read_of_rows_is_one_snapshot", "t14_documents_of_one_read_are_one_snapshot"] {

@@ -1,4 +1,4 @@
-//! The checker itself, on histories that were made by hand. `random` has those that were not.
+//! Tests of the history checker on handwritten histories. `random` contains the generated ones.
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 #[path = "history/random.rs"]
@@ -9,7 +9,7 @@ use tidelock_tck::history::{MOST_STEPS, Operation, Outcome, Trouble, check};
 
 type Line = Operation<Ask, Told>;
 
-/// An operation of a client of side 0, answered.
+/// Returns an answered operation of a client of side 0.
 fn told(client: usize, (call, end): (u64, u64), what: What, told: Told) -> Line {
     line(client, 0, (call, end), what, Outcome::Ok(told))
 }
@@ -45,7 +45,7 @@ fn has_an_order(history: &[Line]) {
     }
 }
 
-/// The operation whose answer is one too many.
+/// Returns the first operation whose answer cannot be explained.
 #[track_caller]
 fn breaks_at(history: &[Line]) -> usize {
     match check(&RecordModel, history, MOST_STEPS) {
@@ -62,7 +62,7 @@ fn an_empty_history_has_an_order() {
 
 #[test]
 fn what_overlaps_may_be_turned_round() {
-    // The read was called after the write and answered before it: it may have been there first.
+    // The read was called after the write and answered before it: it may have happened first.
     let history = |read| [told(0, (1, 4), set(1, 1), written(1)), told(1, (2, 3), What::Read, read)];
     has_an_order(&history(Told::Found(None)));
     has_an_order(&history(found(1, 1, 1)));
@@ -77,7 +77,7 @@ fn an_answered_write_is_seen_from_then_on() {
         told(1, (5, 6), What::Read, found(1, 1, 1)),
     ];
     assert_eq!(breaks_at(&stale), 2);
-    // As long as the second write is under way, the first may be seen, but not after the second was.
+    // While the second write is in flight, a read may return the first value, but not after a read of the second one.
     let mut overlapping = stale.to_vec();
     overlapping[1].end = 9;
     has_an_order(&overlapping);
@@ -105,7 +105,7 @@ fn versions_rise_by_one() {
     has_an_order(&version(2));
     assert_eq!(breaks_at(&version(3)), 1);
     assert_eq!(breaks_at(&version(0)), 1);
-    // A delete leaves its version behind.
+    // A delete keeps its version.
     let recreated = |version| {
         let mut history = version_of_delete();
         history.push(told(0, (7, 8), set(2, 2), written(version)));
@@ -132,7 +132,7 @@ fn mutations_of_one_side_share_a_version_and_nobody_sees_half_of_it() {
     };
     let shared = vec![add(1, 0, record(0, 0), 1), add(2, 0, record(1, 1), 1)];
     has_an_order(&shared);
-    // A read of another client, before, between, after them.
+    // A read of another client before, between and after them.
     let with = |read| [shared.clone(), vec![told(3, (2, 4), What::Read, read)]].concat();
     has_an_order(&with(Told::Found(None)));
     has_an_order(&with(found(1, 2, 2)));
@@ -162,11 +162,11 @@ fn an_unknown_write_happens_once_or_never_and_not_before_its_call() {
     let with = |more: &[Line]| [&before[..], more].concat();
     has_an_order(&with(&[read(2, (100, 101), 1, 1, 1)]));
     has_an_order(&with(&[read(2, (6, 7), 1, 1, 1), read(2, (100, 101), 2, 7, 7)]));
-    // Once it was seen, it has happened.
+    // A write has happened once a read has returned it.
     assert_eq!(breaks_at(&with(&[read(2, (6, 7), 2, 7, 7), read(2, (8, 9), 1, 1, 1)])), 3);
-    // Not before it was asked for.
+    // It cannot happen before its call.
     assert_eq!(breaks_at(&with(&[read(2, (3, 4), 2, 7, 7)])), 2);
-    // Once only: what was overwritten does not come back.
+    // It happens only once: an overwritten value does not return.
     let overwritten = told(0, (8, 9), set(2, 2), written(3));
     let again = [read(2, (6, 7), 2, 7, 7), overwritten, read(2, (10, 11), 4, 7, 7)];
     assert_eq!(breaks_at(&with(&again)), 4);
@@ -214,7 +214,7 @@ fn each_key_is_on_its_own() {
 
 #[test]
 fn a_broken_history_is_told_in_few_words() {
-    // Long before and long after the one wrong answer, all is well.
+    // All answers long before and long after the one wrong answer are correct.
     let mut history: Vec<Line> =
         (1..=400_u64).map(|n| told(0, (10 * n, 10 * n + 1), set(n as i64, n), written(n))).collect();
     history.insert(200, told(1, (2_002, 2_005), What::Read, found(150, 150, 150)));
@@ -230,7 +230,7 @@ fn a_broken_history_is_told_in_few_words() {
 
 #[test]
 fn too_many_steps_are_undecided() {
-    // Twenty writes that nobody knows about, and a read of none of them.
+    // Twenty writes with unknown outcomes, and a read that returns none of them.
     let mut history: Vec<Line> = (0..20).map(|n| unknown(n, 1 + n as u64, What::Inc(1 << n))).collect();
     history.push(told(30, (30, 31), set(0, 1), written(1)));
     history.push(told(30, (40, 41), What::Get, Told::Value(record(-1, 1))));

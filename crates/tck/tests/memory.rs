@@ -1,4 +1,4 @@
-//! The kit on the reference store: it must keep every promise that it is the oracle for.
+//! The kit on the reference store, which must keep every promise for which it is the oracle.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! The Rust examples of the book, compiled and run as documentation tests. Nothing of this is in the library.
+//! The Rust examples of the book, compiled and run as documentation tests. None of them is part of the library.
 
 /// Attaches a page, so that `cargo test --doc` runs its examples.
 macro_rules! page {

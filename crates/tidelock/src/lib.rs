@@ -1,7 +1,7 @@
 //! Tidelock keeps application state correct while many tasks, processes and machines work on it at once.
 //!
-//! Three nouns and one write: *facts* are events in streams, *state* is versioned documents, *work* is rows that one
-//! worker at a time may hold. [`Store::apply`] changes any of them in one batch, all or nothing.
+//! Three kinds of rows and one write: *events* in streams, versioned *documents*, and *work*, rows that one worker at a
+//! time may lease. [`Store::apply`] changes any of them in one batch, all or nothing.
 //!
 //! ```
 //! use tidelock::prelude::*;
@@ -25,9 +25,9 @@
 //! # }
 //! ```
 //!
-//! On these stand [`lock`] and [`lease`] for exclusion, [`state`] for values that many change, [`events`] and [`reactions`] for
-//! aggregates and what follows from them, [`workflow`] for async functions whose steps survive the death of their process, and
-//! [`schedule`] for tasks that run at their times.
+//! The engines build on these rows: [`lock`] and [`lease`] for exclusion, [`state`] for values with many writers,
+//! [`events`] and [`reactions`] for aggregates and their consequences. [`workflow`] runs async functions whose steps
+//! survive the death of their process, and [`schedule`] runs cron-style tasks.
 
 pub use tidelock_core::store::Store;
 pub use tidelock_core::{
@@ -35,7 +35,7 @@ pub use tidelock_core::{
     payload, projections, reactions, schedule, state, store, telemetry, worker, workflow,
 };
 
-/// Requests that may come twice, and, with the feature `edge`, the layer for HTTP.
+/// Idempotency keys for repeated requests and, with the feature `edge`, the layer for HTTP.
 pub mod edge {
     pub use tidelock_core::edge::*;
     #[cfg(feature = "edge")]

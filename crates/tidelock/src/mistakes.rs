@@ -1,5 +1,6 @@
-//! The likely mistakes with workflows, as documentation tests that must not compile. Each stands beside the right way, which
-//! differs in what matters only, so that it cannot fail for another reason. What the compiler says is in the guide.
+//! Common mistakes with workflows, as documentation tests that must not compile. Each follows the correct version,
+//! which differs in the relevant line only, so that the mistake cannot fail for another reason. The guide shows the
+//! compiler's messages.
 
 /// A value that is not `Send`, held over an await.
 ///

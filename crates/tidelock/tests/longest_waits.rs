@@ -1,4 +1,4 @@
-//! Whoever says "for ever" with the longest time there is means it: workers work, and end when they are asked to.
+//! The longest possible durations mean "forever": workers run, and stop on request.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Every metric of the table is told by something that happens, with labels that the table has; and the guide shows the table.
+//! Every metric of the table is emitted, with labels that the table has, and the guide shows the table.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests fail by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ fn event() -> NewEvent {
     NewEvent::new("Came".parse().unwrap(), Payload::null())
 }
 
-/// A batch, one that is refused, and a lease that is lost.
+/// Applies a batch, one that is refused, and loses a lease.
 async fn write(store: &SharedStore) {
     let stream = Key::single("guests").unwrap();
     store.apply(Batch::new().append(&stream, Expect::Absent, [event()])).await.unwrap();
@@ -75,7 +75,7 @@ async fn schedule(store: &SharedStore) {
     running.shutdown().await;
 }
 
-/// A task that nobody ran for a while: one run for all the times that were missed.
+/// A task that did not run for a while: one run covers all missed times.
 async fn miss() {
     let clock = Arc::new(ManualClock::default());
     let store: SharedStore = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as _));

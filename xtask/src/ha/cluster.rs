@@ -1,4 +1,4 @@
-//! Three PostgreSQL servers under Patroni and etcd, a link to each that can be cut, and HAProxy and PgBouncer in front.
+//! Test cluster of three PostgreSQL servers under Patroni and etcd. Each has a link that can be cut. HAProxy and PgBouncer are in front.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use super::patroni::{self, Config, Mode, Timing};
 use super::tools::Tools;
 use super::ways;
 
-/// How often the state is looked at.
+/// The poll interval of the cluster state.
 const POLL: Duration = Duration::from_millis(50);
-/// The longest time for a cluster to become healthy: a standby may have to be rewound or copied again.
+/// The maximum time for a cluster to become healthy. A standby may have to be rewound or copied again.
 const HEALTHY_LIMIT: Duration = Duration::from_secs(180);
 
-/// One server with the Patroni that controls it.
+/// A server with the Patroni that controls it.
 pub(crate) struct Node {
     pub(crate) name: String,
-    /// Patroni works here, and the server in `data` below it.
+    /// The working directory of Patroni. The server works in `data` below it.
     directory: PathBuf,
     config: PathBuf,
     rest: u16,
@@ -45,7 +45,7 @@ impl Node {
     }
 }
 
-/// The cluster. Dropping it ends and removes everything.
+/// A running cluster. Dropping it ends all processes and removes all files.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
     pub(crate) mode: Mode,
@@ -56,14 +56,14 @@ pub(crate) struct Cluster {
     etcd: PathBuf,
     patroni: PathBuf,
     programs: PathBuf,
-    /// Ended children are waited for when the next one starts, so that they do not stay as zombies.
+    /// The child processes. Those that have ended are reaped when the next one starts, so that they do not remain as zombies.
     children: Vec<Child>,
-    // Last: it ends the processes of everything above.
+    // This field is dropped last. It ends the processes of all fields above.
     home: Home,
 }
 
 impl Cluster {
-    /// Starts everything, and returns when all servers replicate.
+    /// Starts all processes, and returns when all servers replicate.
     pub(crate) fn start(tools: &Tools, mode: Mode, timing: Timing) -> Result<Self> {
         let home = Home::make()?;
         let ports = free_ports(10)?;
@@ -157,12 +157,12 @@ impl Cluster {
         home::signal(&self.etcd, signal);
     }
 
-    /// The node that Patroni calls the primary.
+    /// Returns the node that Patroni reports as the primary.
     pub(crate) fn primary(&self) -> Option<usize> {
         self.nodes.iter().position(|node| node.is("/primary"))
     }
 
-    /// A standby: the synchronous one, if there is one.
+    /// Returns a standby: the synchronous one, if there is one.
     pub(crate) fn standby(&self) -> Option<usize> {
         let first = |path: &str| self.nodes.iter().position(|node| node.is(path));
         first("/sync").or_else(|| first("/replica"))
@@ -192,7 +192,7 @@ impl Cluster {
     pub(crate) fn switch_over(&self, from: usize) -> Result<()> {
         let node = self.nodes.get(from).context("there is no such node")?;
         let body = format!("{{\"leader\": \"{}\"}}", node.name);
-        // The answer comes when it is done. That is not waited for.
+        // Patroni responds when the switchover is done. A timeout of the request is therefore not an error.
         match patroni::request(node.rest, "POST", "/switchover", &body) {
             Some(answer) if !patroni::is_success(&answer) => {
                 bail!("Patroni refuses the switchover: {answer}")
@@ -201,7 +201,7 @@ impl Cluster {
         }
     }
 
-    /// The address of each way in, by its name.
+    /// Returns the address of each connection path, by its name.
     pub(crate) fn addresses(&self) -> Vec<(&'static str, String)> {
         let hosts = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.link.port()));
         let hosts = hosts.collect::<Vec<_>>().join(",");
@@ -219,7 +219,7 @@ impl Cluster {
         self.home.path()
     }
 
-    /// The last lines of every log, for people.
+    /// Returns the last lines of every log, for human readers.
     fn logs(&self) -> String {
         let mut text = String::new();
         for node in &self.nodes {
@@ -232,7 +232,7 @@ impl Cluster {
     }
 }
 
-/// Looks again and again until there is an answer or time is up.
+/// Polls until there is a result or the time limit has passed.
 pub(crate) fn until<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {
@@ -244,14 +244,14 @@ pub(crate) fn until<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// Ports that are free now. They are found together, so that none comes twice.
+/// Returns ports that are free now. They are bound at the same time, so that no port occurs twice.
 fn free_ports(count: usize) -> Result<Vec<u16>> {
     let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listeners = (0..count).map(bind).collect::<Result<Vec<_>, _>>()?;
     Ok(listeners.iter().map(|listener| listener.local_addr().map(|a| a.port())).collect::<Result<_, _>>()?)
 }
 
-/// A password of 32 hexadecimal digits.
+/// Generates a password of 32 hexadecimal digits.
 fn password() -> Result<String> {
     let mut bytes = [0; 16];
     std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;

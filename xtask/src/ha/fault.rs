@@ -1,4 +1,4 @@
-//! The faults: how each is injected and healed.
+//! Faults of the cluster, with their injection and healing.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use rustix::process::Signal;
 use super::cluster::Cluster;
 use super::network::After;
 
-/// A fault of the cluster. Unless it says otherwise, it befalls the primary.
+/// A fault of the cluster. It affects the primary unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// SIGKILL of the server, with its backends.
     KillPostgres,
     /// SIGSTOP of the server, with its backends: connections stay open and silent.
     StopPostgres,
-    /// SIGKILL of Patroni. The server stays a primary that no one controls.
+    /// SIGKILL of Patroni. The server stays a primary without control.
     KillPatroni,
     /// SIGSTOP of Patroni. When it continues, it finds another primary.
     StopPatroni,
@@ -25,12 +25,12 @@ pub(crate) enum Fault {
     StopBoth,
     /// A planned change of the primary, under load.
     Switchover,
-    /// SIGSTOP of etcd for longer than the leader's key lives: the primary steps down until etcd is back.
+    /// SIGSTOP of etcd for longer than the TTL of the leader key: the primary steps down until etcd is back.
     EtcdAway,
     /// SIGKILL of the synchronous standby with its Patroni, or of any standby.
     StandbyAway,
-    /// The network between clients and the primary is cut; the cluster sees nothing of it. Connections deliver what was
-    /// held back.
+    /// The network between clients and the primary is cut, and the cluster does not detect it. Connections deliver the withheld
+    /// bytes afterwards.
     NetworkHeld,
     /// The same, and connections are reset afterwards.
     NetworkReset,
@@ -51,7 +51,7 @@ impl Fault {
         Self::NetworkReset,
     ];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::KillPostgres => "kill-postgres",
@@ -68,7 +68,7 @@ impl Fault {
         }
     }
 
-    /// How long it lasts, where it does not end with a new primary.
+    /// Returns the duration of a fault that does not end with a new primary.
     pub(crate) fn lasts(self) -> Option<Duration> {
         match self {
             Self::EtcdAway => Some(Duration::from_secs(30)),
@@ -77,7 +77,7 @@ impl Fault {
         }
     }
 
-    /// Injects the fault. Returns the node that it befalls.
+    /// Injects the fault. Returns the affected node.
     pub(crate) fn inject(self, cluster: &Cluster) -> Result<usize> {
         let primary = cluster.primary().context("there is no primary")?;
         let node = cluster.nodes.get(primary).context("there is no such node")?;
@@ -87,7 +87,7 @@ impl Fault {
             Self::KillPatroni => node.signal_patroni(Signal::KILL),
             Self::StopPatroni => node.signal_patroni(Signal::STOP),
             Self::KillBoth => {
-                // Patroni first, or it would give its key back at once.
+                // Patroni is killed first, because otherwise it would release its leader key at once.
                 node.signal_patroni(Signal::KILL);
                 node.signal_postgres(Signal::KILL);
             }
@@ -109,7 +109,7 @@ impl Fault {
         Ok(primary)
     }
 
-    /// Heals what was injected into a node.
+    /// Heals the fault of a node.
     pub(crate) fn heal(self, cluster: &mut Cluster, index: usize) -> Result<()> {
         let node = cluster.nodes.get(index).context("there is no such node")?;
         match self {
@@ -117,7 +117,7 @@ impl Fault {
             Self::StopPostgres => node.signal_postgres(Signal::CONT),
             Self::StopPatroni => node.signal_patroni(Signal::CONT),
             Self::StopBoth => {
-                // The server first: for a moment it is a primary that no one controls.
+                // The server continues first. For a moment it is a primary without control.
                 node.signal_postgres(Signal::CONT);
                 node.signal_patroni(Signal::CONT);
             }

@@ -1,8 +1,8 @@
-//! The directory of a cluster, and the shell that cleans up after it.
+//! Working directory of a cluster, and the shell that cleans up after it.
 //!
-//! Every process of the cluster works in a directory below this one. That is how the shell finds them, whatever started
-//! them and however they are frozen. It waits for the end of a pipe, so it cleans up after a normal end, a panic, Ctrl-C and
-//! SIGKILL of this program alike.
+//! Every process of the cluster has a working directory below this one. The shell finds the processes by it, regardless of
+//! their parent and even if they are stopped. The shell waits for the end of a pipe, so it cleans up after a normal exit, a
+//! panic, Ctrl-C and SIGKILL of this program.
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -14,8 +14,8 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal};
 use tidelock_pgserver::Account;
 
-/// `$1` is the directory. A process that works below it is killed; a parent may fork while it is looked for, so this is
-/// done until none is left.
+/// The clean-up script. `$1` is the directory. It kills the processes that work below it, repeatedly until none is left,
+/// because a parent may fork during the search.
 const CLEAN_UP: &str = r#"
 read -r word
 n=0
@@ -40,7 +40,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Makes the directory, which only the account of the servers can enter.
+    /// Creates the directory, which only the account of the servers can enter.
     pub(crate) fn make() -> Result<Self> {
         let account = Account::choose()?;
         let path = tempfile::Builder::new().prefix("tidelock-ha-").tempdir()?.keep();
@@ -57,7 +57,7 @@ impl Home {
         &self.path
     }
 
-    /// Makes a directory below this one.
+    /// Creates a directory below this one.
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
         fs::create_dir_all(&path)?;
@@ -89,12 +89,12 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // Waiting closes the pipe first, which is what the shell waits for.
+        // `wait` closes the pipe first, which makes the shell start.
         drop(self.shell.wait());
     }
 }
 
-/// The processes that work in exactly this directory.
+/// Returns the processes that work in exactly this directory.
 pub(crate) fn processes(directory: &Path) -> Vec<Pid> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(Result::ok).filter_map(|entry| {
@@ -104,14 +104,14 @@ pub(crate) fn processes(directory: &Path) -> Vec<Pid> {
     pids.collect()
 }
 
-/// Whether a process has not ended: a zombie holds nothing.
+/// Returns whether a process is running. A zombie holds no resources and does not count.
 fn runs(process: &Path) -> bool {
     let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// Sends a signal to every process of a directory. A parent may have forked meanwhile, so it looks a second time; SIGKILL
-/// is sent until none is left.
+/// Sends a signal to every process of a directory. It searches twice, because a parent may fork during the search. SIGKILL is
+/// repeated until no process is left, at most 500 times.
 pub(crate) fn signal(directory: &Path, signal: Signal) {
     for _ in 0..if signal == Signal::KILL { 500 } else { 2 } {
         let found = processes(directory);
@@ -119,7 +119,7 @@ pub(crate) fn signal(directory: &Path, signal: Signal) {
             return;
         }
         for pid in found {
-            // A process that has ended meanwhile needs no signal.
+            // A process that has ended since the search needs no signal.
             let _ = rustix::process::kill_process(pid, signal);
         }
         std::thread::sleep(std::time::Duration::from_millis(10));

@@ -1,4 +1,4 @@
-//! The load: a program of ours that writes through every way in, keeps a ledger, and compares it with the store at the end.
+//! Load generator that writes through every connection path, keeps a ledger, and compares it with the store at the end.
 //!
 //! It is the example `ha_load` of `tidelock-postgres`. It reads commands from its standard input and prints lines: `ready`,
 //! `counts NAME=N …` several times a second, and one `result NAME=N …` at the end.
@@ -17,13 +17,13 @@ use super::cluster::{Cluster, until};
 /// Numbers by name.
 pub(crate) type Numbers = BTreeMap<String, i64>;
 
-/// The longest time from a healthy cluster to a load that flows through every way in, and to a result.
+/// The maximum time from a healthy cluster to acknowledged writes on every connection path, and to a result.
 const FLOW_LIMIT: Duration = Duration::from_secs(60);
 const RESULT_LIMIT: Duration = Duration::from_secs(180);
-/// Acknowledgements after which a way in counts as flowing.
+/// The number of acknowledgements after which a connection path counts as working.
 const FLOWING: i64 = 10;
 
-/// The lines of the program that count.
+/// The state that the program has printed.
 #[derive(Default)]
 struct Heard {
     ready: bool,
@@ -40,11 +40,11 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts the program on a schema of its own, and waits until it writes.
+    /// Starts the program on a separate schema, and waits until it writes.
     pub(crate) fn start(program: &Path, cluster: &Cluster, schema: &str, seed: u64) -> Result<Self> {
         let mut command = Command::new(program);
         command.args([schema, &seed.to_string()]).current_dir(cluster.home());
-        // The address has a password, which arguments would show to everybody.
+        // The addresses contain a password. Arguments would show it to all users of the machine.
         for (name, address) in cluster.addresses() {
             command.env(format!("TIDELOCK_HA_{}", name.to_uppercase()), address);
         }
@@ -64,7 +64,7 @@ impl Load {
         Ok(load)
     }
 
-    /// Waits for something that the program prints. `None` when time is up or the program has ended.
+    /// Waits for output of the program. Returns `None` after the time limit, or when the program has ended.
     fn wait<T>(&self, limit: Duration, mut look: impl FnMut(&mut Heard) -> Option<T>) -> Option<T> {
         let found = until(limit, || {
             let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +80,7 @@ impl Load {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).counts.clone()
     }
 
-    /// Waits until every way in acknowledges writes again. Returns the ways that do not.
+    /// Waits until every connection path acknowledges writes again. Returns the paths that do not.
     pub(crate) fn flows(&self) -> Vec<String> {
         let before = self.counts();
         let stuck = |counts: &Numbers| -> Vec<String> {
@@ -92,13 +92,13 @@ impl Load {
         stuck(&self.counts())
     }
 
-    /// Tells the program that there is a new primary as of now.
+    /// Notifies the program that a new primary was promoted now.
     pub(crate) fn promoted(&mut self) -> Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
         Ok(writeln!(self.input, "promoted {now}")?)
     }
 
-    /// Ends the load and returns what the comparison has found.
+    /// Stops the load and returns the result of the comparison.
     pub(crate) fn end(mut self) -> Result<Numbers> {
         writeln!(self.input, "stop")?;
         match self.wait(RESULT_LIMIT, |heard| heard.result.take()) {
@@ -110,7 +110,7 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may already have ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }

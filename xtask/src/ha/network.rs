@@ -1,4 +1,4 @@
-//! A network that can be cut: a proxy in front of one server, which passes bytes on or holds them back.
+//! Fault-injecting network proxy in front of one server, which forwards bytes or withholds them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -14,9 +14,9 @@ const POLL: Duration = Duration::from_millis(5);
 /// The state that all connections of a link share.
 #[derive(Default)]
 struct State {
-    /// Nothing arrives at either side.
+    /// Whether the link is cut. No bytes arrive at either side.
     cut: AtomicBool,
-    /// Rises when the connections of today are reset.
+    /// A counter that increases when the existing connections are reset.
     resets: AtomicU64,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Listens on a free port and passes connections on to `server`.
+    /// Listens on a free port and forwards connections to `server`.
     pub(crate) fn to(server: u16) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let (port, state) = (listener.local_addr()?.port(), Arc::new(State::default()));
@@ -45,12 +45,12 @@ impl Link {
         self.port
     }
 
-    /// Cuts the link: bytes are held back, and new connections meet silence.
+    /// Cuts the link: it withholds bytes, and new connections get no response.
     pub(crate) fn cut(&self) {
         self.state.cut.store(true, Ordering::SeqCst);
     }
 
-    /// Heals the link. Connections that lived through the cut deliver what was held back, or are reset.
+    /// Heals the link. Connections that survived the cut deliver the withheld bytes, or are reset.
     pub(crate) fn heal(&self, after: After) {
         if after == After::Reset {
             self.state.resets.fetch_add(1, Ordering::SeqCst);
@@ -59,12 +59,12 @@ impl Link {
     }
 }
 
-/// What becomes of connections that lived through a cut.
+/// The fate of connections that survived a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// They deliver what was held back.
+    /// They deliver the withheld bytes.
     Deliver,
-    /// They are reset, and what was held back is lost.
+    /// They are reset, and the withheld bytes are lost.
     Reset,
 }
 
@@ -82,7 +82,7 @@ fn connect(client: &TcpStream, server: u16, state: &Arc<State>) {
     drop(up.join());
 }
 
-/// Passes bytes on until either side ends or the connection is reset, and ends both sides.
+/// Forwards bytes until either side ends or the connection is reset, and then closes both sides.
 fn copy(mut from: &TcpStream, mut to: &TcpStream, state: &State, born: u64) {
     let mut buffer = vec![0; 65_536];
     while let Ok(count) = from.read(&mut buffer)
@@ -93,7 +93,7 @@ fn copy(mut from: &TcpStream, mut to: &TcpStream, state: &State, born: u64) {
     drop((from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both)));
 }
 
-/// Waits while the link is cut. Returns whether the connection is still to be served.
+/// Waits while the link is cut. Returns whether the connection is still valid, that is, has not been reset.
 fn passes(state: &State, born: u64) -> bool {
     while state.cut.load(Ordering::SeqCst) {
         thread::sleep(POLL);

@@ -1,6 +1,6 @@
-//! Patroni's configuration, and its REST interface.
+//! Patroni configuration and REST client.
 //!
-//! The configuration is written as JSON, which is YAML as well. The state of a node is read from status codes alone.
+//! The configuration is JSON, which is also valid YAML. Health checks read the state of a node from status codes alone.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,9 +10,9 @@ use std::time::Duration;
 /// Whether commits wait for a standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// They do: an acknowledged commit survives a failover.
+    /// Commits wait: an acknowledged commit survives a failover.
     Sync,
-    /// They do not: a failover may lose the last commits.
+    /// Commits do not wait: a failover may lose the last commits.
     Async,
 }
 
@@ -25,7 +25,7 @@ impl Mode {
     }
 }
 
-/// How soon Patroni notices a failure.
+/// The timing of Patroni's failure detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Timing {
     /// The shortest times that Patroni accepts, and a failover at once when the primary has crashed.
@@ -36,7 +36,7 @@ pub(crate) enum Timing {
 }
 
 impl Timing {
-    /// For people.
+    /// Returns a description for human readers.
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Short => "ttl 20 s, loop_wait 1 s, retry_timeout 3 s, primary_start_timeout 0",
@@ -51,7 +51,7 @@ impl Timing {
         }
     }
 
-    /// The longest time from a failure to a new primary, on a busy machine.
+    /// Returns the maximum time from a failure to a new primary, on a busy machine.
     pub(crate) fn failover_limit(self) -> Duration {
         match self {
             Self::Short => Duration::from_secs(90),
@@ -74,7 +74,7 @@ pub(crate) struct Config<'a> {
 }
 
 impl Config<'_> {
-    /// The text of the file.
+    /// Returns the text of the configuration file.
     pub(crate) fn text(&self) -> String {
         let Self { name, rest, port, etcd, password, .. } = self;
         let (directory, programs) = (self.directory.display(), self.programs.display());
@@ -103,10 +103,10 @@ impl Config<'_> {
     }
 }
 
-/// The longest wait for an answer of Patroni. A frozen one does not answer.
+/// The timeout of requests to Patroni. A stopped Patroni does not respond.
 const LIMIT: Duration = Duration::from_millis(800);
 
-/// Sends a request to the REST interface and returns the answer, or `None` without one.
+/// Sends a request to the REST interface and returns the response, or `None` without one.
 pub(crate) fn request(rest: u16, method: &str, path: &str, body: &str) -> Option<String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, rest));
     let mut stream = TcpStream::connect_timeout(&address, LIMIT).ok()?;
@@ -119,17 +119,17 @@ pub(crate) fn request(rest: u16, method: &str, path: &str, body: &str) -> Option
     Some(answer)
 }
 
-/// Whether an answer has the status 200.
+/// Returns whether a response has the status 200.
 pub(crate) fn is_success(answer: &str) -> bool {
     answer.split(' ').nth(1) == Some("200")
 }
 
-/// Whether a node answers a health check with success.
+/// Returns whether a health check of a node succeeds.
 pub(crate) fn is(rest: u16, path: &str) -> bool {
     request(rest, "GET", path, "").is_some_and(|answer| is_success(&answer))
 }
 
-/// Whether the server of a node takes writes. A node that holds the leader's key may still be in the middle of its
+/// Returns whether the server of a node accepts writes. A node that holds the leader key may still be in the middle of its
 /// promotion.
 pub(crate) fn takes_writes(rest: u16) -> bool {
     request(rest, "GET", "/patroni", "").is_some_and(|answer| answer.contains("\"role\": \"primary\""))

@@ -1,4 +1,4 @@
-//! What the rounds have found: a line for each, a table, and a file in JSON.
+//! Report of the rounds: a line for each, a table, and a JSON file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,18 +8,18 @@ use super::fault::Fault;
 use super::load::Numbers;
 use super::patroni::Mode;
 
-/// One fault and what came of it.
+/// A fault and its result.
 pub(crate) struct Round {
     pub(crate) mode: Mode,
     pub(crate) fault: Fault,
     pub(crate) seed: u64,
     pub(crate) took: Duration,
-    /// Ways in through which no write was acknowledged after the fault was healed.
+    /// The connection paths that did not recover after the fault was healed.
     pub(crate) stuck: Vec<String>,
     pub(crate) numbers: Numbers,
 }
 
-/// Numbers that must be 0 in every mode.
+/// The numbers that must be 0 in every mode.
 const NEVER: [&str; 8] = [
     "doubled",
     "false_not_applied",
@@ -36,7 +36,7 @@ impl Round {
         self.numbers.get(name).copied().unwrap_or_default()
     }
 
-    /// Names of what broke a promise.
+    /// Returns the names of the violated guarantees.
     pub(crate) fn broken(&self) -> Vec<String> {
         let mut broken: Vec<String> =
             NEVER.iter().filter(|name| self.number(name) != 0).map(|name| (*name).to_owned()).collect();
@@ -47,7 +47,7 @@ impl Round {
         broken
     }
 
-    /// The line for people.
+    /// Returns the line for human readers.
     pub(crate) fn line(&self) -> String {
         let Self { mode, fault, .. } = self;
         let mut line = format!("{:5} {:14}", mode.name(), fault.name());
@@ -86,7 +86,7 @@ impl Round {
     }
 }
 
-/// The sums over the rounds of one mode.
+/// Returns a table with the sums over the rounds of each mode.
 pub(crate) fn table(rounds: &[Round]) -> String {
     let mut text = String::new();
     for mode in [Mode::Sync, Mode::Async] {
@@ -115,7 +115,7 @@ pub(crate) fn table(rounds: &[Round]) -> String {
     text
 }
 
-/// Everything as JSON.
+/// Returns all rounds as JSON.
 pub(crate) fn json(rounds: &[Round], timing: &str) -> String {
     let rounds = rounds.iter().map(Round::json).collect::<Vec<_>>().join(",\n  ");
     format!("{{\"patroni\": \"{timing}\", \"rounds\": [\n  {rounds}\n]}}\n")

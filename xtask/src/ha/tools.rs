@@ -1,4 +1,4 @@
-//! The programs of the rig: Patroni from PyPI, etcd, PgBouncer and HAProxy from Debian, PostgreSQL as everywhere else.
+//! Programs of the test cluster: Patroni from PyPI, etcd, PgBouncer and HAProxy from Debian, and PostgreSQL as in the other commands.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,10 +9,10 @@ use tidelock_pgserver::Account;
 use crate::postgres::install;
 use crate::{apt, python, run};
 
-/// The packages of PyPI, with the versions that the rig was written with.
+/// The packages of PyPI, with the versions that the cluster was written for.
 const PATRONI: [&str; 2] = ["patroni[etcd3]==4.1.5", "psycopg[binary]==3.3.9"];
 
-/// Where the programs are.
+/// The paths of the programs.
 pub(crate) struct Tools {
     pub(crate) patroni: PathBuf,
     pub(crate) etcd: PathBuf,
@@ -40,7 +40,7 @@ impl Tools {
     }
 }
 
-/// A program of a Debian package. Some are in a directory that only the `PATH` of root names.
+/// Finds or installs a program of a Debian package. Some programs are in a directory that is only in the `PATH` of root.
 fn debian(name: &str, package: &str) -> Result<PathBuf> {
     let sbin = Path::new("/usr/sbin").join(name);
     let find = || run::on_path(name).or_else(|| Some(sbin.clone()).filter(|path| path.is_file()));
@@ -48,7 +48,7 @@ fn debian(name: &str, package: &str) -> Result<PathBuf> {
     found.with_context(|| format!("{name} is not installed, and apt-get cannot install {package}"))
 }
 
-/// Patroni in an environment that the account of the servers can use.
+/// Finds or installs Patroni in an environment that the account of the servers can use.
 fn patroni() -> Result<PathBuf> {
     let environment = install::tools()?.join("patroni");
     let (program, marker) = (environment.join("bin").join("patroni"), environment.join("complete"));
@@ -62,7 +62,7 @@ fn patroni() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// A Python that the account of the servers can run: the first on `PATH` may be in the home directory of root.
+/// Returns a Python that the account of the servers can run. The first one on `PATH` may be in the home directory of root.
 fn python_of_account() -> Result<Option<PathBuf>> {
     let account = Account::choose()?;
     let usable = |python: &PathBuf| {

@@ -1,8 +1,8 @@
-//! Configurations of what stands between a client and the servers.
+//! Configuration of the proxies between clients and servers.
 
 use std::path::Path;
 
-/// HAProxy in front of the servers, given as ports of the server and of its Patroni. It asks Patroni which is the primary.
+/// Returns the configuration of HAProxy. `servers` has the port of each server and of its Patroni, which HAProxy asks for the primary.
 pub(crate) fn haproxy(port: u16, servers: &[(u16, u16)]) -> String {
     let mut text = format!(
         "global\n    maxconn 500\n\
@@ -16,7 +16,7 @@ pub(crate) fn haproxy(port: u16, servers: &[(u16, u16)]) -> String {
     text
 }
 
-/// PgBouncer in transaction mode in front of HAProxy.
+/// Returns the configuration of PgBouncer in transaction mode, in front of HAProxy.
 pub(crate) fn pgbouncer(port: u16, haproxy: u16, users: &Path) -> String {
     format!(
         "[databases]\npostgres = host=127.0.0.1 port={haproxy} dbname=postgres\n\

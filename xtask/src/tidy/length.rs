@@ -1,4 +1,4 @@
-//! Rules about length: a file is read in one sitting, a function fits on a screen.
+//! Rules about the length of files and functions.
 
 use super::Finding;
 use super::source;
@@ -8,7 +8,7 @@ const FILE_LINES: usize = 800;
 const FILE_LINES_WARNING: usize = 500;
 const FUNCTION_LINES: usize = 70;
 
-/// No Rust file over 800 lines; over 500 is worth a thought.
+/// Rejects Rust files of more than 800 lines, and warns above 500.
 pub(super) fn files(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.rust() {
@@ -23,7 +23,7 @@ pub(super) fn files(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// No function over 70 lines.
+/// Rejects functions of more than 70 lines.
 pub(super) fn functions(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.rust() {

@@ -1,4 +1,4 @@
-//! Rules about documents: links that lead somewhere, a book whose table of contents is complete, and code that compiles.
+//! Rules about Markdown documents: valid links, a complete table of contents of the book, and code that compiles.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::tree::{self, File, Tree};
 const BOOK: &str = "docs";
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Every link to a local file or heading leads to one. Pages of the book link only to other pages of the book.
+/// Checks that the target of every link to a local file or heading exists. Pages of the book link only to other pages of the book.
 pub(super) fn links(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.markdown() {
@@ -40,7 +40,7 @@ fn objection(tree: &Tree, file: &File, target: &str) -> Option<String> {
     Some(format!("{resolved} has no heading #{heading}: correct the link"))
 }
 
-/// The lines of a document outside code blocks, with their numbers.
+/// Returns the lines of a document outside code blocks, with their numbers.
 fn prose(file: &File) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     file.lines().filter(move |(_, line)| {
@@ -50,7 +50,7 @@ fn prose(file: &File) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The targets of all links, with their lines: `[text](target)`, `[name]: target`.
+/// Returns the targets of all links, with their lines: `[text](target)`, `[name]: target`.
 fn targets(file: &File) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (number, line) in prose(file) {
@@ -67,7 +67,7 @@ fn targets(file: &File) -> Vec<(usize, &str)> {
     found
 }
 
-/// The anchors of all headings, those of included files too.
+/// Returns the anchors of all headings, including those of included files.
 fn headings(tree: &Tree, file: &File) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (_, line) in prose(file) {
@@ -84,13 +84,13 @@ fn included(line: &str) -> Option<&str> {
     line.trim().strip_prefix("{{#include ")?.strip_suffix("}}").map(str::trim)
 }
 
-/// The anchor of a heading, as mdBook and GitHub make it.
+/// Returns the anchor of a heading, as mdBook and GitHub generate it.
 fn anchor(title: &str) -> String {
     let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>().to_lowercase()
 }
 
-/// The table of contents lists every page of the book, and every file that a page includes exists.
+/// Checks that the table of contents lists every page of the book, and that every included file exists.
 pub(super) fn book_pages(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let listed: BTreeSet<String> = tree.file(SUMMARY).map(listed).unwrap_or_default();
@@ -113,7 +113,7 @@ fn listed(summary: &File) -> BTreeSet<String> {
     targets(summary).into_iter().filter_map(|(_, target)| tree::resolve(SUMMARY, target)).collect()
 }
 
-/// Code of Rust is compiled: no block says that it is not looked at.
+/// Rejects code blocks marked `ignore`, so that all Rust code is compiled.
 pub(super) fn ignored_code(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.markdown() {

@@ -1,6 +1,6 @@
-//! Migrations are never edited: each one has its checksum in a list beside it.
+//! Rule about migrations: they are never edited. A list in the same directory has the checksum of each.
 //!
-//! The checksum is FNV-1a with 64 bits. It finds an edit, which is all it is for.
+//! The checksum is FNV-1a with 64 bits. It detects accidental edits only.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::tree::{File, Tree};
 
 const LIST: &str = "checksums.txt";
 
-/// Every migration has the checksum that it had when it was released.
+/// Checks that every migration has the checksum that it had when it was released.
 pub(super) fn checksums(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.below("crates").filter(|file| is_migration(file)) {
@@ -37,7 +37,7 @@ fn is_migration(file: &File) -> bool {
     file.path.contains("/migrations/") && file.has_extension("sql")
 }
 
-/// The lines `checksum  name`, by name.
+/// Parses the lines `checksum  name`, by name.
 fn entries(list: &File) -> BTreeMap<&str, &str> {
     list.text.lines().filter_map(|line| line.split_once("  ")).map(|(sum, name)| (name, sum)).collect()
 }

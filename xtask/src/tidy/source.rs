@@ -1,6 +1,6 @@
-//! A reader of Rust source that knows just enough to tell code from comments, literals and tests.
+//! Minimal Rust scanner that separates code from comments, literals and tests.
 
-/// The text with comments and the contents of literals replaced by blanks. Lines and columns stay where they are.
+/// Replaces comments and the contents of literals by blanks. Lines and columns stay the same.
 pub(super) fn code(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out: Vec<char> = Vec::with_capacity(chars.len());
@@ -17,7 +17,7 @@ pub(super) fn code(text: &str) -> String {
     out.into_iter().collect()
 }
 
-/// The length of the next token, and how many of its characters are kept. A literal keeps its quotes.
+/// Returns the number of characters of the next token that are kept, and its length. A literal keeps its quotes.
 fn token(rest: &[char], before: Option<char>) -> (usize, usize) {
     match rest {
         ['/', '/', ..] => (0, until(rest, 2, |r| r.starts_with(&['\n']))),
@@ -34,7 +34,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The index from `start` on at which `stop` holds, or the end.
+/// Returns the first index from `start` on at which `stop` holds, or the end.
 fn until(rest: &[char], start: usize, stop: impl Fn(&[char]) -> bool) -> usize {
     (start..rest.len()).find(|i| rest.get(*i..).is_some_and(&stop)).unwrap_or(rest.len())
 }
@@ -79,7 +79,7 @@ fn raw_string(rest: &[char]) -> Option<(usize, usize)> {
     Some((hashes + 2, (until(rest, hashes + 2, closes) + hashes + 1).min(rest.len())))
 }
 
-/// One function with a body.
+/// A function with a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Function {
     pub(super) name: String,
@@ -89,7 +89,7 @@ pub(super) struct Function {
     pub(super) length: usize,
 }
 
-/// Every function with a body, nested ones included. `code` must be blanked.
+/// Returns every function with a body, including nested ones. `code` must be blanked.
 pub(super) fn functions(code: &str) -> Vec<Function> {
     let lines: Vec<&str> = code.lines().collect();
     let starts = lines.iter().enumerate().filter_map(|(i, line)| Some((i, function_name(line)?)));
@@ -113,7 +113,7 @@ fn function_name(line: &str) -> Option<&str> {
     name.split(|c: char| !is_word(c)).next().filter(|name| !name.is_empty())
 }
 
-/// The index of the line that closes the braces of an item; `None` when it has none.
+/// Returns the index of the line that closes the braces of an item; `None` when it has none.
 fn end_of_item(lines: &[&str]) -> Option<usize> {
     let (mut depth, mut brackets) = (0_usize, 0_usize);
     for (i, line) in lines.iter().enumerate() {
@@ -132,7 +132,7 @@ fn end_of_item(lines: &[&str]) -> Option<usize> {
     None
 }
 
-/// The code with every item that is compiled only for tests blanked.
+/// Blanks every item that is compiled only for tests.
 pub(super) fn without_tests(code: &str) -> String {
     let mut lines: Vec<&str> = code.lines().collect();
     for start in 0..lines.len() {

@@ -1,13 +1,13 @@
-//! Rules about lines: how a file opens, blanks, markers of unfinished work, paths of one's own machine, unwraps.
+//! Rules about lines: opening comments, blanks, markers of unfinished work, machine-specific paths, unwraps.
 
 use super::Finding;
 use super::source;
 use super::tree::{File, Tree};
 
-/// How many lines at the top of a file may stand before its `//!`.
+/// The number of lines at the top of a file within which its `//!` must start.
 const OPENING_LINES: usize = 5;
 
-/// Every Rust file says at its top what it owns.
+/// Checks that every Rust file opens with a comment about its responsibility.
 pub(super) fn opening_comment(tree: &Tree) -> Vec<Finding> {
     let opens = |file: &File| file.text.lines().take(OPENING_LINES).any(|line| line.starts_with("//!"));
     let missing = tree.rust().filter(|file| !opens(file));
@@ -15,7 +15,7 @@ pub(super) fn opening_comment(tree: &Tree) -> Vec<Finding> {
     missing.map(|file| Finding::error(&file.path, 1, "opening-comment", message)).collect()
 }
 
-/// No tabs and no blanks at the end of a line.
+/// Rejects tabs, and blanks at the end of a line.
 pub(super) fn blanks(tree: &Tree) -> Vec<Finding> {
     lines(tree, |line| {
         if line.contains('\t') {
@@ -25,10 +25,10 @@ pub(super) fn blanks(tree: &Tree) -> Vec<Finding> {
     })
 }
 
-/// Words that mark unfinished work, written in two parts so that this file does not contain them.
+/// The words that mark unfinished work, written in two parts so that this file does not contain them.
 const MARKERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
-/// Unfinished work is an issue, not a comment.
+/// Rejects markers of unfinished work, which belongs into an issue and not into a comment.
 pub(super) fn markers(tree: &Tree) -> Vec<Finding> {
     lines(tree, |line| {
         let marker = MARKERS.iter().find(|marker| has_word(line, marker))?;
@@ -40,10 +40,10 @@ fn has_word(line: &str, word: &str) -> bool {
     line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|found| found == word)
 }
 
-/// Beginnings of paths that mean something on one machine only.
+/// The prefixes of machine-specific paths.
 const WORKSHOP: &[&str] = &[concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/Us", "ers/")];
 
-/// Nothing in the repository names a place on its author's machine.
+/// Rejects paths on the author's machine.
 pub(super) fn workshop_paths(tree: &Tree) -> Vec<Finding> {
     lines(tree, |line| {
         let path = WORKSHOP.iter().find(|path| line.contains(**path))?;
@@ -51,7 +51,7 @@ pub(super) fn workshop_paths(tree: &Tree) -> Vec<Finding> {
     })
 }
 
-/// Applies a check to every line of every text file that people write.
+/// Applies a check to every line of every text file of this project.
 fn lines(tree: &Tree, check: impl Fn(&str) -> Option<(&'static str, String)>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files().iter().filter(|file| is_written(file)) {
@@ -66,13 +66,14 @@ fn lines(tree: &Tree, check: impl Fn(&str) -> Option<(&'static str, String)>) ->
 
 fn is_written(file: &File) -> bool {
     const EXTENSIONS: &[&str] = &["rs", "md", "toml", "sql", "txt", "yml", "html", "css", "js"];
-    // What others wrote stays as they wrote it: its digest is checked.
+    // Vendored files stay unchanged, because their digests are checked.
     let theirs = file.path.contains("/vendor/");
     !theirs && EXTENSIONS.iter().any(|extension| file.has_extension(extension))
         || file.path.starts_with(".ci/")
 }
 
-/// Code outside tests has typed outcomes. The lints say so, too; this rule also sees code that they do not compile.
+/// Rejects `unwrap` and `expect` outside tests, which must return typed errors. Unlike the lints, this rule also covers code that is not
+/// compiled.
 pub(super) fn unwraps(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.rust().filter(|file| !file.is_test() && !is_excepted(tree, file)) {
@@ -86,7 +87,7 @@ pub(super) fn unwraps(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether the file, or its crate as a whole, states to the lints why it may: a test kit fails by panicking.
+/// Returns whether the file or its crate has a lint exception with a reason. A test kit fails by panicking, for example.
 fn is_excepted(tree: &Tree, file: &File) -> bool {
     let states =
         |file: &File| file.code.contains("clippy::unwrap_used") || file.code.contains("clippy::expect_used");

@@ -1,4 +1,4 @@
-//! The files that the rules look at: what git tracks or would track, read once.
+//! Working tree of the rules: all files that git tracks or would track, read once.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,22 +26,22 @@ impl File {
         Self { path: path.to_owned(), text, code }
     }
 
-    /// The lines with their numbers from 1.
+    /// Returns the lines with their numbers, starting at 1.
     pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text.lines().enumerate().map(|(i, line)| (i + 1, line))
     }
 
-    /// The last part of the path.
+    /// Returns the last part of the path.
     pub(super) fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 
-    /// Whether the name ends in `.ext`.
+    /// Returns whether the name has this extension.
     pub(super) fn has_extension(&self, extension: &str) -> bool {
         self.name().rsplit_once('.').is_some_and(|(_, found)| found == extension)
     }
 
-    /// Whether the whole file is test code.
+    /// Returns whether the whole file is test code.
     pub(super) fn is_test(&self) -> bool {
         self.name() == "tests.rs" || self.path.split('/').any(|part| part == "tests")
     }
@@ -70,7 +70,7 @@ impl Tree {
         Ok(Self::from_files(files))
     }
 
-    /// A tree given as paths and texts.
+    /// Creates a tree from paths and texts.
     #[cfg(test)]
     pub(super) fn of(files: &[(&str, &str)]) -> Self {
         Self::from_files(files.iter().map(|(path, text)| File::new(path, (*text).to_owned())).collect())
@@ -85,40 +85,40 @@ impl Tree {
         Self { files, directories }
     }
 
-    /// Every file.
+    /// Returns all files.
     pub(super) fn files(&self) -> &[File] {
         &self.files
     }
 
-    /// Every Rust file.
+    /// Returns all Rust files.
     pub(super) fn rust(&self) -> impl Iterator<Item = &File> {
         self.files.iter().filter(|file| file.has_extension("rs"))
     }
 
-    /// Every Markdown file.
+    /// Returns all Markdown files.
     pub(super) fn markdown(&self) -> impl Iterator<Item = &File> {
         self.files.iter().filter(|file| file.has_extension("md"))
     }
 
-    /// Every file below a directory.
+    /// Returns all files below a directory.
     pub(super) fn below<'a>(&'a self, directory: &'a str) -> impl Iterator<Item = &'a File> {
         let inside =
             move |file: &&File| file.path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));
         self.files.iter().filter(inside)
     }
 
-    /// A file by its path.
+    /// Returns the file at a path.
     pub(super) fn file(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// Whether there is a file or a directory at the path.
+    /// Returns whether a file or a directory exists at the path.
     pub(super) fn has(&self, path: &str) -> bool {
         path.is_empty() || self.directories.contains(path) || self.file(path).is_some()
     }
 }
 
-/// The path that `target` means, seen from the file `from`; `None` when it leaves the root.
+/// Resolves `target` relative to the file `from`. Returns `None` when the path leaves the root.
 pub(super) fn resolve(from: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();

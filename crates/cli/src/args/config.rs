@@ -1,4 +1,4 @@
-//! What the user may type after `tidelock config`.
+//! Arguments of `tidelock config`.
 
 use clap::{Args, Subcommand};
 
@@ -7,10 +7,10 @@ use super::Layout;
 /// `tidelock config`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
-    /// Lists every setting and its value, without passwords
+    /// List every setting and its value, without passwords
     #[command(after_help = SHOW)]
     Show(ConfigShow),
-    /// Prints a JSON Schema of tidelock.toml
+    /// Print a JSON Schema of tidelock.toml
     #[command(after_help = SCHEMA)]
     Schema,
 }
@@ -27,16 +27,16 @@ from the current directory upwards, or the one that --config or TIDELOCK_CONFIG 
 /// `tidelock config show`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConfigShow {
-    /// Says where each value comes from
+    /// Show the origin of each value
     #[arg(long)]
     pub(crate) origin: bool,
-    /// As if this were typed
+    /// Treat this value as given on the command line
     #[arg(long, value_name = "URL|PATH")]
     pub(crate) store: Option<String>,
-    /// As if this were typed
+    /// Treat this value as given on the command line
     #[arg(long, value_name = "NAME")]
     pub(crate) schema: Option<String>,
-    /// How they are printed
+    /// Format of the result
     #[arg(short, long, value_enum)]
     pub(crate) output: Option<Layout>,
 }

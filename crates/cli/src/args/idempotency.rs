@@ -1,4 +1,4 @@
-//! What the user may type after `tidelock idempotency`.
+//! Arguments of `tidelock idempotency`.
 
 use clap::{Args, Subcommand};
 
@@ -7,13 +7,13 @@ use super::{Look, Pages, Source};
 /// `tidelock idempotency`
 #[derive(Debug, Subcommand)]
 pub(crate) enum IdempotencyVerb {
-    /// Lists keys: which are in flight, and what the others were answered
+    /// List keys: those in flight, and the stored responses of the others
     #[command(after_help = LIST)]
     List(IdempotencyList),
-    /// Shows a key: who runs its request, or what it was answered
+    /// Show a key: the process that runs its request, or the stored response
     #[command(after_help = SHOW)]
     Show(IdempotencyShow),
-    /// Forgets what a key was answered, so that its request runs again
+    /// Delete the stored response of a key, so that its request runs again
     #[command(after_help = FORGET)]
     Forget(IdempotencyForget),
 }
@@ -33,7 +33,7 @@ pub(crate) struct IdempotencyList {
     /// Only keys of this scope
     #[arg(long, value_name = "SCOPE")]
     pub(crate) scope: Option<String>,
-    /// Which page
+    /// The page
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store
@@ -52,9 +52,9 @@ A body that is no text is shown in hexadecimal digits.";
 /// `tidelock idempotency show`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct IdempotencyShow {
-    /// The key
+    /// Key
     pub(crate) key: String,
-    /// Whose key it is
+    /// Scope of the key
     #[arg(long, value_name = "SCOPE", default_value = "")]
     pub(crate) scope: String,
     /// The store
@@ -73,15 +73,15 @@ itself if its process died.";
 /// `tidelock idempotency forget`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct IdempotencyForget {
-    /// The key
+    /// Key
     pub(crate) key: String,
-    /// Whose key it is
+    /// Scope of the key
     #[arg(long, value_name = "SCOPE", default_value = "")]
     pub(crate) scope: String,
-    /// Only says what would be forgotten
+    /// Only show what would be deleted
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Does not ask; needed when nobody can be asked
+    /// Skip the confirmation; required without a terminal
     #[arg(long)]
     pub(crate) yes: bool,
     /// The store

@@ -1,4 +1,4 @@
-//! What the user may type after `tidelock locks`.
+//! Arguments of `tidelock locks`.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,8 @@ use super::Layout;
 /// `tidelock locks`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Locks {
-    /// Lists what is locked inside a program, who holds it and who waits, by asking the program's server
+    /// List the locks inside a program, with holders and waiters, by asking
+    /// its server
     #[command(after_help = LIST)]
     List(LocksList),
 }
@@ -25,13 +26,13 @@ Locks are in the memory of a program and in no store, so the program is asked: o
 /// `tidelock locks list`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LocksList {
-    /// The server of the program, on this machine
+    /// Server of the program, on this machine
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4400")]
     pub(crate) server: String,
-    /// The file with the token: as `serve` makes it, or with the token alone
+    /// File with the token: as `serve` creates it, or with the token alone
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: PathBuf,
-    /// How the result is printed
+    /// Format of the result
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Layout,
 }

@@ -1,4 +1,4 @@
-//! What the user may type after `tidelock streams` to put work back to work, and to look at reactions.
+//! Arguments of the operator verbs of `tidelock streams`.
 
 use clap::Args;
 
@@ -40,19 +40,20 @@ meant. That, or more than 100 rows, is asked about or needs --yes. Rows of react
 /// `tidelock streams unblock` and `retry`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsOperate {
-    /// The work by name, such as 'mail("o-1")'; with --reaction, its keys
+    /// Keys of the work, such as 'mail("o-1")'; with --reaction, its keys
     #[arg(value_name = "KEY", conflicts_with_all = ["lane", "like"])]
     pub(crate) keys: Vec<String>,
     /// Only work of this reaction
     #[arg(long, value_name = "NAME", conflicts_with = "lane")]
     pub(crate) reaction: Option<String>,
-    /// Which rows
+    /// The rows
     #[command(flatten)]
     pub(crate) rows: Rows,
-    /// Only says how many rows are meant and would change, and shows the first
+    /// Only count the selected rows and those that would change, and show the
+    /// first
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Does not ask
+    /// Skip the confirmation
     #[arg(long)]
     pub(crate) yes: bool,
     /// The store
@@ -63,10 +64,11 @@ pub(crate) struct StreamsOperate {
 /// `tidelock streams reset`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsReset {
-    /// The whole reaction: everything is routed and handled again, and parked events are forgotten
+    /// The whole reaction: all events are routed and handled again, and parked
+    /// events are deleted
     #[arg(long, requires = "reaction", conflicts_with_all = ["keys", "like"])]
     pub(crate) whole: bool,
-    /// Which, and how
+    /// The selection and the options
     #[command(flatten)]
     pub(crate) operate: StreamsOperate,
 }
@@ -82,10 +84,10 @@ event of the key is routed.";
 /// `tidelock streams prioritize`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsPrioritize {
-    /// From 0 (last) to 9 (first); 5 is usual
+    /// Priority, from 0 (last) to 9 (first); 5 is usual
     #[arg(value_parser = clap::value_parser!(u8).range(0..=9))]
     pub(crate) priority: u8,
-    /// Which, and how
+    /// The selection and the options
     #[command(flatten)]
     pub(crate) operate: StreamsOperate,
 }
@@ -102,18 +104,18 @@ Nothing is leased or changed. A + after a number says that there may be more: no
 /// `tidelock streams status`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsStatus {
-    /// The reaction [default: all of them, without their keys]
+    /// Reaction [default: all of them, without their keys]
     pub(crate) reaction: Option<String>,
-    /// Of these keys only, such as 'order("o-1")'
+    /// Only these keys, such as 'order("o-1")'
     #[arg(value_name = "KEY", conflicts_with = "like")]
     pub(crate) keys: Vec<String>,
     /// Only keys that match this pattern
     #[arg(long, value_name = "PATTERN", requires = "reaction")]
     pub(crate) like: Option<String>,
-    /// Only keys that are blocked
+    /// Only blocked keys
     #[arg(long, requires = "reaction")]
     pub(crate) blocked: bool,
-    /// Which page
+    /// The page
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store
@@ -129,9 +131,9 @@ Examples:
 /// `tidelock streams parked`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsParked {
-    /// The reaction
+    /// Reaction
     pub(crate) reaction: String,
-    /// Which page
+    /// The page
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store
@@ -149,19 +151,19 @@ Keys that are not blocked are passed over. All keys of a reaction, or more than 
 /// `tidelock streams park`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsPark {
-    /// The reaction
+    /// Reaction
     #[arg(long, value_name = "NAME")]
     pub(crate) reaction: String,
-    /// Of these keys only, such as 'order("o-1")'
+    /// Only these keys, such as 'order("o-1")'
     #[arg(value_name = "KEY", conflicts_with = "like")]
     pub(crate) keys: Vec<String>,
     /// Only keys that match this pattern
     #[arg(long, value_name = "PATTERN")]
     pub(crate) like: Option<String>,
-    /// Only says how many are meant
+    /// Only count the selected events
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Does not ask
+    /// Skip the confirmation
     #[arg(long)]
     pub(crate) yes: bool,
     /// The store
@@ -187,7 +189,7 @@ The events stay in their streams; the reaction never handles them. It is always 
 /// `tidelock streams replay` and `drop`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsReplay {
-    /// Which, and how
+    /// The selection and the options
     #[command(flatten)]
     pub(crate) park: StreamsPark,
     /// Only the event at this position; may be given several times

@@ -1,4 +1,4 @@
-//! What the user may type after `tidelock outbox`.
+//! Arguments of `tidelock outbox`.
 
 use clap::{Args, Subcommand};
 
@@ -7,13 +7,13 @@ use super::{Consent, Look, Pages, Source};
 /// `tidelock outbox`
 #[derive(Debug, Subcommand)]
 pub(crate) enum OutboxVerb {
-    /// Lists messages that are not delivered yet; ends with 5 when one is blocked
+    /// List undelivered messages; exit with 5 when one is blocked
     #[command(after_help = LIST)]
     List(OutboxList),
-    /// Lets blocked messages be sent again, with a fresh budget
+    /// Retry blocked messages, with a fresh retry budget
     #[command(after_help = RETRY)]
     Retry(OutboxRetry),
-    /// Removes a message without sending it
+    /// Remove a message without sending it
     #[command(after_help = DISCARD)]
     Discard(OutboxDiscard),
 }
@@ -29,9 +29,9 @@ Of messages in order, the first is listed: the others wait for it.";
 /// `tidelock outbox list`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OutboxList {
-    /// The name of the outbox
+    /// Name of the outbox
     pub(crate) outbox: String,
-    /// Which page
+    /// The page
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store
@@ -50,11 +50,12 @@ Without a message, all that are blocked are meant, which is asked about or needs
 /// `tidelock outbox retry`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OutboxRetry {
-    /// The name of the outbox
+    /// Name of the outbox
     pub(crate) outbox: String,
-    /// The id of the message, or what messages are in the order of [default: all that are blocked]
+    /// Id of the message, or the ordering key of messages [default: all
+    /// blocked ones]
     pub(crate) message: Option<String>,
-    /// How it is agreed on
+    /// The confirmation
     #[command(flatten)]
     pub(crate) consent: Consent,
     /// The store
@@ -72,11 +73,11 @@ Of messages in order, the first is removed, and the next ones go on. A message t
 /// `tidelock outbox discard`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OutboxDiscard {
-    /// The name of the outbox
+    /// Name of the outbox
     pub(crate) outbox: String,
-    /// The id of the message, or what messages are in the order of
+    /// Id of the message, or the ordering key of messages
     pub(crate) message: String,
-    /// How it is agreed on
+    /// The confirmation
     #[command(flatten)]
     pub(crate) consent: Consent,
     /// The store

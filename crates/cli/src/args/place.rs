@@ -1,4 +1,4 @@
-//! What all verbs on a store that exists have in common.
+//! Store arguments, shared by all verbs on an existing store.
 
 use std::time::Duration;
 
@@ -12,16 +12,17 @@ pub(crate) use tidelock_console::address::Flushing;
 use super::{Format, Layout};
 use crate::address::{Address, INTERACTIVE, Opened};
 
-/// Where the store is, and how the result is printed.
+/// The store, and the format of the result.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
-    /// The store, which must exist: a path, sqlite://PATH or postgres://…
+    /// Store, which must exist: a path, sqlite://PATH or postgres://…
     #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: String,
-    /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
+    /// Schema of a PostgreSQL store [default: the one in the address, or
+    /// tidelock]
     #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
-    /// What a PostgreSQL server must do before a write counts
+    /// Durability that a PostgreSQL server must guarantee for a write
     #[arg(
         long,
         value_name = "WORD",
@@ -31,21 +32,22 @@ pub(crate) struct Place {
         hide_env = true
     )]
     pub(crate) durability: Flushing,
-    /// How the result is printed
+    /// Format of the result
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Format,
 }
 
-/// Where the store is, and how data is printed: in rows, for people or for programs.
+/// The store, and the layout of rows for human readers or programs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Source {
-    /// The store, which must exist: a path, sqlite://PATH or postgres://…
+    /// Store, which must exist: a path, sqlite://PATH or postgres://…
     #[arg(long, value_name = "URL|PATH", env = "TIDELOCK_STORE", hide_env_values = true)]
     pub(crate) store: String,
-    /// The schema of a PostgreSQL store [default: the one that the address names, or tidelock]
+    /// Schema of a PostgreSQL store [default: the one in the address, or
+    /// tidelock]
     #[arg(long, value_name = "NAME", env = "TIDELOCK_SCHEMA", hide_env = true)]
     pub(crate) schema: Option<String>,
-    /// What a PostgreSQL server must do before a write counts
+    /// Durability that a PostgreSQL server must guarantee for a write
     #[arg(
         long,
         value_name = "WORD",
@@ -55,15 +57,15 @@ pub(crate) struct Source {
         hide_env = true
     )]
     pub(crate) durability: Flushing,
-    /// How the result is printed
+    /// Format of the result
     #[arg(short, long, value_enum, default_value = "table", env = "TIDELOCK_OUTPUT", hide_env = true)]
     pub(crate) output: Layout,
 }
 
-/// A store that is looked at, once or again and again.
+/// A store that is read once or polled.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Look {
-    /// Looks again so often, until Ctrl-C [default: every 2 s]
+    /// Poll at this interval, until Ctrl-C [default: every 2 s]
     #[arg(long, value_name = "SPAN", num_args = 0..=1, require_equals = true, default_missing_value = EVERY, value_parser = every)]
     pub(crate) watch: Option<Duration>,
     /// The store
@@ -71,39 +73,40 @@ pub(crate) struct Look {
     pub(crate) place: Source,
 }
 
-/// How often a watched view is looked at when nobody says.
+/// The default poll interval.
 const EVERY: &str = "2s";
 
-/// Reads how often something is looked at. More often than every tenth of a second is a burden and no help.
+/// Parses a poll interval. Polling more than ten times a second is a burden
+/// without a benefit.
 pub(crate) fn every(text: &str) -> Result<Duration, String> {
     let every = parse_duration(text).map_err(|error| error.to_string())?;
     let sensible = Duration::from_millis(100)..=Duration::from_hours(24);
     if sensible.contains(&every) { Ok(every) } else { Err("between 100ms and 24h make sense".to_owned()) }
 }
 
-/// Which page of a listing.
+/// A page of a listing.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Pages {
-    /// At most so many rows [default: 100; with -o jsonl all of them]
+    /// Maximum number of rows [default: 100; with -o jsonl all of them]
     #[arg(long, value_name = "N", value_parser = rows)]
     pub(crate) limit: Option<usize>,
-    /// Goes on after this row, which the page before has named
+    /// Continue after this row, the cursor of the previous page
     #[arg(long, value_name = "CURSOR", visible_alias = "after")]
     pub(crate) cursor: Option<String>,
 }
 
-/// How a change is agreed on.
+/// The confirmation of a change.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Consent {
-    /// Only says what would be done
+    /// Only show what would be done
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Does not ask; needed when nobody can be asked
+    /// Skip the confirmation; required without a terminal
     #[arg(long)]
     pub(crate) yes: bool,
 }
 
-/// Reads a number of rows.
+/// Parses a number of rows.
 pub(super) fn rows(text: &str) -> Result<usize, String> {
     let most = limits::PAGE_ROWS;
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));

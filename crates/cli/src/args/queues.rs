@@ -1,4 +1,4 @@
-//! What the user may type about queues of runs.
+//! Arguments of `tidelock runs queues` and `tidelock runs limit`.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ are held at the moment; a worker that has just been busy may hold one a little l
 /// `tidelock runs queues`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsQueues {
-    /// Which page
+    /// The page
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store
@@ -38,18 +38,18 @@ already come to their end. A worker whose code declares limits of its own sets t
 /// `tidelock runs limit`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsLimit {
-    /// The queue
+    /// Queue
     pub(crate) queue: String,
-    /// How many runs are driven at once, at most, 1 to 1000
+    /// Maximum number of concurrent runs, 1 to 1000
     #[arg(long, value_name = "RUNS", required_unless_present_any = ["rate", "unlimited"])]
     pub(crate) concurrency: Option<u32>,
-    /// How many runs begin in a while, at most, spread evenly: 100/1min, 5/1s
+    /// Maximum number of starts per time span, spread evenly: 100/1min, 5/1s
     #[arg(long, value_name = "RUNS/SPAN", value_parser = rate)]
     pub(crate) rate: Option<(u32, Duration)>,
-    /// How many may begin at once after a lull
+    /// Maximum number of starts at once after an idle period
     #[arg(long, value_name = "RUNS", default_value_t = 1, requires = "rate")]
     pub(crate) burst: u32,
-    /// Takes all limits away
+    /// Remove all limits
     #[arg(long, conflicts_with_all = ["concurrency", "rate", "burst"])]
     pub(crate) unlimited: bool,
     /// The store
@@ -57,7 +57,7 @@ pub(crate) struct RunsLimit {
     pub(crate) place: Source,
 }
 
-/// Reads `100/1min`.
+/// Parses a rate such as `100/1min`.
 fn rate(text: &str) -> Result<(u32, Duration), String> {
     let wrong = || "write a number and a span: 100/1min, 5/1s".to_owned();
     let (runs, per) = text.split_once('/').ok_or_else(wrong)?;

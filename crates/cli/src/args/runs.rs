@@ -1,4 +1,4 @@
-//! What the user may type after `tidelock runs`.
+//! Arguments of `tidelock runs`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,43 +13,47 @@ use super::{Consent, Look, Pages, Source};
 /// `tidelock runs`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Runs {
-    /// Lists runs, and what they do at the moment
+    /// List runs and their current activity
     #[command(after_help = LIST)]
     List(RunsList),
     /// Shows all there is about a run: how it stands, what it published, and its steps
     #[command(after_help = SHOW)]
     Show(RunsShow),
-    /// Lists what a run has asked for so far: steps, timers, children and signals
+    /// List the operations of a run so far: steps, timers, children and
+    /// signals
     #[command(after_help = STEPS)]
     Steps(RunsSteps),
-    /// Prints the recorded history of a run as JSON, to be replayed against new code in a test
+    /// Print the recorded history of a run as JSON, for a replay test
     #[command(after_help = HISTORY)]
     History(RunsHistory),
-    /// Starts a run of a workflow that a worker has registered, and prints its id
+    /// Start a run of a workflow that a worker has registered, and print its
+    /// id
     #[command(after_help = START)]
     Start(RunsStart),
-    /// Sends a run a signal
+    /// Send a signal to a run
     #[command(after_help = SIGNAL)]
     Signal(RunsSignal),
-    /// Asks a run to stop and to clean up
+    /// Ask a run to stop and to clean up
     #[command(after_help = CANCEL)]
     Cancel(RunsCancel),
-    /// Lets a run go on that failed, is put off or is blocked
+    /// Resume a run that has failed, is in backoff or is blocked
     #[command(after_help = RESUME)]
     Resume(RunsResume),
-    /// Starts a run that has done what another one did before a step, and prints its id
+    /// Start a run with the history of another one up to a step, and print its
+    /// id
     #[command(after_help = FORK)]
     Fork(RunsFork),
-    /// Prints what a run does as it comes, and ends with the run
+    /// Print the journal of a run as it grows, until the run ends
     #[command(after_help = WATCH)]
     Watch(RunsWatch),
     /// Removes runs that ended long ago, with all that they left
     #[command(after_help = RETIRE)]
     Retire(RunsRetire),
-    /// Lists queues, and what their workers hold to
+    /// List queues and their limits
     #[command(after_help = QUEUES)]
     Queues(RunsQueues),
-    /// Sets how many runs of a queue are driven at once and begin in a while, in all processes together
+    /// Limit the concurrency and the start rate of a queue, across all
+    /// processes
     #[command(after_help = LIMIT)]
     Limit(RunsLimit),
 }
@@ -68,16 +72,16 @@ Runs are listed newest first, by their start. A page ends with a cursor for the 
 neither repeat nor skip others. With conditions that few runs meet, a page may be short and still have a next one. The counts
 are of what is listed. With -o json, times are microseconds since 1970, UTC.";
 
-/// How a run stands.
+/// The status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RunStatus {
-    /// It has not ended
+    /// Not ended
     Running,
-    /// It ended well
+    /// Ended with success
     Completed,
-    /// It failed
+    /// Failed
     Failed,
-    /// It was cancelled
+    /// Cancelled
     Cancelled,
 }
 
@@ -98,10 +102,10 @@ pub(crate) struct RunsList {
     /// Only runs of this workflow
     #[arg(long, value_name = "WORKFLOW")]
     pub(crate) workflow: Option<String>,
-    /// Only runs that stand so
+    /// Only runs with this status
     #[arg(long, value_enum)]
     pub(crate) status: Option<RunStatus>,
-    /// Only runs whose id begins so
+    /// Only runs whose id has this prefix
     #[arg(long, value_name = "TEXT")]
     pub(crate) prefix: Option<String>,
     /// Only runs with this attribute; may be given several times
@@ -110,10 +114,10 @@ pub(crate) struct RunsList {
     /// Only runs that changed within this time, such as 2h
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) since: Option<Duration>,
-    /// Only runs that changed longer ago than this, such as 7d
+    /// Only runs that last changed before this time, such as 7d
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) before: Option<Duration>,
-    /// Which page
+    /// The page
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store
@@ -139,9 +143,9 @@ those since then are listed.";
 /// `tidelock runs steps`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsSteps {
-    /// The id of the run
+    /// Id of the run
     pub(crate) run: String,
-    /// Which page
+    /// The page
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store
@@ -152,7 +156,7 @@ pub(crate) struct RunsSteps {
 /// `tidelock runs history`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsHistory {
-    /// The id of the run
+    /// Id of the run
     pub(crate) run: String,
     /// The store
     #[command(flatten)]
@@ -162,7 +166,7 @@ pub(crate) struct RunsHistory {
 /// `tidelock runs show`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsShow {
-    /// The id of the run
+    /// Id of the run
     pub(crate) run: String,
     /// The store
     #[command(flatten)]
@@ -190,30 +194,31 @@ With --wait, what the run brought is printed and its id goes to standard error; 
 /// `tidelock runs start`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsStart {
-    /// The workflow, by the name under which a worker has registered it
+    /// Name under which a worker has registered the workflow
     pub(crate) workflow: String,
-    /// What the run is given, as JSON; - reads it from standard input [default: null]
+    /// Input as JSON; - reads it from standard input [default: null]
     #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
     pub(crate) input: Option<String>,
-    /// A file with what the run is given, as JSON
+    /// File with the input as JSON
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     pub(crate) input_file: Option<PathBuf>,
-    /// The id of the run [default: a new UUID]
+    /// Id of the run [default: a new UUID]
     #[arg(long, value_name = "RUN")]
     pub(crate) id: Option<String>,
-    /// The queue that it stands in [default: the one in which a worker registered the workflow]
+    /// Queue of the run [default: the one in which a worker registered the
+    /// workflow]
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<String>,
-    /// How urgent it is, from 0 (last) to 9 (first); 5 is usual
+    /// Priority, from 0 (last) to 9 (first); 5 is usual
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
     pub(crate) priority: Option<u8>,
-    /// Begins so long from now, such as 2h
+    /// Delay of the start, such as 2h
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) after: Option<Duration>,
-    /// A word by which it is found; may be given several times
+    /// Attribute for searching; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = attribute)]
     pub(crate) attribute: Vec<(String, String)>,
-    /// Waits for the end, and prints what it brought
+    /// Wait for the end, and print the output
     #[arg(long)]
     pub(crate) wait: bool,
     /// The store
@@ -233,14 +238,14 @@ workflow knows which values fit: one that does not fit can fail the run.";
 /// `tidelock runs signal`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsSignal {
-    /// The id of the run
+    /// Id of the run
     pub(crate) run: String,
-    /// What the signal is called
+    /// Name of the signal
     pub(crate) name: String,
-    /// What it brings, as JSON; - reads it from standard input [default: null]
+    /// Value as JSON; - reads it from standard input [default: null]
     #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
     pub(crate) value: Option<String>,
-    /// The id of the signal, by which a repetition is known
+    /// Id of the signal, which identifies duplicates
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
     /// The store
@@ -259,12 +264,12 @@ What the run waits for is given up, a step that has begun comes to its end, and 
 /// `tidelock runs cancel`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsCancel {
-    /// The id of the run
+    /// Id of the run
     pub(crate) run: String,
-    /// Why, as it is recorded
+    /// Reason, which is recorded
     #[arg(long, value_name = "TEXT", default_value = "cancelled at the command line")]
     pub(crate) reason: String,
-    /// How it is agreed on
+    /// The confirmation
     #[command(flatten)]
     pub(crate) consent: Consent,
     /// The store
@@ -282,9 +287,9 @@ that is completed or cancelled, or has taken back what it did, ends this with 4.
 /// `tidelock runs resume`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsResume {
-    /// The id of the run
+    /// Id of the run
     pub(crate) run: String,
-    /// Why, as it is recorded
+    /// Reason, which is recorded
     #[arg(long, value_name = "TEXT", default_value = "resumed at the command line")]
     pub(crate) reason: String,
     /// The store
@@ -303,12 +308,12 @@ The other run stays as it is, and so does what its steps did outside of the stor
 /// `tidelock runs fork`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsFork {
-    /// The id of the run
+    /// Id of the run
     pub(crate) run: String,
-    /// The first step that is done anew
+    /// First step that is executed again
     #[arg(long, value_name = "STEP")]
     pub(crate) from: String,
-    /// The id of the new run [default: a new UUID]
+    /// Id of the new run [default: a new UUID]
     #[arg(long, value_name = "NEW")]
     pub(crate) id: Option<String>,
     /// The store
@@ -329,7 +334,7 @@ output any more, it ends with 0.";
 /// `tidelock runs watch`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunsWatch {
-    /// The id of the run
+    /// Id of the run
     pub(crate) run: String,
     /// The store
     #[command(flatten)]
@@ -350,13 +355,13 @@ pub(crate) struct RunsRetire {
     /// Runs that ended longer ago than this, such as 30d
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) older: Duration,
-    /// At most so many [default: all of them]
+    /// Maximum number of runs [default: all of them]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
-    /// Only says how many are meant
+    /// Only count the matching runs
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Does not ask; needed when nobody can be asked
+    /// Skip the confirmation; required without a terminal
     #[arg(long)]
     pub(crate) yes: bool,
     /// The store
@@ -364,7 +369,7 @@ pub(crate) struct RunsRetire {
     pub(crate) place: Source,
 }
 
-/// Reads a name and a value.
+/// Parses a name and a value.
 fn attribute(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),

@@ -1,4 +1,4 @@
-//! What the user may type after `tidelock schedules`.
+//! Arguments of `tidelock schedules`.
 
 use clap::{Args, Subcommand};
 use tidelock::prelude::*;
@@ -8,22 +8,22 @@ use super::{Look, Pages, Source};
 /// `tidelock schedules`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Schedules {
-    /// Lists tasks, when they run next and how they ran
+    /// List tasks with their next fires and last results
     #[command(after_help = LIST)]
     List(SchedulesList),
-    /// Shows all there is about a task, with its next fires and last runs
+    /// Show all details of a task, with its next fires and last runs
     #[command(after_help = SHOW)]
     Show(SchedulesShow),
-    /// Lists how the last runs of a task ended, newest first
+    /// List the results of the last runs of a task, newest first
     #[command(after_help = HISTORY)]
     History(SchedulesHistory),
-    /// Asks for a run of a task now, or for its fires of a time that has passed
+    /// Trigger a run of a task now, or backfill the fires of a past period
     #[command(after_help = RUN)]
     Run(SchedulesRun),
-    /// Lets a task rest until it is resumed
+    /// Pause a task until it is resumed
     #[command(after_help = PAUSE)]
     Pause(SchedulesPause),
-    /// Lets a task go on that is paused
+    /// Resume a paused task
     #[command(after_help = RESUME)]
     Resume(SchedulesResume),
 }
@@ -39,10 +39,10 @@ Next is the next fire on the timetable. With -o json, the times of the record ar
 /// `tidelock schedules list`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesList {
-    /// Lists archived tasks, too
+    /// Include archived tasks
     #[arg(long)]
     pub(crate) archived: bool,
-    /// Which page
+    /// The page
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store
@@ -58,7 +58,7 @@ Examples:
 /// `tidelock schedules show`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesShow {
-    /// The name of the task
+    /// Name of the task
     pub(crate) task: String,
     /// The store
     #[command(flatten)]
@@ -73,9 +73,9 @@ Examples:
 /// `tidelock schedules history`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesHistory {
-    /// The name of the task
+    /// Name of the task
     pub(crate) task: String,
-    /// Which page; 20 rows when nobody says
+    /// The page; 20 rows by default
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store
@@ -95,18 +95,18 @@ fire. With one, the task runs for each fire after the one instant and up to the 
 /// `tidelock schedules run`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesRun {
-    /// The name of the task
+    /// Name of the task
     pub(crate) task: String,
-    /// Runs the fires after this instant, such as 2026-03-01T00:00:00Z
+    /// Run the fires after this instant, such as 2026-03-01T00:00:00Z
     #[arg(long, value_name = "INSTANT", requires = "to")]
     pub(crate) after: Option<Timestamp>,
-    /// Runs the fires up to this instant
+    /// Run the fires up to this instant
     #[arg(long, value_name = "INSTANT", requires = "after")]
     pub(crate) to: Option<Timestamp>,
-    /// Only says how many fires are meant
+    /// Only count the fires
     #[arg(long, requires = "after")]
     pub(crate) dry_run: bool,
-    /// Does not ask; needed when nobody can be asked
+    /// Skip the confirmation; required without a terminal
     #[arg(long)]
     pub(crate) yes: bool,
     /// The store
@@ -123,9 +123,9 @@ A run that is under way ends. Fires that come meanwhile do not run, also not lat
 /// `tidelock schedules pause`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesPause {
-    /// The name of the task
+    /// Name of the task
     pub(crate) task: String,
-    /// Why, as it is recorded
+    /// Reason, which is recorded
     #[arg(long, value_name = "TEXT", default_value = "paused at the command line")]
     pub(crate) reason: String,
     /// The store
@@ -140,7 +140,7 @@ Examples:
 /// `tidelock schedules resume`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchedulesResume {
-    /// The name of the task
+    /// Name of the task
     pub(crate) task: String,
     /// The store
     #[command(flatten)]

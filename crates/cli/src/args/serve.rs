@@ -1,4 +1,4 @@
-//! `tidelock serve` and `tidelock dev`: the store over HTTP.
+//! Arguments of `tidelock serve` and `tidelock dev`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,66 +7,71 @@ use clap::{Args, ValueEnum};
 
 use super::Place;
 
-/// How much is logged.
+/// The log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogLevel {
     /// Nothing
     Off,
-    /// What failed
+    /// Failures
     Error,
-    /// And what somebody should look at
+    /// Also warnings
     Warn,
-    /// And what happens seldom
+    /// Also rare events
     Info,
-    /// And what happens often
+    /// Also frequent events
     Debug,
     /// Everything
     Trace,
 }
 
-/// How it is logged.
+/// The log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// Lines for people
+    /// Lines for human readers
     Text,
     /// A JSON object on each line
     Json,
 }
 
-/// How the server is reached.
+/// The address and the access rules of the server.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Reached {
-    /// The address to listen on, which must be of this machine alone unless there is a certificate; port 0 takes one that is free
+    /// Address to listen on, which must be a loopback address unless there is
+    /// a certificate; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4400")]
     pub(crate) listen: SocketAddr,
-    /// Another name of this server: requests for names that it has not are refused
+    /// Another name of this server; requests for unknown names are rejected
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
-    /// The file with the tokens, which is made when there is none [default: the file of the store, with .tokens after it]
+    /// Token file, created if missing [default: the file of the store, with
+    /// .tokens after it]
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
-    /// Speaks TLS with this certificate, in PEM, with those that lead to its root; read again when the file changes
+    /// Serve TLS with this certificate chain, in PEM; reloaded when the file
+    /// changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The private key of the certificate, in PEM
+    /// Private key of the certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Wants a certificate of every client as well, signed by one of these, in PEM
+    /// Require a client certificate signed by one of these, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_client_ca: Option<PathBuf>,
-    /// The most requests of a token in a second, and twice as many at once; 0 takes as many as come
+    /// Maximum requests per second and token, with a burst of twice as many; 0
+    /// is unlimited
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub(crate) rate: u32,
-    /// Does not let an address wait that shows many wrong tokens: for a server behind something that sends it the requests of many
+    /// Do not delay addresses that send many wrong tokens; for a server behind
+    /// a proxy that forwards the requests of many clients
     #[arg(long)]
     pub(crate) no_back_off: bool,
     /// Do not sweep expired documents, tombstones and operation records
     #[arg(long)]
     pub(crate) no_housekeeping: bool,
-    /// How much is logged on standard error [env: TIDELOCK_LOG]
+    /// Log level on standard error [env: TIDELOCK_LOG]
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "warn")]
     pub(crate) log: LogLevel,
-    /// How it is logged [env: TIDELOCK_LOG_FORMAT]
+    /// Log format [env: TIDELOCK_LOG_FORMAT]
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     pub(crate) log_format: LogFormat,
 }
@@ -76,10 +81,11 @@ pub(crate) struct Reached {
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) reached: Reached,
-    /// Lets callers change things whose token is for that; without it, the server only shows
+    /// Allow changes by callers with a write token; without it, the server is
+    /// read-only
     #[arg(long)]
     pub(crate) allow_writes: bool,
-    /// Makes the store when there is none: the file, or the tables
+    /// Create the store if it does not exist: the file, or the tables
     #[arg(long)]
     pub(crate) create: bool,
     #[command(flatten)]
@@ -91,10 +97,10 @@ pub(crate) struct Serve {
 pub(crate) struct Dev {
     #[command(flatten)]
     pub(crate) reached: Reached,
-    /// The SQLite file of the store, which is made when there is none
+    /// SQLite file of the store, created if missing
     #[arg(long, value_name = "FILE", default_value = "tidelock-dev.db")]
     pub(crate) store: PathBuf,
-    /// How the address is printed
+    /// Format of the address
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: super::Format,
 }

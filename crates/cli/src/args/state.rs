@@ -1,4 +1,4 @@
-//! What the user may type after `tidelock state`.
+//! Arguments of `tidelock state`.
 
 use std::path::PathBuf;
 
@@ -7,25 +7,25 @@ use clap::{Args, Subcommand};
 use super::place::rows;
 use super::{Consent, Look, Pages, Source};
 
-/// The verbs.
+/// The verbs of `tidelock state`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum State {
-    /// Lists records in the order of their keys: version, size, when they were written and when they expire
+    /// List records by key: version, size, time of the last write and expiry
     #[command(after_help = LIST)]
     List(StateList),
-    /// Prints a record; ends with 3 when there is none
+    /// Print a record; exit with 3 when it does not exist
     #[command(after_help = GET)]
     Get(StateGet),
-    /// Writes a record against the version that is there; ends with 4 when somebody else was faster
+    /// Write a record against its current version; exit with 4 on a conflict
     #[command(after_help = SET)]
     Set(StateSet),
-    /// Deletes a record against the version that is there; ends with 4 when somebody else was faster
+    /// Delete a record against its current version; exit with 4 on a conflict
     #[command(after_help = DELETE)]
     Delete(StateDelete),
-    /// Prints the last writes to a record, the newest first, if its program keeps a history
+    /// Print the last writes to a record, newest first, if it has a history
     #[command(after_help = HISTORY)]
     History(StateHistory),
-    /// Prints each version of a record as it comes, until Ctrl-C
+    /// Print each version of a record as it arrives, until Ctrl-C
     #[command(after_help = WATCH)]
     Watch(StateWatch),
 }
@@ -40,9 +40,10 @@ Examples:
 /// `tidelock state list`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StateList {
-    /// What the keys begin with: a kind, or a key with its first arguments [default: all keys]
+    /// Prefix of the keys: a kind, or a key with its first arguments [default:
+    /// all keys]
     pub(crate) prefix: Option<String>,
-    /// Which page
+    /// The page
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store
@@ -60,20 +61,20 @@ Single quotes keep the shell away from the key. With -o json, times are microsec
 /// `tidelock state get`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StateGet {
-    /// The key, such as 'session("s-1", "cart")'
+    /// Key, such as 'session("s-1", "cart")'
     pub(crate) key: String,
     /// The store
     #[command(flatten)]
     pub(crate) look: Look,
 }
 
-/// What must be true of a record for it to be changed.
+/// The precondition for a change of a record.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Condition {
     /// Only if the record is at this version
     #[arg(long, value_name = "N", conflicts_with = "force")]
     pub(crate) if_version: Option<u64>,
-    /// Whatever is there, even if somebody writes it in the same moment
+    /// Write unconditionally, even against a concurrent writer
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -92,18 +93,18 @@ If the record has a history, the write is told in it. With -o json, the record a
 /// `tidelock state set`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StateSet {
-    /// The key, such as 'session("s-1", "cart")'
+    /// Key, such as 'session("s-1", "cart")'
     pub(crate) key: String,
-    /// The value as JSON; - reads it from standard input
+    /// Value as JSON; - reads it from standard input
     #[arg(required_unless_present = "file", conflicts_with = "file", allow_negative_numbers = true)]
     pub(crate) value: Option<String>,
-    /// A file that holds the value as JSON
+    /// File with the value as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// What must hold
+    /// The precondition
     #[command(flatten)]
     pub(crate) condition: Condition,
-    /// Only if there is no such record
+    /// Only if the record does not exist
     #[arg(long, conflicts_with_all = ["force", "if_version"])]
     pub(crate) if_absent: bool,
     /// The store
@@ -121,12 +122,12 @@ It is asked about, or needs --yes. With -o json, the record as it was before is 
 /// `tidelock state delete`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StateDelete {
-    /// The key, such as 'session("s-1", "cart")'
+    /// Key, such as 'session("s-1", "cart")'
     pub(crate) key: String,
-    /// What must hold
+    /// The precondition
     #[command(flatten)]
     pub(crate) condition: Condition,
-    /// How it is agreed on
+    /// The confirmation
     #[command(flatten)]
     pub(crate) consent: Consent,
     /// The store
@@ -142,12 +143,12 @@ Examples:
 /// `tidelock state history`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StateHistory {
-    /// The key, such as 'session("s-1", "cart")'
+    /// Key, such as 'session("s-1", "cart")'
     pub(crate) key: String,
-    /// At most so many [default: 20; with -o jsonl all of them]
+    /// Maximum number of writes [default: 20; with -o jsonl all of them]
     #[arg(long, value_name = "N", value_parser = rows)]
     pub(crate) limit: Option<usize>,
-    /// Only writes before the one of this number
+    /// Only writes before this number
     #[arg(long, value_name = "N", visible_alias = "before")]
     pub(crate) cursor: Option<u64>,
     /// The store
@@ -166,7 +167,7 @@ With -o json, each is an object on a line of its own; one without a version says
 /// `tidelock state watch`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StateWatch {
-    /// The key, such as 'session("s-1", "cart")'
+    /// Key, such as 'session("s-1", "cart")'
     pub(crate) key: String,
     /// The store
     #[command(flatten)]

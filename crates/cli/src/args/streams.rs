@@ -1,4 +1,4 @@
-//! What the user may type after `tidelock streams`.
+//! Arguments of `tidelock streams`.
 
 use clap::{Args, Subcommand};
 
@@ -8,58 +8,61 @@ use super::place::rows;
 use super::work::{self, StreamsBlocked, StreamsExport, StreamsImport};
 use super::{Consent, Look, Pages, Source};
 
-/// The verbs.
+/// The verbs of `tidelock streams`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Streams {
-    /// Lists streams in the order of their keys: the version of the last event, its type and time, and whether it is closed
+    /// List streams by key: version, type and time of the last event, and
+    /// closed
     #[command(after_help = LIST)]
     List(StreamsList),
-    /// Prints the events of a stream; ends with 3 when there is no such stream
+    /// Print the events of a stream; exit with 3 when it does not exist
     #[command(after_help = SHOW)]
     Show(StreamsShow),
     /// Prints what happened and then what happens, in the order of the log, until Ctrl-C
     #[command(after_help = TAIL)]
     Tail(StreamsTail),
-    /// Appends an event at the version that is there; ends with 4 when somebody else was faster
+    /// Append an event at the current version; exit with 4 on a conflict
     #[command(after_help = APPEND)]
     Append(StreamsAppend),
-    /// Closes a stream for ever: nothing can be appended to it any more
+    /// Close a stream permanently: it rejects further events
     #[command(after_help = CLOSE)]
     Close(StreamsClose),
-    /// Writes streams as lines of JSON, for a copy in another store
+    /// Write streams as JSON lines, for a copy in another store
     #[command(after_help = work::EXPORT)]
     Export(StreamsExport),
-    /// Reads what `export` wrote; what is there already stays as it is
+    /// Import what `export` wrote; events that are already present stay as
+    /// they are
     #[command(after_help = work::IMPORT)]
     Import(StreamsImport),
     /// Lists work that is blocked; ends with 5 when there is any
     #[command(after_help = work::BLOCKED)]
     Blocked(StreamsBlocked),
-    /// Shows how far reactions are, how far behind, who works on them and what is wrong
+    /// Show the progress, lag, holders and errors of reactions
     #[command(after_help = operate::STATUS)]
     Status(StreamsStatus),
-    /// Lets blocked work go on where it stopped, with a fresh budget
+    /// Resume blocked work where it stopped, with a fresh retry budget
     #[command(after_help = operate::UNBLOCK)]
     Unblock(StreamsOperate),
-    /// Lets work start again from the beginning; whoever holds it is fenced off
+    /// Restart work from the beginning; the current holder is fenced off
     #[command(after_help = operate::RESET)]
     Reset(StreamsReset),
-    /// Makes work that waits for its next attempt due at once
+    /// Make work in backoff due at once
     #[command(after_help = operate::RETRY)]
     Retry(StreamsOperate),
-    /// Gives work another urgency
+    /// Change the priority of work
     #[command(after_help = operate::PRIORITIZE)]
     Prioritize(StreamsPrioritize),
-    /// Sets aside the event that each blocked key of a reaction stands before; the key goes on with the next one
+    /// Park the event that blocks each key of a reaction; the key continues
+    /// with the next one
     #[command(after_help = operate::PARK)]
     Park(StreamsPark),
-    /// Lists the events that a reaction has set aside
+    /// List the parked events of a reaction
     #[command(after_help = operate::PARKED)]
     Parked(StreamsParked),
-    /// Tries parked events once more
+    /// Retry parked events once
     #[command(after_help = operate::REPLAY)]
     Replay(StreamsReplay),
-    /// Drops parked events: the reaction never handles them
+    /// Drop parked events: the reaction never handles them
     #[command(after_help = operate::DROP)]
     Drop(StreamsReplay),
 }
@@ -74,9 +77,10 @@ Examples:
 /// `tidelock streams list`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsList {
-    /// What the keys begin with: a kind, or a key with its first arguments [default: all keys]
+    /// Prefix of the keys: a kind, or a key with its first arguments [default:
+    /// all keys]
     pub(crate) prefix: Option<String>,
-    /// Which page
+    /// The page
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store
@@ -98,15 +102,16 @@ are microseconds since 1970, UTC.";
 /// `tidelock streams show`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsShow {
-    /// The stream, such as 'order("o-1")'
+    /// Stream, such as 'order("o-1")'
     pub(crate) key: String,
-    /// Begins with the event of this version [default: the first, or the last with --backward]
+    /// Start with the event of this version [default: the first, or the last
+    /// with --backward]
     #[arg(long, value_name = "N", visible_alias = "cursor")]
     pub(crate) from: Option<u64>,
-    /// At most so many [default: 100; with -o jsonl all of them]
+    /// Maximum number of events [default: 100; with -o jsonl all of them]
     #[arg(long, value_name = "N", value_parser = rows)]
     pub(crate) limit: Option<usize>,
-    /// The newest first
+    /// Print the newest first
     #[arg(long)]
     pub(crate) backward: bool,
     /// Only events of this type; may be given several times
@@ -129,19 +134,20 @@ Interrupted, it says on standard error where to go on with --from. It also ends 
 /// `tidelock streams tail`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsTail {
-    /// One stream, such as 'order("o-1")' [default: all of them]
+    /// Stream, such as 'order("o-1")' [default: all of them]
     #[arg(conflicts_with = "prefix")]
     pub(crate) key: Option<String>,
-    /// Only streams whose keys begin like this: a kind, or a key with its first arguments
+    /// Only streams with this key prefix: a kind, or a key with its first
+    /// arguments
     #[arg(long, value_name = "PREFIX")]
     pub(crate) prefix: Option<String>,
     /// Only events of this type; may be given several times
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) types: Vec<String>,
-    /// Where to begin: beginning, now, or after the event at a position
+    /// Start: beginning, now, or after the event at a position
     #[arg(long, value_name = "beginning|now|POSITION", default_value = "beginning", value_parser = from)]
     pub(crate) from: TailFrom,
-    /// Also what Tidelock keeps for itself: types that begin with tidelock.
+    /// Include Tidelock's internal events: types that begin with tidelock.
     #[arg(long)]
     pub(crate) internal: bool,
     /// The store
@@ -149,14 +155,14 @@ pub(crate) struct StreamsTail {
     pub(crate) place: Source,
 }
 
-/// Where `tail` begins.
+/// The start of `tail`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TailFrom {
-    /// With the first event.
+    /// The first event.
     Beginning,
-    /// With what happens from now on.
+    /// The first event appended from now on.
     Now,
-    /// After the event at this position.
+    /// The first event after this position.
     After(u64),
 }
 
@@ -183,21 +189,21 @@ with 4. Nothing checks the rules of your aggregates: what is appended has happen
 /// `tidelock streams append`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsAppend {
-    /// The stream, such as 'order("o-1")'
+    /// Stream, such as 'order("o-1")'
     pub(crate) key: String,
-    /// What the event is called, such as Paid
+    /// Type of the event, such as Paid
     #[arg(value_name = "TYPE")]
     pub(crate) event_type: String,
-    /// What it says, as JSON; - reads it from standard input
+    /// Payload as JSON; - reads it from standard input
     #[arg(value_name = "JSON", allow_negative_numbers = true)]
     pub(crate) payload: String,
     /// Only if the last event has this version
     #[arg(long, value_name = "N", conflicts_with = "if_absent")]
     pub(crate) if_version: Option<u64>,
-    /// Only if there is no such stream
+    /// Only if the stream does not exist
     #[arg(long)]
     pub(crate) if_absent: bool,
-    /// The conversation that the event belongs to
+    /// Correlation id of the event
     #[arg(long, value_name = "ID")]
     pub(crate) correlation: Option<String>,
     /// The store
@@ -215,12 +221,12 @@ The events stay and can be read. A stream is never opened again. Somebody who ap
 /// `tidelock streams close`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsClose {
-    /// The stream, such as 'order("o-1")'
+    /// Stream, such as 'order("o-1")'
     pub(crate) key: String,
     /// Only if the last event has this version
     #[arg(long, value_name = "N")]
     pub(crate) if_version: Option<u64>,
-    /// How it is agreed on
+    /// The confirmation
     #[command(flatten)]
     pub(crate) consent: Consent,
     /// The store

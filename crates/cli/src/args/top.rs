@@ -1,4 +1,4 @@
-//! What the user may type after `tidelock top`.
+//! Arguments of `tidelock top`.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ says that there may be more: at most 20,000 rows of work and 1,000 runs are look
 /// `tidelock top`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Top {
-    /// Looks so often
+    /// Refresh interval
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = every)]
     pub(crate) every: Duration,
-    /// Looks once, and prints it as text
+    /// Print one snapshot as text
     #[arg(long)]
     pub(crate) once: bool,
     /// The store

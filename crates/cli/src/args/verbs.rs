@@ -1,18 +1,20 @@
-//! Every verb is registered with what it does to a store, and what takes something away asks, and can be tried.
+//! Registry of verbs by their effect on a store. A verb that removes data asks
+//! for confirmation and has a dry run.
 
 use clap::{Command, CommandFactory as _};
 
 use super::Cli;
 
-/// What a verb does to a store.
+/// The effect of a verb on a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
-    /// It changes nothing that was there.
+    /// It changes no existing data.
     Reads,
-    /// It adds something, or changes one thing that its caller names against the version that is there. Nothing is lost that
-    /// another call could not bring back.
+    /// It adds data, or changes one item that its caller names, against the
+    /// current version. Another call can restore everything that it replaces.
     Adds,
-    /// It takes something away, or lets many things happen at once: it counts, asks, and has `--dry-run` and `--yes`.
+    /// It removes data, or affects many items at once. It counts, asks for
+    /// confirmation, and has `--dry-run` and `--yes`.
     Takes,
 }
 
@@ -90,7 +92,7 @@ const VERBS: &[(&str, Does)] = &[
     ("work show", Reads),
 ];
 
-/// The verbs below a command that can be typed, by their whole names.
+/// Returns the leaf verbs below a command, by their full names.
 fn leaves(command: &Command, above: &str) -> Vec<(String, Command)> {
     let below: Vec<&Command> = command.get_subcommands().filter(|below| !below.is_hide_set()).collect();
     if below.is_empty() {

@@ -1,4 +1,5 @@
-//! What the user may type after `tidelock streams` to copy streams and to look after stuck work.
+//! Arguments of `tidelock streams` for copying streams and listing blocked
+//! work.
 
 use std::path::PathBuf;
 
@@ -20,9 +21,10 @@ what Tidelock keeps for itself (kinds that begin with tidelock.).";
 /// `tidelock streams export`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsExport {
-    /// What the keys begin with: a kind, or a key with its first arguments [default: all keys]
+    /// Prefix of the keys: a kind, or a key with its first arguments [default:
+    /// all keys]
     pub(crate) prefix: Option<String>,
-    /// The file to write [default: standard output]
+    /// File to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// The store
@@ -51,19 +53,21 @@ store handle what is imported like everything that happens.";
 /// `tidelock streams import`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsImport {
-    /// The file to read [default: standard input]
+    /// File to read [default: standard input]
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Begins with this line; the first line is read all the same
+    /// Start with this line; the first line is always read
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
     pub(crate) from_line: u64,
-    /// Leaves out streams that do not fit what is here, instead of stopping at the first
+    /// Skip streams that conflict with the store, instead of stopping at the
+    /// first
     #[arg(long)]
     pub(crate) skip_conflicts: bool,
-    /// Makes streams that were truncated, beginning with the version of the oldest event that is left
+    /// Create truncated streams, beginning with the version of their oldest
+    /// remaining event
     #[arg(long)]
     pub(crate) begin_later: bool,
-    /// How it is agreed on
+    /// The confirmation
     #[command(flatten)]
     pub(crate) consent: Consent,
     /// The store
@@ -82,10 +86,10 @@ A pattern knows ^, $, . and .*, and is matched with the kind of the key and its 
 /// `tidelock streams blocked`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamsBlocked {
-    /// Which rows
+    /// The rows
     #[command(flatten)]
     pub(crate) rows: Rows,
-    /// Which page
+    /// The page
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store

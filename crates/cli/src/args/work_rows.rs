@@ -1,4 +1,4 @@
-//! What the user may type after `tidelock work` and `tidelock leases`.
+//! Arguments of `tidelock work` and `tidelock leases`.
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -7,10 +7,10 @@ use super::{Look, Pages, Rows};
 /// `tidelock work`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Work {
-    /// Lists rows of work: who holds them, when they are due, and what is wrong
+    /// List rows of work: their holders, due times and errors
     #[command(after_help = LIST)]
     List(WorkList),
-    /// Shows all there is about a row of work; ends with 3 when there is none
+    /// Show all details of a row of work; exit with 3 when it does not exist
     #[command(after_help = SHOW)]
     Show(WorkShow),
 }
@@ -25,30 +25,30 @@ Examples:
 A pattern knows ^, $, . and .*, and is matched with the kind of the key and its arguments, set apart by blanks. `tidelock streams
 unblock`, `retry`, `reset` and `prioritize` put rows back to work.";
 
-/// How a row of work stands.
+/// The state of a row of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WorkState {
-    /// It waits for an operator
+    /// Blocked until an operator acts
     Blocked,
-    /// Somebody works on it
+    /// Leased by a worker
     Held,
-    /// Nobody works on it, and it is not blocked
+    /// Neither leased nor blocked
     Free,
 }
 
 /// `tidelock work list`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkList {
-    /// Which rows
+    /// The rows
     #[command(flatten)]
     pub(crate) rows: Rows,
-    /// Only rows that stand so
+    /// Only rows in this state
     #[arg(long, value_enum)]
     pub(crate) state: Option<WorkState>,
-    /// Also rows that Tidelock keeps for itself: kinds that begin with tidelock.
+    /// Include Tidelock's internal rows: kinds that begin with tidelock.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Which page
+    /// The page
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store
@@ -64,7 +64,7 @@ Examples:
 /// `tidelock work show`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkShow {
-    /// The key, such as 'mail("o-1")'
+    /// Key, such as 'mail("o-1")'
     pub(crate) key: String,
     /// The store
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub(crate) enum Leases {
     /// Lists what somebody holds at the moment: who, with which fence, and for how long still
     #[command(after_help = LEASES)]
     List(LeasesList),
-    /// Shows a lease that was taken by its key: its holder, what that noted, and who waits
+    /// Show a lease by its key: its holder, the holder's note, and the waiters
     #[command(after_help = LEASE)]
     Show(LeasesShow),
 }
@@ -95,13 +95,13 @@ takes the row. Locks are inside one process, and no store knows them.";
 /// `tidelock leases list`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LeasesList {
-    /// Which rows
+    /// The rows
     #[command(flatten)]
     pub(crate) rows: Rows,
-    /// Only leases whose time has run out
+    /// Only leases that have expired
     #[arg(long)]
     pub(crate) ended: bool,
-    /// Which page
+    /// The page
     #[command(flatten)]
     pub(crate) pages: Pages,
     /// The store
@@ -117,7 +117,7 @@ Examples:
 /// `tidelock leases show`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LeasesShow {
-    /// The key that the lease is on, such as 'report("daily")'
+    /// Key of the lease, such as 'report("daily")'
     pub(crate) key: String,
     /// The store
     #[command(flatten)]

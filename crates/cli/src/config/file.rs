@@ -1,4 +1,5 @@
-//! `tidelock.toml`: found, read, and checked against the table of settings. What is wrong is told with its line.
+//! The configuration file `tidelock.toml`: discovery, parsing, and validation against the table of settings.
+//! Errors name the line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,37 +11,37 @@ use toml::de::{DeTable, DeValue};
 use super::settings::{Kind, SETTINGS, named};
 use crate::server_url::ServerUrl;
 
-/// What the file is called.
+/// The file name.
 pub(crate) const NAME: &str = "tidelock.toml";
-/// No file of settings is longer.
+/// The maximum size of a configuration file.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// A value, and the line that it stands on.
+/// A value and its line number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) value: String,
     pub(crate) line: usize,
 }
 
-/// A file that was read.
+/// A parsed configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct File {
     pub(crate) path: PathBuf,
     pub(crate) values: BTreeMap<&'static str, Found>,
 }
 
-/// What is wrong with a file of settings.
+/// An error in the configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ConfigError {
-    /// It cannot be read.
+    /// The file cannot be read.
     Unreadable { file: PathBuf, reason: String },
-    /// It is no TOML.
+    /// The file is not valid TOML.
     Syntax { file: PathBuf, line: usize, reason: String },
-    /// Nobody knows this key.
+    /// The key is unknown.
     Unknown { file: PathBuf, line: usize, key: String, nearest: Option<&'static str> },
-    /// The value does not fit the key.
+    /// The value is invalid for the key.
     Unfit { file: PathBuf, line: usize, key: String, expected: String, found: String },
-    /// A variable has a value that does not fit.
+    /// An environment variable has an invalid value.
     Variable { name: &'static str, expected: String, found: String },
 }
 
@@ -70,13 +71,13 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The nearest file, from a directory upwards.
+/// Returns the nearest file, from a directory upwards.
 pub(crate) fn nearest(from: &Path) -> Option<PathBuf> {
     from.ancestors().map(|directory| directory.join(NAME)).find(|file| file.is_file())
 }
 
 impl File {
-    /// Reads a file.
+    /// Reads and validates a file.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |reason: String| ConfigError::Unreadable { file: path.to_owned(), reason };
         let length = std::fs::metadata(path).map_err(|e| unreadable(e.to_string()))?.len();
@@ -99,7 +100,7 @@ impl File {
         Ok(file)
     }
 
-    /// Takes the members of a table.
+    /// Collects the members of a table.
     fn take(
         &mut self,
         of: &str,
@@ -133,7 +134,7 @@ impl File {
         Ok(())
     }
 
-    /// The value as text, if it fits.
+    /// Returns the value as text, if it is valid.
     fn fit(
         &self,
         kind: Kind,
@@ -154,7 +155,7 @@ impl File {
         }
     }
 
-    /// The name of a store whose path counts from the directory of this file, wherever the user stands.
+    /// Resolves the path of a store against the directory of this file, regardless of the working directory.
     fn based(&self, store: &str) -> String {
         let (scheme, path) = match store.strip_prefix("sqlite:") {
             Some(rest) => ("sqlite:", rest.strip_prefix("//").unwrap_or(rest)),
@@ -174,15 +175,15 @@ fn a(kind: &str) -> String {
     format!("{article} {kind}")
 }
 
-/// Whether a key stands in a table.
+/// Returns whether a key belongs to a table.
 fn is_in(key: &str, table: &str) -> bool {
     key.strip_prefix(table).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// The known key that is most like this one, if any is.
+/// Returns the most similar known key, if one is similar enough.
 fn near(key: &str) -> Option<&'static str> {
     let keys = SETTINGS.iter().map(|setting| setting.key);
-    // A key in the wrong table is the same word in the end.
+    // A key in the wrong table still ends in the same word.
     let word = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let distance = |known: &str| changes(known, key).min(changes(&word(known), &word(key)));
     keys.map(|known| (distance(known), known))
@@ -191,7 +192,7 @@ fn near(key: &str) -> Option<&'static str> {
         .map(|(_, known)| known)
 }
 
-/// How many letters must be changed, added or taken away to make one word of the other.
+/// Returns the Levenshtein distance of two words.
 fn changes(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.chars().count()).collect();
     for (i, a) in one.chars().enumerate() {

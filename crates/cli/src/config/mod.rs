@@ -1,6 +1,7 @@
-//! Where settings come from: a flag, the environment, `tidelock.toml`, or the default, in this order.
+//! Configuration from a flag, the environment, `tidelock.toml`, or the default, in this order.
 //!
-//! What the environment and the file say becomes the default of the arguments before they are read, so no verb knows of it.
+//! Values from the environment and the file become the defaults of the arguments before these are parsed. The commands
+//! therefore need no knowledge of them.
 
 mod file;
 mod schema;
@@ -19,33 +20,33 @@ use crate::exit::Exit;
 
 pub(crate) use self::file::ConfigError;
 
-/// The variable that names the file.
+/// The variable that names the configuration file.
 const FILE: &str = "TIDELOCK_CONFIG";
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// It was typed.
+    /// A command-line flag.
     Flag,
-    /// A variable.
+    /// An environment variable.
     Variable(&'static str),
     /// A line of a file.
     Line(PathBuf, usize),
-    /// Nobody said it.
+    /// The built-in default.
     Default,
 }
 
-/// What is known before the arguments are read.
+/// The configuration known before the arguments are parsed.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
-    /// The file, if there is one.
+    /// The configuration file, if one was found.
     file: Option<File>,
     /// The variables that are set.
     variables: Vec<(&'static str, String)>,
 }
 
 impl Config {
-    /// Looks for the file that was named, or the nearest one, and at the environment.
+    /// Loads the named file, or else the nearest one, and the environment.
     pub(crate) fn load(args: &[std::ffi::OsString]) -> Result<Self, ConfigError> {
         let named =
             named_file(args).or_else(|| env::var_os(FILE).filter(|file| !file.is_empty()).map(PathBuf::from));
@@ -54,7 +55,7 @@ impl Config {
         let names = SETTINGS.iter().flat_map(|setting| [Some(setting.env), setting.also_env]).flatten();
         let set = |name| env::var(name).ok().filter(|value| !value.is_empty()).map(|value| (name, value));
         let mut variables: Vec<(&'static str, String)> = names.filter_map(set).collect();
-        // Whatever it says, it says no.
+        // Any value of `NO_COLOR` disables colours.
         variables
             .iter_mut()
             .filter(|(name, _)| *name == "NO_COLOR")
@@ -64,7 +65,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether each variable has a value that fits.
+    /// Checks that each variable has a valid value.
     fn check(&self) -> Result<(), ConfigError> {
         for setting in SETTINGS {
             let Some(found) = self.variable(setting.env).filter(|value| !setting.kind.takes(value)) else {
@@ -80,7 +81,7 @@ impl Config {
         self.variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.as_str())
     }
 
-    /// What a setting is, and where that comes from; `None` when nobody says, and nothing stands for it.
+    /// Returns the value of a setting and its origin; `None` when it is set nowhere and has no default.
     pub(crate) fn value(&self, setting: &Setting) -> Option<(String, Origin)> {
         let variables = [Some(setting.env), setting.also_env].into_iter().flatten();
         let mut set =
@@ -96,13 +97,13 @@ impl Config {
         Some((found.value.clone(), Origin::Line(file.path.clone(), found.line)))
     }
 
-    /// Whether the user wants no colours.
+    /// Returns whether the user has disabled colours.
     pub(crate) fn is_plain(&self) -> bool {
         let color = settings::named("color").and_then(|setting| self.value(setting));
         color.is_some_and(|(value, _)| value == "never")
     }
 
-    /// The command with what is known as the defaults of its arguments.
+    /// Returns the command with the configured values as the defaults of its arguments.
     pub(crate) fn onto(&self, command: Command) -> Command {
         self.onto_verb(command, None)
     }
@@ -112,7 +113,7 @@ impl Config {
             Some(value) => arg.default_value(value).required(false).hide_default_value(true),
             None => arg,
         });
-        // What stands below a verb counts as that verb.
+        // Nested subcommands count as their top-level verb.
         command.mut_subcommands(|inner| {
             let verb = verb.map_or_else(|| inner.get_name().to_owned(), str::to_owned);
             self.onto_verb(inner, Some(&verb))
@@ -122,14 +123,14 @@ impl Config {
     fn default_of(&self, arg: &Arg, verb: Option<&str>) -> Option<String> {
         let setting = SETTINGS.iter().find(|setting| is_bound(setting, arg, verb))?;
         let (value, origin) = self.value(setting)?;
-        // A layout that a verb does not have is left to its own default.
+        // A layout that a verb does not support leaves the verb's default in effect.
         let words = arg.get_possible_values();
         let fits = words.is_empty() || words.iter().any(|word| word.matches(&value, true));
         (origin != Origin::Default && fits).then_some(value)
     }
 }
 
-/// The command for which variables that are set to nothing are not set.
+/// Returns the command with empty environment variables treated as unset.
 pub(crate) fn without_empty(command: Command) -> Command {
     let command = command.mut_args(|arg| match arg.get_env().and_then(env::var_os) {
         Some(value) if value.is_empty() => arg.env(None::<&str>),
@@ -138,7 +139,7 @@ pub(crate) fn without_empty(command: Command) -> Command {
     command.mut_subcommands(without_empty)
 }
 
-/// Whether a setting stands behind an argument of a verb.
+/// Returns whether a setting supplies the default of an argument of a verb.
 fn is_bound(setting: &Setting, arg: &Arg, verb: Option<&str>) -> bool {
     let has_variable = arg.get_env().is_some_and(|env| env == setting.env);
     arg.get_id() == setting.arg
@@ -147,12 +148,13 @@ fn is_bound(setting: &Setting, arg: &Arg, verb: Option<&str>) -> bool {
             || is_layout(setting, verb))
 }
 
-/// Every verb that prints data has its layout. That of `config` is asked for its origin.
+/// Returns whether the setting is the layout of this verb. Every verb that prints data has one; `config` excludes it
+/// because it shows its origin.
 fn is_layout(setting: &Setting, verb: Option<&str>) -> bool {
     setting.key == "output" && verb != Some("config")
 }
 
-/// The file that is named in the arguments. They cannot be read yet: its values are their defaults.
+/// Returns the file named in the arguments. They cannot be parsed yet, because the file supplies their defaults.
 fn named_file(args: &[std::ffi::OsString]) -> Option<PathBuf> {
     let mut args = args.iter().take_while(|arg| *arg != "--");
     while let Some(arg) = args.next() {
@@ -166,7 +168,7 @@ fn named_file(args: &[std::ffi::OsString]) -> Option<PathBuf> {
     None
 }
 
-/// Carries out a verb.
+/// Runs a verb of `config`.
 pub(crate) fn run(verb: &Verb, config: &Config, no_color: bool) -> anyhow::Result<Exit> {
     match verb {
         Verb::Show(options) => show::run(options, config, no_color),
@@ -240,7 +242,7 @@ mod tests {
             }
         }
         for setting in SETTINGS {
-            // It stands behind --no-color, which knows two words less.
+            // `color` is behind `--no-color`, which accepts two values fewer.
             assert!(bound.contains(setting.key) || setting.key == "color", "{} does nothing", setting.key);
         }
         let known = |name: &str| {

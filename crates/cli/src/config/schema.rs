@@ -7,7 +7,7 @@ use super::settings::{Kind, SETTINGS, Setting};
 use crate::exit::Exit;
 use crate::output;
 
-/// Prints it.
+/// Prints the schema.
 pub(super) fn run() -> Result<Exit> {
     output::json(&schema())?;
     Ok(Exit::Well)

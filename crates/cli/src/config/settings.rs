@@ -1,23 +1,23 @@
-//! The settings: what they are called, what they may be, and which arguments they stand behind. One table for the file, the
-//! environment, `config show`, the schema and the checks.
+//! The settings: their names, their valid values, and the arguments that take them as defaults. One table serves the file,
+//! the environment, `config show`, the schema and the checks.
 
-/// What a setting may be.
+/// The type of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Any text.
     Text,
-    /// Where a store is. It may hold a password, and a path counts from the directory of the file.
+    /// The location of a store. It may hold a password. A relative path is resolved against the directory of the file.
     Store,
     /// One of these words.
     OneOf(&'static [&'static str]),
-    /// A span of time such as `2s`.
+    /// A duration such as `2s`.
     Span,
     /// An address to listen on.
     Socket,
 }
 
 impl Kind {
-    /// What is expected, in a few words.
+    /// Returns a short description of the expected value.
     pub(crate) fn expected(self) -> String {
         match self {
             Self::Text => "a text".to_owned(),
@@ -28,7 +28,7 @@ impl Kind {
         }
     }
 
-    /// Whether a text is such a value.
+    /// Returns whether a text is a valid value.
     pub(crate) fn takes(self, text: &str) -> bool {
         match self {
             Self::Text | Self::Store => !text.is_empty(),
@@ -44,24 +44,24 @@ impl Kind {
 pub(crate) struct Setting {
     /// Its key in the file, with its table.
     pub(crate) key: &'static str,
-    /// Its variable.
+    /// Its environment variable.
     pub(crate) env: &'static str,
-    /// Another variable that is understood, after the first.
+    /// An alternative variable, read after the first.
     pub(crate) also_env: Option<&'static str>,
-    /// The id of the argument that it stands behind.
+    /// The id of the argument whose default it supplies.
     pub(crate) arg: &'static str,
     /// The verbs that have the argument; empty for all whose argument has the variable.
     pub(crate) verbs: &'static [&'static str],
     pub(crate) kind: Kind,
-    /// What it is when nobody says; `None` when it must be said, or is not there.
+    /// The default value; `None` when the setting is required or may be absent.
     pub(crate) default: Option<&'static str>,
     pub(crate) about: &'static str,
-    /// The first version that knows it.
+    /// The first version that supports it.
     pub(crate) since: &'static str,
 }
 
 impl Setting {
-    /// The setting, without verbs of its own.
+    /// Creates a setting that is not restricted to verbs.
     const fn new(
         key: &'static str,
         env: &'static str,
@@ -88,7 +88,7 @@ impl Setting {
     }
 }
 
-/// All of them, in the order in which they are shown.
+/// All settings, in display order.
 pub(crate) const SETTINGS: &[Setting] = &[
     Setting::new("store", "TIDELOCK_STORE", "store", Kind::Store, "The store of all verbs that have --store")
         .also("DATABASE_URL"),
@@ -150,7 +150,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     .of(&["serve", "dev"]),
 ];
 
-/// The setting of this key.
+/// Returns the setting with this key.
 pub(crate) fn named(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key)
 }

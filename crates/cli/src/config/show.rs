@@ -1,4 +1,4 @@
-//! `tidelock config show`: every setting, its value and where it comes from. Passwords are never printed.
+//! `tidelock config show`: every setting with its value and its origin. Passwords are never printed.
 
 use anyhow::Result;
 use clap::ValueEnum as _;
@@ -21,15 +21,15 @@ struct Line {
     about: &'static str,
 }
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// The file that was read.
+    /// The configuration file.
     file: Option<String>,
     settings: Vec<Line>,
 }
 
-/// Tells all of them.
+/// Prints all settings.
 pub(super) fn run(options: &ConfigShow, config: &Config, no_color: bool) -> Result<Exit> {
     let file = config.file.as_ref().map(|file| file.path.display().to_string());
     let settings =
@@ -45,7 +45,7 @@ pub(super) fn run(options: &ConfigShow, config: &Config, no_color: bool) -> Resu
     Ok(Exit::Well)
 }
 
-/// What was typed for a setting.
+/// Returns the value of a setting from the command line.
 fn flag(options: &ConfigShow, no_color: bool, key: &str) -> Option<String> {
     match key {
         "store" => options.store.clone(),
@@ -65,20 +65,21 @@ fn line(flag: &Option<String>, config: &Config, setting: &'static Setting) -> Li
     Line { key: setting.key, value, origin: words(&origin), variable: setting.env, about: setting.about }
 }
 
-/// The value without passwords.
+/// Returns the value without passwords.
 fn masked(kind: Kind, value: &str) -> String {
     if kind != Kind::Store || !(value.contains("://") || is_no_path(value)) {
         return value.to_owned();
     }
     match ServerUrl::parse(value) {
         Ok(url) => url.to_string(),
-        // An address that nobody understands may hold a password anywhere.
+        // An address that cannot be parsed may hold a password anywhere.
         Err(_) if value.starts_with("sqlite:") => value.to_owned(),
         Err(_) => "***".to_owned(),
     }
 }
 
-/// Whether this looks like a server's address in a form that is not understood here: `postgres:me:secret@db`, `host=db password=secret`.
+/// Returns whether this looks like a server address in an unsupported form, such as `postgres:me:secret@db` or `host=db
+/// password=secret`.
 fn is_no_path(value: &str) -> bool {
     value.starts_with("postgres") && value.contains('@') || value.to_ascii_lowercase().contains("password=")
 }

@@ -1,19 +1,20 @@
-//! What is done to the workers, and what the others make of it, as it happens: a stream and a document for those who look meanwhile.
+//! Chaos events of the demo: the faults injected into workers and the resulting takeovers, as a stream and a document for live
+//! observers.
 //!
-//! The proof does not read them: they are there to be seen.
+//! The proof does not read them. They are for display only.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tidelock::prelude::*;
 
-/// The event of an order that another worker went on with, in the commit that ships it.
+/// The event of an order that another worker has taken over, in the commit that ships it.
 pub(crate) const TAKEN_OVER: &str = "OrderTakenOver";
 
-/// The stream.
+/// The aggregate of the stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chaos;
 
-/// What happens to workers.
+/// An event of a worker process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[expect(clippy::enum_variant_names, reason = "a variant is the name of its event")]
 pub(crate) enum ChaosEvent {
@@ -30,7 +31,7 @@ pub(crate) enum ChaosEvent {
     WorkerWentOn {
         worker: String,
     },
-    /// It ended by itself, which none should.
+    /// It exited unexpectedly.
     WorkerFell {
         worker: String,
         how: String,
@@ -44,7 +45,7 @@ impl Aggregate for Chaos {
     fn apply(&mut self, _event: &ChaosEvent) {}
 }
 
-/// Where the parent notes what it does.
+/// A recorder of the parent's actions.
 #[derive(Clone, Debug)]
 pub(crate) struct Notes {
     events: Events,
@@ -52,19 +53,19 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// Those of a demo.
+    /// Creates the recorder of a demo.
     pub(crate) fn of(store: &SharedStore, run: &str) -> Self {
         Self { events: Events::new(store.clone()), run: run.to_owned() }
     }
 
-    /// Notes one thing.
+    /// Records one event.
     pub(crate) async fn note(&self, event: ChaosEvent) -> Result<()> {
         self.events.append::<Chaos>(self.run.as_str(), [event]).await?;
         Ok(())
     }
 }
 
-/// The numbers so far.
+/// The progress so far.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Numbers {
     pub(crate) ordered: u64,
@@ -78,7 +79,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Puts them where everybody sees them.
+    /// Stores the numbers in a document for live observers.
     pub(crate) async fn show(self, store: &dyn Store, run: &str) -> Result<()> {
         let key = Key::new("demo", [run])?;
         store.apply(Batch::new().put(&key, Expect::Any, Payload::of(&self)?)).await?;

@@ -1,4 +1,4 @@
-//! The worker processes, and whoever kills them.
+//! The worker processes and the task that kills them.
 
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use super::shop::Shop;
 use crate::address::Address;
 use crate::random::Random;
 
-/// How many workers are killed, more or less, and the time between two kills at least and at most.
+/// The approximate number of kills, and the minimum and maximum time between two kills.
 const KILLS: f64 = 15.0;
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(3);
-/// The first is killed after this share of the time at the latest, however short that is.
+/// The first worker is killed after at most this share of the time, however short the demo is.
 const FIRST: f64 = 0.4;
-/// After the first, one in so many is not killed, but stands still for longer than its leases.
+/// After the first kill, one victim in this number, on average, is suspended for longer than its lease instead of being killed.
 #[cfg(unix)]
 const STOPPED: usize = 4;
 #[cfg(unix)]
 const STANDSTILL: Duration = Duration::from_millis(1_400);
-/// How long a worker that is not needed any more may take to end.
+/// The time a dismissed worker may take to exit.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// One worker process.
@@ -37,7 +37,7 @@ struct Worker {
     process: Child,
 }
 
-/// The workers. They are killed when this is dropped.
+/// The worker processes. Dropping this value kills them.
 #[derive(Debug)]
 pub(crate) struct Crew {
     address: Address,
@@ -49,14 +49,14 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Nobody so far.
+    /// Creates a crew without workers.
     pub(crate) fn new(address: &Address, store: &SharedStore, shop: &Shop, tally: &Arc<Tally>) -> Self {
         let (address, run, tally) = (address.clone(), shop.run().to_owned(), Arc::clone(tally));
         let notes = Notes::of(store, &run);
         Self { address, run, workers: Vec::new(), hired: 0, tally, notes }
     }
 
-    /// Starts so many workers.
+    /// Starts the given number of workers.
     pub(crate) async fn start(&mut self, workers: u32) -> Result<()> {
         for _ in 0..workers {
             let worker = self.hire().await?;
@@ -65,8 +65,8 @@ impl Crew {
         Ok(())
     }
 
-    /// Kills one worker after the other, without warning, and puts a new one in its place. Some only stand still for a while, and
-    /// go on as if nothing had happened. At least one is killed.
+    /// Kills one worker after another without warning, and starts a replacement for each. Some are only suspended for a while and
+    /// then resume. At least one is killed.
     pub(crate) async fn kill_at_random(&mut self, until: Instant) -> Result<()> {
         let mut random = Random::fresh();
         let all = until.saturating_duration_since(Instant::now());
@@ -103,7 +103,7 @@ impl Crew {
             return self.fell(name, how).await;
         }
         process.kill().await.context("a worker cannot be killed")?;
-        // It may have ended by itself just before.
+        // It may have exited just before the kill.
         let how = process.wait().await?;
         if !was_killed(how) {
             return self.fell(name, how).await;
@@ -112,13 +112,14 @@ impl Crew {
         self.notes.note(ChaosEvent::WorkerKilled { worker: name }).await
     }
 
-    /// Stops a worker for longer than its leases last, and lets it go on. Nobody kills it meanwhile, so the process is this one.
+    /// Suspends a worker for longer than its leases last, then resumes it. No other task kills it in between, so the pid still
+    /// names this process.
     #[cfg(unix)]
     async fn stop_for_a_while(&mut self, victim: usize) -> Result<()> {
         use rustix::process::{Pid, Signal, kill_process};
 
         let Some(Worker { name, process }) = self.workers.get_mut(victim) else { return Ok(()) };
-        // One that has ended is replaced, and counted, before the next is chosen.
+        // A worker that has exited is replaced and counted before the next victim is chosen.
         let ended = process.try_wait()?.is_some();
         let id = process.id().filter(|_| !ended);
         let Some(pid) = id.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) else { return Ok(()) };
@@ -130,13 +131,14 @@ impl Crew {
             tokio::time::sleep(STANDSTILL).await;
             kill_process(pid, Signal::CONT).context("a worker that was stopped cannot go on")
         };
-        // At the same time: a worker that stands still in the middle of a write keeps a file from everybody, this note included.
+        // Both run concurrently: a worker suspended in the middle of a write locks the file for all processes, this note
+        // included.
         let (stopped, going_on) = tokio::join!(stopped, going_on);
         going_on.and(stopped)?;
         self.notes.note(ChaosEvent::WorkerWentOn { worker: name.clone() }).await
     }
 
-    /// Replaces workers that ended by themselves, and remembers that they did.
+    /// Replaces workers that exited unexpectedly, and counts them.
     pub(crate) async fn replace_the_fallen(&mut self) -> Result<()> {
         for place in 0..self.workers.len() {
             let ended = self.workers.get_mut(place).map(|worker| worker.process.try_wait());
@@ -155,7 +157,7 @@ impl Crew {
         self.notes.note(ChaosEvent::WorkerFell { worker, how: how.to_string() }).await
     }
 
-    /// Lets all workers end by themselves. Those that end badly have fallen; those that do not end are killed.
+    /// Lets all workers exit. A worker with a failure status counts as fallen; a worker that does not exit is killed.
     pub(crate) async fn dismiss(&mut self) -> Result<()> {
         for worker in &mut self.workers {
             drop(worker.process.stdin.take());
@@ -174,7 +176,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Kills whoever is left, and waits until they are gone.
+    /// Kills the remaining workers and waits until they have exited.
     pub(crate) async fn disband(&mut self) -> Result<()> {
         for worker in &mut self.workers {
             if worker.process.try_wait()?.is_none() {
@@ -189,7 +191,7 @@ impl Crew {
         self.hired += 1;
         let name = format!("worker-{}", self.hired);
         let mut command = Command::new(std::env::current_exe()?);
-        // Ctrl-C is for the parent: it ends the workers, and none of them falls.
+        // Only the parent handles Ctrl-C: it stops the workers, so none of them counts as fallen.
         #[cfg(unix)]
         command.process_group(0);
         let mut process = self
@@ -209,7 +211,7 @@ impl Crew {
     }
 }
 
-/// Whether a process ended because it was killed outright.
+/// Returns whether the process was terminated by `SIGKILL`.
 fn was_killed(how: ExitStatus) -> bool {
     #[cfg(unix)]
     {
@@ -222,7 +224,7 @@ fn was_killed(how: ExitStatus) -> bool {
     }
 }
 
-/// Notes what a worker tells, until it is gone.
+/// Records the reports of a worker until it exits.
 async fn hear(says: ChildStdout, worker: u64, tally: Arc<Tally>) {
     let mut lines = BufReader::new(says).lines();
     while let Ok(Some(line)) = lines.next_line().await {

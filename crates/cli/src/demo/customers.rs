@@ -1,7 +1,7 @@
-//! Whoever asks: customers with two windows each put things into their cart, and order what is in it.
+//! Load generator of the demo: customers with two windows each fill their carts and order the contents.
 //!
-//! An order empties the cart, begins its stream and starts its run in one commit, and only if the cart is still what was seen. It has
-//! an id that makes ordering twice the same as ordering once.
+//! An order empties the cart, creates its stream and starts its run in one commit. The commit succeeds only if the cart is
+//! unchanged since it was read. Its id makes a duplicate order have no further effect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,25 +17,25 @@ use super::Tally;
 use super::shop::{Cart, ITEMS, ORDER, Order, PLACED, Shop, pieces};
 use crate::random::Random;
 
-/// How many customers there are, with so many windows each.
+/// The number of customers, and the number of windows of each.
 pub(crate) const CUSTOMERS: usize = 4;
 const WINDOWS: usize = 2;
-/// More orders than this are not under way: the demo shows correctness, not queues.
+/// The maximum number of orders in flight. The demo shows correctness, not queues.
 const BACKLOG: u64 = 100;
-/// One order in so many is placed twice, as after a lost answer.
+/// One order in this number is placed twice, as after a lost response.
 const TWICE_EVERY: u64 = 20;
 
-/// One order at a time for each cart: the other window waits for its turn.
+/// Serializes the orders of a cart: the other window waits for its turn.
 static CART: Functor = Functor::new("cart");
 
-/// The street in front of the shop.
+/// The customers of the shop.
 #[derive(Clone, Debug)]
 pub(crate) struct Customers {
     pub(crate) store: SharedStore,
     pub(crate) shop: Shop,
     pub(crate) tally: Arc<Tally>,
     pub(crate) locks: Locks,
-    /// How often windows met, for those who look at the pages.
+    /// The number of conflicts between windows, for display.
     pub(crate) conflicts: Arc<Conflicts>,
     /// The number of the next order, and of the next piece.
     pub(crate) next: Arc<AtomicU64>,
@@ -43,7 +43,7 @@ pub(crate) struct Customers {
 }
 
 impl Customers {
-    /// Everybody buys until the time has come. Each window is a task of its own: locks know tasks.
+    /// Lets all customers buy until the deadline. Each window is a separate task, because locks are owned by tasks.
     pub(crate) async fn buy(self, until: Instant) -> Result<()> {
         let mut windows = JoinSet::new();
         for window in 0..CUSTOMERS * WINDOWS {
@@ -80,7 +80,7 @@ impl Customers {
         Ok(self.tally.asked().saturating_sub(self.shop.shipped(&*self.store).await?))
     }
 
-    /// Orders what is in the cart, if there is something.
+    /// Orders the contents of the cart, unless it is empty.
     async fn order(&self, cart: &Container<Cart>, customer: usize) -> Result<()> {
         let key = self.shop.customer(customer).key("cart")?;
         let _turn = self.locks.lock(&CART.term([key.to_string()])?).await?;
@@ -94,7 +94,7 @@ impl Customers {
                 self.batch(&order)?.put(&key, Expect::Exact(seen.version), Payload::of(&Cart::default())?);
             match self.store.apply(batch.clone()).await {
                 Ok(_) => return self.ordered(&order, batch).await,
-                // The other window put something into the cart.
+                // The other window has changed the cart.
                 Err(error) if matches!(error.refusal(), Some(Refusal::Document { .. })) => {
                     self.tally.conflicts.fetch_add(1, Ordering::Relaxed);
                 }

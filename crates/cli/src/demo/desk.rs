@@ -1,7 +1,8 @@
-//! What a worker does with an order: the workflow, and the three things that its steps do.
+//! The order workflow of the demo and its three effects.
 //!
-//! Each effect is in the same commit as the end of its step, so it is there exactly once, wherever the process dies. Shipping is one
-//! commit of four: the event of the order, the event of the gate, the fence of the gate's lease, and the end of the step.
+//! Each effect is in the same commit as the completion of its step. It therefore happens exactly once, wherever the process dies.
+//! Shipping commits four writes together: the event of the order, the event of the gate, the fencing token of the gate's lease, and
+//! the completion of the step. After a takeover of the run, the same commit also records it in the chaos stream.
 
 use std::time::Duration;
 
@@ -15,13 +16,13 @@ use tidelock::workflow::{Ctx, Failure, Step, TxStep};
 use super::chaos::{Chaos, TAKEN_OVER};
 use super::shop::{Done, LEFT, Lines, Order, PAID, SHIPPED, Shop, SoldOut, Stock};
 
-/// How long others wait for what a dead worker held.
+/// The lease time, after which other workers take over the leases of a dead worker.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
-/// Parcels are packed for so long: the run sleeps, and holds nothing meanwhile.
+/// The packing time of a parcel. The run sleeps and holds nothing during it.
 const PACKING: Duration = Duration::from_millis(30);
-/// One payment in so many fails at its first attempt, on purpose.
+/// One payment in this number fails at its first attempt, on purpose.
 const FAILS_EVERY: u64 = 11;
-/// Nobody gives up in a demo: somebody else was faster, or the shelf is about to be filled.
+/// No step gives up in a demo: a conflict is resolved on retry, and an empty shelf is about to be filled.
 pub(crate) const PATIENT: RetryPolicy = RetryPolicy {
     max_attempts: 10_000,
     base: Duration::from_millis(4),
@@ -29,10 +30,10 @@ pub(crate) const PATIENT: RetryPolicy = RetryPolicy {
     cap: Duration::from_millis(250),
 };
 
-/// One at a time within this process, so that only one of its tasks asks for the lease.
+/// Serializes the tasks of this process, so that only one of them requests the lease.
 static GATE: Functor = Functor::new("gate");
 
-/// Where a worker stands.
+/// The handles that a worker's steps use.
 #[derive(Clone, Debug)]
 pub(crate) struct Desk {
     pub(crate) store: SharedStore,
@@ -42,7 +43,7 @@ pub(crate) struct Desk {
     pub(crate) name: String,
 }
 
-/// What an order goes through. Run again from the journal after a crash, it skips what is done.
+/// Runs the workflow of an order. On deterministic replay after a crash it skips the completed steps.
 pub(crate) async fn order(cx: &Ctx, desk: &Desk, order: Order) -> Result<u64, Failure> {
     let cx = &cx.retry(PATIENT);
     for (item, pieces) in &order.lines {
@@ -57,7 +58,7 @@ pub(crate) async fn order(cx: &Ctx, desk: &Desk, order: Order) -> Result<u64, Fa
 }
 
 impl Desk {
-    /// Takes items from the shelf. If somebody else was faster, the commit is refused, and this decides again.
+    /// Reserves items on the shelf. If another worker was faster, the commit is rejected and the step decides again.
     async fn reserve(&self, step: &Step, order: u64, item: &str, count: u32) -> Result<(Batch, ()), Failure> {
         let done = self.done(step, order);
         let decided =
@@ -71,7 +72,7 @@ impl Desk {
         }
     }
 
-    /// The append accepts any version, so that nothing but the journal keeps a second payment out.
+    /// Appends the payment. The append accepts any version, so that only the journal prevents a second payment.
     fn pay(&self, step: &Step, order: u64, lines: &Lines) -> Result<(Batch, u64), Failure> {
         if order.is_multiple_of(FAILS_EVERY) && step.attempt() == 1 {
             return Err(Failure::new("the bank did not answer"));
@@ -97,7 +98,7 @@ impl Desk {
             batch = batch.append(&Chaos::stream(self.shop.run())?, Expect::Any, [event(TAKEN_OVER)?]);
         }
         let shipped = self.store.apply(held.guard(batch)?).await;
-        // One that cannot be given back ends by itself.
+        // A lease that cannot be released expires.
         drop(held.release().await);
         shipped?;
         Ok(())

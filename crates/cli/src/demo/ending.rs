@@ -1,4 +1,4 @@
-//! The signals that ask the demo to end: after the first it tidies up, after a second it ends at once.
+//! Shutdown signals of the demo. The first signal starts the cleanup; a second one exits at once.
 
 use std::process;
 use std::sync::{Arc, OnceLock};
@@ -11,10 +11,11 @@ use super::tell;
 use crate::exit::Exit;
 use crate::screen::Stop;
 
-/// Signals that come so soon after the first are the same wish: some programs send them to the process and to its group.
+/// The time after the first signal during which further signals count as the same request. Some programs signal both the
+/// process and its group.
 const SAME_WISH: Duration = Duration::from_millis(500);
 
-/// Listens from its making to the end of the process.
+/// A listener for shutdown signals, active from its creation until the process exits.
 #[derive(Debug)]
 pub(crate) struct Ending {
     asked: watch::Receiver<bool>,
@@ -22,7 +23,7 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// Begins to listen.
+    /// Starts listening.
     pub(crate) fn listen() -> Result<Self> {
         let stop = Stop::listen()?;
         let (ask, asked) = watch::channel(false);
@@ -31,23 +32,23 @@ impl Ending {
         Ok(Self { asked, behind })
     }
 
-    /// Says what stays behind if the process ends at once.
+    /// Sets the message about the leftovers of an immediate exit.
     pub(crate) fn leaves(&self, behind: Option<String>) {
         if let Some(behind) = behind {
-            // The first one stays: a demo has one site.
+            // The first value stays: a demo has one site.
             drop(self.behind.set(behind));
         }
     }
 
-    /// Whether somebody asked the demo to end.
+    /// Returns whether a shutdown was requested.
     pub(crate) fn is_asked(&self) -> bool {
         *self.asked.borrow()
     }
 
-    /// Waits until somebody does.
+    /// Waits until a shutdown is requested.
     pub(crate) async fn asked(&self) {
         if self.asked.clone().wait_for(|asked| *asked).await.is_err() {
-            // Nobody listens any more.
+            // The listening task has ended.
             std::future::pending::<()>().await;
         }
     }

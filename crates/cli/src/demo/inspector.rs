@@ -1,4 +1,4 @@
-//! The server that shows the store while the demo plays, on this machine only.
+//! The HTTP server that shows the store while the demo runs, on this machine only.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::shop::Shop;
 use super::tell;
 use crate::args::Demo;
 
-/// The server while it runs.
+/// A handle of the running server.
 #[derive(Debug)]
 pub(crate) struct Inspector {
     address: SocketAddr,
@@ -24,7 +24,7 @@ pub(crate) struct Inspector {
 }
 
 impl Inspector {
-    /// Listens, and says where.
+    /// Starts the server and prints its address.
     pub(crate) async fn open(
         store: &SharedStore,
         shop: &Shop,
@@ -32,7 +32,7 @@ impl Inspector {
         conflicts: &Arc<Conflicts>,
         options: &Demo,
     ) -> Result<Self> {
-        // The server would say so as well, but by then its address is told.
+        // The server would reject it as well, but only after its address is printed.
         if !options.listen.ip().is_loopback() {
             let (address, missing) = (options.listen.to_string(), "nothing is encrypted");
             return Err(ServerError::Beyond { address, missing }.into());
@@ -49,23 +49,23 @@ impl Inspector {
                 tell(format_args!("warning: the server ended: {error}"));
             }
         });
-        // The link has a line of its own: then also a narrow terminal does not break it.
+        // The link is on a separate line, so that a narrow terminal does not break it.
         tell(format_args!("look at it while it runs:\n{}", token.link(&format!("http://{address}"))));
         let run = shop.run();
         tell(format_args!("kills: the stream chaos(\"{run}\"); numbers: the record demo(\"{run}\")"));
         Ok(Self { address, end, serving })
     }
 
-    /// Goes on until somebody asks it to end.
+    /// Keeps the server running until a shutdown is requested.
     pub(crate) async fn stay(&self, ending: &Ending) {
         tell(format_args!("the server stays at http://{}/; Ctrl-C ends it", self.address));
         ending.asked().await;
     }
 
-    /// Ends the server.
+    /// Stops the server.
     pub(crate) async fn close(self) {
         drop(self.end);
-        // It ends well, or has said why not.
+        // The task either succeeds or has already reported its error.
         drop(self.serving.await);
     }
 }

@@ -1,4 +1,4 @@
-//! What the store says: the log, read once from end to end, and the documents, runs and carts beside it.
+//! Observed results of the demo: the log, read once from start to end, and the documents, runs and carts.
 
 use std::collections::BTreeMap;
 
@@ -16,30 +16,30 @@ use super::tally::{Piece, Tally};
 
 const PAGE: usize = 5_000;
 
-/// What the log says about one order.
+/// The events of one order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) placed: u64,
     pub(crate) paid: u64,
     pub(crate) shipped: u64,
-    /// How often its parcel left a gate.
+    /// The number of times its parcel left a gate.
     pub(crate) left: u64,
-    /// Who ordered, and what.
+    /// The customer and the ordered items.
     pub(crate) customer: usize,
     pub(crate) lines: Lines,
-    /// How often each item was taken from its shelf, and how many pieces in all.
+    /// The number of reservations and the number of pieces, per item.
     pub(crate) reserved: BTreeMap<String, (u64, u64)>,
 }
 
 impl Entry {
-    /// Whether something was done twice.
+    /// Returns whether any effect happened twice.
     pub(crate) fn is_doubled(&self) -> bool {
         let once = [self.placed, self.paid, self.shipped, self.left];
         let taken = self.reserved.values().map(|(times, _)| times);
         once.iter().chain(taken).any(|times| *times > 1)
     }
 
-    /// By how much what was taken from the shelves differs from what was ordered, item by item.
+    /// Returns the difference between the reserved and the ordered pieces, summed over all items.
     fn astray(&self) -> u64 {
         let gap = |item| {
             let ordered = self.lines.get(item).map_or(0, |pieces| pieces.len() as u64);
@@ -49,27 +49,27 @@ impl Entry {
     }
 }
 
-/// What the log says about one shelf.
+/// The events of one shelf.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shelf {
-    /// How many pieces came to it, and how many were taken from it.
+    /// The numbers of received and reserved pieces.
     received: u64,
     reserved: u64,
-    /// What the reaction that counts sales should have counted.
+    /// The counts that the sales reaction should have reached.
     sales: Sales,
-    /// How often each `RanLow` was answered, by its version. `None` is the first filling, which answers nothing.
+    /// The number of refills for each `RanLow`, by its version. `None` is the first filling, which answers no event.
     fillings: BTreeMap<Option<u64>, u64>,
     /// The versions of `RanLow`.
     ran_low: Vec<u64>,
 }
 
-/// What became of the shelves that ran low.
+/// The refills of the shelves that ran low.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refills {
     pub(crate) all: u64,
-    /// Beyond one for each shelf that ran low.
+    /// Refills beyond one for each shelf that ran low.
     pub(crate) doubled: u64,
-    /// Shelves that ran low and were not filled.
+    /// Shelves that ran low and were not refilled.
     pub(crate) left_out: u64,
 }
 
@@ -88,15 +88,15 @@ impl Shelf {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) orders: BTreeMap<u64, Entry>,
-    /// The fences of the parcels that left, gate by gate, in the order of the log.
+    /// The fencing tokens of the parcels that left, per gate, in log order.
     pub(crate) gates: BTreeMap<Key, Vec<u64>>,
     pub(crate) shelves: BTreeMap<String, Shelf>,
-    /// Attempts beyond the first: of taking items from a shelf, and of everything else.
+    /// Attempts beyond the first: of reservations, and of all other steps.
     pub(crate) conflicts: u64,
     pub(crate) retries: u64,
-    /// Steps that were begun by one process and ended by another.
+    /// Steps that one process started and another completed.
     pub(crate) rerun: u64,
-    /// Take-overs of runs.
+    /// Takeovers of runs.
     pub(crate) takeovers: u64,
 }
 
@@ -176,8 +176,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Pieces that came from nowhere or went nowhere: put into a cart, but not once in an order or a cart of the same customer; ordered, but
-    /// not taken from the shelf; on the shelf, although its events say otherwise.
+    /// Returns the number of lost or surplus pieces. A piece put into a cart must be exactly once in an order or a cart of the same
+    /// customer. An ordered piece must be reserved. The pieces on a shelf must agree with its events.
     pub(crate) async fn astray(&self, store: &SharedStore, shop: &Shop, put: Vec<Piece>) -> Result<u64> {
         let mut astray = self.unbalanced(put, in_carts(store, shop).await?);
         astray += self.orders.values().map(Entry::astray).sum::<u64>();
@@ -189,7 +189,8 @@ impl Ledger {
         Ok(astray)
     }
 
-    /// How many pieces were put into carts and are nowhere, or are somewhere without having been put there, or twice.
+    /// Returns the number of pieces that are lost or surplus. A piece is lost if it was put into a cart and is nowhere. It is surplus if
+    /// it was never put there, or appears twice.
     fn unbalanced(&self, put: Vec<Piece>, in_carts: Vec<Piece>) -> u64 {
         let mut balance: BTreeMap<Piece, i64> = BTreeMap::new();
         for piece in put {
@@ -202,7 +203,7 @@ impl Ledger {
         balance.values().map(|left| left.unsigned_abs()).sum()
     }
 
-    /// By how much the sales that were counted differ from what was taken from the shelves.
+    /// Returns the difference between the counted sales and the reserved pieces.
     pub(crate) async fn miscounted(&self, store: &dyn Store, shop: &Shop) -> Result<u64> {
         let mut differ = 0;
         for item in ITEMS {
@@ -212,14 +213,15 @@ impl Ledger {
         Ok(differ)
     }
 
-    /// Whether each shelf that ran low was filled, once.
+    /// Returns the refills of the shelves that ran low. Each must be refilled exactly once.
     pub(crate) fn refills(&self) -> Refills {
         let mut refills = Refills::default();
         self.shelves.values().for_each(|shelf| shelf.add_to(&mut refills));
         refills
     }
 
-    /// Parcels that left by a gate under a fence that is not above the one before: two were there at once.
+    /// Returns the number of parcels whose fencing token is not above the previous one at the gate. Each shows two workers at the gate at
+    /// once.
     pub(crate) fn collided(&self) -> u64 {
         let stale =
             |fences: &Vec<u64>| fences.iter().zip(fences.iter().skip(1)).filter(|(a, b)| a >= b).count();
@@ -227,7 +229,7 @@ impl Ledger {
     }
 }
 
-/// Which runs there are, by the number of their order, and how they stand.
+/// Returns the status of all runs, by order number.
 pub(crate) async fn runs(store: &SharedStore, shop: &Shop) -> Result<BTreeMap<u64, Status>> {
     let client = Client::new(store.clone());
     let filter = RunFilter { prefix: Some(shop.named("")), ..RunFilter::default() };
@@ -246,8 +248,7 @@ pub(crate) async fn runs(store: &SharedStore, shop: &Shop) -> Result<BTreeMap<u6
     }
 }
 
-/// Whether everything that was asked for is done and stock was taken up to an instant, as far as cheap looks tell: the proof looks
-/// closely.
+/// Returns whether all orders are completed and stock was taken up to an instant. It uses only cheap queries; the proof checks in detail.
 pub(crate) async fn is_settled(
     store: &SharedStore,
     shop: &Shop,
@@ -275,7 +276,7 @@ pub(crate) async fn is_settled(
     Ok(Client::new(store.clone()).list(&running, None, 1).await?.runs.is_empty())
 }
 
-/// The fires for which stock was taken.
+/// Returns the fires for which stock was taken.
 async fn fires(store: &dyn Store, shop: &Shop) -> Result<Vec<i64>> {
     #[derive(Default, Deserialize)]
     struct Takes {
@@ -285,13 +286,13 @@ async fn fires(store: &dyn Store, shop: &Shop) -> Result<Vec<i64>> {
     Ok(document.map(|found| found.value.parse::<Takes>()).transpose()?.unwrap_or_default().fires)
 }
 
-/// Whether no fire is missing between the last one and an instant: a schedule that stopped would leave none out before its last.
+/// Returns whether no fire is missing between the last one and an instant. A stopped schedule would show no gap before its last fire.
 fn is_taken(fires: &[i64], until: Timestamp) -> bool {
     let last = fires.iter().max().map(|last| Timestamp::from_micros(*last));
     last.is_some_and(|last| last.after(super::worker::TAKE_EVERY) >= until)
 }
 
-/// How often stock was taken, how often twice for one fire, and how many fires were left out between the first and the last.
+/// Returns the number of stock-takings, of duplicates for one fire, and of fires missing between the first and the last.
 pub(crate) async fn takes(store: &dyn Store, shop: &Shop) -> Result<(u64, u64, u64)> {
     let mut fires = fires(store, shop).await?;
     let all = fires.len() as u64;
@@ -317,7 +318,7 @@ async fn in_carts(store: &SharedStore, shop: &Shop) -> Result<Vec<Piece>> {
     Ok(all)
 }
 
-/// The pieces of a customer.
+/// Returns the pieces of a customer.
 fn of_customer(customer: usize, lines: &Lines) -> impl Iterator<Item = Piece> {
     lines
         .iter()

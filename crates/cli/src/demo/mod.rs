@@ -1,7 +1,8 @@
-//! `tidelock demo`: a small shop on one store. Its worker processes are killed at random, and at the end the numbers are laid open.
+//! `tidelock demo`: a small shop on one store. Its worker processes are killed at random, and a proof of the results is printed at
+//! the end.
 //!
-//! The parent asks (its customers order) and counts; it never ships. Workers drive the orders, fill the shelves and take stock, and
-//! never outlive the parent. If the parent is killed, the workers end by themselves and the file or the schema stays as it is.
+//! The parent places the customers' orders and counts; it never ships. Workers execute the orders, fill the shelves and take stock,
+//! and never outlive the parent. If the parent is killed, the workers exit and the file or the schema stays as it is.
 
 mod chaos;
 mod crew;
@@ -42,16 +43,16 @@ use crate::random::Random;
 
 pub(crate) use worker::work;
 
-/// Orders come in for this share of the time; workers are killed to its end.
+/// Orders arrive during this share of the time. Workers are killed during all of it.
 const LOAD_SHARE: f64 = 0.85;
-/// How often the numbers so far are shown.
+/// The interval at which progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(250);
-/// The time in which what is left must be done, once nobody is killed any more.
+/// The time allowed to complete the remaining work after the last kill.
 const DRAIN: Duration = Duration::from_mins(2);
 
-/// Plays the whole piece and proves how it ended.
+/// Runs the demo and proves its result.
 pub(crate) async fn run(options: Demo) -> Result<Exit> {
-    // Listens before anything is made: whoever stops it leaves nothing behind.
+    // Listens before anything is created, so that an interrupted demo leaves nothing behind.
     let ending = Ending::listen()?;
     let site = Site::choose(&options).await?;
     ending.leaves(site.leftovers());
@@ -89,7 +90,7 @@ async fn play(options: &Demo, site: &Site, store: &SharedStore, ending: &Ending)
     }
     inspector.close().await;
     match printed {
-        // Also when nobody could read it, a proof that does not hold is none.
+        // A proof that does not hold is a failure even when it could not be printed.
         Err(error) if !proof.holds => {
             tell(format_args!("warning: the proof could not be printed: {error:#}"));
             Ok(Exit::Failed)
@@ -98,12 +99,12 @@ async fn play(options: &Demo, site: &Site, store: &SharedStore, ending: &Ending)
     }
 }
 
-/// Tells people something. When they are gone, there is still to tidy up.
+/// Prints a message to standard error. Write errors are ignored, because the cleanup still has to run.
 fn tell(what: impl std::fmt::Display) {
     drop(writeln!(std::io::stderr(), "{what}"));
 }
 
-/// Where everything comes together.
+/// The shared parts of a running demo.
 struct Stage<'a> {
     options: &'a Demo,
     store: &'a SharedStore,
@@ -114,7 +115,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Everybody at work. Returns whether nothing was left to do at the end.
+    /// Runs the customers and the workers. Returns whether all work was completed at the end.
     async fn play(&self, crew: &mut Crew) -> Result<bool> {
         let events = Events::new(Arc::clone(self.store));
         for item in ITEMS {
@@ -149,7 +150,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Waits until nothing is left to do; `false` when that takes too long.
+    /// Waits until all work is completed. Returns `false` when that takes too long.
     async fn drain(&self, crew: &mut Crew) -> Result<bool> {
         let (started, until) = (Instant::now(), self.store.now().await?);
         while started.elapsed() < DRAIN {
@@ -162,7 +163,7 @@ impl Stage<'_> {
         Ok(false)
     }
 
-    /// Nobody takes stock any more: in a file that stays, the task would be late for ever.
+    /// Archives the stock-taking task. In a file that is kept, it would stay overdue permanently.
     async fn close(&self) -> Result<()> {
         let empty = Scheduler::new(Arc::clone(self.store)).name(self.shop.scheduler());
         empty.start().await?.shutdown().await;
@@ -184,7 +185,7 @@ impl Stage<'_> {
         })
     }
 
-    /// A line on the terminal that lives, if standard error is one, and a document in the store.
+    /// Shows progress as a live line if standard error is a terminal, and as a document in the store.
     async fn show(&self) -> Result<bool> {
         let line = ProgressBar::new_spinner();
         line.enable_steady_tick(Duration::from_millis(120));

@@ -1,4 +1,5 @@
-//! The proof: what the store says after everybody has gone home, beside what the parent knows by itself.
+//! The proof of the demo: the store's contents after all workers have exited, compared with the parent's
+//! own records.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -14,10 +15,10 @@ use super::tally::Tally;
 use crate::args::Format;
 use crate::output::{self, Tone};
 
-/// The numbers, each from its own source.
+/// The results, each from its own source.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Proof {
-    /// Whether the demo came to its end, with nothing left to do.
+    /// Whether the demo ran to completion, with no work left.
     whole: bool,
     asked: u64,
     done: u64,
@@ -25,7 +26,7 @@ pub(crate) struct Proof {
     lost: u64,
     doubled: u64,
     unasked: u64,
-    /// Known when all is done.
+    /// Known when all work is completed.
     astray: Option<u64>,
     miscounted: Option<u64>,
     collided: u64,
@@ -34,7 +35,7 @@ pub(crate) struct Proof {
     takes_left_out: u64,
     refills: u64,
     refills_doubled: u64,
-    /// Known when all is done.
+    /// Known when all work is completed.
     refills_left_out: Option<u64>,
     kills: u64,
     stops: u64,
@@ -46,12 +47,12 @@ pub(crate) struct Proof {
     conflicts: u64,
     retries: u64,
     recognised: u64,
-    /// Whether nothing was lost and nothing doubled.
+    /// Whether no result was lost and none was duplicated.
     pub(crate) holds: bool,
 }
 
 impl Proof {
-    /// Asks the store for every number.
+    /// Collects the numbers from the store and from the parent's tally.
     pub(crate) async fn find(store: &SharedStore, shop: &Shop, tally: &Tally, whole: bool) -> Result<Self> {
         let ledger = Ledger::read(&**store, shop).await?;
         let runs = ledger::runs(store, shop).await?;
@@ -88,7 +89,7 @@ impl Proof {
         Ok(Self { holds: proof.verdict(), ..proof })
     }
 
-    /// What became of the orders.
+    /// Returns the results of the orders.
     fn of_orders(ledger: &Ledger, runs: &BTreeMap<u64, Status>, tally: &Tally) -> Self {
         let receipts = tally.receipts();
         let entry = |number: &u64| ledger.orders.get(number).cloned().unwrap_or_default();
@@ -112,12 +113,12 @@ impl Proof {
         self.whole && self.is_tried() && self.wrong().next().is_none() && self.done == self.asked
     }
 
-    /// Whether there was something to prove: orders came in, and somebody was killed.
+    /// Returns whether the demo proves anything: orders arrived, and at least one worker was killed.
     fn is_tried(&self) -> bool {
         self.asked > 0 && self.kills > 0
     }
 
-    /// What must not be, and is.
+    /// Returns the violations.
     fn wrong(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let unknown = |gap: Option<u64>| gap.unwrap_or_default();
         [
@@ -138,7 +139,7 @@ impl Proof {
         .filter(|(_, number)| *number > 0)
     }
 
-    /// The verdict in words.
+    /// Returns the verdict as text.
     fn said(&self) -> (Tone, String) {
         let wrong: Vec<String> = self.wrong().map(|(name, number)| format!("{name} {number}")).collect();
         if self.holds {
@@ -160,7 +161,7 @@ impl Proof {
         (Tone::Bad, format!("✗ the proof does not hold: {wrong}; please report this with the file (--keep)"))
     }
 
-    /// Prints the numbers and where each comes from.
+    /// Prints the numbers and the source of each.
     pub(crate) fn print(&self, format: Format) -> Result<()> {
         if format == Format::Json {
             if !self.holds {
@@ -178,7 +179,8 @@ impl Proof {
         output::say(output::styled(&text, tone))
     }
 
-    /// A source has at most 52 characters: then a row is one line on a terminal of 80 columns.
+    /// Returns the rows of the table. A source has at most 52 characters, so that a row is one line on a
+    /// terminal of 80 columns.
     #[rustfmt::skip]
     fn lines(&self) -> [(&'static str, Option<u64>, &'static str); 25] {
         [

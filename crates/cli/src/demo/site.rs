@@ -1,4 +1,4 @@
-//! Where the demo plays: a file, or a schema of its own on a server.
+//! The store of the demo: a file, or a temporary schema on a server.
 
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
@@ -11,17 +11,17 @@ use crate::output;
 use crate::server_url::ServerUrl;
 use crate::temp_schema::TempSchemas;
 
-/// The store, and what is to be tidied up afterwards.
+/// The store, and the resources to clean up afterwards.
 #[derive(Debug)]
 pub(crate) struct Site {
     address: Address,
     made: Made,
 }
 
-/// What was made for the demo.
+/// The resources created for the demo.
 #[derive(Debug)]
 enum Made {
-    /// Nothing: the user named the file.
+    /// None: the user named the file.
     Nothing,
     Directory(TempDir),
     /// A temporary schema on the server.
@@ -29,7 +29,7 @@ enum Made {
 }
 
 impl Site {
-    /// The place that the user named, or a new file.
+    /// Returns the store that the user named, or a new file.
     pub(crate) async fn choose(options: &Demo) -> Result<Self> {
         match (options.store.as_str(), &options.path) {
             ("sqlite", Some(file)) => Ok(Self { address: Address::File(file.clone()), made: Made::Nothing }),
@@ -51,7 +51,7 @@ impl Site {
         Ok(Self { address, made: Made::Directory(directory) })
     }
 
-    /// Uses the server of the environment.
+    /// Uses the server named in the environment.
     async fn on_default_server() -> Result<Self> {
         if let Some(url) = std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()) {
             return Self::on_server(parsed(&url)?).await;
@@ -61,7 +61,7 @@ impl Site {
         Err(UsageError(reason.to_owned()).into())
     }
 
-    /// A schema that nothing else is in, whatever the database is used for otherwise.
+    /// Creates a schema that nothing else uses, whatever else the database holds.
     async fn on_server(url: ServerUrl) -> Result<Self> {
         let mut schemas = TempSchemas::new(&url).await?;
         let schema = schemas.name("demo_tidelock");
@@ -69,12 +69,12 @@ impl Site {
         Ok(Self { address: Address::Schema { url, schema }, made: Made::Schema(Box::new(schemas)) })
     }
 
-    /// The store.
+    /// Returns the address of the store.
     pub(crate) fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Returns the directory or schema that stays behind if the process ends at once.
+    /// Returns the directory or schema that stays behind if the process exits at once.
     pub(crate) fn leftovers(&self) -> Option<String> {
         let place = match (&self.made, &self.address) {
             (Made::Directory(directory), _) => format!("the directory {}", directory.path().display()),
@@ -86,18 +86,18 @@ impl Site {
         Some(output::escaped(&place))
     }
 
-    /// Removes what was made, or says where it is.
+    /// Removes the created resources, or prints where they are.
     pub(crate) async fn leave(self, options: &Demo) -> Result<()> {
         match self.made {
             Made::Directory(directory) if !options.keep => directory.close()?,
             Made::Schema(schemas) if !options.keep => schemas.drop_all().await,
-            // The directory stays, and the system does not remove it for us.
+            // The directory is kept, and `TempDir` does not remove it.
             Made::Directory(directory) => drop(directory.keep()),
             Made::Schema(..) | Made::Nothing => {}
         }
         let (what, place) = match self.address {
             _ if !options.keep && options.path.is_none() => return Ok(()),
-            // It could not be made.
+            // It could not be created.
             Address::File(file) if !file.exists() => return Ok(()),
             Address::File(file) => ("file", file.display().to_string()),
             Address::Schema { url, schema } => ("schema", format!("{schema} of {url}")),
@@ -107,7 +107,7 @@ impl Site {
     }
 }
 
-/// A server's address that the user gave.
+/// Parses a server address from the user.
 fn parsed(store: &str) -> Result<ServerUrl> {
     match Address::parse(store, None)? {
         Address::Schema { url, .. } => Ok(url),

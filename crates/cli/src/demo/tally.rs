@@ -1,4 +1,4 @@
-//! What the parent knows by itself, without asking the store.
+//! Expected results of the demo, known to the parent without reading the store.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -6,37 +6,37 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::worker::Told;
 
-/// Something that was put into a cart: by which customer, which item, and its number.
+/// A piece put into a cart: the customer, the item and the piece number.
 pub(crate) type Piece = (usize, String, u64);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Orders whose receipt came back, and how many items each has.
+    /// Orders whose receipt was returned, with the number of items of each.
     receipts: Mutex<BTreeMap<u64, u64>>,
-    /// What workers told last.
+    /// The latest report of each worker.
     told: Mutex<BTreeMap<u64, Told>>,
-    /// What was put into carts.
+    /// The pieces put into carts.
     put: Mutex<Vec<Piece>>,
-    /// Orders that found the cart changed, and were decided again.
+    /// Orders that conflicted with a change of the cart, and were decided again.
     pub(crate) conflicts: AtomicU64,
     /// Orders that were placed twice under one id, and recognised.
     pub(crate) recognised: AtomicU64,
     /// Workers that were killed.
     pub(crate) kills: AtomicU64,
-    /// Workers that stood still for longer than their leases.
+    /// Workers that were suspended for longer than their leases.
     pub(crate) stops: AtomicU64,
-    /// Workers that ended by themselves, which none should.
+    /// Workers that exited unexpectedly. The expected number is 0.
     pub(crate) fallen: AtomicU64,
 }
 
 impl Tally {
-    /// How many orders there are.
+    /// Returns the number of orders.
     pub(crate) fn asked(&self) -> u64 {
         held(&self.receipts).len() as u64
     }
 
-    /// The orders, and how many items each has.
+    /// Returns the orders, with the number of items of each.
     pub(crate) fn receipts(&self) -> BTreeMap<u64, u64> {
         held(&self.receipts).clone()
     }
@@ -49,7 +49,7 @@ impl Tally {
         held(&self.put).push(piece);
     }
 
-    /// All that was put into carts.
+    /// Returns all pieces put into carts.
     pub(crate) fn pieces(&self) -> Vec<Piece> {
         held(&self.put).clone()
     }
@@ -58,7 +58,7 @@ impl Tally {
         held(&self.told).insert(worker, told);
     }
 
-    /// What all workers told, the dead included.
+    /// Returns the sum of the reports of all workers, including dead ones.
     pub(crate) fn told(&self) -> Told {
         let add = |all: Told, one: &Told| Told {
             replayed: all.replayed + one.replayed,

@@ -1,6 +1,6 @@
-//! One worker process: drives orders, reacts to what happens on the shelves, and takes stock when it is time.
+//! A worker process of the demo. It executes orders, reacts to stock events and takes stock on a schedule.
 //!
-//! It is killed in the middle of anything. What it had in hand is somebody else's when the leases end.
+//! It may be killed at any point. Other workers claim its work when its leases expire.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,28 +24,28 @@ use crate::exit::Exit;
 use crate::output;
 use crate::parent_death::ParentPipe;
 
-/// How often stock is taken.
+/// The interval of the stock-taking schedule.
 pub(crate) const TAKE_EVERY: Duration = Duration::from_millis(500);
-/// A fire that was missed is made up for, if it is no older than this.
+/// The maximum age of a missed fire that is still caught up.
 const MAKE_UP: Duration = Duration::from_mins(5);
-/// How many orders one worker drives at once.
+/// The number of orders one worker drives concurrently.
 const AT_ONCE: usize = 16;
-/// How often the parent is told.
+/// The interval between two reports to the parent.
 const TELL_EVERY: Duration = Duration::from_millis(250);
 
-/// How long a worker tries to begin.
+/// The time during which a worker retries its start.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What a worker tells its parent, on a line of its own.
+/// A report of a worker to its parent, as one JSON line.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Told {
-    /// Entries of journals that were replayed instead of being run again.
+    /// Journal entries that were replayed instead of executed.
     pub(crate) replayed: u64,
-    /// Runs that were lost to others: whatever was still to be written for them was refused.
+    /// Runs lost to other workers. The store rejected all further writes for them.
     pub(crate) fenced: u64,
 }
 
-/// Works until the parent is gone or closes the pipe.
+/// Works until the parent exits or closes the pipe.
 pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
     let mut parent = ParentPipe::listen();
     wake_when_orphaned();
@@ -53,7 +53,7 @@ pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
         let started = Instant::now();
         loop {
             match AtWork::begin(&options).await {
-                // A store that does not answer on a busy machine is no reason to fall.
+                // A store that does not respond on a busy machine must not fail the worker.
                 Err(error) if started.elapsed() < PATIENCE => {
                     tracing::warn!(%error, "a worker could not begin; it tries again");
                     tokio::time::sleep(TELL_EVERY).await;
@@ -70,22 +70,23 @@ pub(crate) async fn work(options: DemoWorker) -> Result<Exit> {
         ended = tell(&at_work.driving) => ended?,
         () = parent.closed() => {}
     }
-    // A fire that is broken off when nobody comes after would be under way for ever.
+    // A fire aborted here would stay in flight if no other worker follows.
     at_work.schedule.shutdown().await;
     Ok(Exit::Well)
 }
 
-/// A worker that stands still when its parent is killed has nobody left who lets it go on: the system does, and it sees that it is alone.
+/// On Linux, asks the kernel to resume this worker when its parent dies. A suspended worker would otherwise never run again and notice that
+/// it is orphaned.
 fn wake_when_orphaned() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Signal, set_parent_process_death_signal};
-        // Without it, somebody has to end the worker by hand.
+        // If this fails, a suspended orphan has to be killed by hand.
         let _ = set_parent_process_death_signal(Some(Signal::CONT));
     }
 }
 
-/// All that a worker does.
+/// The running parts of a worker.
 struct AtWork {
     _housekeeping: HousekeepingHandle,
     _reactions: WorkerHandle<ReactionEngine>,
@@ -132,7 +133,7 @@ impl AtWork {
     }
 }
 
-/// Fills a shelf that ran low. What is decided and the progress of the reaction are one commit.
+/// Refills a shelf that ran low. The decision and the progress of the reaction are one commit.
 fn fill_shelves(desk: &Desk) -> Reaction {
     let (events, shop) = (desk.events.clone(), desk.shop.clone());
     of_this_shop(Reaction::new(desk.shop.named("fill-shelves")).on(["RanLow"]), shop).each(move |_, event| {
@@ -146,7 +147,7 @@ fn fill_shelves(desk: &Desk) -> Reaction {
     })
 }
 
-/// Counts what is sold, in a document: every event once, whoever dies.
+/// Counts sales in a document. Every event is counted exactly once, even when workers die.
 fn count_sales(desk: &Desk) -> Reaction {
     let shop = desk.shop.clone();
     let counting = shop.clone();
@@ -168,7 +169,7 @@ fn counted(shop: &Shop, event: &Event) -> Result<Batch, ReactionError> {
     sold.map_err(|error| ReactionError::non_retryable(format!("{error:#}")))
 }
 
-/// A reaction to the shelves of one demo, shelf by shelf.
+/// Restricts a reaction to the shelves of one demo, with one key per shelf.
 fn of_this_shop(reaction: Reaction, shop: Shop) -> Reaction {
     let ours = move |event: &Event| {
         let shelf = shelf(&event.stream)?;
@@ -177,7 +178,7 @@ fn of_this_shop(reaction: Reaction, shop: Shop) -> Reaction {
     reaction.streams(KeyPrefix::kind("stock")).to(ours).lease_ttl(LEASE)
 }
 
-/// The id of a shelf.
+/// Returns the id of a shelf.
 fn shelf(stream: &Key) -> Option<String> {
     match stream.args().into_iter().next() {
         Some(Arg::Str(id)) => Some(id),
@@ -185,11 +186,11 @@ fn shelf(stream: &Key) -> Option<String> {
     }
 }
 
-/// Notes that stock was taken, in the commit that says that the task has run.
+/// Records the stock-taking in the same commit that completes the fire.
 fn take_stock(shop: &Shop) -> Result<Task> {
     let key = shop.takes()?;
     let task = Task::new(shop.named("take-stock")).every(TAKE_EVERY);
-    // Nobody gives up in a demo, however often its process loses the lease.
+    // No fire gives up in a demo, regardless of how many times its process loses the lease.
     let task = task.catch_up(CatchUp::All(MAKE_UP)).overlap(Overlap::QueueAll).retry_policy(desk::PATIENT);
     Ok(task.run(move |fire| {
         let key = key.clone();
@@ -205,7 +206,7 @@ fn take_stock(shop: &Shop) -> Result<Task> {
     }))
 }
 
-/// Tells the parent how it goes, for as long as there is one.
+/// Reports the progress to the parent until a write fails.
 async fn tell(driving: &WorkerHandle<WorkflowEngine>) -> Result<()> {
     loop {
         let stats = driving.stats();

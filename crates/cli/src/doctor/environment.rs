@@ -1,4 +1,4 @@
-//! The check-up of a machine: can files be written and flushed, and how fast?
+//! Diagnostics of a machine: whether files can be written and flushed, and how fast.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 use super::report::{Report, Status};
 use crate::{filesystem, output};
 
-/// Flushes that are tried.
+/// The number of flushes tried.
 const FLUSHES: u32 = 50;
-/// The whole trial takes no longer than this.
+/// The time limit of the whole trial.
 const LONGEST: Duration = Duration::from_secs(3);
-/// Slower than this is worth a word.
+/// The flush time above which a warning is reported.
 const SLOW: Duration = Duration::from_millis(20);
 
-/// Looks at the directory for temporary files, flushing, and what is linked in.
+/// Checks the linked SQLite, the cores, the directory for temporary files, flushing, and free
+/// space.
 pub(crate) fn check() -> Report {
     let mut report = Report::new("this machine");
     let directory = std::env::temp_dir();
@@ -58,7 +59,7 @@ fn flush(report: &mut Report, mut file: File, kind: &str) {
     }
 }
 
-/// Says how much room is left.
+/// Reports the free space.
 pub(crate) fn free_space(report: &mut Report, directory: &std::path::Path) {
     const SCARCE: u64 = 1 << 30;
     const NONE: u64 = 64 << 20;

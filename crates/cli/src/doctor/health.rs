@@ -1,5 +1,5 @@
-//! `tidelock doctor --health`: whether a store can be opened and asked, in one line. For probes that ask every few seconds: it reads
-//! neither the file nor the work, and blocked work is no reason to restart anything.
+//! `tidelock doctor --health`: a one-line health check that opens and queries a store. It is meant for probes that run every few
+//! seconds. It reads neither the file nor the work, and blocked work does not count as unhealthy.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::args::Format;
 use crate::exit::{self, Exit};
 use crate::output;
 
-/// A store that takes longer than this is not well.
+/// The time after which a store counts as unhealthy.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct Report {
     healthy: bool,
     found: String,
 }
 
-/// Opens the store, which must have the schema of this program, and asks it for the time.
+/// Opens the store, which must have the schema of this program, and queries its clock.
 pub(crate) async fn check(address: &Address, format: Format) -> Result<Exit> {
     let (healthy, found) = match tokio::time::timeout(LIMIT, probe(address)).await {
         Ok(Ok(found)) => (true, found),
@@ -38,7 +38,7 @@ pub(crate) async fn check(address: &Address, format: Format) -> Result<Exit> {
 }
 
 async fn probe(address: &Address) -> Result<String> {
-    // A server that does not flush is found by the whole check-up; here it would end in restarts that change nothing.
+    // The full diagnosis detects a server that does not flush. Here it would cause restarts that change nothing.
     let opened = address.open_existing().await?;
     let store = opened.shared();
     let (info, now) = (store.info().await?, store.now().await?);

@@ -1,7 +1,7 @@
-//! `tidelock doctor`: what is well, what is not, and what to do next.
+//! `tidelock doctor`: diagnostics of a store or a machine, with recommended actions.
 //!
-//! It reads and never repairs. Opening a SQLite store made by an older program brings its schema up to date, as every
-//! program does that opens it; a PostgreSQL store is left as it is.
+//! It reads and never repairs. Opening a SQLite store made by an older program migrates its schema, as in every
+//! program that opens it. A PostgreSQL store is left as it is.
 
 mod environment;
 mod health;

@@ -1,4 +1,4 @@
-//! The check-up of a PostgreSQL store: its schema, its settings, its clock, and whoever readers wait for.
+//! Diagnostics of a PostgreSQL store: its schema, its settings, its clock, and transactions that block readers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use crate::connection::connect;
 use crate::output;
 use crate::server_url::ServerUrl;
 
-/// Clocks that differ by more than this are worth a word.
+/// The clock difference above which a warning is reported.
 const SKEW: Duration = Duration::from_millis(500);
-/// Readers that wait for a transaction for longer than this are worth a word.
+/// The waiting time of readers above which a warning is reported.
 const STALLED: Duration = Duration::from_secs(1);
-/// Stalls that are shown.
+/// The maximum number of stalls shown.
 const SHOWN: usize = 3;
 
-/// How long a question beside the store may take: a frozen server accepts it and never answers.
+/// The timeout of a query outside the store. A frozen server accepts a query and never responds.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Looks at the schema first, then opens the store without changing anything, and looks at everything.
+/// Checks the schema first, then opens the store without changing anything and runs all checks.
 pub(crate) async fn check(url: &ServerUrl, schema: &str) -> Result<Report> {
     let mut report = Report::new(format!("{url} · schema {schema}"));
     if !schema_is_current(url, schema, &mut report).await? {
@@ -45,14 +45,14 @@ pub(crate) async fn check(url: &ServerUrl, schema: &str) -> Result<Report> {
     Ok(report)
 }
 
-/// Waits for an answer, and fails when there is none in time.
+/// Waits for a response, and fails when none arrives in time.
 async fn in_time<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
     let limited = tokio::time::timeout(LIMIT, answer).await;
     limited
         .unwrap_or_else(|_| Err(anyhow::anyhow!("the server did not answer within {}", output::span(LIMIT))))
 }
 
-/// Whether the schema is the one that this program needs.
+/// Returns whether the schema is the one that this program needs.
 async fn schema_is_current(url: &ServerUrl, schema: &str, report: &mut Report) -> Result<bool> {
     let status = in_time(async { Ok(migrate::status(url.secret(), schema).await?) }).await?;
     let newest = status.newest;
@@ -71,8 +71,8 @@ async fn schema_is_current(url: &ServerUrl, schema: &str, report: &mut Report) -
     Ok(false)
 }
 
-/// Opens the store as a careful program does. On a server that does not flush, that fails; it is noted, and the store
-/// is opened in a way that asks for less.
+/// Opens the store with full durability. On a server that does not flush, that fails. The failure is reported, and the
+/// store is opened with weaker requirements.
 async fn open(url: &ServerUrl, schema: &str, report: &mut Report) -> Result<PostgresStore> {
     let careful = PostgresOptions {
         schema: schema.to_owned(),
@@ -102,8 +102,8 @@ async fn settings(store: &PostgresStore, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Compares the clocks. The store's decides when leases end, so a difference is a nuisance and no danger. What the
-/// store tells may lag behind its clock by the time that an answer takes on its way.
+/// Compares the clocks. The store's clock decides when leases expire, so a difference is inconvenient but not
+/// dangerous. The reported time may lag behind the store's clock by the latency of the response.
 async fn clock(store: &PostgresStore, report: &mut Report) -> Result<()> {
     let here = SystemClock::default();
     let (there, here) = (store.now().await?, here.now());
@@ -119,7 +119,8 @@ async fn clock(store: &PostgresStore, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Transactions that took a position and have not ended: whatever was committed after them is not shown yet.
+/// Reports transactions that have reserved a position and have not ended. Later commits are not yet visible to
+/// readers.
 fn stalls(all: &[Stall], report: &mut Report) {
     let old: Vec<&Stall> = all.iter().filter(|stall| stall.since >= STALLED).collect();
     if old.is_empty() {
@@ -140,8 +141,8 @@ fn told(stall: &Stall) -> String {
     )
 }
 
-/// Two connections that are open at the same time and yet have one backend go through a pooler that gives a backend
-/// away after each transaction.
+/// Detects a pooler in transaction mode, which reassigns a backend after each transaction. Two connections open at the
+/// same time then share one backend.
 async fn pooler(url: &ServerUrl, report: &mut Report) {
     let is_told = url.setting("pooler") == Some("transaction");
     match in_time(share_a_backend(url)).await {
@@ -160,10 +161,10 @@ async fn pooler(url: &ServerUrl, report: &mut Report) {
     }
 }
 
-/// Whether there is room for one more program: each may take as many connections as its options say.
+/// Checks whether the server has room for one more program. Each may open as many connections as its options allow.
 async fn connections(url: &ServerUrl, report: &mut Report) {
     let usual = PostgresOptions::default();
-    // One more hears what others have written.
+    // One more connection receives notifications.
     let each = u64::try_from(usual.committers + usual.readers + 1).unwrap_or(u64::MAX);
     match in_time(taken(url)).await {
         Ok((taken, most)) => {
@@ -183,7 +184,7 @@ async fn connections(url: &ServerUrl, report: &mut Report) {
     }
 }
 
-/// How many connections there are, and how many there may be of users that are no superusers.
+/// Returns the number of connections, and the maximum for users that are not superusers.
 async fn taken(url: &ServerUrl) -> Result<(u64, u64)> {
     const TAKEN: &str = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
     const MOST: &str = "SELECT current_setting('max_connections')::int \
@@ -195,13 +196,13 @@ async fn taken(url: &ServerUrl) -> Result<(u64, u64)> {
 async fn share_a_backend(url: &ServerUrl) -> Result<bool> {
     const BACKEND: &str = "SELECT pg_backend_pid()";
     let (one, other) = (connect(url).await?, connect(url).await?);
-    // Each query is a transaction of its own, and neither is open while the other runs. Not prepared: a pooler may not
-    // know the statement any more.
+    // Each query is a separate transaction, and neither is open while the other runs. The queries are not prepared: a
+    // pooler may have forgotten the statement.
     let first: i32 = number(&one, BACKEND).await?;
     Ok(first == number(&other, BACKEND).await?)
 }
 
-/// The number that a query answers with.
+/// Returns the number that a query yields.
 async fn number(client: &tokio_postgres::Client, sql: &str) -> Result<i32> {
     use tokio_postgres::SimpleQueryMessage::Row;
     let answer = client.simple_query(sql).await?;

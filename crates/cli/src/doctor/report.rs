@@ -1,4 +1,4 @@
-//! The findings of a check-up and how they are shown.
+//! The findings of a diagnosis, and their output.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -7,54 +7,54 @@ use crate::args::Format;
 use crate::exit::Exit;
 use crate::output::{self, Tone};
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
-    /// All is well.
+    /// No problem was found.
     Ok,
-    /// It works, and somebody should look.
+    /// It works, but needs attention.
     Warn,
     /// It does not work.
     Fail,
-    /// Work waits for an operator.
+    /// Work is blocked until an operator acts.
     Blocked,
 }
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Check {
-    /// What was looked at.
+    /// The subject of the check.
     pub(crate) name: &'static str,
-    /// How it is.
+    /// The result.
     pub(crate) status: Status,
-    /// What was found.
+    /// The finding.
     pub(crate) found: String,
-    /// What to do next; empty when nothing.
+    /// The recommended action; empty when there is none.
     pub(crate) next: &'static str,
 }
 
 /// All findings.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// What was checked.
+    /// The store that was checked.
     pub(crate) subject: String,
     /// One entry for each check, in order.
     pub(crate) checks: Vec<Check>,
 }
 
 impl Report {
-    /// An empty report.
+    /// Creates an empty report.
     pub(crate) fn new(subject: impl Into<String>) -> Self {
         Self { subject: subject.into(), checks: Vec::new() }
     }
 
-    /// Adds a check that found nothing wrong.
+    /// Adds a check without a problem.
     pub(crate) fn ok(&mut self, name: &'static str, found: impl Into<String>) {
         self.add(name, Status::Ok, found, "");
     }
 
-    /// Adds a check that found something to look at.
+    /// Adds a check that needs attention.
     pub(crate) fn warn(&mut self, name: &'static str, found: impl Into<String>, next: &'static str) {
         self.add(name, Status::Warn, found, next);
     }
@@ -70,7 +70,7 @@ impl Report {
         self.checks.push(Check { name, status, found: found.into(), next });
     }
 
-    /// The exit code: failures first, then blocked work. Warnings do not fail.
+    /// Returns the exit code: failures first, then blocked work. Warnings do not fail.
     pub(crate) fn exit(&self) -> Exit {
         let has = |status| self.checks.iter().any(|check| check.status == status);
         if has(Status::Fail) {
@@ -82,7 +82,7 @@ impl Report {
         }
     }
 
-    /// Prints it.
+    /// Prints the report.
     pub(crate) fn print(&self, format: Format) -> Result<()> {
         if format == Format::Json {
             return output::json(self);

@@ -1,4 +1,4 @@
-//! The check-up of a SQLite store: its file and its settings.
+//! Diagnostics of a SQLite store: its file and its settings.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use super::work::look_at_work;
 use crate::address::unopened;
 use crate::{filesystem, output};
 
-/// A log longer than this is not being moved into the database as it should.
+/// The size of the write-ahead log above which checkpoints are assumed to be stalled.
 const LONG_LOG: u64 = 256 << 20;
-/// Faults that are shown.
+/// The maximum number of faults shown.
 const FAULTS: usize = 3;
 
-/// Opens the store without creating it, and looks at everything.
+/// Opens the store without creating it, and runs all checks.
 pub(crate) async fn check(path: &Path) -> Result<Report> {
     let options = SqliteOptions { create: false, ..SqliteOptions::default() };
     let store = SqliteStore::open(path, options).await.map_err(|error| unopened(path, error))?;

@@ -1,4 +1,4 @@
-//! The work that is stuck in a store: leases that ended, rows that nobody takes, rows that wait for an operator.
+//! Stuck work in a store: expired leases, unclaimed rows, and rows blocked until an operator acts.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use tidelock::store::{Swept, WorkFilter, WorkRow};
 use super::report::{Report, Status};
 use crate::output;
 
-/// Work that nobody takes for this long is overdue.
+/// Work that stays unclaimed for this long is overdue.
 const OVERDUE: Duration = Duration::from_secs(60);
-/// Rows that are looked at in one go, and at most.
+/// The number of rows read in one page, and the maximum.
 const PAGE: usize = 5_000;
 const MOST_ROWS: usize = 1_000_000;
-/// A sweep longer ago than this means that no process sweeps.
+/// The age of the last sweep above which no process is assumed to sweep.
 const LATE: Duration = Duration::from_hours(1);
-/// Names that are shown.
+/// The maximum number of names shown.
 const NAMES: usize = 3;
 
-/// What the work table shows.
+/// The findings in the work table.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     rows: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Seen {
     swept: Option<SweepReport>,
 }
 
-/// Looks at every row, or at a million of them.
+/// Counts the blocked rows, and reads all other rows, up to about a million.
 pub(crate) async fn look_at_work(store: &dyn Store) -> Result<Seen> {
     let mut seen = Seen { now: Some(store.now().await?), ..Seen::default() };
     seen.swept = last_sweep(store).await?;
@@ -85,7 +85,7 @@ impl Seen {
         }
     }
 
-    /// Adds what was seen to a report.
+    /// Adds the findings to a report.
     pub(crate) fn report(&self, report: &mut Report) {
         let some = if self.all { "" } else { "at least " };
         report.ok("work", format!("{some}{} rows, {} held", output::number(self.rows as u64), self.held));
@@ -116,7 +116,7 @@ impl Seen {
     fn report_housekeeping(&self, report: &mut Report) {
         let start = "run `tidelock serve`, or start `Housekeeping` in a process of your own";
         let (Some(swept), Some(now)) = (&self.swept, self.now) else {
-            // A store that was just made has nothing to remove.
+            // A new store has nothing to remove.
             return report.ok("housekeeping", "no sweep yet");
         };
         let age = now.since(swept.at);

@@ -1,4 +1,4 @@
-//! `tidelock idempotency forget`: lets a request run again.
+//! `tidelock idempotency forget`: deletes an idempotency key, so that its request runs again.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::output::told;
 use crate::{ask, output};
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     scope: &'a str,
@@ -19,12 +19,12 @@ struct Report<'a> {
     dry_run: bool,
 }
 
-/// Says what is meant, asks, and forgets it.
+/// Shows the key, asks for confirmation, and deletes it.
 pub(super) async fn run(keys: &Idempotency, options: &IdempotencyForget) -> Result<Exit> {
     let IdempotencyForget { key, scope, dry_run, yes, place } = options;
     let (view, _) = keys.show(scope, key).await?;
     let name = output::quoted(&output::flat(key));
-    // A request in flight cannot be forgotten, so there is nothing to ask.
+    // A request in flight cannot be forgotten, so no confirmation is needed.
     if let KeyState::InFlight { by, since, until } = view.state {
         return Err(EdgeError::InFlight { key: key.clone(), by, since, until }.into());
     }

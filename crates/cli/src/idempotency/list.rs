@@ -1,4 +1,4 @@
-//! `tidelock idempotency list`: which keys there are, and how they stand.
+//! `tidelock idempotency list`: the idempotency keys and their states.
 
 use anyhow::Result;
 use comfy_table::Table;

@@ -1,6 +1,6 @@
-//! `tidelock idempotency`: keys of requests as operators see and forget them.
+//! `tidelock idempotency`: idempotency keys, as operators view and delete them.
 //!
-//! It opens a store that exists and creates none.
+//! The commands open an existing store and create none.
 
 mod forget;
 mod list;
@@ -13,7 +13,7 @@ use crate::args::{IdempotencyVerb, Source};
 use crate::exit::Exit;
 use crate::output;
 
-/// Carries out a verb.
+/// Runs a verb of `idempotency`.
 pub(crate) async fn run(verb: IdempotencyVerb) -> Result<Exit> {
     match verb {
         IdempotencyVerb::List(options) => list::run(&options).await,
@@ -24,7 +24,7 @@ pub(crate) async fn run(verb: IdempotencyVerb) -> Result<Exit> {
     }
 }
 
-/// Does something on a store that exists, and ends the store however that ends.
+/// Runs `work` on an existing store, and closes the store whatever the result.
 async fn on(place: &Source, work: impl AsyncFnOnce(Idempotency) -> Result<Exit>) -> Result<Exit> {
     let opened = place.open().await?;
     let ended = work(Idempotency::new(&opened.shared())).await;
@@ -32,7 +32,7 @@ async fn on(place: &Source, work: impl AsyncFnOnce(Idempotency) -> Result<Exit>)
     ended
 }
 
-/// How a key stands, in a few words.
+/// Returns the state of a key in a few words.
 fn words(state: &KeyState) -> String {
     match state {
         KeyState::Stored { status, body_bytes: Some(_), .. } => format!("answered with {status}"),

@@ -1,4 +1,4 @@
-//! `tidelock idempotency show`: one key, and what its request was answered.
+//! `tidelock idempotency show`: one idempotency key and its stored response.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::output;
 use crate::sight::{self, Whole};
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct Key {
     #[serde(flatten)]
@@ -18,17 +18,17 @@ struct Key {
     answer: Option<Shown>,
 }
 
-/// An answer as it is printed.
+/// A response as it is printed.
 #[derive(Debug, Serialize)]
 struct Shown {
     status: u16,
     headers: Vec<(String, String)>,
     body: String,
-    /// Whether the body is text as it was; otherwise it is in hexadecimal digits.
+    /// Whether the body is text; otherwise it is hexadecimal.
     is_text: bool,
 }
 
-/// Shows all there is about a key.
+/// Shows all details of a key.
 pub(super) async fn run(options: &IdempotencyShow) -> Result<Exit> {
     sight::whole(&options.look, async |store| {
         let (view, kept) = Idempotency::new(store).show(&options.scope, &options.key).await?;

@@ -1,4 +1,5 @@
-//! `tidelock runs signal`, `cancel`, `resume` and `fork`: what a run is told, and what is made of it.
+//! `tidelock runs signal`, `cancel`, `resume` and `fork`: commands that change a run or derive one
+//! from it.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -11,7 +12,7 @@ use crate::exit::Exit;
 use crate::output::told;
 use crate::{ask, input, output};
 
-/// What is printed of a signal.
+/// The printed report of a signal.
 #[derive(Debug, Serialize)]
 struct Signalled<'a> {
     run: &'a str,
@@ -31,7 +32,7 @@ pub(super) async fn signal(options: &RunsSignal) -> Result<Exit> {
     .await
 }
 
-/// What is printed of a cancel and a resume.
+/// The printed report of a cancellation or a resumption.
 #[derive(Debug, Serialize)]
 struct Asked<'a> {
     run: &'a str,
@@ -39,14 +40,14 @@ struct Asked<'a> {
     dry_run: bool,
 }
 
-/// Asks a run to stop.
+/// Requests the cancellation of a run.
 pub(super) async fn cancel(client: &Client, options: &RunsCancel) -> Result<Exit> {
     let RunsCancel { run, reason, consent, place } = options;
     let view = client.show(run).await?;
     let (name, workflow) = (shown(run), output::flat(&view.workflow));
     let question =
         format!("{name} is a run of {workflow}, {} ({}). Cancel it?", view.status, doing::whole(&view.doing));
-    // A run that is over cannot be cancelled, so there is nothing to ask.
+    // A run that has ended cannot be cancelled, so no confirmation is needed.
     if !view.status.is_over() && consent.dry_run {
         let report = Asked { run, reason, dry_run: true };
         return told(place.output, &report, format!("{name} would be asked to stop"));
@@ -62,14 +63,14 @@ pub(super) async fn cancel(client: &Client, options: &RunsCancel) -> Result<Exit
     )
 }
 
-/// Lets a run go on.
+/// Resumes a run.
 pub(super) async fn resume(client: &Client, options: &RunsResume) -> Result<Exit> {
     let RunsResume { run, reason, place } = options;
     client.resume(run, reason).await?;
     told(place.output, &Asked { run, reason, dry_run: false }, format!("{} goes on", shown(run)))
 }
 
-/// What is printed of a fork.
+/// The printed report of a fork.
 #[derive(Debug, Serialize)]
 struct Forked<'a> {
     run: &'a str,

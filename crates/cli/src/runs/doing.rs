@@ -1,10 +1,10 @@
-//! What a run does at the moment, in a few words.
+//! The current activity of a run, in words.
 
 use tidelock::workflow::{Doing, Status};
 
 use crate::output::{self, Tone};
 
-/// In a few words, on one line.
+/// Returns the activity in a few words, on one line.
 pub(super) fn words(doing: &Doing) -> String {
     match doing {
         Doing::Driven { by, .. } => format!("driven by {}", output::flat(by.as_str())),
@@ -17,7 +17,7 @@ pub(super) fn words(doing: &Doing) -> String {
     }
 }
 
-/// The same with all that is known.
+/// Returns the activity with all details.
 pub(super) fn whole(doing: &Doing) -> String {
     match doing {
         Doing::Driven { until, fence, .. } => {
@@ -32,7 +32,7 @@ pub(super) fn whole(doing: &Doing) -> String {
     }
 }
 
-/// How the status of a run stands out.
+/// Returns the highlighting of a status.
 pub(super) fn tone(status: Status) -> Tone {
     match status {
         Status::Running => Tone::Bold,

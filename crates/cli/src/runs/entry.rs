@@ -1,4 +1,4 @@
-//! An entry of a run's journal on one line: whole for programs, in words for people.
+//! A journal entry of a run on one line: complete for programs, in words for human readers.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tidelock::workflow::{Failure, StepError};
 use super::show::compact;
 use crate::output::{self, Tone};
 
-/// An entry as programs get it.
+/// An entry in its form for programs.
 #[derive(Debug, Serialize)]
 pub(super) struct Line<'a> {
     run: &'a str,
@@ -29,13 +29,13 @@ impl<'a> Line<'a> {
     }
 }
 
-/// What the entry is, in a word: `done`, `tried`, `timer-set`, …
+/// Returns the kind of the entry in one word: `done`, `tried`, `timer-set`, …
 fn kind(event: &Event) -> &str {
     let name = event.event_type.as_str();
     name.strip_prefix("tidelock.run.").unwrap_or(name)
 }
 
-/// All that an entry may say. What is not said in it is not there.
+/// All fields that an entry may have. Absent fields have their defaults.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Said {
@@ -47,7 +47,7 @@ struct Said {
     attempt: u32,
     input: Option<Payload>,
     value: Option<Payload>,
-    /// A text of an attempt, or all that is known of a step that failed for good.
+    /// The error text of an attempt, or the full error of a step that failed permanently.
     error: Option<Payload>,
     wait: Option<Duration>,
     when: Option<When>,
@@ -87,10 +87,10 @@ impl Ending {
     }
 }
 
-/// An entry for people: as wide as the terminal.
+/// Returns an entry for human readers, as wide as the terminal.
 pub(super) fn words(event: &Event) -> String {
     let kind = kind(event);
-    // An entry of a newer version is shown as it stands.
+    // An entry of a newer version is shown undecoded.
     let mut rest = said(kind, event).unwrap_or_else(|_| compact(&event.payload));
     let head = format!("{}  ", output::instant(event.at));
     let name = format!("{:<13}", output::flat(kind));
@@ -115,7 +115,7 @@ fn said(kind: &str, event: &Event) -> Result<String, InvalidInput> {
     }
     let said: Said = event.payload.parse()?;
     let step = output::flat(&said.op.name);
-    // Where a value belongs, none is null.
+    // A missing value is shown as null.
     let value = |value: &Option<Payload>| value.as_ref().map_or_else(|| "null".to_owned(), compact);
     Ok(match kind {
         "started" => value(&said.input),

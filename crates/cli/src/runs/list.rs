@@ -1,4 +1,4 @@
-//! `tidelock runs list`: which runs there are, and what they do.
+//! `tidelock runs list`: the runs and their current activity.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::exit::{Exit, UsageError};
 use crate::output;
 use crate::sight::{self, Listing};
 
-/// On a terminal, a reason is cut so that the other columns have room. `show` has the rest.
+/// The maximum length of a reason on a terminal, so that the other columns have room. `show` has
+/// the rest.
 const WORDS: usize = 48;
 
 /// Lists one page.
@@ -35,7 +36,7 @@ fn cursor(text: &str) -> Result<RunCursor, UsageError> {
     text.parse().map_err(|_| UsageError(format!("{text:?} is no cursor of runs")))
 }
 
-/// How many of them stand how.
+/// Adds the number of runs in each status.
 fn counted(listing: Listing<RunView>) -> Listing<RunView> {
     let mut counts = BTreeMap::<&str, usize>::new();
     for run in &listing.rows {
@@ -58,7 +59,7 @@ async fn filter(store: &dyn Store, options: &RunsList) -> Result<RunFilter> {
     })
 }
 
-/// So long before now.
+/// Returns the instant that lies the given duration before `now`.
 pub(super) fn ago(now: Timestamp, span: Duration) -> Timestamp {
     let micros = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(now.as_micros().saturating_sub(micros))

@@ -1,6 +1,6 @@
-//! `tidelock runs`: runs of workflows as operators see, start, tell and mend them.
+//! `tidelock runs`: workflow runs, as operators view, start, signal and repair them.
 //!
-//! It opens a store that exists and creates none. It drives no run: that is for the workers, which have the code.
+//! The commands open an existing store and create none. They drive no run: only workers have the code.
 
 mod change;
 mod doing;
@@ -21,7 +21,7 @@ use crate::args::{Runs, Source};
 use crate::exit::Exit;
 use crate::output;
 
-/// Carries out a verb.
+/// Runs a verb of `runs`.
 pub(crate) async fn run(verb: Runs) -> Result<Exit> {
     match verb {
         Runs::List(options) => list::run(&options).await,
@@ -56,7 +56,7 @@ pub(crate) async fn run(verb: Runs) -> Result<Exit> {
     }
 }
 
-/// Does something on a store that exists, and ends the store however that ends.
+/// Runs `work` on an existing store, and closes the store whatever the result.
 async fn on(place: &Source, work: impl AsyncFnOnce(Client, SharedStore) -> Result<Exit>) -> Result<Exit> {
     let opened = place.open().await?;
     let store = opened.shared();
@@ -65,7 +65,7 @@ async fn on(place: &Source, work: impl AsyncFnOnce(Client, SharedStore) -> Resul
     ended
 }
 
-/// The id of a run as a shell takes it.
+/// Quotes the id of a run for a shell.
 fn shown(run: &str) -> String {
     output::quoted(&output::flat(run))
 }

@@ -1,4 +1,4 @@
-//! `tidelock runs queues` and `limit`: what the workers of queues hold to, and changing it.
+//! `tidelock runs queues` and `limit`: shows and changes the limits of queues.
 
 use anyhow::Result;
 use comfy_table::Table;
@@ -12,15 +12,15 @@ use crate::exit::Exit;
 use crate::output;
 use crate::sight::{self, Listing};
 
-/// What is printed.
+/// The printed report of a queue.
 #[derive(Debug, Serialize)]
 struct QueueView {
     queue: String,
     concurrency: Option<u32>,
     rate: Option<Rate>,
-    /// Whether runs for different ones begin in turn.
+    /// Whether runs with different fairness keys start in turn.
     fair: bool,
-    /// How many of its seats are held, where it has any.
+    /// The number of concurrency slots in use, if the queue has any.
     driven: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ pub(super) async fn list(options: &RunsQueues) -> Result<Exit> {
     .await
 }
 
-/// The seats of a queue that somebody holds.
+/// Returns the filter for the held concurrency slots of a queue.
 fn held(queue: &str) -> Result<WorkFilter> {
     let lane = tidelock::workflow::seats_of(queue)?;
     Ok(WorkFilter { lane: Some(lane), leased: Some(true), ..WorkFilter::default() })

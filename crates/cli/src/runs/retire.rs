@@ -11,18 +11,18 @@ use crate::exit::Exit;
 use crate::output::told;
 use crate::{ask, output};
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// How many were meant.
+    /// The number of matching runs.
     meant: usize,
     removed: usize,
-    /// They ended before this instant.
+    /// The instant before which they ended.
     before: Timestamp,
     dry_run: bool,
 }
 
-/// Counts what is meant, asks, and removes it.
+/// Counts the matching runs, asks for confirmation, and removes them.
 pub(super) async fn run(client: &Client, store: &dyn Store, options: &RunsRetire) -> Result<Exit> {
     let most = options.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let meant = client.count_retirable(options.older, most).await?;
@@ -36,7 +36,7 @@ pub(super) async fn run(client: &Client, store: &dyn Store, options: &RunsRetire
     if meant > 0 && !ask::agreed(&question, options.yes)? {
         return Ok(Exit::Failed);
     }
-    // No more than was asked about, although more may have come of age meanwhile.
+    // At most the confirmed number, although more runs may have reached the age since.
     let removed = client.retire(options.older, meant).await?;
     let report = Report { meant, removed, before, dry_run: false };
     told(format, &report, format!("{} removed", counted(removed)))

@@ -1,4 +1,4 @@
-//! `tidelock runs show` and `steps`: one run, and what it has asked for so far.
+//! `tidelock runs show` and `steps`: one run, and its operations so far.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crate::exit::{Exit, UsageError};
 use crate::output::{self, Tone};
 use crate::sight::{self, Listing, Whole};
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct Run {
     #[serde(flatten)]
     view: RunView,
-    /// What it has published.
+    /// The published values.
     values: BTreeMap<String, Payload>,
     steps: Vec<StepView>,
 }
 
-/// Shows all there is about a run.
+/// Shows all details of a run.
 pub(super) async fn run(options: &RunsShow) -> Result<Exit> {
     sight::whole(&options.look, async |store| {
         let client = Client::new(SharedStore::clone(store));
@@ -43,7 +43,7 @@ pub(super) async fn run(options: &RunsShow) -> Result<Exit> {
     .await
 }
 
-/// Lists what a run has asked for. A step never goes away while the run is the same, so its number is a cursor.
+/// Lists the steps of a run. A step never disappears within a generation of the run, so its number is a cursor.
 pub(super) async fn steps(options: &RunsSteps) -> Result<Exit> {
     sight::listing(&options.look, &options.pages, async |store, ask| {
         let seen = match ask.cursor.as_deref() {
@@ -77,7 +77,7 @@ fn line(name: &str, value: &str) -> String {
     format!("{name:<10}  {value}")
 }
 
-/// What is known about a run, in the order in which people ask for it.
+/// Returns the properties of a run, the most requested first.
 fn facts(view: &RunView) -> Vec<(&'static str, String)> {
     let named =
         |values: &[String]| values.iter().map(|value| output::flat(value)).collect::<Vec<_>>().join(", ");
@@ -104,7 +104,7 @@ fn facts(view: &RunView) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// A value on one line.
+/// Returns a value on one line.
 pub(super) fn compact(value: &Payload) -> String {
     output::harmless(&text::compact(value.as_str()))
 }
@@ -127,7 +127,7 @@ fn table(steps: &[StepView]) -> Table {
     table
 }
 
-/// The time from the beginning of a step to its end, retries and waits included.
+/// Returns the time from the start of a step to its end, including retries and waits.
 fn took(step: &StepView) -> String {
     let Some(took) = step.ended_at.map(|ended| ended.since(step.started_at)) else { return String::new() };
     if took < Duration::from_secs(10) { format!("{} ms", took.as_millis()) } else { output::span(took) }

@@ -1,4 +1,4 @@
-//! `tidelock runs start`: a run of a workflow that some worker knows.
+//! `tidelock runs start`: starts a run of a workflow that a worker has registered.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -11,19 +11,19 @@ use crate::args::{Layout, RunsStart};
 use crate::exit::Exit;
 use crate::{input, output};
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     run: &'a str,
     workflow: &'a str,
-    /// How it ended, when that was waited for.
+    /// The final status, when the command waited for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Status>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<Payload>,
 }
 
-/// Starts a run, and waits for it if that is asked for.
+/// Starts a run, and waits for it on request.
 pub(super) async fn run(options: &RunsStart) -> Result<Exit> {
     let given = match (&options.input, &options.input_file) {
         (Some(typed), _) => input::typed(typed)?,
@@ -71,7 +71,7 @@ async fn wait(
         eprintln!("started {}", shown(handle.run()));
     }
     handle.result().await?;
-    // What it brought is taken from the run as it stands there: with all its digits.
+    // The output is read from the stored run, which keeps all digits.
     let view = client.show(handle.run()).await?;
     let brought = view.output.unwrap_or_default();
     let text = output::pretty(&brought);

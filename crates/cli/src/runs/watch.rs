@@ -1,4 +1,5 @@
-//! `tidelock runs watch`: what a run does as it comes, until it ends, Ctrl-C, or until nobody reads it any more.
+//! `tidelock runs watch`: the journal entries of a run as they arrive. It stops when the run ends, on Ctrl-C, or
+//! when the reader closes standard output.
 
 use std::time::Duration;
 
@@ -13,19 +14,20 @@ use crate::args::{Layout, RunsWatch};
 use crate::exit::Exit;
 use crate::{output, reader};
 
-/// How many entries are read at once.
+/// The number of entries read in one page.
 const PAGE: usize = 500;
-/// Hints are many where much is written, so they are not followed more closely than this.
+/// The minimum poll interval. Notifications are frequent under heavy writes and are not followed more closely
+/// than this.
 const HUSH: Duration = Duration::from_millis(50);
-/// Hints may be lost, so the run is looked at this often without one.
+/// The maximum poll interval. Notifications may be lost, so the run is polled this often without one.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Follows a run until it is over.
+/// Follows a run until it ends.
 pub(super) async fn run(options: &RunsWatch) -> Result<Exit> {
     let opened = options.place.open().await?;
     let mut follower = Follower::new(opened.shared(), &options.run);
     let ended = tokio::select! {
-        // Listens before the first entry is printed: whoever sees it may interrupt at once.
+        // Listens before the first entry is printed: a reader of that entry may interrupt at once.
         biased;
         asked_to_stop = tokio::signal::ctrl_c() => {
             eprintln!("interrupted; {} goes on", shown(&options.run));
@@ -64,7 +66,7 @@ async fn follow(follower: &mut Follower, layout: Layout) -> Result<Exit> {
                 }
             }
             Err(error) => {
-                // A server that is away may come back. Its absence is told once.
+                // An unavailable server may come back. Its absence is reported once.
                 let Retry::After(pause) = error.retry() else { return Err(error.into()) };
                 let message = output::escaped(&format!("warning[{}]: {error}", error.code()));
                 if told.as_ref() != Some(&message) {
@@ -77,30 +79,30 @@ async fn follow(follower: &mut Follower, layout: Layout) -> Result<Exit> {
     }
 }
 
-/// What was seen at once.
+/// The result of one poll.
 struct Seen {
     generation: u32,
     entries: Vec<Event>,
     then: Then,
 }
 
-/// What is to be done next.
+/// The next action of the follower.
 enum Then {
     /// There may be more to read.
     More,
-    /// All was read, and the run goes on.
+    /// All entries were read, and the run has not ended.
     Wait,
-    /// All was read, and the run is over.
+    /// All entries were read, and the run has ended.
     Over(Status),
 }
 
-/// How far a run was read.
+/// The read position in a run.
 struct Follower {
     client: Client,
     store: SharedStore,
     hints: Watch,
     run: String,
-    /// The generation that is read; at first the one that runs.
+    /// The generation that is read; initially the current one.
     generation: Option<u32>,
     from: StreamVersion,
 }
@@ -111,7 +113,8 @@ impl Follower {
         Self { client, store, hints, run: run.to_owned(), generation: None, from: StreamVersion(0) }
     }
 
-    /// Reads what is new. The run is looked at first: what it had written by then is in the journal, its end too.
+    /// Reads the new entries. The run is read first, so that everything it had written by then, including its
+    /// end, is in the journal.
     async fn look(&mut self) -> Result<Seen, WorkflowError> {
         let view = self.client.show(&self.run).await?;
         let generation = *self.generation.get_or_insert(view.generation);
@@ -133,7 +136,7 @@ impl Follower {
         Ok(Seen { generation, entries: page.events, then })
     }
 
-    /// Waits until something may have happened.
+    /// Waits until the run may have changed.
     async fn wait(&mut self) {
         tokio::time::sleep(HUSH).await;
         let hints = &mut self.hints;
@@ -142,7 +145,7 @@ impl Follower {
                 std::future::pending::<()>().await;
             }
         };
-        // Without a hint it is time to look all the same.
+        // On a timeout the caller polls without a notification.
         drop(tokio::time::timeout(LOOK, hinted).await);
     }
 }

@@ -1,4 +1,4 @@
-//! `tidelock schedules run`, `pause` and `resume`: what is asked of a task.
+//! `tidelock schedules run`, `pause` and `resume`: commands that change a task.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -11,14 +11,14 @@ use crate::exit::Exit;
 use crate::output::told;
 use crate::{ask, output};
 
-/// What is printed of a run that was asked for.
+/// The printed report of a triggered run.
 #[derive(Debug, Serialize)]
 struct Asked<'a> {
     task: &'a str,
     key: String,
 }
 
-/// Asks for a run, or for the fires of a time that has passed.
+/// Triggers a run, or backfills the fires of a past period.
 pub(super) async fn run(tasks: &Schedules, options: &SchedulesRun) -> Result<Exit> {
     let task = options.task.as_str();
     if let (Some(after), Some(to)) = (options.after, options.to) {
@@ -29,11 +29,11 @@ pub(super) async fn run(tasks: &Schedules, options: &SchedulesRun) -> Result<Exi
     told(options.place.output, &Asked { task, key }, shown)
 }
 
-/// What is printed of fires that were asked for.
+/// The printed report of a backfill.
 #[derive(Debug, Serialize)]
 struct Filled<'a> {
     task: &'a str,
-    /// How many were meant.
+    /// The number of fires in the period.
     fires: usize,
     dry_run: bool,
 }
@@ -62,21 +62,21 @@ async fn backfill(
     told(format, &Filled { task, fires, dry_run: false }, format!("{meant} will be run"))
 }
 
-/// What is printed of a pause and a resume.
+/// The printed report of a pause or a resumption.
 #[derive(Debug, Serialize)]
 struct Changed<'a> {
     task: &'a str,
     paused: bool,
 }
 
-/// Lets a task rest.
+/// Pauses a task.
 pub(super) async fn pause(tasks: &Schedules, options: &SchedulesPause) -> Result<Exit> {
     let SchedulesPause { task, reason, place } = options;
     tasks.pause(task, reason).await?;
     told(place.output, &Changed { task, paused: true }, format!("{} is paused", shown(task)))
 }
 
-/// Lets a task go on.
+/// Resumes a task.
 pub(super) async fn resume(tasks: &Schedules, options: &SchedulesResume) -> Result<Exit> {
     let SchedulesResume { task, place } = options;
     tasks.resume(task).await?;

@@ -1,4 +1,4 @@
-//! `tidelock schedules list`: which tasks there are, and what they do.
+//! `tidelock schedules list`: the tasks and their current activity.
 
 use anyhow::Result;
 use comfy_table::{Cell, Table};
@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::output::{self, Tone};
 use crate::sight::{self, Listing};
 
-/// Lists them.
+/// Lists the tasks.
 pub(super) async fn run(options: &SchedulesList) -> Result<Exit> {
     sight::listing(&options.look, &options.pages, async |store, ask| {
         let mut tasks = Schedules::new(SharedStore::clone(store)).list().await?;
@@ -48,12 +48,12 @@ fn table(tasks: &[TaskView]) -> Table {
     table
 }
 
-/// An instant, if there is one.
+/// Returns an instant as text, or a dash.
 pub(super) fn when(at: Option<Timestamp>) -> String {
     at.map_or_else(|| "-".to_owned(), output::instant)
 }
 
-/// What a task does, in a word that stands out when somebody should look.
+/// Returns the activity of a task in one word, highlighted when it needs attention.
 fn doing(doing: &Doing) -> Cell {
     let tone = match doing {
         Doing::Runs { .. } => Tone::Good,
@@ -77,7 +77,7 @@ fn word(doing: &Doing) -> &'static str {
     }
 }
 
-/// The same with all that is known.
+/// Returns the activity with all details.
 pub(super) fn whole(doing: &Doing) -> String {
     let word = word(doing);
     match doing {

@@ -1,6 +1,6 @@
-//! `tidelock schedules`: tasks that run at their times, as operators see them and ask for them.
+//! `tidelock schedules`: scheduled tasks, as operators view and trigger them.
 //!
-//! It opens a store that exists and creates none. It runs no task: that is for the schedulers, which have the code.
+//! The commands open an existing store and create none. They run no task: only schedulers have the code.
 
 mod change;
 mod list;
@@ -13,7 +13,7 @@ use crate::args::{Schedules, Source};
 use crate::exit::Exit;
 use crate::output;
 
-/// Carries out a verb.
+/// Runs a verb of `schedules`.
 pub(crate) async fn run(verb: Schedules) -> Result<Exit> {
     match verb {
         Schedules::List(options) => list::run(&options).await,
@@ -31,7 +31,7 @@ pub(crate) async fn run(verb: Schedules) -> Result<Exit> {
     }
 }
 
-/// Does something on a store that exists, and ends the store however that ends.
+/// Runs `work` on an existing store, and closes the store whatever the result.
 async fn on(place: &Source, work: impl AsyncFnOnce(Tasks) -> Result<Exit>) -> Result<Exit> {
     let opened = place.open().await?;
     let ended = work(Tasks::new(opened.shared())).await;
@@ -39,7 +39,7 @@ async fn on(place: &Source, work: impl AsyncFnOnce(Tasks) -> Result<Exit>) -> Re
     ended
 }
 
-/// The name of a task as a shell takes it.
+/// Quotes the name of a task for a shell.
 fn shown(task: &str) -> String {
     output::quoted(&output::flat(task))
 }

@@ -1,4 +1,4 @@
-//! `tidelock schedules show` and `history`: one task, its next fires, and how it ran.
+//! `tidelock schedules show` and `history`: one task, its next fires, and its past runs.
 
 use anyhow::Result;
 use comfy_table::Table;
@@ -12,28 +12,28 @@ use crate::exit::Exit;
 use crate::output::{self, Tone};
 use crate::sight::{self, Listing, Whole};
 
-/// How many fires and runs are shown.
+/// The number of fires and runs shown.
 const FEW: usize = 5;
-/// How many runs of a history are listed when nobody says, and how many there are at most.
+/// The default and the maximum number of runs listed in a history.
 const RUNS: usize = 20;
 const MOST: usize = 1_000;
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct Task {
     #[serde(flatten)]
     view: TaskView,
-    /// The next fires, as the times say.
+    /// The next fires according to the schedule.
     upcoming: Vec<Timestamp>,
     history: Vec<Entry>,
 }
 
-/// Shows all there is about a task.
+/// Shows all details of a task.
 pub(super) async fn run(options: &SchedulesShow) -> Result<Exit> {
     sight::whole(&options.look, async |store| {
         let tasks = Schedules::new(SharedStore::clone(store));
         let view = tasks.show(&options.task).await?;
-        // Of a record that cannot be read, its view is all there is.
+        // For a record that cannot be decoded, only its view is available.
         let upcoming = tasks.upcoming(&options.task, FEW).await.unwrap_or_default();
         let task = Task { view, upcoming, history: tasks.history(&options.task, FEW).await? };
         let notes = if task.history.is_empty() { vec!["no runs yet".to_owned()] } else { Vec::new() };
@@ -43,7 +43,7 @@ pub(super) async fn run(options: &SchedulesShow) -> Result<Exit> {
     .await
 }
 
-/// Lists how a task ran, newest first. The instant at which a run began is the cursor.
+/// Lists the runs of a task, newest first. The start of a run is the cursor.
 pub(super) async fn history(options: &SchedulesHistory) -> Result<Exit> {
     sight::listing_of(RUNS, &options.look, &options.pages, async |store, ask| {
         let before: Option<Timestamp> = ask.cursor.as_deref().map(str::parse).transpose()?;
@@ -72,7 +72,7 @@ fn text(task: &Task) -> String {
     lines.join("\n")
 }
 
-/// What is known about a task, in the order in which people ask for it.
+/// Returns the properties of a task, the most requested first.
 fn facts(view: &TaskView) -> Vec<(&'static str, String)> {
     let record = &view.record;
     let mut facts = vec![

@@ -1,6 +1,6 @@
-//! `tidelock serve` and `tidelock dev`: the store over HTTP, until Ctrl-C or a request to terminate.
+//! `tidelock serve` and `tidelock dev`: the store over HTTP, until Ctrl-C or `SIGTERM`.
 //!
-//! `serve` opens a store that exists, and only shows unless writes are allowed. `dev` makes a store, and allows them.
+//! `serve` opens an existing store, read-only unless writes are allowed. `dev` creates a store and allows writes.
 
 mod tokens;
 
@@ -22,22 +22,22 @@ use crate::args::{Dev, Flushing, Format, Reached, Serve};
 use crate::exit::{Exit, UsageError};
 use crate::{filesystem, log, output};
 
-/// The edges of histograms, in seconds.
+/// The bucket boundaries of histograms, in seconds.
 const BUCKETS: [f64; 12] = [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 10.0];
 
-/// How often measurements are summed up. Until then each one is kept.
+/// The interval at which measurements are aggregated. Until then each one is kept.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     url: &'a str,
     writes: bool,
-    /// The file with the tokens.
+    /// The path of the token file.
     tokens: String,
 }
 
-/// Serves a store that exists.
+/// Serves an existing store.
 pub(crate) async fn run(options: &Serve) -> Result<Exit> {
     let Serve { reached, allow_writes, create, place } = options;
     log::start(reached.log, reached.log_format)?;
@@ -47,7 +47,7 @@ pub(crate) async fn run(options: &Serve) -> Result<Exit> {
     serve(opened, reached, &tokens, *allow_writes, place.output).await
 }
 
-/// Makes a store, and serves it.
+/// Creates a store and serves it.
 pub(crate) async fn dev(options: &Dev) -> Result<Exit> {
     let Dev { reached, store, output } = options;
     log::start(reached.log, reached.log_format)?;
@@ -57,7 +57,7 @@ pub(crate) async fn dev(options: &Dev) -> Result<Exit> {
     serve(opened, reached, &tokens, true, *output).await
 }
 
-/// The file of tokens: the one that is named, or the one beside the store.
+/// Returns the token file: the named one, or the one next to the store.
 fn tokens_of(reached: &Reached, address: &Address) -> Result<PathBuf> {
     match (&reached.tokens, address) {
         (Some(path), _) => Ok(path.clone()),
@@ -89,7 +89,7 @@ async fn listen(
     writes: bool,
     format: Format,
 ) -> Result<()> {
-    // The server would say so as well, but by then the tokens are made and told.
+    // The server would reject it as well, but only after the tokens are created and printed.
     if !reached.listen.ip().is_loopback() && reached.tls_cert.is_none() {
         let (address, missing) = (reached.listen.to_string(), "nothing is encrypted");
         return Err(ServerError::Beyond { address, missing }.into());
@@ -100,7 +100,7 @@ async fn listen(
     let listener = listener.with_context(|| format!("cannot listen on {}", reached.listen))?;
     let kept = Kept::at(tokens)?;
     let options = allowed(reached, tls, &kept, writes);
-    // Listens before the address is printed: whoever sees it may interrupt at once.
+    // Listens before the address is printed: a reader of the address may interrupt at once.
     let stopped = stopped()?;
     for loosened in options.loosened() {
         eprintln!("warning: {}", output::escaped(&loosened));
@@ -117,7 +117,7 @@ async fn listen(
     }
 }
 
-/// Does something so often. Whoever scrapes the metrics sums them up as well, but nobody may.
+/// Runs `work` at a fixed interval. A metrics scrape aggregates them as well, but scrapes may never come.
 async fn again_and_again(every: Duration, work: impl Fn()) -> Infallible {
     let mut rounds = tokio::time::interval(every);
     rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -127,19 +127,19 @@ async fn again_and_again(every: Duration, work: impl Fn()) -> Infallible {
     }
 }
 
-/// The address under which the server is called, by a name that it takes requests for.
+/// Returns the URL of the server, with a host name that it accepts.
 fn address(reached: &Reached, at: SocketAddr) -> String {
     let scheme = if reached.tls_cert.is_some() { "https" } else { "http" };
     let (ip, port) = (at.ip(), at.port());
     match reached.host.first() {
-        // A certificate has the name, and an address of all interfaces is none to be called at.
+        // A certificate carries the name, and the address of all interfaces is not a valid target.
         Some(name) if !ip.is_loopback() => format!("{scheme}://{name}:{port}"),
         None if ip.is_unspecified() => format!("{scheme}://localhost:{port}"),
         _ => format!("{scheme}://{at}"),
     }
 }
 
-/// The host of requests to the address that is listened on.
+/// Returns the `Host` value of requests to the listening address.
 fn own_host(ip: IpAddr) -> Option<String> {
     match ip {
         ip if ip.is_unspecified() => None,
@@ -148,7 +148,7 @@ fn own_host(ip: IpAddr) -> Option<String> {
     }
 }
 
-/// The files of TLS.
+/// Returns the TLS files.
 fn tls(reached: &Reached) -> Option<Tls> {
     let tls = Tls::files(reached.tls_cert.as_ref()?, reached.tls_key.as_ref()?);
     Some(match &reached.tls_client_ca {
@@ -157,7 +157,7 @@ fn tls(reached: &Reached) -> Option<Tls> {
     })
 }
 
-/// What the server allows.
+/// Returns the options of the server.
 fn allowed(reached: &Reached, tls: Option<Tls>, kept: &Kept, writes: bool) -> Options {
     let mut options = Options::new(kept.tokens());
     if writes {
@@ -197,7 +197,7 @@ fn tell(url: &str, kept: &Kept, writes: bool, format: Format) -> Result<()> {
     }
 }
 
-/// Ctrl-C, or the request to terminate, from now on.
+/// Returns a future that completes on Ctrl-C or `SIGTERM`. It listens from this call on.
 #[cfg(unix)]
 fn stopped() -> Result<impl Future<Output = ()> + Send> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -211,7 +211,7 @@ fn stopped() -> Result<impl Future<Output = ()> + Send> {
     })
 }
 
-/// Ctrl-C.
+/// Returns a future that completes on Ctrl-C.
 #[cfg(not(unix))]
 fn stopped() -> Result<impl Future<Output = ()> + Send> {
     Ok(async { drop(tokio::signal::ctrl_c().await) })

@@ -1,4 +1,4 @@
-//! The file with the tokens of a server: made at its first start, for the eyes of its owner only.
+//! The token file of a server, created at the first start and readable by its owner only.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -9,18 +9,18 @@ use tidelock_server::{Token, Tokens};
 
 use crate::exit::Conflict;
 
-/// The tokens of a file.
+/// The tokens in a file.
 #[derive(Debug)]
 pub(super) struct Kept {
     path: PathBuf,
     read: Token,
     write: Token,
-    /// Those of callers that have a name: lines `read NAME TOKEN` and `write NAME TOKEN`.
+    /// The tokens of named callers: lines `read NAME TOKEN` and `write NAME TOKEN`.
     named: Vec<Named>,
     new: bool,
 }
 
-/// The token of somebody with a name, which the audit says.
+/// The token of a named caller. The audit log records the name.
 #[derive(Debug)]
 struct Named {
     writes: bool,
@@ -29,7 +29,7 @@ struct Named {
 }
 
 impl Named {
-    /// What a line says; `None` when it names nobody.
+    /// Parses a line; `None` when it has no name.
     fn of(line: &str) -> Result<Option<Self>> {
         let parts: Vec<&str> = line.split(' ').collect();
         let [role @ ("read" | "write"), name, token] = parts.as_slice() else { return Ok(None) };
@@ -39,7 +39,7 @@ impl Named {
 }
 
 impl Kept {
-    /// The tokens of the file; new ones when there is none.
+    /// Reads the tokens of the file, or creates the file with new ones.
     pub(super) fn at(path: &Path) -> Result<Self> {
         let shown = || format!("the file of tokens {}", path.display());
         match make(path) {
@@ -84,24 +84,25 @@ impl Kept {
         &self.path
     }
 
-    /// Whether they were made just now.
+    /// Returns whether the tokens were just created.
     pub(super) fn is_new(&self) -> bool {
         self.new
     }
 
-    /// The link that logs a browser in.
+    /// Returns the link that logs a browser in.
     pub(super) fn link(&self, url: &str, writes: bool) -> String {
         let token = if writes { &self.write } else { &self.read };
         token.link(url)
     }
 
-    /// What the file says.
+    /// Returns the file's contents.
     pub(super) fn shown(&self) -> String {
         format!("read {}\nwrite {}\n", self.read.reveal(), self.write.reveal())
     }
 }
 
-/// A file that was not there, also not as a link, and that nobody else may read from its first moment on.
+/// Creates a file that did not exist, not even as a symbolic link. Only its owner may read it from the
+/// start.
 fn make(path: &Path) -> std::io::Result<std::fs::File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -110,7 +111,7 @@ fn make(path: &Path) -> std::io::Result<std::fs::File> {
     options.open(path)
 }
 
-/// Refuses a file that others may read or that is none.
+/// Rejects a path that is not a regular file or that other users may read.
 fn private(path: &Path) -> Result<()> {
     let facts = std::fs::symlink_metadata(path)?;
     if !facts.is_file() {

@@ -1,6 +1,6 @@
-//! What stands on the terminal while something is watched: a line about the watch, the data, and what is said beside it.
+//! The screen layout of `--watch`: a heading, the data, and the notes.
 
-/// The lines of a screen with so many rows. What does not fit is counted.
+/// Returns the lines of a screen with the given number of rows. Lines that do not fit are counted.
 pub(super) fn frame(heading: &str, text: &str, notes: &[String], rows: usize) -> Vec<String> {
     let mut lines = vec![heading.to_owned()];
     let data: Vec<&str> = text.lines().collect();

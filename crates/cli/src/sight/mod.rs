@@ -1,7 +1,7 @@
-//! What reading verbs show: the one place that knows every way to print it, once or again and again.
+//! Rendering of listings and single items for read-only commands, once or with `--watch`.
 //!
-//! A verb fetches a [`Listing`] of rows or a [`Whole`] thing. Data goes to standard output, what is said beside it to standard
-//! error. Nothing here changes a store.
+//! A command fetches a [`Listing`] of rows or a [`Whole`] item. Data goes to standard output and notes go to standard error.
+//! Nothing in this module changes a store.
 
 mod frame;
 mod watch;
@@ -17,71 +17,71 @@ use crate::args::{Layout, Look, Pages};
 use crate::exit::{self, Exit};
 use crate::output;
 
-/// How many rows a page has when nobody says.
+/// The default number of rows in a page.
 const ROWS: usize = 100;
-/// How many are read at once when all are wanted.
+/// The page size when all rows are requested.
 const AT_ONCE: usize = if limits::PAGE_ROWS < 500 { limits::PAGE_ROWS } else { 500 };
 
-/// Something that can be shown.
+/// A result that can be rendered.
 pub(crate) trait Sight {
-    /// As one JSON value; `None` when there is nothing.
+    /// Returns the result as one JSON value, or `None` when it is empty.
     fn json(&self) -> Result<Option<String>>;
-    /// Its rows as JSON, each on one line.
+    /// Returns the rows as JSON, one per line.
     fn lines(&self) -> Result<Vec<String>>;
-    /// For people; empty when there is nothing.
+    /// Returns the human-readable text; empty when there are no data.
     fn text(&self) -> String;
-    /// What is said beside the data.
+    /// Returns the notes for standard error.
     fn notes(&self) -> Vec<String>;
-    /// How a program ends that has shown it.
+    /// Returns the exit code of a program that has rendered this result.
     fn exit(&self) -> Exit;
 }
 
 /// One page of rows.
 pub(crate) struct Listing<R> {
-    /// What the rows are called: a member of the JSON object.
+    /// The name of the rows, used as a member of the JSON object.
     pub(crate) name: &'static str,
     /// The rows.
     pub(crate) rows: Vec<R>,
-    /// The row to go on after; `None` when these are all.
+    /// The cursor of the next page; `None` on the last page.
     pub(crate) next: Option<String>,
-    /// How people see them.
+    /// Renders the rows as a table.
     pub(crate) table: fn(&[R]) -> Table,
-    /// What is said when there are none.
+    /// The message for an empty page.
     pub(crate) none: &'static str,
-    /// More members of the JSON object.
+    /// Additional members of the JSON object.
     pub(crate) facts: Vec<(&'static str, Value)>,
-    /// What is said below the table.
+    /// Notes printed below the table.
     pub(crate) notes: Vec<String>,
-    /// How the program ends.
+    /// The exit code of the program.
     pub(crate) exit: Exit,
 }
 
 impl<R> Listing<R> {
-    /// Rows without anything else to say about them.
+    /// Creates a listing of rows without notes or additional members.
     pub(crate) fn new(name: &'static str, rows: Vec<R>, table: fn(&[R]) -> Table) -> Self {
         let (next, facts, notes) = (None, Vec::new(), Vec::new());
         Self { name, rows, next, table, none: "none", facts, notes, exit: Exit::Well }
     }
 
-    /// Says this when there are no rows.
+    /// Sets the message for an empty page.
     pub(crate) fn or(mut self, none: &'static str) -> Self {
         self.none = none;
         self
     }
 
-    /// There are more rows, after this one.
+    /// Sets the cursor of the next page.
     pub(crate) fn next(mut self, next: Option<String>) -> Self {
         self.next = next;
         self
     }
 
-    /// Something else that programs are told.
+    /// Adds a member to the JSON object.
     pub(crate) fn fact(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.facts.push((name, value.into()));
         self
     }
 
-    /// Something else that people are told.
+    /// Adds a note for human readers.
     pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
@@ -134,7 +134,7 @@ impl<R: Serialize> Sight for Listing<R> {
     }
 }
 
-/// One thing with all that is known about it.
+/// A single item with all its details.
 pub(crate) struct Whole<T> {
     value: Option<T>,
     text: String,
@@ -143,17 +143,17 @@ pub(crate) struct Whole<T> {
 }
 
 impl<T> Whole<T> {
-    /// A thing, and how people see it.
+    /// Creates an item and its human-readable text.
     pub(crate) fn new(value: T, text: impl Into<String>) -> Self {
         Self { value: Some(value), text: text.into(), notes: Vec::new(), exit: Exit::Well }
     }
 
-    /// There is no such thing, which is said so.
+    /// Creates the result for an item that does not exist, with notes that report it.
     pub(crate) fn missing(notes: Vec<String>) -> Self {
         Self { value: None, text: String::new(), notes, exit: Exit::NotFound }
     }
 
-    /// Something else that people are told.
+    /// Sets the notes for human readers.
     pub(crate) fn notes(mut self, notes: Vec<String>) -> Self {
         self.notes = notes;
         self
@@ -182,23 +182,23 @@ impl<T: Serialize> Sight for Whole<T> {
     }
 }
 
-/// Which rows are fetched.
+/// A request for a page of rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     /// Only rows after this one.
     pub(crate) cursor: Option<String>,
-    /// At most so many.
+    /// The maximum number of rows.
     pub(crate) limit: usize,
 }
 
 impl Ask {
-    /// The page of a store, where cursors are keys.
+    /// Returns the page of a store, where cursors are keys.
     pub(crate) fn page(&self) -> Result<Page> {
         let after = self.cursor.as_deref().map(str::parse).transpose()?;
         Ok(Page { after, limit: self.limit })
     }
 
-    /// One page of rows that are all there and sorted by their names, and the cursor to go on with.
+    /// Returns one page of rows that are all in memory and sorted by name, and the cursor of the next page.
     pub(crate) fn of<R>(&self, rows: Vec<R>, name: impl Fn(&R) -> &str) -> (Vec<R>, Option<String>) {
         let after = |row: &R| self.cursor.as_deref().is_none_or(|cursor| name(row) > cursor);
         let mut rows: Vec<R> = rows.into_iter().filter(after).collect();
@@ -209,7 +209,7 @@ impl Ask {
     }
 }
 
-/// Shows one thing, or watches it.
+/// Renders one item, or watches it.
 pub(crate) async fn whole<T: Serialize>(
     look: &Look,
     mut fetch: impl AsyncFnMut(&SharedStore) -> Result<Whole<T>>,
@@ -236,7 +236,7 @@ pub(crate) async fn listing<R: Serialize>(
     listing_of(ROWS, look, pages, fetch).await
 }
 
-/// The same with another usual number of rows.
+/// Does the same as `listing` with another default number of rows.
 pub(crate) async fn listing_of<R: Serialize>(
     usual: usize,
     look: &Look,
@@ -279,7 +279,7 @@ async fn stream<R: Serialize>(
     }
 }
 
-/// All rows, as if they were one page: a watch that looked at the first page alone would never tell of what comes behind it.
+/// Fetches all rows as if they were one page. A watch of the first page alone would never show changes on later pages.
 async fn all<R>(mut ask: Ask, mut fetch: impl AsyncFnMut(Ask) -> Result<Listing<R>>) -> Result<Listing<R>> {
     ask.limit = AT_ONCE;
     let mut rows = Vec::new();
@@ -299,7 +299,7 @@ fn print(seen: &impl Sight, layout: Layout) -> Result<Exit> {
     exit::after(printed, seen.exit())
 }
 
-/// What is printed as data.
+/// Returns the lines printed as data.
 fn data(seen: &impl Sight, layout: Layout) -> Result<Vec<String>> {
     Ok(match layout {
         Layout::Json => seen.json()?.into_iter().collect(),
@@ -308,8 +308,8 @@ fn data(seen: &impl Sight, layout: Layout) -> Result<Vec<String>> {
     })
 }
 
-/// What is said beside the data. What is missing is said in every layout; what is said about data only where there is no place for
-/// it in the data.
+/// Returns the notes for standard error. A missing item is reported in every layout. Notes about data are reported only where the
+/// data have no member for them.
 fn spoken(seen: &impl Sight, layout: Layout) -> Vec<String> {
     if layout == Layout::Json && seen.exit() != Exit::NotFound {
         return Vec::new();
@@ -318,7 +318,7 @@ fn spoken(seen: &impl Sight, layout: Layout) -> Vec<String> {
     seen.notes().into_iter().filter(is_said).collect()
 }
 
-/// Whether somebody who reads rows must know.
+/// Returns whether a program that reads rows needs the note.
 fn is_needed(note: &str) -> bool {
     note.starts_with("hint:") || note.starts_with("error")
 }

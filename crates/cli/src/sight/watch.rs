@@ -1,5 +1,5 @@
-//! `--watch`: looks again and again. On a terminal the view is drawn in its place; elsewhere each change is a block of its own;
-//! with `jsonl`, each row that is new or has changed is a line.
+//! The polling loop of `--watch`. On a terminal each view replaces the previous one. Elsewhere each change is printed as a
+//! separate block. With `jsonl`, each new or changed row is printed as a line.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use crate::exit::{self, Exit};
 use crate::screen::{Input, Screen, Stop};
 use crate::{output, reader};
 
-/// Looks until somebody stops it, nobody reads it any more, or it fails for good.
+/// Polls until the user stops it, the reader of standard output closes it, or a permanent error occurs.
 pub(super) async fn run<S: Sight>(
     every: Duration,
     layout: Layout,
@@ -24,7 +24,7 @@ pub(super) async fn run<S: Sight>(
     if layout == Layout::Table && output::is_interactive() {
         return on_terminal(every, fetch).await;
     }
-    // Listens before the first row is printed: whoever sees it may interrupt at once.
+    // Listens before the first row is printed: a reader of that row may interrupt at once.
     let mut stop = Stop::listen()?;
     tokio::select! {
         biased;
@@ -34,8 +34,8 @@ pub(super) async fn run<S: Sight>(
     }
 }
 
-/// What was seen, or why it could not be for the moment. A look that fails for good ends the watch; the very first one always
-/// does.
+/// Returns the result, or the text of a transient error. A permanent error ends the watch. Any error of the very first fetch
+/// ends it.
 async fn seen<S>(fetched: Result<S>, first: bool) -> Result<Result<S, String>> {
     match fetched {
         Ok(seen) => Ok(Ok(seen)),
@@ -50,13 +50,13 @@ async fn seen<S>(fetched: Result<S>, first: bool) -> Result<Result<S, String>> {
 
 async fn on_terminal<S: Sight>(every: Duration, mut fetch: impl AsyncFnMut() -> Result<S>) -> Result<Exit> {
     let mut last = seen(fetch().await, true).await?.ok();
-    // What is not there needs no screen.
+    // A missing item needs no alternate screen.
     if let Some(missing) = last.as_ref().filter(|last| last.exit() == Exit::NotFound) {
         return print(missing, Layout::Table);
     }
     let (mut trouble, mut screen) = (None, Screen::enter()?);
     loop {
-        // Keys are heard while it looks, and do not put off the next look.
+        // Keys are handled while the next fetch is in flight, and do not delay it.
         let mut next = pin!(async {
             tokio::time::sleep(every).await;
             fetch().await
@@ -114,18 +114,18 @@ async fn on_paper<S: Sight>(
     }
 }
 
-/// What was printed so far.
+/// The output printed so far.
 #[derive(Debug, Default)]
 struct Paper {
     block: String,
-    /// Whether there was a block before.
+    /// Whether a block was printed before.
     begun: bool,
     rows: HashSet<String>,
     notes: Vec<String>,
 }
 
 impl Paper {
-    /// What is to be printed of a new look.
+    /// Returns the lines to print for a new result.
     fn changed(&mut self, seen: &impl Sight, layout: Layout) -> Result<Vec<String>> {
         let blocks = data(seen, layout)?;
         if layout == Layout::Jsonl {
@@ -141,13 +141,13 @@ impl Paper {
         if block.is_empty() {
             return Ok(Vec::new());
         }
-        // People see where one block ends and the next begins.
+        // An empty line separates two blocks for human readers.
         let apart = self.begun && layout == Layout::Table;
         self.begun = true;
         Ok(apart.then(String::new).into_iter().chain([block]).collect())
     }
 
-    /// What is to be said of a new look beside the data.
+    /// Returns the notes to print for a new result, or none when they are unchanged.
     fn noted(&mut self, seen: &impl Sight, layout: Layout) -> Vec<String> {
         let notes = spoken(seen, layout);
         if notes == self.notes {

@@ -1,10 +1,10 @@
-//! A record as programs get it: everything around its value, and the value as it is kept.
+//! A record in its form for programs: its metadata and the stored value.
 
 use serde::Serialize;
 use tidelock::prelude::*;
 use tidelock::store::Document;
 
-/// A record. Without a version, there is none.
+/// A record. Without a version, the record does not exist.
 #[derive(Debug, Serialize)]
 pub(super) struct Envelope {
     key: Key,

@@ -1,4 +1,4 @@
-//! `tidelock state history`: what a record was before.
+//! `tidelock state history`: the previous writes of a record.
 
 use anyhow::Result;
 use comfy_table::Table;
@@ -10,10 +10,10 @@ use crate::exit::Exit;
 use crate::output;
 use crate::sight::{self, Listing};
 
-/// More than this of a value is not shown in a table.
+/// The maximum number of characters of a value shown in a table.
 const SHOWN_CHARACTERS: usize = 200;
 
-/// How many writes are printed when nobody says.
+/// The default number of writes printed.
 const WRITES: usize = 20;
 
 /// Prints the last writes.
@@ -33,7 +33,7 @@ pub(super) async fn run(options: &StateHistory) -> Result<Exit> {
     .await
 }
 
-/// There is no history.
+/// Returns the listing for a record without a history.
 fn not_kept(key: &Key) -> Listing<Past> {
     let mut listing = Listing::new("writes", Vec::new(), table).or("");
     listing.notes = vec![
@@ -63,7 +63,7 @@ fn table(writes: &[Past]) -> Table {
     table
 }
 
-/// A delta in a few words.
+/// Returns a delta in a few words.
 fn delta(delta: &Delta) -> String {
     match delta {
         Delta::Inc { path, by } => format!("inc {path} {by}"),

@@ -1,4 +1,4 @@
-//! `tidelock state list`: which records there are.
+//! `tidelock state list`: the records of a store.
 
 use anyhow::Result;
 use comfy_table::Table;

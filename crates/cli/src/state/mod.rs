@@ -1,6 +1,7 @@
-//! `tidelock state`: records as operators see and change them.
+//! `tidelock state`: records, as operators view and change them.
 //!
-//! It opens a store that exists and creates none. A change is one batch, so a process that is killed has made it or not.
+//! The commands open an existing store and create none. A change is one batch, so a killed process has made all of it or
+//! nothing.
 
 mod envelope;
 mod get;
@@ -17,7 +18,7 @@ use crate::args::State;
 use crate::exit::Exit;
 use crate::output;
 
-/// Carries out a verb.
+/// Runs a verb of `state`.
 pub(crate) async fn run(verb: State) -> Result<Exit> {
     match verb {
         State::List(options) => list::run(&options).await,
@@ -29,14 +30,14 @@ pub(crate) async fn run(verb: State) -> Result<Exit> {
     }
 }
 
-/// What stands around a value, for people.
+/// Returns the heading of a value for human readers.
 fn heading(document: &Document) -> String {
     let expires = document.expires_at.map(|at| format!(", expires {}", output::instant(at)));
     let (version, written) = (document.version, output::instant(document.updated_at));
     format!("version {version}, {written}{}", expires.unwrap_or_default())
 }
 
-/// Says that there is no such record, and where to look.
+/// Reports that the record does not exist, with a hint where to look.
 fn not_found(key: &Key) -> Exit {
     absent(key).iter().for_each(|line| eprintln!("{line}"));
     Exit::NotFound

@@ -1,4 +1,5 @@
-//! `tidelock state watch`: a record's versions as they come, until Ctrl-C or until nobody reads them any more.
+//! `tidelock state watch`: the versions of a record as they arrive. It stops on Ctrl-C or when the reader
+//! closes standard output.
 
 use anyhow::Result;
 use tidelock::prelude::*;
@@ -12,13 +13,13 @@ use crate::exit::Exit;
 use crate::output::{self, Tone};
 use crate::reader;
 
-/// Watches until it is asked to stop.
+/// Watches until a stop is requested.
 pub(super) async fn run(options: &StateWatch) -> Result<Exit> {
     let key: Key = options.key.parse()?;
     let opened = options.place.open().await?;
     let store = opened.shared();
     let ended = tokio::select! {
-        // Listens before the first version is printed: whoever sees it may interrupt at once.
+        // Listens before the first version is printed: a reader of that version may interrupt at once.
         biased;
         asked_to_stop = tokio::signal::ctrl_c() => asked_to_stop.map_err(Into::into),
         () = reader::gone() => Ok(()),
@@ -38,7 +39,7 @@ async fn follow(store: &SharedStore, key: &Key, layout: Layout) -> Result<()> {
                 print(key, found.map(|found| found.value).as_ref(), layout)?;
             }
             Err(error) => {
-                // A server that is away may come back. Its absence is told once.
+                // An unavailable server may come back. Its absence is reported once.
                 let Retry::After(pause) = error.retry() else { return Err(error.into()) };
                 let message = output::escaped(&format!("warning[{}]: {error}", error.code()));
                 if told.as_ref() != Some(&message) {

@@ -1,5 +1,5 @@
-//! `tidelock state set` and `delete`: a change against the version that is there, told in the record's history if it has
-//! one. Nothing is overwritten unseen unless it is asked for.
+//! `tidelock state set` and `delete`: a compare-and-swap against the current version, recorded in the record's history if
+//! it has one. Nothing is overwritten unconditionally unless the caller forces it.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::args::{Condition, Source, StateDelete, StateSet};
 use crate::exit::{Exit, UsageError};
 use crate::{ask, input, output};
 
-/// Writes a record.
+/// Runs `state set`.
 pub(super) async fn set(options: &StateSet) -> Result<Exit> {
     let key: Key = options.key.parse()?;
     check_document(&key)?;
@@ -27,7 +27,7 @@ pub(super) async fn set(options: &StateSet) -> Result<Exit> {
     } else {
         expectation(&options.condition, before.as_ref(), Expect::Any)
     };
-    // Whoever forces a write wants it written.
+    // A forced write is always written.
     let same = expect != Expect::Any && before.as_ref().is_some_and(|before| before.value == value);
     let write = Write { key, expect, before, change: PastChange::Put(value) };
     let ended = write.run(&*store, same).await?;
@@ -35,7 +35,7 @@ pub(super) async fn set(options: &StateSet) -> Result<Exit> {
     write.tell(&options.place, ended)
 }
 
-/// The value that is to be written.
+/// Returns the value to write.
 fn value(options: &StateSet) -> Result<Payload> {
     match (&options.value, &options.file) {
         (Some(value), _) => input::typed(value),
@@ -44,7 +44,7 @@ fn value(options: &StateSet) -> Result<Payload> {
     }
 }
 
-/// Deletes a record.
+/// Runs `state delete`.
 pub(super) async fn delete(options: &StateDelete) -> Result<Exit> {
     let key: Key = options.key.parse()?;
     check_document(&key)?;
@@ -56,7 +56,7 @@ pub(super) async fn delete(options: &StateDelete) -> Result<Exit> {
     }
     let expect = expectation(&options.condition, before.as_ref(), Expect::Exists);
     let write = Write { key, expect, before, change: PastChange::Delete };
-    // What is not as expected is told below, without a question.
+    // An unmet expectation is reported below, without a confirmation prompt.
     if let Some(before) = write.before.as_ref().filter(|before| write.is_met_by(before)) {
         let name = output::key(&write.key);
         if options.consent.dry_run {
@@ -80,7 +80,7 @@ pub(super) async fn delete(options: &StateDelete) -> Result<Exit> {
     write.tell(&options.place, ended)
 }
 
-/// What must hold: the version that was asked for, or else the one that is there.
+/// Returns the expected version: the requested one, or else the current one.
 fn expectation(
     condition: &Condition,
     before: Option<&Document>,
@@ -93,7 +93,7 @@ fn expectation(
     version.map_or(Expect::Absent, Expect::Exact)
 }
 
-/// A change that is to be made.
+/// A pending change of a record.
 struct Write {
     key: Key,
     expect: Expect<DocVersion>,
@@ -101,32 +101,32 @@ struct Write {
     change: PastChange,
 }
 
-/// How it ended.
+/// The result of a write.
 enum Ended {
-    /// It was written as this version, and told in the history under this number.
+    /// Written as this version, and recorded in the history under this number.
     Written(DocVersion, Option<StreamVersion>),
-    /// There was nothing to write.
+    /// The value was already current.
     Same(DocVersion),
-    /// Something else was there.
+    /// The record was in another state than expected.
     Conflict(DocumentFound),
 }
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     key: &'a Key,
-    /// The version afterwards.
+    /// The version after the write.
     version: DocVersion,
-    /// Whether anything was written.
+    /// Whether the record was written.
     changed: bool,
     /// The number of the write in the record's history, if it has one.
     history: Option<StreamVersion>,
-    /// The record as it was.
+    /// The previous record.
     before: Option<Envelope>,
 }
 
 impl Write {
-    /// Whether what is there is what was expected.
+    /// Returns whether the current document meets the expectation.
     fn is_met_by(&self, before: &Document) -> bool {
         match self.expect {
             Expect::Exact(version) => before.version == version,
@@ -136,7 +136,8 @@ impl Write {
     }
 
     async fn run(&self, store: &dyn Store, same: bool) -> Result<Ended> {
-        // The store would say so as well. But what is kept of the record, such as its expiry, was read from this version.
+        // The store would reject it as well. However, the retained properties of the record, such as its expiry, were
+        // read from this version.
         match (&self.before, self.expect) {
             (Some(before), Expect::Exact(version)) if before.version != version => {
                 return Ok(Ended::Conflict(DocumentFound::Present(before.clone())));
@@ -169,7 +170,7 @@ impl Write {
         }
     }
 
-    /// What is added to the batch for the history: the event, or that there still is no history.
+    /// Returns the history part of the batch: the event, or the condition that there is still no history.
     async fn told(&self, store: &dyn Store) -> Result<Batch> {
         // A key that is too long for a history has none.
         let Ok(stream) = history_key(&self.key) else { return Ok(Batch::new()) };
@@ -181,7 +182,7 @@ impl Write {
         }
     }
 
-    /// The error, and where to look when nobody knows whether it was written.
+    /// Returns the error, and prints a hint when it is unknown whether the write was committed.
     fn explained(&self, error: ApplyError) -> anyhow::Error {
         if matches!(error.outcome(), Outcome::Unknown(_)) {
             let key = output::quoted(&output::key(&self.key));
@@ -242,7 +243,7 @@ fn ended(receipt: &Receipt) -> Ended {
     let told = receipt.appended.first().map(|appended| appended.last_version);
     match receipt.documents.first() {
         Some(written) => Ended::Written(written.version, told),
-        // A forced deletion of what somebody else has just deleted.
+        // A forced deletion of a record that another caller has just deleted.
         None => Ended::Conflict(DocumentFound::Absent),
     }
 }
@@ -255,7 +256,7 @@ mod tests {
         Payload::of(&n).unwrap()
     }
 
-    /// A write that is about to be made against what is there now.
+    /// Creates a pending write against the current document.
     async fn about_to(store: &MemoryStore, force: bool, change: PastChange) -> Write {
         let key = Key::single("k").unwrap();
         let before = store.document(&key).await.unwrap();

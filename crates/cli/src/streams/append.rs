@@ -1,4 +1,4 @@
-//! `tidelock streams append`: one event, at the version that is there.
+//! `tidelock streams append`: appends one event at the expected version.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::args::{Layout, StreamsAppend};
 use crate::exit::Exit;
 use crate::{input, output};
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     stream: &'a Key,
@@ -64,7 +64,7 @@ async fn append(store: &dyn Store, key: &Key, event: NewEvent, options: &Streams
     }
 }
 
-/// The error, and where to look when nobody knows whether it was appended.
+/// Returns the error, and prints a hint when it is unknown whether the event was appended.
 fn explained(key: &Key, error: ApplyError) -> anyhow::Error {
     if matches!(error.outcome(), Outcome::Unknown(_)) {
         let key = output::quoted(&output::key(key));

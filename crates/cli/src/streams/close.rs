@@ -1,4 +1,4 @@
-//! `tidelock streams close`: a stream that takes no more events.
+//! `tidelock streams close`: closes a stream, which then rejects further events.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::ask;
 use crate::exit::Exit;
 use crate::output;
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     stream: &'a Key,
@@ -54,7 +54,7 @@ async fn close(store: &dyn Store, key: &Key, options: &StreamsClose) -> Result<E
     if !ask::agreed(&question, options.consent.yes)? {
         return Ok(Exit::Failed);
     }
-    // What was asked about is what is closed: somebody may have appended meanwhile.
+    // Only the confirmed version is closed: another caller may have appended since.
     let expect = head.map_or(Expect::Absent, Expect::Exact);
     match store.apply(Batch::new().close(key, expect)).await {
         Ok(receipt) => {

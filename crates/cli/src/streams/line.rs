@@ -1,4 +1,4 @@
-//! An event on one line: whole for programs, cut for people.
+//! An event on one line: complete for programs, truncated for human readers.
 
 use serde::ser::{Serialize, Serializer};
 use tidelock::events::EventLine;
@@ -7,7 +7,7 @@ use tidelock::store::Event;
 
 use crate::output::{self, Tone};
 
-/// An event as programs get it.
+/// An event in its form for programs.
 #[derive(Debug)]
 pub(super) struct Line(pub(super) Event);
 
@@ -17,12 +17,12 @@ impl Serialize for Line {
     }
 }
 
-/// A payload on one line.
+/// Returns a payload on one line.
 pub(super) fn payload(event: &Event) -> String {
     output::harmless(&text::compact(event.payload.as_str()))
 }
 
-/// An event for people who follow the log: as wide as the terminal.
+/// Returns an event for human readers of `tail`, as wide as the terminal.
 pub(super) fn followed(event: &Event) -> String {
     let Event { position, stream, version, event_type, at, .. } = event;
     let head = format!("{position:>8}  {}  {} {version}  ", output::instant(*at), output::key(stream),);

@@ -1,4 +1,4 @@
-//! `tidelock streams list`: which streams there are.
+//! `tidelock streams list`: the streams of a store.
 
 use anyhow::Result;
 use comfy_table::Table;
@@ -17,7 +17,7 @@ struct Line {
     key: Key,
     /// The version of the last event; `None` when a stream was closed before it had any.
     head: Option<StreamVersion>,
-    /// The version of the oldest event that is left; `None` when none is.
+    /// The version of the oldest remaining event; `None` when none remains.
     first: Option<StreamVersion>,
     closed_at: Option<Timestamp>,
     last_type: Option<EventType>,
@@ -38,7 +38,8 @@ pub(super) async fn run(options: &StreamsList) -> Result<Exit> {
     .await
 }
 
-/// The stream with its last event, which is looked up by its version: what is appended meanwhile comes with the next call.
+/// Returns the stream with its last event, which is read by its version. Events appended since then appear with the next
+/// call.
 async fn line(store: &dyn Store, info: StreamInfo) -> Result<Line> {
     let StreamInfo { key, head, first, closed_at } = info;
     let last = match head {
@@ -54,7 +55,7 @@ fn table(lines: &[Line]) -> Table {
     for line in lines {
         table.add_row([
             output::key(&line.key),
-            // Most streams are whole.
+            // Most streams are complete, and their first version is not shown.
             line.first.filter(|first| first.0 > 0).map(|first| first.to_string()).unwrap_or_default(),
             line.head.map(|head| head.to_string()).unwrap_or_default(),
             line.last_type.as_ref().map(|name| output::escaped(name.as_str())).unwrap_or_default(),

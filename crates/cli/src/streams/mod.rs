@@ -1,6 +1,7 @@
-//! `tidelock streams`: events as operators see, follow, copy and add them, and work that is stuck.
+//! `tidelock streams`: events, as operators view, follow, copy and append them, and stuck work.
 //!
-//! It opens a store that exists and creates none. A change is one batch, so a process that is killed has made it or not.
+//! The commands open an existing store and create none. A change is one batch, so a killed process has made all of it or
+//! nothing.
 
 mod append;
 mod close;
@@ -19,7 +20,7 @@ use crate::args::{Streams, StreamsPrioritize};
 use crate::exit::Exit;
 use crate::output;
 
-/// Carries out a verb.
+/// Runs a verb of `streams`.
 pub(crate) async fn run(verb: Streams) -> Result<Exit> {
     match verb {
         Streams::List(options) => list::run(&options).await,
@@ -45,17 +46,17 @@ pub(crate) async fn run(verb: Streams) -> Result<Exit> {
     }
 }
 
-/// The range of keys that is meant.
+/// Returns the selected range of keys.
 fn range(prefix: Option<&str>) -> Result<KeyPrefix> {
     Ok(prefix.map_or_else(|| Ok(KeyPrefix::all()), str::parse)?)
 }
 
-/// The types that are meant.
+/// Returns the selected event types.
 fn types(names: &[String]) -> Result<Vec<EventType>> {
     Ok(names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?)
 }
 
-/// Says that there is no such stream, and where to look.
+/// Reports that the stream does not exist, with a hint where to look.
 fn not_found(key: &Key) -> Exit {
     absent(key).iter().for_each(|line| eprintln!("{line}"));
     Exit::NotFound
@@ -69,7 +70,7 @@ fn absent(key: &Key) -> Vec<String> {
     ]
 }
 
-/// Says that a stream is not as expected.
+/// Reports that a stream is not in the expected state.
 fn conflict(key: &Key, found: &str, expected: &str) -> Exit {
     let name = output::key(key);
     eprintln!("error[TL0201]: {name} {found}, and {expected}; nothing was changed");
@@ -78,12 +79,12 @@ fn conflict(key: &Key, found: &str, expected: &str) -> Exit {
     Exit::Conflict
 }
 
-/// The end of a stream in words.
+/// Returns the end of a stream in words.
 fn ends(head: Option<StreamVersion>) -> String {
     head.map_or_else(|| "does not exist".to_owned(), |head| format!("is at version {head}"))
 }
 
-/// What was expected in words.
+/// Returns the expectation in words.
 fn expected(expect: Expect<StreamVersion>) -> String {
     match expect {
         Expect::Absent => "none was expected".to_owned(),

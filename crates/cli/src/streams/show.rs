@@ -12,10 +12,10 @@ use crate::exit::Exit;
 use crate::output;
 use crate::sight::{self, Ask, Listing};
 
-/// How many events are read at once.
+/// The number of events read in one page.
 const PAGE: usize = 500;
 
-/// Prints the events that are meant.
+/// Prints the selected events.
 pub(super) async fn run(options: &StreamsShow) -> Result<Exit> {
     let (key, types): (Key, _) = (options.key.parse()?, types(&options.types)?);
     let pages = Pages { limit: options.limit, cursor: options.from.map(|from| from.to_string()) };
@@ -30,7 +30,7 @@ pub(super) async fn run(options: &StreamsShow) -> Result<Exit> {
     .await
 }
 
-/// There is no such stream.
+/// Returns the listing for a stream that does not exist.
 fn missing(key: &Key) -> Listing<Line> {
     let mut listing = Listing::new("events", Vec::new(), table).or("");
     listing.notes = absent(key);
@@ -38,7 +38,7 @@ fn missing(key: &Key) -> Listing<Line> {
     listing
 }
 
-/// What the events do not tell.
+/// Returns notes about facts that the events do not carry.
 fn notes(info: &StreamInfo) -> Vec<String> {
     let removed = match (info.first, info.head) {
         (Some(first), _) if first.0 > 0 => Some(format!("the events before version {first} were removed")),
@@ -49,13 +49,14 @@ fn notes(info: &StreamInfo) -> Vec<String> {
     removed.into_iter().chain(closed).collect()
 }
 
-/// Events, and the version to go on with.
+/// Events, and the version to continue with.
 struct Found {
     events: Vec<Event>,
     next: Option<StreamVersion>,
 }
 
-/// Reads until there are enough. Types are compared here: a page of the store that holds none does not say where it ends.
+/// Reads until the page is full. Types are filtered here: a page of the store without matching events does not report
+/// where it ends.
 async fn read(store: &dyn Store, key: &Key, types: &[EventType], backward: bool, ask: &Ask) -> Result<Found> {
     let direction = if backward { Direction::Backward } else { Direction::Forward };
     let mut query = StreamQuery { direction, ..StreamQuery::forward(key, PAGE) };

@@ -1,4 +1,5 @@
-//! `tidelock streams tail`: what happened and then what happens, until Ctrl-C or until nobody reads it any more.
+//! `tidelock streams tail`: past events, then new ones as they arrive. It stops on Ctrl-C or when the reader closes standard
+//! output.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::args::{Layout, StreamsTail, TailFrom};
 use crate::exit::Exit;
 use crate::{output, reader};
 
-/// Follows the log until it is asked to stop.
+/// Follows the log until a stop is requested.
 pub(super) async fn run(options: &StreamsTail) -> Result<Exit> {
     let what = what(options)?;
     let start = match options.from {
@@ -24,7 +25,7 @@ pub(super) async fn run(options: &StreamsTail) -> Result<Exit> {
     let mut subscription = Events::new(opened.shared()).subscribe(what, start).await?;
     let mut interrupted = false;
     let ended = tokio::select! {
-        // Listens before the first event is printed: whoever sees it may interrupt at once.
+        // Listens before the first event is printed: a reader of that event may interrupt at once.
         biased;
         asked_to_stop = tokio::signal::ctrl_c() => {
             interrupted = true;
@@ -63,7 +64,8 @@ async fn follow(subscription: &mut Subscription, layout: Layout) -> Result<()> {
                 }
             }
             Err(error) => {
-                // A server that is away may come back. Its absence is told once. Behind events that were archived there are others.
+                // An unavailable server may come back. Its absence is reported once. Events that were archived are followed by
+                // others.
                 let pause = match error.retry() {
                     Retry::After(pause) => pause,
                     Retry::Now => Duration::ZERO,

@@ -1,14 +1,14 @@
-//! What `top` puts on the terminal: a pure function of what was seen, what the user looks at, and the size.
+//! The screen layout of `top`: a pure function of the snapshot, the view state, and the size.
 
 use std::time::Duration;
 
 use super::snapshot::{Counts, Snapshot};
 use crate::output;
 
-/// The panels, in the order in which the tab key goes through them.
+/// The panels, in tab order.
 const PANELS: [&str; 4] = ["lanes", "stuck", "leases", "schedules"];
 
-/// What the keys mean.
+/// The help text for the keys.
 const KEYS: [&str; 5] = [
     "q, Esc, Ctrl-C   ends it",
     "p                pauses and goes on",
@@ -17,31 +17,31 @@ const KEYS: [&str; 5] = [
     "?                shows and hides this",
 ];
 
-/// What the user looks at.
+/// The view state of the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) panel: usize,
     pub(crate) scroll: usize,
     pub(crate) paused: bool,
     pub(crate) help: bool,
-    /// Why the last look failed.
+    /// The error of the last failed refresh.
     pub(crate) trouble: Option<String>,
 }
 
 impl View {
-    /// Goes so many panels on.
+    /// Moves forward by the given number of panels.
     pub(crate) fn turn(&mut self, by: usize) {
         self.panel = (self.panel + by) % PANELS.len();
         self.scroll = 0;
     }
 
-    /// Goes so many panels back.
+    /// Moves back by one panel.
     pub(crate) fn turn_back(&mut self) {
         self.turn(PANELS.len() - 1);
     }
 }
 
-/// The lines of a screen of so many columns and rows.
+/// Returns the lines of a screen with the given number of columns and rows.
 pub(crate) fn frame(seen: &Snapshot, view: &View, (columns, rows): (usize, usize)) -> Vec<String> {
     let mut lines =
         vec![heading(seen, view, columns), events(seen), work(seen), runs(seen), tabs(view, columns)];
@@ -53,7 +53,7 @@ pub(crate) fn frame(seen: &Snapshot, view: &View, (columns, rows): (usize, usize
     let foot = usize::from(view.trouble.is_some());
     let room = rows.saturating_sub(lines.len() + foot);
     let mut body = body.into_iter();
-    // The names of the columns stay while the rest scrolls.
+    // The column names stay while the rest scrolls.
     let head = if view.help { None } else { body.next() };
     let rest: Vec<String> = body.collect();
     let room = room.saturating_sub(usize::from(head.is_some()));
@@ -64,7 +64,7 @@ pub(crate) fn frame(seen: &Snapshot, view: &View, (columns, rows): (usize, usize
     lines.iter().take(rows).map(|line| fitted(line, columns)).collect()
 }
 
-/// The whole of it as text: all panels, one below the other.
+/// Returns all panels as text, one below the other.
 pub(crate) fn text(seen: &Snapshot) -> String {
     let mut lines = vec![heading(seen, &View::default(), 80), events(seen), work(seen), runs(seen)];
     for (panel, name) in PANELS.iter().enumerate() {
@@ -109,7 +109,7 @@ fn tabs(view: &View, columns: usize) -> String {
     apart(&tabs.join(" "), "? keys", columns)
 }
 
-/// The lines of the panel, the names of its columns first.
+/// Returns the lines of the panel, column names first.
 fn body(seen: &Snapshot, view: &View, columns: usize) -> Vec<String> {
     match view.panel {
         1 => stuck(seen, columns),
@@ -188,13 +188,13 @@ fn schedules(seen: &Snapshot, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Two texts at the two ends of a line, if both have room.
+/// Aligns two texts to the two ends of a line, if both have room.
 fn apart(left: &str, right: &str, columns: usize) -> String {
     let room = columns.saturating_sub(left.chars().count() + right.chars().count());
     if room < 2 { left.to_owned() } else { format!("{left}{}{right}", " ".repeat(room)) }
 }
 
-/// A line that is no longer than this.
+/// Truncates a line to this number of columns.
 fn fitted(line: &str, columns: usize) -> String {
     let line = line.trim_end();
     if line.chars().count() <= columns {

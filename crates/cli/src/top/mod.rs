@@ -1,4 +1,4 @@
-//! `tidelock top`: a store at a glance, live. Nothing is leased or changed.
+//! `tidelock top`: a live overview of a store. It neither leases nor changes anything.
 
 mod frame;
 mod snapshot;
@@ -15,7 +15,7 @@ use crate::exit::{self, Exit};
 use crate::output;
 use crate::screen::{Input, Screen};
 
-/// Looks until the user leaves, or once.
+/// Refreshes the view until the user leaves, or prints it once.
 pub(crate) async fn run(options: &Top) -> Result<Exit> {
     let opened = options.place.open().await?;
     let store = opened.shared();
@@ -36,7 +36,7 @@ async fn watch(store: &SharedStore, options: &Top) -> Result<Exit> {
     let (mut view, mut screen) = (View::default(), Screen::enter()?);
     loop {
         let next = {
-            // Keys are heard while it looks, and do not put off the next look.
+            // Keys are handled while the next snapshot is in flight, and do not delay it.
             let mut next = pin!(async {
                 tokio::time::sleep(options.every).await;
                 Snapshot::take(store, Some(&seen)).await
@@ -60,7 +60,7 @@ async fn watch(store: &SharedStore, options: &Top) -> Result<Exit> {
     }
 }
 
-/// What is said about a look that failed for the moment. One that fails for good ends the view.
+/// Returns the message for a transient error. A permanent error ends the view.
 fn trouble(error: anyhow::Error) -> Result<String> {
     match exit::explained(&error) {
         Some(cause) if matches!(cause.retry(), Retry::After(_)) => {

@@ -1,4 +1,4 @@
-//! One look at a store: how much there is, how fast it grows, and what somebody should look at. Nothing is changed.
+//! A read-only snapshot of a store: its size, its growth, and the rows that need attention.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,32 +11,32 @@ use tidelock::schedule::Schedules;
 use tidelock::store::{Direction, WorkFilter, WorkRow};
 use tidelock::workflow::Client;
 
-/// How many rows are looked at, at most and at once.
+/// The maximum number of rows read, and the number read in one page.
 const MOST_ROWS: usize = 20_000;
 const PAGE: usize = 1_000;
-/// How many lines a panel holds at most.
+/// The maximum number of lines in a panel.
 const MOST_LINES: usize = 200;
-/// Work that nobody takes for this long is overdue.
+/// Work that stays unclaimed for this long is overdue.
 const OVERDUE: Duration = Duration::from_secs(60);
 
-/// How many rows stand how.
+/// The number of rows in each condition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Counts {
-    /// Due, and nobody has it.
+    /// Due and unclaimed.
     pub(crate) ready: u64,
-    /// Somebody works on it.
+    /// Claimed by a worker.
     pub(crate) held: u64,
     /// Due later.
     pub(crate) waiting: u64,
-    /// Waits for an operator.
+    /// Blocked until an operator acts.
     pub(crate) blocked: u64,
     /// Ready for a minute or longer.
     pub(crate) overdue: u64,
-    /// How long the oldest has been ready, in seconds.
+    /// The time since the oldest row became ready, in seconds.
     pub(crate) oldest_seconds: u64,
 }
 
-/// Something that somebody holds.
+/// A lease that is held.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Lease {
     pub(crate) key: String,
@@ -45,7 +45,7 @@ pub(crate) struct Lease {
     pub(crate) until: Timestamp,
 }
 
-/// Something that waits for an operator.
+/// A row that is blocked until an operator acts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Stuck {
     pub(crate) key: String,
@@ -54,7 +54,7 @@ pub(crate) struct Stuck {
     pub(crate) reason: String,
 }
 
-/// A task that runs at its times.
+/// A scheduled task.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Task {
     pub(crate) name: String,
@@ -63,29 +63,29 @@ pub(crate) struct Task {
     pub(crate) failures: u64,
 }
 
-/// What was seen.
+/// The state of a store at one time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Snapshot {
-    /// What the store is.
+    /// The description of the store's backend.
     pub(crate) store: String,
     pub(crate) at: Timestamp,
     /// The position of the last event.
     pub(crate) position: u64,
-    /// Since the look before.
+    /// The rate since the previous snapshot.
     pub(crate) events_per_second: Option<f64>,
     pub(crate) work: Counts,
-    /// Whether there is more work than was looked at.
+    /// Whether there is more work than was read.
     pub(crate) more_work: bool,
     pub(crate) lanes: BTreeMap<String, Counts>,
     pub(crate) runs: BTreeMap<&'static str, u64>,
-    /// Those that end first come first.
+    /// The leases, in order of expiry.
     pub(crate) leases: Vec<Lease>,
     pub(crate) stuck: Vec<Stuck>,
     pub(crate) schedules: Vec<Task>,
 }
 
 impl Snapshot {
-    /// Looks at a store.
+    /// Takes a snapshot of a store.
     pub(crate) async fn take(store: &SharedStore, before: Option<&Self>) -> Result<Self> {
         let (info, at) = (store.info().await?, store.now().await?);
         let last = LogQuery { direction: Direction::Backward, ..LogQuery::all(1) };
@@ -109,13 +109,14 @@ impl Snapshot {
         Ok(seen)
     }
 
-    /// How many events came in a second since this look.
+    /// Returns the number of events per second since this snapshot.
     fn rate(&self, position: u64, at: Timestamp) -> Option<f64> {
         let passed = at.since(self.at).as_secs_f64();
         (passed > 0.0).then(|| position.saturating_sub(self.position) as f64 / passed)
     }
 
-    /// What is blocked is looked at first and counted apart: behind many rows that are not, nobody would see it.
+    /// Reads and counts blocked rows first and separately. They would otherwise be hidden behind many rows that are
+    /// not blocked.
     async fn look_at_work(&mut self, store: &SharedStore) -> Result<()> {
         let of = |blocked| WorkFilter { blocked: Some(blocked), ..WorkFilter::default() };
         self.look_at_rows(store, &of(true)).await?;
@@ -171,7 +172,7 @@ impl Snapshot {
             Task { name: view.record.name, next: view.next, runs, failures }
         };
         self.schedules = tasks.into_iter().map(task).collect();
-        // Those without a next fire come last.
+        // Tasks without a next fire come last.
         self.schedules.sort_by_key(|task| (task.next.is_none(), task.next));
         self.schedules.truncate(MOST_LINES);
         Ok(())

@@ -1,4 +1,4 @@
-//! Settings: where they come from, what counts most, and how a mistake is told.
+//! Settings: their origins, their precedence, and the reports of mistakes.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ use tidelock::prelude::*;
 
 use crate::support::{self, stderr, stdout};
 
-/// A directory with a file of settings, and one below it.
+/// A directory with a configuration file, and a directory below it.
 struct Site(TempDir);
 
 impl Site {
@@ -40,7 +40,7 @@ impl Site {
         output
     }
 
-    /// A setting as `config show` tells it: its value and its origin.
+    /// Returns a setting as `config show` prints it: its value and its origin.
     fn shown(&self, args: &[&str], settings: &[(&str, &str)], key: &str) -> (String, String) {
         let output = self.run(&[&["config", "show", "-o", "json"], args].concat(), settings, 0);
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -63,7 +63,7 @@ async fn the_nearest_file_names_the_store_and_the_layout() {
     store(&site.0.path().join("app.db")).await;
     let output = site.run(&["state", "get", "greeting"], &[], 0);
     assert!(stdout(&output).starts_with('{') && stdout(&output).lines().count() == 1, "{}", stdout(&output));
-    // A verb that has no such layout keeps its own, and so does one that is told.
+    // A verb without such a layout keeps its own, and an explicit flag takes precedence.
     assert!(stdout(&site.run(&["doctor"], &[], 0)).contains("durability"));
     assert_eq!(stdout(&site.run(&["state", "get", "greeting", "-o", "table"], &[], 0)), "\"hello\"\n");
 }
@@ -127,7 +127,7 @@ fn a_mistake_ends_with_2_and_is_told_with_its_line() {
         assert!(stderr(&output).contains(told), "{verb:?}: {}", stderr(&output));
         assert!(stdout(&output).is_empty());
     }
-    // What explains it works all the same.
+    // Verbs that explain the mistake still work.
     for verb in [&["--help"][..], &["config", "schema"], &["explain", "TL0204"], &["version"]] {
         site.run(verb, &[], 0);
     }
@@ -184,7 +184,7 @@ async fn a_variable_that_is_set_to_nothing_is_not_set() {
     site.run(&["doctor", "--health"], &nothing, 0);
     let refused = site.run(&["demo", "--store", "postgres"], &nothing, 2);
     assert!(stderr(&refused).contains("DATABASE_URL is not set"), "{}", stderr(&refused));
-    // A variable that says something still counts.
+    // A variable that is not empty still counts.
     site.run(&["state", "get", "greeting"], &[("TIDELOCK_STORE", "none.db")], 3);
 }
 

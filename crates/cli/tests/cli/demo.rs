@@ -1,4 +1,4 @@
-//! The demo, with real processes that are really killed.
+//! The demo, with real processes that are killed with `SIGKILL`.
 
 #[cfg(unix)]
 mod ending;
@@ -16,7 +16,7 @@ use tidelock::schedule::{Doing, Scheduler, Schedules, Task, TaskError};
 
 use crate::support::{command, stderr, stdout, tidelock};
 
-/// What must not be.
+/// The violations that a proof must not report.
 pub(crate) const WRONG: [&str; 12] = [
     "lost",
     "doubled",
@@ -60,7 +60,8 @@ fn two_demos_share_a_file_and_it_stays() {
     assert!(path.exists());
 }
 
-/// Tasks that others have in the file go on, and demos that play at the same time do not end each other's.
+/// Tasks of other programs in the file keep running, and concurrent demos do not archive each other's
+/// tasks.
 #[tokio::test]
 async fn two_demos_at_once_and_a_program_with_tasks_leave_each_other_alone() {
     let directory = tempfile::tempdir().unwrap();
@@ -98,7 +99,7 @@ fn what_is_not_there_is_not_said_to_stay_and_nobody_beyond_is_served() {
     assert!(stderr(&output).starts_with("error[TL1316]"), "{}", stderr(&output));
 }
 
-/// Starts a demo that goes on for so long, and waits until the first order is shipped.
+/// Starts a demo of the given length, and waits until the first order is shipped.
 async fn busy_demo(path: &Path, seconds: &str) -> Child {
     let store = SqliteStore::open(path, SqliteOptions::default()).await.unwrap();
     let args = ["demo", "--seconds", seconds, "-o", "json", "--path", path.to_str().unwrap()];
@@ -117,7 +118,7 @@ async fn wait_until_shipped(store: &dyn Store) {
     }
 }
 
-/// The workers share the parent's standard error: it ends when the last of them is gone.
+/// The workers share the parent's standard error, which is closed when the last of them has exited.
 #[tokio::test]
 async fn workers_end_when_their_parent_is_killed() {
     let directory = tempfile::tempdir().unwrap();
@@ -128,7 +129,7 @@ async fn workers_end_when_their_parent_is_killed() {
     assert!(said.starts_with("look at it") && said.lines().count() == 3, "{said}");
 }
 
-/// A worker that stands still just then ends, too.
+/// A worker that is suspended at that moment also exits.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_worker_that_stands_still_ends_when_its_parent_is_killed() {
@@ -154,7 +155,7 @@ async fn a_worker_that_stands_still_ends_when_its_parent_is_killed() {
     }
 }
 
-/// The process ids of the workers.
+/// Returns the process ids of the workers.
 #[cfg(target_os = "linux")]
 fn children_of(demo: &Child) -> Vec<String> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", demo.id())).unwrap();
@@ -198,7 +199,7 @@ fn also_a_demo_of_a_second_kills() {
     assert!(proof["kills"].as_u64().unwrap() > 0, "{proof:#}");
 }
 
-/// What the pages of a demo are told.
+/// Fetches a resource of the demo's server.
 fn get(link: &str, path: &str) -> Value {
     let (address, token) = link.strip_prefix("http://").unwrap().split_once("/ui/#token=").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();

@@ -1,4 +1,4 @@
-//! The doctor: machines, stores that are well, stores that are not, and stores that are none.
+//! The doctor: machines, healthy stores, unhealthy stores, and paths without a store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tidelock::reactions::{Reaction, Reactions};
 
 use crate::support::{stderr, stdout, tidelock};
 
-/// A store with one batch in it, still open.
+/// Creates a store with one batch in it, still open.
 async fn store_with(path: &Path, batch: Batch) -> SqliteStore {
     let store = SqliteStore::open(path, SqliteOptions::default()).await.unwrap();
     store.apply(batch).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_store_that_is_well_ends_with_0() {
     }
 }
 
-/// A store with a row that is blocked, under names that would like to play tricks.
+/// Creates a store with a blocked row, under a name with control characters.
 pub(crate) async fn with_blocked_work(path: &Path) {
     let store = store_with(path, Batch::new().enqueue(job("\u{202e}evil"))).await;
     let owner: Owner = "worker".parse().unwrap();

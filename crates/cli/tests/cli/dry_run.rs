@@ -1,4 +1,4 @@
-//! `--dry-run` changes nothing, whatever it is asked about: each verb that has it is tried on a store with something to change.
+//! `--dry-run` changes nothing: each verb that has it is tried on a store with something to change.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -52,7 +52,7 @@ impl Site {
         site
     }
 
-    /// A row and a message that are blocked, and a row that waits.
+    /// Creates a blocked row, a blocked message, and a row that waits.
     async fn blocked_work(&self) {
         let job = |name: &str, lane: &str| NewWork::once(key(name), lane.parse().unwrap());
         let mail = MAILS.put(Batch::new(), &Message::new("ada", "hello").unwrap().id("m-1")).unwrap();
@@ -72,13 +72,13 @@ impl Site {
         }
     }
 
-    /// A reaction with one key that is blocked, and one whose event is parked.
+    /// Creates a reaction with one blocked key, and one key with a parked event.
     async fn stuck_reaction(&self) {
         for stream in ["order(\"o-1\")", "order(\"o-2\")"] {
             let event = NewEvent::new("Placed".parse().unwrap(), Payload::null());
             self.store.apply(Batch::new().append(&key(stream), Expect::Absent, [event])).await.unwrap();
         }
-        // The second round carries out what was asked for after the first.
+        // The second round executes the request made after the first.
         for round in 1..=2 {
             let refuses = |_, _| async { Err::<Batch, _>(ReactionError::non_retryable("no")) };
             let reaction = Reaction::new("mail").on(["Placed"]).each(refuses);
@@ -91,7 +91,7 @@ impl Site {
         }
     }
 
-    /// A run that has ended, and one that nobody has begun.
+    /// Creates a run that has ended, and one that no worker has started.
     async fn runs(&self) {
         let client = Client::new(Arc::clone(&self.store));
         let driving = Worker::new(Arc::clone(&self.store)).register(QUICK, quick).start().await.unwrap();
@@ -105,7 +105,7 @@ impl Site {
         client.start(QUICK, &()).id("r-2").await.unwrap();
     }
 
-    /// What is said about a call that ends well.
+    /// Runs a call that must succeed, and returns its output.
     fn run(&self, args: &[&str]) -> String {
         let mut command = support::command(args);
         let output = command.env("TIDELOCK_STORE", self.directory.path().join("a.db")).output().unwrap();
@@ -113,7 +113,7 @@ impl Site {
         stdout(&output) + &stderr(&output)
     }
 
-    /// All that the store holds.
+    /// Returns the whole contents of the store.
     async fn everything(&self) -> String {
         let (all, page) = (KeyPrefix::all(), Page::first(500));
         let documents = self.store.documents(&all, page.clone()).await.unwrap().rows;
@@ -124,7 +124,7 @@ impl Site {
     }
 }
 
-/// The verbs that have the flag, as the pages of the manual are named.
+/// Returns the verbs that have the flag, by the names of their manual pages.
 fn verbs_that_have_it(directory: &Path) -> BTreeSet<String> {
     let output = support::tidelock(&["man", "--dir", directory.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -145,7 +145,7 @@ async fn a_dry_run_leaves_the_store_as_it_is() {
     let file = other.path().join("export.jsonl");
     let file = file.to_str().unwrap();
     site.run(&["streams", "export", "--file", file]);
-    // What was exported is not here any more, so there is something to import.
+    // The exported streams are renamed, so that there is something to import.
     let text = std::fs::read_to_string(file).unwrap().replace("o-1", "o-9").replace("o-2", "o-8");
     std::fs::write(file, text).unwrap();
     let calls: [&[&str]; 17] = [
@@ -175,7 +175,7 @@ async fn a_dry_run_leaves_the_store_as_it_is() {
             !said.trim().is_empty() && !said.starts_with("0 "),
             "there is something to change: {call:?}: {said}"
         );
-        // Whoever agrees beforehand still only wants to know.
+        // `--yes` does not override `--dry-run`.
         site.run(&[call, &["--dry-run", "--yes"]].concat());
         assert_eq!(site.everything().await, before, "{call:?}");
         tried.insert(call[..call.len().min(2)].join("-"));

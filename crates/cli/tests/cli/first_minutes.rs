@@ -1,21 +1,21 @@
-//! The first five minutes: what README and the book tell a newcomer to type is typed here, in order, and ends well.
+//! The first five minutes: the commands in README and the book for newcomers are run here, in order, and succeed.
 //!
-//! A block that cannot be run has a comment before it that says why: `<!-- not run: reason -->`.
+//! A block that cannot be run has a comment before it with the reason: `<!-- not run: reason -->`.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The command that newcomers have before they have installed anything.
+/// The command for newcomers who have not installed anything yet.
 const CARGO: &str = "cargo run --release --";
 
-/// A command of a page, and the line that it stands on.
+/// A command of a page, and its line number.
 #[derive(Debug, PartialEq, Eq)]
 struct Typed {
     line: usize,
     command: String,
 }
 
-/// The commands of the blocks of a page that are for a shell.
+/// Returns the commands in the shell blocks of a page.
 fn typed(page: &str) -> Vec<Typed> {
     let (mut found, mut inside, mut marked) = (Vec::new(), None, false);
     for (i, text) in page.lines().enumerate() {
@@ -35,7 +35,7 @@ fn typed(page: &str) -> Vec<Typed> {
     found
 }
 
-/// Types all commands of a page into a directory of its own.
+/// Runs all commands of a page in a temporary directory.
 fn follow(page: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = std::fs::read_to_string(root.join(page)).unwrap();

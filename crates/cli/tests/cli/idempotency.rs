@@ -1,4 +1,4 @@
-//! Idempotency keys at the command line: what is listed, shown and forgotten.
+//! Idempotency keys at the command line: listing, showing and forgetting.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tidelock::prelude::*;
 
 use crate::support::{self, stderr, stdout};
 
-/// A store in a directory of its own.
+/// A store in a temporary directory.
 struct Site {
     directory: TempDir,
     keys: Idempotency,
@@ -35,7 +35,7 @@ impl Site {
         self.reserve(scope, key).await.complete(answer).await.unwrap();
     }
 
-    /// Runs a verb that must end like this.
+    /// Runs a verb that must exit with this code.
     fn run(&self, args: &[&str], code: i32) -> Output {
         let mut command = support::command(&[&["idempotency"], args].concat());
         let output = command.env("TIDELOCK_STORE", self.directory.path().join("a.db")).output().unwrap();

@@ -1,4 +1,4 @@
-//! What all listings have in common: layouts, pages, and looking again and again.
+//! Features shared by all listings: layouts, pages, and `--watch`.
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -44,7 +44,7 @@ impl Site {
     }
 }
 
-/// A watch that runs.
+/// A running watch.
 struct Watching {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -61,7 +61,7 @@ impl Watching {
         self.lines.next().unwrap().unwrap()
     }
 
-    /// Ctrl-C is how a watch ends.
+    /// Stops the watch with Ctrl-C.
     fn end(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());

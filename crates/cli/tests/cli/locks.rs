@@ -1,4 +1,4 @@
-//! `tidelock locks`: what is locked inside a program that runs, asked of its server.
+//! `tidelock locks`: the locks inside a running program, queried from its server.
 
 use std::path::Path;
 use std::process::Output;
@@ -13,7 +13,7 @@ use crate::support::{command, stderr, stdout};
 
 static CART: Functor = Functor::new("cart");
 
-/// Asks without holding up the server, which is in this process.
+/// Runs the command without blocking the server, which is in this process.
 async fn ask(server: &str, file: &Path, more: &'static [&'static str]) -> Output {
     let mut command = command(&["locks", "list", "--server", server]);
     command.arg("--token-file").arg(file).args(more);

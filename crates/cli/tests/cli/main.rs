@@ -1,4 +1,4 @@
-//! The command line as users and scripts meet it: the real binary, its output and its exit codes.
+//! The command line as users and scripts use it: the real binary, its output and its exit codes.
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 
 mod bench;

@@ -1,4 +1,4 @@
-//! What is shipped beside the program does what it says: the unit of systemd starts, and the image knows how it is.
+//! The files shipped with the program work: the systemd unit starts, and the image has a health check.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};

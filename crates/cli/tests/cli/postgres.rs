@@ -1,6 +1,7 @@
-//! PostgreSQL at the command line: migrations, check-ups, measurements and the demo, and no password anywhere.
+//! PostgreSQL at the command line: migrations, diagnostics, measurements and the demo, without any password in
+//! the output.
 //!
-//! `DATABASE_URL` names the server, or else a private one is started, which ends with this process.
+//! `DATABASE_URL` names the server. Without it, a private one is started, which ends with this process.
 
 use std::process::Output;
 use std::sync::OnceLock;
@@ -14,7 +15,7 @@ use tidelock_pgserver::Server;
 use crate::support::{stderr, stdout, tidelock, tidelock_with};
 use crate::terminal::Terminal;
 
-/// The server's address.
+/// Returns the address of the server.
 pub(crate) fn url() -> String {
     static SERVER: OnceLock<Server> = OnceLock::new();
     if let Some(url) = std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()) {
@@ -23,7 +24,7 @@ pub(crate) fn url() -> String {
     SERVER.get_or_init(|| Server::start(&tidelock_pgserver::Options::default()).unwrap()).url()
 }
 
-/// A schema that no other test has, dropped at the end.
+/// A schema that no other test uses, dropped at the end.
 struct Schema(String);
 
 impl Schema {
@@ -35,7 +36,7 @@ impl Schema {
 
     fn run(&self, args: &[&str]) -> Output {
         let all: Vec<&str> = args.iter().copied().chain(["--schema", &self.0]).collect();
-        // Servers of tests may not flush.
+        // The servers of tests may not flush.
         tidelock_with(&all, &[("TIDELOCK_STORE", &url()), ("TIDELOCK_DURABILITY", "relaxed")])
     }
 
@@ -43,7 +44,7 @@ impl Schema {
         open(&self.0).await
     }
 
-    /// A store with blocked work in it.
+    /// Creates a store with blocked work.
     async fn with_blocked_work(&self) {
         let store = self.open().await;
         let job = NewWork::once(Key::new("job", ["a"]).unwrap(), "jobs".parse().unwrap());
@@ -61,7 +62,7 @@ impl Schema {
     }
 }
 
-/// A store in a schema, on a server that need not flush.
+/// Opens a store in a schema, on a server that need not flush.
 pub(crate) async fn open(schema: &str) -> PostgresStore {
     use tidelock::store::Durability;
     let options = PostgresOptions {
@@ -72,7 +73,7 @@ pub(crate) async fn open(schema: &str) -> PostgresStore {
     PostgresStore::open(&url(), options).await.unwrap()
 }
 
-/// A connection of the test's own.
+/// Opens a separate connection for the test.
 pub(crate) async fn client() -> tokio_postgres::Client {
     let (client, connection) = tokio_postgres::connect(&url(), tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -89,7 +90,7 @@ fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
     checks.iter().find(|check| check["name"] == name).expect(name)
 }
 
-/// What the address must not show: its password, if it has one.
+/// Asserts that the output does not contain the password of the address, if it has one.
 fn assert_no_password(output: &Output) {
     let url = url();
     let user = url.split_once("://").and_then(|(_, rest)| rest.split_once('@')).map(|(user, _)| user);
@@ -144,7 +145,7 @@ async fn the_doctor_sees_blocked_work_and_settings() {
     schema.with_blocked_work().await;
     let output = schema.run(&["doctor", "-o", "json"]);
     let report = json(&output);
-    // Servers for tests may be set not to flush, which is a fault of its own.
+    // Test servers may be configured not to flush, which is reported as a separate failure.
     let flushes = check(&report, "durability")["status"] == "ok";
     assert_eq!(output.status.code(), Some(if flushes { 5 } else { 1 }), "{report:#}");
     for name in ["schema", "store", "clock", "pooler"] {
@@ -346,7 +347,7 @@ async fn keys_are_heard_while_a_view_looks() {
     let verb = format!("top --every 100ms --schema {}", schema.0);
     if let Some(mut terminal) = Terminal::run_with(&settings, &verb, directory.path()) {
         terminal.sees("tidelock top  postgres");
-        // From now on a look takes as long as this transaction.
+        // From now on a refresh takes as long as this transaction.
         let client = client().await;
         let lock = format!("BEGIN; LOCK TABLE {}.work IN ACCESS EXCLUSIVE MODE", schema.0);
         client.batch_execute(&lock).await.unwrap();

@@ -1,4 +1,4 @@
-//! Questions at a terminal, and what is drawn on one.
+//! Confirmation prompts and views in a terminal.
 
 use std::path::PathBuf;
 

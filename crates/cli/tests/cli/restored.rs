@@ -1,4 +1,4 @@
-//! Declaring that a store was restored.
+//! The declaration that a store was restored.
 
 use serde_json::Value;
 use tidelock::prelude::*;

@@ -1,4 +1,4 @@
-//! Schedules at the command line: what is shown, asked for, paused and resumed.
+//! Schedules at the command line: listing, triggering, pausing and resuming.
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -13,7 +13,7 @@ use tidelock::worker::WorkerHandle;
 
 use crate::support::{self, stderr, stdout};
 
-/// A store in a directory of its own, with a scheduler. Its tasks come once in a thousand years, or when they are asked for.
+/// A store in a temporary directory, with a scheduler. Its tasks are due once in a thousand years, or when triggered.
 struct Site {
     directory: TempDir,
     tasks: Schedules,
@@ -37,7 +37,7 @@ impl Site {
         self.directory.path().join("a.db")
     }
 
-    /// Runs a verb that must end like this.
+    /// Runs a verb that must exit with this code.
     fn run(&self, args: &[&str], code: i32) -> Output {
         let mut command = support::command(&[&["schedules"], args].concat());
         let output = command.env("TIDELOCK_STORE", self.path()).output().unwrap();
@@ -45,7 +45,7 @@ impl Site {
         output
     }
 
-    /// Runs a verb that must end like this and say this beside the data.
+    /// Runs a verb that must exit with this code and print this text on standard error.
     fn fails(&self, args: &[&str], code: i32, text: &str) {
         let output = self.run(args, code);
         assert!(stderr(&output).contains(text), "{args:?}: {}", stderr(&output));
@@ -57,7 +57,7 @@ impl Site {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Waits until a task has run so often.
+    /// Waits until a task has run the given number of times.
     async fn ran(&self, task: &str, runs: u64) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while self.tasks.show(task).await.unwrap().runs < runs {
@@ -84,7 +84,7 @@ async fn tasks_are_listed_and_shown() {
     site.fails(&["show", "reprot"], 3, "error[TL1105]");
     site.fails(&["history", "reprot"], 3, "there are: fails, report");
 
-    // A scheduler that does not know one of them any more.
+    // A scheduler that declares none of the tasks archives them.
     site.running.take().unwrap().shutdown().await;
     let store: SharedStore =
         Arc::new(SqliteStore::open(site.path(), SqliteOptions::default()).await.unwrap());

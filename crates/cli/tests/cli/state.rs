@@ -1,4 +1,4 @@
-//! Records at the command line: what is shown, what is written, and what is never overwritten unseen.
+//! Records at the command line: reads, writes, and conflicts that prevent an overwrite.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::support::{self, stderr, stdout};
 
 const CART: &str = r#"session("s-1", "cart")"#;
 
-/// A store in a directory of its own.
+/// A store in a temporary directory.
 struct Site {
     directory: TempDir,
     store: SqliteStore,
@@ -38,7 +38,7 @@ impl Site {
         command
     }
 
-    /// Runs a verb that must end like this.
+    /// Runs a verb that must exit with this code.
     fn run(&self, args: &[&str], code: i32) -> Output {
         let output = self.command(args).output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{args:?}: {} {}", stdout(&output), stderr(&output));
@@ -60,7 +60,7 @@ impl Site {
         found.map(|document| document.value.parse().unwrap())
     }
 
-    /// A container whose writes are told.
+    /// Returns a container with a history.
     fn told(&self, key: &str) -> Container<Value> {
         States::new(Arc::new(self.store.clone())).with_history().at(&key.parse().unwrap())
     }
@@ -284,7 +284,7 @@ async fn a_history_with_something_else_in_it_is_told_by_its_code() {
     assert!(stderr(&broken).contains("error[TL0609]"), "{}", stderr(&broken));
 }
 
-/// A child that prints versions.
+/// A child process that prints versions.
 struct Watching {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
@@ -305,7 +305,7 @@ impl Watching {
     }
 }
 
-/// The child ends by itself, and well.
+/// Waits until the child exits with success.
 fn ends(mut child: Child) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
@@ -368,7 +368,7 @@ async fn what_tidelock_keeps_for_itself_is_not_written() {
     assert_eq!(site.store.document(&key).await.unwrap().unwrap().value, Payload::null());
 }
 
-/// An account of which only the last event is left.
+/// An account of which only the last event remains.
 #[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
 struct Account {
     balance: i64,

@@ -1,4 +1,4 @@
-//! Runs the real binary and looks at what it says and how it ends.
+//! Helpers that run the real binary and check its output and exit code.
 
 use std::process::{Command, Output};
 
@@ -12,7 +12,7 @@ pub(crate) fn tidelock_with(args: &[&str], settings: &[(&str, &str)]) -> Output 
     command(args).envs(settings.iter().copied()).output().expect("the binary runs")
 }
 
-/// `tidelock` with the given arguments and without the caller's settings, not yet run.
+/// Prepares `tidelock` with the given arguments and without the caller's settings.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
     let settings = ["DATABASE_URL", "NO_COLOR"].into_iter().map(Into::into);
@@ -26,12 +26,12 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
-/// What was printed as data.
+/// Returns standard output.
 pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
-/// What was printed beside the data.
+/// Returns standard error.
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("text")
 }

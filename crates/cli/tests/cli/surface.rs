@@ -1,4 +1,5 @@
-//! The surface: help, versions, pages, exit codes, and which stream says what.
+//! The command-line surface: help, versions, pages, exit codes, and the use of standard output and
+//! standard error.
 
 use crate::support::{stderr, stdout, tidelock};
 

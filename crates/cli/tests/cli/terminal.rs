@@ -1,4 +1,4 @@
-//! A real pseudo-terminal, which `script` makes.
+//! A real pseudo-terminal, created by `script`.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Gives the terminal back: shows the cursor, and leaves the other screen.
+/// The sequences that restore the terminal: show the cursor, and leave the alternate screen.
 const SHOWN: &str = "\u{1b}[?25h";
 const LEFT: &str = "\u{1b}[?1049l";
 
@@ -20,12 +20,12 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// `None` where there is no `script`.
+    /// Runs a verb in a terminal; `None` where `script` is missing.
     pub(crate) fn run(verb: &str, directory: &Path) -> Option<Self> {
         Self::run_with("", verb, directory)
     }
 
-    /// The same with settings of the environment, as a shell takes them.
+    /// Does the same with environment variables, in shell syntax.
     #[expect(clippy::print_stderr, reason = "whoever runs the tests should know what was not tested")]
     pub(crate) fn run_with(settings: &str, verb: &str, directory: &Path) -> Option<Self> {
         let binary = env!("CARGO_BIN_EXE_tidelock");
@@ -60,7 +60,7 @@ impl Terminal {
         Some(Self { child, keys, drawn, seen: String::new() })
     }
 
-    /// Waits until this is drawn after all that was seen before.
+    /// Waits until this text is drawn after everything seen before.
     pub(crate) fn sees(&mut self, text: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -80,17 +80,18 @@ impl Terminal {
         self.keys.flush().unwrap();
     }
 
-    /// It ends well, and the terminal is as it was.
+    /// Waits until it exits with success and has restored the terminal.
     pub(crate) fn ends(mut self) {
         self.sees(SHOWN);
         self.sees(LEFT);
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
 
-    /// Waits for the end: how it ended, and all that was drawn since what was seen last.
+    /// Waits until it exits, and returns the exit code and everything drawn since the last text
+    /// seen.
     pub(crate) fn ended(mut self) -> (Option<i32>, String) {
         let code = self.child.wait().unwrap().code();
-        // The other side of the channel is gone when everything was read.
+        // The sender is dropped when everything was read.
         while let Ok(drawn) = self.drawn.recv_timeout(PATIENCE) {
             self.seen.push_str(&String::from_utf8_lossy(&drawn));
         }

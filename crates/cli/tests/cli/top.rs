@@ -1,4 +1,4 @@
-//! `tidelock top`, in a real pseudo-terminal that `script` makes, and without any.
+//! `tidelock top`, in a real pseudo-terminal created by `script`, and without one.
 
 use std::path::PathBuf;
 use std::process::Command;

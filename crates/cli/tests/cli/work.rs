@@ -1,4 +1,4 @@
-//! Work, leases and messages at the command line: what is due, held, blocked, and sent again.
+//! Work, leases and messages at the command line: due, held and blocked rows, and retries.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::support::{self, stderr, stdout};
 
 const MAILS: Outbox = Outbox::new("mails");
 
-/// A store in a directory of its own.
+/// A store in a temporary directory.
 struct Site {
     directory: TempDir,
     store: SharedStore,
@@ -33,14 +33,14 @@ impl Site {
         self.store.apply(Batch::new().enqueue(job)).await.unwrap();
     }
 
-    /// Takes what is due in a lane.
+    /// Claims the due work of a lane.
     async fn claim(&self, lane: &str) -> Vec<tidelock::store::Grant> {
         let owner: Owner = "worker\u{202e}-1".parse().unwrap();
         let claim = Claim::lanes(&owner, [lane.parse().unwrap()], 10, Duration::from_secs(60));
         self.store.claim(claim).await.unwrap().grants
     }
 
-    /// Blocks what is due in a lane.
+    /// Blocks the due work of a lane.
     async fn block(&self, lane: &str, reason: &str) {
         for grant in self.claim(lane).await {
             self.store.apply(Batch::new().block(&grant.lease(), reason)).await.unwrap();

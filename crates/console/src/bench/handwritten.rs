@@ -133,7 +133,7 @@ impl Handwritten {
         Ok(())
     }
 
-    /// One statement, which is a transaction by itself.
+    /// Runs one statement, which is a transaction on its own.
     async fn statement(&self, append: Append<'_>) -> Result<()> {
         let Append { stream, version, payload } = append;
         let (id, at) = (EventId::new().0, self.clock.now().as_micros());

@@ -1,4 +1,4 @@
-//! What an archive gets: the events of a stream, page by page.
+//! Archive callback and its pages of events.
 
 use std::error::Error;
 use std::future::Future;
@@ -9,10 +9,10 @@ use crate::id::StreamVersion;
 use crate::key::Key;
 use crate::store::Event;
 
-/// Some events of a stream, oldest first.
+/// A page of consecutive events of a stream, oldest first.
 ///
-/// A page may come again, when the process died before it was noted that the archive has it. It is then the same page: the
-/// same name, the same versions, the same events. So write it under its [name](Self::name), and writing it again changes
+/// The archive may receive a page twice if the process dies before it records the page as archived. The second delivery has
+/// the same name, versions and events. Store the page under its [name](Self::name), so that storing it again changes
 /// nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArchivePage {
@@ -27,8 +27,8 @@ pub struct ArchivePage {
 }
 
 impl ArchivePage {
-    /// The name of the page: the stream, and the versions of its first and last event. No other page ever has it, because
-    /// versions go on when a stream begins anew.
+    /// Returns the name of the page: the stream and the versions of its first and last event. The name is unique, because
+    /// versions continue when a stream restarts.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{} {}-{}", self.stream, self.first, self.last)
@@ -38,7 +38,7 @@ impl ArchivePage {
 pub(super) type Failure = Box<dyn Error + Send + Sync>;
 type Answer = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
-/// The user's archive.
+/// The user's archive callback.
 #[derive(Clone)]
 pub(super) struct Archive(Arc<dyn Fn(ArchivePage) -> Answer + Send + Sync>);
 
@@ -55,7 +55,7 @@ impl Archive {
         }))
     }
 
-    /// Hands a page over.
+    /// Passes a page to the archive.
     pub(super) async fn keep(&self, page: ArchivePage) -> Result<(), Failure> {
         (self.0)(page).await
     }

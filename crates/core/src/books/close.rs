@@ -1,4 +1,4 @@
-//! How the books of a stream are closed, as callers write it.
+//! Builder for closing the books of a stream.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,10 +16,10 @@ use crate::key::Key;
 use crate::lease::DEFAULT_TTL;
 use crate::store::limits::PAGE_ROWS;
 
-/// How many events the archive gets at once, unless it is said.
+/// The default number of events per archive page.
 const PAGE: usize = 500;
 
-/// Closes the books of streams.
+/// An archiver that closes the books of streams.
 #[derive(Clone, Debug)]
 pub struct Books {
     events: Events,
@@ -27,26 +27,27 @@ pub struct Books {
 }
 
 impl Books {
-    /// The books of the streams of these aggregates. States are kept as [`Events::snapshots`] says.
+    /// Creates an archiver for the streams of these aggregates. States are encoded as [`Events::snapshots`] defines.
     #[must_use]
     pub fn new(events: Events) -> Self {
         Self { events, ttl: DEFAULT_TTL }
     }
 
-    /// How long others wait for a process that died while it closed a stream: 30 seconds.
+    /// Sets the lease time of a closing. Another process can resume the closing of a dead process after this time. The
+    /// default is 30 seconds.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Closes the books of a stream. First of all it says where the events go.
+    /// Closes the books of a stream. The next call chooses the archive for its events.
     pub fn close(&self, stream: &Key) -> Close {
         Close { books: self.clone(), stream: stream.clone() }
     }
 }
 
-/// A stream that is to be closed.
+/// A stream to close, before its archive is chosen.
 #[must_use = "nothing happens before it is said where the events go and what becomes of the stream"]
 #[derive(Clone, Debug)]
 pub struct Close {
@@ -55,8 +56,9 @@ pub struct Close {
 }
 
 impl Close {
-    /// Events are handed to this function before they are removed, oldest first, page by page. A page comes at least once:
-    /// see [`ArchivePage`]. When it fails, the closing stops, and goes on with that page when the stream is closed again.
+    /// Passes events to this function before they are removed, oldest first and page by page. Each page is delivered at
+    /// least once, see [`ArchivePage`]. If the function fails, the closing stops. The next closing of the stream resumes
+    /// with that page.
     pub fn archive<F, Fut, E>(self, keep: F) -> Closing
     where
         F: Fn(ArchivePage) -> Fut + Send + Sync + 'static,
@@ -66,7 +68,7 @@ impl Close {
         self.with(Some(Archive::new(keep)))
     }
 
-    /// Events are removed, and nobody has them any more.
+    /// Removes events without archiving them.
     pub fn discard(self) -> Closing {
         self.with(None)
     }
@@ -77,22 +79,25 @@ impl Close {
     }
 }
 
-/// A stream that is to be closed, and where its events go. Nothing happens before one of [`tombstone`](Self::tombstone),
+/// A stream to close, with its archive. Nothing happens before one of [`tombstone`](Self::tombstone),
 /// [`restart`](Self::restart), [`restart_with`](Self::restart_with), [`keep_last`](Self::keep_last) and
 /// [`before`](Self::before) is awaited.
 ///
 /// # Errors
-/// All five give the same ones. [`BooksError::Pending`] when a reaction has something to do about events that are to go;
-/// nothing was changed then. [`BooksError::Lease`] when somebody else closes this stream. [`BooksError::UnderWay`] when it
-/// is being closed in another way. [`BooksError::Removal`] when a closing without an archive was begun and this one has one, or the
-/// other way round. [`BooksError::Archive`] when the archive fails. Otherwise what the store says.
+/// All five return the same errors.
+/// - [`BooksError::Pending`] when a reaction still has to handle events that would be removed. Nothing was changed.
+/// - [`BooksError::Lease`] when another process or task closes this stream.
+/// - [`BooksError::UnderWay`] when the stream is being closed in another way.
+/// - [`BooksError::Removal`] when the earlier closing archives events and this one discards them, or the reverse.
+/// - [`BooksError::Archive`] when the archive fails.
+/// - Otherwise the error of the store.
 ///
 /// # Cancel safety
-/// Dropped anywhere, the closing may have begun, and the next call goes on where it stopped.
+/// If the future is dropped, the closing may have started. The next call resumes it.
 ///
 /// # Crash safety
-/// Nothing is removed that the archive has not taken. A process that dies is followed by the next call on this stream, in
-/// any process, as soon as its lease has ended.
+/// With an archive, events are removed only after the archive has accepted them. After a crash, the next call on this
+/// stream resumes the closing in any process, once the lease has expired.
 #[must_use = "nothing happens before it is said what becomes of the stream"]
 #[derive(Clone)]
 pub struct Closing {
@@ -105,26 +110,26 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// What becomes of the events.
+    /// Returns how the closing removes events.
     pub(super) fn removal(&self) -> Removal {
         if self.archive.is_some() { Removal::Archive } else { Removal::Discard }
     }
 
-    /// How many events the archive gets at once: 500. Choose fewer for large events: a page is in memory as a whole. A closing
-    /// that goes on keeps the size that it began with.
+    /// Sets the number of events per archive page. The default is 500. Choose fewer for large events, because a page is
+    /// held in memory. A resumed closing keeps its original page size.
     pub fn page(mut self, events: usize) -> Self {
         self.page = events.clamp(1, PAGE_ROWS);
         self
     }
 
-    /// These reactions are not waited for: nobody runs them any more.
+    /// Ignores the pending work of these reactions, for reactions that no process runs.
     pub fn regardless_of<N: Into<String>>(mut self, reactions: impl IntoIterator<Item = N>) -> Self {
         self.regardless.extend(reactions.into_iter().map(Into::into));
         self
     }
 
-    /// Closes the stream for ever. All its events go, and what was kept beside it. Later appends are refused
-    /// ([`EventsError::Closed`](crate::events::EventsError::Closed)), and who loads it finds nothing.
+    /// Closes the stream permanently. Removes all its events, snapshots and bases. Later appends fail with
+    /// [`EventsError::Closed`](crate::events::EventsError::Closed), and loads find nothing.
     ///
     /// # Errors
     /// See [`Closing`].
@@ -132,20 +137,20 @@ impl Closing {
         run::close(self, Way::Tombstone, &Tombstone).await
     }
 
-    /// Lets the stream begin anew with its state: it is appended as one event, in the version of which commands go on, and
-    /// all events before it go. Commands are not held up meanwhile.
+    /// Restarts the stream from its state. The state is appended as one event, and all events before it are removed.
+    /// Commands continue from the version of that event, and are not blocked during the closing.
     ///
-    /// A stream that has begun anew already, and has got no event since, stays as it is.
+    /// A stream that has already restarted and has no event since then is left unchanged.
     ///
     /// # Errors
-    /// See [`Closing`]; and [`EventsError::NotKept`](crate::events::EventsError::NotKept) when nobody said how the state is
-    /// kept.
+    /// See [`Closing`]. Also returns [`EventsError::NotKept`](crate::events::EventsError::NotKept) when no encoding of the
+    /// state is configured.
     pub async fn restart<A: Aggregate>(self) -> Result<Closed, BooksError> {
         run::close(self, Way::Restart, &Anew::<A>::of_its_own()).await
     }
 
-    /// Lets the stream begin anew with another state, made of the one that it has: the balance without the bookings, say.
-    /// The function may run several times, when others append meanwhile.
+    /// Restarts the stream from a state that is derived from its current one, such as the balance without the bookings. The
+    /// function may run several times when other callers append concurrently.
     ///
     /// # Errors
     /// As [`restart`](Self::restart).
@@ -156,8 +161,8 @@ impl Closing {
         run::close(self, Way::Restart, &Anew::with(opening)).await
     }
 
-    /// Keeps the last so many events, at least one. The older ones go, and the state that they led to is kept beside the
-    /// stream and stands for them. Commands are not held up meanwhile.
+    /// Keeps the last `events` events, at least one, and removes the older ones. The state after the removed events is kept
+    /// beside the stream and replaces them. Commands are not blocked during the closing.
     ///
     /// # Errors
     /// As [`restart`](Self::restart).
@@ -165,7 +170,7 @@ impl Closing {
         run::close(self, Way::Window, &Window::<A>::of(Keep::Last(events.max(1)))).await
     }
 
-    /// Removes events that are older than an instant, as [`keep_last`](Self::keep_last) does. The last event always stays.
+    /// Removes events older than an instant, as [`keep_last`](Self::keep_last) does. The last event is always kept.
     ///
     /// # Errors
     /// As [`restart`](Self::restart).
@@ -185,19 +190,19 @@ impl fmt::Debug for Closing {
     }
 }
 
-/// What a closing did.
+/// The report of a closing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     /// The stream.
     pub stream: Key,
-    /// What became of it.
+    /// The way in which the stream was closed.
     pub way: Way,
-    /// No event is left below this version; `None` when there was nothing to remove.
+    /// The version below which no event is left; `None` when there was nothing to remove.
     pub below: Option<StreamVersion>,
-    /// Events that this call handed to the archive.
+    /// The number of events that this call passed to the archive.
     pub archived: u64,
-    /// Events that this call removed.
+    /// The number of events that this call removed.
     pub removed: u64,
-    /// Whether it went on with what another call had begun.
+    /// Whether this call resumed a closing that another call had started.
     pub resumed: bool,
 }

@@ -1,4 +1,4 @@
-//! What can go wrong while the books are closed.
+//! Errors of closing the books.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use crate::lease::LeaseError;
 use crate::reactions::{Pending, ReactionsError};
 use crate::store::{ApplyError, StoreError};
 
-/// Why the books of a stream were not closed, or not yet to the end. Whatever it is, the next call goes on where this one
-/// stopped.
+/// The reason why the books of a stream were not closed, or not completely. In every case the next call resumes where this
+/// one stopped.
 #[derive(Clone, Debug, Error)]
 pub enum BooksError {
-    /// Reactions have something to do about the stream.
+    /// Reactions still have to handle events of the stream.
     #[error("{stream}: reactions are not done with it: {}; let them run, or see to what is blocked or parked, and close it again", told(.pending))]
     Pending {
-        /// Which stream.
+        /// The stream.
         stream: Key,
-        /// What they have to do.
+        /// The pending work of the reactions.
         pending: Vec<Pending>,
     },
-    /// The archive did not take a page.
+    /// The archive did not accept a page.
     #[error(
         "{stream}: the archive did not take the events {first} to {last}: {error}; close it again, and it begins with that page"
     )]
     Archive {
-        /// Which stream.
+        /// The stream.
         stream: Key,
         /// The version of the first event of the page.
         first: StreamVersion,
         /// The version of the last event of the page.
         last: StreamVersion,
-        /// What the archive said.
+        /// The error of the archive.
         error: Arc<dyn Error + Send + Sync>,
     },
     /// The stream is being closed in another way.
@@ -45,30 +45,30 @@ pub enum BooksError {
         "{stream}: it is being closed {was}, and was now to be closed {asked}; close it {was} first, which goes on where it stopped"
     )]
     UnderWay {
-        /// Which stream.
+        /// The stream.
         stream: Key,
-        /// How it is being closed.
+        /// The way in which the earlier call is closing it.
         was: Way,
-        /// How it was to be closed.
+        /// The way that this call asked for.
         asked: Way,
     },
-    /// The closing that another call has begun treats the events in another way.
+    /// The closing that another call started removes events in another way.
     #[error(
         "cannot close {stream}: a closing that {begun} its events has begun, and this one {}; close it as it was begun, which goes on where it stopped", .begun.other()
     )]
     Removal {
-        /// Which stream.
+        /// The stream.
         stream: Key,
-        /// What becomes of its events.
+        /// How that closing removes events.
         begun: Removal,
     },
-    /// The state could not be read or written.
+    /// The state could not be loaded or stored.
     #[error(transparent)]
     Events(#[from] EventsError),
-    /// Nobody knows what reactions have to do.
+    /// The pending work of reactions could not be determined.
     #[error(transparent)]
     Reactions(Box<ReactionsError>),
-    /// Somebody else closes the stream, or the lease was lost on the way.
+    /// Another holder has the lease of the closing, or this call lost the lease.
     #[error(transparent)]
     Lease(Box<LeaseError>),
 }

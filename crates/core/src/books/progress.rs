@@ -1,4 +1,4 @@
-//! How far a closing has come: one document, written with the commit that begins it and deleted with the one that ends it.
+//! Checkpoint of a closing, as one document. The first commit of the closing writes it and the last one deletes it.
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ use crate::id::{DocVersion, StreamVersion};
 use crate::key::Key;
 use crate::store::Document;
 
-/// What becomes of the stream.
+/// The way in which a stream is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// It is closed for ever.
+    /// It is closed permanently.
     Tombstone,
-    /// It begins anew with its state.
+    /// It restarts from its state.
     Restart,
-    /// Its oldest events go, and the state of that moment stands for them.
+    /// Its oldest events are removed, and the state after them replaces them.
     Window,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// What becomes of the events.
+/// How a closing removes events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Removal {
@@ -59,7 +59,7 @@ impl fmt::Display for Removal {
     }
 }
 
-/// What is written down.
+/// The content of the checkpoint document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note {
     pub(super) way: Way,
@@ -68,11 +68,11 @@ pub(super) struct Note {
     pub(super) cut: StreamVersion,
     /// Events below this version are in the archive.
     pub(super) archived: StreamVersion,
-    /// How many events a page has. It is kept, so that a page that comes again is the same.
+    /// The number of events per page. It is recorded so that a repeated page is identical.
     pub(super) page: usize,
 }
 
-/// A note as it was read or written.
+/// A checkpoint with its document version.
 #[derive(Clone, Debug)]
 pub(super) struct Progress {
     pub(super) note: Note,
@@ -85,7 +85,7 @@ impl Progress {
     }
 }
 
-/// The name of the note about a stream, and of the lease of whoever closes it: `tidelock.closing("account", "ann")`.
+/// Returns the key of the checkpoint document and of the lease of a closing: `tidelock.closing("account", "ann")`.
 pub(super) fn name(stream: &Key) -> Result<Key, InvalidInput> {
     stream.beside("tidelock.closing")
 }

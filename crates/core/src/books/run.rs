@@ -1,4 +1,4 @@
-//! One closing, from the lease to the last removal.
+//! Execution of one closing, from acquiring the lease to the last removal.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::runtime::backoff::CONFLICT;
 use crate::store::{ApplyError, Batch, Event, Expect, Receipt, Refusal, StreamInfo, StreamQuery};
 use crate::telemetry;
 
-/// How often a closing begins again because somebody appended meanwhile.
+/// The most attempts to start a closing while other callers append.
 const ATTEMPTS: u32 = 20;
-/// How long it goes on beginning.
+/// The longest time spent on these attempts.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Closes a stream, or goes on with what another call has begun.
+/// Closes a stream, or resumes a closing that another call has started.
 pub(super) async fn close(closing: Closing, way: Way, plan: &dyn Plan) -> Result<Closed, BooksError> {
     let name = progress::name(&closing.stream)?;
     let held = lease::hold(closing.events.store(), &name).ttl(closing.ttl).now().await?;
@@ -42,18 +42,18 @@ pub(super) async fn close(closing: Closing, way: Way, plan: &dyn Plan) -> Result
     done.map(|()| closed)
 }
 
-/// What the first commit of a closing does.
+/// The first commit of a closing.
 pub(super) struct Begin {
-    /// Events below this version are to go.
+    /// The version below which events are removed.
     cut: StreamVersion,
-    /// What becomes of the stream.
+    /// The change to the stream.
     batch: Batch,
 }
 
-/// How a closing begins.
+/// A strategy that decides how a closing starts.
 #[async_trait]
 pub(super) trait Plan: Send + Sync {
-    /// What the first commit does; `None` when there is nothing to do.
+    /// Returns the first commit; `None` when there is nothing to do.
     async fn begin(&self, events: &Events, stream: &StreamInfo) -> Result<Option<Begin>, BooksError>;
 }
 
@@ -86,14 +86,14 @@ impl Run {
         if note.way != self.closed.way {
             return Err(BooksError::UnderWay { stream, was: note.way, asked: self.closed.way });
         }
-        // Events that are gone cannot be archived, and those that are to be archived must not go without it.
+        // Removed events cannot be archived, and events that the first call wanted to archive must not be discarded.
         if note.removal != self.closing.removal() {
             return Err(BooksError::Removal { stream, begun: note.removal });
         }
         Ok(())
     }
 
-    /// The commit that begins it, at the version that was looked at. Whoever appends meanwhile is looked at, too.
+    /// Commits the start of the closing at the version that was read. A concurrent append makes it read the stream again.
     async fn begin(&self, plan: &dyn Plan) -> Result<Option<Progress>, BooksError> {
         let (events, stream) = (&self.closing.events, &self.closing.stream);
         let (until, mut attempts) = (Instant::now() + LIMIT, 0);
@@ -128,18 +128,18 @@ impl Run {
         Err(BooksError::Pending { stream: stream.clone(), pending })
     }
 
-    /// Hands over what the archive does not have yet. What it has is noted after each page.
+    /// Passes the remaining events to the archive, and records the progress after each page.
     async fn archive(&mut self, progress: &mut Progress) -> Result<(), BooksError> {
         let Some(archive) = self.closing.archive.clone() else { return Ok(()) };
         while progress.note.archived < progress.note.cut {
             let end = page_end(&progress.note);
             let Some(page) = self.page(&progress.note, end).await? else {
-                // Its events were removed by hand. There are others behind it.
+                // The events of this page were removed by hand. Later pages may have events.
                 progress.note.archived = end;
                 continue;
             };
             let (first, last, count) = (page.first, page.last, page.events.len() as u64);
-            // Whoever has lost the lease must not go on beside the next one.
+            // A holder that has lost the lease must not archive beside its successor.
             let kept = tokio::select! {
                 biased;
                 () = self.held.token().cancelled_owned() => None,
@@ -159,14 +159,14 @@ impl Run {
         Ok(())
     }
 
-    /// The next page of the archive: its events below a version, those that are left.
+    /// Returns the next archive page: the remaining events below `end`.
     async fn page(&self, note: &Note, end: StreamVersion) -> Result<Option<ArchivePage>, BooksError> {
         let (stream, store) = (&self.closing.stream, self.closing.events.store());
         let (mut events, mut from): (Vec<Event>, _) = (Vec::new(), note.archived);
         while from < end {
             let left = usize::try_from(end.0.saturating_sub(from.0)).unwrap_or(note.page);
             let page = store.read_stream(StreamQuery::forward(stream, left).from(from)).await?;
-            // A page that begins behind the end has nothing for this one.
+            // A page that starts at or after `end` has no events for this one.
             from = page.events.last().map_or(end, |last| last.version.next());
             events.extend(page.events.into_iter().filter(|event| event.version < end));
         }
@@ -175,7 +175,7 @@ impl Run {
         Ok(Some(ArchivePage { stream: stream.clone(), first, last, events }))
     }
 
-    /// Removes what the archive has, in steps. The note goes with the last one.
+    /// Removes the archived events in steps. The last step also deletes the checkpoint.
     async fn remove(&mut self, progress: &Progress) -> Result<(), BooksError> {
         let Progress { note, version } = progress;
         let stream = self.closing.stream.clone();
@@ -203,7 +203,7 @@ impl Run {
         }
     }
 
-    /// Every write shows the lease, and has a name, so that it is done once.
+    /// Applies a batch under the lease, with an operation id so that it is applied once.
     async fn apply(&self, batch: Batch) -> Result<Receipt, BooksError> {
         let batch = self.held.guard(batch.op_id(OpId::new()))?;
         Ok(self.closing.events.send(&batch).await?)
@@ -224,17 +224,18 @@ fn refusal(error: &BooksError) -> Option<&Refusal> {
     }
 }
 
-/// Whether somebody appended since the stream was looked at.
+/// Returns whether another caller appended since the stream was read.
 fn met(error: &BooksError) -> bool {
     matches!(refusal(error), Some(Refusal::Stream { .. }))
 }
 
-/// The version behind the next page. It depends on where the page begins and on what was noted, and on nothing else.
+/// Returns the version after the next page. It depends only on the start of the page and the checkpoint, so that a repeated
+/// page is identical.
 fn page_end(note: &Note) -> StreamVersion {
     StreamVersion(note.archived.0.saturating_add(note.page as u64).min(note.cut.0))
 }
 
-/// The version after the last one.
+/// Returns the version after the last one.
 fn end_of(stream: &StreamInfo) -> StreamVersion {
     stream.head.map_or(StreamVersion(0), StreamVersion::next)
 }
@@ -243,7 +244,7 @@ fn expect_head(stream: &StreamInfo) -> Expect<StreamVersion> {
     stream.head.map_or(Expect::Absent, Expect::Exact)
 }
 
-/// An aggregate's own stream, and open.
+/// Fails unless the stream has the kind of the aggregate.
 fn check<A: Aggregate>(stream: &StreamInfo) -> Result<(), BooksError> {
     let kind = stream.key.kind();
     if kind == A::KIND {
@@ -253,7 +254,7 @@ fn check<A: Aggregate>(stream: &StreamInfo) -> Result<(), BooksError> {
     Err(InvalidInput::name("the kind of a stream", &kind, reason).into())
 }
 
-/// The stream is closed for ever.
+/// Closes the stream permanently.
 pub(super) struct Tombstone;
 
 #[async_trait]
@@ -267,9 +268,9 @@ impl Plan for Tombstone {
     }
 }
 
-/// The stream begins anew.
+/// Restarts the stream from a state.
 pub(super) struct Anew<A> {
-    /// Makes the state to begin with; `None` for the one that there is.
+    /// Derives the state to restart from; `None` keeps the current one.
     #[expect(clippy::type_complexity, reason = "it is used once")]
     opening: Option<Box<dyn Fn(&A) -> A + Send + Sync>>,
 }
@@ -309,16 +310,16 @@ impl<A: Aggregate> Plan for Anew<A> {
     }
 }
 
-/// Which events stay.
+/// The events that are kept.
 #[derive(Clone, Copy)]
 pub(super) enum Keep {
-    /// The last so many.
+    /// This number of the newest events.
     Last(u64),
-    /// Those that happened at this instant or later.
+    /// The events recorded at this instant or later.
     Since(Timestamp),
 }
 
-/// The oldest events go.
+/// Removes the oldest events.
 pub(super) struct Window<A> {
     keep: Keep,
     of: PhantomData<fn() -> A>,
@@ -347,7 +348,7 @@ impl<A: Aggregate> Plan for Window<A> {
     }
 }
 
-/// The version of the first event that did not happen before an instant.
+/// Returns the version of the first event recorded at an instant or later.
 async fn first_since(
     events: &Events,
     stream: &Key,

@@ -1,4 +1,5 @@
-//! Instants read like dates, the manual clock moves as it is told, and the machine's never goes back or stands still.
+//! Tests of clocks: timestamps print as dates, the manual clock advances on request, and the system clock never stops
+//! or goes back.
 
 use super::*;
 

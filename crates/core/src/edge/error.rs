@@ -1,4 +1,4 @@
-//! What can go wrong with idempotency keys.
+//! Errors of idempotency keys.
 
 use thiserror::Error;
 
@@ -9,18 +9,18 @@ use crate::lease::LeaseError;
 use crate::store::{ApplyError, StoreError};
 use crate::worker::LostReason;
 
-/// Why a key was not reserved, or an answer was not kept.
+/// The reason why a key was not reserved, or a response was not stored.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum EdgeError {
-    /// The key, or its scope, is out of its form.
+    /// The key, or its scope, is invalid.
     #[error("idempotency key {key:?} is not valid: {reason}; a random UUID for each request is a good key")]
     BadKey {
         /// The beginning of the key.
         key: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// A request with the key is under way.
+    /// A request with the key is in flight.
     #[error(
         "idempotency key {key:?} is in flight: {by} has it since {since}; if that process died, the key is free at {until}"
     )]
@@ -29,41 +29,41 @@ pub enum EdgeError {
         key: String,
         /// The process that runs the request.
         by: String,
-        /// Since when, by the store's clock.
+        /// The start of the request, by the store's clock.
         since: Timestamp,
-        /// Until when, unless it is renewed.
+        /// The expiry of the lease, unless it is renewed.
         until: Timestamp,
     },
-    /// The reservation is not its holder's any more. Nothing of the batch was applied.
+    /// The reservation was lost. Nothing of the batch was applied.
     #[error(
         "idempotency key {key:?}: the reservation is lost, {reason}; nothing was committed, and another request may run with the key"
     )]
     Lost {
         /// The key.
         key: String,
-        /// Why.
+        /// The reason.
         reason: LostReason,
     },
-    /// The reservation was committed or released before.
+    /// The reservation was already committed or released.
     #[error("idempotency key {key:?}: the reservation was {how} before; nothing more was done")]
     Over {
         /// The key.
         key: String,
-        /// How it ended.
+        /// The end of the reservation.
         how: &'static str,
     },
-    /// The answer is larger than a record may be. Nothing of the batch was applied.
+    /// The response exceeds the limits of a record. Nothing of the batch was applied.
     #[error(
         "idempotency key {key:?}: the {what} of the answer has {found} bytes, at most {limit} are kept; answer with a reference, or complete with its status only"
     )]
     AnswerTooLarge {
         /// The key.
         key: String,
-        /// Which part of it.
+        /// The part of the response.
         what: &'static str,
-        /// How large it is.
+        /// The size of the part.
         found: usize,
-        /// How large it may be.
+        /// The maximum size.
         limit: usize,
     },
     /// There is no record of the key.
@@ -71,29 +71,30 @@ pub enum EdgeError {
         "idempotency key {key:?} is not known in scope {scope:?}; it was never used, was forgotten, or its time is over"
     )]
     Unknown {
-        /// Whose key.
+        /// The scope of the key.
         scope: String,
         /// The key.
         key: String,
     },
-    /// The record is none.
+    /// The record cannot be decoded.
     #[error("record {key} does not read: {reason}; forget the key if its request may run again")]
     Damaged {
         /// The document.
         key: Key,
-        /// What was found.
+        /// The reason.
         reason: String,
     },
-    /// A value or a name can never be accepted.
+    /// A value or a name is invalid.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// The store could not be asked.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store did not take the batch. [`Explain::outcome`](crate::error::Explain::outcome) says whether it was applied.
+    /// The store rejected or failed the batch. [`Explain::outcome`](crate::error::Explain::outcome) returns whether it was
+    /// applied.
     #[error(transparent)]
     Write(Box<ApplyError>),
-    /// The reservation could not be kept.
+    /// The lease of the reservation failed.
     #[error(transparent)]
     Lease(Box<LeaseError>),
 }

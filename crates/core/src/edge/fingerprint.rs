@@ -1,15 +1,15 @@
-//! What a request says, in 32 bytes: two requests with one key are the same request when this is equal.
+//! Request fingerprint of 32 bytes. Two requests with one key are the same request when their fingerprints are equal.
 
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-/// The SHA-256 of the parts of a request. Each part counts with its length, so that parts never run into each other.
+/// The SHA-256 of the parts of a request. Each part is hashed with its length, so that different splits differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of these parts, in this order.
+    /// Computes the fingerprint of these parts, in this order.
     #[must_use]
     pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Self {
         let mut hash = Sha256::new();
@@ -21,7 +21,7 @@ impl Fingerprint {
         Self(hash.finalize().into())
     }
 
-    /// Its text: 64 hexadecimal digits.
+    /// Returns the fingerprint as 64 hexadecimal digits.
     #[must_use]
     pub fn hex(&self) -> String {
         self.to_string()

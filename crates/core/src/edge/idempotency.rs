@@ -1,7 +1,7 @@
-//! Reserving a key: who runs, who waits, and who is told what the first one was answered.
+//! Idempotency keys: one request runs, and its duplicates wait or get the stored response.
 //!
-//! The claim of the row has one winner. The record is looked at before it, so that repetitions write nothing, and again after it,
-//! because the one before may have come to its end in between. A process that dies in the middle leaves a row that ends by itself.
+//! The claim of the row has one winner. The record is read before the claim, so that duplicates write nothing. It is read again
+//! after the claim, because the previous holder may have finished in between. If a process dies, the lease on its row expires.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::runtime::timer::sleep_until;
 use crate::store::{Claim, Denied, Get, LeaseRow, SharedStore};
 use crate::worker::{LeasedWork, MAX_TTL, MIN_TTL, idle, local_notify};
 
-/// How long answers are kept unless the caller says otherwise: a day.
+/// The default time to live of a stored response: a day.
 pub const DEFAULT_TTL: Duration = Duration::from_hours(24);
-/// The longest time between two looks of whoever waits, should every hint be missed.
+/// The maximum interval between two polls of a waiter, in case every hint is missed.
 const POLL: Duration = Duration::from_millis(500);
-/// The times between two looks while hints come all the time.
+/// The minimum and the maximum delay between two polls under constant hints.
 const HUSH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
 /// Idempotency keys on a store. Cheap to clone.
@@ -35,43 +35,43 @@ pub struct Idempotency {
     lease_ttl: Duration,
 }
 
-/// What becomes of a request.
+/// The outcome of a reservation.
 #[derive(Debug)]
 pub enum Reserved {
-    /// It is to run. Whoever comes meanwhile is told that it is in flight.
+    /// The request must run. Duplicates that arrive until it ends get `InFlight`.
     Run(Reservation),
-    /// Another request with the key is under way.
+    /// Another request with the key is in flight.
     InFlight(InFlight),
-    /// It ran before: this was the answer.
+    /// The request ran before, with this response.
     Stored(Answer),
-    /// It ran before, with this status. The rest of the answer was too large to be kept.
+    /// The request ran before, with this status. The rest of the response was not stored.
     StatusOnly {
         /// The status.
         status: u16,
     },
-    /// The key belongs to a request that says something else.
+    /// The key belongs to a request with another payload.
     OtherPayload,
 }
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InFlight {
     /// The process that runs it.
     pub by: String,
-    /// Since when, by the store's clock.
+    /// The start of the request, by the store's clock.
     pub since: Timestamp,
-    /// Until when, unless it is renewed: when the key is free if the process has died.
+    /// The expiry of the lease, unless it is renewed. The key is free then if the process has died.
     pub until: Timestamp,
 }
 
 impl Idempotency {
-    /// Keys on this store, with answers that are kept for [`DEFAULT_TTL`].
+    /// Creates a handle on this store, with responses that are kept for [`DEFAULT_TTL`].
     #[must_use]
     pub fn new(store: &SharedStore) -> Self {
         Self { store: Arc::clone(store), ttl: DEFAULT_TTL, lease_ttl: crate::worker::DEFAULT_TTL }
     }
 
-    /// How long answers are kept: a request that comes again later runs again.
+    /// Sets the time to live of stored responses. A request that is repeated later runs again.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl.min(MAX_TTL);
@@ -85,16 +85,16 @@ impl Idempotency {
         self
     }
 
-    /// Reserves a key, or says why not. Keys of different scopes, tenants for example, have nothing to do with each other.
+    /// Reserves a key, or returns the reason why not. Keys of different scopes, such as tenants, are independent.
     ///
     /// # Errors
-    /// [`EdgeError::BadKey`] when the key is not valid; otherwise the store fails.
+    /// [`EdgeError::BadKey`] when the key is not valid, otherwise the error of the store.
     ///
     /// # Cancel safety
     /// A key that is reserved after the future was dropped is released.
     ///
     /// # Crash safety
-    /// A process that dies leaves the key to be free by itself, at most the [lease time](Self::lease_ttl) later.
+    /// If the process dies, the key is free when the lease expires, at most the [lease time](Self::lease_ttl) later.
     pub async fn reserve(
         &self,
         scope: &str,
@@ -108,8 +108,8 @@ impl Idempotency {
         }
     }
 
-    /// Like [`reserve`](Self::reserve), but waits for a request in flight: for its answer, or for the key when it fails.
-    /// After that long, the answer is [`Reserved::InFlight`] all the same.
+    /// Like [`reserve`](Self::reserve), but waits for a request in flight: for its response, or for the key when it fails.
+    /// Returns [`Reserved::InFlight`] after the wait time.
     ///
     /// # Errors
     /// As [`reserve`](Self::reserve).
@@ -132,7 +132,7 @@ impl Idempotency {
         let (mut hush, mut first) = (HUSH.0, true);
         loop {
             let mut told = pin!(signal.notified());
-            // From here on, what changes is heard, even while this looks.
+            // Registers for notifications before the read, so that no change is missed.
             told.as_mut().enable();
             let looked = Instant::now();
             let reserved = if std::mem::take(&mut first) {
@@ -151,7 +151,7 @@ impl Idempotency {
         }
     }
 
-    /// Looking costs less than asking: the row is asked for when nobody has it.
+    /// Polls with a read, which is cheaper than a claim. Claims the row when no unexpired lease is on it.
     async fn look_again(&self, scope: &str, key: &str, request: &Fingerprint) -> Result<Reserved, EdgeError> {
         let row = names::record(scope, key)?;
         let mut found = self.store.read(&[Get::Work(row)]).await?;
@@ -171,7 +171,7 @@ impl Idempotency {
     }
 }
 
-/// A request that asks for its key.
+/// A reservation request.
 struct Ask {
     store: SharedStore,
     row: Key,
@@ -180,7 +180,7 @@ struct Ask {
 }
 
 impl Ask {
-    /// What is known of the key, when its request has ended.
+    /// Returns the outcome that is recorded for the key, when its request has ended.
     async fn known(&self) -> Result<Option<Reserved>, EdgeError> {
         let Some(document) = self.store.document(&self.row).await? else { return Ok(None) };
         let record = Record::read(&document)?;
@@ -194,7 +194,7 @@ impl Ask {
     }
 }
 
-/// Asks for the row.
+/// Claims the row.
 async fn take(ask: Ask) -> Result<Reserved, EdgeError> {
     let owner = names::owner(&ask.reserving.request)?;
     let sent = Instant::now();
@@ -211,7 +211,7 @@ async fn take(ask: Ask) -> Result<Reserved, EdgeError> {
     };
     let holding = LeasedWork::start(&ask.store, &grant, ask.lease, sent).map_err(LeaseError::from)?;
     let reservation = Reservation::new(&ask.store, holding, ask.reserving.clone());
-    // The one before may have come to its end after the first look. A failure here drops the reservation, which frees the key.
+    // The previous holder may have finished after the first read. A failure here drops the reservation, which releases the key.
     match ask.known().await? {
         Some(known) => {
             reservation.release().await;
@@ -221,7 +221,7 @@ async fn take(ask: Ask) -> Result<Reserved, EdgeError> {
     }
 }
 
-/// Somebody has the row: for the same request, or for another one.
+/// Returns the outcome for a leased row: the same request is in flight, or the key belongs to another one.
 fn held(holder: &LeaseRow, request: &Fingerprint) -> Reserved {
     match names::parts(&holder.owner) {
         (_, Some(other)) if other != request.hex() => Reserved::OtherPayload,

@@ -1,4 +1,4 @@
-//! The names that reservations and their records have in the store.
+//! Keys of reservations and their records in the store.
 
 use super::error::EdgeError;
 use super::fingerprint::Fingerprint;
@@ -9,12 +9,12 @@ use crate::worker::unique_owner;
 
 /// The kind of records and of the rows of reservations: `tidelock.idempotency("shop-1", "order-17")`.
 const KIND: &str = "tidelock.idempotency";
-/// The longest idempotency key, in bytes.
+/// The maximum length of an idempotency key, in bytes.
 pub const MAX_KEY_BYTES: usize = 255;
-/// The longest scope, in bytes.
+/// The maximum length of a scope, in bytes.
 pub const MAX_SCOPE_BYTES: usize = 255;
 
-/// The record and the row of a key.
+/// Returns the key of the record and of the row.
 pub(super) fn record(scope: &str, key: &str) -> Result<Key, EdgeError> {
     check(key, key, MAX_KEY_BYTES, "the key")?;
     if !scope.is_empty() {
@@ -36,7 +36,7 @@ fn check(key: &str, text: &str, longest: usize, what: &'static str) -> Result<()
     Err(EdgeError::BadKey { key: key.chars().filter(|c| !c.is_control()).take(80).collect(), reason })
 }
 
-/// The scope and the key that a record or row belongs to.
+/// Returns the scope and the key that a record or row belongs to.
 pub(super) fn of(key: &Key) -> Option<(String, String)> {
     match <[Arg; 2]>::try_from(key.args()) {
         Ok([Arg::Str(scope), Arg::Str(text)]) if key.kind() == KIND => Some((scope, text)),
@@ -44,30 +44,30 @@ pub(super) fn of(key: &Key) -> Option<(String, String)> {
     }
 }
 
-/// All records.
+/// Returns the prefix of all records.
 pub(super) fn all() -> KeyPrefix {
     KeyPrefix::kind(KIND)
 }
 
-/// All records of a scope.
+/// Returns the prefix of all records of a scope.
 pub(super) fn all_of(scope: &str) -> KeyPrefix {
     KeyPrefix::under(KIND, &[Arg::Str(scope.to_owned())])
 }
 
-/// The lane of reservations. Nobody claims from it: the rows rest.
+/// Returns the lane of reservations. No worker claims from it, because the rows rest.
 pub(super) fn lane() -> Result<Lane, InvalidInput> {
     Lane::new("tidelock.idempotency")
 }
 
-/// Who holds a reservation, and for what: a store hands the owner to whoever asks for the row, so that a request in flight can be
-/// compared without another read or write.
+/// Returns the owner name of a reservation, which contains the fingerprint. A denied claim returns the owner, so that a request
+/// in flight can be compared without another read or write.
 pub(super) fn owner(request: &Fingerprint) -> Result<Owner, InvalidInput> {
     Owner::new(format!("{}{MARK}{request}", unique_owner(None)?))
 }
 
 const MARK: char = '#';
 
-/// The process and the fingerprint in the name of an owner.
+/// Splits an owner name into the process and the fingerprint.
 pub(super) fn parts(owner: &Owner) -> (&str, Option<&str>) {
     match owner.as_str().rsplit_once(MARK) {
         Some((who, request)) => (who, Some(request)),

@@ -1,4 +1,4 @@
-//! Examples of the errors of idempotency keys for their pages: see `error/pages/tests.rs`, which compares them.
+//! Example errors of idempotency keys for their documentation pages. `error/pages/tests.rs` compares them.
 
 use super::EdgeError;
 use crate::clock::Timestamp;
@@ -8,7 +8,7 @@ use crate::id::{Fence, Owner};
 use crate::key::Key;
 use crate::worker::LostReason;
 
-/// One error for each code.
+/// Returns one error for each code.
 pub(crate) fn examples() -> Result<Examples, InvalidInput> {
     let at = |seconds: i64| Timestamp::from_micros(1_000_000_000_000_000 + seconds * 1_000_000);
     let (key, by) = ("order-17".to_owned(), "web-1-4242/9f86d081884c-7".to_owned());

@@ -1,6 +1,6 @@
-//! The document of a key: which request it was, and what it was answered.
+//! Document of a key: the fingerprint of its request, and the stored response.
 //!
-//! A body that is text stands in it as text, so that `sqlite3` and `psql` show it; another one as base64.
+//! A text body is stored as text, so that `sqlite3` and `psql` show it. Any other body is stored as base64.
 
 use base64ct::{Base64, Encoding as _};
 use serde::{Deserialize, Serialize};
@@ -13,24 +13,24 @@ use crate::id::Fence;
 use crate::payload::Payload;
 use crate::store::Document;
 
-/// How much of an answer was kept.
+/// The stored part of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// All of it.
+    /// The whole response.
     Whole(Answer),
-    /// That there was one: its body was too large, or of no known end. The request ran, and does not run again.
+    /// Only the status: the body was too large, or of unknown length. The request ran, and does not run again.
     StatusOnly {
-        /// Its status.
+        /// The status.
         status: u16,
     },
 }
 
-/// The document.
+/// The document of a key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
     /// The fingerprint of the request.
     pub(super) request: String,
-    /// The fence of the reservation that wrote this: whether a write whose answer was lost came to pass.
+    /// The fence of the reservation that wrote this record. It shows whether a write with a lost reply was applied.
     pub(super) fence: Fence,
     status: u16,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -93,7 +93,7 @@ impl Body {
     }
 }
 
-/// Whether a record has room for a text as JSON writes it. Base64 has a length that is known.
+/// Returns whether a record has room for a text in JSON encoding. The length of base64 is known in advance.
 fn fits(text: &str) -> bool {
     let written = text.bytes().map(|byte| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
@@ -103,5 +103,5 @@ fn fits(text: &str) -> bool {
     !text.contains('\0') && written.sum::<usize>() <= MAX_TEXT_BYTES
 }
 
-/// The longest text in a record, as JSON writes it. The rest of the record fits beside it into a document.
+/// The maximum length of a text in JSON encoding. The rest of the record also fits into the document.
 const MAX_TEXT_BYTES: usize = 3 * 1024 * 1024;

@@ -1,7 +1,7 @@
-//! A key that is reserved: its request runs, and ends with an answer or without one.
+//! Reservation of an idempotency key, from the start of its request to its response or release.
 //!
-//! The batch that ends it holds the lease as its first condition, the effects of the request, the record, and the removal of the
-//! row. So there is no moment in which the effects are there and the record is not.
+//! The batch that ends it contains the lease as its first condition, the effects of the request, the record, and the removal of
+//! the row. The effects are therefore never visible without the record.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,26 +21,27 @@ use crate::runtime::timer::sleep_until;
 use crate::store::{ApplyError, Batch, Expect, Operation, Receipt, Refusal, Selection, SharedStore};
 use crate::worker::{LeasedWork, LostReason, local_notify};
 
-/// How long to wait before a batch is sent again of which nobody knows whether it was applied.
+/// The delay before a batch with an unknown outcome is sent again.
 const UNSURE: Duration = Duration::from_millis(50);
 
-/// What is reserved for whom.
+/// The request that a key is reserved for.
 #[derive(Clone, Debug)]
 pub(super) struct Reserving {
     pub(super) scope: String,
     pub(super) key: String,
     pub(super) request: Fingerprint,
-    /// How long the answer is kept.
+    /// The time to live of the response.
     pub(super) ttl: Duration,
 }
 
-/// A key that is reserved for a request that runs. It is renewed in the background, so the request may take as long as it takes.
+/// A key that is reserved for a running request. The lease is renewed in the background, so the duration of the request is not
+/// limited.
 ///
-/// End it with [`commit`](Self::commit), [`complete`](Self::complete) or [`release`](Self::release). Clones are the same
-/// reservation; when the last one is dropped, the key is released.
+/// End it with [`commit`](Self::commit), [`complete`](Self::complete) or [`release`](Self::release). Clones share the
+/// reservation. When the last one is dropped, the key is released.
 ///
 /// # Crash safety
-/// A process that dies leaves the key to be free by itself. What was committed stays, with its record.
+/// If the process dies, the key is free when the lease expires. A committed request stays committed, with its record.
 #[derive(Clone, Debug)]
 pub struct Reservation(Arc<Inner>);
 
@@ -50,7 +51,7 @@ struct Inner {
     holding: LeasedWork,
     reserving: Reserving,
     state: Mutex<State>,
-    /// One commit at a time.
+    /// Serialises commits.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -67,35 +68,35 @@ impl Reservation {
         Self(Arc::new(Inner { store, holding, reserving, state, turn: tokio::sync::Mutex::default() }))
     }
 
-    /// Whose key it is.
+    /// Returns the scope of the key.
     #[must_use]
     pub fn scope(&self) -> &str {
         &self.0.reserving.scope
     }
 
-    /// The key: a stable name for the request, for effects that dedupe by themselves.
+    /// Returns the key, a stable name for the request. Pass it to external systems that deduplicate.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.0.reserving.key
     }
 
-    /// The fence of the reservation: higher than that of every grant before.
+    /// Returns the fence of the reservation, which is higher than that of every grant before.
     #[must_use]
     pub fn fence(&self) -> Fence {
         self.0.holding.lease().fence
     }
 
-    /// A token that fires when the reservation ends, in time before another request can have the key.
+    /// Returns a token that fires when the reservation ends, before another request can acquire the key.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
         self.0.holding.token().clone()
     }
 
-    /// The batch with the reservation as its first condition, for effects before the last: refused as a whole if another request
-    /// has the key by then. A refusal counts the condition as effect 0.
+    /// Adds the reservation as the first condition of a batch, for effects before the final commit. The store refuses the whole
+    /// batch if another request has acquired the key. A refusal counts the condition as effect 0.
     ///
-    /// Effects that are applied on their own stay when the request fails later, and are then done again: [`commit`](Self::commit)
-    /// is for those that must not be.
+    /// Effects that are applied separately stay when the request fails later, and a repetition applies them again. Use
+    /// [`commit`](Self::commit) for effects that must happen once.
     ///
     /// # Errors
     /// [`EdgeError::Lost`] when the reservation is known to be lost, [`EdgeError::Over`] when it has ended.
@@ -109,25 +110,25 @@ impl Reservation {
         Ok(id.into_iter().fold(guarded, Batch::op_id))
     }
 
-    /// Applies the effects of the request and keeps its answer, in one batch: both or neither, once. From then on, the answer is
-    /// what every repetition hears.
+    /// Applies the effects of the request and stores its response, in one batch, all or nothing and at most once. From then on,
+    /// every repetition gets the response.
     ///
-    /// The receipt is `None` when the store's own answer was lost and the record showed that the batch was applied; name the batch
-    /// with an [`op_id`](Batch::op_id) to get the receipt even then. A refusal counts the reservation as effect 0.
+    /// The receipt is `None` when the reply of the store was lost and the record showed that the batch was applied. Set an
+    /// [`op_id`](Batch::op_id) on the batch to get the receipt even then. A refusal counts the reservation as effect 0.
     ///
     /// # Errors
-    /// [`EdgeError::Write`] when the batch is refused: the reservation goes on, so decide again and commit again.
-    /// [`EdgeError::Lost`] when another request may have the key, [`EdgeError::AnswerTooLarge`] and [`EdgeError::Over`]. Nothing
-    /// was applied, unless [`outcome`](crate::error::Explain::outcome) says that it is unknown.
+    /// [`EdgeError::Write`] when the batch is refused. The reservation stays, so decide again and commit again.
+    /// [`EdgeError::Lost`] when another request may have the key, [`EdgeError::AnswerTooLarge`] and [`EdgeError::Over`].
+    /// Nothing was applied, unless [`outcome`](crate::error::Explain::outcome) is unknown.
     ///
     /// # Cancel safety
-    /// Dropped, it was committed or not, effects and answer alike; asking for the key tells.
+    /// If the future is dropped, effects and response were either both committed or not. Reserving the key again returns which.
     pub async fn commit(&self, batch: Batch, answer: Answer) -> Result<Option<Receipt>, EdgeError> {
         answer.check(self.key())?;
         self.write(batch, Kept::Whole(answer)).await
     }
 
-    /// Keeps the answer of a request whose effects are elsewhere.
+    /// Stores the response of a request whose effects are elsewhere.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -138,8 +139,8 @@ impl Reservation {
         self.commit(Batch::new(), answer).await.map(drop)
     }
 
-    /// Keeps that the request ran, with a status, and nothing else of its answer: for answers that are too large or have no known
-    /// end. Repetitions do not run, and are told so.
+    /// Records that the request ran, with a status and without the rest of its response. It is meant for responses that are too
+    /// large or of unknown length. Repetitions do not run, and get [`Reserved::StatusOnly`](super::Reserved::StatusOnly).
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -150,17 +151,18 @@ impl Reservation {
         self.write(Batch::new(), Kept::StatusOnly { status }).await.map(drop)
     }
 
-    /// The request failed before any effect: the key can be used again at once. Released or committed before, it stays so.
+    /// Releases the key after a failure before any effect, so that it can be used again at once. A reservation that was
+    /// released or committed before is unchanged.
     ///
     /// # Cancel safety
-    /// The release is carried out even if the future is dropped.
+    /// The release is executed even if the future is dropped.
     pub async fn release(&self) {
         if let Some(ended) = self.0.release() {
             drop(ended.await);
         }
     }
 
-    /// What was committed, if anything was.
+    /// Returns the committed response, if any.
     #[must_use]
     pub fn committed(&self) -> Option<Kept> {
         match &*self.0.state.lock() {
@@ -173,7 +175,7 @@ impl Reservation {
         let _turn = self.0.turn.lock().await;
         self.is_open()?;
         let whole = self.whole(batch, &kept)?;
-        // The first failure after which nobody knew whether the batch was applied.
+        // The first failure with an unknown outcome.
         let mut unsure: Option<ApplyError> = None;
         loop {
             if let Some(reason) = self.0.holding.lost() {
@@ -208,7 +210,7 @@ impl Reservation {
         }
     }
 
-    /// The effects of the request, its record, and the end of the reservation.
+    /// Returns the batch with the effects of the request, its record, and the end of the reservation.
     fn whole(&self, batch: Batch, kept: &Kept) -> Result<Batch, EdgeError> {
         let record = Record::new(&self.0.reserving.request, self.fence(), kept).payload()?;
         let (id, row) = (batch.id(), self.row());
@@ -220,7 +222,7 @@ impl Reservation {
         Ok(id.into_iter().fold(whole, Batch::op_id))
     }
 
-    /// The reservation is over, and an earlier attempt may have been applied: the record knows.
+    /// Resolves an unknown outcome after the reservation was lost: the record shows whether an earlier attempt was applied.
     async fn resolved(
         &self,
         unsure: Option<ApplyError>,
@@ -262,7 +264,7 @@ impl Reservation {
 }
 
 impl Inner {
-    /// Frees the key, in the background. `None` when there is nothing to free.
+    /// Releases the key in the background. Returns `None` when there is nothing to release.
     fn release(&self) -> Option<tokio::task::JoinHandle<()>> {
         let mut state = self.state.lock();
         if !matches!(*state, State::Open) {

@@ -1,4 +1,4 @@
-//! The pieces without a store.
+//! Tests of the parts that need no store.
 
 use super::record::Record;
 use super::{Answer, Fingerprint, Kept, MAX_BODY_BYTES, MAX_HEADERS_BYTES, names};

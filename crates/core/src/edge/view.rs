@@ -1,4 +1,4 @@
-//! What people see of keys, and how one is forgotten.
+//! Listing and deletion of idempotency keys.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,56 +10,57 @@ use crate::clock::Timestamp;
 use crate::key::Key;
 use crate::store::{Batch, Document, Expect, Get, Page, PageOf, WorkFilter, WorkRow};
 
-/// A key as it stands.
+/// An idempotency key and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyView {
-    /// Whose key it is; empty when keys are not told apart.
+    /// The scope of the key. Empty when the program uses no scopes.
     pub scope: String,
     /// The key.
     pub key: String,
-    /// The fingerprint of its request.
+    /// The fingerprint of the request.
     pub request: String,
-    /// How it stands.
+    /// The state of the key.
     pub state: KeyState,
 }
 
-/// How a key stands.
+/// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyState {
-    /// Its request was answered.
+    /// The request has a stored response.
     Stored {
-        /// With which status.
+        /// The status of the response.
         status: u16,
-        /// The bytes of the body; `None` when it was not kept.
+        /// The size of the body in bytes. `None` when it was not stored.
         body_bytes: Option<usize>,
-        /// When.
+        /// The time of the commit.
         at: Timestamp,
-        /// Until when the answer is kept.
+        /// The expiry of the response.
         expires_at: Option<Timestamp>,
     },
-    /// Its request is under way.
+    /// The request is in flight.
     InFlight {
         /// The process that runs it.
         by: String,
-        /// Since when.
+        /// The start of the request.
         since: Timestamp,
-        /// Until when, unless it is renewed.
+        /// The expiry of the lease, unless it is renewed.
         until: Timestamp,
     },
 }
 
 impl Idempotency {
-    /// Keys in the order of their scopes and names: of one scope, or of all. `after` is the last key of the page before.
+    /// Lists keys in the order of their scopes and names, of one scope or of all. `after` is the last key of the
+    /// previous page.
     ///
     /// # Errors
-    /// [`EdgeError::Store`] when the store cannot be asked.
+    /// [`EdgeError::Store`] when the store fails, [`EdgeError::Damaged`] when a record cannot be decoded.
     pub async fn list(&self, scope: Option<&str>, page: Page) -> Result<PageOf<KeyView>, EdgeError> {
         let (prefix, limit) = (scope.map_or_else(names::all, names::all_of), page.rows()?);
         let filter = WorkFilter { lane: Some(names::lane()?), ..WorkFilter::default() };
         let from = match &page.after {
             Some(after) => Some(after.clone()),
-            // What begins like the scope comes after it.
+            // Keys of the scope sort after the scope prefix itself.
             None => Key::from_canonical(prefix.from()).ok(),
         };
         let rows = self.store.works(&filter, Page { after: from, limit }).await?;
@@ -72,7 +73,7 @@ impl Idempotency {
         for row in rows.rows.into_iter().filter(|row| prefix.contains(&row.key)) {
             all.extend(in_flight(&row).map(|view| (row.key, view)));
         }
-        // A stable order: of a key that is both, the record comes first and counts.
+        // A stable order. When a key has both a record and a row, the record comes first and counts.
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
         all.dedup_by(|(a, _), (b, _)| a == b);
         let cut = all.len() > limit;
@@ -81,10 +82,10 @@ impl Idempotency {
         Ok(PageOf { rows: all.into_iter().map(|(_, view)| view).collect(), next, now })
     }
 
-    /// One key, and what its request was answered.
+    /// Returns one key, with the stored response of its request.
     ///
     /// # Errors
-    /// [`EdgeError::Unknown`] when there is none; [`EdgeError::Damaged`] when its record does not read.
+    /// [`EdgeError::Unknown`] when there is no such key, [`EdgeError::Damaged`] when its record cannot be decoded.
     pub async fn show(&self, scope: &str, key: &str) -> Result<(KeyView, Option<Kept>), EdgeError> {
         let name = names::record(scope, key)?;
         let mut found = self.store.read(&[Get::Document(name.clone()), Get::Work(name)]).await?;
@@ -99,13 +100,13 @@ impl Idempotency {
         }
     }
 
-    /// Forgets the answer of a key, so that its request can run again.
+    /// Deletes the response of a key, so that its request can run again.
     ///
     /// # Errors
-    /// [`EdgeError::InFlight`] when its request is under way, [`EdgeError::Unknown`] when there is nothing to forget.
+    /// [`EdgeError::InFlight`] when the request is in flight, [`EdgeError::Unknown`] when there is nothing to delete.
     ///
     /// # Cancel safety
-    /// Dropped, it is forgotten or not; asking again tells.
+    /// If the future is dropped, the response may or may not be deleted. Call it again to find out.
     pub async fn forget(&self, scope: &str, key: &str) -> Result<(), EdgeError> {
         let name = names::record(scope, key)?;
         let mut found = self.store.read(&[Get::Document(name.clone()), Get::Work(name.clone())]).await?;
@@ -121,10 +122,10 @@ impl Idempotency {
         }
     }
 
-    /// The key that pages go on after.
+    /// Returns the key after which a page continues.
     ///
     /// # Errors
-    /// [`EdgeError::BadKey`] when it is none.
+    /// [`EdgeError::BadKey`] when the key is invalid.
     pub fn page_key(scope: &str, key: &str) -> Result<Key, EdgeError> {
         names::record(scope, key)
     }

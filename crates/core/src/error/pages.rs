@@ -1,6 +1,6 @@
-//! The page of every error code, as `tidelock explain CODE` prints it and the book shows it.
+//! Pages of the error codes, as `tidelock explain CODE` prints them and the book shows them.
 //!
-//! The pages are the files in `crates/core/errors/`; this list and that directory are kept equal by `cargo xtask tidy`.
+//! The pages are the files in `crates/core/errors/`. `cargo xtask tidy` checks that this list matches that directory.
 
 /// Pairs each code with its page.
 macro_rules! pages {
@@ -29,20 +29,20 @@ const PAGES: &[(&str, &str)] = pages![
     "TL1318", "TL1319", "TL1320", "TL1321", "TL1322",
 ];
 
-/// The page of a code, in Markdown; `None` when there is no such code. Lower case is fine.
+/// Returns the page of a code in Markdown; `None` when there is no such code. Upper and lower case are equal.
 #[must_use]
 pub fn page(code: &str) -> Option<&'static str> {
     PAGES.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)).map(|(_, page)| *page)
 }
 
-/// The example message on the page of a code.
+/// Returns the example message on the page of a code.
 #[must_use]
 pub fn example(code: &str) -> Option<&'static str> {
     let (_, example) = page(code)?.split_once("## Example message\n\n```text\n")?;
     example.strip_suffix("\n```\n")
 }
 
-/// Every code with its page, in the order of the codes.
+/// Returns every code with its page, in the order of the codes.
 #[must_use]
 pub fn all() -> &'static [(&'static str, &'static str)] {
     PAGES

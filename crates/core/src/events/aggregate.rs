@@ -1,4 +1,4 @@
-//! What an aggregate is, and what is known of one.
+//! Aggregates, and their loaded state.
 
 use std::sync::Arc;
 
@@ -12,40 +12,42 @@ use crate::id::{Epoch, Position, StreamVersion};
 use crate::key::{Arg, Key};
 use crate::store::Expect;
 
-/// State that is the fold of its events.
+/// A state that is the fold of its events.
 ///
-/// The events are a serde enum: the name of a variant is the type of the event in the store, what it holds is the payload.
-/// Commands are plain functions of the state that give events or say why not.
+/// The events are a serde enum. The name of a variant is the event type in the store, and its content is the payload.
+/// Commands are plain functions of the state that return events or an error.
 pub trait Aggregate: Default + Clone + Send + Sync + 'static {
-    /// The kind of its streams: the stream of `apples` is `stock("apples")` for `"stock"`.
+    /// The kind of its streams. For `"stock"`, the stream of `apples` is `stock("apples")`.
     const KIND: &'static str;
-    /// Which fold this is. Raise it when [`apply`](Self::apply) or the state changes: snapshots of another fold are not used.
+    /// The version of the fold. Raise it when [`apply`](Self::apply) or the state changes: snapshots of another fold are
+    /// not used.
     const FOLD: u32 = 1;
-    /// What happens to it.
+    /// The events of the aggregate.
     type Event: Serialize + DeserializeOwned + Send + Sync + 'static;
 
-    /// The name of the aggregate in what is kept of it. Several aggregates may fold one stream, so each needs a name of its own.
+    /// Returns the name of the aggregate in stored states. Several aggregates may fold one stream, so each needs a unique
+    /// name.
     ///
-    /// By default it is the name of the type without its modules. Keep the old name here when you rename the type: the state that
-    /// stands for archived events is found by it.
+    /// By default it is the name of the type without its modules. Keep the old name here when you rename the type, because
+    /// the state that replaces archived events is found by it.
     #[must_use]
     fn name() -> String {
         short_name(std::any::type_name::<Self>())
     }
 
-    /// What an event does to the state. It happened, so it cannot fail.
+    /// Applies an event to the state. The event is already recorded, so this cannot fail.
     fn apply(&mut self, event: &Self::Event);
 
-    /// How events of older shapes read today.
+    /// Returns the schema that converts events of older shapes.
     #[must_use]
     fn schema() -> EventSchema {
         EventSchema::new()
     }
 
-    /// The stream of an id.
+    /// Returns the stream of an id.
     ///
     /// # Errors
-    /// [`InvalidInput`] when the kind is empty or the key is too long.
+    /// Returns [`InvalidInput`] when the kind is empty or the key is too long.
     fn stream(id: impl Into<Arg>) -> Result<Key, InvalidInput>
     where
         Self: Sized,
@@ -63,28 +65,28 @@ pub struct Loaded<A> {
     pub version: Option<StreamVersion>,
     /// The position of the last event.
     pub position: Option<Position>,
-    /// When it was committed.
+    /// When the last event was committed.
     pub at: Option<Timestamp>,
-    /// The epoch of the store in which it was read.
+    /// The epoch of the store in which the aggregate was read.
     pub epoch: Epoch,
-    /// The latest time of its events. It is later than that of the last one when the clock of the store went back.
+    /// The latest time of all events. It is later than that of the last event if the store's clock moved backward.
     pub(super) latest: Option<Timestamp>,
-    /// The stream as it was found.
+    /// The ends of the stream when it was read.
     pub(super) ends: Ends,
 }
 
-/// The beginning and the end of a stream, removed events included.
+/// The first and the last version of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ends {
-    /// The oldest event that is left.
+    /// The oldest remaining event.
     pub(super) first: Option<StreamVersion>,
-    /// The last event, removed or not.
+    /// The last event, even if it was removed.
     pub(super) head: Option<StreamVersion>,
 }
 
 impl<A> Loaded<A> {
-    /// The condition under which a decision on this state is committed. A stream that was closed for good has a version and no
-    /// state.
+    /// Returns the version condition for committing a decision on this state. A stream that was closed permanently has a
+    /// version and no state.
     pub(super) fn expectation(&self) -> Expect<StreamVersion> {
         self.version.or(self.ends.head).map_or(Expect::Absent, Expect::Exact)
     }
@@ -96,22 +98,22 @@ impl<A> Clone for Loaded<A> {
     }
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Executed<A> {
     /// The state afterwards.
     pub state: Arc<A>,
     /// The version of the last event; `None` when there are none.
     pub version: Option<StreamVersion>,
-    /// How many events the command appended.
+    /// The number of events that the command appended.
     pub appended: usize,
-    /// Where the last of them stands in the log; `None` when nothing was appended.
+    /// The log position of the last appended event; `None` when nothing was appended.
     pub position: Option<Position>,
-    /// How often it decided.
+    /// The number of attempts.
     pub attempts: u32,
 }
 
-/// The name of a type without the paths of its modules: `Tally<Sale>` for `shop::Tally<shop::Sale>`.
+/// Returns the name of a type without module paths: `Tally<Sale>` for `shop::Tally<shop::Sale>`.
 fn short_name(path: &str) -> String {
     let mut name = String::with_capacity(path.len());
     let mut start = 0;

@@ -1,4 +1,4 @@
-//! Aggregates that are kept in memory, each with its own turn: commands on one stream decide one after another.
+//! In-memory cache of aggregates, with a lock for each. Commands on one stream in this process run one after another.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::key::Key;
 use crate::runtime::contention::Contention;
 use crate::runtime::timer::sleep_until;
 
-/// The turn of a command on one aggregate inside this process.
+/// The lock on one aggregate inside this process.
 pub(super) type Turn<A> = OwnedMutexGuard<Known<A>>;
 
-/// What is remembered of one aggregate. The holder of the lock decides.
+/// The cache entry of one aggregate. The holder of the lock decides.
 type Slot<A> = Arc<tokio::sync::Mutex<Known<A>>>;
 
-/// What is remembered of an aggregate.
+/// The cached knowledge of an aggregate.
 pub(super) struct Known<A> {
-    /// Its state; `None` when nothing is known of it.
+    /// Its state; `None` when it is unknown.
     pub(super) loaded: Option<Loaded<A>>,
-    /// The other processes that write its stream.
+    /// The contention with other processes that write the stream.
     pub(super) contention: Contention,
 }
 
@@ -37,14 +37,15 @@ impl<A> Default for Known<A> {
 
 type Slots = HashMap<(Key, TypeId), Arc<dyn Any + Send + Sync>>;
 
-/// About so many aggregates: those of this generation and of the one before. Those that neither used are forgotten.
+/// A two-generation cache with a limited number of aggregates. Aggregates that neither the current nor the previous
+/// generation has used are dropped.
 pub(super) struct Cache {
     half: usize,
     generations: Mutex<(Slots, Slots)>,
 }
 
 impl Events {
-    /// Waits for the turn of an aggregate, and no longer than until the deadline.
+    /// Waits for the lock on an aggregate, at most until the deadline.
     pub(super) async fn turn<A: Aggregate>(
         &self,
         stream: &Key,

@@ -1,4 +1,4 @@
-//! A variant of a serde enum as an event: its name is the type, what it holds is the payload.
+//! Encoding of serde enum variants as events. The variant name is the event type, and the content is the payload.
 
 use std::borrow::Cow;
 
@@ -10,11 +10,11 @@ use crate::error::InvalidInput;
 use crate::id::EventType;
 use crate::payload::Payload;
 
-/// The type and the payload of an event.
+/// Encodes an event as a type and a payload.
 ///
 /// # Errors
-/// [`InvalidInput`] when it cannot be written as JSON, or is no variant of an externally tagged enum: serde's way of writing
-/// enums unless an attribute says otherwise.
+/// Returns [`InvalidInput`] when the event cannot be encoded as JSON, or is not a variant of an externally tagged enum.
+/// External tagging is serde's default.
 pub fn encode<E: Serialize>(event: &E) -> Result<(EventType, Payload), InvalidInput> {
     let refused = |reason: String| InvalidInput::Payload { reason };
     let text = serde_json::to_string(event).map_err(|error| refused(error.to_string()))?;
@@ -24,26 +24,26 @@ pub fn encode<E: Serialize>(event: &E) -> Result<(EventType, Payload), InvalidIn
     Ok((EventType::new(name.into_owned())?, payload))
 }
 
-/// The event that a type and a payload stand for.
+/// Decodes an event from a type and a payload.
 ///
 /// # Errors
-/// [`InvalidInput`] when the enum has no such variant, or the payload does not fit it.
+/// Returns [`InvalidInput`] when the enum has no such variant, or the payload does not match it.
 pub fn decode<E: DeserializeOwned>(event_type: &EventType, payload: &Payload) -> Result<E, InvalidInput> {
     let refused = |error: serde_json::Error| InvalidInput::Payload { reason: error.to_string() };
     let name = serde_json::to_string(event_type.as_str()).map_err(refused)?;
     serde_json::from_str(&format!("{{{name}:{payload}}}")).map_err(refused)
 }
 
-/// The types of the events of an enum: the names of its variants, as serde writes them.
+/// Returns the event types of an enum: the names of its variants, as serde encodes them.
 #[must_use]
 pub fn types_of<E: DeserializeOwned>() -> &'static [&'static str] {
     let mut names: &'static [&'static str] = &[];
-    // The enum is only asked for its variants, and told that there is nothing to read.
+    // The deserializer only records the variants, and then fails because there is no input.
     drop(E::deserialize(Names(&mut names)));
     names
 }
 
-/// Notes which variants an enum has.
+/// A deserializer that records the variants of an enum.
 struct Names<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Names<'_> {
@@ -69,7 +69,7 @@ impl<'de> Deserializer<'de> for Names<'_> {
     }
 }
 
-/// Takes a written variant apart: `"Name"` or `{"Name": …}`.
+/// A visitor that splits an encoded variant: `"Name"` or `{"Name": …}`.
 struct Variant;
 
 impl<'de> Visitor<'de> for Variant {

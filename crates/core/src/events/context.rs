@@ -1,4 +1,4 @@
-//! What stands beside events: the conversation they belong to, what caused them, and notes.
+//! Metadata of events: correlation, causation, trace and notes.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use crate::payload::Payload;
 use crate::store::{Event, NewEvent};
 use crate::telemetry;
 
-/// The conversation that events belong to, what caused them, the trace of the request, and notes.
+/// The correlation id, the cause, the request trace and the notes of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     correlation: Option<String>,
@@ -18,7 +18,7 @@ pub struct Context {
     notes: Map<String, Value>,
 }
 
-/// How a context is kept in the `meta` of an event.
+/// The encoding of a context in the `meta` of an event.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Meta {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ fn is_first(schema: &Option<u32>) -> bool {
     schema.is_none_or(|schema| schema <= 1)
 }
 
-/// The notes of an event that now has another shape. Notes that are none of ours are left as they are.
+/// Returns the metadata of an event that was converted to another shape. Foreign metadata is left unchanged.
 pub(super) fn restamped(meta: &Payload, schema: u32) -> Result<Payload, InvalidInput> {
     match meta.parse::<Meta>() {
         Ok(meta) => Payload::of(&Meta { schema: Some(schema), ..meta }),
@@ -45,14 +45,14 @@ pub(super) fn restamped(meta: &Payload, schema: u32) -> Result<Payload, InvalidI
 }
 
 impl Context {
-    /// A conversation.
+    /// Creates a context with a correlation id.
     #[must_use]
     pub fn correlated(id: impl Into<String>) -> Self {
         Self { correlation: Some(id.into()), ..Self::default() }
     }
 
-    /// What follows from an event: it belongs to the same conversation, begun by the event if there is none, and is caused by
-    /// it. The trace goes on.
+    /// Creates the context for consequences of an event. It has the same correlation id, or the event's id if there is
+    /// none. The event is the cause, and the trace continues.
     #[must_use]
     pub fn caused_by(event: &Event) -> Self {
         let meta: Meta = event.meta.parse().unwrap_or_default();
@@ -64,55 +64,55 @@ impl Context {
         }
     }
 
-    /// The same with the trace of a request: the text of a W3C `traceparent` header.
+    /// Sets the trace of a request: the text of a W3C `traceparent` header.
     #[must_use]
     pub fn trace(mut self, traceparent: impl Into<String>) -> Self {
         self.trace = Some(traceparent.into());
         self
     }
 
-    /// The same with a note.
+    /// Adds a note.
     #[must_use]
     pub fn note(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.notes.insert(name.into(), value.into());
         self
     }
 
-    /// The conversation, cause, trace and notes of an event; notes that are none of ours are left out.
+    /// Returns the context of an event. Foreign metadata is omitted.
     #[must_use]
     pub fn of(event: &Event) -> Self {
         let Meta { causation, trace, notes, .. } = event.meta.parse().unwrap_or_default();
         Self { correlation: event.correlation.clone(), causation, trace, notes }
     }
 
-    /// The id of the conversation.
+    /// Returns the correlation id.
     #[must_use]
     pub fn correlation(&self) -> Option<&str> {
         self.correlation.as_deref()
     }
 
-    /// The event that caused it.
+    /// Returns the id of the event that is the cause.
     #[must_use]
     pub fn causation(&self) -> Option<EventId> {
         self.causation
     }
 
-    /// The trace of the request.
+    /// Returns the trace of the request.
     #[must_use]
     pub fn traceparent(&self) -> Option<&str> {
         self.trace.as_deref()
     }
 
-    /// The notes.
+    /// Returns the notes.
     #[must_use]
     pub fn notes(&self) -> &Map<String, Value> {
         &self.notes
     }
 
-    /// Stamps an event that is written in a shape of this version.
+    /// Stamps an event with this context and the version of its shape.
     pub(crate) fn stamp(&self, mut event: NewEvent, schema: u32) -> Result<NewEvent, InvalidInput> {
         event.correlation.clone_from(&self.correlation);
-        // The span that writes is nearer than the one that was told of.
+        // The current span is closer to the write than the trace of the context.
         let trace = telemetry::current_trace().or_else(|| self.trace.clone());
         let bare = self.causation.is_none() && trace.is_none() && self.notes.is_empty();
         if !bare || schema > 1 {

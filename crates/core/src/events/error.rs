@@ -1,4 +1,4 @@
-//! What can go wrong with an aggregate.
+//! Errors of aggregates and commands.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,110 +11,110 @@ use crate::id::{EventType, StreamVersion};
 use crate::key::Key;
 use crate::store::{ApplyError, Expect, StoreError, StreamFound};
 
-/// Why an aggregate was not loaded, or a command not carried out.
+/// The reason why an aggregate was not loaded, or a command failed.
 #[derive(Clone, Debug, Error)]
 pub enum EventsError {
-    /// Others appended to the stream, again and again or once too often for a pinned version.
+    /// Other writers appended to the stream, in every attempt or after a pinned version.
     #[error("{stream}: decided on {}, but {actual} after {attempts} attempts; load it and decide again", expectation(.expected))]
     Concurrency {
-        /// Which stream.
+        /// The stream.
         stream: Key,
         /// The version that the command was decided on.
         expected: Expect<StreamVersion>,
-        /// What was found.
+        /// The state of the stream that the store found.
         actual: StreamFound,
-        /// How often it decided.
+        /// The number of attempts.
         attempts: u32,
     },
     /// The stream is closed.
     #[error("{stream}: the stream is closed at version {}; begin another one", .head.map_or_else(|| "none".to_owned(), |head| head.to_string()))]
     Closed {
-        /// Which stream.
+        /// The stream.
         stream: Key,
         /// Its last version.
         head: Option<StreamVersion>,
     },
-    /// An event does not read.
+    /// An event cannot be decoded.
     #[error(
         "{stream}: event {version} ({event_type}) does not read: {reason}; give the aggregate's schema a step for its shape"
     )]
     Undecodable {
-        /// Which stream.
+        /// The stream.
         stream: Key,
         /// The event's version.
         version: StreamVersion,
         /// Its type.
         event_type: EventType,
-        /// What the decoder said.
+        /// The error of the decoder.
         reason: String,
     },
-    /// An event cannot be written.
+    /// An event cannot be encoded.
     #[error("{stream}: an event cannot be written: {reason}")]
     Unwritable {
-        /// Which stream.
+        /// The stream.
         stream: Key,
-        /// Why.
+        /// The reason.
         reason: InvalidInput,
     },
-    /// The state of an aggregate was to be kept, or is kept, and nobody said how.
+    /// The state of an aggregate must be stored or loaded, and its encoding is not configured.
     #[error(
         "{stream}: its state stands for events that are gone, and the aggregate {kind:?} is not kept; name it in Events::snapshots"
     )]
     NotKept {
-        /// Which stream.
+        /// The stream.
         stream: Key,
         /// The kind of the aggregate.
         kind: &'static str,
     },
-    /// A moment was asked for whose events were removed.
+    /// The events of the requested moment were removed.
     #[error(
         "{stream}: the state of that moment is not known any more, its events were removed; the oldest that is left is version {first}, look for older ones in the archive"
     )]
     Archived {
-        /// Which stream.
+        /// The stream.
         stream: Key,
-        /// The oldest event that is left.
+        /// The oldest remaining event.
         first: StreamVersion,
     },
-    /// Events were removed, and the document that stands for them is missing or does not fit. The events that are left are not
-    /// folded alone.
+    /// Events were removed, and the base document that replaces them is missing or does not match. The remaining events are
+    /// not folded without it.
     #[error(
         "cannot load {stream}: its events below version {first} were removed, and {base}, which stands for them, {reason}; put that document back from a backup"
     )]
     Base {
-        /// Which stream.
+        /// The stream.
         stream: Key,
-        /// The document that should stand for the removed events.
+        /// The base document that should replace the removed events.
         base: Key,
-        /// The oldest event that is left, or the version of the next one.
+        /// The oldest remaining event, or the version of the next one.
         first: StreamVersion,
-        /// What is wrong with the document.
+        /// The fault of the document.
         reason: &'static str,
     },
-    /// Events of a stream were archived before a subscription had read them. The subscription goes on behind them.
+    /// Events of a stream were archived before a subscription had read them. The subscription resumes after them.
     #[error(
         "cannot read the events {from} to {to} of {stream}: they were archived; take them from the archive, and call again for those that are left"
     )]
     Gap {
-        /// Which stream.
+        /// The stream.
         stream: Key,
-        /// The first event that is gone.
+        /// The first removed event.
         from: StreamVersion,
-        /// The last event that is gone.
+        /// The last removed event.
         to: StreamVersion,
     },
-    /// Other commands on the stream in this process took all the time of this one.
+    /// Other commands on the stream in this process used up the time limit of this one.
     #[error("cannot decide on {stream}: the commands before this one took {waited:?}; try again later")]
     Turn {
-        /// Which stream.
+        /// The stream.
         stream: Key,
         /// How long the command waited.
         waited: Duration,
     },
-    /// A name cannot be a key.
+    /// A name is not a valid key.
     #[error(transparent)]
     Name(#[from] InvalidInput),
-    /// The store refused or failed.
+    /// The store refused a write, or failed.
     #[error(transparent)]
     Write(Box<ApplyError>),
     /// The store could not be read.
@@ -153,23 +153,23 @@ codes! {
     }
 }
 
-/// Why a command was not carried out.
+/// The reason why a command was not executed.
 pub enum ExecuteError<A, E> {
-    /// A rule said no. Nothing was written.
+    /// The command returned an error. Nothing was written.
     Refused {
-        /// What the rule said.
+        /// The error of the command.
         error: E,
-        /// The state that it saw: the newest one.
+        /// The state on which the command decided: the newest one.
         state: Arc<A>,
         /// The version of that state.
         version: Option<StreamVersion>,
     },
-    /// Something else went wrong.
+    /// Another failure.
     Events(EventsError),
 }
 
 impl<A, E> ExecuteError<A, E> {
-    /// What the rule said, if one did.
+    /// Returns the error of the command, if it returned one.
     #[must_use]
     pub fn refusal(&self) -> Option<&E> {
         match self {

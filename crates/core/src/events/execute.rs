@@ -1,4 +1,5 @@
-//! Commands: load, decide, append at the version that was decided on; again, if somebody was faster.
+//! Command execution with optimistic concurrency. A command loads, decides and appends at the version it decided on, and
+//! retries on a conflict.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,19 +21,20 @@ use crate::runtime::backoff::CONFLICT;
 use crate::store::{Appended, ApplyError, Batch, Expect, NewEvent, Receipt, Refusal, StreamFound};
 use crate::telemetry::{EVENTS, EVENTS_EXECUTE};
 
-/// How often a batch is sent again whose fate is unknown: its ids make sure that it is applied once.
+/// The number of resends of a batch whose outcome is unknown. Its ids ensure that it is applied once.
 const ASK_AGAIN: u32 = 3;
 
 impl Events {
-    /// Carries out a command: it sees the state, and gives events or says why not. What it gives is appended at the version
-    /// that it saw; if others were faster, it decides again on the newer state. It changes nothing else: it may run often.
+    /// Executes a command. The command receives the state, and returns events or an error. The events are appended at the
+    /// version of that state. On a conflict the command decides again on the newer state. It may run several times, so it
+    /// must have no side effects.
     ///
     /// # Errors
-    /// [`ExecuteError::Refused`] with the command's error and the state that it saw, which is the newest.
-    /// [`EventsError::Concurrency`] when others were faster until the attempts or the time were used up.
+    /// Returns [`ExecuteError::Refused`] with the command's error and the state that it saw, which is the newest. Returns
+    /// [`EventsError::Concurrency`] when conflicts used up the attempts or the time.
     ///
     /// # Cancel safety
-    /// Dropped while it writes, its events may still be appended.
+    /// If the future is dropped during the write, its events may still be appended.
     ///
     /// # Crash safety
     /// All events of a command are appended, or none.
@@ -51,8 +53,8 @@ impl Events {
         self.carry_out(&stream, None, decide).instrument(span).await
     }
 
-    /// Carries out a command that was thought out on this version, `None` for a new stream: if the stream is at another, it
-    /// is refused and not tried again.
+    /// Executes a command that was prepared for this version, `None` for a new stream. If the stream is at another version,
+    /// the command is refused without a retry.
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -75,12 +77,13 @@ impl Events {
         self.carry_out(&stream, Some(version), decide).instrument(span).await
     }
 
-    /// Lets a command decide on the newest state, and gives the batch that appends what it decided at the version that it saw,
-    /// instead of sending it: for a commit with something else, such as the progress of a reaction. If somebody else is
-    /// faster, that commit is refused.
+    /// Runs a command on the newest state, and returns the batch that appends its events at that version. The caller
+    /// commits the batch with other changes, such as the progress of a reaction. If another writer commits first, that
+    /// commit is refused.
     ///
     /// # Errors
-    /// [`ExecuteError::Refused`] with the command's error; [`EventsError`] when the store fails or an event does not read.
+    /// Returns [`ExecuteError::Refused`] with the command's error, or [`EventsError`] when the store fails or an event
+    /// cannot be decoded.
     ///
     /// # Cancel safety
     /// Cancel-safe: nothing is written.
@@ -99,7 +102,7 @@ impl Events {
             Ok(events) => events.into_iter().collect::<Vec<_>>(),
             Err(error) => return Err(ExecuteError::Refused { error, state, version }),
         };
-        // A decision to do nothing is one, too: it must still be right at the commit.
+        // A decision to append nothing must still be valid at the commit.
         if events.is_empty() {
             return Ok(Batch::new().guard_stream(&stream, expect).observed_in(epoch));
         }
@@ -107,13 +110,13 @@ impl Events {
         Ok(self.inlined(batch.observed_in(epoch))?)
     }
 
-    /// Appends what happened, whatever the state: for facts that nobody decides on.
+    /// Appends events regardless of the state, for facts that need no decision.
     ///
     /// # Errors
-    /// [`EventsError`]; nothing was appended, unless its outcome says that nobody knows.
+    /// Returns [`EventsError`]. Nothing was appended, unless its outcome is unknown.
     ///
     /// # Cancel safety
-    /// Dropped while it writes, the events may still be appended.
+    /// If the future is dropped during the write, the events may still be appended.
     pub async fn append<A: Aggregate>(
         &self,
         id: impl Into<Arg>,
@@ -124,13 +127,13 @@ impl Events {
         if new.is_empty() {
             return Ok(None);
         }
-        // By their ids alone, events that were archived since the first attempt would be taken for new ones.
+        // Event ids alone would not recognise events that were archived since the first attempt.
         let batch = self.named(Batch::new().append(&stream, Expect::Any, new))?.op_id(OpId::new());
         let receipt = self.send(&batch).await.map_err(|error| refused(error, 1))?;
         Ok(receipt.appended.into_iter().next())
     }
 
-    /// Events as they are written, with the context beside them.
+    /// Encodes events and stamps them with the context.
     pub(super) fn written<A: Aggregate>(
         &self,
         stream: &Key,
@@ -162,7 +165,7 @@ impl Events {
     {
         let until = Instant::now() + self.options.limit;
         let mut turn = self.turn::<A>(stream, until).await?;
-        // Whether what is known was read from the store by this call, so that a no can be trusted.
+        // Whether this call has read the known state from the store, so that a refusal can be trusted.
         let (mut attempts, mut fresh) = (0, false);
         loop {
             self.await_turn(stream, &mut turn, until).await?;
@@ -182,7 +185,7 @@ impl Events {
             let events = match decided {
                 Ok(events) if !events.is_empty() => events,
                 said => {
-                    // A no, or nothing to do: only the newest state may say so.
+                    // Only the newest state justifies an error or an empty result.
                     let newest =
                         if fresh { known.clone() } else { self.refresh(stream, &mut turn.loaded).await? };
                     fresh = true;
@@ -220,8 +223,8 @@ impl Events {
         }
     }
 
-    /// Prepares the next attempt after a conflict. The wait comes before the read: otherwise the decision would be on an old
-    /// state, and lose again.
+    /// Prepares the next attempt after a conflict. The wait comes before the read, so that the next decision is not based
+    /// on an old state.
     async fn lost<A: Aggregate>(
         &self,
         stream: &Key,
@@ -240,12 +243,12 @@ impl Events {
         Ok(())
     }
 
-    /// Sends a batch. When its outcome is unknown, it is sent again: its ids make sure that it is applied once.
+    /// Sends a batch, and sends it again while its outcome is unknown. Its ids ensure that it is applied once.
     pub(crate) async fn send(&self, batch: &Batch) -> Result<Receipt, ApplyError> {
         self.submit(batch).await.map_err(|failed| failed.error)
     }
 
-    /// The same, with the doubt that an earlier attempt has left.
+    /// Sends a batch like [`send`](Self::send), and reports a remaining doubt about an earlier attempt.
     async fn submit(&self, batch: &Batch) -> Result<Receipt, Failed> {
         let (mut asked, mut doubt) = (0, None);
         loop {
@@ -255,7 +258,7 @@ impl Events {
             };
             let error = match (&error, doubt.take()) {
                 (ApplyError::Store { outcome: Outcome::Unknown(_), .. }, _) => error,
-                // A failure that wrote nothing says nothing about the time before.
+                // A failure that wrote nothing does not resolve the doubt about an earlier attempt.
                 (ApplyError::Store { .. }, Some(doubt)) => doubt,
                 (_, doubt) => return Err(Failed { error, doubt }),
             };
@@ -267,8 +270,8 @@ impl Events {
         }
     }
 
-    /// Checks that events which were sent, and are not in the log, were never appended. The event after the state that was
-    /// decided on is somebody else's then. If it was archived, it may have been ours.
+    /// Checks that events which were sent, and are not in the log, were never appended. The event after the known state
+    /// then belongs to another writer. If that event was archived, it may have been ours, and the doubt remains.
     async fn never_applied<A>(
         &self,
         stream: &Key,
@@ -280,7 +283,7 @@ impl Events {
         if first.is_some_and(|first| first <= place) { Ok(()) } else { Err(doubt.into()) }
     }
 
-    /// What is known after a commit.
+    /// Updates the cached state after a commit.
     fn committed<A: Aggregate>(
         &self,
         stream: &Key,
@@ -290,7 +293,7 @@ impl Events {
         attempts: u32,
     ) -> Executed<A> {
         let (before, mut loaded) = (known.version, known);
-        // The copy that is kept would make every change a copy.
+        // The cached copy would force `make_mut` to clone the state.
         *place = None;
         let state = Arc::make_mut(&mut loaded.state);
         events.iter().for_each(|event| state.apply(event));
@@ -314,7 +317,7 @@ impl Events {
     }
 }
 
-/// A command that did nothing.
+/// Returns the result of a command that appended nothing.
 fn nothing_done<A, E, V>(
     said: Result<V, E>,
     newest: Loaded<A>,
@@ -341,13 +344,13 @@ fn check_pinned<A>(
     })
 }
 
-/// Why a batch was not applied, and whether an earlier attempt may have been.
+/// The reason why a batch was not applied, and the doubt about an earlier attempt.
 struct Failed {
     error: ApplyError,
     doubt: Option<ApplyError>,
 }
 
-/// The version of a stream that was found, as the rule of contention counts it.
+/// Converts the found version to the contention rule's representation.
 fn seen(found: StreamFound) -> Option<u64> {
     match found {
         StreamFound::Absent => None,
@@ -355,7 +358,7 @@ fn seen(found: StreamFound) -> Option<u64> {
     }
 }
 
-/// The refusal of a batch that must be decided again; `None` when that cannot help.
+/// Returns the refusal that requires a new decision; `None` when a new decision cannot help.
 fn conflict(error: &ApplyError) -> Option<&Refusal> {
     error.refusal().filter(|refusal| matches!(refusal, Refusal::Stream { .. } | Refusal::Epoch { .. }))
 }

@@ -1,4 +1,4 @@
-//! Turns of processes on a hot stream, by the rule of [`contention`](crate::runtime::contention).
+//! Fairness between processes on a hot stream, by the rule of [`contention`](crate::runtime::contention).
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::runtime::contention::Turn;
 use crate::runtime::timer::sleep_until;
 
 impl Events {
-    /// Leaves a gap after the own turn on a stream, and waits for the end of a foreign one, no longer than until the deadline. The
-    /// state is the newest when a foreign turn has ended.
+    /// Waits for the turn of this process, at most until the deadline. It leaves a gap after its own turn, and waits for
+    /// the end of another process's turn. When that turn has ended, the state is the newest.
     pub(super) async fn await_turn<A: Aggregate>(
         &self,
         stream: &Key,
@@ -36,7 +36,7 @@ impl Events {
         Ok(())
     }
 
-    /// Waits until another process wrote, or until the gap ends.
+    /// Waits until another process has written, or the gap ends.
     async fn leave_gap<A: Aggregate>(
         &self,
         stream: &Key,
@@ -60,7 +60,7 @@ impl Events {
     }
 }
 
-/// A version as the rule counts it.
+/// Converts a version to the contention rule's representation.
 pub(super) fn counted(version: Option<StreamVersion>) -> Option<u64> {
     version.map(|version| version.0)
 }

@@ -1,4 +1,4 @@
-//! Tests of rules without a store: given these events, when this command, then those events or that error.
+//! Given-when-then tests of aggregates, without a store.
 //!
 //! ```
 //! # use serde::{Deserialize, Serialize};
@@ -26,10 +26,10 @@ use std::fmt::{Debug, Display};
 use super::aggregate::Aggregate;
 use super::codec::{decode, encode};
 
-/// An aggregate to which this happened.
+/// Returns an aggregate with these past events.
 ///
 /// # Panics
-/// When an event does not survive being written and read: in a store it would be lost.
+/// Panics when an event cannot be encoded and decoded, because a store would lose it.
 #[must_use]
 #[expect(clippy::panic, reason = "a fixture fails its test by panicking")]
 pub fn given<A: Aggregate>(events: impl IntoIterator<Item = A::Event>) -> Given<A> {
@@ -45,17 +45,17 @@ pub fn given<A: Aggregate>(events: impl IntoIterator<Item = A::Event>) -> Given<
     Given(state)
 }
 
-/// An aggregate to which something happened.
+/// An aggregate with past events.
 #[derive(Clone, Debug)]
 pub struct Given<A>(A);
 
 impl<A: Aggregate> Given<A> {
-    /// The state.
+    /// Returns the state.
     pub fn state(&self) -> &A {
         &self.0
     }
 
-    /// Lets a command decide.
+    /// Runs a command on the state.
     #[must_use]
     pub fn when<E, I>(self, decide: impl FnOnce(&A) -> Result<I, E>) -> When<A, E>
     where
@@ -66,7 +66,7 @@ impl<A: Aggregate> Given<A> {
     }
 }
 
-/// What a command decided.
+/// The decision of a command.
 #[derive(Debug)]
 pub struct When<A: Aggregate, E> {
     state: A,
@@ -75,10 +75,10 @@ pub struct When<A: Aggregate, E> {
 
 #[expect(clippy::panic, reason = "a fixture fails its test by panicking")]
 impl<A: Aggregate, E: Display> When<A, E> {
-    /// It gave exactly these events; gives the state after them.
+    /// Asserts that the command returned exactly these events, and returns the state after them.
     ///
     /// # Panics
-    /// When it did not.
+    /// Panics when the command returned other events or an error.
     #[track_caller]
     pub fn then(mut self, expected: impl IntoIterator<Item = A::Event>) -> A
     where
@@ -95,10 +95,10 @@ impl<A: Aggregate, E: Display> When<A, E> {
         }
     }
 
-    /// It said no, in exactly these words.
+    /// Asserts that the command returned an error with exactly this text.
     ///
     /// # Panics
-    /// When it did not.
+    /// Panics when the command returned events or another error.
     #[track_caller]
     pub fn then_error(self, expected: &str)
     where

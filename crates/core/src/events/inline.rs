@@ -1,4 +1,4 @@
-//! Effects that belong to events, in the commit that appends them.
+//! Inline effects, in the commit that appends the events.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use crate::id::OpId;
 use crate::key::Key;
 use crate::store::{Batch, Effect, NewEvent};
 
-/// From the events of an append to the effects that belong to them.
+/// A function from the events of an append to their effects.
 type Hook = Arc<dyn Fn(&Key, &[NewEvent]) -> Result<Batch, InvalidInput> + Send + Sync>;
 
-/// What is called for each append.
+/// The functions that are called for each append.
 #[derive(Clone, Default)]
 pub(super) struct Hooks(Arc<[Hook]>);
 
 impl Events {
-    /// The same, with more effects in every commit that appends events through it: by commands, by
-    /// [`append`](Self::append), by [`decide`](Self::decide) and in units. The function gets the stream and the new events of
-    /// each append, and gives effects: documents that are to be right as soon as the events are there.
+    /// Adds effects to every commit that appends events through this instance: by commands, [`append`](Self::append),
+    /// [`decide`](Self::decide) and units. The function receives the stream and the new events of each append. It returns
+    /// effects, such as documents that must be consistent with the events at once.
     ///
-    /// It may run several times for events that are appended once, so it changes nothing else. Effects that expect something
-    /// of a document refuse the whole commit when it is not so; [`Batch::merge`] and [`Expect::Any`](crate::store::Expect)
-    /// never do. Events that other programs append without it have no such effects: to be sure of all, use a reaction.
+    /// The function may run several times for events that are appended once, so it must have no side effects. A failed
+    /// expectation about a document refuses the whole commit; [`Batch::merge`] and [`Expect::Any`](crate::store::Expect)
+    /// have none. Events that other programs append without it have no such effects. To cover all events, use a reaction.
     #[must_use]
     pub fn inline(
         mut self,
@@ -34,7 +34,7 @@ impl Events {
         self
     }
 
-    /// The batch with the effects that belong to its events.
+    /// Adds the inline effects of the appended events to a batch.
     pub(super) fn inlined(&self, mut batch: Batch) -> Result<Batch, EventsError> {
         let mut more = Batch::new();
         for hook in &*self.inline.0 {
@@ -49,7 +49,8 @@ impl Events {
         Ok(batch)
     }
 
-    /// The same, named when it does more than append: only so is it recognised when it is sent again.
+    /// Adds the inline effects, and an operation id if the batch does more than append. Only the id identifies such a batch
+    /// when it is sent again.
     pub(super) fn named(&self, batch: Batch) -> Result<Batch, EventsError> {
         let batch = self.inlined(batch)?;
         let more = batch.effects().iter().any(|effect| !matches!(effect, Effect::Append { .. }));

@@ -1,4 +1,4 @@
-//! An event as one object of JSON, as the command line and the server show it.
+//! JSON representation of events, for the command line and the server.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::Event;
 
-/// An event as programs get it from outside: one object of JSON, whose fields stay as they are.
+/// An event as one JSON object for external programs. The fields are stable.
 ///
 /// ```
 /// # use tidelock_core::events::EventLine;
@@ -32,7 +32,7 @@ pub struct EventLine<'a> {
 }
 
 impl<'a> EventLine<'a> {
-    /// Of an event of the log.
+    /// Creates the representation of an event.
     #[must_use]
     pub fn of(event: &'a Event) -> Self {
         let Event { position, stream, version, id, event_type, at, payload, meta, correlation } = event;

@@ -1,4 +1,4 @@
-//! The fold: from events to state.
+//! Loading of aggregates: the fold from events to state.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,22 +17,22 @@ use crate::key::reserved::BASE;
 use crate::key::{Arg, Key};
 use crate::store::{Event, NewEvent, StreamInfo, StreamQuery};
 
-/// How many events are read at once.
+/// The number of events that are read at once.
 const PAGE: usize = 1_000;
 
 impl Events {
-    /// An aggregate as it is now.
+    /// Loads the current state of an aggregate.
     ///
     /// # Errors
-    /// [`EventsError`] when the store fails or an event does not read.
+    /// Returns [`EventsError`] when the store fails or an event cannot be decoded.
     pub async fn load<A: Aggregate>(&self, id: impl Into<Arg>) -> Result<Loaded<A>, EventsError> {
         self.load_stream(&A::stream(id)?).await
     }
 
-    /// Brings the remembered state up to date.
+    /// Brings the cached state up to date.
     ///
-    /// The remembered state counts only while the stream begins where it began: events that were removed since then must have
-    /// something that stands for them, here as in every other process.
+    /// The cached state is valid only while the first event of the stream is unchanged. If events were removed since then,
+    /// a stored state must replace them, as it must in every other process.
     pub(super) async fn refresh<A: Aggregate>(
         &self,
         stream: &Key,
@@ -57,7 +57,7 @@ impl Events {
                 self.snapshots.write_behind(&self.store, stream, before, &loaded);
                 return Ok(slot.insert(loaded).clone());
             }
-            // Its last events went while they were read, or nothing stands for them.
+            // The last events were removed during the read, or no state replaces them.
             let again = self.store.stream(stream).await?;
             if again == found {
                 return Err(base_error(stream, ends.head.map_or(StreamVersion(0), next), "is missing"));
@@ -66,7 +66,7 @@ impl Events {
         }
     }
 
-    /// The state to fold on: a snapshot that is wanted, or that without events.
+    /// Returns the state to fold on: a snapshot that `wanted` accepts, or the state without events.
     pub(super) async fn start<A: Aggregate>(
         &self,
         stream: &Key,
@@ -84,7 +84,8 @@ impl Events {
         }
     }
 
-    /// Whether a state stands for the removed events of a stream. A snapshot is not enough: it may be dropped at any time.
+    /// Returns whether a state replaces the removed events of a stream. A snapshot is not sufficient, because it may be
+    /// dropped at any time.
     async fn is_founded<A: Aggregate>(&self, stream: &Key, ends: Ends) -> Result<bool, EventsError> {
         let base = self.snapshots.base(&*self.store, stream).await?;
         let base = base.and_then(|document| document.value.parse::<Taken>().ok());
@@ -95,10 +96,10 @@ impl Events {
         Ok(oldest.first().is_some_and(snapshot::begins_anew))
     }
 
-    /// Folds the events after what is known, up to a moment.
+    /// Folds the events after the known state, up to a moment.
     ///
-    /// Events below the first one may have been removed. A state must then stand for them: the document of the base, or a later
-    /// event that holds the state. Without one the fold fails: the events that are left are never folded alone.
+    /// Events below the first one may have been removed. A state must then replace them: the base document, or a later
+    /// event that holds the state. Without one the fold fails, because the remaining events are never folded alone.
     pub(super) async fn fold<A: Aggregate>(
         &self,
         stream: &Key,
@@ -107,7 +108,7 @@ impl Events {
     ) -> Result<Loaded<A>, EventsError> {
         let (schema, mut loaded) = (A::schema(), known);
         let mut from = loaded.version.map_or(StreamVersion(0), next);
-        // Why no state stands for the removed events; set while no later event holds one.
+        // The reason why no state replaces the removed events, until a later event holds one.
         let (mut unfounded, mut based) = (None, false);
         'pages: loop {
             let page = self.store.read_stream(StreamQuery::forward(stream, PAGE).from(from)).await?;
@@ -145,7 +146,7 @@ impl Events {
         unfounded.map_or(Ok(loaded), Err)
     }
 
-    /// The state that stands for the events before this one, which were removed; or why none does.
+    /// Returns the state that replaces the removed events before this one, or the reason why there is none.
     async fn bridge<A: Aggregate>(
         &self,
         known: &Loaded<A>,
@@ -170,17 +171,17 @@ impl Events {
         }
     }
 
-    /// The aggregate of a stream as it is now.
+    /// Loads the current state of the aggregate of a stream.
     pub(crate) async fn load_stream<A: Aggregate>(&self, stream: &Key) -> Result<Loaded<A>, EventsError> {
         let mut turn = self.turn(stream, Instant::now() + self.options.limit).await?;
         self.refresh(stream, &mut turn.loaded).await
     }
 }
 
-/// The ends of a stream that has a state; `None` when it is new, or was closed for good and emptied.
+/// Returns the ends of a stream that has a state; `None` when it is new, or was closed permanently and emptied.
 ///
 /// # Errors
-/// [`EventsError::Base`] when all its events were removed and nothing stands for them.
+/// Returns [`EventsError::Base`] when all its events were removed and no state replaces them.
 pub(super) fn readable(stream: &Key, found: Option<&StreamInfo>) -> Result<Option<Ends>, EventsError> {
     let ends = ends_of(found);
     match (ends.first, ends.head) {
@@ -196,7 +197,7 @@ pub(super) fn ends_of(found: Option<&StreamInfo>) -> Ends {
     found.map_or_else(Ends::default, |found| Ends { first: found.first, head: found.head })
 }
 
-/// The events below `first` were removed, and what should stand for them does not.
+/// Creates the error for removed events below `first` that no valid base replaces.
 pub(super) fn base_error(stream: &Key, first: StreamVersion, reason: &'static str) -> EventsError {
     match stream.beside(BASE) {
         Ok(base) => EventsError::Base { stream: stream.clone(), base, first, reason },
@@ -204,7 +205,7 @@ pub(super) fn base_error(stream: &Key, first: StreamVersion, reason: &'static st
     }
 }
 
-/// An aggregate without events.
+/// Returns an aggregate without events.
 pub(super) fn nothing<A: Aggregate>(epoch: Epoch, ends: Ends) -> Loaded<A> {
     Loaded { state: Arc::default(), version: None, position: None, at: None, epoch, latest: None, ends }
 }
@@ -214,7 +215,7 @@ pub(super) fn next(version: StreamVersion) -> StreamVersion {
 }
 
 impl<A: Aggregate> Loaded<A> {
-    /// Folds an event that is to be appended.
+    /// Folds an event that is not appended yet.
     pub(super) fn apply_new(
         &mut self,
         snapshots: &Snapshots,
@@ -236,7 +237,7 @@ impl<A: Aggregate> Loaded<A> {
         self.apply(snapshots, &A::schema(), &event)
     }
 
-    /// Folds one event more.
+    /// Folds one event.
     fn apply(
         &mut self,
         snapshots: &Snapshots,

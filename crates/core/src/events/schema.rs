@@ -1,4 +1,4 @@
-//! Events of older shapes, and how they read today.
+//! Event schema evolution: conversion of events of older shapes (upcasting).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,19 +14,20 @@ use crate::store::{Event, NewEvent};
 
 type Step = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
 
-/// What happens to an event whose type the enum does not have.
+/// The policy for an event whose type is not in the enum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unknown {
-    /// Loading fails and names it: nothing is decided on half of the facts.
+    /// Loading fails with an error that names the event, so that no command decides on incomplete events.
     #[default]
     Refuse,
-    /// It is passed over.
+    /// The event is skipped.
     Skip,
 }
 
-/// How events of older shapes read today: by type, the steps from one version of its shape to the next.
+/// The upcasting steps of each event type, from one version of its shape to the next.
 ///
-/// New events are written with the number of their type's shape. The steps run when old ones are read; the log stays as it is.
+/// New events are stored with the shape number of their type. The steps run when old events are read; the log is not
+/// changed.
 ///
 /// ```
 /// use tidelock_core::events::EventSchema;
@@ -47,13 +48,13 @@ pub struct EventSchema {
 }
 
 impl EventSchema {
-    /// Every event is as it always was.
+    /// Creates a schema without changes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The next shape of a type, with the step to it from the one before.
+    /// Adds the next shape of a type, with the step from the previous one.
     #[must_use]
     pub fn then(
         mut self,
@@ -64,21 +65,21 @@ impl EventSchema {
         self
     }
 
-    /// A type that has another name today.
+    /// Declares the current name of a renamed type.
     #[must_use]
     pub fn renamed(mut self, old: &str, new: &str) -> Self {
         self.renamed.insert(old.to_owned(), new.to_owned());
         self
     }
 
-    /// What happens to an event whose type the enum does not have.
+    /// Sets the policy for an event whose type is not in the enum.
     #[must_use]
     pub fn unknown(mut self, policy: Unknown) -> Self {
         self.unknown = policy;
         self
     }
 
-    /// The number of a type's present shape; 1 when it never changed.
+    /// Returns the number of a type's current shape; 1 when it never changed.
     #[must_use]
     pub fn version(&self, event_type: &str) -> u32 {
         let steps = self.steps.get(event_type).map_or(0, Vec::len);
@@ -89,15 +90,15 @@ impl EventSchema {
         self.unknown
     }
 
-    /// The type and the payload of an event, as they read today.
+    /// Converts an event to its current type and payload.
     pub(super) fn upcast(&self, event: &Event) -> Result<(EventType, Payload), InvalidInput> {
         self.upcast_from(&event.event_type, &event.payload, shape(&event.meta))
     }
 
-    /// The type and the payload of an event of this shape, as they read today.
+    /// Converts an event of this shape to its current type and payload.
     ///
     /// # Errors
-    /// [`InvalidInput`] when this program does not know the shape, or a step fails.
+    /// Returns [`InvalidInput`] when this program does not know the shape, or a step fails.
     pub(super) fn upcast_from(
         &self,
         event_type: &EventType,
@@ -123,33 +124,33 @@ impl EventSchema {
         Ok((event_type, Payload::of(&value)?))
     }
 
-    /// Types that were renamed: the old name, and the present one.
+    /// Returns the renamed types: the old name and the current one.
     pub(super) fn renames(&self) -> impl Iterator<Item = (&str, &str)> {
         self.renamed.iter().map(|(old, new)| (old.as_str(), new.as_str()))
     }
 
-    /// Types whose shape has changed, with their present shape.
+    /// Returns the types whose shape has changed, with their current shape.
     pub(super) fn versions(&self) -> impl Iterator<Item = (&str, u32)> {
         self.steps.keys().map(|name| (name.as_str(), self.version(name)))
     }
 
-    /// The name that a type has today.
+    /// Returns the current name of a type.
     pub(super) fn present_name(&self, event_type: &EventType) -> Result<EventType, InvalidInput> {
         let name = self.renamed.get(event_type.as_str());
         name.map_or_else(|| Ok(event_type.clone()), |name| EventType::new(name.as_str()))
     }
 }
 
-/// The shape that an event was written in, by its `meta`.
+/// Returns the shape of an event, from its `meta`.
 pub(crate) fn shape(meta: &Payload) -> u32 {
-    // Most events say none, and most notes are short.
+    // Most events have no shape, and most metadata is short.
     if !meta.as_str().contains("\"schema\"") {
         return 1;
     }
     meta.parse::<Meta>().unwrap_or_default().schema.unwrap_or(1)
 }
 
-/// The shape that a new event is stamped with, if it is.
+/// Returns the shape in the metadata of a new event, if it has one.
 pub(crate) fn stamped_shape(event: &NewEvent) -> Option<u32> {
     event.meta.parse::<Meta>().ok()?.schema
 }

@@ -1,8 +1,8 @@
-//! Snapshots: the state as of an event, so that a load need not fold what came before it. They are written behind, and never
-//! needed: one that is missing or of another fold costs time, and nothing else.
+//! Snapshots of aggregates. A load folds only the events after the snapshot. They are written asynchronously and are
+//! optional: a missing snapshot, or one of another fold, only costs time.
 //!
-//! All snapshots of a stream are one document, so that one write drops them when the stream is archived. Each names the type of
-//! its aggregate, because several aggregates may fold one stream.
+//! All snapshots of a stream are one document, so that one write drops them when the stream is archived. Each names the
+//! type of its aggregate, because several aggregates may fold one stream.
 
 use std::any::{Any, TypeId, type_name};
 use std::cmp::Reverse;
@@ -25,13 +25,14 @@ use crate::payload::Payload;
 use crate::store::{ApplyError, Batch, Document, Event, Expect, NewEvent, Refusal, SharedStore, Store};
 use crate::telemetry;
 
-/// The type of the event with which a stream begins anew: it holds the state, and what came before is gone.
+/// The type of the event that restarts a stream. It holds the state, and the events before it are removed.
 pub(super) const BEGUN_ANEW: &str = "tidelock.snapshot";
-/// The most aggregates whose snapshots are kept beside one stream.
+/// The most aggregates with a snapshot of one stream.
 const MOST: usize = 8;
 
 impl Events {
-    /// The same, with snapshots of this aggregate after every so many events, at least one. To be set before it is used.
+    /// Enables snapshots of this aggregate, after every `every` events, at least one. Call this before the instance is
+    /// used.
     #[must_use]
     pub fn snapshots<A: Aggregate + Serialize + DeserializeOwned>(mut self, every: u64) -> Self {
         let form: Form<A> = Form { every: every.max(1), write: Payload::of, read: Payload::parse };
@@ -41,7 +42,7 @@ impl Events {
         self
     }
 
-    /// The event with which a stream begins anew: what came before it is not read any more.
+    /// Creates the event that restarts a stream. The events before it are not read again.
     pub(crate) fn begin_anew<A: Aggregate>(&self, stream: &Key, state: &A) -> Result<NewEvent, EventsError> {
         let Some(anew) = self.snapshots.anew(state) else {
             return Err(EventsError::NotKept { stream: stream.clone(), kind: A::KIND });
@@ -50,7 +51,7 @@ impl Events {
         Ok(self.context.stamp(new, 1)?)
     }
 
-    /// Adds to a batch that this state stands for all events up to its version.
+    /// Adds to a batch the base document: this state, which replaces all events up to its version.
     pub(crate) fn keep_base<A: Aggregate>(
         &self,
         batch: Batch,
@@ -65,17 +66,18 @@ impl Events {
         Ok(batch.put(&stream.beside(BASE)?, Expect::Any, Payload::of(&taken)?))
     }
 
-    /// Adds to a batch that nothing is kept beside a closed stream any more.
+    /// Adds to a batch the deletion of the snapshots and the base of a closed stream.
     pub(crate) fn forget_beside(batch: Batch, stream: &Key) -> Result<Batch, InvalidInput> {
         Self::forget_base(batch.delete(&stream.beside(SNAPSHOT)?, Expect::Any), stream)
     }
 
-    /// Adds to a batch that no base stands for removed events any more.
+    /// Adds to a batch the deletion of the base of a stream.
     pub(crate) fn forget_base(batch: Batch, stream: &Key) -> Result<Batch, InvalidInput> {
         Ok(batch.delete(&stream.beside(BASE)?, Expect::Any))
     }
 
-    /// Adds to a batch that no snapshot of an event below a version is kept, nor written later.
+    /// Adds to a batch the removal of the snapshots of a stream. Snapshots of events below the version are not written
+    /// later.
     pub(crate) fn forget_snapshots(
         batch: Batch,
         stream: &Key,
@@ -86,12 +88,12 @@ impl Events {
     }
 }
 
-/// Whether a stream begins anew with an event.
+/// Returns whether an event restarts its stream.
 pub(crate) fn begins_anew(event: &Event) -> bool {
     event.event_type.as_str() == BEGUN_ANEW
 }
 
-/// How the snapshots of each type of aggregate are made.
+/// The encodings of snapshots, by aggregate type.
 #[derive(Clone, Default)]
 pub(super) struct Snapshots(Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
@@ -101,7 +103,7 @@ struct Form<A> {
     read: fn(&Payload) -> Result<A, InvalidInput>,
 }
 
-/// The event up to which a state holds.
+/// The last event that a state includes.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) version: StreamVersion,
@@ -124,16 +126,16 @@ impl Place {
     }
 }
 
-/// The snapshots beside a stream: one for each aggregate that folds it.
+/// The snapshots of a stream, one for each aggregate that folds it.
 #[derive(Serialize, Deserialize)]
 struct Kept {
-    /// Snapshots of events below this version were dropped when the stream was archived, and are not written any more.
+    /// The version below which snapshots were dropped when the stream was archived. Older snapshots are not written again.
     floor: StreamVersion,
     states: Vec<Taken>,
 }
 
 impl Kept {
-    /// The snapshot of an aggregate, if there is one that can be used.
+    /// Returns the usable snapshot of an aggregate, if there is one.
     fn of<A: Aggregate>(self, stream: &Key) -> Option<Taken> {
         let usable = |taken: &Taken| {
             taken.is_by(type_name::<A>(), A::FOLD) && taken.is_of(stream) && taken.version >= self.floor
@@ -141,7 +143,7 @@ impl Kept {
         self.states.into_iter().find(usable)
     }
 
-    /// Takes a snapshot in. Whether it is newer than the one that there is.
+    /// Adds a snapshot. Returns whether it is newer than the stored one.
     fn add(&mut self, taken: Taken, stream: &Key) -> bool {
         if taken.version < self.floor {
             return false;
@@ -153,7 +155,7 @@ impl Kept {
             return false;
         }
         self.states.retain(|known| known.aggregate != taken.aggregate);
-        // Types that were renamed or removed leave theirs behind.
+        // Renamed and removed types leave their snapshots behind, so only the newest are kept.
         self.states.sort_by_key(|known| Reverse(known.version));
         self.states.truncate(MOST - 1);
         self.states.push(taken);
@@ -161,10 +163,10 @@ impl Kept {
     }
 }
 
-/// A snapshot or a base as it is kept.
+/// A stored snapshot or base.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Taken {
-    /// The aggregate: the path of its type in a snapshot, its [name](Aggregate::name) in a base.
+    /// The aggregate: the type path in a snapshot, the [name](Aggregate::name) in a base.
     aggregate: String,
     fold: u32,
     version: StreamVersion,
@@ -172,7 +174,8 @@ pub(super) struct Taken {
     at: Timestamp,
     latest: Timestamp,
     state: Payload,
-    /// Binds all of it to the stream, so that an edit by hand or a copy from another stream is noticed. It is no signature.
+    /// A checksum of all fields and the stream. It detects manual edits and copies from another stream. It is not a
+    /// signature.
     checksum: String,
 }
 
@@ -191,20 +194,20 @@ impl Taken {
         self.aggregate == aggregate && self.fold == fold
     }
 
-    /// Whether it was written for this stream, and is as it was written.
+    /// Returns whether it was written for this stream, and is unchanged.
     fn is_of(&self, stream: &Key) -> bool {
         self.checksum == checksum(stream, (&self.aggregate, self.fold), self.place(), &self.state)
     }
 
-    /// Whether it is a base of an aggregate for all events below the oldest that is left.
+    /// Returns whether it is a base of the aggregate for all events below the oldest remaining one.
     pub(super) fn stands_for<A: Aggregate>(&self, stream: &Key, first: Option<StreamVersion>) -> bool {
         self.aggregate == A::name()
             && self.is_of(stream)
             && first.is_none_or(|first| self.version.next() >= first)
     }
 
-    /// Whether it can stand for what lies below an event, or why not. While books are being closed, some of the events that it
-    /// stands for are still there.
+    /// Checks that it can replace the events below an event. While the books are being closed, some of the replaced events
+    /// still exist.
     pub(super) fn check<A: Aggregate>(
         &self,
         stream: &Key,
@@ -236,7 +239,7 @@ fn checksum(stream: &Key, (aggregate, fold): (&str, u32), place: Place, state: &
 }
 
 impl<A: Aggregate> Form<A> {
-    /// The state that a fold has written, if it is this one.
+    /// Decodes a state, if this fold has written it.
     fn state(&self, fold: u32, state: &Payload) -> Result<Arc<A>, InvalidInput> {
         if fold != A::FOLD {
             let reason = format!("it holds the state of fold {fold}, and this is fold {}", A::FOLD);
@@ -251,7 +254,7 @@ impl Snapshots {
         self.0.get(&TypeId::of::<A>())?.downcast_ref()
     }
 
-    /// The snapshot of an aggregate, if there is one that can be used and is wanted.
+    /// Returns the usable snapshot of an aggregate, if there is one that `wanted` accepts.
     pub(super) async fn newest<A: Aggregate>(
         &self,
         store: &dyn Store,
@@ -266,7 +269,7 @@ impl Snapshots {
         Ok((kept.read)(&taken.state).ok().map(|state| taken.place().with(Arc::new(state), epoch)))
     }
 
-    /// The state that a stream begins anew with.
+    /// Decodes the state from the event that restarts a stream.
     pub(super) fn begun_anew<A: Aggregate>(&self, event: &Event) -> Result<Arc<A>, InvalidInput> {
         let refused = |reason: String| InvalidInput::Payload { reason };
         let kept = self.of::<A>().ok_or_else(|| {
@@ -282,7 +285,7 @@ impl Snapshots {
         kept.state(taken.fold, &taken.state)
     }
 
-    /// What a stream begins anew with.
+    /// Encodes the state for the event that restarts a stream; `None` when the aggregate has no encoding.
     fn anew<A: Aggregate>(&self, state: &A) -> Option<Result<Payload, InvalidInput>> {
         let kept = self.of::<A>()?;
         Some(
@@ -291,7 +294,7 @@ impl Snapshots {
         )
     }
 
-    /// The document that stands for the events that a stream has lost, if there is one.
+    /// Returns the base document of a stream, if there is one.
     pub(super) async fn base(
         &self,
         store: &dyn Store,
@@ -300,7 +303,7 @@ impl Snapshots {
         Ok(store.document(&stream.beside(BASE)?).await?)
     }
 
-    /// An aggregate as it was when the events before were removed.
+    /// Returns the aggregate with the state of the base.
     pub(super) fn begin_with<A: Aggregate>(
         &self,
         stream: &Key,
@@ -320,8 +323,8 @@ impl Snapshots {
         Ok(base.place().with(state, epoch))
     }
 
-    /// Writes a snapshot when enough events came since the version before. Nobody waits for it, and nothing is wrong when it
-    /// fails.
+    /// Writes a snapshot in the background when enough events were added since the version `before`. A failure is only
+    /// logged.
     pub(super) fn write_behind<A: Aggregate>(
         &self,
         store: &SharedStore,
@@ -355,9 +358,10 @@ struct Anew {
     state: Payload,
 }
 
-/// Writes a snapshot, unless there is one as new already: snapshots of one aggregate are written at the same time.
+/// Writes a snapshot, unless an equally new one exists. Several tasks may write snapshots of one aggregate at the same
+/// time.
 ///
-/// A stream that was closed gets none, and one that was archived none of the time before: what had to go stays away.
+/// A closed stream gets no snapshot, and an archived one none from before. Removed data is not restored.
 async fn put(
     store: &dyn Store,
     stream: &Key,
@@ -373,7 +377,7 @@ async fn put(
             return Ok(());
         }
         let expect = found.map_or(Expect::Absent, |document| Expect::Exact(document.version));
-        // An append of no events has one effect: a closed stream refuses it.
+        // An append without events has one effect: a closed stream refuses it.
         let open = Batch::new().append(stream, Expect::Exists, []);
         match store.apply(open.put(&key, expect, Payload::of(&kept)?).observed_in(epoch)).await {
             Err(ApplyError::Refused(refusal)) => match *refusal {

@@ -1,4 +1,4 @@
-//! Subscriptions: what happened, then what happens, without a gap and without anything twice.
+//! Subscriptions to past and new events, without gaps or duplicates.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,23 +15,23 @@ use crate::key::{Key, KeyPrefix};
 use crate::runtime::timer::sleep_until;
 use crate::store::{Direction, Event, EventFilter, EventPage, LogQuery, SharedStore, StreamQuery, Watch};
 
-/// How many events are read at once.
+/// The number of events that are read at once.
 const PAGE: usize = 500;
-/// How long an event may go unnoticed when the store's hint of it was missed.
+/// The polling interval, which bounds the delay of an event when the store's hint was missed.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
-/// Where a subscription begins.
+/// The start position of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With the first event.
+    /// The first event.
     Beginning,
-    /// After the event at this position: where an earlier subscription ended.
+    /// After the event at this position, such as the last position of an earlier subscription.
     After(Position),
-    /// With what happens from now on.
+    /// After the current end of the log.
     Now,
 }
 
-/// Which events a subscription is about.
+/// The event filter of a subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct What {
     types: Vec<EventType>,
@@ -41,32 +41,32 @@ pub struct What {
 }
 
 impl What {
-    /// All events, except those that Tidelock keeps for itself: their types begin with `tidelock.`.
+    /// Selects all events except Tidelock's own, whose types start with `tidelock.`.
     #[must_use]
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// The events of one stream.
+    /// Selects the events of one stream.
     #[must_use]
     pub fn stream(stream: &Key) -> Self {
         Self { stream: Some(stream.clone()), ..Self::default() }
     }
 
-    /// The events of the streams in this range.
+    /// Selects the events of the streams in this range.
     #[must_use]
     pub fn streams(range: KeyPrefix) -> Self {
         Self { streams: Some(range), ..Self::default() }
     }
 
-    /// Only events of these types; this may be said several times.
+    /// Restricts the filter to these types; further calls add types.
     #[must_use]
     pub fn types(mut self, types: impl IntoIterator<Item = EventType>) -> Self {
         self.types.extend(types);
         self
     }
 
-    /// Also what Tidelock keeps for itself.
+    /// Includes Tidelock's own events.
     #[must_use]
     pub fn with_internal(mut self) -> Self {
         self.internal = true;
@@ -83,17 +83,18 @@ impl What {
 }
 
 impl Events {
-    /// What happened, then what happens: every event that is meant, once, in the order of the log.
+    /// Subscribes to past and new events. Every matching event is returned once, in the order of the log.
     ///
     /// # Errors
-    /// [`EventsError::Read`] when the store fails, or when the position to start after is not part of its history.
+    /// Returns [`EventsError::Read`] when the store fails, or when the start position is not part of its history.
     pub async fn subscribe(&self, what: What, start: Start) -> Result<Subscription, EventsError> {
         let hints = self.store.watch();
         let epoch = self.store.epoch();
         if let Start::After(position) = start {
             check(&self.store, position).await?;
         }
-        // The stream before the log: what comes in between is beyond the one, and not yet beyond the other.
+        // The stream is read before the log. An event committed in between is then after the stream position, but not after
+        // the log position.
         let next = match &what.stream {
             Some(stream) => place(&self.store, stream, start).await?,
             None => StreamVersion(0),
@@ -117,21 +118,21 @@ impl Events {
         })
     }
 
-    /// The position of the last event in the log.
+    /// Returns the position of the last event in the log.
     async fn head(&self) -> Result<Option<Position>, EventsError> {
         let last = LogQuery { direction: Direction::Backward, ..LogQuery::all(1) };
         Ok(self.store.read_log(last).await?.events.first().map(|event| event.position))
     }
 }
 
-/// Whether the log can be read after a position.
+/// Checks that the log can be read after a position.
 async fn check(store: &SharedStore, position: Position) -> Result<(), EventsError> {
     store.read_log(LogQuery::after(position, 1)).await?;
     Ok(())
 }
 
-/// The version of a stream with which a subscription begins. Positions rise with versions, so that it is found by looking at few
-/// events, however long the stream is.
+/// Returns the first version of a stream for a subscription. Positions grow with versions, so a binary search reads few
+/// events in a stream of any length.
 async fn place(store: &SharedStore, stream: &Key, start: Start) -> Result<StreamVersion, EventsError> {
     let after = match start {
         Start::Beginning => return Ok(StreamVersion(0)),
@@ -143,7 +144,7 @@ async fn place(store: &SharedStore, stream: &Key, start: Start) -> Result<Stream
     };
     let (mut low, mut high) = (StreamVersion(0), next(head));
     let Some(after) = after else { return Ok(high) };
-    // The last event first: who comes back has seen most of them.
+    // Starts with the last event, because a returning subscriber has seen most of them.
     let mut middle = head;
     while low < high {
         let one = StreamQuery::forward(stream, 1).from(middle);
@@ -156,7 +157,7 @@ async fn place(store: &SharedStore, stream: &Key, start: Start) -> Result<Stream
     Ok(low)
 }
 
-/// Events as they happen.
+/// A subscription to events.
 #[must_use = "it does nothing unless it is asked for the next event"]
 #[derive(Debug)]
 pub struct Subscription {
@@ -164,42 +165,44 @@ pub struct Subscription {
     what: What,
     upcasters: Upcasters,
     hints: Watch,
-    /// Everything up to here was returned, or is not meant.
+    /// Every event up to this position was returned or does not match.
     after: Option<Position>,
-    /// Everything up to here was read.
+    /// Every event up to this position was read.
     scanned: Option<Position>,
-    /// The version to be read next, when this is about one stream.
+    /// The next version to read, for a subscription to one stream.
     next: StreamVersion,
     ready: VecDeque<Event>,
-    /// The epoch that everything read ahead belongs to.
+    /// The epoch of all events that were read ahead.
     epoch: Epoch,
 }
 
 impl Subscription {
-    /// The same, with events of this aggregate in their present shape, as [`Aggregate::schema`] says; this may be said for
-    /// several aggregates. Types that were renamed are meant by their present name. Say it before the first event is asked
-    /// for.
+    /// Converts events of this aggregate to their current shape, as [`Aggregate::schema`] defines it. It can be called for
+    /// several aggregates. Renamed types are selected by their current name. Call it before reading the first event.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::error::InvalidInput) when a name in the schema cannot be one.
+    /// Returns [`InvalidInput`](crate::error::InvalidInput) when a name in the schema is invalid.
     pub fn upcast<A: Aggregate>(mut self) -> Result<Self, EventsError> {
         self.upcasters = self.upcasters.with::<A>();
         self.what.types = self.upcasters.stored_names(std::mem::take(&mut self.what.types))?;
         Ok(self)
     }
 
-    /// The next event; waits until there is one.
+    /// Returns the next event, and waits until there is one.
     ///
     /// # Errors
-    /// [`EventsError::Read`] when the store fails; the next call goes on where this one stopped. When the history of the
-    /// store was cut below what was returned, every call fails with
-    /// [`PositionLost`](crate::store::StoreErrorKind::PositionLost): subscribe again. [`EventsError::Undecodable`] when an
-    /// event cannot be brought to its [present shape](Self::upcast); the next call tries it again.
-    /// [`EventsError::Gap`] once, when events of the one stream that this is about were archived before they were read; the
-    /// next call goes on behind them.
+    /// Returns [`EventsError::Read`] when the store fails; the next call resumes where this one stopped. If the store's
+    /// history was cut below the returned events, every call fails with
+    /// [`PositionLost`](crate::store::StoreErrorKind::PositionLost): subscribe again.
+    ///
+    /// Returns [`EventsError::Undecodable`] when an event cannot be converted to its [current shape](Self::upcast); the
+    /// next call retries it.
+    ///
+    /// Returns [`EventsError::Gap`] once, when events of the subscribed stream were archived before they were read; the
+    /// next call resumes after them.
     ///
     /// # Cancel safety
-    /// Cancel-safe: what was not returned comes with the next call.
+    /// Cancel safe: the next call returns the events that were not returned.
     pub async fn next(&mut self) -> Result<Event, EventsError> {
         loop {
             if let Some(event) = self.now().await? {
@@ -212,7 +215,7 @@ impl Subscription {
         }
     }
 
-    /// The next event that is there already; `None` when everything that was committed before this call has been seen.
+    /// Returns the next event without waiting; `None` when all events committed before this call were returned.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -234,7 +237,7 @@ impl Subscription {
                 return Ok(Some(event));
             }
             self.after = self.after.max(self.scanned);
-            // What an earlier call has read says nothing about what was committed since.
+            // The end that an earlier call has reached does not cover later commits.
             if caught_up {
                 return Ok(None);
             }
@@ -242,13 +245,14 @@ impl Subscription {
         }
     }
 
-    /// Everything up to here was returned, or is not meant: where a later subscription goes on, with [`Start::After`].
+    /// Returns the position up to which every event was returned or does not match. A later subscription resumes there with
+    /// [`Start::After`].
     #[must_use]
     pub fn position(&self) -> Option<Position> {
         self.after
     }
 
-    /// The same as a stream of events. It ends never; an error does not end it.
+    /// Converts the subscription to a stream of events. The stream never ends, even after an error.
     pub fn into_stream(self) -> impl Stream<Item = Result<Event, EventsError>> + Send {
         futures_util::stream::unfold(self, async |mut subscription| {
             let next = subscription.next().await;
@@ -256,7 +260,8 @@ impl Subscription {
         })
     }
 
-    /// The history was cut: what was read ahead may be lost. Versions after a cut come again; positions do not.
+    /// Discards events that were read ahead, because the store's history was cut. Versions are reused after a cut;
+    /// positions are not.
     async fn return_to_what_was_returned(&mut self) -> Result<(), EventsError> {
         self.ready.clear();
         self.scanned = self.after;
@@ -272,7 +277,7 @@ impl Subscription {
         Ok(())
     }
 
-    /// An event in its present shape.
+    /// Returns an event in its current shape.
     fn present(&self, event: &Event) -> Result<Event, EventsError> {
         self.upcasters.upcast(event.clone()).map_err(|error| EventsError::Undecodable {
             stream: event.stream.clone(),
@@ -282,7 +287,7 @@ impl Subscription {
         })
     }
 
-    /// Reads ahead. Whether that is all there is.
+    /// Reads ahead. Returns whether the end was reached.
     async fn read(&mut self) -> Result<bool, EventsError> {
         let filter = self.what.filter();
         let page = match self.what.stream.clone() {
@@ -303,7 +308,7 @@ impl Subscription {
         Ok(page.end)
     }
 
-    /// The next page of the one stream that this is about; `None` when it has no more events.
+    /// Reads the next page of the subscribed stream; `None` when it has no more events.
     async fn read_stream(&mut self, stream: Key) -> Result<Option<EventPage>, EventsError> {
         let head = self.store.stream(&stream).await?.and_then(|found| found.head);
         let Some(head) = head.filter(|head| *head >= self.next) else { return Ok(None) };

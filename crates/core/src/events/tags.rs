@@ -1,8 +1,8 @@
-//! Tags: events of many streams that belong together, for rules that span streams.
+//! Tags: indexes of events across streams, for rules that span streams.
 //!
-//! A tag is a stream of its own, with a copy of each tagged event. Its version is the condition: whoever read it and appends
-//! to it, or only guards it, does so at the version that it read. So "no such event with this tag after what I read" holds at
-//! the commit, on every store.
+//! A tag is a stream with a copy of each tagged event. Its version is the condition. A unit that has read the tag appends
+//! to it, or guards it, at the version that it read. So "no new event with this tag since the read" holds at the commit, on
+//! every store.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,37 +21,38 @@ use crate::store::{NewEvent, Store, StreamQuery};
 
 /// The type of the copies.
 const COPY: &str = "tidelock.tagged";
-/// How many copies are read at once.
+/// The number of copies that are read at once.
 const PAGE: usize = 1_000;
 
-/// A name by which events of many streams are found: `username:alice`.
+/// A name that finds events of many streams, such as `username:alice`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tag(String);
 
 impl Tag {
-    /// A tag of this name.
+    /// Creates a tag.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())
     }
 
-    /// The stream of the copies: `tagged("username:alice")`.
+    /// Returns the stream of the copies: `tagged("username:alice")`.
     ///
     /// # Errors
-    /// [`InvalidInput`] when the name is too long.
+    /// Returns [`InvalidInput`] when the name is too long.
     pub fn stream(&self) -> Result<Key, InvalidInput> {
         Key::new(TAGGED, [self.0.as_str()])
     }
 }
 
-/// An event as its tag knows it.
+/// A tagged event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaggedEvent {
-    /// Which one of the tag's events it is, from 0.
+    /// The number of the event within the tag, starting at 0.
     pub number: StreamVersion,
-    /// Where the copy stands in the log, right after the event; `None` before the commit of the unit that emitted it.
+    /// The position of the copy in the log, in the commit of the event; `None` before the commit of the unit that emitted
+    /// it.
     pub position: Option<Position>,
-    /// When it was committed; `None` before.
+    /// When it was committed; `None` before the commit.
     pub at: Option<Timestamp>,
     /// The stream of the event.
     pub stream: Key,
@@ -59,17 +60,17 @@ pub struct TaggedEvent {
     pub id: EventId,
     /// Its type.
     pub event_type: EventType,
-    /// What it says.
+    /// Its payload.
     pub payload: Payload,
-    /// The shape in which it says so.
+    /// The shape of the payload.
     pub shape: u32,
 }
 
 impl TaggedEvent {
-    /// The event of an aggregate, in its present shape.
+    /// Decodes the event of an aggregate in its current shape.
     ///
     /// # Errors
-    /// [`InvalidInput`] when the aggregate has no such event, or this program does not know its shape.
+    /// Returns [`InvalidInput`] when the aggregate has no such event, or this program does not know its shape.
     pub fn decode<A: Aggregate>(&self) -> Result<A::Event, InvalidInput> {
         let (event_type, payload) = A::schema().upcast_from(&self.event_type, &self.payload, self.shape)?;
         decode(&event_type, &payload)
@@ -96,7 +97,7 @@ fn is_first(shape: &u32) -> bool {
     *shape <= 1
 }
 
-/// The copy of an event for its tags.
+/// Creates the copy of an event for its tags.
 pub(super) fn link(stream: &Key, event: &NewEvent) -> Result<NewEvent, InvalidInput> {
     let copied = Copied {
         stream: stream.clone(),
@@ -108,13 +109,13 @@ pub(super) fn link(stream: &Key, event: &NewEvent) -> Result<NewEvent, InvalidIn
     Ok(NewEvent::new(EventType::new(COPY)?, Payload::of(&copied)?))
 }
 
-/// A copy that is to be appended, as its tag will know it.
+/// Returns the tagged event of a copy that is not appended yet.
 pub(super) fn pending(copy: &NewEvent, number: StreamVersion) -> Result<TaggedEvent, InvalidInput> {
     let Copied { stream, id, event_type, payload, shape } = copy.payload.parse()?;
     Ok(TaggedEvent { number, position: None, at: None, stream, id, event_type, payload, shape })
 }
 
-/// All events of a tag, oldest first.
+/// Reads all events of a tag, oldest first.
 pub(super) async fn read(store: &dyn Store, tag: &Tag) -> Result<Vec<TaggedEvent>, EventsError> {
     let (stream, mut found) = (tag.stream()?, Vec::<TaggedEvent>::new());
     loop {

@@ -1,4 +1,4 @@
-//! Aggregates as they were.
+//! Past states of aggregates (time travel).
 
 use super::Events;
 use super::aggregate::{Aggregate, Loaded};
@@ -10,14 +10,14 @@ use crate::id::{Position, StreamVersion};
 use crate::key::{Arg, Key};
 use crate::store::Event;
 
-/// A moment in the life of an aggregate: everything up to it, itself included.
+/// A moment in the history of an aggregate. It includes the event at the moment itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsOf {
     /// The event of this version.
     Version(StreamVersion),
     /// This position of the log.
     Position(Position),
-    /// This instant, by the store's clock: all events before the first one that was committed later.
+    /// This instant, by the store's clock. It includes all events before the first one that was committed later.
     Time(Timestamp),
 }
 
@@ -27,7 +27,7 @@ impl AsOf {
     }
 
     pub(super) fn includes_snapshot(self, taken: &Taken) -> bool {
-        // A clock that went back gives a later event an earlier time: what counts is the latest time of all of them.
+        // If the clock moved backward, a later event has an earlier time. The latest time of all events decides.
         let Place { version, position, latest, .. } = taken.place();
         self.reaches(version, position, latest)
     }
@@ -42,11 +42,12 @@ impl AsOf {
 }
 
 impl Events {
-    /// An aggregate as it was. A moment before its first event gives the state without events, one after the last the present.
+    /// Loads a past state of an aggregate. A moment before its first event returns the state without events. A moment after
+    /// the last event returns the current state.
     ///
     /// # Errors
-    /// [`EventsError::Archived`] when the events of that moment were removed, and nothing stands for them. Otherwise when the
-    /// store fails or an event does not read.
+    /// Returns [`EventsError::Archived`] when the events of that moment were removed, and no state replaces them. Returns
+    /// another error when the store fails or an event cannot be decoded.
     pub async fn as_of<A: Aggregate>(
         &self,
         id: impl Into<Arg>,
@@ -55,7 +56,7 @@ impl Events {
         self.stream_as_of(&A::stream(id)?, moment).await
     }
 
-    /// The aggregate of a stream as it was.
+    /// Loads a past state of the aggregate of a stream.
     pub(crate) async fn stream_as_of<A: Aggregate>(
         &self,
         stream: &Key,

@@ -1,4 +1,4 @@
-//! Several aggregates, one decision, one commit.
+//! Unit of work: one decision and one commit across several aggregates.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
@@ -19,52 +19,53 @@ use crate::key::{Arg, Key};
 use crate::runtime::backoff::CONFLICT;
 use crate::store::{ApplyError, Batch, Expect, NewEvent, Refusal};
 
-/// Several aggregates, and whatever else the store keeps, changed by one commit. What was loaded must still be so when it is
-/// committed, also where nothing was changed. A unit reads its own events: what it emits is part of what it loads and looks up.
+/// A unit of work over several aggregates and other data of the store, changed by one commit. Loaded state must be
+/// unchanged at the commit, even if the unit does not write it. A unit reads its own writes: loads and tag queries include
+/// the events that it emitted.
 pub struct Unit {
     events: Events,
     work: Arc<Mutex<Work>>,
 }
 
-/// What a unit is about to commit.
+/// The changes that a unit will commit.
 #[derive(Default)]
 struct Work {
     touched: BTreeMap<Key, Touched>,
     also: Batch,
 }
 
-/// A stream that was read or is to be appended to.
+/// A stream that was read or will be appended to.
 #[derive(Default)]
 struct Touched {
-    /// What must be true of it, as the first look has found it; `None` for nothing.
+    /// The expected version, from the first read; `None` for no condition.
     expect: Option<Expect<StreamVersion>>,
     new: Vec<NewEvent>,
-    /// The aggregates that were loaded from it: a [`Folded`] for each type.
+    /// The aggregates that were loaded from it, as a [`Folded`] for each type.
     states: HashMap<TypeId, Box<dyn Any + Send>>,
-    /// The events of a tag, as the first look has found them.
+    /// The events of a tag, from the first read.
     tagged: Option<Vec<TaggedEvent>>,
 }
 
 /// An aggregate with the events of the unit.
 struct Folded<A> {
     loaded: Loaded<A>,
-    /// How many of them it has.
+    /// The number of the unit's events that it includes.
     count: usize,
 }
 
 impl Events {
-    /// Lets several aggregates be decided on together. If one of them, or a document that the unit expects something of,
-    /// changed meanwhile, all is decided again; a no counts only when nothing did.
+    /// Runs a unit of work. If a loaded stream, or a document with an expectation, has changed at the commit, the function
+    /// decides again. An error counts only if nothing has changed.
     ///
     /// # Errors
-    /// What the work says; or [`EventsError`], when others were faster until the attempts or the time were used up, or the
-    /// store fails. Nothing was written, unless its outcome says that nobody knows.
+    /// Returns the error of the function, or [`EventsError`] when conflicts used up the attempts or the time, or the store
+    /// fails. Nothing was written, unless the outcome is unknown.
     ///
     /// # Cancel safety
-    /// Dropped while it writes, the unit may still be committed.
+    /// If the future is dropped during the write, the unit may still be committed.
     ///
     /// # Crash safety
-    /// All of it is committed, or nothing.
+    /// The whole unit is committed, or nothing.
     pub async fn together<R, E, F, Fut>(&self, mut decide: F) -> Result<R, E>
     where
         F: FnMut(Unit) -> Fut,
@@ -74,14 +75,14 @@ impl Events {
         let (until, mut attempts) = (Instant::now() + self.options.limit, 0);
         loop {
             attempts += 1;
-            // Taken before anything is read: all of it must be of this epoch.
+            // Read before anything else, because all reads must belong to this epoch.
             let epoch = self.store.epoch();
             let work = Arc::new(Mutex::new(Work::default()));
             let decided = decide(Unit { events: self.clone(), work: Arc::clone(&work) }).await;
             let work = std::mem::take(&mut *work.lock());
             let (batch, outcome) = match decided {
                 Ok(result) => (self.inlined(work.batch())?, Ok(result)),
-                // A no is checked like a yes: what it saw must still be so.
+                // An error is checked like a success: the state that it saw must be unchanged.
                 Err(no) => (work.guards(), Err(no)),
             };
             if batch.effects().is_empty() {
@@ -102,11 +103,11 @@ impl Events {
 }
 
 impl Unit {
-    /// An aggregate as it is now, with the events that this unit has emitted. The stream must still be at that version when the
-    /// unit is committed. Loaded again, it is the same with what was emitted since.
+    /// Loads the current state of an aggregate, with the events that this unit has emitted. The stream must be at the same
+    /// version when the unit is committed. A second load returns the same state with the events emitted since.
     ///
     /// # Errors
-    /// [`EventsError`] when the store fails or an event does not read.
+    /// Returns [`EventsError`] when the store fails or an event cannot be decoded.
     pub async fn load<A: Aggregate>(&self, id: impl Into<Arg>) -> Result<Arc<A>, EventsError> {
         let (stream, snapshots) = (A::stream(id)?, &self.events.snapshots);
         if let Some(state) = self.work.lock().touch(stream.clone()).state::<A>(snapshots, &stream)? {
@@ -121,10 +122,11 @@ impl Unit {
         Ok(touched.state::<A>(snapshots, &stream)?.unwrap_or(known))
     }
 
-    /// Emits events of an aggregate. If it is loaded by this unit, before or after, they are appended at that version; else at any.
+    /// Emits events of an aggregate. If this unit loads the aggregate, before or after, they are appended at that version,
+    /// and otherwise at any.
     ///
     /// # Errors
-    /// [`EventsError::Unwritable`] when an event cannot be written.
+    /// Returns [`EventsError::Unwritable`] when an event cannot be encoded.
     pub fn emit<A: Aggregate>(
         &self,
         id: impl Into<Arg>,
@@ -133,10 +135,10 @@ impl Unit {
         self.emit_tagged::<A>(id, &[], events)
     }
 
-    /// Emits events of an aggregate, and finds them again by these tags.
+    /// Emits events of an aggregate, and makes them available under these tags.
     ///
     /// # Errors
-    /// [`EventsError::Unwritable`] when an event cannot be written.
+    /// Returns [`EventsError::Unwritable`] when an event cannot be encoded.
     pub fn emit_tagged<A: Aggregate>(
         &self,
         id: impl Into<Arg>,
@@ -155,11 +157,11 @@ impl Unit {
         Ok(())
     }
 
-    /// The events of a tag, oldest first, and those that this unit has emitted. No other may come before the unit is committed.
-    /// A second look finds the same, with what was emitted since.
+    /// Returns the events of a tag, oldest first, including those that this unit has emitted. Another event with the tag
+    /// before the commit is a conflict. A second call returns the same events with those emitted since.
     ///
     /// # Errors
-    /// [`EventsError`] when the store fails.
+    /// Returns [`EventsError`] when the store fails.
     pub async fn tagged(&self, tag: &Tag) -> Result<Vec<TaggedEvent>, EventsError> {
         let stream = tag.stream()?;
         let seen = self.work.lock().touch(stream.clone()).tagged.clone();
@@ -179,7 +181,7 @@ impl Unit {
         Ok(found)
     }
 
-    /// More effects of the same commit: documents, work, appends of other programs' streams.
+    /// Adds effects to the same commit: documents, work, or appends to other streams.
     pub fn also(&self, batch: Batch) {
         let mut work = self.work.lock();
         work.also = std::mem::take(&mut work.also).and(batch);
@@ -187,7 +189,7 @@ impl Unit {
 }
 
 impl Touched {
-    /// The state of an aggregate that was loaded, with all events of the unit; `None` when it was not.
+    /// Returns the state of a loaded aggregate with all events of the unit; `None` when it was not loaded.
     fn state<A: Aggregate>(
         &mut self,
         snapshots: &Snapshots,

@@ -1,4 +1,4 @@
-//! Upcasting wherever events are read: by the kind of their stream, with the schema of the aggregate that has it.
+//! Upcasting of events by the kind of their stream, with the schema of the aggregate of that kind.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,10 +14,10 @@ use crate::store::Event;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Upcasters(BTreeMap<String, EventSchema>);
 
-/// Why an event cannot be read in its present shape.
+/// The reason why an event cannot be converted to its current shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UpcastError {
-    /// It was written by a newer program.
+    /// A newer program has written it.
     Newer { event_type: EventType, shape: u32, known: u32 },
     /// A step failed.
     Invalid(InvalidInput),
@@ -51,13 +51,13 @@ impl From<UpcastError> for InvalidInput {
 }
 
 impl Upcasters {
-    /// The same, with the schema of one more aggregate.
+    /// Adds the schema of an aggregate.
     pub(crate) fn with<A: Aggregate>(mut self) -> Self {
         self.0.insert(A::KIND.to_owned(), A::schema());
         self
     }
 
-    /// Types and the names that they had before: what stands in the store.
+    /// Adds the former names of the types, because the store has both.
     pub(crate) fn stored_names(&self, mut types: Vec<EventType>) -> Result<Vec<EventType>, InvalidInput> {
         for (old, new) in self.0.values().flat_map(EventSchema::renames) {
             if types.iter().any(|name| name.as_str() == new) {
@@ -67,7 +67,7 @@ impl Upcasters {
         Ok(types)
     }
 
-    /// The shapes that are known, by kind of stream and type. Shape 1 is left out.
+    /// Returns the known shapes, by stream kind and event type. Shape 1 is omitted.
     pub(crate) fn shapes(&self) -> BTreeMap<String, u32> {
         let all = self.0.iter().flat_map(|(kind, schema)| {
             schema.versions().map(move |(name, version)| (format!("{kind}/{name}"), version))
@@ -75,12 +75,12 @@ impl Upcasters {
         all.collect()
     }
 
-    /// The present shape of a type, in whichever schema knows it.
+    /// Returns the current shape of a type, from any schema that knows it.
     pub(crate) fn version(&self, event_type: &str) -> u32 {
         self.0.values().map(|schema| schema.version(event_type)).max().unwrap_or(1)
     }
 
-    /// The event in its present shape. Events of other kinds of streams stay as they are.
+    /// Converts an event to its current shape. Events of other stream kinds are left unchanged.
     pub(crate) fn upcast(&self, event: Event) -> Result<Event, UpcastError> {
         if self.0.is_empty() {
             return Ok(event);

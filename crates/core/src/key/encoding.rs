@@ -1,4 +1,4 @@
-//! The canonical text of keys: reversible, injective, and ordered like the keys themselves under byte comparison.
+//! Canonical text of keys: reversible, injective, and ordered like the keys themselves under byte comparison.
 //!
 //! ```text
 //! key  = text-of-kind arg*
@@ -8,12 +8,12 @@
 //! text = characters; those up to '$' (controls, space, ! " # $) are written as '$' and the character moved by 0x30
 //! ```
 //!
-//! Every tag is smaller than `$`, and `$` is smaller than every character that stands for itself. So a component
-//! that ends sorts before one that goes on, and the order of texts is the order of tuples: kind, then argument by
+//! Every tag is smaller than `$`, and `$` is smaller than every character that represents itself. So a component that
+//! ends sorts before one that continues. The order of texts is therefore the order of tuples: kind, then argument by
 //! argument (text < UUID < number), shorter before longer. NUL never appears, so PostgreSQL can store it as text.
 //!
-//! Numbers carry their length first: `42` is `#B42` (B = two digits), `-42` is `#-X57` (the length counted down from
-//! Z, the digits as nine's complement), so that byte order is numeric order.
+//! Numbers carry their length first: `42` is `#B42` (B = two digits). `-42` is `#-X57`: the length is counted down from
+//! Z, and the digits are the nine's complement. So byte order is numeric order.
 
 use uuid::Uuid;
 
@@ -26,7 +26,7 @@ const INT: char = '#';
 const ESCAPE: char = '$';
 const ESCAPE_SHIFT: u32 = 0x30;
 
-/// The canonical text of a kind and its arguments.
+/// Returns the canonical text of a kind and its arguments.
 pub(super) fn encode(kind: &str, args: &[Arg]) -> String {
     let mut out = String::with_capacity(kind.len() + args.len() * 24);
     push_text(&mut out, kind);
@@ -68,12 +68,13 @@ pub(super) fn decode(text: &str) -> Result<(String, Vec<Arg>), InvalidInput> {
     Ok((kind, args))
 }
 
-/// The smallest text that is larger than a complete component and everything that has further arguments after it.
+/// Returns the smallest text that is larger than a complete component and everything that has further arguments after
+/// it.
 pub(super) fn end_of_component(text: &str) -> String {
     format!("{text}{ESCAPE}")
 }
 
-/// The smallest text that is larger than everything that begins with `text`.
+/// Returns the smallest text that is larger than everything that begins with `text`.
 pub(super) fn successor(text: &str) -> Option<String> {
     let mut chars: Vec<char> = text.chars().collect();
     while let Some(last) = chars.pop() {

@@ -1,5 +1,5 @@
-//! The form of keys that people read and type: `kind`, `kind("text", 42)`. Text is quoted as in JSON; numbers and UUIDs
-//! are not. What does not fit is told with the place where it stops being a key.
+//! Human-readable form of keys: `kind`, `kind("text", 42)`. Text is quoted as in JSON; numbers and UUIDs are not.
+//! Errors name the character at which the text stops being a key.
 
 use std::fmt::{self, Write as _};
 
@@ -9,7 +9,7 @@ use super::encoding::malformed;
 use super::{Arg, KeyPrefix};
 use crate::error::InvalidInput;
 
-/// Writes the form for people: `cart("user-17", 42)`.
+/// Writes the human-readable form: `cart("user-17", 42)`.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, kind: &str, args: &[Arg]) -> fmt::Result {
     if !kind.is_empty() && kind.chars().all(is_plain) {
         f.write_str(kind)?;
@@ -33,12 +33,12 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, kind: &str, args: &[Arg]) -> fmt
     f.write_char(')')
 }
 
-/// Whether a kind can have this character without quotes.
+/// Returns whether a kind can contain this character without quotes.
 fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/')
 }
 
-/// Reads a whole key.
+/// Parses a whole key.
 pub(super) fn key(text: &str) -> Result<(String, Vec<Arg>), InvalidInput> {
     let mut reader = Reader { whole: text, rest: text };
     let (kind, args, end) = reader.all()?;
@@ -49,7 +49,7 @@ pub(super) fn key(text: &str) -> Result<(String, Vec<Arg>), InvalidInput> {
     }
 }
 
-/// Reads the beginning of keys: a kind, a key, or a key that breaks off after some of its arguments or inside of a text.
+/// Parses a prefix of keys: a kind, a key, or a key that ends after some of its arguments or inside a text.
 pub(super) fn prefix(text: &str) -> Result<KeyPrefix, InvalidInput> {
     let (kind, args, end) = Reader { whole: text, rest: text }.all()?;
     Ok(match end {
@@ -58,13 +58,13 @@ pub(super) fn prefix(text: &str) -> Result<KeyPrefix, InvalidInput> {
     })
 }
 
-/// Where a text ends.
+/// The position at which a text ends.
 enum End<'a> {
     /// After the whole key.
     Closed,
     /// Among the arguments, after one of them or before the first.
     Inside,
-    /// Inside of a text argument, which begins like this.
+    /// Inside a text argument that begins with `start`.
     Quoted { start: String, from: Reader<'a> },
 }
 
@@ -74,7 +74,7 @@ enum Found {
     Start(String),
 }
 
-/// Goes through a text and knows where it is.
+/// A parser that knows its position in the text.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     whole: &'a str,
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads arguments up to the closing parenthesis, or to where the text breaks off.
+    /// Parses arguments up to the closing parenthesis, or to the end of the text.
     fn args(&mut self, args: &mut Vec<Arg>) -> Result<End<'a>, InvalidInput> {
         self.pass_blanks();
         if self.takes(')') {
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
         Ok(Found::Arg(arg))
     }
 
-    /// A JSON string; or the start of one, when the text breaks off inside of it.
+    /// Parses a JSON string, or the start of one when the text ends inside it.
     fn quoted(&mut self) -> Result<Found, InvalidInput> {
         let mut values = serde_json::Deserializer::from_str(self.rest).into_iter::<String>();
         match values.next() {
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
         self.rest = self.rest.trim_start();
     }
 
-    /// What is wrong here, with the place: characters count from 1.
+    /// Builds the error for this position. Characters count from 1.
     fn wrong(&self, what: &str) -> InvalidInput {
         if self.rest.is_empty() {
             return malformed(self.whole, &format!("at its end, {what}"));

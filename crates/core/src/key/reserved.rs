@@ -1,45 +1,48 @@
-//! Reserved names: every kind that begins with `tidelock.`, and the documents and streams that engines keep beside those of users.
+//! Reserved names: every kind that begins with `tidelock.`, and the documents and streams that engines keep beside
+//! those of users.
 //!
-//! This is the one list. Every edge that writes under a name from a user calls one of the `check_` functions: the handles of
-//! [`state`](crate::state) and [`events`](crate::events), the server, the command line and its import.
-//! [`Store::apply`](crate::store::Store::apply) does not: engines write reserved names through it.
+//! This is the only list. Every entry point that writes under a name from a user calls one of the `check_` functions.
+//! These are the handles of [`state`](crate::state) and [`events`](crate::events), the server, the command line and its
+//! import. [`Store::apply`](crate::store::Store::apply) does not check, because engines write reserved names through
+//! it.
 
 use super::{Arg, Key};
 use crate::error::InvalidInput;
 use crate::id::EventType;
 
-/// What the kinds, lanes and event types of Tidelock begin with.
+/// The prefix of Tidelock's kinds, lanes and event types.
 pub const PREFIX: &str = "tidelock.";
-/// Documents beside a stream: its state as of an event. `snapshot("stock", "apples")` for `stock("apples")`.
+/// The kind of snapshot documents: the state of a stream as of an event. `snapshot("stock", "apples")` for
+/// `stock("apples")`.
 pub const SNAPSHOT: &str = "snapshot";
-/// Documents beside a stream whose oldest events were removed: the state that stands for them. Unlike a snapshot, it is needed: it
-/// goes only when a later one takes its place, or with the stream.
+/// The kind of base documents: the state that replaces the removed oldest events of a stream. Unlike a snapshot, it is
+/// required. It is removed only when a later one replaces it, or with the stream.
 pub const BASE: &str = "base";
-/// Streams beside a record: what each write did to it. `history("user", "u-1")` for `user("u-1")`.
+/// The kind of history streams: the changes of a record, write by write. `history("user", "u-1")` for `user("u-1")`.
 pub const HISTORY: &str = "history";
-/// Streams of the copies of tagged events: `tagged("username:alice")`.
+/// The kind of streams with the copies of tagged events: `tagged("username:alice")`.
 pub const TAGGED: &str = "tagged";
 
-/// Whether the kind of a key is Tidelock's own, whatever it names.
+/// Returns whether the kind of a key is reserved, whatever the key names.
 #[must_use]
 pub fn is_own(key: &Key) -> bool {
     // No character of the prefix is escaped in canonical text.
     key.canonical().starts_with(PREFIX)
 }
 
-/// Whether only Tidelock writes the stream of this key.
+/// Returns whether only Tidelock writes the stream of this key.
 #[must_use]
 pub fn is_own_stream(key: &Key) -> bool {
     is_own(key) || stands_beside(key, &[HISTORY, TAGGED])
 }
 
-/// Whether only Tidelock writes the document of this key.
+/// Returns whether only Tidelock writes the document of this key.
 #[must_use]
 pub fn is_own_document(key: &Key) -> bool {
     is_own(key) || stands_beside(key, &[SNAPSHOT, BASE])
 }
 
-/// Rejects a key of a reserved kind: for leases and rows of work.
+/// Rejects a key of a reserved kind, for leases and rows of work.
 ///
 /// # Errors
 /// [`InvalidInput::Reserved`] naming the key.
@@ -75,7 +78,8 @@ fn free(free: bool, name: &impl std::fmt::Display) -> Result<(), InvalidInput> {
     if free { Ok(()) } else { Err(InvalidInput::Reserved { name: name.to_string() }) }
 }
 
-/// What stands beside another key has its kind, a text, as first argument; a tag is a text as well.
+/// Returns whether the key is of one of these kinds and has a text as first argument. In a companion key, that text is
+/// the kind of the other key; in a tag stream, it is the tag.
 fn stands_beside(key: &Key, kinds: &[&str]) -> bool {
     // Most keys differ in the first bytes, and are not decoded.
     kinds.iter().any(|kind| key.canonical().starts_with(kind))

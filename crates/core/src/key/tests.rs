@@ -1,4 +1,4 @@
-//! What the encoding of keys promises, for every key that proptest can think of.
+//! Property tests of the key encoding.
 
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -20,7 +20,7 @@ fn parts() -> impl Strategy<Value = (String, Vec<Arg>)> {
     (kind, proptest::collection::vec(arg(), 0..4))
 }
 
-/// Builds the key, or nothing when it is longer than keys may be.
+/// Builds the key. Returns `None` when it exceeds the maximum length.
 fn built((kind, args): &(String, Vec<Arg>)) -> Option<Key> {
     Key::of(kind, args).ok()
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a lease.
+//! Errors of leases.
 
 use std::time::Duration;
 
@@ -12,31 +12,31 @@ use crate::key::Key;
 use crate::store::{ApplyError, LeaseRow, StoreError};
 use crate::worker::{LostReason, NoThread};
 
-/// Why a lease was not granted, or does not count any more.
+/// The error of a lease that was not granted, or is lost.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum LeaseError {
-    /// Somebody else holds it.
+    /// Another holder has the lease.
     #[error(
         "lease {key}: {owner} holds it with fence {fence} since {since} until {until}, and may renew; try later, or wait in line with wait()"
     )]
     Held {
-        /// Which lease.
+        /// The leased key.
         key: Key,
-        /// Who holds it.
+        /// The owner of the lease.
         owner: Owner,
-        /// Since when.
+        /// The time of the grant.
         since: Timestamp,
-        /// From when on others may take it, unless it is renewed.
+        /// The expiry, unless the lease is renewed.
         until: Timestamp,
-        /// The holder's fence.
+        /// The holder's fencing token.
         fence: Fence,
     },
-    /// Others wait for it already, and nobody overtakes them.
+    /// The lease has waiters, and a request does not overtake them.
     #[error("lease {key}: {}; try later, or stand in line with wait()", standing(.waiters))]
     Waited {
-        /// Which lease.
+        /// The leased key.
         key: Key,
-        /// Who waits, in order.
+        /// The waiters, in order.
         waiters: Vec<Waiter>,
     },
     /// The deadline passed before the lease was granted. It will not be granted later.
@@ -44,52 +44,52 @@ pub enum LeaseError {
         "lease {key}: not granted within {waited:?}; nothing is held, look at who holds it with lease::view"
     )]
     TimedOut {
-        /// Which lease.
+        /// The leased key.
         key: Key,
-        /// How long the wait was.
+        /// The time spent waiting.
         waited: Duration,
     },
-    /// The lease is not the holder's any more.
+    /// The holder has lost the lease.
     #[error("lease {key}: fence {fence} is lost, {reason}; stop, somebody else may own it")]
     Lost {
-        /// Which lease.
+        /// The leased key.
         key: Key,
-        /// The fence that was held.
+        /// The fencing token of the lost lease.
         fence: Fence,
-        /// Why.
+        /// The reason of the loss.
         reason: LostReason,
     },
-    /// The task that asks holds the lease itself and would wait for itself for ever.
+    /// The requesting task holds the lease, so it would wait for itself forever.
     #[error(
         "lease {key}: the task that asks at {asked_at} holds it since {held_at}; pass the guard on, or release it first"
     )]
     Reentrant {
-        /// Which lease.
+        /// The leased key.
         key: Key,
-        /// Where in the source the task took it.
+        /// Where in the source the task acquired it.
         held_at: String,
-        /// Where it asks again.
+        /// Where the task requests it again.
         asked_at: String,
     },
-    /// The row was blocked by its holder.
+    /// The holder blocked the row of the lease.
     #[error("lease {key}: it is blocked: {reason}; unblock its row when the cause is gone")]
     Blocked {
-        /// Which lease.
+        /// The leased key.
         key: Key,
-        /// The reason that was given.
+        /// The reason that the holder gave.
         reason: String,
     },
-    /// The thread that keeps leases could not be started, or failed.
+    /// The thread that renews leases could not be started, or failed.
     #[error("the thread that keeps leases does not work: {reason}; nothing is held, try again")]
     NoKeeper {
-        /// What was found.
+        /// The cause.
         reason: String,
     },
-    /// The store could not be asked.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store did not take a write of the lease itself: its release, its note, or the end of a place in line. Nothing
-    /// that was committed changes, and what was not ended ends by itself.
+    /// The store did not accept a write of the lease itself: its release, its note, or the removal of a queue entry.
+    /// Committed writes are unchanged, and a lease or queue entry that was not removed expires.
     #[error(transparent)]
     Write(Box<ApplyError>),
 }
@@ -109,8 +109,8 @@ impl From<NoThread> for LeaseError {
 }
 
 impl LeaseError {
-    /// The failure of the store, if it may be gone the next time. A write whose outcome is unknown counts: the writes of
-    /// leases can be repeated.
+    /// Returns the failure of the store, if it may be transient. A write with unknown outcome counts, because the
+    /// writes of leases can be repeated.
     pub(super) fn transient(&self) -> Option<&StoreError> {
         let error = match self {
             Self::Store(error) => Some(error),

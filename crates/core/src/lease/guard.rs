@@ -1,4 +1,4 @@
-//! The guard of a lease that is held.
+//! Lease guard.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,21 +13,20 @@ use crate::lock::Task;
 use crate::store::{ApplyError, Batch, Lease, Operation, Refusal, Selection};
 use crate::worker::{LocalLease, LostReason, TASKS, settle};
 
-/// A lease that is held. It is renewed in the background until it is released, dropped or lost.
+/// A guard of a held lease. The lease is renewed in the background until it is released, dropped or lost.
 ///
-/// Work under it in two ways at once: stop when the [`token`](Self::token) fires, and write with
-/// [`guard`](Self::guard). The first spares useless work; the second is what keeps the data right.
+/// Protect work under it in two ways: stop when the [`token`](Self::token) fires, and write with
+/// [`guard`](Self::guard). The first avoids useless work; the second keeps the data correct.
 ///
 /// # Crash safety
-/// A process that dies leaves the lease to end by itself, at most its `ttl` after the last renewal. Nothing that it
-/// had committed changes.
+/// The lease of a process that dies expires at most its `ttl` after the last renewal. Its committed writes stay.
 #[must_use = "dropping it releases the lease"]
 #[derive(Debug)]
 pub struct Held {
     key: Key,
     owner: Owner,
     kept: Arc<LocalLease>,
-    /// Before this instant a release only shortens the lease.
+    /// Before this instant, a release only shortens the lease.
     at_least: Instant,
     stays: bool,
     ended: bool,
@@ -44,32 +43,32 @@ impl Held {
         Self { key, owner, kept, at_least: Instant::now() + at_least, stays, ended: false }
     }
 
-    /// The key that was asked for.
+    /// Returns the leased key.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// The name under which others see this hold: the owner that was given, and what makes it unique.
+    /// Returns the name that other processes see: the given owner with a unique suffix.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// The fence: higher than that of every grant before.
+    /// Returns the fencing token. It is higher than that of every earlier grant.
     #[must_use]
     pub fn fence(&self) -> Fence {
         self.kept.lease().fence
     }
 
-    /// What a write shows, for [`Batch::guard_lease`]. It names the row of the lease, not the key that was asked for.
+    /// Returns the lease for [`Batch::guard_lease`]. It names the row of the lease, not the leased key.
     #[must_use]
     pub fn lease(&self) -> &Lease {
         self.kept.lease()
     }
 
-    /// The batch with the lease as its first condition: refused as a whole if somebody else holds the lease by then.
-    /// A refusal counts the condition as effect 0.
+    /// Adds the lease to a batch as its first condition. The store refuses the whole batch if another holder has the
+    /// lease by then. A refusal counts the condition as effect 0.
     ///
     /// # Errors
     /// [`LeaseError::Lost`] when the lease is known to be lost.
@@ -82,50 +81,52 @@ impl Held {
         Ok(id.into_iter().fold(guarded, Batch::op_id))
     }
 
-    /// A token that fires when the lease ends for its holder, in time before anybody else can own it. Only a thief
-    /// ([`Hold::steal`](super::Hold::steal)) and an operator can be faster; the fence stands in their way.
+    /// Returns a token that fires when the lease ends for its holder, before another process can own it. Only
+    /// [`Hold::steal`](super::Hold::steal) and an operator can be faster; the fencing token then rejects the old
+    /// holder's writes.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
         self.kept.token().clone()
     }
 
-    /// Waits until the lease is lost, and says why.
+    /// Waits until the lease is lost, and returns the reason.
     ///
     /// # Cancel safety
-    /// Cancel-safe: nothing is missed between two calls.
+    /// Cancel-safe: no loss is missed between two calls.
     pub async fn lost(&self) -> LostReason {
         self.kept.token().cancelled().await;
         self.kept.lost().unwrap_or_else(LostReason::too_late)
     }
 
-    /// Whether the lease is lost. It answers by the clock, even if this process was stopped until a moment ago.
+    /// Returns whether the lease is lost. The clock decides, so the result is right even if this process was suspended
+    /// until just now.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.kept.lost().is_some()
     }
 
-    /// Until when the holder may act, if no further renewal succeeds.
+    /// Returns the instant until which the holder may act if no further renewal succeeds.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.kept.deadline()
     }
 
-    /// Makes the guard the calling task's, after it was handed over: asking again is then told as
-    /// [`LeaseError::Reentrant`] to this task and no longer to the one that took it.
+    /// Binds the guard to the calling task, after it was moved there. A second request then fails with
+    /// [`LeaseError::Reentrant`] in this task, and no longer in the task that acquired the lease.
     pub fn adopt(&self) {
         registry::adopt(&self.owner, Task::current());
     }
 
-    /// Lets the lease go. Before the time of [`Hold::at_least`](super::Hold::at_least) is over, it is shortened to
-    /// that instant instead.
+    /// Releases the lease. Before the time of [`Hold::at_least`](super::Hold::at_least) is over, the lease is shortened
+    /// to that instant instead.
     ///
     /// # Errors
-    /// [`LeaseError::Lost`] when somebody else had it or the row was taken away, [`LeaseError::Write`] when the store did not take the release.
-    /// Neither changes anything that was committed. The store is asked again in the background until the lease would
-    /// have ended by itself.
+    /// [`LeaseError::Lost`] when another holder has the lease or its row was removed, [`LeaseError::Write`] when the
+    /// store did not accept the release. Neither changes anything that was committed. The release is retried in the
+    /// background until the lease would have expired anyway.
     ///
     /// # Cancel safety
-    /// The release is carried out even if the future is dropped.
+    /// The release completes even if the future is dropped.
     pub async fn release(mut self) -> Result<(), LeaseError> {
         let before = self.kept.lost();
         let Some(batch) = self.end() else {
@@ -141,7 +142,7 @@ impl Held {
         }
     }
 
-    /// Ends the renewal. The batch that ends the lease in the store, when there is something to end.
+    /// Stops the renewal. Returns the batch that ends the lease in the store, if it is still held there.
     fn end(&mut self) -> Option<Batch> {
         if std::mem::replace(&mut self.ended, true) {
             return None;
@@ -173,7 +174,7 @@ impl Held {
 }
 
 impl Drop for Held {
-    /// Releases in the background. A process that ends meanwhile leaves the lease to end by itself.
+    /// Releases the lease in the background. If the process ends first, the lease expires.
     fn drop(&mut self) {
         if let Some(batch) = self.end() {
             drop(TASKS.spawn(self.settled(batch)));

@@ -1,4 +1,4 @@
-//! How a lease is asked for.
+//! Builder for lease requests.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::lock::Task;
 use crate::store::SharedStore;
 use crate::worker::{DEFAULT_TTL, MAX_TTL, MIN_TTL, unique_owner};
 
-/// Asks for the lease on a key. Nothing happens before one of [`now`](Hold::now), [`wait`](Hold::wait),
+/// Starts a request for the lease on a key. Nothing happens before one of [`now`](Hold::now), [`wait`](Hold::wait),
 /// [`wait_until`](Hold::wait_until) and [`steal`](Hold::steal) is awaited.
 #[track_caller]
 pub fn hold(store: &SharedStore, key: &Key) -> Hold {
@@ -31,7 +31,7 @@ pub fn hold(store: &SharedStore, key: &Key) -> Hold {
     }
 }
 
-/// A lease that is being asked for.
+/// A lease request.
 #[must_use = "nothing is asked before now(), wait() or steal() is awaited"]
 #[derive(Clone, Debug)]
 pub struct Hold {
@@ -45,71 +45,69 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Who asks, as others are to see it; by default the machine and the process. What makes each hold unique is
-    /// added to it.
+    /// Sets the owner's name that other processes see. The default is the machine and the process. A suffix that makes
+    /// each hold unique is added to it.
     pub fn owner(mut self, owner: Owner) -> Self {
         self.owner = Some(owner);
         self
     }
 
-    /// How long the lease lasts without renewal, from [`MIN_TTL`] to [`MAX_TTL`]: how long others wait for a holder
-    /// that died. It is renewed every third of it.
+    /// Sets how long the lease lasts without renewal, from [`MIN_TTL`] to [`MAX_TTL`]. Waiters wait that long for a
+    /// holder that died. The lease is renewed every third of this time.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl.clamp(MIN_TTL, MAX_TTL);
         self
     }
 
-    /// Keeps the lease for at least so long, even when it is released before: nobody else gets it sooner. For work
-    /// that is done in a moment and must not be done again by a machine whose clock is late. The next holder counts
-    /// as a take-over.
+    /// Keeps the lease for at least this time, even if it is released earlier. No other holder gets it sooner. Use it
+    /// for short work that must not be repeated by a machine whose clock is late. The next grant counts as a takeover.
     pub fn at_least(mut self, at_least: Duration) -> Self {
         self.at_least = at_least.min(MAX_TTL);
         self
     }
 
-    /// Something for people who look at the lease.
+    /// Sets a note for operators who inspect the lease.
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
     }
 
-    /// Takes the lease at once, or not at all.
+    /// Tries to acquire the lease once, without waiting.
     ///
     /// # Errors
-    /// [`LeaseError::Held`] when somebody holds it, [`LeaseError::Waited`] when somebody waits for it already,
+    /// [`LeaseError::Held`] when another holder has it, [`LeaseError::Waited`] when it already has waiters,
     /// [`LeaseError::Reentrant`] when this task holds it.
     ///
     /// # Cancel safety
     /// A lease that is granted after the future was dropped is released.
     ///
     /// # Crash safety
-    /// A process that dies leaves the lease to end by itself.
+    /// The lease of a process that dies expires.
     pub async fn now(self) -> Result<Held, LeaseError> {
         let ask = self.ask()?;
         background::run(take::now(ask)).await?
     }
 
-    /// Waits until the lease can be had, in the order of arrival over all processes. A store that is busy, full or cannot be
-    /// reached is retried for as long as the wait lasts.
+    /// Waits until the lease is granted, in the order of arrival over all processes. While the wait lasts, it retries a
+    /// store that is busy, full or unreachable.
     ///
     /// # Errors
     /// [`LeaseError::Reentrant`] when this task holds it, [`LeaseError::Blocked`] when its row is blocked,
-    /// [`LeaseError::Store`] when the store fails for good.
+    /// [`LeaseError::Store`] when the store fails permanently.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the line. A lease that is granted after that is released.
+    /// Dropping the future leaves the wait queue. A lease that is granted after that is released.
     ///
     /// # Crash safety
-    /// A process that dies leaves a place in the line that ends by itself and is then passed over.
+    /// The queue entry of a process that dies expires, and the waiters behind it pass over it.
     pub async fn wait(self) -> Result<Held, LeaseError> {
         self.stand(None).await
     }
 
-    /// Waits until the lease can be had or the deadline has passed.
+    /// Waits until the lease is granted or the deadline has passed.
     ///
     /// # Errors
-    /// [`LeaseError::TimedOut`] at the deadline: the lease is then never granted later. Otherwise as
-    /// [`wait`](Self::wait).
+    /// [`LeaseError::TimedOut`] at the deadline; the lease is never granted later. Otherwise as [`wait`](Self::wait).
     ///
     /// # Cancel safety
     /// As [`wait`](Self::wait).
@@ -120,19 +118,20 @@ impl Hold {
         self.stand(Some(deadline)).await
     }
 
-    /// Takes the lease from whoever holds it, ahead of everybody who waits. The old holder's fence is stale from then
-    /// on; it learns of it with its next write or renewal. The reason is logged and stays in the row of the lease.
+    /// Takes the lease from its present holder, ahead of all waiters. The fencing token of the old holder is stale from
+    /// then on, and its next write or renewal fails. The reason is logged and stays in the row of the lease.
     ///
-    /// This is for people and for last resorts: work that the old holder does outside of the store goes on.
+    /// This is a last resort, for operators: it does not stop the work that the old holder does outside the store.
     ///
     /// # Errors
-    /// [`LeaseError::Held`] when others were faster again and again, [`LeaseError::Reentrant`] when this task holds it.
+    /// [`LeaseError::Held`] when other processes acquired it first in every attempt, [`LeaseError::Reentrant`] when
+    /// this task holds it.
     ///
     /// # Cancel safety
-    /// A lease that is granted after the future was dropped is released. The old holder has lost it all the same.
+    /// A lease that is granted after the future was dropped is released. The old holder has lost it even then.
     ///
     /// # Crash safety
-    /// If the process dies in the middle, the lease may be free, with the record of who ended it and why.
+    /// If the process dies in the middle, the lease may be free. Its row then records who ended it and why.
     pub async fn steal(self, reason: impl Into<String>) -> Result<Held, LeaseError> {
         let reason = reason.into();
         let ask = self.ask()?;

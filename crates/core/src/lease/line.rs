@@ -1,12 +1,13 @@
-//! The waiting line: a row for everybody who waits, in the order of the rows' creation over all processes.
+//! Wait queue of a lease: one row per waiter, in the order of the rows' creation over all processes.
 //!
-//! A waiter polls only the place in front of it, and claims the lease when there is none. A place is a lease itself: it is
-//! renewed while its owner waits, and expires when that dies. The waiter behind an expired place removes it.
+//! A waiter polls only the place in front of it, and claims the lease when there is none. A place is itself a lease: it
+//! is renewed while its owner waits, and expires when the owner dies. The waiter behind an expired place removes it.
 //!
-//! A waiter behind a place of its own process does not poll: it is notified when that place ends. So the store is asked by
-//! one waiter of each process, not by all of them. A store that fails for a while is waited out at every step.
+//! A waiter behind a place of its own process does not poll: it is notified when that place ends. So only one waiter of
+//! each process polls the store. Every step retries a store that fails transiently.
 //!
-//! Nothing here decides who owns the lease. Two that stand first by mistake ask the store, and one of them gets it.
+//! The queue does not decide who owns the lease. If two waiters both believe to be first, both claim the lease, and the
+//! store grants it to one.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -31,26 +32,28 @@ use crate::store::{
 };
 use crate::worker::{LocalLease, LostReason, Renewer, TASKS, idle, local_notify, settle};
 
-/// The most rows that a look at a line reads at once. The first look is small: a line mostly is.
+/// Maximum number of rows per page when a queue is read. The first page is small, because most queues are short.
 const PAGES: [usize; 2] = [16, 500];
-/// The longest time between two looks, should every hint be missed.
+/// Maximum interval between two polls, in case all hints are missed.
 const POLL: Duration = Duration::from_secs(1);
 /// The same behind a place of this process, whose end is notified.
 const LOCAL_POLL: Duration = Duration::from_secs(10);
-/// How many of the places in front a waiter remembers by name.
+/// Number of places in front that a waiter remembers by key.
 const NEAR: usize = 8;
-/// The shortest time between two looks of the first in line, however busy the store is. Those behind look less often.
+/// Minimum interval between two polls of the first waiter, however many hints arrive. Waiters behind it poll less
+/// often.
 const BREATH: Duration = Duration::from_millis(10);
-/// The shortest time between two looks of those far behind.
+/// Upper bound of that interval, for waiters far behind.
 const LONG_BREATH: Duration = Duration::from_millis(200);
-/// How long a place lasts without renewal: how long the others wait for one in front that died.
+/// Bounds of the time that a place lasts without renewal. Waiters wait that long for a dead one in front.
 const PLACE_TTL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(10));
 /// The renewer of the places of this process in wait queues.
 static PLACES: Renewer = Renewer::new(&TASKS);
-/// How long whoever removes a place that has ended has for it.
+/// Lease time of a waiter that removes an expired place.
 const BURIAL: Duration = Duration::from_secs(5);
 
-/// The rows of a line with the store's clock, in order, expired ones included. Reads no further page once there are `enough`.
+/// Reads the rows of a queue in order, expired ones included, and the store's clock. Stops paging once a row is
+/// `enough`.
 async fn rows(
     store: &SharedStore,
     key: &Key,
@@ -59,7 +62,7 @@ async fn rows(
     let (mut after, line) = names::line_of(key)?;
     let [mut limit, next] = PAGES;
     let mut all = Vec::new();
-    // Without a condition, a page ends after as many rows as it may have, however many others the table holds.
+    // Without a filter, a page ends at its row limit, whatever the number of other rows in the table.
     let filter = WorkFilter::default();
     let now = loop {
         let page = store.works(&filter, Page::after(&after, limit)).await?;
@@ -76,21 +79,21 @@ async fn rows(
     Ok((all, now))
 }
 
-/// Who waits for a lease, in order, and the store's clock.
+/// Returns the live waiters of a lease, in order, and the store's clock.
 pub(super) async fn alive(store: &SharedStore, key: &Key) -> Result<(Vec<Waiter>, Timestamp), LeaseError> {
     let (rows, now) = rows(store, key, |_, _| false).await?;
     let held = rows.into_iter().filter_map(|row| row.lease).filter(|lease| !lease.until.has_come(now));
     Ok((held.map(|LeaseRow { owner, since, .. }| Waiter { owner, since }).collect(), now))
 }
 
-/// Whether the lease has any waiter.
+/// Returns whether the lease has any live waiter.
 async fn is_awaited(store: &SharedStore, key: &Key) -> Result<bool, LeaseError> {
     let is_alive = |row: &WorkRow, now| row.lease.as_ref().is_some_and(|lease| !lease.until.has_come(now));
     let (rows, now) = rows(store, key, is_alive).await?;
     Ok(rows.iter().any(|row| is_alive(row, now)))
 }
 
-/// Waits until the lease is granted, the deadline passes, or nobody wants it any more.
+/// Waits until the lease is granted, the deadline passes, or the caller is dropped.
 pub(super) async fn wait(
     ask: Arc<Ask>,
     deadline: Option<Instant>,
@@ -104,7 +107,8 @@ pub(super) async fn wait(
             None => std::future::pending().await,
         }
     };
-    // What is under way when this ends ends by itself: a place is left and a grant is released when it is dropped.
+    // Operations in flight clean up after this returns: dropping a place leaves the queue, and dropping a grant
+    // releases it.
     let answer = tokio::select! {
         biased;
         () = gone.cancelled() => Err(timed_out()),
@@ -120,7 +124,7 @@ async fn granted(ask: &Arc<Ask>) -> Result<Held, LeaseError> {
         return Ok(held);
     }
     loop {
-        // The same for every attempt: one whose reply was lost leaves no second place behind.
+        // All attempts use the same key, so that one whose reply was lost leaves no second place behind.
         let key = names::place(&ask.key)?;
         let place = patiently(ask, || join(ask, &key)).await?;
         if let Some(held) = stand(ask, &place).await? {
@@ -131,7 +135,7 @@ async fn granted(ask: &Arc<Ask>) -> Result<Held, LeaseError> {
     }
 }
 
-/// Runs one step of a wait, and again after a pause for as long as the store fails for a while.
+/// Runs one step of a wait, and retries it with backoff while the store fails transiently.
 async fn patiently<T, F>(ask: &Ask, step: impl Fn() -> F) -> Result<T, LeaseError>
 where
     F: Future<Output = Result<T, LeaseError>>,
@@ -147,7 +151,7 @@ where
     }
 }
 
-/// The lease, if it is free and has no waiters.
+/// Acquires the lease if it is free and has no waiters.
 async fn at_once(ask: &Arc<Ask>) -> Result<Option<Held>, LeaseError> {
     if !is_awaited(&ask.store, &ask.key).await? {
         match take(ask).await? {
@@ -160,13 +164,13 @@ async fn at_once(ask: &Arc<Ask>) -> Result<Option<Held>, LeaseError> {
     Ok(None)
 }
 
-/// A place in the line. Dropping it leaves the line.
+/// A place in the wait queue. Dropping it leaves the queue.
 struct Place {
     kept: Arc<LocalLease>,
     seq: u64,
 }
 
-/// Joins the line. The claim runs to its end also when the waiter is dropped; the place is then left again.
+/// Joins the queue. The claim runs to its end even if the waiter is dropped; the place is then left again.
 async fn join(ask: &Arc<Ask>, place: &Key) -> Result<Place, LeaseError> {
     background::run(claim_place(Arc::clone(ask), place.clone())).await?
 }
@@ -188,7 +192,8 @@ fn removal(place: &Key) -> Batch {
 }
 
 impl Place {
-    /// Leaves, and returns when others can see it, or after one failure: it is then tried again in the background.
+    /// Leaves the queue. Returns when other processes can see it, or after one failure. The removal is then retried in
+    /// the background.
     async fn leave(self) {
         let gone = self.remove();
         if let Some(Ok(task)) = gone {
@@ -214,7 +219,7 @@ impl Drop for Place {
     }
 }
 
-/// Stands in line until the lease is granted; `None` when the place was lost.
+/// Waits in the queue until the lease is granted. Returns `None` when the place was lost.
 async fn stand(ask: &Arc<Ask>, place: &Place) -> Result<Option<Held>, LeaseError> {
     let mut watch = ask.store.watch();
     let mut ahead = patiently(ask, || Ahead::of(ask, place)).await?;
@@ -223,7 +228,7 @@ async fn stand(ask: &Arc<Ask>, place: &Place) -> Result<Option<Held>, LeaseError
         let awaited = ahead.awaited(ask).clone();
         let signal = local_notify::listen(&awaited);
         let mut signal = pin!(signal.notified());
-        // From here on, what changes is heard, even while this looks.
+        // From here on no change is missed, not even during the poll.
         signal.as_mut().enable();
         let mut next = looked + POLL;
         match look(ask, place, &mut ahead).await {
@@ -260,11 +265,12 @@ async fn stand(ask: &Arc<Ask>, place: &Place) -> Result<Option<Held>, LeaseError
 /// The places in front of a waiter.
 #[derive(Default)]
 struct Ahead {
-    /// The nearest, the nearest last.
+    /// The nearest places, nearest last.
     near: VecDeque<Key>,
-    /// How many stand in front of those, as far as is known.
+    /// Number of places in front of those, as far as known.
     farther: usize,
-    /// Whether any stood in front of those when the line was read. Then it is read again before the waiter counts as first.
+    /// Whether there were places in front of those when the queue was read. If so, it is read again before the waiter
+    /// counts as first.
     had_more: bool,
 }
 
@@ -278,19 +284,20 @@ impl Ahead {
         Ok(Self { near, farther, had_more: farther > 0 })
     }
 
-    /// The row whose change is awaited: the place right in front, or that of the lease.
+    /// Returns the row whose change is awaited: the place directly in front, or the row of the lease.
     fn awaited<'a>(&'a self, ask: &'a Ask) -> &'a Key {
         self.near.back().unwrap_or(&ask.row)
     }
 
-    /// How long to wait between two looks, however many hints come.
+    /// Returns the minimum interval between two polls, however many hints arrive.
     fn breath(&self) -> Duration {
         let places = u32::try_from(self.near.len() + self.farther).unwrap_or(u32::MAX).saturating_add(1);
         BREATH.saturating_mul(places).min(LONG_BREATH)
     }
 }
 
-/// The lease, if this is the first in line and the lease can be had; otherwise how long that lasts at least.
+/// Acquires the lease if the waiter is first and the lease is free. Otherwise returns the minimum time until that can
+/// change.
 async fn look(
     ask: &Arc<Ask>,
     place: &Place,
@@ -307,20 +314,21 @@ async fn look(
     }
 }
 
-/// Waits for a hint, and until it is time to look again.
+/// Waits for a hint, and then until `not_before`.
 async fn hint(watch: &mut Watch, not_before: Instant) {
     if !watch.changed().await {
-        // The store gives no hints any more; there is still the poll.
+        // The store gives no more hints, but the waiter still polls.
         std::future::pending::<()>().await;
     }
     sleep_until(not_before.into()).await;
 }
 
-/// Forgets the places in front that are gone. Returns how long the place right in front lasts at least, if there is one.
+/// Drops the places in front that have ended. Returns the minimum remaining time of the place directly in front, if
+/// there is one.
 async fn behind(ask: &Ask, ahead: &mut Ahead) -> Result<Option<Duration>, LeaseError> {
     while let Some(front) = ahead.near.back() {
         if let Some(left) = left_of(ask, front).await? {
-            // The places far in front only count: they say how often it is worth while to look.
+            // The places far in front only determine the poll interval.
             while let Some(first) = ahead.near.front().filter(|_| ahead.near.len() > 1)
                 && ask.store.work(first).await?.is_none()
             {
@@ -334,16 +342,17 @@ async fn behind(ask: &Ask, ahead: &mut Ahead) -> Result<Option<Duration>, LeaseE
     Ok(None)
 }
 
-/// How long a place lasts at least; `None` when it is gone, or has ended and was removed.
+/// Returns the minimum remaining time of a place. Returns `None` when it does not exist, or had expired and was
+/// removed.
 async fn left_of(ask: &Ask, place: &Key) -> Result<Option<Duration>, LeaseError> {
     let mut found = ask.store.read(&[Get::Work(place.clone())]).await?;
     let now = found.now;
     let Some(row) = found.take_work(0) else { return Ok(None) };
-    // Its own is a burial that was not finished.
+    // A place leased by this owner is one that it began to remove.
     if let Some(lease) = row.lease.filter(|lease| lease.owner != ask.owner && !lease.until.has_come(now)) {
         return Ok(Some(lease.until.since(now)));
     }
-    // Taking it first makes sure that its owner has not come back in between: only one of both gets it.
+    // Claiming the place first ensures that its owner has not resumed in between: only one of the two gets it.
     let claimed = ask.store.claim(Claim::existing(&ask.owner, place, BURIAL)).await?;
     match claimed.denied {
         Some(Denied::Held(lease)) => return Ok(Some(lease.until.since(claimed.now))),
@@ -357,7 +366,8 @@ async fn left_of(ask: &Ask, place: &Key) -> Result<Option<Duration>, LeaseError>
     }
 }
 
-/// Asks for the lease as the first in line, or says how long it is held at least. Looking costs less than asking.
+/// Claims the lease as the first waiter, or returns the minimum time that it is still held. A read costs less than a
+/// claim.
 async fn first(ask: &Arc<Ask>) -> Result<Result<Held, Duration>, LeaseError> {
     let (row, now) = ask.look().await?;
     if let Some(holder) = row.and_then(|row| row.lease) {
@@ -368,7 +378,7 @@ async fn first(ask: &Arc<Ask>) -> Result<Result<Held, Duration>, LeaseError> {
     }
     match take(ask).await? {
         Ok(held) => Ok(Ok(held)),
-        // Somebody else was faster: what it says about its end is looked at the next time.
+        // Another process was faster. The next poll reads when its lease expires.
         Err(_) => Ok(Err(POLL)),
     }
 }

@@ -1,4 +1,4 @@
-//! The places in lines that this process renews.
+//! Wait-queue places that this process renews.
 //!
 //! A waiter behind one of them is notified in this process when the place ends, and need not poll the store.
 
@@ -12,7 +12,7 @@ use crate::key::Key;
 
 static PLACES: LazyLock<Mutex<HashMap<Key, CancellationToken>>> = LazyLock::new(Mutex::default);
 
-/// Enters a place, with the token that fires when it is lost or left.
+/// Registers a place, with the token that fires when it is lost or left.
 pub(super) fn enter(place: &Key, token: &CancellationToken) {
     PLACES.lock().insert(place.clone(), token.clone());
 }
@@ -21,7 +21,8 @@ pub(super) fn leave(place: &Key) {
     PLACES.lock().remove(place);
 }
 
-/// The token of a place that this process renews; `None` for the places of other processes, and for one that has ended.
+/// Returns the token of a place that this process renews. Returns `None` for places of other processes, and for one
+/// that has ended.
 pub(super) fn renewed_here(place: &Key) -> Option<CancellationToken> {
     PLACES.lock().get(place).filter(|token| !token.is_cancelled()).cloned()
 }

@@ -1,6 +1,6 @@
-//! The names that leases have in the store: keys and lanes.
+//! Keys and lanes of leases in the store.
 //!
-//! The rows have kinds of their own, so that a lease on a key never meets a job of the same key.
+//! Lease rows have their own kinds, so that a lease on a key never collides with a job of the same key.
 
 use uuid::Uuid;
 
@@ -8,36 +8,36 @@ use crate::error::InvalidInput;
 use crate::id::Lane;
 use crate::key::{Arg, Key, KeyPrefix};
 
-/// The kind of the rows that are leases: `tidelock.lease("report", "nightly")` for the lease on `report("nightly")`.
+/// The kind of lease rows: `tidelock.lease("report", "nightly")` is the lease on `report("nightly")`.
 const LEASE: &str = "tidelock.lease";
-/// The kind of the rows that are places in a line. The key of the lease is one text argument, so that the line of one
-/// lease never begins like that of another.
+/// The kind of wait-queue rows. The key of the lease is one text argument, so that the queue of one lease is never a
+/// prefix of another's.
 const WAIT: &str = "tidelock.lease-wait";
 
-/// The lane of leases. Nobody claims from it: the rows rest.
+/// Returns the lane of leases. No worker polls it.
 ///
 /// # Errors
-/// [`InvalidInput`] by its type only: the name is a lane's.
+/// [`InvalidInput`] by its type only: the name is a valid lane.
 pub fn lane() -> Result<Lane, InvalidInput> {
     Lane::new("tidelock.leases")
 }
 
-/// The lane of places in lines. Nobody claims from it, either.
+/// Returns the lane of wait-queue rows. No worker polls it.
 pub(super) fn waits() -> Result<Lane, InvalidInput> {
     Lane::new("tidelock.lease-waits")
 }
 
-/// The row of the lease on a key, for a holder that is no program with this library and renews by itself.
+/// Returns the row key of the lease on a key, for holders that do not use this library and renew the row themselves.
 ///
 /// # Errors
-/// [`InvalidInput`] when the key is too long to be that of a lease.
+/// [`InvalidInput`] when the key is too long for a lease.
 pub fn row_of(key: &Key) -> Result<Key, InvalidInput> {
     let mut args = vec![Arg::Str(key.kind())];
     args.extend(key.args());
     Key::of(LEASE, &args)
 }
 
-/// The key that a row is the lease of; `None` when the row is no lease.
+/// Returns the leased key of a row; `None` when the row is not a lease.
 pub(super) fn leased_key(row: &Key) -> Option<Key> {
     let args = row.args();
     match args.split_first() {
@@ -46,18 +46,18 @@ pub(super) fn leased_key(row: &Key) -> Option<Key> {
     }
 }
 
-/// What all rows of leases come after.
+/// Returns the key that sorts directly before all lease rows.
 pub(super) fn before_leases() -> Result<Key, InvalidInput> {
     Key::single(LEASE)
 }
 
-/// What all places in the line of a lease come after, and the range that they are in.
+/// Returns the key that sorts before all places in the queue of a lease, and the prefix that they share.
 pub(super) fn line_of(key: &Key) -> Result<(Key, KeyPrefix), InvalidInput> {
     let args = [Arg::Str(key.to_string())];
     Ok((Key::of(WAIT, &args)?, KeyPrefix::under(WAIT, &args)))
 }
 
-/// A new place in the line of a lease.
+/// Returns a new unique key for a place in the queue of a lease.
 pub(super) fn place(key: &Key) -> Result<Key, InvalidInput> {
     Key::of(WAIT, &[Arg::Str(key.to_string()), Arg::Uuid(Uuid::now_v7())])
 }

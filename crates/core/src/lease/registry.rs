@@ -1,4 +1,4 @@
-//! Which holds this process has, by the name of their owner: who asks for what it holds itself is told so.
+//! Registry of the leases that this process holds, by owner. It detects tasks that request a lease that they hold.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -33,21 +33,21 @@ pub(super) fn leave(owner: &Owner) {
     HOLDS.lock().remove(owner);
 }
 
-/// The hold is that task's from now on.
+/// Reassigns the hold to that task.
 pub(super) fn adopt(owner: &Owner, task: Option<Task>) {
     if let Some(entry) = HOLDS.lock().get_mut(owner) {
         entry.task = task;
     }
 }
 
-/// Where the task took the hold, when that owner is a hold of that very task.
+/// Returns where the task acquired the hold, if that owner is a hold of this task.
 pub(super) fn own(owner: &Owner, task: Option<Task>) -> Option<&'static Location<'static>> {
     let holds = HOLDS.lock();
     let entry = holds.get(owner)?;
     (task.is_some() && entry.task == task).then_some(entry.place)
 }
 
-/// Tells a holder in this process at once what it would find out with its next renewal.
+/// Notifies a holder in this process of a loss at once, before its next renewal would fail.
 pub(super) fn lose(owner: &Owner, reason: LostReason) {
     let kept = HOLDS.lock().get(owner).map(|entry| Arc::clone(&entry.kept));
     if let Some(kept) = kept {

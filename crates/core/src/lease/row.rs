@@ -1,4 +1,4 @@
-//! What the payload of a lease's row says: the note of its holder, and who stole it last.
+//! Payload of a lease row: the holder's note, and the record of the last theft.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,29 +10,29 @@ use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::{NewWork, WorkRow, limits};
 
-/// The end of the year 9999. What is said about a row while it is held makes it due after the lease; it is never to be
-/// due, so it is due then.
+/// Sentinel due time of lease rows: the end of the year 9999. A row that is updated while it is held becomes due after
+/// the lease, and a lease row must never become due.
 pub(crate) const NEVER: Timestamp = Timestamp::from_micros(253_402_300_799_000_000);
 
 /// The record that a lease was taken from its holder by force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stolen {
-    /// Who took it.
+    /// The new owner.
     pub by: Owner,
-    /// Who had it.
+    /// The previous owner.
     pub from: Owner,
-    /// The fence that was made stale.
+    /// The fencing token that became stale.
     pub fence: Fence,
-    /// When, by the store's clock.
+    /// The time of the theft, by the store's clock.
     pub at: Timestamp,
-    /// The reason that was given.
+    /// The given reason.
     pub reason: String,
 }
 
 /// The payload of a lease's row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Said {
-    /// The note, and the fence that it belongs to.
+    /// The note, and the fencing token of the holder that wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<(Fence, String)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,12 +40,12 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// What a row says. A payload that is something else says nothing.
+    /// Decodes the payload of a row. A payload of another form decodes to an empty value.
     pub(super) fn of(row: &WorkRow) -> Self {
         row.payload.parse().unwrap_or_default()
     }
 
-    /// The note of the holder with that fence.
+    /// Returns the note of the holder with that fencing token.
     pub(super) fn note(&self, fence: Fence) -> Option<&str> {
         self.note.as_ref().filter(|(of, _)| *of == fence).map(|(_, note)| note.as_str())
     }
@@ -54,14 +54,14 @@ impl Said {
         self.note = Some((fence, cut(note)));
     }
 
-    /// The effect that writes this onto the row.
+    /// Returns the effect that writes this payload to the row.
     pub(super) fn written(&self, row: &Key) -> Result<NewWork, InvalidInput> {
         let work = NewWork::standing(row.clone(), names::lane()?);
         Ok(work.due(Due::At(NEVER)).payload(Payload::of(self)?))
     }
 }
 
-/// A text as it is kept.
+/// Truncates a text to the length that is stored.
 pub(super) fn cut(text: &str) -> String {
     text.get(..text.floor_char_boundary(limits::ERROR_BYTES)).unwrap_or(text).to_owned()
 }

@@ -1,6 +1,6 @@
-//! Asking the store for a lease: politely, or by force.
+//! Lease acquisition: by a claim, or by stealing.
 //!
-//! Every claim runs in the background to its end. If its caller is gone by then, the grant is dropped there, which
+//! Every claim runs to its end in the background. If its caller is gone by then, the grant is dropped there, which
 //! releases it.
 
 use std::panic::Location;
@@ -20,10 +20,10 @@ use crate::store::{
 };
 use crate::worker::{LEASES, LocalLease, LostReason};
 
-/// How often a thief tries: somebody in line may be faster between its two steps.
+/// Number of attempts to steal a lease. A waiter may be faster between the two steps of an attempt.
 const STEALS: usize = 16;
 
-/// What somebody asks for.
+/// A lease request.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) store: SharedStore,
@@ -37,11 +37,11 @@ pub(super) struct Ask {
     pub(super) task: Option<Task>,
 }
 
-/// The lease, or who holds it.
+/// The lease, or the row of its present holder.
 pub(super) type Taken = Result<Held, LeaseRow>;
 
 impl Ask {
-    /// Refuses to let a task wait for itself.
+    /// Rejects a request of the task that holds the lease, which would wait for itself.
     pub(super) fn not_mine(&self, holder: &LeaseRow) -> Result<(), LeaseError> {
         registry::own(&holder.owner, self.task).map_or(Ok(()), |held_at| {
             let (held_at, asked_at) = (held_at.to_string(), self.place.to_string());
@@ -49,14 +49,14 @@ impl Ask {
         })
     }
 
-    /// The row of the lease, if there is one, and the store's clock.
+    /// Reads the row of the lease, if there is one, and the store's clock.
     pub(super) async fn look(&self) -> Result<(Option<WorkRow>, Timestamp), LeaseError> {
         let mut found = self.store.read(&[Get::Work(self.row.clone())]).await?;
         Ok((found.take_work(0), found.now))
     }
 }
 
-/// Takes the lease if nobody holds it.
+/// Acquires the lease if it has no holder.
 pub(super) async fn take(ask: &Arc<Ask>) -> Result<Taken, LeaseError> {
     background::run(claim(Arc::clone(ask))).await?
 }
@@ -86,12 +86,13 @@ async fn claim(ask: Arc<Ask>) -> Result<Taken, LeaseError> {
 fn granted(ask: &Ask, grant: &Grant, sent: Instant) -> Result<Held, LeaseError> {
     let kept = LocalLease::start(&LEASES, &ask.store, grant.lease(), ask.ttl, sent)?;
     registry::enter(&ask.owner, ask.task, ask.place, &kept);
-    // A row that tells a story stays; others go with their holder, so that keys used once leave nothing behind.
+    // A row with a history stays. Other rows are removed with their holder, so that keys used once leave nothing
+    // behind.
     let stays = grant.row.takeovers > 0 || Said::of(&grant.row).stolen.is_some();
     Ok(Held::new(ask.key.clone(), ask.owner.clone(), kept, ask.at_least, stays))
 }
 
-/// Takes the lease if nobody holds it and nobody waits for it.
+/// Acquires the lease if it has no holder and no waiters.
 pub(super) async fn now(ask: Arc<Ask>) -> Result<Held, LeaseError> {
     let (waiters, _) = line::alive(&ask.store, &ask.key).await?;
     if waiters.is_empty() {
@@ -109,7 +110,7 @@ pub(super) async fn now(ask: Arc<Ask>) -> Result<Held, LeaseError> {
     Err(LeaseError::Waited { key: ask.key.clone(), waiters })
 }
 
-/// Takes the lease from whoever holds it, ahead of everybody who waits.
+/// Takes the lease from its present holder, ahead of all waiters.
 pub(super) async fn steal(ask: Arc<Ask>, reason: String) -> Result<Held, LeaseError> {
     let mut robbed: Option<LeaseRow> = None;
     for _ in 0..STEALS {
@@ -134,7 +135,7 @@ pub(super) async fn steal(ask: Arc<Ask>, reason: String) -> Result<Held, LeaseEr
     }
 }
 
-/// Ends the lease of a holder and leaves the record of it, in one batch. `false` when it was not the holder any more.
+/// Ends the lease of a holder and records the theft, in one batch. Returns `false` when the holder has changed.
 async fn rob(ask: &Ask, holder: &LeaseRow, reason: &str) -> Result<bool, LeaseError> {
     let (Some(row), at) = ask.look().await? else { return Ok(false) };
     let mut said = Said::of(&row);

@@ -1,4 +1,4 @@
-//! The promises of leases, on the memory store. Nothing here waits for time to pass where an event can be waited for.
+//! Tests of leases on the memory store. They wait for events instead of time wherever possible.
 
 mod line;
 mod loss;
@@ -18,9 +18,9 @@ use crate::id::{OpId, Owner};
 use crate::key::Key;
 use crate::store::*;
 
-/// How long anything may take on a machine that is busy with other tests.
+/// Timeout of any operation, on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(30);
-/// A lease that does not end while a test runs.
+/// A lease that does not expire while a test runs.
 const LONG: Duration = Duration::from_secs(60);
 
 fn store() -> SharedStore {
@@ -35,18 +35,18 @@ fn owner(name: &str) -> Owner {
     Owner::new(name).unwrap()
 }
 
-/// A hold under a name.
+/// Starts a request under this owner's name.
 #[track_caller]
 fn asked(store: &SharedStore, key: &Key, who: &str) -> Hold {
     crate::lease::hold(store, key).owner(owner(who)).ttl(LONG)
 }
 
-/// Waits for an answer that must come.
+/// Waits for a future that must complete in time.
 async fn in_time<T>(what: &str, answer: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, answer).await.unwrap_or_else(|_| panic!("not within {LIMIT:?}: {what}"))
 }
 
-/// Asks again and again until the answer is yes.
+/// Polls a condition until it holds.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !holds().await {
@@ -59,33 +59,33 @@ async fn view_of(store: &SharedStore, key: &Key) -> Option<View> {
     super::view(store, key).await.unwrap()
 }
 
-/// Who waits, by the names that were given.
+/// Returns the waiters by their given names.
 async fn waiting(store: &SharedStore, key: &Key) -> Vec<String> {
     let waiters = view_of(store, key).await.map(|view| view.waiters).unwrap_or_default();
     waiters.iter().map(|waiter| given(&waiter.owner)).collect()
 }
 
-/// The part of an owner's name that was given.
+/// Returns the given part of an owner's name.
 fn given(owner: &Owner) -> String {
     owner.as_str().split_once('/').unwrap().0.to_owned()
 }
 
-/// Starts to wait in a task of its own, and returns when it stands in line.
+/// Starts to wait in a separate task, and returns when it is in the queue.
 async fn in_line(store: &SharedStore, key: &Key, who: &str) -> JoinHandle<Result<Held, LeaseError>> {
     let task = tokio::spawn(asked(store, key, who).wait());
     until("it stands in line", async || waiting(store, key).await.iter().any(|waiter| waiter == who)).await;
     task
 }
 
-/// A store that can be told to fail.
+/// A store that can be switched to fail.
 #[derive(Debug)]
 struct Faulty {
     inner: MemoryStore,
     /// Writes fail.
     broken: AtomicBool,
-    /// Writes are never answered.
+    /// Writes never return.
     silent: AtomicBool,
-    /// Claims of leases are carried out, and their answers wait until they are let through.
+    /// Claims of leases are executed, but their results are held back until they are let through.
     stopped: AtomicBool,
     let_through: Notify,
     stopped_claims: AtomicUsize,

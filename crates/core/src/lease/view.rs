@@ -1,4 +1,4 @@
-//! What people and programs can see of leases without touching them.
+//! Read-only views of leases, for humans and programs.
 
 use std::time::Duration;
 
@@ -12,52 +12,52 @@ use crate::id::Owner;
 use crate::key::Key;
 use crate::store::{LeaseRow, Page, PageOf, SharedStore, WorkFilter, WorkRow};
 
-/// Somebody who waits for a lease.
+/// A waiter for a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
-    /// Who.
+    /// The owner of the request.
     pub owner: Owner,
-    /// Since when, by the store's clock.
+    /// The time when it started to wait, by the store's clock.
     pub since: Timestamp,
 }
 
-/// A lease as it stands in the store.
+/// The state of a lease in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// The key that it is on.
+    /// The leased key.
     pub key: Key,
-    /// Who holds it, with which fence, since when and until when; `None` when nobody does.
+    /// The holder with its fencing token, the time of the grant and the expiry; `None` when there is none.
     pub holder: Option<LeaseRow>,
-    /// When this was seen, by the store's clock.
+    /// The time of this view, by the store's clock.
     pub now: Timestamp,
-    /// How often a holder's time ran out before it was done, and somebody else took the lease.
+    /// Number of takeovers: a lease expired before its holder was done, and another holder acquired it.
     pub takeovers: u32,
-    /// What the holder noted.
+    /// The holder's note.
     pub note: Option<String>,
-    /// The last time that it was stolen, if ever.
+    /// The last theft, if there was one.
     pub stolen: Option<Stolen>,
-    /// Who waits, in order.
+    /// The waiters, in order.
     pub waiters: Vec<Waiter>,
 }
 
 impl View {
-    /// How long the holder has held it.
+    /// Returns how long the holder has held it.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         self.holder.as_ref().map(|holder| self.now.since(holder.since))
     }
 
-    /// Whether its holder's time had run out when it was seen: the next one who asks gets it.
+    /// Returns whether the lease had expired at the time of this view. The next request then acquires it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.holder.as_ref().is_some_and(|holder| holder.until.has_come(self.now))
     }
 }
 
-/// Looks at the lease on a key. `None` when nobody holds it or waits for it, and it has no history.
+/// Returns the state of the lease on a key. Returns `None` when it has no holder, no waiters and no history.
 ///
 /// # Errors
-/// [`LeaseError::Store`] when the store cannot be asked.
+/// [`LeaseError::Store`] when the store fails.
 pub async fn view(store: &SharedStore, key: &Key) -> Result<Option<View>, LeaseError> {
     let row = store.work(&names::row_of(key)?).await?;
     let (waiters, now) = line::alive(store, key).await?;
@@ -76,11 +76,11 @@ pub async fn view(store: &SharedStore, key: &Key) -> Result<Option<View>, LeaseE
     })
 }
 
-/// The leases that somebody holds or that have a history, in the order of their keys: those after the key that the
-/// page names. It looks at the line of each, so ask for few at a time.
+/// Lists the leases that have a holder or a history, in the order of their keys, starting after the page's key. It
+/// reads the wait queue of each lease, so request small pages.
 ///
 /// # Errors
-/// [`LeaseError::Store`] when the store cannot be asked.
+/// [`LeaseError::Store`] when the store fails.
 pub async fn list(store: &SharedStore, page: Page) -> Result<PageOf<View>, LeaseError> {
     let after = page.after.as_ref().map_or_else(names::before_leases, names::row_of)?;
     let found = store.works(&WorkFilter::default(), Page::after(&after, page.limit)).await?;

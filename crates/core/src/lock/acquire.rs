@@ -1,4 +1,9 @@
-//! Asking for a lock: at once, or by waiting in the queue. The wait is a plain future that needs nothing but a waker.
+//! Lock acquisition: immediately, or by waiting in the queue of the term.
+//!
+//! An attempt first takes a free term under the mutex of its shard. If the term is held, the attempt joins compatible
+//! holders, provided that the queue is empty. Otherwise it is queued with its waker, or fails if it has none (`try_lock`).
+//! A release grants the lock to the head of the queue and wakes it, so a woken future finds a hold under its number. The
+//! wait is a plain future that needs nothing but a waker.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,33 +22,33 @@ use super::waits::{Wait, Wanted};
 use crate::runtime::timer::Timer;
 use crate::telemetry;
 
-/// How an attempt ended.
+/// The result of an attempt.
 enum Attempt {
     Granted(Hold),
     Queued(Wait),
-    /// It is not free, and the caller was not queued.
+    /// The term is not free, and the attempt was not queued.
     Busy(Busy),
 }
 
-/// What a waiter finds when it looks again.
+/// The state of a waiter when its future is polled.
 enum Look {
     Granted,
     Doomed(Cycle),
-    /// It waits with another waker than it should.
+    /// It is registered with another waker than the one that polls it.
     Stale,
     Waiting,
 }
 
 impl Table {
-    /// Whether this may be asked for at all.
+    /// Checks that the mode exists and that the rank is in order.
     #[inline]
     fn check(&self, asker: &Asker<'_>) -> Result<(), LockError> {
         check_mode(asker)?;
         self.order.check(asker)
     }
 
-    /// Takes the lock if nobody holds it.
-    // Apart from all that may happen then, and inlined, so that the hold stays in registers on its way to the guard.
+    /// Acquires the lock if the term has no holders.
+    // Separate from the contended path and inlined, so that the hold stays in registers on its way to the guard.
     #[inline]
     fn take(&self, asker: &Asker<'_>, now: Tick) -> Option<Hold> {
         let hold = self.shard(asker.term.hash()).take(asker, now)?;
@@ -51,7 +56,8 @@ impl Table {
         Some(hold)
     }
 
-    /// Somebody holds it, or did just now: joins them, or is queued with its waker, if it has one.
+    /// Acquires a term that is held, or was held an instant ago. Joins compatible holders, or queues the attempt if it
+    /// has a waker.
     #[cold]
     fn contend(&self, asker: &Asker<'_>, now: Tick, waker: Option<Waker>) -> Result<Attempt, LockError> {
         let Asker { term, mode, task, holder, place } = *asker;
@@ -84,7 +90,7 @@ impl Table {
         })
     }
 
-    /// Takes the lock if it is free.
+    /// Acquires the lock if it is free.
     pub(super) fn try_lock(&self, asker: &Asker<'_>) -> Result<Hold, LockError> {
         self.check(asker)?;
         let now = coarse_clock::now();
@@ -94,7 +100,7 @@ impl Table {
         let state = match self.contend(asker, now, None)? {
             Attempt::Granted(hold) => return Ok(hold),
             Attempt::Busy(state) => state,
-            // Without a waker nobody is queued.
+            // Unreachable: an attempt without a waker is never queued.
             Attempt::Queued(wait) => {
                 self.cancel(wait);
                 NOBODY
@@ -104,7 +110,7 @@ impl Table {
         Err(busy(asker, state))
     }
 
-    /// Ends a wait: leaves the queue, or passes on what was granted in the meantime.
+    /// Ends a wait: leaves the queue, or releases the hold if it was granted in the meantime.
     fn cancel(&self, wait: Wait) {
         let (mut woken, now) = (Woken::default(), coarse_clock::now());
         let mut shard = self.shard(wait.hash);
@@ -122,7 +128,7 @@ impl Table {
         self.wake(woken);
     }
 
-    /// Who keeps a waiter out.
+    /// Returns the holders of the term and the number of waiters in front of a waiter.
     fn in_the_way(&self, wait: Wait) -> Busy {
         let mut shard = self.shard(wait.hash);
         let entry = shard.entry(wait.hash, wait.entry);
@@ -132,7 +138,7 @@ impl Table {
         })
     }
 
-    /// What became of a waiter. A waker that is given takes the place of the one that is there, which comes back.
+    /// Returns the state of a waiter. A `new` waker is swapped with the registered one.
     fn look(&self, wait: Wait, since: Instant, known: &Waker, new: &mut Option<Waker>) -> Look {
         let mut shard = self.shard(wait.hash);
         let Some(entry) = shard.entry(wait.hash, wait.entry) else { return Look::Waiting };
@@ -152,7 +158,7 @@ impl Table {
         if waiter.waker.will_wake(known) { Look::Waiting } else { Look::Stale }
     }
 
-    /// Another task polls: the wait is that task's from now on, and the hold that came of it is `holder`'s.
+    /// Reassigns a wait that another task polls from now on. A hold that was already granted is reassigned to `holder`.
     fn move_wait(
         &self,
         wait: Wait,
@@ -175,7 +181,7 @@ impl Table {
     }
 }
 
-/// Nobody was in the way.
+/// No holders and no waiters.
 const NOBODY: Busy = Busy { held: None, holders: 0, waiting: 0 };
 
 fn check_mode(asker: &Asker<'_>) -> Result<(), LockError> {
@@ -195,13 +201,13 @@ fn busy(asker: &Asker<'_>, state: Busy) -> LockError {
     LockError::Busy { term: asker.term.clone(), asked: asker.place, state }
 }
 
-/// A lock that was asked for: a future that gives the guard.
+/// A future that acquires a lock and returns its guard.
 ///
 /// # Cancel safety
-/// Dropped while it waits, it leaves the queue, and the others keep their order. Dropped after it was let in but before
-/// it was polled again, it passes the lock on.
+/// A future that is dropped while it waits leaves the queue, and the other waiters keep their order. A future that is
+/// dropped after the grant, but before it is polled again, releases the lock to the next waiter.
 ///
-/// Polled again after it gave its guard, it asks again.
+/// A future that is polled again after it returned its guard makes a new attempt.
 #[derive(Debug)]
 #[must_use = "a lock is only asked for when the future is polled"]
 pub struct Lock<'l, 't> {
@@ -209,7 +215,7 @@ pub struct Lock<'l, 't> {
     ask: Ask<'t>,
     place: Place,
     deadline: Option<Instant>,
-    /// Who asks, where that is known before the first poll.
+    /// The task that makes the attempt, if known before the first poll.
     task: Option<Task>,
     ownership: Ownership,
     state: State,
@@ -217,14 +223,14 @@ pub struct Lock<'l, 't> {
 
 #[derive(Debug)]
 enum State {
-    /// It has not asked, or was answered.
+    /// The attempt has not started, or has ended.
     Done,
     Waiting {
         wait: Wait,
         task: Option<Task>,
         since: Instant,
         timer: Option<Timer>,
-        /// Ends with the wait.
+        /// Closed when the wait ends.
         _span: tracing::Span,
     },
 }
@@ -234,13 +240,13 @@ impl<'l, 't> Lock<'l, 't> {
         Self { table, ask, place, deadline, task: None, ownership: Ownership::Asker, state: State::Done }
     }
 
-    /// The same, asked for by a task that is known.
+    /// Sets the task that makes the attempt.
     pub(super) fn by(mut self, task: Option<Task>) -> Self {
         self.task = task;
         self
     }
 
-    /// The same, with a guard that belongs to no task.
+    /// Makes the guard belong to no task.
     pub(super) fn detached(mut self) -> Self {
         self.ownership = Ownership::Detached;
         self
@@ -269,7 +275,7 @@ impl<'l, 't> Lock<'l, 't> {
         if let Some(hold) = self.table.take(&asker, now) {
             return self.granted(hold);
         }
-        // The waker is cloned outside of the shard: it is other people's code.
+        // The waker is cloned before the shard is locked, because cloning runs foreign code.
         match self.table.contend(&asker, now, Some(context.waker().clone())) {
             Ok(Attempt::Granted(hold)) => self.granted(hold),
             Ok(Attempt::Queued(wait)) => self.queued(wait, task, context),
@@ -278,7 +284,7 @@ impl<'l, 't> Lock<'l, 't> {
         }
     }
 
-    /// It waits from here on, unless that closed a cycle.
+    /// Starts the wait, unless it closes a cycle.
     #[cold]
     fn queued(
         &mut self,
@@ -288,7 +294,7 @@ impl<'l, 't> Lock<'l, 't> {
     ) -> Poll<Result<Guard<'l>, LockError>> {
         let (term, place) = (self.ask.term, self.place);
         let span = tracing::debug_span!(target: telemetry::LOCK, telemetry::LOCK_WAIT, %term, %place);
-        // From here on, being dropped means leaving the queue.
+        // From here on, dropping the future leaves the queue.
         self.state = State::Waiting { wait, task, since: Instant::now(), timer: None, _span: span };
         if let Some(error) = task.and_then(|task| self.table.note_wait(task, wait).err()) {
             return self.refused(error);
@@ -327,7 +333,7 @@ impl<'l, 't> Lock<'l, 't> {
         }
         let mut look = self.table.look(wait, since, context.waker(), &mut None);
         if matches!(look, Look::Stale) {
-            // What comes back is dropped here, outside of the shard.
+            // The previous waker is dropped here, outside the shard.
             let mut waker = Some(context.waker().clone());
             look = self.table.look(wait, since, context.waker(), &mut waker);
         }
@@ -344,7 +350,7 @@ impl<'l, 't> Lock<'l, 't> {
         }
     }
 
-    /// The time is up: it is not granted any more.
+    /// Ends the wait at its deadline. The lock is never granted later.
     fn give_up(&mut self, wait: Wait) -> LockError {
         let state = self.table.in_the_way(wait);
         self.leave();

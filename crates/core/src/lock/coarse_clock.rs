@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The resolution.
+/// The resolution of the clock.
 const TICK: Duration = Duration::from_millis(10);
 /// Number of ticks without a reading after which the thread exits.
 const IDLE_TICKS: u32 = 100;
@@ -21,7 +21,7 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// Whether the thread runs. It decides to exit while it holds the mutex.
 static RUNNING: Mutex<bool> = Mutex::new(false);
 
-/// An instant, to a tick: milliseconds since the first lock.
+/// An instant, rounded to a tick: milliseconds since the first lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tick(u64);
 
@@ -69,7 +69,7 @@ fn start() {
             *running = true;
             TICKING.store(true, Ordering::Relaxed);
         }
-        // Every reading advances the clock itself meanwhile.
+        // Without the thread, every reading advances the clock.
         Err(error) => {
             tracing::error!(target: crate::telemetry::LOCK, %error, "lock clock not started");
         }

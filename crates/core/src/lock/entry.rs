@@ -1,4 +1,4 @@
-//! One term that is held: its holders, those who wait, and who is let in next.
+//! Entry of one held term: its holders, its waiters, and the decision which waiter is granted the lock next.
 
 use std::panic::AssertUnwindSafe;
 use std::task::Waker;
@@ -12,10 +12,10 @@ use super::modes::{MOST_MODES, Mode};
 use super::queue::{Queue, Seat};
 use super::task::Task;
 
-/// The number of a wait and of the hold that follows from it. Never used twice in a shard.
+/// The number of a wait and of the hold that follows from it. Unique within a shard.
 pub(super) type Number = u64;
 
-/// Somebody who holds the term.
+/// A holder of the term.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub(super) number: Number,
@@ -25,18 +25,18 @@ pub(super) struct Holder {
     pub(super) mode: Mode,
 }
 
-/// Somebody who waits for the term.
+/// A waiter for the term.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) number: Number,
     pub(super) task: Option<Task>,
-    /// Whose the hold will be.
+    /// The task that will own the hold.
     pub(super) holder: Option<Task>,
     pub(super) place: Place,
     pub(super) since: Tick,
     pub(super) mode: Mode,
     pub(super) waker: Waker,
-    /// The cycle that it became a part of while it waited.
+    /// The cycle that the waiter became part of while it waited.
     pub(super) doomed: Option<Cycle>,
 }
 
@@ -47,16 +47,16 @@ pub(super) struct Entry {
     pub(super) number: Number,
     /// The only holder, or one of several.
     first: Option<Holder>,
-    /// There when somebody waits, or several hold.
+    /// Present when the term has waiters or several holders.
     crowd: Option<Box<Crowd>>,
 }
 
 #[derive(Debug, Default)]
 struct Crowd {
     holders: HashMap<Number, Holder>,
-    /// How many of these hold in each mode.
+    /// Number of these holders in each mode.
     held: [u32; MOST_MODES],
-    /// How often each task is among these.
+    /// Number of these holds of each task.
     tasks: HashMap<Task, u32>,
     queue: Queue<Waiter>,
 }
@@ -92,7 +92,7 @@ impl Crowd {
         Some(holder)
     }
 
-    /// The bits of the modes that are held.
+    /// Returns the bits of the modes that are held.
     fn modes(&self) -> u8 {
         let bit = |(place, count): (usize, &u32)| if *count > 0 { 1 << place } else { 0 };
         self.held.iter().enumerate().map(bit).fold(0, |all: u8, bit: u8| all | bit)
@@ -104,14 +104,14 @@ impl Entry {
         Self { term, number, first: Some(holder), crowd: None }
     }
 
-    /// Whether somebody may hold it in this mode beside those who do.
+    /// Returns whether the present holders are compatible with the mode.
     fn admits(&self, mode: Mode) -> bool {
         let first = self.first.as_ref().map_or(0, |holder| holder.mode.bit());
         let others = self.crowd.as_ref().map_or(0, |crowd| crowd.modes());
         (first | others) & !self.term.modes().together_with(mode) == 0
     }
 
-    /// Lets a newcomer in at once, if nobody waits and the holders allow it.
+    /// Adds a holder immediately, if the queue is empty and the present holders are compatible.
     pub(super) fn join(&mut self, holder: Holder) -> Result<(), Holder> {
         if self.waiting() > 0 || !self.admits(holder.mode) {
             return Err(holder);
@@ -127,18 +127,18 @@ impl Entry {
         }
     }
 
-    /// Queues somebody. `None` when no more can be counted.
+    /// Queues a waiter. Returns `None` when the queue cannot number another one.
     pub(super) fn wait(&mut self, waiter: Waiter) -> Option<Seat> {
         self.crowd.get_or_insert_default().queue.push(waiter)
     }
 
-    /// The hold with this number, once it was granted.
+    /// Returns the hold with this number, if it was granted.
     pub(super) fn holder(&self, number: Number) -> Option<&Holder> {
         let first = self.first.as_ref().filter(|holder| holder.number == number);
         first.or_else(|| self.crowd.as_ref()?.holders.get(&number))
     }
 
-    /// Whoever waits with this number.
+    /// Returns the waiter with this number.
     pub(super) fn waiter(&self, seat: Seat, number: Number) -> Option<&Waiter> {
         self.crowd.as_ref()?.queue.get(seat).filter(|waiter| waiter.number == number)
     }
@@ -147,7 +147,7 @@ impl Entry {
         self.crowd.as_mut()?.queue.get_mut(seat).filter(|waiter| waiter.number == number)
     }
 
-    /// Ends a hold, and lets in whoever comes next.
+    /// Releases a hold and grants the lock to the next waiters.
     pub(super) fn release(&mut self, number: Number, now: Tick, woken: &mut Woken) -> Option<Holder> {
         let ended = match self.first.take_if(|holder| holder.number == number) {
             Some(holder) => Some(holder),
@@ -159,7 +159,7 @@ impl Entry {
         ended
     }
 
-    /// Leaves the queue, and lets in whoever was kept out by this one. `None` when it does not wait any more.
+    /// Removes a waiter from the queue and admits the waiters that it blocked. Returns `None` when it is not queued.
     pub(super) fn leave(
         &mut self,
         seat: Seat,
@@ -173,7 +173,8 @@ impl Entry {
         waiter
     }
 
-    /// Lets in the head of the queue, with the compatible ones right behind it. Nobody overtakes.
+    /// Grants the lock to the head of the queue and to the compatible waiters right behind it. No waiter overtakes
+    /// another.
     fn admit(&mut self, now: Tick, woken: &mut Woken) {
         while let Some(mode) = self.crowd.as_ref().and_then(|crowd| crowd.queue.front()).map(|next| next.mode)
         {
@@ -190,7 +191,7 @@ impl Entry {
         }
     }
 
-    /// Ends the hold, if nobody else holds it or waits.
+    /// Releases the hold if the term has no other holders and no waiters.
     #[inline]
     pub(super) fn release_alone(&mut self, number: Number) -> Option<Holder> {
         if self.crowd.is_some() {
@@ -199,23 +200,23 @@ impl Entry {
         self.first.take_if(|holder| holder.number == number)
     }
 
-    /// Takes an entry that nobody was left in.
+    /// Reuses an entry that has no holders and no waiters.
     pub(super) fn begin(&mut self, holder: Holder) {
         self.first = Some(holder);
     }
 
-    /// Whether nobody is left.
+    /// Returns whether the entry has neither holders nor waiters.
     pub(super) fn is_over(&self) -> bool {
         self.first.is_none() && self.crowd.is_none()
     }
 
-    /// Changes the mode of a hold to one that keeps fewer out.
+    /// Changes the mode of a hold to a less exclusive one.
     pub(super) fn step_down(&mut self, number: Number, mode: Mode, now: Tick, woken: &mut Woken) {
         self.change(number, |holder| holder.mode = mode);
         self.admit(now, woken);
     }
 
-    /// Makes a hold another task's, or nobody's.
+    /// Reassigns a hold to another task, or to none. Returns the previous owner.
     pub(super) fn give(&mut self, number: Number, task: Option<Task>) -> Option<Task> {
         let mut before = None;
         self.change(number, |holder| before = std::mem::replace(&mut holder.task, task));
@@ -234,7 +235,7 @@ impl Entry {
         }
     }
 
-    /// Where the task took it; `None` when it does not hold it.
+    /// Returns where the task acquired the term; `None` when the task does not hold it.
     pub(super) fn held_by(&self, task: Task) -> Option<Place> {
         let is_its = |holder: &&Holder| holder.task == Some(task);
         if let Some(first) = self.first.as_ref().filter(is_its) {
@@ -245,8 +246,8 @@ impl Entry {
         crowd.holders.values().find(is_its).map(|holder| holder.place)
     }
 
-    /// The holders that keep the waiter out, because they exclude it or somebody before it in the queue, of those that
-    /// `matter`.
+    /// Returns the holders, among those that `matter`, that block the waiter. A holder blocks it by excluding it or a
+    /// waiter in front of it.
     pub(super) fn blockers(&self, waiter: &Waiter, matter: impl Fn(&Holder) -> bool) -> Vec<&Holder> {
         let all: Vec<&Holder> = self.holders().filter(|holder| matter(holder)).collect();
         let excluding = self.excluded_by(waiter.mode);
@@ -258,7 +259,7 @@ impl Entry {
         all.into_iter().filter(|holder| holder.mode.bit() & excluding != 0).collect()
     }
 
-    /// The bits of the modes that may not hold together with the mode.
+    /// Returns the bits of the modes that are incompatible with the mode.
     pub(super) fn excluded_by(&self, mode: Mode) -> u8 {
         !self.term.modes().together_with(mode)
     }
@@ -275,7 +276,7 @@ impl Entry {
         self.crowd.as_ref().map_or(0, |crowd| crowd.queue.len())
     }
 
-    /// Why somebody was not let in.
+    /// Returns why an attempt was not granted.
     pub(super) fn busy(&self) -> Busy {
         Busy {
             held: self.holders().next().map(|holder| holder.place),
@@ -285,7 +286,7 @@ impl Entry {
     }
 }
 
-/// Those who were let in, to be woken once the shard is free again: wakers are other people's code.
+/// Waiters that were granted the lock. They are woken after the shard is unlocked, because wakers run foreign code.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
     first: Option<(Waker, Option<Task>)>,
@@ -304,7 +305,7 @@ impl Woken {
         self.first.is_none()
     }
 
-    /// The tasks that hold something since they were let in.
+    /// Returns the tasks that own the new holds.
     pub(super) fn tasks(&self) -> impl Iterator<Item = Task> {
         self.first.iter().chain(&self.others).filter_map(|(_, task)| *task)
     }
@@ -314,7 +315,8 @@ impl Woken {
     }
 }
 
-/// Wakes everybody, also when a waker panics; that panic goes on afterwards, unless there is one already.
+/// Wakes all wakers, even if one of them panics. The first panic is resumed afterwards, unless the thread is already
+/// panicking.
 pub(super) fn wake_all(wakers: impl Iterator<Item = Waker>) {
     let mut panicked = None;
     for waker in wakers {

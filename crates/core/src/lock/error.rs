@@ -1,4 +1,4 @@
-//! What can go wrong while asking for a lock. Nothing here is a hang.
+//! Errors of lock acquisition. A request that could never be granted fails instead of hanging.
 
 use std::fmt;
 use std::panic::Location;
@@ -9,23 +9,23 @@ use super::functor::Term;
 use super::task::Task;
 use crate::error::{InvalidInput, Retry, codes};
 
-/// Where in the source something was asked for.
+/// The source location of a call.
 pub type Place = &'static Location<'static>;
 
-/// A term cannot be made.
+/// A term cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TermError {
-    /// Two functors have one name.
+    /// Two functors have the same name.
     #[error("functor {name:?} is declared at {first} and again at {second}; give one of them another name")]
     Twice {
         /// The name.
         name: &'static str,
         /// The declaration that was registered first.
         first: Place,
-        /// The other one.
+        /// The second declaration.
         second: Place,
     },
-    /// The arguments make no key.
+    /// The arguments do not form a key.
     #[error(transparent)]
     Key(#[from] InvalidInput),
 }
@@ -40,90 +40,90 @@ codes! {
 /// A lock was not granted.
 #[derive(Clone, Debug, Error)]
 pub enum LockError {
-    /// The task that asks holds the term already: it would wait for itself.
+    /// The calling task already holds the term, so it would wait for itself.
     #[error(
         "{task} asks for {term} at {asked}, but holds it since {held}; pass the guard on instead of locking again, \
          or, if the guard went to another task, call adopt() there"
     )]
     Reentrant {
-        /// What was asked for.
+        /// The requested term.
         term: Term,
-        /// Who asks and holds.
+        /// The task that requests the term and holds it.
         task: Task,
-        /// Where it was asked for now.
+        /// Where the task requests it now.
         asked: Place,
-        /// Where it was taken.
+        /// Where the task acquired it.
         held: Place,
     },
-    /// Tasks wait for each other in a cycle. The one that closed it hears of it, and the others go on.
+    /// Tasks wait for each other in a cycle. The task that closed the cycle gets this error, and the others continue.
     #[error("deadlock: {cycle}; take these terms in one order everywhere, or give their functors ranks")]
     Deadlock {
-        /// Who waits for whom.
+        /// The tasks of the cycle.
         cycle: Cycle,
     },
-    /// The functor's rank is not above all that the task holds.
+    /// The functor's rank is not above the ranks of all terms that the task holds.
     #[error(
         "{task} asks at {asked} for {term} of rank {rank} while it holds {above} of rank {above_rank} since {held}; \
          take the lower rank first"
     )]
     OutOfOrder {
-        /// What was asked for.
+        /// The requested term.
         term: Term,
         /// Its rank.
         rank: u32,
-        /// Who asks.
+        /// The requesting task.
         task: Task,
-        /// Where.
+        /// Where the task requests it.
         asked: Place,
-        /// What it holds of the same or a higher rank.
+        /// The held term of the same or a higher rank.
         above: Term,
-        /// The rank of that.
+        /// The rank of the held term.
         above_rank: u32,
-        /// Where that was taken.
+        /// Where the held term was acquired.
         held: Place,
     },
-    /// The time was up while it waited. It is not granted later.
+    /// The deadline passed while the caller waited. The lock is not granted later.
     #[error("the time was up at {asked} while waiting for {term}; {state}")]
     TimedOut {
-        /// What was asked for.
+        /// The requested term.
         term: Term,
-        /// Where.
+        /// Where it was requested.
         asked: Place,
-        /// Who held it and how many waited.
+        /// The holders and the number of waiters at the deadline.
         state: Busy,
     },
-    /// It is not free, and the caller did not want to wait.
+    /// The term is not free, and the caller did not want to wait.
     #[error("{term} is not free for {asked}; {state}")]
     Busy {
-        /// What was asked for.
+        /// The requested term.
         term: Term,
-        /// Where.
+        /// Where it was requested.
         asked: Place,
-        /// Who holds it and how many wait.
+        /// The holders and the number of waiters.
         state: Busy,
     },
-    /// The functor has no such mode, or the holder cannot step down to it.
+    /// The functor has no such mode, or the held mode cannot be downgraded to it.
     #[error("{term} has no way from mode {from} to mode {to}; its modes are {names:?}")]
     Mode {
-        /// What was asked for.
+        /// The requested term.
         term: Term,
-        /// The mode that is held; `none` when it was asked for.
+        /// The mode that is held; `none` for an acquisition.
         from: &'static str,
-        /// The place of the mode that was asked for.
+        /// The index of the requested mode.
         to: usize,
-        /// The modes that there are.
+        /// The functor's modes.
         names: &'static [&'static str],
     },
 }
 
 impl LockError {
-    /// Whether the task holds what it asks for.
+    /// Returns whether the task already holds the requested term.
     #[must_use]
     pub fn is_reentrant(&self) -> bool {
         matches!(self, Self::Reentrant { .. })
     }
 
-    /// Whether it was only not free: somebody else holds it.
+    /// Returns whether the lock was only not free.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Busy { .. })
@@ -133,7 +133,7 @@ impl LockError {
 codes! {
     LockError {
         Reentrant => "TL0501",
-        // A task that releases what it holds may start over.
+        // A task that releases its holds may start over.
         Deadlock => ("TL0502", Retry::Now),
         OutOfOrder => "TL0503",
         TimedOut => ("TL0504", Retry::Now),
@@ -142,14 +142,14 @@ codes! {
     }
 }
 
-/// Why a term was not free.
+/// The state of a term that was not free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Busy {
-    /// Where one of its holders took it; `None` when it was just being passed on.
+    /// Where one of its holders acquired it; `None` when the lock was just being handed over.
     pub held: Option<Place>,
-    /// How many hold it.
+    /// Number of holders.
     pub holders: usize,
-    /// How many wait in front.
+    /// Number of waiters in front.
     pub waiting: usize,
 }
 
@@ -170,18 +170,18 @@ impl fmt::Display for Busy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cycle(pub Vec<Link>);
 
-/// One task of a cycle, with what it waits for.
+/// One edge of a cycle: a task and the term that it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Who waits.
+    /// The waiting task.
     pub task: Task,
-    /// For what.
+    /// The term that it waits for.
     pub term: Term,
-    /// Where it was asked for.
+    /// Where it requested the term.
     pub asked: Place,
-    /// Who holds it.
+    /// The task that holds the term.
     pub holder: Task,
-    /// Where the holder took it.
+    /// Where the holder acquired it.
     pub held: Place,
 }
 

@@ -1,4 +1,4 @@
-//! One call for many callers: whoever asks the same while an answer is on its way shares it.
+//! Single-flight calls: concurrent callers with the same question share one call and its result.
 
 use std::fmt;
 use std::future::Future;
@@ -15,13 +15,13 @@ use super::task::Task;
 use super::waits::Wanted;
 use super::{Ask, Locks};
 
-/// Why a caller got no answer.
+/// The error of a caller that got no result.
 #[derive(Debug, Error)]
 pub enum FlightError<E> {
-    /// The call failed. Everybody who shared it gets the same error.
+    /// The call failed. Every caller that shared it gets the same error.
     #[error("{0}")]
     Failed(Arc<E>),
-    /// The lock in front of the call was not granted.
+    /// The lock that serialises the calls was not granted.
     #[error(transparent)]
     Lock(#[from] LockError),
 }
@@ -35,11 +35,12 @@ impl<E> Clone for FlightError<E> {
     }
 }
 
-/// Calls that are shared: of all callers that ask the same of the same term, one runs, and all get its result.
+/// Shared calls. Of all concurrent callers with the same question about the same term, one runs its call, and all get
+/// the result.
 ///
-/// `Q` is the question. Callers with an equal question share a call, whether it runs or still waits for its turn; callers
-/// with another question about the same term wait for their own turn, in the order of arrival. A caller that goes away or
-/// panics while its call runs for others lets one of them run its own.
+/// `Q` is the question. Callers with an equal question share a call, whether it runs or still waits for its turn.
+/// Callers with another question about the same term wait for their own turn, in the order of arrival. If the caller
+/// that runs a call is dropped or panics, one of the callers that share it runs its own call.
 ///
 /// ```
 /// use tidelock_core::lock::{Functor, Locks, SingleFlight};
@@ -64,7 +65,7 @@ type Landed<T, E> = Result<T, Arc<E>>;
 type Sender<T, E> = watch::Sender<Option<Landed<T, E>>>;
 type Receiver<T, E> = watch::Receiver<Option<Landed<T, E>>>;
 
-/// Calls that run or wait for their turn, by what they are about.
+/// The calls that run or wait for their turn, by term.
 struct Flights<Q, T, E> {
     by_term: foldhash::HashMap<Term, Vec<Flight<Q, T, E>>>,
     last: u64,
@@ -78,28 +79,28 @@ struct Flight<Q, T, E> {
     landed: Receiver<T, E>,
 }
 
-/// What a caller is.
+/// The role of a caller.
 enum Role<T, E> {
     Leader(u64, Sender<T, E>),
     Follower { landed: Receiver<T, E>, leader: Option<Task>, place: Place },
 }
 
 impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
-    /// Shared calls, one after another for each term of these locks.
+    /// Creates a group of shared calls that run one after another for each term of these locks.
     #[must_use]
     pub fn new(locks: Locks) -> Self {
         Self { locks, flights: Mutex::new(Flights { by_term: foldhash::HashMap::default(), last: 0 }) }
     }
 
-    /// The result of `call`, or that of an equal one that is on its way.
+    /// Returns the result of `call`, or that of an equal call in flight.
     ///
     /// # Errors
-    /// [`FlightError::Failed`] with the error of the call, for everybody who shares it; [`FlightError::Lock`] when the
-    /// caller's task runs such a call itself ([`LockError::Reentrant`]) or would wait in a cycle.
+    /// [`FlightError::Failed`] with the error of the call, for every caller that shares it. [`FlightError::Lock`] when
+    /// the caller's task runs such a call itself ([`LockError::Reentrant`]) or would wait in a cycle.
     ///
     /// # Cancel safety
-    /// A caller that shares a call can go away at any time. If the one that runs it goes away, another one runs its own,
-    /// and stands in line for it anew.
+    /// A caller that shares a call can be dropped at any time. If the caller that runs it is dropped, another caller
+    /// runs its own call and queues for the lock again.
     #[track_caller]
     pub fn run<'a, F, Fut>(
         &'a self,
@@ -129,7 +130,7 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
         }
     }
 
-    /// Joins a call that is on its way, or begins one.
+    /// Joins an equal call in flight, or starts one.
     fn enter(&self, term: &Term, question: &Q, place: Place) -> Result<Role<T, E>, LockError> {
         let (task, mine) = (Task::current(), question.clone());
         let mut flights = self.flights.lock();
@@ -149,7 +150,7 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
         Ok(Role::Leader(number, sender))
     }
 
-    /// Notes that this task waits for the one that runs the call, as long as what comes back lives.
+    /// Records that this task waits for the leader of the call, for as long as the returned value lives.
     fn follow<'a>(
         &'a self,
         term: &Term,
@@ -163,7 +164,7 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
         Ok(Some(Following { locks: &self.locks, task, wanted }))
     }
 
-    /// Runs the call and tells everybody.
+    /// Runs the call and sends its result to the callers that share it.
     async fn lead<F, Fut>(
         &self,
         term: &Term,
@@ -175,7 +176,7 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        // Ended before the sender, so that those who hear of its end find no call to join.
+        // Dropped before the sender, so that followers notified of the end find no call to join.
         let over = Over { flights: &self.flights, term, number };
         let guard = self.locks.lock(Ask::from(term)).await?;
         let result = call().await.map_err(Arc::new);
@@ -186,7 +187,7 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
     }
 }
 
-/// The result of a call; `None` when whoever ran it went away.
+/// Waits for the result of a call. Returns `None` when the call ended without a result.
 async fn landing<T: Clone, E>(mut landed: Receiver<T, E>) -> Option<Landed<T, E>> {
     landed.wait_for(Option::is_some).await.ok().and_then(|result| result.clone())
 }
@@ -198,7 +199,7 @@ impl<Q, T, E> fmt::Debug for SingleFlight<Q, T, E> {
     }
 }
 
-/// A wait for a call that another task runs.
+/// A recorded wait for a call that another task runs.
 struct Following<'a> {
     locks: &'a Locks,
     task: Task,
@@ -211,7 +212,7 @@ impl Drop for Following<'_> {
     }
 }
 
-/// Takes a call off the list, however it ended.
+/// Removes a call from the list, however it ended.
 struct Over<'a, Q, T, E> {
     flights: &'a Mutex<Flights<Q, T, E>>,
     term: &'a Term,
@@ -230,7 +231,7 @@ impl<Q, T, E> Drop for Over<'_, Q, T, E> {
             }
         }
         drop(flights);
-        // A question is other people's code; it goes when the list is free again.
+        // Dropping a question runs foreign code, so the list is unlocked first.
         drop(gone);
     }
 }

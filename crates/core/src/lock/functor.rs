@@ -1,4 +1,5 @@
-//! Functors: the kinds of things that are locked, each declared once in a process, and terms, which name one thing.
+//! Lock classes and lock keys. A functor is a class of lockable things, declared once in a process; a term names one
+//! thing of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,15 +14,15 @@ use super::error::TermError;
 use super::modes::{EXCLUSIVE, Mode, Modes};
 use crate::key::{Arg, Key};
 
-/// A functor that was not registered yet.
+/// The index of a functor that is not registered yet.
 const UNKNOWN: u32 = 0;
-/// The tally of terms that belong to no functor.
+/// The tally index of terms without a functor.
 pub(super) const NO_FUNCTOR: u32 = 0;
 
-/// A kind of thing that is locked, such as a cart or a repository: a `static`, declared once in the process.
+/// A class of lockable things, such as carts or repositories: a `static`, declared once in the process.
 ///
-/// The name is registered when it is first used; a second functor with the same name is refused with both places. To
-/// hear of it when the program starts, give all of them to [`declare`].
+/// The name is registered on first use. A second functor with the same name is rejected with an error that names both
+/// source locations. To get that error when the program starts, pass all functors to [`declare`].
 ///
 /// ```
 /// use tidelock_core::lock::{Functor, Locks, Modes, READ};
@@ -43,12 +44,12 @@ pub struct Functor {
     modes: Modes,
     rank: Option<u32>,
     place: &'static Location<'static>,
-    /// Its number among those that are registered.
+    /// The index among the registered functors.
     index: AtomicU32,
 }
 
 impl Functor {
-    /// A functor with one mode, [`EXCLUSIVE`], and no rank.
+    /// Creates a functor with one mode, [`EXCLUSIVE`], and no rank.
     #[must_use]
     #[track_caller]
     pub const fn new(name: &'static str) -> Self {
@@ -56,30 +57,31 @@ impl Functor {
         Self { name, modes: Modes::EXCLUSIVE, rank: None, place, index: AtomicU32::new(UNKNOWN) }
     }
 
-    /// The same functor with modes.
+    /// Sets the modes.
     #[must_use]
     pub const fn modes(mut self, modes: Modes) -> Self {
         self.modes = modes;
         self
     }
 
-    /// The same functor with a rank: a task that holds it may take only functors of higher rank. Functors without a rank
-    /// stand outside of the order.
+    /// Sets the rank. A task that holds a term of this functor may acquire only functors of higher rank. Functors
+    /// without a rank are exempt from the order.
     #[must_use]
     pub const fn rank(mut self, rank: u32) -> Self {
         self.rank = Some(rank);
         self
     }
 
-    /// The name of one thing of this kind.
+    /// Returns the term of one thing of this class.
     ///
     /// # Errors
-    /// [`TermError::Twice`] when another functor has this name, [`TermError::Key`] when the arguments make no key.
+    /// [`TermError::Twice`] when another functor has this name, [`TermError::Key`] when the arguments do not form a
+    /// key.
     pub fn term<A: Into<Arg>>(&'static self, args: impl IntoIterator<Item = A>) -> Result<Term, TermError> {
         self.of(&args.into_iter().map(Into::into).collect::<Vec<Arg>>())
     }
 
-    /// The name of one thing of this kind, from arguments of several types.
+    /// Returns the term of one thing of this class, from arguments of several types.
     ///
     /// # Errors
     /// As [`term`](Self::term).
@@ -88,7 +90,7 @@ impl Functor {
         Ok(Term::new(Key::of(self.name, args)?, Some(self)))
     }
 
-    /// The name of the only thing of this kind.
+    /// Returns the term of the only thing of this class.
     ///
     /// # Errors
     /// As [`term`](Self::term).
@@ -96,19 +98,19 @@ impl Functor {
         self.of(&[])
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Where it is declared.
+    /// Returns the source location of the declaration.
     #[must_use]
     pub const fn place(&self) -> &'static Location<'static> {
         self.place
     }
 
-    /// Its number among those that are registered, from 1 on.
+    /// Registers the functor and returns its index, starting at 1.
     fn register(&'static self) -> Result<u32, TermError> {
         let index = self.index.load(Ordering::Acquire);
         if index != UNKNOWN {
@@ -117,7 +119,7 @@ impl Functor {
         let mut registry = REGISTRY.lock();
         let next = registry.len();
         let known = registry.entry(self.name).or_insert(self);
-        // One declaration may stand at two addresses, when a constant was used for it.
+        // A declaration has two addresses when it is a constant that is used twice.
         let same = known.place == self.place && known.modes == self.modes && known.rank == self.rank;
         if !same {
             return Err(TermError::Twice { name: self.name, first: known.place, second: self.place });
@@ -134,22 +136,24 @@ impl Functor {
 
 static REGISTRY: LazyLock<Mutex<BTreeMap<&'static str, &'static Functor>>> = LazyLock::new(Mutex::default);
 
-/// Registers functors when the program starts, so that two declarations of one name are found before any of them is used.
+/// Registers functors when the program starts, so that two declarations of one name are found before any of them is
+/// used.
 ///
 /// # Errors
-/// [`TermError::Twice`] with both places.
+/// [`TermError::Twice`] with both source locations.
 pub fn declare(functors: &[&'static Functor]) -> Result<(), TermError> {
     functors.iter().try_for_each(|functor| functor.register().map(|_| ()))
 }
 
-/// The names of the registered functors, by their number.
+/// Returns the names of the registered functors with their indices.
 pub(super) fn registered() -> Vec<(u32, &'static str)> {
     REGISTRY.lock().iter().map(|(name, functor)| (functor.index.load(Ordering::Acquire), *name)).collect()
 }
 
-/// The name of one lock: a functor with arguments. Terms compare structurally: `f("a,b")` and `f("a", "b")` never meet.
+/// A lock key: a functor with arguments. Terms compare structurally, so `f("a,b")` and `f("a", "b")` are always
+/// different.
 ///
-/// Make it once and use it often: its hash is kept, and cloning shares the text.
+/// Build a term once and reuse it: it stores its hash, and clones share the text.
 #[derive(Clone)]
 pub struct Term {
     key: Key,
@@ -157,7 +161,7 @@ pub struct Term {
     hash: u64,
 }
 
-/// Hashes differ from process to process, so that nobody can choose keys that meet in one shard.
+/// The hash seed is random per process, so that an attacker cannot choose keys that collide in one shard.
 static HASHES: LazyLock<foldhash::fast::RandomState> = LazyLock::new(foldhash::fast::RandomState::default);
 
 impl Term {
@@ -166,19 +170,19 @@ impl Term {
         Self { key, functor, hash }
     }
 
-    /// The same term, asked for in a mode of its functor.
+    /// Combines the term with a mode of its functor.
     #[must_use]
     pub fn mode(&self, mode: Mode) -> Ask<'_> {
         Ask { term: self, mode }
     }
 
-    /// The term as a key: the same one names leases, documents and streams.
+    /// Returns the term as a key. The same key can name leases, documents and streams.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// Its functor; `None` for a term that was made from a key.
+    /// Returns the functor; `None` for a term that was built from a key.
     #[must_use]
     pub fn functor(&self) -> Option<&'static Functor> {
         self.functor
@@ -201,7 +205,8 @@ impl Term {
     }
 }
 
-/// A key that is known only at run time: exclusive, without a rank, and apart from every functor's terms.
+/// Builds a term from a key that is known only at run time. It is exclusive, has no rank, and never equals a functor's
+/// term.
 impl From<Key> for Term {
     fn from(key: Key) -> Self {
         Self::new(key, None)
@@ -238,7 +243,7 @@ impl fmt::Debug for Term {
     }
 }
 
-/// A term with the mode in which it is asked for.
+/// A lock request: a term and the requested mode.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     pub(super) term: &'a Term,

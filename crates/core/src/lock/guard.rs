@@ -1,4 +1,4 @@
-//! Guards: as long as one lives, its term is held.
+//! Lock guards: each holds its term until it is dropped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use super::task::Task;
 
 /// A guard that releases its term when dropped. A panic drops it as well, and the next waiter acquires the term.
 ///
-/// It belongs to the task that asked: that task gets [`LockError::Reentrant`] if it asks for the same term again. A move to
-/// another task cannot be seen. Use [`lock_owned`](super::Locks::lock_owned) or [`into_owned`](Self::into_owned) for a guard
-/// that leaves its task.
+/// It belongs to the task that acquired it: that task gets [`LockError::Reentrant`] if it requests the same term again.
+/// A move to another task is not detected. Use [`lock_owned`](super::Locks::lock_owned) or
+/// [`into_owned`](Self::into_owned) for a guard that leaves its task.
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard<'l> {
     table: &'l Arc<Table>,
@@ -25,8 +25,8 @@ pub struct Guard<'l> {
 
 /// A guard that borrows nothing: it can be stored in a struct or sent to a spawned task.
 ///
-/// It belongs to no task, so it takes part in no re-entrancy, order or deadlock detection. The task that keeps it can opt in
-/// with [`adopt`](Self::adopt): from then on the hold is that task's.
+/// It belongs to no task, so it takes part in no re-entrancy, order or deadlock detection. The task that keeps it can
+/// opt in with [`adopt`](Self::adopt): from then on the hold belongs to that task.
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct OwnedGuard {
     table: Arc<Table>,
@@ -45,7 +45,7 @@ impl<'l> Guard<'l> {
         self.owned()
     }
 
-    /// The same hold as an owned guard, with the owner that it has.
+    /// Converts it into an owned guard that keeps its owner.
     pub(super) fn owned(self) -> OwnedGuard {
         let owned = OwnedGuard { table: self.table.clone(), hold: self.hold, mode: self.mode };
         std::mem::forget(self);
@@ -65,40 +65,42 @@ impl Drop for OwnedGuard {
     }
 }
 
-/// What both guards can do.
+/// The methods that both guards share.
 macro_rules! guard {
     ($guard:ty) => {
         impl $guard {
-            /// The mode in which it is held.
+            /// Returns the mode in which the term is held.
             #[must_use]
             pub fn mode(&self) -> Mode {
                 self.mode
             }
 
-            /// What is held; `None` never, as long as the guard lives.
+            /// Returns the held term. It is never `None` while the guard lives.
             #[must_use]
             pub fn term(&self) -> Option<Term> {
                 self.table.term(&self.hold)
             }
 
-            /// Steps down to a mode that keeps fewer out, without letting go in between. Those who may come in do so at
-            /// once. There is no way up: two holders that both wanted it would wait for each other.
+            /// Downgrades the hold to a less exclusive mode without releasing it in between. Waiters that are
+            /// compatible with the new mode are granted the lock immediately. There is no upgrade: two holders that
+            /// both wanted one would wait for each other.
             ///
             /// # Errors
-            /// [`LockError::Mode`] when the mode keeps out somebody whom the present one does not. The hold stays as it was.
+            /// [`LockError::Mode`] when the new mode excludes a mode that the present one allows. The hold then stays
+            /// unchanged.
             pub fn downgrade(&mut self, mode: Mode) -> Result<(), LockError> {
                 self.table.step_down(&self.hold, self.mode, mode)?;
                 self.mode = mode;
                 Ok(())
             }
 
-            /// Binds it to the calling task: asking again is then reported as re-entrant to this task, and cycles
-            /// through the hold are found.
+            /// Binds the hold to the calling task. A second request of this task is then reported as re-entrant, and
+            /// cycles through the hold are found.
             pub fn adopt(&self) {
                 self.table.give(&self.hold, Task::current());
             }
 
-            /// Binds it to no task: asking again waits, and cycles through the hold are not found.
+            /// Unbinds the hold from its task. A second request then waits, and cycles through the hold are not found.
             pub fn detach(&self) {
                 self.table.give(&self.hold, None);
             }
@@ -135,7 +137,7 @@ impl Table {
         Ok(())
     }
 
-    /// Makes a hold another task's, or nobody's. Its rank goes along.
+    /// Reassigns a hold to another task, or to none. Its rank entry moves with it.
     fn give(&self, hold: &Hold, task: Option<Task>) {
         let mut shard = self.shard(hold.hash);
         let Some(entry) = shard.entry(hold.hash, hold.entry) else { return };

@@ -1,33 +1,33 @@
-//! Modes of a lock and which of them may hold it together, as data.
+//! Lock modes and their compatibility, as data.
 
 use std::fmt;
 
-/// The most modes that a functor may have.
+/// The maximum number of modes of a functor.
 pub const MOST_MODES: usize = 8;
 
 /// The only mode of a plain mutex, and the first of every other table.
 pub const EXCLUSIVE: Mode = Mode::new(0);
-/// The mode of [`Modes::READ_WRITE`] that excludes everybody.
+/// The mode of [`Modes::READ_WRITE`] that excludes all other holders.
 pub const WRITE: Mode = Mode::new(0);
 /// The mode of [`Modes::READ_WRITE`] that readers share.
 pub const READ: Mode = Mode::new(1);
 
-/// One way of holding a lock: its place in the functor's [`Modes`].
+/// A mode of holding a lock: an index into the functor's [`Modes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mode(u8);
 
 impl Mode {
-    /// The mode at that place among the names.
+    /// Returns the mode at that index of the names.
     ///
     /// # Panics
-    /// When the place is not below [`MOST_MODES`]; at compile time where it is a constant.
+    /// When the index is not below [`MOST_MODES`]; at compile time where it is a constant.
     #[must_use]
     pub const fn new(place: u8) -> Self {
         assert!((place as usize) < MOST_MODES, "a functor has at most 8 modes");
         Self(place)
     }
 
-    /// The place among the names.
+    /// Returns the index among the names.
     #[must_use]
     pub const fn place(self) -> usize {
         self.0 as usize
@@ -38,24 +38,25 @@ impl Mode {
     }
 }
 
-/// The names of the modes and the pairs that may hold together. Every pair that is not listed excludes each other.
+/// The names of the modes and their compatible pairs. The modes of every other pair exclude each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Modes {
     names: &'static [&'static str],
-    /// For each mode, the bits of those that may hold together with it.
+    /// For each mode, the bits of its compatible modes.
     together: [u8; MOST_MODES],
 }
 
 impl Modes {
     /// A plain mutex: one mode that excludes itself.
     pub const EXCLUSIVE: Self = Self::new(&["exclusive"], &[]);
-    /// Readers together, a writer alone: [`WRITE`] and [`READ`].
+    /// A reader-writer lock with [`WRITE`] and [`READ`]: readers share it, and a writer holds it alone.
     pub const READ_WRITE: Self = Self::new(&["write", "read"], &[(READ, READ)]);
 
-    /// A table of modes. A pair counts in both directions. Whoever asks without naming a mode asks for the first.
+    /// Creates a table of modes. A pair counts in both directions. A request without a mode uses the first one.
     ///
     /// # Panics
-    /// When there is no name, more than [`MOST_MODES`], or a pair without a name; at compile time in a `static`.
+    /// When there is no name, more than [`MOST_MODES`] names, or a pair with an unnamed mode; at compile time in a
+    /// `static`.
     #[must_use]
     #[expect(
         clippy::indexing_slicing,
@@ -78,25 +79,26 @@ impl Modes {
         Self { names, together: table }
     }
 
-    /// Whether the two may hold together.
+    /// Returns whether two holders may have these modes at the same time.
     #[must_use]
     pub fn compatible(&self, a: Mode, b: Mode) -> bool {
         self.together_with(a) & b.bit() != 0
     }
 
-    /// The name of a mode; `None` when the table has no such mode.
+    /// Returns the name of a mode; `None` when the table has no such mode.
     #[must_use]
     pub fn name(&self, mode: Mode) -> Option<&'static str> {
         self.names.get(mode.place()).copied()
     }
 
-    /// Whether everybody who may hold together with `from` may do so with `to`: then a holder may step down.
+    /// Returns whether a holder may downgrade from `from` to `to`: every mode compatible with `from` must be compatible
+    /// with `to`.
     #[must_use]
     pub fn steps_down(&self, from: Mode, to: Mode) -> bool {
         self.name(to).is_some() && self.together_with(from) & !self.together_with(to) == 0
     }
 
-    /// The bits of those that may hold together with the mode.
+    /// Returns the bits of the modes that are compatible with the mode.
     pub(super) fn together_with(&self, mode: Mode) -> u8 {
         self.together.get(mode.place()).copied().unwrap_or(0)
     }

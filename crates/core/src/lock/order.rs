@@ -1,4 +1,4 @@
-//! Ranks: what each task holds of the functors that have one. Only those are kept here.
+//! Lock order by rank: the terms with a rank that each task holds. Terms without a rank are not recorded here.
 
 use foldhash::HashMap;
 
@@ -9,7 +9,7 @@ use super::sync::Mutex;
 use super::table::{Asker, Hold};
 use super::task::Task;
 
-/// What tasks hold of functors with a rank.
+/// The held terms with a rank, by task.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     held: Mutex<HashMap<Task, Vec<Ranked>>>,
@@ -25,7 +25,7 @@ struct Ranked {
 }
 
 impl Order {
-    /// Whether the task may ask for this: its rank must be above all that it holds.
+    /// Checks the lock order: the rank of the requested term must be above the ranks of all terms that the task holds.
     #[inline]
     pub(super) fn check(&self, asker: &Asker<'_>) -> Result<(), LockError> {
         match (asker.term.rank(), asker.task) {
@@ -37,7 +37,7 @@ impl Order {
     fn check_rank(&self, asker: &Asker<'_>, rank: u32, task: Task) -> Result<(), LockError> {
         let held = self.held.lock();
         let its = held.get(&task).map_or(&[][..], Vec::as_slice);
-        // Whoever asks for what it holds is told so, whatever the ranks.
+        // A request for a term that the task already holds is reported as re-entrant, whatever the ranks.
         let again = its.iter().any(|ranked| ranked.term == *asker.term);
         match its.iter().max_by_key(|ranked| ranked.rank).filter(|highest| !again && highest.rank >= rank) {
             None => Ok(()),
@@ -53,7 +53,7 @@ impl Order {
         }
     }
 
-    /// Keeps in mind that the task holds the term.
+    /// Records that the task holds the term.
     #[inline]
     pub(super) fn note(&self, task: Option<Task>, term: &Term, number: Number, place: Place) {
         if let (Some(rank), Some(task)) = (term.rank(), task) {
@@ -66,7 +66,7 @@ impl Order {
         self.held.lock().entry(task).or_default().push(ranked);
     }
 
-    /// The task does not hold it any more.
+    /// Removes the record of a hold that the task released.
     pub(super) fn forget(&self, task: Task, hold: &Hold) {
         let mut held = self.held.lock();
         let Some(its) = held.get_mut(&task) else { return };

@@ -1,24 +1,24 @@
-//! Those who wait for one term, in the order of arrival: a linked list in a vector. Joining, leaving from anywhere and
-//! being served take the same short time, however many wait, and nothing is left behind.
+//! Wait queue of one term, in the order of arrival: a linked list in a vector. Pushing, popping and removing from any
+//! position take constant time, whatever the length. Free slots are reused.
 
-/// The place of somebody in the queue. It is free again after it was given back.
+/// The slot of a waiter in the queue. It becomes free when the waiter is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seat(u32);
 
-/// Nobody.
+/// The end of the list: no slot.
 const END: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct Node<T> {
-    /// `None` while the seat is free.
+    /// `None` while the slot is free.
     value: Option<T>,
-    /// Towards the front; in a free seat, the next free one.
+    /// The neighbour towards the front; in a free slot, the next free one.
     before: u32,
-    /// Towards the back.
+    /// The neighbour towards the back.
     after: u32,
 }
 
-/// A queue.
+/// A first-in, first-out queue with removal from any position.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     nodes: Vec<Node<T>>,
@@ -35,7 +35,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// How many wait.
+    /// Returns the number of waiters.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -48,7 +48,7 @@ impl<T> Queue<T> {
         self.nodes.get_mut(at as usize)
     }
 
-    /// Joins at the back. `None` when there are as many as can be counted.
+    /// Appends a waiter. Returns `None` when all slot numbers are in use.
     pub(super) fn push(&mut self, value: T) -> Option<Seat> {
         let node = Node { value: Some(value), before: self.back, after: END };
         let at = self.free;
@@ -74,7 +74,7 @@ impl<T> Queue<T> {
         Some(Seat(at))
     }
 
-    /// Leaves, from wherever it is.
+    /// Removes a waiter from any position.
     pub(super) fn remove(&mut self, seat: Seat) -> Option<T> {
         let free = self.free;
         let node = self.node(seat.0)?;
@@ -94,12 +94,12 @@ impl<T> Queue<T> {
         Some(value)
     }
 
-    /// Whoever is at the front.
+    /// Returns the waiter at the front.
     pub(super) fn front(&self) -> Option<&T> {
         self.nodes.get(self.front as usize)?.value.as_ref()
     }
 
-    /// Takes whoever is at the front.
+    /// Removes the waiter at the front.
     pub(super) fn pop(&mut self) -> Option<(Seat, T)> {
         let seat = Seat(self.front);
         self.remove(seat).map(|value| (seat, value))
@@ -113,7 +113,7 @@ impl<T> Queue<T> {
         self.node(seat.0)?.value.as_mut()
     }
 
-    /// Everybody, from the front on.
+    /// Iterates over the waiters from the front to the back.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         let step = |node: &&Node<T>| self.nodes.get(node.after as usize);
         std::iter::successors(self.nodes.get(self.front as usize), step)

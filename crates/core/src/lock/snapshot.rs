@@ -1,4 +1,4 @@
-//! Who holds what and who waits, for people and for the inspector.
+//! Snapshot of holders and waiters, for humans and for the inspector.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,53 +12,53 @@ use super::stats::FunctorStats;
 use super::table::Table;
 use super::task::Task;
 
-/// Everything that is held at one time, term by term. Each shard was looked at by itself, so two terms may be an instant
+/// All holders and waiters at one time, by term. Shards are read one after another, so two terms may be an instant
 /// apart.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// The terms, in order.
+    /// The terms, sorted by key.
     pub terms: Vec<HeldTerm>,
 }
 
 /// A term that is held.
 #[derive(Clone, Debug)]
 pub struct HeldTerm {
-    /// Which.
+    /// The term.
     pub term: Term,
-    /// Who holds it, the longest first.
+    /// The holders, longest hold first.
     pub holders: Vec<Party>,
-    /// Who waits, in order.
+    /// The waiters, in queue order.
     pub waiters: Vec<Party>,
 }
 
-/// Somebody who holds or waits.
+/// A holder or a waiter.
 #[derive(Clone, Debug)]
 pub struct Party {
-    /// The task; `None` when it is not known.
+    /// The task; `None` when it is unknown.
     pub task: Option<Task>,
     /// The name of the mode.
     pub mode: &'static str,
-    /// Since when, to ten milliseconds.
+    /// The time since the grant or the request, with a resolution of ten milliseconds.
     pub age: Duration,
-    /// Where in the source it was asked for.
+    /// Where in the source the lock was requested.
     pub place: Place,
-    /// For those who wait: whose holds keep them out.
+    /// For a waiter, the tasks whose holds block it.
     pub blocked_by: Arc<[Task]>,
 }
 
 /// A task that waits for another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// Who waits.
+    /// The waiting task.
     pub waiter: Task,
-    /// Whom for.
+    /// The task that it waits for.
     pub holder: Task,
-    /// What it is about.
+    /// The term that it waits for.
     pub term: Term,
 }
 
 impl Snapshot {
-    /// Who waits for whom.
+    /// Returns the edges of the wait-for graph.
     pub fn edges(&self) -> impl Iterator<Item = Edge> {
         self.terms.iter().flat_map(|held| {
             held.waiters.iter().flat_map(|party| {
@@ -82,7 +82,7 @@ impl Table {
         Snapshot { terms }
     }
 
-    /// What was counted since the table was made, by functor.
+    /// Returns the counters since the table was created, by functor.
     pub(super) fn stats(&self) -> Vec<FunctorStats> {
         let mut names = registered();
         names.push((super::functor::NO_FUNCTOR, ""));
@@ -115,7 +115,7 @@ fn held(entry: &Entry, now: Tick) -> HeldTerm {
         })
         .collect();
     holders.sort_by_key(|party| std::cmp::Reverse(party.age));
-    // Waiters that are kept out by the same modes share one list.
+    // Waiters that are blocked by the same modes share one list.
     let (mut excluding, mut blocked_by) = (0, Arc::from([]));
     let waiters = entry
         .waiters()

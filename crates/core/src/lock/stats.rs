@@ -1,12 +1,12 @@
-//! How often each functor was locked, and how long was waited and held. Counted inside of the shards, which are locked
+//! Lock statistics by functor: counts, wait times and hold times. They are counted inside the shards, which are locked
 //! anyway.
 
 use std::time::Duration;
 
-/// Histograms have this many steps, each twice the one before.
+/// Number of steps of a histogram, each twice the one before.
 const STEPS: usize = 24;
 
-/// What is counted for one functor in one shard.
+/// The counters of one functor in one shard.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     acquired: u64,
@@ -36,20 +36,21 @@ impl Tally {
     }
 }
 
-/// How often one functor was locked, and how long was waited and held.
+/// Acquisition counts, wait times and hold times of one functor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctorStats {
-    /// The functor's name; empty for terms that were made from keys.
+    /// The functor's name; empty for terms that were built from keys.
     pub functor: String,
-    /// How often it was granted.
+    /// Number of grants.
     pub acquired: u64,
-    /// How often somebody waited before that.
+    /// Number of grants that followed a wait.
     pub waited: u64,
-    /// How often it was refused, for whatever reason.
+    /// Number of attempts without a grant: busy, re-entrant, deadlocked, timed out or cancelled. Attempts that fail the
+    /// check of mode or rank are not counted.
     pub refused: u64,
-    /// How long was waited, where anybody waited.
+    /// The wait times of the grants that followed a wait.
     pub wait: Histogram,
-    /// How long it was held, to ten milliseconds.
+    /// The hold times, with a resolution of ten milliseconds.
     pub hold: Histogram,
 }
 
@@ -63,7 +64,7 @@ impl FunctorStats {
     }
 }
 
-/// Times, counted by powers of two microseconds.
+/// A histogram of durations with buckets of powers of two microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     counts: [u64; STEPS],
@@ -99,25 +100,25 @@ impl Histogram {
         self.longest = self.longest.max(other.longest);
     }
 
-    /// How many times were counted.
+    /// Returns the number of recorded durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All of them together.
+    /// Returns the sum of all durations.
     #[must_use]
     pub fn sum(&self) -> Duration {
         self.sum
     }
 
-    /// The longest.
+    /// Returns the longest duration.
     #[must_use]
     pub fn longest(&self) -> Duration {
         self.longest
     }
 
-    /// Each step with how many times were below it and not below the one before.
+    /// Returns the upper bound of each step with the number of durations below it, but not below the previous bound.
     pub fn steps(&self) -> impl Iterator<Item = (Duration, u64)> {
         self.counts.iter().enumerate().map(|(step, count)| (Duration::from_micros(1 << step), *count))
     }

@@ -1,5 +1,5 @@
-//! The mutex under the lock table, and what a thread keeps for itself: parking_lot's and std's, or those of a model checker. Nothing else in this module may
-//! synchronise, or the checkers would not see it.
+//! Mutex and thread-local primitives of the lock table: from parking_lot and std, or from a model checker. The
+//! checkers see no other synchronisation, so everything that they must explore goes through these.
 
 #[cfg(not(any(tidelock_loom, tidelock_shuttle)))]
 pub(super) use parking_lot::{Mutex, MutexGuard};
@@ -21,7 +21,7 @@ mod checked {
 
     pub(in super::super) use inner::MutexGuard;
 
-    /// A mutex that a checker sees, with the interface of parking_lot's.
+    /// A mutex that a model checker observes, with the interface of parking_lot's.
     #[derive(Debug)]
     pub(in super::super) struct Mutex<T>(inner::Mutex<T>);
 

@@ -1,5 +1,5 @@
-//! The table of terms that are held, in shards. A term that nobody holds leaves nothing behind, but for one in each shard
-//! that stays in its place until another one is left: most terms are taken again soon.
+//! Sharded lock table. A free term has no entry, with one exception per shard. The entry that was freed last stays
+//! until another one is freed, because most terms are acquired again soon.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,24 +16,24 @@ use super::sync::{Mutex, MutexGuard};
 use super::task::Task;
 use super::waits::Waits;
 
-/// How many shards there are: enough that tasks on different terms rarely meet.
+/// Number of shards: enough that tasks on different terms rarely contend.
 const SHARDS: usize = if cfg!(any(tidelock_loom, tidelock_shuttle)) { 2 } else { 64 };
-/// So many entries of a shard are looked for one by one; the rest is hashed.
+/// Number of entries of a shard that are searched linearly. Further entries are hashed.
 const FEW: usize = 8;
 
-/// What guards and waiters refer to.
+/// The table that guards and waiters refer to.
 #[derive(Debug)]
 pub(super) struct Table {
     shards: [Padded; SHARDS],
-    /// Stands in where a number of a shard makes no sense; never used.
+    /// The fallback for a shard index out of range; never used.
     spare: Padded,
     pub(super) waits: Mutex<Waits>,
-    /// How many tasks wait at several places.
+    /// Number of tasks that wait at several places.
     pub(super) several: AtomicUsize,
     pub(super) order: Order,
 }
 
-/// A shard on cache lines of its own.
+/// A shard on its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
@@ -52,7 +52,8 @@ impl Default for Table {
 }
 
 impl Table {
-    /// The shard of a term, locked. Nobody may lock a second one, or anything else but the clock, meanwhile.
+    /// Locks the shard of a term. A caller that holds it must not lock a second shard or the wait-for graph. It may
+    /// lock only leaf mutexes: the clock's and the lock order's.
     pub(super) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         let at = (hash >> 32) as usize % SHARDS;
         self.shards.get(at).unwrap_or(&self.spare).0.lock()
@@ -62,19 +63,20 @@ impl Table {
         self.shards.iter().map(|shard| shard.0.lock())
     }
 
-    /// Wakes those who were let in. What they hold now may close a cycle with something else that they wait for.
+    /// Wakes the waiters that were granted the lock. Their new holds may close a cycle with their other waits.
     pub(super) fn wake(&self, woken: Woken) {
         if woken.is_empty() {
             return;
         }
-        // Whoever notes a second wait looks at the shards afterwards, and sees this hand-off there, or is seen here.
+        // A task that records a second wait searches the shards afterwards. It either finds this hand-off there, or is
+        // counted here.
         if self.several.load(Ordering::SeqCst) > 0 {
             woken.tasks().for_each(|task| self.look_for_cycles_of(task));
         }
         woken.wake();
     }
 
-    /// Ends a hold.
+    /// Releases a hold.
     #[inline]
     pub(super) fn release(&self, hold: &Hold) {
         let now = coarse_clock::now();
@@ -89,7 +91,7 @@ impl Table {
         }
     }
 
-    /// Ends a hold of something that others hold, too, or wait for.
+    /// Releases a hold on the slow path: the term has other holders or waiters, or its entry is hashed.
     #[cold]
     fn hand_off(&self, hold: &Hold, now: Tick) {
         let mut woken = Woken::default();
@@ -111,7 +113,7 @@ impl Table {
     }
 }
 
-/// Where a hold stands in the table.
+/// The location of a hold in the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
     pub(super) hash: u64,
@@ -119,23 +121,23 @@ pub(super) struct Hold {
     pub(super) number: Number,
 }
 
-/// Whoever asks, and for what.
+/// A lock request and its requester.
 pub(super) struct Asker<'a> {
     pub(super) term: &'a Term,
     pub(super) mode: Mode,
-    /// The task that asks, and waits.
+    /// The task that makes the request and waits.
     pub(super) task: Option<Task>,
-    /// The task that the hold belongs to once it is granted.
+    /// The task that owns the hold once it is granted.
     pub(super) holder: Option<Task>,
     pub(super) place: &'static Location<'static>,
 }
 
-/// Whose a hold is from the instant of its grant.
+/// The owner of a hold from the instant of its grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ownership {
-    /// The task that asked.
+    /// The requesting task.
     Asker,
-    /// No task: the guard may go anywhere, and a move cannot be seen.
+    /// No task: the guard may be moved to another task, and a move is not detected.
     Detached,
 }
 
@@ -149,12 +151,12 @@ impl Ownership {
     }
 }
 
-/// Some of the terms that are held.
+/// One shard of the held terms.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     few: Vec<Entry>,
     many: HashTable<Entry>,
-    /// The entry among the few that nobody is left in.
+    /// The entry among the few that has neither holders nor waiters.
     vacant: Option<Number>,
     last: Number,
     tallies: Vec<Tally>,
@@ -166,7 +168,7 @@ impl Shard {
         self.last
     }
 
-    /// The term's entry. Nobody may be left in it.
+    /// Returns the term's entry, which may be vacant.
     pub(super) fn find(&mut self, term: &Term) -> Option<&mut Entry> {
         match self.few.iter().position(|entry| entry.term == *term) {
             Some(at) => self.few.get_mut(at),
@@ -175,7 +177,7 @@ impl Shard {
         }
     }
 
-    /// The entry with this number.
+    /// Returns the entry with this number.
     pub(super) fn entry(&mut self, hash: u64, number: Number) -> Option<&mut Entry> {
         match self.few.iter().position(|entry| entry.number == number) {
             Some(at) => self.few.get_mut(at),
@@ -183,7 +185,7 @@ impl Shard {
         }
     }
 
-    /// Takes a term that nobody holds. `None` when somebody does.
+    /// Acquires a term that has no holders and no waiters. Returns `None` when it has some.
     #[inline]
     pub(super) fn take(&mut self, asker: &Asker<'_>, now: Tick) -> Option<Hold> {
         let Asker { term, mode, holder, place, .. } = *asker;
@@ -204,7 +206,7 @@ impl Shard {
         Some(Hold { hash, entry, number })
     }
 
-    /// Makes an entry for a term that has none.
+    /// Inserts an entry for a term that has none.
     fn insert(&mut self, term: &Term, holder: Holder) -> Number {
         let number = holder.number;
         let new = Entry::new(term.clone(), number, holder);
@@ -216,7 +218,8 @@ impl Shard {
         number
     }
 
-    /// Changes an entry, and removes it if nobody is left. `None` when there is no such entry.
+    /// Changes an entry, and removes it if it has no holders or waiters left. Returns `None` when there is no such
+    /// entry.
     pub(super) fn change<R>(
         &mut self,
         hash: u64,
@@ -242,7 +245,7 @@ impl Shard {
         Some(result)
     }
 
-    /// Ends a hold that is one of the few, if nobody else holds its term or waits for it. Gives its rank and task.
+    /// Releases a hold on an entry among the few, if it has no other holders and no waiters. Returns its rank and task.
     #[inline]
     fn release_alone(&mut self, hold: &Hold, now: Tick) -> Option<(Option<u32>, Option<Task>)> {
         let at = self.few.iter().position(|entry| entry.number == hold.entry)?;
@@ -254,11 +257,11 @@ impl Shard {
         Some((rank, holder.task))
     }
 
-    /// Nobody is left in one of the few. The one that was vacant before goes.
+    /// Marks an entry among the few as vacant, and removes the one that was vacant before.
     fn vacate(&mut self, at: usize, number: Number) {
         match self.vacant.replace(number) {
             None => {}
-            // The term that was vacant gives way; the last entry takes its place.
+            // The last entry moves to the index of the removed one.
             Some(before) => {
                 let gone = self.few.iter().position(|entry| entry.number == before).unwrap_or(at);
                 self.few.swap_remove(gone);
@@ -266,7 +269,7 @@ impl Shard {
         }
     }
 
-    /// Counts something for a functor.
+    /// Updates the counters of a functor.
     pub(super) fn tally(&mut self, index: u32, how: impl FnOnce(&mut Tally)) {
         let at = index as usize;
         if self.tallies.len() <= at {

@@ -1,5 +1,5 @@
-//! Identity of tasks. A task of tokio has an id, and the root of a runtime is known by its thread. A task of another executor
-//! is unknown, unless it is wrapped in a scope, even if a tokio runtime was entered on its thread.
+//! Task identity for locks. A tokio task has an id, and the root of a runtime is identified by its thread. A task of
+//! another executor is unknown unless it is wrapped in a scope, even if a tokio runtime was entered on its thread.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,14 +12,14 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::task::coop;
 
-/// Whether tasks are told apart at all. Without it nothing is reported as re-entrant, out of order or deadlocked.
+/// Whether tasks are identified at all. Without it nothing is reported as re-entrant, out of order or deadlocked.
 pub(super) const DETECTION: bool = cfg!(feature = "lock-detection");
 
-/// A task, as locks know it.
+/// The identity of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Task(NonZeroU64);
 
-/// The two highest bits say how the task is known.
+/// The two highest bits encode the kind of identity.
 const KIND_SHIFT: u32 = 62;
 const TOKIO: u64 = 0;
 const THREAD: u64 = 1;
@@ -31,7 +31,7 @@ super::sync::task_local! {
 }
 
 thread_local! {
-    /// The scope that is polled on this thread; 0 when none is.
+    /// The scope that is polled on this thread; 0 when there is none.
     #[cfg(not(any(tidelock_loom, tidelock_shuttle)))]
     static SCOPED: Cell<u64> = const { Cell::new(0) };
     /// The number of this thread.
@@ -48,7 +48,7 @@ impl Task {
         NonZeroU64::new((kind << KIND_SHIFT) | (number & ((1 << KIND_SHIFT) - 1))).map(Self)
     }
 
-    /// The task that runs this code, where that can be told: in a [`scope`], in a task of tokio, or at the root of a tokio
+    /// Returns the task that runs this code. It is known in a [`scope`], in a tokio task, and at the root of a tokio
     /// runtime.
     #[must_use]
     #[inline]
@@ -66,7 +66,8 @@ impl Task {
         if is_root() { Self::thread() } else { None }
     }
 
-    /// The task that runs this code, on a thread that runs nothing else meanwhile.
+    /// Returns the task that runs this code, or identifies the thread. The thread must not run anything else until the
+    /// call returns.
     pub(super) fn blocking() -> Option<Self> {
         if DETECTION { Self::current().or_else(Self::thread) } else { None }
     }
@@ -75,18 +76,18 @@ impl Task {
         Self::of(THREAD, THREAD_NUMBER.with(|number| *number))
     }
 
-    /// A task of tokio, for tests of messages.
+    /// Returns a tokio task with this number, for tests of messages.
     #[cfg(test)]
     pub(crate) fn numbered(number: u64) -> Self {
         Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
     }
 }
 
-/// Whether this code runs at the root of a tokio runtime, outside of its tasks.
+/// Returns whether this code runs at the root of a tokio runtime, outside its tasks.
 ///
-/// The context of a runtime does not tell: entering a runtime sets it for whatever else the thread polls. But a runtime gives
-/// a budget to each poll that it drives, and code outside of one can spend without limit. So this spends, and restores what
-/// was left at the end. A root that opted out with `unconstrained` is unknown.
+/// The runtime context is not sufficient: entering a runtime sets it for every future that the thread polls. But a
+/// runtime gives a budget to each poll that it drives, and code outside of one can spend without limit. So this
+/// function spends the budget and restores the rest at the end. A root that opted out with `unconstrained` is unknown.
 #[cold]
 fn is_root() -> bool {
     if tokio::runtime::Handle::try_current().is_err() {
@@ -96,9 +97,9 @@ fn is_root() -> bool {
     if !coop::has_budget_remaining() {
         return true;
     }
-    // Dropped without progress, it restores the budget as it is here.
+    // Dropped without progress, it restores the budget to its value here.
     let Poll::Ready(_restored) = coop::poll_proceed(&mut context) else { return true };
-    // A budget is counted in a byte.
+    // The budget is counted in a byte.
     (0..=u8::MAX).any(|_| {
         let is_spent = !coop::has_budget_remaining();
         if !is_spent && let Poll::Ready(spent) = coop::poll_proceed(&mut context) {
@@ -108,7 +109,7 @@ fn is_root() -> bool {
     })
 }
 
-/// The number inside of tokio's id, which shows it only to a hasher.
+/// Returns the number inside tokio's id, which only a hasher can read.
 fn number_of(id: tokio::task::Id) -> u64 {
     struct Number(u64);
     impl Hasher for Number {
@@ -138,7 +139,7 @@ impl fmt::Display for Task {
     }
 }
 
-/// A future that counts as a task of its own: see [`scope`].
+/// A future that counts as a separate task. See [`scope`].
 #[must_use = "futures do nothing unless polled"]
 pub struct Scope<F> {
     future: Pin<Box<F>>,
@@ -151,16 +152,16 @@ impl<F> fmt::Debug for Scope<F> {
     }
 }
 
-/// Makes a future count as a task of its own. Branches of one task that run side by side (`join!`, `select!`,
-/// `FuturesUnordered`) hold locks independently of each other; without a scope, they count as one task that asks twice.
-/// On executors other than tokio, a scope around a task makes it known at all.
+/// Makes a future count as a separate task. Concurrent branches of one task (`join!`, `select!`, `FuturesUnordered`)
+/// then hold locks independently of each other. Without a scope, they count as one task that makes two requests. A task
+/// of an executor other than tokio is known only inside a scope.
 ///
 /// A guard that leaves the scope still belongs to it: call [`adopt`](super::Guard::adopt) where it is used next.
 pub fn scope<F: Future>(future: F) -> Scope<F> {
     Scope { future: Box::pin(future), number: next_number() }
 }
 
-/// Puts back what was there, when the poll ends or panics.
+/// Restores the outer scope when the poll ends or panics.
 struct Outer(u64);
 
 impl Drop for Outer {

@@ -1,11 +1,13 @@
-//! Who waits for whom. Every wait is noted here, and whoever closes a cycle of waiting tasks hears of it.
+//! Wait-for graph with deadlock detection. Every wait is recorded here, and a task whose wait closes a cycle gets an
+//! error.
 //!
-//! One mutex is held from the noting of a wait to the end of the search, so the last one to wait sees every wait of a
-//! cycle, and exactly one of its tasks is told. Shards are looked at one after the other: a task that waited when the
-//! search began lets go of nothing until it is let in or gives up, and neither can be noted before the search ends.
+//! One mutex is held from the recording of a wait to the end of the search. So the last task to wait sees every wait of
+//! the cycle, and exactly one of its tasks gets the error. The search locks the shards one after the other. A task that
+//! was waiting when the search began releases nothing until its wait is granted or given up. Neither can be recorded
+//! before the search ends.
 //!
-//! A task that waits at several places at once (`join!`) may close a cycle when it is let in at one of them: then it hears
-//! of it at another one.
+//! A task that waits at several places at once (`join!`) may close a cycle when one of its waits is granted. It then
+//! gets the error at another of its waits.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -23,7 +25,7 @@ use super::queue::Seat;
 use super::table::Table;
 use super::task::Task;
 
-/// Where somebody waits.
+/// The location of a wait in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wait {
     pub(super) hash: u64,
@@ -32,12 +34,12 @@ pub(super) struct Wait {
     pub(super) number: Number,
 }
 
-/// What a task waits for.
+/// The target of a wait.
 #[derive(Clone, Debug)]
 pub(super) enum Wanted {
     /// A lock.
     Lock(Wait),
-    /// A call that another task runs for it.
+    /// A call that another task runs for the waiting one.
     Call(Arc<Link>),
 }
 
@@ -51,17 +53,17 @@ impl PartialEq for Wanted {
     }
 }
 
-/// What tasks wait for.
+/// The waits of all tasks.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     first: HashMap<Task, Wanted>,
-    /// A task waits at several places only when it polls several futures side by side.
+    /// Further waits of tasks that poll several futures concurrently.
     others: HashMap<Task, Vec<Wanted>>,
-    /// The last cycles that were found, for people.
+    /// The cycles found most recently, for diagnostics.
     lately: VecDeque<(Tick, Cycle)>,
 }
 
-/// So many cycles are remembered.
+/// Number of cycles that are kept.
 const REMEMBERED: usize = 16;
 
 impl Waits {
@@ -97,7 +99,7 @@ impl Waits {
         self.lately.push_back((coarse_clock::exact(), cycle.clone()));
     }
 
-    /// How many are noted.
+    /// Returns the number of recorded waits.
     pub(super) fn len(&self) -> usize {
         self.first.len() + self.others.values().map(Vec::len).sum::<usize>()
     }
@@ -112,18 +114,18 @@ impl Waits {
 }
 
 impl Table {
-    /// The last cycles that were found, and how long ago.
+    /// Returns the cycles found most recently, newest first, with their ages.
     pub(super) fn cycles(&self) -> Vec<(Duration, Cycle)> {
         let now = coarse_clock::exact();
         let waits = self.waits.lock();
         waits.lately.iter().rev().map(|(at, cycle)| (now.since(*at), cycle.clone())).collect()
     }
 
-    /// Notes that a task waits for a lock.
+    /// Records that a task waits for a lock.
     ///
     /// # Errors
-    /// [`LockError::Reentrant`] when it waits for the same term already, [`LockError::Deadlock`] when this closes a cycle.
-    /// The wait is then forgotten again.
+    /// [`LockError::Reentrant`] when the task already waits for the same term, [`LockError::Deadlock`] when this wait
+    /// closes a cycle. A wait that fails is not kept in the graph.
     pub(super) fn note_wait(&self, task: Task, wait: Wait) -> Result<(), LockError> {
         let mut waits = self.waits.lock();
         for wanted in waits.of(task) {
@@ -137,7 +139,7 @@ impl Table {
         self.note_in(&mut waits, task, Wanted::Lock(wait))
     }
 
-    /// Notes that a task waits for a call that another one runs.
+    /// Records that a task waits for a call that another task runs.
     ///
     /// # Errors
     /// [`LockError::Deadlock`] when this closes a cycle.
@@ -165,7 +167,8 @@ impl Table {
         self.several.store(waits.others.len(), Ordering::SeqCst);
     }
 
-    /// Looks whether what a task holds by now closes a cycle with something that it waits for; then the wait ends.
+    /// Searches for a cycle through the task's holds and one of its waits for a lock. The waiter of that wait gets the
+    /// cycle and is woken.
     pub(super) fn look_for_cycles_of(&self, task: Task) {
         let mut waits = self.waits.lock();
         let waiting = |wanted: &&Wanted| matches!(wanted, Wanted::Lock(wait) if self.is_waiting(*wait));
@@ -192,20 +195,20 @@ impl Table {
         shard.entry(wait.hash, wait.entry).is_some_and(|entry| entry.waiter(wait.seat, wait.number).is_some())
     }
 
-    /// The error of a task that waits for one term at two places.
+    /// Returns the error of a task that waits for one term at two places.
     fn twice(&self, task: Task, first: Wait, second: Wait) -> Option<LockError> {
         let mut shard = self.shard(first.hash);
         let entry = shard.entry(first.hash, first.entry)?;
         let held = entry.waiter(first.seat, first.number)?;
         let asked = entry.waiter(second.seat, second.number)?;
-        // A hold that will belong to no task may be released by another one, and does not stand in the way.
+        // Another task may release a hold that belongs to no task, so a wait behind such a hold is allowed.
         let ahead = if held.number < asked.number { held } else { asked };
         ahead.holder?;
         let (held, asked) = (held.place, asked.place);
         Some(LockError::Reentrant { term: entry.term.clone(), task, asked, held })
     }
 
-    /// The way from a wait back to the task that waits, if there is one.
+    /// Returns the path from a wait back to the waiting task, if there is one.
     fn cycle(&self, waits: &Waits, start: Task, wanted: &Wanted) -> Option<Cycle> {
         let mut came_from: HashMap<Task, Link> = HashMap::new();
         let mut ahead = VecDeque::from([(start, wanted)]);
@@ -224,7 +227,8 @@ impl Table {
         None
     }
 
-    /// Those who keep a waiting task out, of those who matter. Nobody when it does not wait any more.
+    /// Returns the edges from a waiting task to the holders that block it, among those that matter. A wait that has
+    /// ended has none.
     fn links(&self, task: Task, wanted: &Wanted, matters: impl Fn(Task) -> bool) -> Vec<Link> {
         let wait = match wanted {
             Wanted::Lock(wait) => wait,

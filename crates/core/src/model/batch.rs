@@ -1,4 +1,4 @@
-//! The vocabulary of the one write: preconditions and effects on streams, documents and work, all or nothing.
+//! Batches: preconditions and effects on streams, documents and work, applied all or nothing in one write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,42 +13,42 @@ use crate::id::{DocVersion, Epoch, EventId, EventType, Lane, OpId, Position, Pri
 use crate::key::Key;
 use crate::payload::Payload;
 
-/// What must be true of a stream or a document for the batch to be applied.
+/// The precondition on a stream or a document under which the batch is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Expect<V> {
-    /// Anything goes.
+    /// No precondition.
     Any,
-    /// It must not exist. A deleted or expired document does not exist; neither does a stream without events.
+    /// The row must not exist. A deleted or expired document does not exist, and neither does a stream without events.
     Absent,
-    /// It must exist.
+    /// The row must exist.
     Exists,
-    /// Its version must be exactly this one.
+    /// The version must be exactly this one.
     Exact(V),
 }
 
-/// An event that is to be appended.
+/// A new event to append.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewEvent {
-    /// Its id; appending the same id again is recognised.
+    /// The event id. The store recognises an id that it has already appended.
     pub id: EventId,
-    /// What it is called.
+    /// The type of the event.
     pub event_type: EventType,
-    /// What it says.
+    /// The payload of the event.
     pub payload: Payload,
-    /// What is noted beside it.
+    /// The metadata of the event.
     pub meta: Payload,
-    /// The id of the conversation that it belongs to.
+    /// The correlation id of the conversation that the event belongs to.
     pub correlation: Option<String>,
 }
 
 impl NewEvent {
-    /// An event with a new id, without notes.
+    /// Creates an event with a new id and without metadata.
     #[must_use]
     pub fn new(event_type: EventType, payload: Payload) -> Self {
         Self { id: EventId::new(), event_type, payload, meta: Payload::null(), correlation: None }
     }
 
-    /// The same event under an id that the caller chose.
+    /// Sets the id of the event.
     #[must_use]
     pub fn with_id(mut self, id: EventId) -> Self {
         self.id = id;
@@ -56,37 +56,37 @@ impl NewEvent {
     }
 }
 
-/// Work that is to be done.
+/// A work item to enqueue.
 ///
-/// Enqueuing a key that exists wakes it: its due time becomes the earlier of the two, its lane, priority and (when
-/// given) payload and followed stream become the new ones; position, attempts, lease and block stay. A row that is
-/// backing off after a failure keeps its due time. A row that somebody holds runs again after its holder is done.
+/// Enqueuing a key that exists wakes the row. Its due time becomes the earlier of the two. Its lane and priority become
+/// the new ones, and so do payload and followed stream when given. Position, attempts, lease and block stay. A row that
+/// is backing off after a failure keeps its due time. A leased row runs again after its holder has finished.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewWork {
-    /// Its name.
+    /// The key of the row.
     pub key: Key,
-    /// The queue that it is claimed from.
+    /// The queue that workers claim it from.
     pub lane: Lane,
-    /// When it is due.
+    /// The due time.
     pub due: Due,
-    /// How urgent it is.
+    /// The priority.
     pub priority: Priority,
-    /// Whether it outlives its acknowledgement. Counts when the row is created.
+    /// Whether the row outlives its acknowledgement. Applies only when the row is created.
     pub lifetime: Lifetime,
-    /// What a worker needs to know; `None` keeps what an existing row has.
+    /// The input for the worker. `None` keeps the payload of an existing row.
     pub payload: Option<Payload>,
-    /// Where it starts in the log. Counts when the row is created.
+    /// The start position in the log. Applies only when the row is created.
     pub position: Option<Position>,
-    /// The stream whose events after the position come with a grant; `None` keeps what an existing row has.
+    /// The stream whose events after the position come with a grant. `None` keeps the followed stream of an existing row.
     pub follow: Option<Key>,
     /// [`Expect::Absent`] refuses to wake an existing row, [`Expect::Exists`] refuses to create one.
     pub expect: Expect<()>,
-    /// Whether an existing row gives way to a new one instead of being woken: its attempts, lease and block end with it.
+    /// Whether the new row replaces an existing one instead of waking it. Replacing discards attempts, lease and block.
     pub replace: bool,
 }
 
 impl NewWork {
-    /// A job that is due now and gone once acknowledged.
+    /// Creates a job that is due now and is removed once acknowledged.
     #[must_use]
     pub fn once(key: Key, lane: Lane) -> Self {
         Self {
@@ -103,41 +103,41 @@ impl NewWork {
         }
     }
 
-    /// A row that is due now and rests once acknowledged.
+    /// Creates a row that is due now and rests once acknowledged.
     #[must_use]
     pub fn standing(key: Key, lane: Lane) -> Self {
         Self { lifetime: Lifetime::Standing, ..Self::once(key, lane) }
     }
 
-    /// The same work, due at another time.
+    /// Sets the due time.
     #[must_use]
     pub fn due(mut self, due: Due) -> Self {
         self.due = due;
         self
     }
 
-    /// The same work with another urgency.
+    /// Sets the priority.
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// The same work with something to know.
+    /// Sets the payload.
     #[must_use]
     pub fn payload(mut self, payload: Payload) -> Self {
         self.payload = Some(payload);
         self
     }
 
-    /// The same work in a new row, in the place of one of that name: its holder, if any, is fenced off.
+    /// Replaces an existing row of that key with a new one. The fence of its holder, if any, becomes stale.
     #[must_use]
     pub fn replacing(mut self) -> Self {
         self.replace = true;
         self
     }
 
-    /// The same work, refused when a row of that name exists.
+    /// Refuses the batch when a row of that key exists.
     #[must_use]
     pub fn only_new(mut self) -> Self {
         self.expect = Expect::Absent;
@@ -145,7 +145,7 @@ impl NewWork {
     }
 }
 
-/// What a merge does when the document does not exist.
+/// The policy of a merge when the document does not exist.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Missing {
     /// The batch is refused.
@@ -154,16 +154,16 @@ pub enum Missing {
     Create(Payload),
 }
 
-/// Which work rows an operator means.
+/// The work rows that an operation selects.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selection {
-    /// These; names that do not exist are passed over.
+    /// These rows. Keys that do not exist are skipped.
     Keys(Vec<Key>),
-    /// All that match. A filter without any condition means every blocked row.
+    /// All rows that match. A filter without any condition selects every blocked row.
     Filter(WorkFilter),
 }
 
-/// Conditions on work rows; each one that is given must hold.
+/// Conditions on work rows. A row must meet every condition that is given.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkFilter {
     /// Only this lane.
@@ -172,26 +172,26 @@ pub struct WorkFilter {
     pub pattern: Option<Pattern>,
     /// Only blocked rows, or only rows that are not.
     pub blocked: Option<bool>,
-    /// Only rows that somebody holds, or only rows that nobody does.
+    /// Only leased rows, or only rows without a lease.
     pub leased: Option<bool>,
 }
 
-/// What an operator does to work rows.
+/// An operator's action on work rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Blocked rows go on where they stopped, with a fresh budget, at once. Others are passed over.
+    /// Makes blocked rows continue from their position at once, with a fresh retry budget. Other rows are skipped.
     Unblock,
-    /// Rows start again from the beginning of the log, unblocked, at once. Their holder, if any, is fenced off.
+    /// Restarts rows from the beginning of the log, unblocked, at once. The fence of their holder, if any, becomes stale.
     Reset,
-    /// Rows that wait become due at once.
+    /// Makes waiting rows due at once.
     RetryNow,
-    /// Rows get another urgency.
+    /// Sets the priority of the rows.
     Prioritize(Priority),
-    /// Rows are removed. Their holder, if any, is fenced off.
+    /// Removes the rows. The fence of their holder, if any, becomes stale.
     Remove,
 }
 
-/// One precondition or effect.
+/// A precondition or an effect.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(
     missing_docs,
@@ -238,13 +238,13 @@ pub enum Effect {
     GuardWork { key: Key, seq: u64 },
 }
 
-/// Preconditions and effects, evaluated in order in one transaction: all of them, or none.
+/// A sequence of preconditions and effects, evaluated in order in one transaction, all or nothing.
 ///
-/// A later effect sees what an earlier one did. The batch fails as a whole at the first precondition that does not
-/// hold, and the error names it.
+/// A later effect sees the result of an earlier one. The batch fails as a whole at the first precondition that does not
+/// hold, and the error names that precondition.
 ///
-/// Clones share the effects: a copy that is kept for a retry costs no more than a reference count. A shared batch that
-/// gets another effect copies them once.
+/// Clones share the effects, so a copy kept for a retry costs one reference count. Adding an effect to a shared batch
+/// copies the effects once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     pub(crate) effects: Arc<Vec<Effect>>,
@@ -253,51 +253,51 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// A batch that does nothing yet.
+    /// Creates an empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The effects so far, in order.
+    /// Returns the effects so far, in order.
     #[must_use]
     pub fn effects(&self) -> &[Effect] {
         &self.effects
     }
 
-    /// The id under which the batch is applied at most once.
+    /// Returns the id under which the batch is applied at most once.
     #[must_use]
     pub fn id(&self) -> Option<OpId> {
         self.op_id
     }
 
-    /// Names the batch: applied again under the same id, it changes nothing and returns the first receipt.
-    /// [`Store::resolve`](crate::store::Store::resolve) returns the outcome when the reply was lost.
+    /// Sets the idempotency key of the batch. Applied again under the same id, the batch changes nothing and returns the
+    /// first receipt. [`Store::resolve`](crate::store::Store::resolve) returns the outcome when the reply was lost.
     #[must_use]
     pub fn op_id(mut self, id: OpId) -> Self {
         self.op_id = Some(id);
         self
     }
 
-    /// Requires that the store is still in the epoch in which the batch was decided, besides everything else.
+    /// Requires that the store is still in the epoch in which the batch was decided.
     ///
-    /// Set it on a batch that rests on something remembered: a version in the lost part of a history is not the same
-    /// version afterwards. Take the epoch with [`Store::epoch`](crate::store::Store::epoch) before you read. Of two
-    /// epochs the older one counts.
+    /// Set it on a batch that depends on remembered state, because a version in the lost part of a history may be
+    /// assigned again. Call [`Store::epoch`](crate::store::Store::epoch) before you read. When it is set twice, the older
+    /// epoch counts.
     #[must_use]
     pub fn observed_in(mut self, epoch: Epoch) -> Self {
         self.observed_in = Some(self.observed_in.map_or(epoch, |other| other.min(epoch)));
         self
     }
 
-    /// The epoch that the batch requires.
+    /// Returns the epoch that the batch requires.
     #[must_use]
     pub fn epoch(&self) -> Option<Epoch> {
         self.observed_in
     }
 
-    /// Requires the epoch in which the batch is submitted, when it expects an exact version and requires no epoch yet.
-    /// For backends: such a batch is never decided again in another epoch.
+    /// Requires the epoch in which the batch is submitted, when the batch expects an exact version and requires no epoch
+    /// yet. Backends use it so that such a batch is never decided again in another epoch.
     #[must_use]
     pub fn submitted_in(self, epoch: Epoch) -> Self {
         let exact = |effect: &Effect| match effect {
@@ -322,7 +322,8 @@ impl Batch {
         self
     }
 
-    /// Adds all effects of another batch after those of this one. The id stays this one's; required epochs of both count.
+    /// Adds all effects of another batch after those of this one. The id of this batch stays. The required epochs of both
+    /// count.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         if self.effects.is_empty() {
@@ -336,10 +337,10 @@ impl Batch {
         }
     }
 
-    /// Appends events to a stream, which begins with its first event.
+    /// Appends events to a stream. The first event creates the stream.
     ///
-    /// Appending events that are there already (same ids, same stream, same order, same content) in a batch of
-    /// appends only is recognised and answered with the first receipt. Events that were removed are not there.
+    /// The store recognises a repeated append (same ids, same stream, same order, same content) when the batch consists
+    /// of appends only. It then returns the first receipt. Removed events do not count as appended.
     #[must_use]
     pub fn append(
         self,
@@ -350,18 +351,19 @@ impl Batch {
         self.with(Effect::Append { stream: stream.clone(), expect, events: events.into_iter().collect() })
     }
 
-    /// Closes a stream for ever: later appends are refused. Closing a closed stream changes nothing.
+    /// Closes a stream permanently: the store refuses later appends. Closing a closed stream changes nothing.
     #[must_use]
     pub fn close(self, stream: &Key, expect: Expect<StreamVersion>) -> Self {
         self.with(Effect::Close { stream: stream.clone(), expect })
     }
 
-    /// Removes the events of a stream below a version: those that are left keep their versions and positions, and the
-    /// next append goes on after the last version, also when nothing is left. Works on a closed stream, too. What was
-    /// removed before, and a stream without events, change nothing. The receipt counts the events that were removed.
+    /// Removes the events of a stream below a version. The remaining events keep their versions and positions. The next
+    /// append continues after the last version, even when no event is left. Truncating works on a closed stream.
+    /// Truncating below an earlier truncation, or a stream without events, changes nothing. The receipt contains the
+    /// number of removed events.
     ///
-    /// Ids of removed events are forgotten: appended again in a later batch, they are new events. Guard the stream in
-    /// the same batch when the removal depends on what it holds.
+    /// The store forgets the ids of removed events: appended again in a later batch, they are new events. Guard the
+    /// stream in the same batch when the removal depends on its content.
     #[must_use]
     pub fn truncate(self, stream: &Key, before: StreamVersion) -> Self {
         self.with(Effect::Truncate { stream: stream.clone(), before })
@@ -373,27 +375,27 @@ impl Batch {
         self.with(Effect::Put { key: key.clone(), expect, value, expires: None })
     }
 
-    /// Writes a document that ceases to be at a given time.
+    /// Writes a document that expires at the given time.
     #[must_use]
     pub fn put_until(self, key: &Key, expect: Expect<DocVersion>, value: Payload, expires: Due) -> Self {
         self.with(Effect::Put { key: key.clone(), expect, value, expires: Some(expires) })
     }
 
-    /// Deletes a document. Its version stays and goes on: whoever looked before conflicts. Deleting what does not
-    /// exist changes nothing.
+    /// Deletes a document. Its version is kept and increases, so a writer that expects the old version gets a conflict.
+    /// Deleting a document that does not exist changes nothing.
     #[must_use]
     pub fn delete(self, key: &Key, expect: Expect<DocVersion>) -> Self {
         self.with(Effect::Delete { key: key.clone(), expect })
     }
 
-    /// Changes parts of a document against whatever value it has at commit: never a conflict, never a retry.
+    /// Applies deltas to the value that the document has at commit. A merge never causes a conflict or a retry.
     #[must_use]
     pub fn merge(self, key: &Key, deltas: impl IntoIterator<Item = Delta>) -> Self {
         let deltas = deltas.into_iter().collect();
         self.with(Effect::Merge { key: key.clone(), deltas, missing: Missing::Refuse })
     }
 
-    /// Like [`merge`](Self::merge), but a document that does not exist is created from `initial` first.
+    /// Like [`merge`](Self::merge), but creates a missing document from `initial` first.
     #[must_use]
     pub fn merge_or_create(
         self,
@@ -405,80 +407,81 @@ impl Batch {
         self.with(Effect::Merge { key: key.clone(), deltas, missing: Missing::Create(initial) })
     }
 
-    /// Adds work, or wakes work of the same name.
+    /// Enqueues work, or wakes the row of the same key.
     #[must_use]
     pub fn enqueue(self, work: NewWork) -> Self {
         self.with(Effect::Enqueue(Box::new(work)))
     }
 
-    /// The work is done: the row goes (or rests, when it is standing), unless it was enqueued again meanwhile.
+    /// Acknowledges the work. The row is removed, or rests when it is standing, unless it was enqueued again during the
+    /// lease.
     #[must_use]
     pub fn ack(self, lease: &Lease) -> Self {
         self.with(Effect::Ack { lease: lease.clone() })
     }
 
-    /// The work has come that far in the log: what was handled never comes again. The lease stays.
+    /// Advances the position of the work in the log, so that handled events are not delivered again. The lease stays.
     #[must_use]
     pub fn advance(self, lease: &Lease, position: Position) -> Self {
         self.with(Effect::Advance { lease: lease.clone(), position })
     }
 
-    /// Not now: the row is due again later, and the attempt does not count.
+    /// Defers the row until a later due time. The attempt does not count.
     #[must_use]
     pub fn defer(self, lease: &Lease, due: Due) -> Self {
         self.with(Effect::Defer { lease: lease.clone(), due })
     }
 
-    /// The attempt failed: the row is due again later, and the attempt counts.
+    /// Records a failed attempt. The row is due again later, and the attempt counts.
     #[must_use]
     pub fn fail(self, lease: &Lease, error: impl Into<String>, due: Due) -> Self {
         self.with(Effect::Fail { lease: lease.clone(), error: error.into(), due })
     }
 
-    /// The work cannot go on: nobody gets the row until an operator unblocks it.
+    /// Blocks the row. No worker can claim it until an operator unblocks it.
     #[must_use]
     pub fn block(self, lease: &Lease, reason: impl Into<String>) -> Self {
         self.with(Effect::Block { lease: lease.clone(), reason: reason.into() })
     }
 
-    /// Keeps the lease for another `ttl` from now on, under the same fence.
+    /// Renews the lease for another `ttl` from now on, under the same fence.
     #[must_use]
     pub fn renew(self, lease: &Lease, ttl: Duration) -> Self {
         self.with(Effect::Renew { lease: lease.clone(), ttl })
     }
 
-    /// Hands the row back untouched: due as it was, and the attempt does not count.
+    /// Releases the row unchanged. It keeps its due time, and the attempt does not count.
     #[must_use]
     pub fn release(self, lease: &Lease) -> Self {
         self.with(Effect::Release { lease: lease.clone() })
     }
 
-    /// An operator's verb on rows by name or by filter; the receipt counts the rows that changed.
+    /// Applies an operator's action to rows by key or by filter. The receipt contains the number of rows that changed.
     #[must_use]
     pub fn operate(self, selection: Selection, operation: Operation) -> Self {
         self.with(Effect::Operate { selection, operation })
     }
 
-    /// Requires a stream to be as expected, without touching it.
+    /// Requires a stream to be as expected, without changing it.
     #[must_use]
     pub fn guard_stream(self, stream: &Key, expect: Expect<StreamVersion>) -> Self {
         self.with(Effect::GuardStream { stream: stream.clone(), expect })
     }
 
-    /// Requires a document to be as expected, without touching it.
+    /// Requires a document to be as expected, without changing it.
     #[must_use]
     pub fn guard_document(self, key: &Key, expect: Expect<DocVersion>) -> Self {
         self.with(Effect::GuardDocument { key: key.clone(), expect })
     }
 
-    /// Requires that a lease is still its holder's: a stale process writes nothing.
+    /// Requires that the lease is still valid, so that a stale process writes nothing.
     #[must_use]
     pub fn guard_lease(self, lease: &Lease) -> Self {
         self.with(Effect::GuardLease { lease: lease.clone() })
     }
 
-    /// Requires that a row of work is still the one that was created under this number, and that nobody holds it: for
-    /// operators, who act on what they have seen.
+    /// Requires that a work row still has this creation number and that no unexpired lease is on it. It is meant for
+    /// operators, who act on rows that they have seen.
     #[must_use]
     pub fn guard_work(self, key: &Key, seq: u64) -> Self {
         self.with(Effect::GuardWork { key: key.clone(), seq })

@@ -1,4 +1,4 @@
-//! Which of the rows that may be had are handed out, and what claiming one by name answers.
+//! Claims: the choice among claimable rows, and the grant of a row by key.
 
 use super::facts::Facts;
 use super::hash;
@@ -12,31 +12,31 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// About every fourth row goes by age alone, so that urgent work cannot starve the rest.
+/// About every fourth row is chosen by age alone, so that urgent work cannot starve the rest.
 const BY_AGE_ONE_IN: usize = 4;
 
-/// A row that may be had.
+/// A claimable row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name.
+    /// The key of the row.
     pub key: Key,
-    /// Its lane.
+    /// The lane of the row.
     pub lane: Lane,
-    /// How urgent it is.
+    /// The priority of the row.
     pub priority: Priority,
-    /// Since when it may be had.
+    /// The time since which the row is claimable.
     pub ready_at: Timestamp,
-    /// The order of creation.
+    /// The creation number of the row.
     pub seq: u64,
 }
 
-/// Picks at most `limit` of the candidates: a share by age, the rest by urgency, then lane by lane in turn, then age. So a
-/// lane with much in it does not keep the others waiting.
+/// Chooses at most `limit` of the candidates: a share by age, the rest by priority, then round-robin over the lanes, then by
+/// age. A long lane therefore does not starve the others.
 ///
-/// The candidates must hold, for each lane and level of urgency, at least the `limit` oldest. `turn` is the highest
-/// fence so far. A claim of four or more gives a quarter of its rows to the oldest. A smaller one gives one row to
-/// the oldest when any of the fences that it may hand out, `turn + 1` to `turn + limit`, is picked by a hash: one in
-/// four is, without any pattern, so that no rhythm of claims misses them all. Every backend picks the same.
+/// The candidates must contain, for each lane and priority, at least the `limit` oldest rows. `turn` is the highest fence so
+/// far. A claim of four or more gives a quarter of its rows to the oldest. A smaller claim may grant the fences `turn + 1` to
+/// `turn + limit`. It gives one row to the oldest when a hash picks any of them. The hash picks one fence in four without a
+/// pattern, so that no rhythm of claims misses them all. Every backend chooses the same rows.
 #[must_use]
 pub fn choose(mut candidates: Vec<Candidate>, limit: usize, turn: Fence) -> Vec<Key> {
     let aged = share_by_age(limit, turn);
@@ -51,8 +51,8 @@ pub fn choose(mut candidates: Vec<Candidate>, limit: usize, turn: Fence) -> Vec<
     chosen
 }
 
-/// The candidates of each level, the first of each lane before the second of any. Which lane comes first changes with every grant,
-/// so that small claims are fair, too.
+/// Orders the candidates of each priority round-robin over the lanes. The first lane changes with every grant, so that small
+/// claims are fair.
 fn in_turn(sorted: Vec<Candidate>, turn: Fence) -> Vec<Candidate> {
     if sorted.windows(2).all(|pair| matches!(pair, [a, b] if a.lane == b.lane)) {
         return sorted;
@@ -86,27 +86,27 @@ fn share_by_age(limit: usize, turn: Fence) -> usize {
     usize::from((1..=limit as u64).any(|i| by_age(turn.0.saturating_add(i))))
 }
 
-/// Why a row that was asked for by name was not granted.
+/// The reason why a row that was claimed by key was not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// Somebody holds it.
+    /// Another owner holds the lease.
     Held(LeaseRow),
-    /// It is blocked.
+    /// The row is blocked.
     Blocked(String),
-    /// There is no such row, and it was not to be created.
+    /// The row does not exist, and the claim does not create it.
     NotFound,
 }
 
-/// A row that was granted.
+/// A granted row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Granted {
     /// The row, with its new lease.
     pub row: WorkRow,
-    /// Whether it was taken over from a holder who was gone.
+    /// Whether the row was taken over from a holder whose lease had expired.
     pub taken_over: bool,
 }
 
-/// Grants a row of the working set that was chosen from the candidates. `None` when it is not there any more.
+/// Grants a row of the working set that was chosen from the candidates. Returns `None` when the row is no longer claimable.
 pub fn grant_chosen(
     facts: &mut Facts,
     key: &Key,
@@ -121,10 +121,10 @@ pub fn grant_chosen(
     Some(granted(facts, row, owner, ttl, now))
 }
 
-/// Grants a row by name, whether it is due or not, creating it in `create` when there is none.
+/// Grants a row by key, whether it is due or not. Creates it in the lane `create` when it does not exist.
 ///
 /// # Errors
-/// [`Denied`] when somebody else holds it, it is blocked, or there is none.
+/// Returns [`Denied`] when another owner holds the lease, the row is blocked, or it does not exist and `create` is `None`.
 pub fn grant_named(
     facts: &mut Facts,
     key: &Key,

@@ -1,5 +1,5 @@
-//! The decision about one batch: every precondition and effect in order, on a working set that is left untouched
-//! when the answer is no.
+//! The commit decision for one batch: every precondition and effect in order, on a working set. A refused batch leaves
+//! the working set untouched.
 
 use super::batch::{Batch, Effect};
 use super::facts::Facts;
@@ -9,13 +9,13 @@ use super::{document, stream, work};
 use crate::clock::Timestamp;
 use crate::id::EventId;
 
-/// Why a decision ended without a receipt.
+/// The reason why a decision ended without a receipt.
 #[derive(Debug, PartialEq)]
 pub enum Stop {
     /// The batch is refused.
     Refused(Box<Refusal>),
-    /// Whether the batch is refused or a repetition depends on these event ids: look them up in the log, with all
-    /// earlier changes written, and decide again.
+    /// These event ids decide whether the batch is refused or a repetition. Look them up in the log, with all earlier
+    /// changes written, and decide again.
     NeedEventIds(Vec<EventId>),
 }
 
@@ -25,14 +25,14 @@ impl From<Refusal> for Stop {
     }
 }
 
-/// Applies a batch to the working set, or says why not and leaves the working set as it was.
+/// Applies a batch to the working set, or returns the reason and leaves the working set unchanged.
 ///
 /// The slots of the batch's footprint must be filled. `selected` holds the keys of the work rows that the batch's
-/// filters may match, with their slots filled too; the filters are checked again here, because earlier effects of
+/// filters may match, and their slots must be filled. The decision checks the filters again, because earlier effects of
 /// the same batch count.
 ///
 /// # Errors
-/// [`Stop`] when nothing was applied.
+/// Returns [`Stop`] when nothing was applied.
 pub fn decide(
     facts: &mut Facts,
     batch: &Batch,
@@ -59,7 +59,7 @@ pub fn decide(
     Ok(receipt)
 }
 
-/// What looks like a refusal may be a repetition: then the event ids are needed first.
+/// Asks for the event ids first when a refused batch may be a repetition.
 fn refused(facts: &Facts, batch: &Batch, stop: Stop) -> Stop {
     match stop {
         Stop::Refused(refusal) if may_be_repetition(&refusal) => {
@@ -69,12 +69,12 @@ fn refused(facts: &Facts, batch: &Batch, stop: Stop) -> Stop {
     }
 }
 
-/// What looks like a conflict is none when the batch itself caused it: that is found out before it is refused.
+/// Returns whether the batch itself may have caused the conflict. The event ids show that before the batch is refused.
 fn may_be_repetition(refusal: &Refusal) -> bool {
     !matches!(refusal, Refusal::Invalid(_))
 }
 
-/// One effect on its way into the working set.
+/// The application of one effect to the working set.
 pub(super) struct Step<'a> {
     pub(super) facts: &'a mut Facts,
     pub(super) receipt: &'a mut Receipt,

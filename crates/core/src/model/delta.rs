@@ -1,69 +1,70 @@
-//! Deltas: changes to parts of a JSON value that make sense whatever the rest of it is by then.
+//! Deltas: changes to parts of a JSON value that are valid whatever the rest of the value is at commit.
 //!
 //! A path is a JSON pointer (RFC 6901): `""` is the whole value, `/stock/apples` a field, `/items/0` an element.
-//! Objects on the way that do not exist are created; array elements are not. [`Draft`](super::draft::Draft) applies them.
+//! Missing objects on the path are created, missing array elements are not. [`Draft`](super::draft::Draft) applies
+//! deltas.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
-/// One change.
+/// A change to one part of a JSON value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delta {
-    /// Adds to a number, exactly or not at all; a field that does not exist counts as zero.
+    /// Adds to a number. The sum is exact or the delta fails. A missing field counts as zero.
     Inc {
-        /// Where.
+        /// The path.
         path: String,
-        /// How much.
+        /// The amount.
         by: Number,
     },
-    /// Adds an element at the end of an array; a field that does not exist counts as an empty array.
+    /// Appends an element to an array. A missing field counts as an empty array.
     Push {
-        /// Where.
+        /// The path.
         path: String,
-        /// What.
+        /// The element.
         value: Value,
     },
     /// Sets a field or replaces an element.
     Set {
-        /// Where.
+        /// The path.
         path: String,
-        /// To what.
+        /// The new value.
         value: Value,
     },
-    /// Removes a field; one that does not exist is as good as removed.
+    /// Removes a field. Removing a missing field changes nothing.
     Remove {
-        /// Where.
+        /// The path.
         path: String,
     },
 }
 
 impl Delta {
-    /// Adds a whole number.
+    /// Creates a delta that adds an integer.
     #[must_use]
     pub fn inc(path: impl Into<String>, by: i64) -> Self {
         Self::Inc { path: path.into(), by: by.into() }
     }
 
-    /// Adds an element to an array.
+    /// Creates a delta that appends an element to an array.
     #[must_use]
     pub fn push(path: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::Push { path: path.into(), value: value.into() }
     }
 
-    /// Sets a field.
+    /// Creates a delta that sets a field.
     #[must_use]
     pub fn set(path: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::Set { path: path.into(), value: value.into() }
     }
 
-    /// Removes a field.
+    /// Creates a delta that removes a field.
     #[must_use]
     pub fn remove(path: impl Into<String>) -> Self {
         Self::Remove { path: path.into() }
     }
 
-    /// The place that is changed.
+    /// Returns the path of the change.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
@@ -76,12 +77,12 @@ impl Delta {
 }
 
 impl Delta {
-    /// How many steps the path takes.
+    /// Returns the number of steps in the path.
     pub(super) fn steps(&self) -> usize {
         self.path().matches('/').count()
     }
 
-    /// The value that it brings, if it is one of any shape.
+    /// Returns the value of a push or a set.
     pub(super) fn value(&self) -> Option<&Value> {
         match self {
             Self::Push { value, .. } | Self::Set { value, .. } => Some(value),
@@ -90,11 +91,11 @@ impl Delta {
     }
 }
 
-/// Why a delta does not fit the value that it meets.
+/// The reason why a delta does not fit the current value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
-    /// What the delta needs.
+    /// The type that the delta needs.
     pub needed: &'static str,
-    /// What is there.
+    /// The type that was found.
     pub found: String,
 }

@@ -1,4 +1,4 @@
-//! Decisions about documents: expected versions, writes, deletes that keep the version, and merges.
+//! Document decisions: expected versions, writes, deletes that keep the version, and merges.
 
 use super::batch::{Expect, Missing};
 use super::commit::Step;
@@ -14,7 +14,7 @@ use crate::id::DocVersion;
 use crate::key::Key;
 use crate::payload::Payload;
 
-/// Whether the document is as expected.
+/// Checks the expectation on a document.
 pub(super) fn check(step: &mut Step<'_>, key: &Key, expect: Expect<DocVersion>) -> Result<(), Refusal> {
     let found = visible(step, key);
     let holds = match expect {
@@ -39,8 +39,7 @@ fn visible(step: &Step<'_>, key: &Key) -> Option<Document> {
     step.facts.document(key)?.visible(key, step.now)
 }
 
-/// The version that the next write of the key gets: one more than ever before, for this key or for any that was
-/// swept.
+/// Returns the version of the next write of the key: one more than ever before, for this key or for any swept key.
 fn next_version(step: &Step<'_>, key: &Key) -> DocVersion {
     step.facts.document(key).map_or(step.facts.counters.document_floor, |row| row.version).next()
 }
@@ -84,7 +83,7 @@ pub(super) fn delete(mut step: Step<'_>, key: &Key, expect: Expect<DocVersion>) 
     Ok(())
 }
 
-/// Merges deltas into the value that the batch has arrived at. Its text is written once, by [`settle`], however many merges
+/// Merges deltas into the value that the batch has reached so far. [`settle`] writes the text once, however many merges
 /// there are.
 pub(super) fn merge(step: Step<'_>, key: &Key, deltas: &[Delta], missing: &Missing) -> Result<(), Refusal> {
     let index = step.index;
@@ -110,7 +109,7 @@ pub(super) fn merge(step: Step<'_>, key: &Key, deltas: &[Delta], missing: &Missi
     Ok(())
 }
 
-/// Writes the text of a document that merges have changed into its row, and into the receipts of these merges.
+/// Writes the text of a merged document into its row and into the receipts of its merges.
 pub(super) fn settle(facts: &mut Facts, receipt: &mut Receipt, key: &Key) {
     let Some((value, merges)) = facts.settle_draft(key) else { return };
     for at in merges {

@@ -1,5 +1,5 @@
-//! A JSON text that deltas edit in place. Only containers on the way of a delta are taken apart; all other text is copied as it
-//! is, so that no number is rounded, and a merge costs as much as its document is long, however many deltas it has.
+//! JSON text that deltas edit in place. Only containers on the path of a delta are parsed. All other text is copied unchanged,
+//! so that no number is rounded. The cost of a merge depends on the length of the document, not on the number of deltas.
 
 use std::mem;
 use std::ops::Range;
@@ -11,20 +11,20 @@ use super::delta::{Delta, Misfit};
 use super::limits;
 use crate::payload::{Payload, decimal, parts};
 
-/// A value that is being changed.
+/// A value under edit.
 #[derive(Debug)]
 pub struct Draft {
     root: Node,
-    /// The length of its text.
+    /// The length of the text.
     bytes: usize,
-    /// No part of it is deeper than this.
+    /// An upper bound of the nesting depth.
     depth: usize,
 }
 
 /// A part of the value.
 #[derive(Debug)]
 enum Node {
-    /// Text that no delta has entered.
+    /// Unparsed text that no delta has entered.
     Text(Slice),
     Array(Vec<Node>),
     Object(Object),
@@ -39,13 +39,13 @@ struct Slice {
 
 #[derive(Debug, Default)]
 struct Object {
-    /// Fields in the order of the text; `None` where one was removed.
+    /// Fields in the order of the text. A removed field is `None`.
     fields: Vec<Option<(Slice, Node)>>,
     places: HashMap<String, usize>,
 }
 
 impl Draft {
-    /// A draft that begins as this value.
+    /// Creates a draft from a value.
     #[must_use]
     pub fn of(value: &Payload) -> Self {
         let text = Slice::whole(value.shared());
@@ -55,7 +55,7 @@ impl Draft {
     /// Applies a delta.
     ///
     /// # Errors
-    /// [`Misfit`] when the value at the path, or on the way to it, is of another kind, or a sum cannot be exact. The draft may
+    /// [`Misfit`] when the value at the path, or on the path to it, is of another kind, or a sum cannot be exact. The draft may
     /// then be changed in part.
     pub fn apply(&mut self, delta: &Delta) -> Result<(), Misfit> {
         let path = tokens(delta.path())?;
@@ -92,22 +92,22 @@ impl Draft {
         Ok(())
     }
 
-    /// The length of the value's text in bytes.
+    /// Returns the length of the value's text in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How deep its containers lie inside each other, counted only where `enough` could be exceeded.
+    /// Returns an upper bound of the nesting depth. It is recomputed only when it exceeds `enough`.
     pub(super) fn depth(&mut self, enough: usize) -> usize {
         if self.depth > enough {
-            // Something deep may have been replaced.
+            // A deep part may have been replaced.
             self.depth = limits::depth(&self.text());
         }
         self.depth
     }
 
-    /// The value as it is now.
+    /// Returns the current value.
     #[must_use]
     pub fn payload(&self) -> Payload {
         Payload::trusted(self.text())
@@ -128,7 +128,7 @@ impl Draft {
         for token in way {
             at.open(&mut self.bytes)?;
             at = match at {
-                // Nothing is there to be removed, and a removal must not create the way to it.
+                // There is no field to remove, and a removal must not create the path to it.
                 Node::Text(_) if at.is_null() => return Ok(()),
                 Node::Object(object) => match object.find(token) {
                     Some(node) => node,
@@ -148,14 +148,14 @@ impl Draft {
             Node::Text(_) => return Err(at.misfit("an object or an array")),
         };
         if let Some(length) = gone {
-            // The comma goes with it, unless it was the last one.
+            // The comma is removed with it, unless it was the last part.
             self.bytes -= length + usize::from(at.parts() > 0);
         }
         Ok(())
     }
 }
 
-/// The place that a step of a path means, created when it is a field that does not exist.
+/// Returns the node that a path step selects. Creates a missing field.
 fn step<'a>(at: &'a mut Node, token: &str, bytes: &mut usize) -> Result<&'a mut Node, Misfit> {
     if at.is_null() {
         put(at, Node::Object(Object::default()), bytes);
@@ -172,7 +172,7 @@ fn step<'a>(at: &'a mut Node, token: &str, bytes: &mut usize) -> Result<&'a mut 
     }
 }
 
-/// Puts a node in the place of another.
+/// Replaces a node with another.
 fn put(at: &mut Node, node: Node, bytes: &mut usize) {
     *bytes += node.length();
     *bytes -= mem::replace(at, node).length();
@@ -198,7 +198,8 @@ impl Node {
         matches!(self, Self::Text(text) if text.as_str() == "null")
     }
 
-    /// Takes a container apart. Blanks between its parts go, and of fields with one name the last one counts.
+    /// Parses a container into its parts. Whitespace between the parts is dropped. Of fields with the same name, the last one
+    /// counts.
     fn open(&mut self, bytes: &mut usize) -> Result<(), Misfit> {
         let Self::Text(text) = self else { return Ok(()) };
         let is_object = match text.as_str().as_bytes().first() {
@@ -221,7 +222,7 @@ impl Node {
         Ok(())
     }
 
-    /// The text of a number or of null.
+    /// Returns the text of a number or of null.
     fn scalar(&self) -> Result<&str, Misfit> {
         match self {
             Self::Text(text) if self.is_null() || text.is_number() => Ok(text.as_str()),
@@ -229,7 +230,7 @@ impl Node {
         }
     }
 
-    /// How many parts a container has.
+    /// Returns the number of parts of a container.
     fn parts(&self) -> usize {
         match self {
             Self::Text(text) => parts::split(text.as_str()).map_or(0, |parts| parts.len()),
@@ -238,7 +239,7 @@ impl Node {
         }
     }
 
-    /// The length of its text.
+    /// Returns the length of the text.
     fn length(&self) -> usize {
         match self {
             Self::Text(text) => text.range.len(),
@@ -327,7 +328,7 @@ impl Object {
         self.fields.get_mut(place).and_then(Option::as_mut).map(|(_, node)| node).ok_or_else(missing)
     }
 
-    /// Removes a field; the length of its text, without a comma.
+    /// Removes a field and returns the length of its text, without a comma.
     fn take(&mut self, name: &str) -> Option<usize> {
         let place = self.places.remove(name)?;
         let (name, node) = self.fields.get_mut(place)?.take()?;
@@ -343,14 +344,14 @@ impl Slice {
         Self { text, range }
     }
 
-    /// A value as text.
+    /// Serialises a value as text.
     fn of(value: &(impl serde::Serialize + ?Sized)) -> Result<Self, Misfit> {
         let text = serde_json::to_string(value)
             .map_err(|error| Misfit { needed: "a value that can be written", found: error.to_string() })?;
         Ok(Self::whole(text.into()))
     }
 
-    /// A part of this text.
+    /// Returns a part of this text.
     fn part(&self, range: Range<usize>) -> Self {
         let from = self.range.start;
         Self { text: Arc::clone(&self.text), range: from + range.start..from + range.end }
@@ -365,7 +366,7 @@ impl Slice {
     }
 }
 
-/// The name of a field without its quotes and escapes.
+/// Returns the name of a field without quotes and escapes.
 fn plain_name(written: &str) -> Option<String> {
     if written.contains('\\') {
         return serde_json::from_str(written).ok();

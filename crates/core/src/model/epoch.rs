@@ -1,8 +1,8 @@
 //! Epochs: the generations of a store's history, and the rules of a cut.
 //!
-//! A database can go back in time: an asynchronous failover, a restored backup, a copied file. Numbers that were drawn in
-//! the lost part would then be drawn again. A new epoch moves every number far ahead, and records where the old history
-//! ends and the new one begins. So a number of the lost part is recognised for as long as the store lives.
+//! A database can go back in time: an asynchronous failover, a restored backup, a copied file. Without an epoch it would
+//! assign the numbers of the lost part again. A new epoch moves every number far ahead, and records where the old history
+//! ends and the new one begins. The store can therefore recognise a number of the lost part permanently.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +10,10 @@ use super::facts::Counters;
 use crate::clock::Timestamp;
 use crate::id::{Epoch, Fence, Position};
 
-/// The least distance between the last number of an epoch and the first of the next one.
+/// The minimum distance between the last number of an epoch and the first of the next one.
 pub const MARGIN: u64 = 1 << 30;
 
-/// A place where the history of a store was cut, or may have been.
+/// A point where the history of a store was cut, or may have been.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryCut {
     /// The epoch that ended.
@@ -26,21 +26,21 @@ pub struct HistoryCut {
     pub resumes_at: Position,
     /// Every fence of the new epoch is above this one.
     pub fence: Fence,
-    /// When the new epoch began, by the store's clock.
+    /// The start of the new epoch, by the store's clock.
     pub declared_at: Timestamp,
-    /// Why.
+    /// The reason for the cut.
     pub reason: String,
 }
 
 impl HistoryCut {
-    /// Whether a position lies between the surviving history and the new epoch: an event there was lost.
+    /// Returns whether a position lies between the surviving history and the new epoch. An event there was lost.
     #[must_use]
     pub fn lost(&self, position: Position) -> bool {
         self.cut_after < position && position < self.resumes_at
     }
 }
 
-/// Begins a new epoch: moves the numbers of the store ahead and describes the cut.
+/// Begins a new epoch: moves the counters of the store ahead and returns the cut.
 ///
 /// Numbers continue from the clock in microseconds, because a margin alone repeats itself when one backup is restored twice.
 pub fn begin(counters: &mut Counters, now: Timestamp, reason: impl Into<String>) -> HistoryCut {
@@ -60,7 +60,7 @@ pub fn begin(counters: &mut Counters, now: Timestamp, reason: impl Into<String>)
     }
 }
 
-/// A number above all that were drawn before a cut, in the surviving history or in a lost one.
+/// Returns a number above all that were assigned before a cut, in the surviving history or in a lost one.
 #[must_use]
 pub fn ahead(number: u64, now: Timestamp) -> u64 {
     number.saturating_add(MARGIN).max(micros(now))
@@ -70,16 +70,16 @@ fn micros(now: Timestamp) -> u64 {
     u64::try_from(now.as_micros()).unwrap_or(0)
 }
 
-/// Why a reader cannot continue after a position.
+/// The reason why a reader cannot continue after a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadPosition {
     /// The position belongs to a part of the history that was lost.
     Lost(HistoryCut),
-    /// No event was ever given this position; the highest one is this.
+    /// The position was never assigned. The highest assigned position is this.
     Beyond(Position),
 }
 
-/// Whether a reader may continue after a position, given the highest position ever drawn.
+/// Checks whether a reader may continue after a position, given the highest position ever assigned.
 ///
 /// # Errors
 /// [`BadPosition`] when events that the reader has seen are not part of this history.

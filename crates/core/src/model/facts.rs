@@ -1,8 +1,9 @@
-//! The working set of a decision: the rows a group of batches touches, and what has changed in them.
+//! Working set of a decision: the rows that a group of batches touches, and their changes.
 //!
-//! A backend loads slots before it asks; an empty slot means "the store holds no such row", a missing one means
-//! "nobody looked", which a decision never guesses at. A store without foreign writers may keep slots warm between
-//! groups. Refused batches leave no trace: [`Facts::undo_to`] restores every slot and counter.
+//! A backend loads slots before it decides. An empty slot means that the store holds no such row. A missing slot means
+//! that the backend did not load it, and a decision never guesses its content. A store that is the only writer may keep
+//! slots cached between groups. Refused batches leave no trace, because [`Facts::undo_to`] restores every slot and
+//! counter.
 
 use std::mem;
 
@@ -15,18 +16,18 @@ use crate::id::{DocVersion, Epoch, EventId, Fence, Position, StreamVersion};
 use crate::key::Key;
 use crate::payload::Payload;
 
-/// Numbers that belong to the store as a whole.
+/// The counters of the store as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// The highest position in use.
+    /// The highest assigned position.
     pub position: Position,
     /// The highest fence ever granted.
     pub fence: Fence,
     /// The highest creation number of a work row.
     pub work_seq: u64,
-    /// No document begins at or below this version: tombstones up to it were swept.
+    /// The version floor of documents. Every new document starts above it, because tombstones up to it were swept.
     pub document_floor: DocVersion,
-    /// The epoch that the numbers belong to.
+    /// The epoch that the counters belong to.
     pub epoch: Epoch,
 }
 
@@ -42,19 +43,19 @@ impl Default for Counters {
     }
 }
 
-/// The keys that deciding a batch needs to know about.
+/// The keys that the decision about a batch needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Streams whose heads are needed.
+    /// The streams whose heads are needed.
     pub streams: Vec<Key>,
-    /// Documents that are needed.
+    /// The documents that are needed.
     pub documents: Vec<Key>,
-    /// Work rows that are needed, but for those that a filter selects.
+    /// The work rows that are needed, except those that a filter selects.
     pub work: Vec<Key>,
 }
 
 impl Footprint {
-    /// What the batch touches by name.
+    /// Returns the keys that the batch names.
     #[must_use]
     pub fn of(batch: &Batch) -> Self {
         let mut needs = Self::default();
@@ -88,14 +89,14 @@ impl Footprint {
     }
 }
 
-/// About what a slot takes beside its texts: the row itself and its place in the map.
+/// The approximate size of a slot without its texts: the row itself and its entry in the map.
 const SLOT_BYTES: usize = 200;
 
 fn key_bytes(key: &Key) -> usize {
     key.canonical().len()
 }
 
-/// What a slot held before it was changed.
+/// The previous content of a changed slot.
 enum Before {
     Stream(Key, Option<StreamRow>),
     Document(Key, Option<DocumentRow>),
@@ -105,30 +106,30 @@ enum Before {
 /// The rows that changed and the events that were added since the last [`Facts::take_changes`].
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Streams that changed.
+    /// The streams that changed.
     pub streams: Vec<Key>,
-    /// Documents that changed.
+    /// The documents that changed.
     pub documents: Vec<Key>,
-    /// Work rows that changed; an empty slot means the row was removed.
+    /// The work rows that changed. An empty slot means that the row was removed.
     pub work: Vec<Key>,
-    /// Events to be written, in order of position.
+    /// The events to write, in order of position.
     pub events: Vec<Event>,
-    /// Events to be removed once those are written, each stream once.
+    /// The events to remove after `events` are written, with one entry per stream.
     pub truncated: Vec<Truncated>,
 }
 
-/// Events of one stream that are removed. Some of them may be among the events to be written.
+/// The removed events of one stream. Some of them may be among the events to write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Truncated {
     /// The stream.
     pub stream: Key,
-    /// The first version that goes.
+    /// The first removed version.
     pub from: StreamVersion,
     /// The first version that stays.
     pub before: StreamVersion,
 }
 
-/// A point to go back to.
+/// An undo point.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     undo: usize,
@@ -137,24 +138,24 @@ pub struct Mark {
     counters: Counters,
 }
 
-/// The working set.
+/// The working set of a decision.
 #[derive(Default)]
 pub struct Facts {
     streams: HashMap<Key, Option<StreamRow>>,
     documents: HashMap<Key, Option<DocumentRow>>,
     work: HashMap<Key, Option<Box<WorkRow>>>,
-    /// Documents that merges of this group have taken apart, as of a version of their rows.
+    /// Documents that merges of this group have parsed into drafts, each with the version of its row.
     drafts: HashMap<Key, (DocVersion, Draft)>,
-    /// Documents whose rows do not have the text of their drafts yet, with the places of the merges in the receipt.
+    /// Documents whose rows do not yet have the text of their drafts, with the indexes of the merges in the receipt.
     unsettled: HashMap<Key, Vec<usize>>,
-    /// Events whose ids were looked up in the log; an empty slot means the id is free.
+    /// Events whose ids were looked up in the log. An empty slot means that the id is free.
     events_by_id: HashMap<EventId, Option<Event>>,
-    /// The numbers of the store as a whole.
+    /// The counters of the store as a whole.
     pub counters: Counters,
     undo: Vec<Before>,
     added: Vec<Event>,
     truncated: Vec<Truncated>,
-    /// Bytes that were put into slots since the last [`Facts::forget`].
+    /// The number of bytes loaded into slots since the last [`Facts::forget`].
     weight: usize,
 }
 
@@ -165,65 +166,65 @@ impl std::fmt::Debug for Facts {
 }
 
 impl Facts {
-    /// An empty working set of a store with these numbers.
+    /// Creates an empty working set of a store with these counters.
     #[must_use]
     pub fn new(counters: Counters) -> Self {
         Self { counters, ..Self::default() }
     }
 
-    /// How many slots are filled.
+    /// Returns the number of filled slots.
     #[must_use]
     pub fn len(&self) -> usize {
         self.streams.len() + self.documents.len() + self.work.len() + self.events_by_id.len()
     }
 
-    /// Roughly how many bytes the slots hold: what was put into them since they were last forgotten.
+    /// Returns the approximate number of bytes loaded into slots since they were last forgotten.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.weight
     }
 
-    /// Whether no slot is filled.
+    /// Returns whether no slot is filled.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Forgets every slot, changed ones included, and keeps the counters.
+    /// Forgets every slot, including changed ones, and keeps the counters.
     pub fn forget(&mut self) {
         *self = Self { counters: self.counters, ..Self::default() };
     }
 
-    /// Forgets ids that were looked up: they are only good for one decision.
+    /// Forgets the ids that were looked up. They are valid for one decision only.
     pub fn forget_event_ids(&mut self) {
         self.events_by_id = HashMap::new();
     }
 
-    /// Whether the stream's slot is filled.
+    /// Returns whether the stream's slot is filled.
     #[must_use]
     pub fn knows_stream(&self, key: &Key) -> bool {
         self.streams.contains_key(key)
     }
 
-    /// Whether the document's slot is filled.
+    /// Returns whether the document's slot is filled.
     #[must_use]
     pub fn knows_document(&self, key: &Key) -> bool {
         self.documents.contains_key(key)
     }
 
-    /// Whether the work row's slot is filled.
+    /// Returns whether the work row's slot is filled.
     #[must_use]
     pub fn knows_work(&self, key: &Key) -> bool {
         self.work.contains_key(key)
     }
 
-    /// Fills a stream's slot with what the store holds.
+    /// Fills a stream's slot with the stored row.
     pub fn load_stream(&mut self, key: Key, row: Option<StreamRow>) {
         self.weigh_slot(&key, self.streams.contains_key(&key));
         self.streams.insert(key, row);
     }
 
-    /// Fills a document's slot with what the store holds.
+    /// Fills a document's slot with the stored row.
     pub fn load_document(&mut self, key: Key, row: Option<DocumentRow>) {
         self.weigh_slot(&key, self.documents.contains_key(&key));
         self.weigh_document(row.as_ref());
@@ -231,7 +232,7 @@ impl Facts {
         self.documents.insert(key, row);
     }
 
-    /// Fills a work row's slot with what the store holds.
+    /// Fills a work row's slot with the stored row.
     pub fn load_work(&mut self, key: Key, row: Option<WorkRow>) {
         self.weigh_slot(&key, self.work.contains_key(&key));
         self.weigh_work(row.as_ref());
@@ -243,25 +244,25 @@ impl Facts {
         self.events_by_id.insert(id, event);
     }
 
-    /// The stream as the decision sees it.
+    /// Returns the stream as the decision sees it.
     #[must_use]
     pub fn stream(&self, key: &Key) -> Option<&StreamRow> {
         self.streams.get(key)?.as_ref()
     }
 
-    /// The document as the decision sees it.
+    /// Returns the document as the decision sees it.
     #[must_use]
     pub fn document(&self, key: &Key) -> Option<&DocumentRow> {
         self.documents.get(key)?.as_ref()
     }
 
-    /// The work row as the decision sees it.
+    /// Returns the work row as the decision sees it.
     #[must_use]
     pub fn work(&self, key: &Key) -> Option<&WorkRow> {
         self.work.get(key)?.as_deref()
     }
 
-    /// What is known about an event id: `None` when nobody looked.
+    /// Returns the lookup result of an event id. `None` means that the id was not looked up.
     pub(super) fn event_id(&self, id: EventId) -> Option<Option<&Event>> {
         if let Some(known) = self.events_by_id.get(&id) {
             return Some(known.as_ref());
@@ -287,7 +288,7 @@ impl Facts {
         self.undo.push(Before::Document(key.clone(), before));
     }
 
-    /// The document in parts, if merges of this group have taken this version of it apart.
+    /// Takes the draft of the document, if merges of this group have created one for this version.
     pub(super) fn take_draft(&mut self, key: &Key, version: DocVersion) -> Option<Draft> {
         self.drafts.remove(key).filter(|(of, _)| *of == version).map(|(_, draft)| draft)
     }
@@ -299,12 +300,12 @@ impl Facts {
         self.change_document(key, row);
     }
 
-    /// The documents that wait to be settled.
+    /// Returns the documents with unsettled drafts.
     pub(super) fn unsettled(&self) -> Vec<Key> {
         self.unsettled.keys().cloned().collect()
     }
 
-    /// Gives a document the value of its draft. That value, and the places of the merges in the receipt.
+    /// Sets the document to the value of its draft. Returns that value and the indexes of the merges in the receipt.
     pub(super) fn settle_draft(&mut self, key: &Key) -> Option<(Payload, Vec<usize>)> {
         let merges = self.unsettled.remove(key)?;
         let value = self.drafts.get(key)?.1.payload();
@@ -333,7 +334,7 @@ impl Facts {
         self.weight = self.weight.saturating_add(row.payload.len() + texts + follow);
     }
 
-    /// A slot weighs something even when it is empty, but only once however often its row changes.
+    /// Adds the size of a slot. Even an empty slot counts, but only once, regardless of how often its row changes.
     fn weigh_slot(&mut self, key: &Key, filled: bool) {
         if !filled {
             self.weight = self.weight.saturating_add(SLOT_BYTES + key_bytes(key));
@@ -344,22 +345,22 @@ impl Facts {
         self.added.push(event);
     }
 
-    /// Removes the events of a stream from its first version on.
+    /// Removes the events of a stream from its first version up to `before`.
     pub(super) fn truncate(&mut self, key: &Key, row: StreamRow, before: StreamVersion) {
         self.truncated.push(Truncated { stream: key.clone(), from: row.first, before });
         self.set_stream(key, StreamRow { first: before, ..row });
     }
 
-    /// A point to which a refused batch is taken back.
+    /// Returns an undo point for a batch that may be refused.
     #[must_use]
     pub fn mark(&self) -> Mark {
         let truncated = self.truncated.len();
         Mark { undo: self.undo.len(), events: self.added.len(), truncated, counters: self.counters }
     }
 
-    /// Takes everything back that happened since the mark.
+    /// Undoes everything since the mark.
     pub fn undo_to(&mut self, mark: Mark) {
-        // A draft may have been changed in part.
+        // A refused batch may have changed a draft in part.
         self.drafts.clear();
         self.unsettled.clear();
         while self.undo.len() > mark.undo {
@@ -375,7 +376,7 @@ impl Facts {
         self.counters = mark.counters;
     }
 
-    /// Everything that changed since the last time, each row once, and forgets how to undo it.
+    /// Returns all changes since the last call, each row once, and discards the undo information.
     pub fn take_changes(&mut self) -> Changes {
         let (events, truncated) = (mem::take(&mut self.added), joined(mem::take(&mut self.truncated)));
         let mut changes = Changes { events, truncated, ..Changes::default() };
@@ -395,7 +396,7 @@ impl Facts {
     }
 }
 
-/// One entry for each stream. What a stream lost next begins where the removal before it ended.
+/// Joins the entries of each stream into one. Each later removal of a stream starts where the one before it ended.
 fn joined(mut truncated: Vec<Truncated>) -> Vec<Truncated> {
     truncated.sort_unstable();
     truncated.dedup_by(|next, before| {

@@ -1,7 +1,7 @@
-//! The rules of leases: when a row may be had, what a grant does to it, and whose word still counts.
+//! Lease rules: when a row is claimable, how a grant changes it, and which fences are valid.
 //!
-//! A lease ends at the first instant with `now >= until`. The end only opens the row to others: until somebody takes
-//! it, the holder's fence stays good, because nobody else can have acted in between.
+//! A lease expires at the first instant with `now >= until`. Expiry only makes the row claimable. Until another owner acquires
+//! it, the holder's fence stays valid, because no other owner can have acted in between.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::rows::{Lease, LeaseRow, WorkRow};
 use crate::clock::Timestamp;
 use crate::id::{Fence, Owner};
 
-/// From when on a lane's claim may take the row: its due time, or the end of its lease if that is later. `None`
-/// while it is blocked or rests. This is the fact that backends index.
+/// Returns the time from which a claim on the lane may acquire the row. It is the due time, or the expiry of the lease if that
+/// is later. Returns `None` while the row is blocked or rests. Backends index this value.
 ///
-/// What was asked for during a lease counts like a due time: if the holder dies, nobody else will remember it.
+/// A wake-up during a lease counts like a due time. If the holder dies, no other process remembers the wake-up.
 #[must_use]
 pub fn ready_at(row: &WorkRow) -> Option<Timestamp> {
     if row.blocked.is_some() {
@@ -23,19 +23,20 @@ pub fn ready_at(row: &WorkRow) -> Option<Timestamp> {
     Some(row.lease.as_ref().map_or(due, |lease| lease.until.max(due)))
 }
 
-/// The earliest instant that anybody asked for.
+/// Returns the earliest requested due time.
 fn asked_for(row: &WorkRow) -> Option<Timestamp> {
     row.due.into_iter().chain(row.woken).min()
 }
 
-/// Who keeps `owner` from having the row by name: the present holder, unless its lease has ended or it is `owner`.
+/// Returns the lease that prevents `owner` from claiming the row by key: an unexpired lease of another owner.
 #[must_use]
 pub fn held_against<'a>(row: &'a WorkRow, owner: &Owner, now: Timestamp) -> Option<&'a LeaseRow> {
     row.lease.as_ref().filter(|lease| lease.owner != *owner && !lease.until.has_come(now))
 }
 
-/// Gives the row to `owner`. The attempt counts from here, so that a worker that dies on it every time still runs out
-/// of budget; what was asked for so far is taken up by this grant. Answers whether it was taken over from a holder who was gone.
+/// Grants the row to `owner`. The attempt counts from here, so that a worker that dies on it every time still exhausts the
+/// retry budget. The grant consumes the wake-ups so far. Returns whether the row was taken over from a holder whose lease had
+/// expired.
 pub fn grant(row: &mut WorkRow, owner: &Owner, fence: Fence, ttl: Duration, now: Timestamp) -> bool {
     let taken_over = row.lease.as_ref().is_some_and(|lease| lease.until.has_come(now));
     row.takeovers = row.takeovers.saturating_add(u32::from(taken_over));
@@ -46,17 +47,17 @@ pub fn grant(row: &mut WorkRow, owner: &Owner, fence: Fence, ttl: Duration, now:
     taken_over
 }
 
-/// Whether a row's lease is the one that is shown. The owner counts beside the fence: after a cut of the history two
-/// holders may have the same fence.
+/// Returns whether a row's lease is the presented one. The owner counts as well as the fence, because two holders may have the
+/// same fence after a history cut.
 #[must_use]
 pub fn is_of(held: &LeaseRow, shown: &Lease) -> bool {
     held.fence == shown.fence && shown.owner.as_ref().is_none_or(|owner| *owner == held.owner)
 }
 
-/// Whether the lease is still its holder's.
+/// Checks whether the lease is still valid.
 ///
 /// # Errors
-/// The present [`Holder`] when it is not.
+/// Returns the current [`Holder`] when the lease is not valid.
 pub fn check(row: Option<&WorkRow>, lease: &Lease) -> Result<(), Holder> {
     match row {
         None => Err(Holder::Gone),

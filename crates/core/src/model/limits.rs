@@ -1,4 +1,4 @@
-//! A limit on everything, the same on every backend, checked before a batch is queued.
+//! Limits on all inputs, the same on every backend, checked before a batch is queued.
 
 use foldhash::{HashSet, HashSetExt as _};
 
@@ -11,51 +11,50 @@ use crate::id::{Position, StreamVersion};
 use crate::key::Key;
 use crate::payload::Payload;
 
-/// The largest payload, in bytes.
+/// The maximum size of a payload, in bytes.
 pub const PAYLOAD_BYTES: usize = 4 * 1024 * 1024;
-/// The deepest payload: arrays and objects inside each other. Parsers work by recursion, those of databases as well.
+/// The maximum nesting depth of arrays and objects in a payload. Parsers work by recursion, including those of databases.
 pub const PAYLOAD_DEPTH: usize = 500;
-/// The most effects in one batch.
+/// The maximum number of effects in one batch.
 pub const BATCH_EFFECTS: usize = 10_000;
-/// The most events in one batch.
+/// The maximum number of events in one batch.
 pub const BATCH_EVENTS: usize = 10_000;
-/// The largest batch: the sum of its payloads and deltas, in bytes.
+/// The maximum size of a batch: the sum of its payloads and deltas, in bytes.
 pub const BATCH_BYTES: usize = 64 * 1024 * 1024;
-/// The most rows that one page of a read returns.
+/// The maximum number of rows in one page of a read.
 pub const PAGE_ROWS: usize = 10_000;
-/// About how many bytes of payloads one page of a read returns; it ends with the row that reaches it.
+/// The approximate maximum of payload bytes in one page of a read. A page ends with the row that reaches it.
 pub const PAGE_BYTES: usize = 64 * 1024 * 1024;
-/// The most rows that one read of single rows returns.
+/// The maximum number of rows in one read of single rows.
 pub const READ_ROWS: usize = 100;
-/// The most rows that one claim returns.
+/// The maximum number of rows that one claim returns.
 pub const CLAIM_ROWS: usize = 1_000;
-/// The most events that come with all grants of one claim together: its rows times its events per grant.
+/// The maximum number of events in all grants of one claim together: its rows times its events per grant.
 pub const CLAIM_EVENTS: usize = 10_000;
-/// About how many bytes of events come with all grants of one claim together, shared evenly between them. A grant ends with the
-/// event that reaches its share, and always carries one if there is one; the next grant carries the rest.
+/// The approximate maximum of event bytes in all grants of one claim together, shared evenly between them. A grant ends with
+/// the event that reaches its share, and carries at least one event if there is one. The next grant carries the rest.
 pub const CLAIM_BYTES: usize = PAGE_BYTES;
-/// The longest correlation of an event, in bytes.
+/// The maximum length of an event's correlation id, in bytes.
 pub const CORRELATION_BYTES: usize = 1_024;
-/// The most steps in the path of a delta.
+/// The maximum number of steps in the path of a delta.
 pub const PATH_STEPS: usize = 64;
-/// The deepest value of a delta, and the deepest document that a merge may leave: arrays and objects inside each
-/// other. Some parsers give up a little beyond that.
+/// The maximum nesting depth of a delta's value and of a document after a merge. Some parsers fail a little beyond that.
 pub const MERGE_DEPTH: usize = 100;
-/// The most events that the truncates of one batch may remove together.
+/// The maximum number of events that the truncates of one batch may remove together.
 pub const TRUNCATE_EVENTS: u64 = 10_000;
-/// The most rows that an operator's verb may mean, by name or by a filter.
+/// The maximum number of rows that an operator's action may select, by key or by filter.
 pub const OPERATE_ROWS: usize = 100_000;
-/// The longest error or reason that is kept with a work row, in bytes. Longer ones are cut.
+/// The maximum length of an error or a reason that is stored with a work row, in bytes. Longer texts are truncated.
 pub const ERROR_BYTES: usize = 8 * 1024;
 
 impl Batch {
-    /// The size of the batch as limits count it: the sum of its payloads and, roughly, of its deltas, in bytes.
+    /// Returns the size of the batch as limits count it: the sum of its payloads and, roughly, of its deltas, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.effects.iter().map(effect_bytes).fold(0, usize::saturating_add)
     }
 
-    /// The most events that the batch can remove, as far as it says itself: what a store counts when it puts batches
+    /// Returns an upper bound of the events that the batch can remove, from its effects alone. A store uses it to group batches
     /// into one transaction.
     #[must_use]
     pub fn removes_at_most(&self) -> u64 {
@@ -91,7 +90,7 @@ impl Batch {
     }
 }
 
-/// Checks what can be said about one effect by itself.
+/// Checks one effect independently of the others.
 fn check_effect(effect: &Effect) -> Result<(), InvalidInput> {
     match effect {
         Effect::Append { stream, events, .. } => {
@@ -118,7 +117,7 @@ fn check_event(stream: &Key, event: &NewEvent) -> Result<(), InvalidInput> {
     within("the length in bytes of a correlation", stream, length, CORRELATION_BYTES)
 }
 
-/// Depths are checked before anything walks the values by recursion.
+/// Checks a merge. Depths are checked before any recursion over the values.
 fn check_merge(key: &Key, deltas: &[Delta], missing: &Missing) -> Result<(), InvalidInput> {
     if let Missing::Create(initial) = missing {
         payload(key, initial)?;
@@ -132,7 +131,7 @@ fn check_merge(key: &Key, deltas: &[Delta], missing: &Missing) -> Result<(), Inv
     Ok(())
 }
 
-/// Databases count in signed numbers of 64 bits.
+/// Checks that a position fits the signed 64-bit integers of databases.
 fn check_position(position: Position) -> Result<(), InvalidInput> {
     if i64::try_from(position.0).is_ok() {
         return Ok(());
@@ -163,7 +162,7 @@ fn effect_bytes(effect: &Effect) -> usize {
     }
 }
 
-/// A delta that brings no value counts as the longest number, so that many of them are not free.
+/// Returns the size of a delta. A delta without a value counts as the longest number, so that many of them are not free.
 fn delta_bytes(delta: &Delta) -> usize {
     let value = delta.value().map_or(20, |value| Measure::of(value).bytes);
     delta.path().len().saturating_add(value)
@@ -171,14 +170,14 @@ fn delta_bytes(delta: &Delta) -> usize {
 
 fn payload(subject: &impl std::fmt::Display, value: &Payload) -> Result<(), InvalidInput> {
     within("the payload length in bytes", subject, value.len(), PAYLOAD_BYTES)?;
-    // A short text cannot be deep.
+    // A short text cannot be deeply nested.
     if value.len() <= 2 * PAYLOAD_DEPTH {
         return Ok(());
     }
     within("the nesting depth of a payload", subject, depth(value.as_str()), PAYLOAD_DEPTH)
 }
 
-/// How deep arrays and objects of a JSON text lie inside each other, without recursion.
+/// Returns the nesting depth of arrays and objects in a JSON text, without recursion.
 pub(crate) fn depth(json: &str) -> usize {
     let (mut depth, mut deepest, mut text, mut escaped) = (0_usize, 0, false, false);
     for byte in json.bytes() {
@@ -197,10 +196,10 @@ pub(crate) fn depth(json: &str) -> usize {
     deepest
 }
 
-/// Refuses an amount above its limit.
+/// Rejects an amount above its limit.
 ///
 /// # Errors
-/// [`InvalidInput::Limit`] naming what was measured, what was found and the limit.
+/// [`InvalidInput::Limit`] with the measured quantity, the amount and the limit.
 pub fn within(
     what: &'static str,
     subject: &(impl std::fmt::Display + ?Sized),

@@ -1,14 +1,14 @@
-//! How deep and how large a JSON value is, found out without recursion: a value that is too deep must not take the
-//! stack with it before it is refused.
+//! Depth and size of a JSON value, measured without recursion. A value that is too deep must not overflow the stack
+//! before it is refused.
 
 use serde_json::{Number, Value};
 
-/// What limits need to know about a value.
+/// The measurements of a value that limits apply to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Measure {
-    /// How many arrays and objects stand inside each other: 0 for a number, 1 for `[]`.
+    /// The nesting depth of arrays and objects: 0 for a number, 1 for `[]`.
     pub(super) depth: usize,
-    /// About how many bytes it takes as text; escapes and the exact length of fractions are not counted.
+    /// The approximate length as text in bytes. Escapes and the exact length of fractions are not counted.
     pub(super) bytes: usize,
 }
 
@@ -38,7 +38,7 @@ impl Measure {
     }
 }
 
-/// Positive whole numbers are counted, all others are as long as the longest of them.
+/// Counts the digits of non-negative integers. All other numbers count as long as the longest of them.
 fn digits(number: &Number) -> usize {
     let digits = number.as_u64().map_or(20, |n| n.checked_ilog10().unwrap_or(0) + 1);
     usize::try_from(digits).unwrap_or(usize::MAX)

@@ -1,7 +1,7 @@
-//! Pure decisions: what is there and what time it is in, what follows out. No async, no IO, no clock.
+//! Pure decisions: rows and a time in, a decision out. No async, no I/O, no clock.
 //!
-//! Every backend loads the rows that a batch touches into [`facts::Facts`], asks [`commit::decide`], and writes what
-//! changed. So the rules of the contract are written once, here, and a backend only moves rows.
+//! Every backend loads the rows that a batch touches into [`facts::Facts`], calls [`commit::decide`], and writes the
+//! changes. The rules of the contract are therefore implemented once, here, and a backend only moves rows.
 
 pub mod batch;
 pub mod claim;

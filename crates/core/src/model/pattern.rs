@@ -1,8 +1,8 @@
-//! The portable pattern grammar of filters: literals, `^`, `$`, `.` and `.*`, matched in linear space and without
-//! backtracking into more than the last `.*`.
+//! Portable pattern grammar of filters: literals, `^`, `$`, `.` and `.*`. Matching takes linear space and backtracks to
+//! the last `.*` only.
 //!
-//! It is small on purpose: every backend can express it exactly (PostgreSQL as `LIKE`), and nobody can burn a
-//! database's time with it. A special character is meant literally after a backslash.
+//! The grammar is deliberately small. Every backend can express it exactly (PostgreSQL as `LIKE`), and no pattern can
+//! exhaust the time of a database. A backslash makes a special character literal.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ enum Token {
     AnyMany,
 }
 
-/// A checked pattern.
+/// A validated pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     source: String,
@@ -27,7 +27,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Checks a pattern.
+    /// Validates a pattern.
     ///
     /// # Errors
     /// [`InvalidInput::Pattern`] when it is too long or uses anything beyond the grammar.
@@ -73,13 +73,13 @@ impl Pattern {
         Ok(Self { source: source.to_owned(), tokens })
     }
 
-    /// The pattern as it was given.
+    /// Returns the pattern as it was given.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.source
     }
 
-    /// Whether the whole text matches.
+    /// Returns whether the whole text matches.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         let text: Vec<char> = text.chars().collect();
@@ -109,7 +109,7 @@ impl Pattern {
         }
     }
 
-    /// The range of keys that may match: those that begin with the literal text that the pattern begins with.
+    /// Returns the range of keys that may match: those that begin with the literal prefix of the pattern.
     #[must_use]
     pub fn range(&self) -> KeyPrefix {
         let literal = |token: &Token| match token {
@@ -119,7 +119,7 @@ impl Pattern {
         KeyPrefix::of_text(&self.tokens.iter().map_while(literal).collect::<String>())
     }
 
-    /// The same pattern as an SQL `LIKE` with `\` as escape character.
+    /// Returns the pattern as an SQL `LIKE` with `\` as escape character.
     #[must_use]
     pub fn to_like(&self) -> String {
         let mut like = String::with_capacity(self.source.len() + 2);

@@ -1,4 +1,4 @@
-//! How many may begin now when only so many may begin in a while, evenly spread.
+//! Rate limiting with an even spread and bursts (GCRA).
 
 use std::time::Duration;
 
@@ -6,42 +6,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 
-/// So many in a while. They are spread evenly: one each `per / runs`, and at most `burst` at once after a lull.
+/// A rate limit. Starts are spread evenly, one each `per / runs`, with at most `burst` at once after an idle period.
 ///
-/// In any stretch of `per`, at most `runs + burst` begin.
+/// In any stretch of `per`, at most `runs + burst` start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
-    /// How many.
+    /// The number of starts in a period.
     pub runs: u32,
-    /// In which while.
+    /// The period.
     pub per: Duration,
-    /// How many may begin at once when none has for a while: 1 unless said otherwise.
+    /// The number of starts allowed at once after an idle period. The default is 1.
     pub burst: u32,
 }
 
-/// What was decided.
+/// The decision of the rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// How many may begin.
+    /// The number of starts that are granted.
     pub granted: u32,
-    /// What is to be remembered: when the next one would begin if all were spread evenly.
+    /// The state to store: the time of the next start if all were spread evenly.
     pub even: Timestamp,
-    /// When the next one may begin.
+    /// The earliest time of the next start.
     pub next_at: Timestamp,
 }
 
 impl Rate {
-    /// The time between two.
+    /// Returns the time between two starts.
     #[must_use]
     pub fn apart(&self) -> Duration {
-        // Whole microseconds, as clocks have them, and rather too far apart than too close.
+        // Whole microseconds, the resolution of clocks, rounded up so that starts are never too close.
         let micros = self.per.as_micros().div_ceil(u128::from(self.runs.max(1))).max(1);
         Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 
-    /// How many of `wanted` may begin at `now`, when `even` is remembered from before.
+    /// Returns how many of `wanted` may start at `now`, given the stored `even`.
     ///
-    /// A clock that was set back does not stop everything: more than a whole burst is never owed.
+    /// A clock that was set back does not stop all starts: the debt never exceeds a whole burst.
     #[must_use]
     pub fn take(&self, even: Option<Timestamp>, now: Timestamp, wanted: u32) -> Taken {
         let apart = self.apart();
@@ -57,7 +57,7 @@ impl Rate {
         Taken { granted, even, next_at }
     }
 
-    /// What is to be remembered when so many of those that were granted did not begin, and nothing was taken since.
+    /// Returns the state to store when `unused` of the granted starts did not happen and nothing was taken since.
     #[must_use]
     pub fn given_back(&self, taken: &Taken, unused: u32) -> Timestamp {
         let back = self.apart().saturating_mul(unused.min(taken.granted));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     proptest! {
-        /// In no stretch as long as the period more than the rate and one burst.
+        /// In no stretch as long as the period do more start than the rate plus one burst.
         #[test]
         fn never_more_than_allowed(
             runs in 1_u32..20,

@@ -1,4 +1,4 @@
-//! What a caller gets for a batch that was applied.
+//! Receipts of applied batches.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +8,10 @@ use crate::id::{DocVersion, OpId, Position, StreamVersion};
 use crate::key::Key;
 use crate::payload::Payload;
 
-/// Proof that a batch was applied, with the numbers it was given.
+/// Proof that a batch was applied, with the numbers that the store assigned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Receipt {
-    /// When, by the store's clock.
+    /// The commit time, by the store's clock.
     pub at: Timestamp,
     /// One entry for each append of at least one event, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -19,13 +19,13 @@ pub struct Receipt {
     /// One entry for each put, delete and merge, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub documents: Vec<Written>,
-    /// For each operator's verb, how many rows changed.
+    /// The number of changed rows for each operator's action.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operated: Vec<u64>,
-    /// For each truncate, how many events were removed.
+    /// The number of removed events for each truncate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub truncated: Vec<u64>,
-    /// Whether the batch had been applied before and this is its first receipt, without document values.
+    /// Whether the batch had been applied before. A repeated receipt contains no document values.
     #[serde(default, skip)]
     pub repeated: bool,
 }
@@ -42,7 +42,7 @@ impl Receipt {
         }
     }
 
-    /// The same receipt as every repetition returns it: marked as repeated, and without document values.
+    /// Returns the receipt as a repetition gets it: marked as repeated, and without document values.
     #[must_use]
     pub fn into_repeated(mut self) -> Self {
         for written in &mut self.documents {
@@ -52,14 +52,14 @@ impl Receipt {
         self
     }
 
-    /// The position of the last event of the batch, for a reader that wants to see it.
+    /// Returns the position of the last event of the batch, for a reader that waits for it.
     #[must_use]
     pub fn last_position(&self) -> Option<Position> {
         self.appended.iter().map(|a| a.last_position).max()
     }
 }
 
-/// Where the events of one append stand.
+/// The versions and positions of the events of one append.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Appended {
     /// The stream.
@@ -74,12 +74,12 @@ pub struct Appended {
     pub last_position: Position,
 }
 
-/// What one put, delete or merge did.
+/// The result of one put, delete or merge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Written {
     /// The document.
     pub key: Key,
-    /// Its version afterwards.
+    /// The version after the write.
     pub version: DocVersion,
     /// The value that the merges of this document in the batch arrived at; they share it. Stores do not keep it: it is `None`
     /// in a repeated receipt. Read the document instead.

@@ -1,5 +1,5 @@
-//! Why a batch was refused: the precondition that failed, with what was found instead, so that the loser need not
-//! read again.
+//! Refusals of a batch: the precondition that failed and the state that was found, so that the caller need not read
+//! again.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -14,9 +14,9 @@ use crate::key::Key;
 /// The state of a stream that did not meet an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StreamFound {
-    /// It has no events.
+    /// The stream has no events.
     Absent,
-    /// Its last event has this version.
+    /// The last event of the stream has this version.
     At(StreamVersion),
 }
 
@@ -32,11 +32,11 @@ impl std::fmt::Display for StreamFound {
 /// The state of a document that did not meet an expectation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum DocumentFound {
-    /// It never was.
+    /// The document never existed.
     Absent,
-    /// It was deleted or has expired; the version is the last it had.
+    /// The document was deleted or has expired. The version is its last one.
     Gone(DocVersion),
-    /// It is there.
+    /// The document exists.
     Present(Document),
 }
 
@@ -50,14 +50,14 @@ impl std::fmt::Display for DocumentFound {
     }
 }
 
-/// Who has the row that a stale holder wrote to.
+/// The holder of the row that a stale owner wrote to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Holder {
-    /// The row is gone.
+    /// The row does not exist.
     Gone,
-    /// Nobody holds it.
+    /// No owner holds the row.
     Nobody,
-    /// Somebody else does.
+    /// Another owner holds the row.
     Held(LeaseRow),
 }
 
@@ -73,7 +73,7 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Why nothing of a batch was applied. `index` counts the effects of the batch from 0.
+/// The reason why nothing of a batch was applied. `index` counts the effects of the batch from 0.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum Refusal {
     /// A stream is not as expected.
@@ -81,13 +81,13 @@ pub enum Refusal {
         "stream {stream}: expected {expected:?}, but {found}; reload it and decide again (effect {index})"
     )]
     Stream {
-        /// Which effect.
+        /// The index of the effect.
         index: usize,
-        /// Which stream.
+        /// The stream.
         stream: Key,
-        /// What was expected.
+        /// The expectation.
         expected: Expect<StreamVersion>,
-        /// What was found.
+        /// The state that was found.
         found: StreamFound,
     },
     /// A document is not as expected.
@@ -95,47 +95,47 @@ pub enum Refusal {
         "document {key}: expected {expected:?}, but {found}; adopt the value that was found and decide again (effect {index})"
     )]
     Document {
-        /// Which effect.
+        /// The index of the effect.
         index: usize,
-        /// Which document.
+        /// The document.
         key: Key,
-        /// What was expected.
+        /// The expectation.
         expected: Expect<DocVersion>,
-        /// What was found, with its value.
+        /// The state that was found, with its value.
         found: Box<DocumentFound>,
     },
-    /// Work of that name exists and must not, or does not exist and must.
+    /// A work row of that key exists and must not, or does not exist and must.
     #[error("work {key}: expected it to be {}, but it is not (effect {index})", if *.exists { "absent" } else { "there" })]
     Work {
-        /// Which effect.
+        /// The index of the effect.
         index: usize,
-        /// Which row.
+        /// The row.
         key: Key,
         /// Whether the row exists.
         exists: bool,
     },
-    /// The lease is not the writer's any more.
+    /// The lease is no longer the writer's.
     #[error(
         "work {key}: fence {fence} is stale, {holder}; stop, somebody else may own the work (effect {index})"
     )]
     Fenced {
-        /// Which effect.
+        /// The index of the effect.
         index: usize,
-        /// Which row.
+        /// The row.
         key: Key,
-        /// The fence that was shown.
+        /// The fence that the writer presented.
         fence: Fence,
-        /// Who holds it instead.
+        /// The current holder.
         holder: Box<Holder>,
     },
     /// The stream was closed.
     #[error("stream {stream} is closed at version {}; append to another stream (effect {index})", .head.map_or_else(|| "none".to_owned(), |v| v.to_string()))]
     StreamClosed {
-        /// Which effect.
+        /// The index of the effect.
         index: usize,
-        /// Which stream.
+        /// The stream.
         stream: Key,
-        /// Its last version.
+        /// The last version of the stream.
         head: Option<StreamVersion>,
     },
     /// Deltas were sent to a document that does not exist.
@@ -143,72 +143,72 @@ pub enum Refusal {
         "document {key} does not exist, so there is nothing to merge into; create it first or use merge_or_create (effect {index})"
     )]
     NotFound {
-        /// Which effect.
+        /// The index of the effect.
         index: usize,
-        /// Which document.
+        /// The document.
         key: Key,
     },
-    /// A delta does not fit the value it meets.
+    /// A delta does not fit the current value.
     #[error("document {key}: a delta at {path:?} needs {needed}, found {found} (effect {index})")]
     Delta {
-        /// Which effect.
+        /// The index of the effect.
         index: usize,
-        /// Which document.
+        /// The document.
         key: Key,
-        /// The place inside the document.
+        /// The path inside the document.
         path: String,
-        /// What the delta needs there.
+        /// The type that the delta needs there.
         needed: &'static str,
-        /// What is there.
+        /// The type that was found.
         found: String,
     },
-    /// An event id is in the log already, and this is not a repetition of the append that put it there.
+    /// An event id is already in the log, and the batch is not a repetition of the append that wrote it.
     #[error("event id {id} is in use in stream {stream} at version {version}: {reason} (effect {index})")]
     EventIdReused {
-        /// Which effect.
+        /// The index of the effect.
         index: usize,
         /// The id.
         id: EventId,
-        /// The stream that has it.
+        /// The stream that contains the event.
         stream: Key,
-        /// Its version there.
+        /// The version of the event in that stream.
         version: StreamVersion,
-        /// Why it is no repetition.
+        /// The reason why the batch is not a repetition.
         reason: &'static str,
     },
-    /// Events were to be removed that the stream does not have yet.
+    /// A truncate names events that the stream does not have yet.
     #[error(
         "stream {stream}: nothing can be removed below version {before}, its last event has version {head}; truncate it before version {} at most (effect {index})",
         .head.next()
     )]
     TruncateBeyond {
-        /// Which effect.
+        /// The index of the effect.
         index: usize,
-        /// Which stream.
+        /// The stream.
         stream: Key,
-        /// The version below which events were to be removed.
+        /// The version below which the truncate removes events.
         before: StreamVersion,
-        /// Its last version.
+        /// The last version of the stream.
         head: StreamVersion,
     },
-    /// A batch was to remove more events than one may.
+    /// The batch removes more events than the limit allows.
     #[error(
         "stream {stream}: truncating it before version {before} makes {found} events that the batch removes, at most {limit} are allowed; go in steps, each in a batch of its own, the next one before version {step_to} (effect {index})",
         limit = TRUNCATE_EVENTS
     )]
     TruncateTooMuch {
-        /// Which effect.
+        /// The index of the effect.
         index: usize,
-        /// Which stream.
+        /// The stream.
         stream: Key,
-        /// The version below which events were to be removed.
+        /// The version below which the truncate removes events.
         before: StreamVersion,
-        /// How many events the batch would have removed, with those of the truncates before this one.
+        /// The number of events that the batch would have removed, including those of its earlier truncates.
         found: u64,
-        /// How far a batch of its own may go.
+        /// The version up to which a separate batch may truncate.
         step_to: StreamVersion,
     },
-    /// The history of the store was cut since the batch was decided.
+    /// The history of the store was cut after the batch was decided.
     #[error(
         "cannot apply the batch: it was decided in epoch {observed}, the store is in epoch {current}; read again and decide again"
     )]

@@ -1,4 +1,4 @@
-//! The rows of the three nouns, as every backend holds them and every reader sees them.
+//! Rows of events, documents and work, as every backend stores them and every reader sees them.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,50 +7,50 @@ use crate::id::{DocVersion, EventId, EventType, Fence, Lane, Owner, Position, Pr
 use crate::key::Key;
 use crate::payload::Payload;
 
-/// An event as it stands in the log.
+/// A recorded event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its place in the whole log.
+    /// The position in the whole log.
     pub position: Position,
-    /// The stream it belongs to.
+    /// The stream that the event belongs to.
     pub stream: Key,
-    /// Its place in the stream.
+    /// The version in the stream.
     pub version: StreamVersion,
-    /// The id its author gave it.
+    /// The id that the author assigned.
     pub id: EventId,
-    /// What it is called.
+    /// The type of the event.
     pub event_type: EventType,
-    /// When it was committed, by the store's clock.
+    /// The commit time, by the store's clock.
     pub at: Timestamp,
-    /// What it says.
+    /// The payload of the event.
     pub payload: Payload,
-    /// What its author noted beside it; `null` when nothing.
+    /// The metadata of the event. `null` when there is none.
     pub meta: Payload,
-    /// The id of the conversation that it belongs to.
+    /// The correlation id of the conversation that the event belongs to.
     pub correlation: Option<String>,
 }
 
-/// A stream: where it begins and ends, and whether it is closed.
+/// A stream: its first and last version, and whether it is closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRow {
-    /// The version of its last event, removed or not; `None` when it never had one.
+    /// The version of the last event, removed or not. `None` when the stream never had one.
     pub head: Option<StreamVersion>,
-    /// No event is left below this version; one above the head when none is left at all.
+    /// The version below which no event is left. It is one above the head when no event is left at all.
     #[serde(default = "beginning")]
     pub first: StreamVersion,
-    /// When it was closed. A closed stream takes no more events.
+    /// The time at which the stream was closed. A closed stream accepts no more events.
     pub closed_at: Option<Timestamp>,
 }
 
 impl StreamRow {
-    /// The version of the oldest event that is left.
+    /// Returns the version of the oldest event that is left.
     #[must_use]
     pub fn oldest(&self) -> Option<StreamVersion> {
         self.head.filter(|head| self.first <= *head).map(|_| self.first)
     }
 }
 
-/// Where streams begin.
+/// Returns the first version of a stream.
 fn beginning() -> StreamVersion {
     StreamVersion(0)
 }
@@ -58,33 +58,33 @@ fn beginning() -> StreamVersion {
 /// A document that exists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Document {
-    /// Its key.
+    /// The key of the document.
     pub key: Key,
-    /// Its version.
+    /// The version of the document.
     pub version: DocVersion,
-    /// Its value.
+    /// The value of the document.
     pub value: Payload,
-    /// When it was last written, by the store's clock.
+    /// The time of the last write, by the store's clock.
     pub updated_at: Timestamp,
-    /// When it ceases to be, if ever.
+    /// The expiry time, if any.
     pub expires_at: Option<Timestamp>,
 }
 
-/// What a store keeps about a document key, deleted ones included: the version outlives the value.
+/// The stored row of a document key, including deleted ones. The version outlives the value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocumentRow {
     /// The version of the last write or delete.
     pub version: DocVersion,
-    /// The value; `None` after a delete.
+    /// The value. `None` after a delete.
     pub value: Option<Payload>,
-    /// When the last write or delete happened.
+    /// The time of the last write or delete.
     pub updated_at: Timestamp,
-    /// When the value ceases to be, if ever.
+    /// The expiry time of the value, if any.
     pub expires_at: Option<Timestamp>,
 }
 
 impl DocumentRow {
-    /// The document that a reader sees at `now`: none when it is deleted or has expired.
+    /// Returns the document that a reader sees at `now`: none when it is deleted or has expired.
     #[must_use]
     pub fn visible(&self, key: &Key, now: Timestamp) -> Option<Document> {
         let value = self.value.clone()?;
@@ -101,84 +101,85 @@ impl DocumentRow {
     }
 }
 
-/// One piece of work: when it is due, how far it is, and who holds it.
+/// One work item: its due time, its progress, and its lease.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkRow {
-    /// Its name.
+    /// The key of the row.
     pub key: Key,
-    /// The queue that it is claimed from.
+    /// The queue that workers claim it from.
     pub lane: Lane,
-    /// The order of creation, which breaks ties between rows that are due at the same instant.
+    /// The creation number, which breaks ties between rows that are due at the same instant.
     pub seq: u64,
-    /// How urgent it is.
+    /// The priority.
     pub priority: Priority,
-    /// What happens to the row when it is acknowledged.
+    /// The effect of an acknowledgement on the row.
     pub lifetime: Lifetime,
-    /// When it is next due; `None` when it rests until it is enqueued again.
+    /// The next due time. `None` when the row rests until it is enqueued again.
     pub due: Option<Timestamp>,
-    /// The earliest due time that was asked for since the present lease began.
+    /// The earliest due time that was requested since the current lease began.
     pub woken: Option<Timestamp>,
-    /// How far it has come in the log.
+    /// The progress in the log.
     pub position: Option<Position>,
-    /// The stream whose events after `position` are handed out with a grant.
+    /// The stream whose events after `position` come with a grant.
     pub follow: Option<Key>,
-    /// What its author gave it.
+    /// The payload that the author assigned.
     pub payload: Payload,
-    /// Claims since the last progress, the present one included.
+    /// The number of claims since the last progress, including the current one.
     pub attempts: u32,
-    /// How often a lease on it ran out before its holder was done, and the row was granted again.
+    /// The number of times that a lease expired before its holder finished and the row was granted again.
     pub takeovers: u32,
-    /// The last error that was reported.
+    /// The last reported error.
     pub last_error: Option<String>,
-    /// Why it is blocked, if it is.
+    /// The reason for a block, if any.
     pub blocked: Option<Blocked>,
-    /// Who holds it, if anybody. A lease whose end has come opens the row to others, and is the holder's until then.
+    /// The current lease, if any. An expired lease makes the row claimable, and stays valid until another owner
+    /// acquires the row.
     pub lease: Option<LeaseRow>,
-    /// When it was first enqueued.
+    /// The time of the first enqueue.
     pub enqueued_at: Timestamp,
 }
 
-/// Whether a row outlives its acknowledgement.
+/// The policy that decides whether a row outlives its acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lifetime {
-    /// A job: acknowledged, it is gone.
+    /// A job, which is removed when acknowledged.
     #[default]
     Once,
-    /// A subscription, a run, a named lock: acknowledged, it rests with its position until it is enqueued again.
+    /// A subscription, a run or a named lock. When acknowledged, it rests with its position until it is enqueued again.
     Standing,
 }
 
-/// Why and since when a row is blocked.
+/// The reason and the start of a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked {
-    /// The reason that was given.
+    /// The reason.
     pub reason: String,
-    /// Since when.
+    /// The time at which the row was blocked.
     pub since: Timestamp,
 }
 
-/// One lease on a row.
+/// A lease on a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRow {
-    /// Who holds it.
+    /// The owner that holds the lease.
     pub owner: Owner,
-    /// The token that every write under this lease carries.
+    /// The fencing token that every write under this lease carries.
     pub fence: Fence,
-    /// When it was granted.
+    /// The time of the grant.
     pub since: Timestamp,
-    /// From when on somebody else may take it.
+    /// The expiry time, from which another owner may acquire the row.
     pub until: Timestamp,
 }
 
-/// What a holder shows to write under its lease.
+/// The proof of ownership that a holder presents with each write under its lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lease {
     /// The work row.
     pub key: Key,
     /// The fence of the grant.
     pub fence: Fence,
-    /// The holder. A fence that is shown without its owner is compared alone.
+    /// The holder. A fence that is presented without an owner is compared alone.
     #[serde(default)]
     pub owner: Option<Owner>,
 }

@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::id::{EventId, StreamVersion};
 use crate::key::Key;
 
-/// Whether the stream is as expected.
+/// Checks the expectation on a stream.
 pub(super) fn check(step: &Step<'_>, stream: &Key, expect: Expect<StreamVersion>) -> Result<(), Refusal> {
     let head = step.facts.stream(stream).and_then(|row| row.head);
     let holds = match expect {
@@ -110,7 +110,7 @@ pub(super) fn truncate(step: Step<'_>, stream: &Key, before: StreamVersion) -> R
     let (first, removed) = (row.first, before.0.saturating_sub(row.first.0));
     let found = step.receipt.truncated.iter().fold(removed, |sum, n| sum.saturating_add(*n));
     if removed > 0 && found > TRUNCATE_EVENTS {
-        // What a batch of its own may remove.
+        // The version up to which a separate batch may truncate.
         let step_to = StreamVersion(before.0.min(first.0.saturating_add(TRUNCATE_EVENTS)));
         return Err(Refusal::TruncateTooMuch { index, stream: stream.clone(), before, found, step_to });
     }
@@ -121,14 +121,14 @@ pub(super) fn truncate(step: Step<'_>, stream: &Key, before: StreamVersion) -> R
     Ok(())
 }
 
-/// The ids of the batch's events that nobody has looked up, if there are any.
+/// Returns the ids of the batch's events that were not looked up, if there are any.
 pub(super) fn unknown_ids(facts: &Facts, batch: &Batch) -> Option<Vec<EventId>> {
     let ids: Vec<EventId> = batch.event_ids().filter(|id| facts.event_id(*id).is_none()).collect();
     (!ids.is_empty()).then_some(ids)
 }
 
 impl Batch {
-    /// The ids of all events that the batch appends.
+    /// Returns the ids of all events that the batch appends.
     pub fn event_ids(&self) -> impl Iterator<Item = EventId> + '_ {
         let appended = self.effects.iter().flat_map(|effect| match effect {
             Effect::Append { events, .. } => events.as_slice(),
@@ -138,8 +138,8 @@ impl Batch {
     }
 }
 
-/// Answers a batch whose events are known to be in the log: with its first receipt when it is the same append
-/// again, with a refusal when the ids are used for something else. `None` when no id is known to be taken.
+/// Decides a batch whose events are known to be in the log. Returns the first receipt when it is the same append, and a
+/// refusal when the ids belong to other events. Returns `None` when no id is known to be taken.
 pub(super) fn repetition(facts: &Facts, batch: &Batch, now: Timestamp) -> Result<Option<Receipt>, Refusal> {
     let taken = |id| facts.event_id(id).flatten();
     if !batch.event_ids().any(|id| taken(id).is_some()) {
@@ -148,7 +148,7 @@ pub(super) fn repetition(facts: &Facts, batch: &Batch, now: Timestamp) -> Result
     let mut receipt = Receipt { repeated: true, ..Receipt::new(now) };
     for (index, effect) in batch.effects.iter().enumerate() {
         let recorded = match effect {
-            // It left nothing behind, neither in the log nor in the first receipt.
+            // An empty append left nothing in the log or in the first receipt.
             Effect::Append { events, .. } if events.is_empty() => continue,
             Effect::Append { stream, events, .. } => same_append(facts, index, stream, events)?,
             _ => {
@@ -170,7 +170,8 @@ struct Recorded {
     at: Timestamp,
 }
 
-/// The first receipt of an append, when all its events are in the log in the same place and with the same content.
+/// Returns the first receipt of an append, when all its events are in the log at the same place and with the same
+/// content.
 fn same_append(facts: &Facts, index: usize, stream: &Key, events: &[NewEvent]) -> Result<Recorded, Refusal> {
     let mut found: Option<(&Event, &Event)> = None;
     for event in events {

@@ -1,4 +1,4 @@
-//! The pure decisions, by the thousand: no clock, no task, no database.
+//! Tests of the pure decisions: no clock, no task, no database.
 
 mod claim;
 mod commit;
@@ -41,7 +41,7 @@ pub(super) fn owner(name: &str) -> Owner {
     Owner::new(name).unwrap()
 }
 
-/// A store of one decision: fills the slots that a batch needs and decides.
+/// A store for single decisions: fills the slots that a batch needs and decides.
 pub(super) struct Desk {
     pub(super) facts: Facts,
 }
@@ -76,7 +76,7 @@ impl Desk {
         self.apply(&Batch::new().enqueue(NewWork::once(key(name), lane())), now).unwrap();
     }
 
-    /// Claims a row by name and returns what its holder shows.
+    /// Claims a row by key and returns the lease.
     pub(super) fn claim(&mut self, name: &str, who: &str, now: Timestamp) -> Option<Lease> {
         let (key, owner) = (key(name), owner(who));
         let granted = super::claim::grant_named(&mut self.facts, &key, None, &owner, TTL, now).ok()?;

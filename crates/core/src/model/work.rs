@@ -1,4 +1,4 @@
-//! Decisions about work rows: enqueue and wake, the ways a holder finishes, and the operator's verbs.
+//! Work row decisions: enqueue and wake, completion by a holder, and operator actions.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::id::{Fence, Position};
 use crate::key::Key;
 
 impl WorkFilter {
-    /// The filter as an operator's verb reads it: without any condition it means every blocked row, so that a
-    /// forgotten condition never resets the whole store.
+    /// Returns the filter as an operator's action interprets it. Without any condition it selects every blocked row, so
+    /// that a forgotten condition never resets the whole store.
     #[must_use]
     pub fn for_operation(&self) -> Self {
         if *self == Self::default() {
@@ -23,7 +23,7 @@ impl WorkFilter {
         self.clone()
     }
 
-    /// Whether the row meets every condition.
+    /// Returns whether the row meets every condition.
     #[must_use]
     pub fn matches(&self, row: &WorkRow) -> bool {
         self.lane.as_ref().is_none_or(|lane| *lane == row.lane)
@@ -55,7 +55,7 @@ pub(super) fn enqueue(step: Step<'_>, new: &NewWork) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a row is the one that was created under a number, and nobody holds it.
+/// Checks that a row has the given creation number and that no unexpired lease is on it.
 pub(super) fn check(step: &Step<'_>, key: &Key, seq: u64) -> Result<(), Refusal> {
     let row = step.facts.work(key).filter(|row| row.seq == seq);
     let holder = match row.map(|row| row.lease.as_ref().filter(|lease| !lease.until.has_come(step.now))) {
@@ -67,7 +67,7 @@ pub(super) fn check(step: &Step<'_>, key: &Key, seq: u64) -> Result<(), Refusal>
     Err(Refusal::Fenced { index: step.index, key, fence, holder: Box::new(holder) })
 }
 
-/// A row as an enqueue makes it.
+/// Creates the row of an enqueue.
 fn created(new: &NewWork, seq: u64, now: Timestamp) -> WorkRow {
     WorkRow {
         key: new.key.clone(),
@@ -89,7 +89,7 @@ fn created(new: &NewWork, seq: u64, now: Timestamp) -> WorkRow {
     }
 }
 
-/// A row that rests until somebody asks for it by name: a named lock.
+/// Creates a row that rests until it is claimed by key, such as a named lock.
 pub(super) fn resting(key: &Key, lane: &crate::id::Lane, seq: u64, now: Timestamp) -> WorkRow {
     let new = NewWork::standing(key.clone(), lane.clone());
     WorkRow { due: None, ..created(&new, seq, now) }
@@ -117,7 +117,7 @@ fn earlier(a: Option<Timestamp>, b: Timestamp) -> Option<Timestamp> {
     Some(a.map_or(b, |a| a.min(b)))
 }
 
-/// What a holder says about its row.
+/// The action of a holder on its row.
 pub(super) enum Finish<'a> {
     Nothing,
     Ack,
@@ -142,7 +142,7 @@ pub(super) fn finish(step: Step<'_>, lease: &Lease, how: Finish<'_>) -> Result<(
     Ok(())
 }
 
-/// The row after its holder spoke; `None` when it is gone.
+/// Returns the row after its holder's action. `None` means that the row is removed.
 fn finished(mut row: WorkRow, how: Finish<'_>, now: Timestamp) -> Option<WorkRow> {
     match how {
         Finish::Nothing => return Some(row),
@@ -188,7 +188,7 @@ fn finished(mut row: WorkRow, how: Finish<'_>, now: Timestamp) -> Option<WorkRow
     Some(row)
 }
 
-/// An error as it is kept: a worker must be able to report a failure, however long its message is.
+/// Truncates an error for storage. A worker must be able to report a failure, however long its message is.
 fn cut(text: &str) -> String {
     text.get(..text.floor_char_boundary(ERROR_BYTES)).unwrap_or(text).to_owned()
 }
@@ -214,7 +214,8 @@ pub(super) fn operate(step: Step<'_>, selection: &Selection, operation: Operatio
 }
 
 impl Operation {
-    /// The row after the operator spoke; the same when the verb does not concern it, `None` when it is gone.
+    /// Returns the row after the operation. The row is unchanged when the operation does not apply, and `None` when it
+    /// is removed.
     #[must_use]
     pub fn on(self, mut row: WorkRow, now: Timestamp) -> Option<WorkRow> {
         match self {

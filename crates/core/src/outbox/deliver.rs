@@ -1,4 +1,4 @@
-//! What the user's code gets and answers.
+//! Delivery callback of an outbox, and its result.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use async_trait::async_trait;
 use super::message::Written;
 use crate::payload::Payload;
 
-/// Carries messages to where they belong. Async closures from [`Delivery`] to `Result<(), Undelivered>` do.
+/// A function that delivers messages. Async closures from [`Delivery`] to `Result<(), Undelivered>` implement it.
 #[async_trait]
 pub trait Deliver: Send + Sync + 'static {
-    /// Delivers one message. It may be called again with the same message, also after it has succeeded: give the
-    /// [key](Delivery::key) along, so that the other side can tell.
+    /// Delivers one message. It may be called again with the same message, even after it has succeeded. Pass the
+    /// [key](Delivery::key) on, so that the receiver can recognise a duplicate.
     ///
     /// # Cancel safety
-    /// It is dropped when its time is over, when the process shuts down and when the message may be somebody else's by now.
+    /// The future is dropped on a timeout, at shutdown, and when the lease of the message may have expired.
     async fn deliver(&self, message: Delivery) -> Result<(), Undelivered>;
 }
 
@@ -30,7 +30,7 @@ where
     }
 }
 
-/// A message on its way.
+/// A message to deliver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
     pub(super) outbox: &'static str,
@@ -39,39 +39,39 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// The stable key: the outbox and the id of the message with a colon between them, the same at every attempt. No message of
-    /// another outbox has it: a colon in the name of the outbox is `%3A`, and a percent sign `%25`.
+    /// Returns the idempotency key: the outbox and the message id, separated by a colon. It is the same for every attempt.
+    /// It is unique across outboxes, because a colon in the outbox name is encoded as `%3A`, and a percent sign as `%25`.
     #[must_use]
     pub fn key(&self) -> String {
         format!("{}:{}", self.outbox.replace('%', "%25").replace(':', "%3A"), self.written.id)
     }
 
-    /// The id of the message.
+    /// Returns the id of the message.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.written.id
     }
 
-    /// Where it goes.
+    /// Returns the destination.
     #[must_use]
     pub fn destination(&self) -> &str {
         &self.written.destination
     }
 
-    /// What it says.
+    /// Returns the payload.
     #[must_use]
     pub fn payload(&self) -> &Payload {
         &self.written.payload
     }
 
-    /// Which attempt this is, counted from 1.
+    /// Returns the attempt number, starting at 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 }
 
-/// Why a message was not delivered, and whether trying again can help.
+/// A failed delivery, and whether a retry can help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undelivered {
     pub(super) reason: String,
@@ -86,19 +86,19 @@ pub(super) enum Again {
 }
 
 impl Undelivered {
-    /// It failed for now: it is tried again, as the policy says.
+    /// Creates a temporary failure. The message is retried according to the policy.
     #[must_use]
     pub fn later(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), again: Again::Later }
     }
 
-    /// It failed for now, and is not to be tried again before so long: the other side said so.
+    /// Creates a temporary failure that is not retried before `wait` has passed, as the receiver asked.
     #[must_use]
     pub fn not_before(wait: Duration, reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), again: Again::NotBefore(wait) }
     }
 
-    /// It can never be delivered as it is: it is blocked at once.
+    /// Creates a permanent failure. The message is blocked at once.
     #[must_use]
     pub fn never(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), again: Again::Never }

@@ -1,8 +1,8 @@
-//! Concurrency limit per destination, a bulkhead: one that is slow holds some slots of a sender, and never all of them.
+//! Concurrency limit per destination (bulkhead). A slow destination holds some slots of a sender, and never all of them.
 //!
-//! A sender learns the destination of a message when it has claimed it. At the limit it waits a moment for one of the deliveries
-//! to end, and then defers the message by about as long as those in front of it will take. A destination whose deliveries last
-//! long has a lower limit and no such moment, so that its backlog passes through the claims quickly.
+//! A sender learns the destination of a message when it has claimed it. At the limit it waits briefly for a delivery to
+//! end. Then it defers the message by the estimated duration of the deliveries before it. A slow destination has a lower
+//! limit and no such wait, so that its backlog passes through the claims quickly.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,32 +13,32 @@ use tokio::sync::Notify;
 
 use crate::runtime::timer::sleep_until;
 
-/// How long a message waits for a slot of its destination before it is deferred.
+/// The longest wait for a slot of the destination, before the message is deferred.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// A destination whose deliveries last that long is slow.
+/// The delivery duration from which a destination is slow.
 const SLOW: Duration = Duration::from_secs(1);
 /// The bounds of a deferral.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_mins(1);
-/// How many destinations are remembered that have nothing in flight.
+/// The number of destinations from which on idle ones are dropped.
 const REMEMBERED: usize = 1_000;
 
-/// The destinations of the deliveries in flight, and of slow ones.
+/// The destinations of the deliveries in flight, and slow destinations.
 #[derive(Debug)]
 pub(super) struct Destinations {
-    /// The limit for a destination, and for a slow one.
+    /// The limit of a destination, and the limit of a slow one.
     limits: (usize, usize),
     all: Mutex<HashMap<String, Destination>>,
 }
 
 #[derive(Debug)]
 struct Destination {
-    /// When each delivery in flight began, by its number.
+    /// The start of each delivery in flight, by its number.
     in_flight: Vec<(u64, Instant)>,
     next: u64,
-    /// The usual duration of a delivery.
+    /// The moving average of the delivery duration.
     took: Duration,
-    /// When those that were deferred will be through.
+    /// The estimated time at which the deferred messages are delivered.
     through: Instant,
     freed: Arc<Notify>,
 }
@@ -51,26 +51,26 @@ pub(super) struct Slot {
     number: u64,
 }
 
-/// No slot is free.
+/// The reason why no slot was acquired.
 enum Full {
-    /// One will be soon.
+    /// A slot will be free soon.
     Wait(Arc<Notify>),
-    /// The message is to be deferred by so long.
+    /// The message must be deferred by this duration.
     Defer(Duration),
 }
 
 impl Destinations {
-    /// Destinations with this limit, or with three quarters of the slots of a sender, and a quarter for slow ones.
+    /// Creates the limits. By default they are three quarters of a sender's slots, and a quarter for slow destinations.
     pub(super) fn new(limit: Option<usize>, slots: usize) -> Arc<Self> {
         let quarter = (slots / 4).max(1);
         let limits = limit.map_or((slots.saturating_sub(quarter).max(1), quarter), |limit| (limit, limit));
         Arc::new(Self { limits, all: Mutex::default() })
     }
 
-    /// Takes a slot of a destination.
+    /// Acquires a slot of a destination.
     ///
     /// # Errors
-    /// How long the message is to be deferred when all are taken.
+    /// Returns the duration by which to defer the message when all slots are taken.
     pub(super) async fn enter(self: &Arc<Self>, name: &str) -> Result<Slot, Duration> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -116,7 +116,8 @@ impl Destination {
         Self { in_flight, next: 0, took: Duration::ZERO, through: now, freed }
     }
 
-    /// How long a delivery will take: as long as usual, or as the one in flight that began first.
+    /// Returns the expected duration of a delivery: the average, or the age of the oldest delivery in flight if that is
+    /// longer.
     fn expected(&self, now: Instant) -> Duration {
         let oldest = self.in_flight.iter().map(|(_, began)| now.duration_since(*began)).max();
         self.took.max(oldest.unwrap_or_default())

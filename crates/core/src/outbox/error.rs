@@ -1,14 +1,14 @@
-//! What can go wrong with outboxes.
+//! Errors of outboxes.
 
 use thiserror::Error;
 
 use crate::error::{InvalidInput, Retry, codes, conversions};
 use crate::store::{ApplyError, StoreError};
 
-/// Why something that was asked of an outbox was not done.
+/// The reason why an operation on an outbox failed.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum OutboxError {
-    /// There is no runtime that could send.
+    /// No Tokio runtime is available to send messages.
     #[error("a sender was started outside of a tokio runtime; start it inside of one that goes on")]
     NoRuntime,
     /// There is no such message.
@@ -18,28 +18,28 @@ pub enum OutboxError {
     Unknown {
         /// The outbox.
         outbox: String,
-        /// The id of the message, or what the messages in order have in common.
+        /// The id of the message, or the name of the order.
         message: String,
     },
-    /// The message is just being sent.
+    /// The message is being sent.
     #[error(
         "message {message:?} in outbox {outbox:?} is being sent by {by}; nothing was done, ask again when it has ended"
     )]
     UnderWay {
         /// The outbox.
         outbox: String,
-        /// The id of the message, or what the messages in order have in common.
+        /// The id of the message, or the name of the order.
         message: String,
-        /// Who sends it.
+        /// The owner of the lease.
         by: String,
     },
-    /// A value or a name can never be accepted.
+    /// A value or a name is invalid.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// The store could not be asked.
+    /// The store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store did not take a write.
+    /// The store did not accept a write.
     #[error(transparent)]
     Write(Box<ApplyError>),
 }

@@ -1,6 +1,7 @@
-//! One grant: a message, or messages in order, from the store to the user's code.
+//! Delivery of one grant: a message, or messages in order.
 //!
-//! What was delivered is written after it was: a process that dies in between delivers it again, with the same key.
+//! The success is recorded after the delivery. If the process dies in between, the message is delivered again with the same
+//! key.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,17 +22,17 @@ use crate::store::{Batch, Grant};
 use crate::telemetry::OUTBOX;
 use crate::worker::{Committed, LeasedWork};
 
-/// A row that is worked on.
+/// A row in progress.
 pub(super) struct Job {
     engine: Arc<OutboxEngine>,
     work: LeasedWork,
 }
 
-/// How one attempt ended.
+/// The outcome of one attempt.
 enum Ended {
     Delivered,
     Failed(Undelivered),
-    /// It was broken off: the row is lost, or the process ends.
+    /// It was cancelled: the lease is lost, or the process shuts down.
     BrokenOff,
 }
 
@@ -60,7 +61,7 @@ impl Job {
             }
             attempts = 1;
         }
-        // Whoever puts a message wakes the row, so nothing is missed if there were no more.
+        // A later message wakes the row, so no message is missed when the row is acknowledged.
         let end = if grant.more {
             Batch::new().release(self.work.lease())
         } else {
@@ -69,7 +70,7 @@ impl Job {
         self.commit(end).await;
     }
 
-    /// Delivers one message and writes what came of it. Whether it is delivered, and the row still ours.
+    /// Delivers one message and records the outcome. Returns whether it was delivered and the lease is still held.
     async fn one(&self, payload: &Payload, attempts: u32, done: Batch) -> bool {
         let policy = &self.engine.options.retry;
         if !policy.allows(attempts) {
@@ -156,7 +157,7 @@ impl Job {
         }
     }
 
-    /// Whether the batch was applied.
+    /// Commits a batch. Returns whether it was applied.
     async fn commit(&self, batch: Batch) -> bool {
         match self.work.commit(batch).await {
             Committed::Done(_) => true,

@@ -1,4 +1,4 @@
-//! What is to be sent, and how it gets into a batch.
+//! Messages of an outbox.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -9,21 +9,22 @@ use crate::id::Position;
 use crate::payload::Payload;
 use crate::store::{Batch, Expect, NewEvent, NewWork};
 
-/// A name for messages that are sent alike. A constant of the program: those who put and those who send share it.
+/// A named outbox: messages that are sent in the same way. It is a constant of the program that producers and senders
+/// share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outbox {
     name: &'static str,
 }
 
-/// Something to be sent.
+/// A message to send.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     pub(super) written: Written,
-    /// What it is in the order of.
+    /// The name of the order that it belongs to.
     line: Option<String>,
 }
 
-/// A message as it stands in the store.
+/// The stored form of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Written {
     pub(super) id: String,
@@ -32,10 +33,10 @@ pub(super) struct Written {
 }
 
 impl Message {
-    /// A message to a destination, an address for example, with a new id.
+    /// Creates a message to a destination, such as an address, with a new id.
     ///
     /// # Errors
-    /// [`InvalidInput::Payload`] when the value cannot be written as JSON.
+    /// Returns [`InvalidInput::Payload`] when the value cannot be encoded as JSON.
     pub fn new<T: Serialize + ?Sized>(
         destination: impl Into<String>,
         value: &T,
@@ -45,25 +46,25 @@ impl Message {
         Ok(Self { written: Written { id, destination, payload }, line: None })
     }
 
-    /// The same under an id that the caller chose. It is part of the key that the other side sees.
+    /// Sets the id of the message. It is part of the idempotency key that the receiver sees.
     ///
-    /// A message with an id that is still in the outbox takes the place of that one, also when that one is blocked, and has
-    /// attempts of its own. One that is just being sent may arrive as well. In order, both are sent.
+    /// A message replaces the one with the same id that is still in the outbox, even a blocked one, and has its own
+    /// attempts. If the replaced message is being sent, it may arrive as well. In order, both are sent.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.written.id = id.into();
         self
     }
 
-    /// Delivered after all messages that were put before to the same destination, in order too. One that cannot be delivered holds
-    /// up those behind it.
+    /// Delivers the message after all earlier ordered messages to the same destination. A message that cannot be delivered
+    /// delays those after it.
     #[must_use]
     pub fn in_order(self) -> Self {
         let line = self.written.destination.clone();
         self.in_order_of(line)
     }
 
-    /// In order with others that name the same, a customer for example, whatever their destinations are.
+    /// Orders the message after others with the same name, such as a customer, regardless of their destinations.
     #[must_use]
     pub fn in_order_of(mut self, line: impl Into<String>) -> Self {
         self.line = Some(line.into());
@@ -72,35 +73,35 @@ impl Message {
 }
 
 impl Outbox {
-    /// An outbox of this name.
+    /// Creates an outbox with this name.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self { name }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Adds a message to a batch. It is sent after the batch is committed, and never if it is not.
+    /// Adds a message to a batch. It is sent only after the batch is committed.
     ///
-    /// Any batch will do: of a command, of a reaction, of an idempotent request, of a workflow's `step_in`.
+    /// Any batch is suitable: of a command, a reaction, an idempotent request or a workflow's `step_in`.
     ///
     /// # Errors
-    /// [`InvalidInput`] when the name of the outbox, the id or the destination is not valid.
+    /// Returns [`InvalidInput`] when the name of the outbox, the id or the destination is invalid.
     pub fn put(&self, batch: Batch, message: &Message) -> Result<Batch, InvalidInput> {
         let (lane, written) = (names::lane(self.name)?, &message.written);
         let row = names::message(self.name, &written.id)?;
         names::destination(&written.destination)?;
         let payload = Payload::of(written)?;
         let Some(line) = &message.line else {
-            // A row that was woken would keep the block and the attempts of the message that was there before.
+            // Waking the row would keep the block and the attempts of the earlier message.
             return Ok(batch.enqueue(NewWork::once(row, lane).payload(payload).replacing()));
         };
         let line = names::line(self.name, line)?;
-        // What was delivered is not in the stream any more, so a row that was gone begins where the stream does.
+        // Delivered messages are removed from the stream, so a new row starts at the beginning of the stream.
         let first = NewWork::once(line.clone(), lane);
         let first = NewWork { follow: Some(line.clone()), position: Some(Position(0)), ..first };
         Ok(batch.append(&line, Expect::Any, [NewEvent::new(names::event()?, payload)]).enqueue(first))

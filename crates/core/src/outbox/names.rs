@@ -1,4 +1,4 @@
-//! The names that messages have in the store: keys and lanes.
+//! Keys and lanes of messages in the store.
 
 use crate::error::InvalidInput;
 use crate::id::{EventType, Lane};
@@ -6,23 +6,24 @@ use crate::key::{Arg, Key};
 
 /// The kind of the row of a message: `tidelock.outbox("mails", "order-17")`.
 const MESSAGE: &str = "tidelock.outbox";
-/// The kind of the row and the stream of messages in order: `tidelock.outbox-line("mails", "ada@example.com")`.
+/// The kind of the row and the stream of ordered messages: `tidelock.outbox-line("mails", "ada@example.com")`.
 const LINE: &str = "tidelock.outbox-line";
 /// The longest name of an outbox, in bytes.
 pub const MAX_OUTBOX_BYTES: usize = 100;
 /// The longest id of a message, in bytes.
 pub const MAX_ID_BYTES: usize = 150;
-/// The longest destination of a message, in bytes. In order, it or what stands for it has at most 500.
+/// The longest destination of a message, in bytes. The name of an order, which is the destination by default, has at most
+/// 500.
 pub const MAX_DESTINATION_BYTES: usize = 2_000;
-/// The longest name of a line, in bytes.
+/// The longest name of an order, in bytes.
 const MAX_LINE_BYTES: usize = 500;
 
-/// What a row of an outbox is.
+/// The purpose of a row of an outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Row {
     /// One message, with its id.
     Message(String),
-    /// Messages in order, and what they have in common.
+    /// Messages in order, with the name of the order.
     Line(String),
 }
 
@@ -45,12 +46,12 @@ pub(super) fn destination(text: &str) -> Result<(), InvalidInput> {
     check("the destination of a message", text, MAX_DESTINATION_BYTES)
 }
 
-/// The type of the events in lines.
+/// Returns the type of the events in the streams of ordered messages.
 pub(super) fn event() -> Result<EventType, InvalidInput> {
     EventType::new("tidelock.Message")
 }
 
-/// What a key of an outbox is the name of.
+/// Parses the key of a row of an outbox.
 pub(super) fn row(key: &Key) -> Option<Row> {
     let Ok([Arg::Str(_), Arg::Str(name)]) = <[Arg; 2]>::try_from(key.args()) else { return None };
     match key.kind().as_str() {

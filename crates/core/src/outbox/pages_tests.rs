@@ -1,4 +1,4 @@
-//! Examples of the errors of outboxes for their pages: see `error/pages/tests.rs`, which compares them.
+//! Example errors of outboxes for their documentation pages, which `error/pages/tests.rs` compares.
 
 use super::OutboxError;
 use crate::error::pages::tests::{Examples, boxed};

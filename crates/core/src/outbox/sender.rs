@@ -18,7 +18,7 @@ use crate::worker::{
     ClaimSpec, Engine, LeasedWork, Metered, Worker, WorkerHandle, WorkerOptions, bounded, worker_setters,
 };
 
-/// The most ordered messages that come with one grant.
+/// The most ordered messages in one grant.
 pub(super) const IN_ORDER: usize = 10;
 
 /// A builder for a worker that delivers the messages of an outbox.
@@ -55,8 +55,8 @@ impl Sender {
 
     worker_setters!();
 
-    /// Sets how often a message is tried and how long the waits are. The default is 20 attempts, with waits that grow from a
-    /// second to an hour. After the last attempt the message is blocked.
+    /// Sets the retry policy. The default is 20 attempts with exponential backoff from a second to an hour. After the last
+    /// attempt the message is blocked.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.options.retry = policy;
         self
@@ -130,7 +130,7 @@ impl Default for Counters {
     }
 }
 
-/// The engine of a [`Sender`]: delivers one message, or ordered messages to one destination, per grant.
+/// The engine of a [`Sender`]: delivers one message, or messages of one order, per grant.
 pub struct OutboxEngine {
     pub(super) worker: Arc<Worker>,
     lane: Lane,

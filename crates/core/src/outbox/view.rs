@@ -1,4 +1,4 @@
-//! What people see of an outbox, and what they do about it.
+//! Views and operator commands of an outbox.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,64 +14,65 @@ use crate::store::{
     WorkRow,
 };
 
-/// A message that is not delivered yet: of those in order, the first.
+/// An undelivered message. Of messages in order, only the first is shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MessageView {
-    /// Its id. Empty in order when what the message says does not read.
+    /// Its id. Empty for a message in order that cannot be decoded.
     pub id: String,
-    /// Where it goes. Empty when what the message says does not read; `payload` is all of it then.
+    /// Its destination. Empty when the message cannot be decoded; `payload` then holds the whole stored message.
     pub destination: String,
-    /// What it says.
+    /// Its payload.
     pub payload: Payload,
-    /// What it is in the order of; `None` when it is independent of others.
+    /// The name of the order; `None` when it is independent of others.
     pub in_order_of: Option<String>,
-    /// How it stands.
+    /// Its state.
     pub state: MessageState,
-    /// Attempts so far, the present one included.
+    /// Attempts so far, including the current one.
     pub attempts: u32,
-    /// Why the last one failed.
+    /// The error of the last attempt.
     pub last_error: Option<String>,
 }
 
-/// A message that was [looked up](Outbox::find), as it was then, and which one exactly.
+/// The result of a [lookup](Outbox::find): the message as it was, and its exact identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundMessage {
-    /// What people see of it.
+    /// The view of the message.
     pub view: MessageView,
     row: Key,
-    /// The number of the row: a message that takes the place of another has another one.
+    /// The creation number of the row. A message that replaces another has a different one.
     seq: u64,
-    /// Where it stands among those in order.
+    /// The version in the stream of ordered messages.
     version: Option<StreamVersion>,
 }
 
-/// How a message stands.
+/// The state of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageState {
-    /// It is sent at this instant, or as soon as somebody has room.
+    /// It is sent at this instant, or as soon as a sender has a free slot.
     Due(Timestamp),
-    /// Somebody sends it.
+    /// A sender is delivering it.
     Sending {
-        /// Who.
+        /// The owner of the lease.
         by: String,
-        /// Until when, unless it is renewed.
+        /// When the lease expires, unless it is renewed.
         until: Timestamp,
     },
     /// It is not sent until an operator unblocks it.
     Blocked {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// Since when.
+        /// The start of the block.
         since: Timestamp,
     },
 }
 
 impl Outbox {
-    /// What is not delivered yet, blocked messages included, in the order of the rows. Of messages in order the first is shown.
+    /// Returns the undelivered messages, including blocked ones, in the order of the rows. Of messages in order, only the
+    /// first is returned.
     ///
     /// # Errors
-    /// [`OutboxError::Store`] when the store cannot be asked.
+    /// Returns [`OutboxError::Store`] when the store cannot be read.
     pub async fn list(&self, store: &SharedStore, page: Page) -> Result<PageOf<MessageView>, OutboxError> {
         let filter = WorkFilter { lane: Some(names::lane(self.name())?), ..WorkFilter::default() };
         let found = store.works(&filter, page).await?;
@@ -82,38 +83,38 @@ impl Outbox {
         Ok(PageOf { rows, next: found.next, now: found.now })
     }
 
-    /// How many rows are blocked: messages, and lines of messages in order.
+    /// Returns the number of blocked rows. A row is a message, or all messages of one order.
     ///
     /// # Errors
-    /// [`OutboxError::Store`] when the store cannot be asked.
+    /// Returns [`OutboxError::Store`] when the store cannot be read.
     pub async fn count_blocked(&self, store: &SharedStore) -> Result<u64, OutboxError> {
         Ok(store.count_work(&self.blocked()?).await?)
     }
 
-    /// Lets all blocked messages be sent again, with a fresh budget. How many rows that were.
+    /// Unblocks all blocked messages, with a fresh retry budget. Returns the number of unblocked rows.
     ///
     /// # Errors
-    /// [`OutboxError`] when the store fails.
+    /// Returns [`OutboxError`] when the store fails.
     pub async fn unblock_all(&self, store: &SharedStore) -> Result<u64, OutboxError> {
         let batch = Batch::new().operate(Selection::Filter(self.blocked()?), Operation::Unblock);
         Ok(store.apply(batch).await?.operated.into_iter().sum())
     }
 
-    /// Lets a blocked message be sent again, with a fresh budget: by its id, or by what messages are in the order of. What is not
-    /// blocked stays as it is.
+    /// Unblocks a message, with a fresh retry budget, by its id or by the name of its order. A message that is not blocked
+    /// is left unchanged.
     ///
     /// # Errors
-    /// [`OutboxError::Unknown`] when there is none.
+    /// Returns [`OutboxError::Unknown`] when there is no such message.
     pub async fn unblock(&self, store: &SharedStore, message: &str) -> Result<(), OutboxError> {
         let found = self.find(store, message).await?;
         store.apply(Batch::new().operate(Selection::Keys(vec![found.row]), Operation::Unblock)).await?;
         Ok(())
     }
 
-    /// A message by its id, or the first of those in the order of something. An id counts first.
+    /// Finds a message by its id, or the first message of an order by the name of the order. An id takes precedence.
     ///
     /// # Errors
-    /// [`OutboxError::Unknown`] when there is none.
+    /// Returns [`OutboxError::Unknown`] when there is no such message.
     pub async fn find(&self, store: &SharedStore, message: &str) -> Result<FoundMessage, OutboxError> {
         let keys = [names::message(self.name(), message), names::line(self.name(), message)];
         for key in keys.into_iter().flatten() {
@@ -125,21 +126,23 @@ impl Outbox {
         Err(self.unknown(message))
     }
 
-    /// Removes a message without sending it: by its id, or the first of those in the order of something, which lets the next ones go
-    /// on. Whoever shows the message to somebody first uses [`find`](Self::find) and [`discard_found`](Self::discard_found).
+    /// Removes a message without sending it, by its id, or the first message of an order, so that the next ones continue.
+    /// To show the message first, use [`find`](Self::find) and [`discard_found`](Self::discard_found).
     ///
     /// # Errors
-    /// [`OutboxError::Unknown`] when there is none, [`OutboxError::UnderWay`] while somebody sends it.
+    /// Returns [`OutboxError::Unknown`] when there is no such message, or [`OutboxError::UnderWay`] while a sender delivers
+    /// it.
     pub async fn discard(&self, store: &SharedStore, message: &str) -> Result<(), OutboxError> {
         let found = self.find(store, message).await?;
         self.discard_found(store, &found).await
     }
 
-    /// Removes the message that was found, and no other: not the one that has become the first of its order since then, nor the
-    /// one that was put under its id.
+    /// Removes exactly the message that was found. It removes neither a message that has become the first of its order
+    /// since then, nor a later one with the same id.
     ///
     /// # Errors
-    /// [`OutboxError::Unknown`] when it is not there any more, [`OutboxError::UnderWay`] while somebody sends it.
+    /// Returns [`OutboxError::Unknown`] when the message no longer exists, or [`OutboxError::UnderWay`] while a sender
+    /// delivers it.
     pub async fn discard_found(&self, store: &SharedStore, found: &FoundMessage) -> Result<(), OutboxError> {
         let FoundMessage { view, row: key, seq, version } = found;
         let name = || view.in_order_of.as_deref().filter(|_| view.id.is_empty()).unwrap_or(&view.id);
@@ -151,7 +154,7 @@ impl Outbox {
                 if first.is_none_or(|first| first.version != *version) {
                     return Err(self.unknown(name()));
                 }
-                // Up to this event and no further, whatever is delivered until the batch is applied.
+                // Truncates up to this event only, whatever is delivered before the batch is applied.
                 batch.truncate(key, version.next()).operate(row, Operation::Unblock)
             }
             None => batch.operate(row, Operation::Remove),
@@ -182,12 +185,12 @@ impl Outbox {
     }
 }
 
-/// The first message of those in order.
+/// Returns the first of the messages in order.
 async fn first(store: &SharedStore, line: &Key) -> Result<Option<Event>, OutboxError> {
     Ok(store.read_stream(StreamQuery::forward(line, 1)).await?.events.into_iter().next())
 }
 
-/// A row as people see it; `None` when it waits for nothing.
+/// Returns the view of a row; `None` when it has no message to deliver.
 async fn seen(store: &SharedStore, row: WorkRow) -> Result<Option<FoundMessage>, OutboxError> {
     let (known, in_order_of) = match names::row(&row.key) {
         Some(Row::Line(line)) => (String::new(), Some(line)),
@@ -201,7 +204,7 @@ async fn seen(store: &SharedStore, row: WorkRow) -> Result<Option<FoundMessage>,
         },
         None => (row.payload, None),
     };
-    // One that does not read is blocked by whoever tries to send it, so somebody must see it.
+    // A message that cannot be decoded is blocked by the sender, so it must be visible to operators.
     let Written { id, destination, payload } = payload.parse().unwrap_or_else(|_| Written {
         id: known,
         destination: String::new(),

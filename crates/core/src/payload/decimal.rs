@@ -1,17 +1,17 @@
-//! Exact addition of JSON numbers as their texts write them.
+//! Exact addition of JSON numbers in decimal text.
 //!
-//! Two whole numbers give a whole number of at most 64 bits. Where one has a fraction or an exponent, the decimals are added
-//! exactly, and the sum counts only if a reader with double precision gets it back unchanged: 15 digits always do, more than
-//! 17 never. Every other sum is refused rather than rounded.
+//! The sum of two whole numbers is a whole number of at most 64 bits. If one has a fraction or an exponent, the
+//! decimals are added exactly. The sum counts only if a reader with double precision gets it back unchanged: 15 digits
+//! always do, more than 17 never. Every other sum is refused rather than rounded.
 
 use std::cmp::Ordering;
 
-/// The most digits and the largest exponent that are looked at. No double has more.
+/// Maximum number of digits and maximum exponent that are considered. No double has more.
 const MOST: usize = 400;
-/// A sum that is longer as a plain decimal is written with an exponent.
+/// Maximum length of a sum as a plain decimal. A longer one is written with an exponent.
 const PLAIN: usize = 40;
 
-/// The sum of two JSON numbers; `None` when it cannot be exact.
+/// Returns the sum of two JSON numbers; `None` when it cannot be exact.
 pub(crate) fn add(a: &str, b: &str) -> Option<String> {
     if is_whole(a) && is_whole(b) {
         let sum = whole(a)?.checked_add(whole(b)?)?;
@@ -25,7 +25,7 @@ pub(crate) fn add(a: &str, b: &str) -> Option<String> {
     Some(plain.unwrap_or(double))
 }
 
-/// Whether a reader with 64-bit numbers gets the number back unchanged.
+/// Returns whether a reader with 64-bit numbers gets the number back unchanged.
 pub(crate) fn survives(text: &str) -> bool {
     if is_whole(text) {
         return whole(text).is_some();
@@ -37,7 +37,7 @@ fn is_whole(text: &str) -> bool {
     !text.contains(['.', 'e', 'E'])
 }
 
-/// Wide enough for the sum of any two.
+/// Parses a whole number of 64 bits into a type wide enough for the sum of any two.
 fn whole(text: &str) -> Option<i128> {
     let signed = text.parse::<i64>().map(i128::from);
     signed.or_else(|_| text.parse::<u64>().map(i128::from)).ok()
@@ -51,7 +51,7 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// Reads a JSON number; `None` when it has too many digits or too large an exponent.
+    /// Parses a JSON number; `None` when it has too many digits or too large an exponent.
     fn read(text: &str) -> Option<Self> {
         let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (mantissa, exponent) = match text.split_once(['e', 'E']) {
@@ -68,7 +68,7 @@ impl Decimal {
         digits.iter().all(|digit| *digit < 10).then_some(Self { negative, digits, exponent })
     }
 
-    /// How many digits follow the point.
+    /// Returns the number of digits after the point.
     fn scale(&self) -> usize {
         usize::try_from(-self.exponent).unwrap_or(0)
     }
@@ -90,7 +90,7 @@ impl Decimal {
         Some(Self { negative, digits, exponent })
     }
 
-    /// The digits with zeros behind them, down to an exponent.
+    /// Returns the digits, padded with trailing zeros down to an exponent.
     fn aligned(&self, exponent: i64) -> Option<Vec<u8>> {
         let zeros = usize::try_from(self.exponent - exponent).ok()?;
         let mut digits = self.digits.clone();
@@ -98,7 +98,7 @@ impl Decimal {
         Some(digits)
     }
 
-    /// The shortest text of the double that is exactly what its reader takes this for; `None` when that is another number.
+    /// Returns the shortest text of the nearest double; `None` when that text is a different number.
     fn double(&self) -> Option<String> {
         let text = format!("{}{}e{}", self.sign(), text_of(&self.digits), self.exponent);
         let number = serde_json::Number::from_f64(text.parse().ok()?)?.to_string();
@@ -106,7 +106,7 @@ impl Decimal {
         (read.normal() == self.normal()).then_some(number)
     }
 
-    /// As a plain decimal with so many digits after the point; `None` when it would be long.
+    /// Returns a plain decimal with `scale` digits after the point; `None` when it would be longer than [`PLAIN`].
     fn plain(&self, scale: usize) -> Option<String> {
         let behind = i64::try_from(scale).ok()?;
         let digits = self.aligned(self.exponent.min(-behind))?;
@@ -120,7 +120,7 @@ impl Decimal {
         if self.negative && self.digits.iter().any(|digit| *digit > 0) { "-" } else { "" }
     }
 
-    /// Sign, digits without zeros around them, and exponent: equal for equal numbers.
+    /// Returns the sign, the digits without surrounding zeros, and the exponent. Equal numbers have equal results.
     fn normal(&self) -> (&'static str, &[u8], i64) {
         let end = self.digits.iter().rposition(|digit| *digit > 0).map_or(0, |last| last + 1);
         let (kept, zeros) = self.digits.split_at_checked(end).unwrap_or((&self.digits, &[]));
@@ -136,7 +136,7 @@ fn padded(digits: Vec<u8>, length: usize) -> Vec<u8> {
     std::iter::repeat_n(0, zeros).chain(digits).collect()
 }
 
-/// Without zeros in front, but for the last digit.
+/// Removes leading zeros, but keeps the last digit.
 fn leading(digits: &[u8]) -> &[u8] {
     let start = digits.iter().position(|digit| *digit > 0).unwrap_or(digits.len().saturating_sub(1));
     digits.get(start..).unwrap_or_default()
@@ -146,7 +146,7 @@ fn text_of(digits: &[u8]) -> String {
     digits.iter().map(|digit| char::from(b'0' + digit)).collect()
 }
 
-/// Both have the same length.
+/// Adds two numbers of the same length.
 fn sum(a: &[u8], b: &[u8]) -> Vec<u8> {
     let mut carry = 0;
     let mut digits: Vec<u8> = (a.iter().zip(b).rev())
@@ -161,7 +161,7 @@ fn sum(a: &[u8], b: &[u8]) -> Vec<u8> {
     digits
 }
 
-/// Both have the same length, and `a` is not less than `b`.
+/// Subtracts `b` from `a`. Both have the same length, and `a` is not less than `b`.
 fn difference(a: &[u8], b: &[u8]) -> Vec<u8> {
     let mut borrow = 0;
     let mut digits: Vec<u8> = (a.iter().zip(b).rev())

@@ -1,9 +1,9 @@
-//! Numbers in JSON text that would not survive being parsed, because readers round them.
+//! Detection of JSON numbers that parsing would round.
 
 use super::decimal;
 
-/// The first number of the text that fits neither `i64` nor `u64`, or has more digits than `f64`. What looks like one inside a
-/// string is none.
+/// Returns the first number of the text that fits neither `i64` nor `u64`, or has more digits than `f64`. Digits inside
+/// a string are not a number.
 pub(crate) fn first_rounded(text: &str) -> Option<&str> {
     let mut rest = text;
     loop {
@@ -22,7 +22,7 @@ pub(crate) fn first_rounded(text: &str) -> Option<&str> {
     }
 }
 
-/// What follows a string of which `text` holds all but the opening quote.
+/// Returns the text after a JSON string. `text` begins after the opening quote.
 fn after_string(text: &str) -> Option<&str> {
     let mut rest = text;
     loop {

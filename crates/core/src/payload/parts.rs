@@ -1,4 +1,4 @@
-//! The direct parts of a JSON array or object as ranges of its text. Nothing is parsed, so nothing can be rounded.
+//! Direct parts of a JSON array or object, as ranges of its text. Nothing is parsed, so nothing can be rounded.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ pub(crate) struct Part {
     pub(crate) value: Range<usize>,
 }
 
-/// The parts of an array or object in the order of the text; `None` when the text is no container, or no JSON.
+/// Returns the parts of an array or object in text order; `None` when the text is not a container, or not JSON.
 pub(crate) fn split(text: &str) -> Option<Vec<Part>> {
     let bytes = text.as_bytes();
     let mut at = blanks(bytes, 0);
@@ -50,7 +50,7 @@ fn blanks(bytes: &[u8], from: usize) -> usize {
     from + rest.iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t')).count()
 }
 
-/// Where the value that begins here ends. Containers are skipped without recursion.
+/// Returns the end of the value that begins here. Containers are skipped without recursion.
 fn value_end(bytes: &[u8], from: usize) -> Option<usize> {
     match bytes.get(from)? {
         b'"' => string_end(bytes, from),

@@ -1,4 +1,4 @@
-//! Equality of payloads, and the numbers that only text can hold.
+//! Tests of payload equality, and of numbers that only text can represent.
 
 use super::Payload;
 use super::numbers::first_rounded;

@@ -1,9 +1,9 @@
-//! JSON text laid out for people, and taken back, without being parsed: no number is rounded, no key moves.
+//! Pretty-printing and compaction of JSON text without parsing: no number is rounded, and no key moves.
 
-/// Containers deeper than this stay on one line, so that a small value never becomes a huge file.
+/// Maximum depth of containers that are broken into lines. It prevents a small value from becoming a huge file.
 const DEEPEST: usize = 12;
 
-/// JSON text without the blanks between its parts.
+/// Returns the JSON text without the white space between its parts.
 #[must_use]
 pub fn compact(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
@@ -12,7 +12,7 @@ pub fn compact(json: &str) -> String {
     out
 }
 
-/// Compact JSON text over several lines, which continue a text that is indented by `level` steps.
+/// Formats compact JSON text over several lines, as part of a text that is indented by `level` steps.
 #[must_use]
 pub fn pretty(compact: &str, level: usize) -> String {
     let mut out = String::with_capacity(compact.len() * 2);
@@ -54,7 +54,7 @@ pub fn pretty(compact: &str, level: usize) -> String {
     out
 }
 
-/// Begins a line for something inside a container of the given depth.
+/// Starts a new line for an element inside a container of the given depth.
 fn begin_line(out: &mut String, indent: usize, depth: usize) {
     if depth <= DEEPEST {
         out.push('\n');
@@ -62,7 +62,7 @@ fn begin_line(out: &mut String, indent: usize, depth: usize) {
     }
 }
 
-/// Knows which characters of a JSON text belong to its strings.
+/// A scanner that recognises which characters of a JSON text belong to strings.
 #[derive(Debug, Default)]
 struct Strings {
     inside: bool,
@@ -70,7 +70,7 @@ struct Strings {
 }
 
 impl Strings {
-    /// Whether the next character belongs to a string, its quotes included.
+    /// Returns whether the next character belongs to a string, its quotes included.
     fn next(&mut self, c: char) -> bool {
         if !self.inside {
             self.inside = c == '"';

@@ -38,7 +38,7 @@ impl Projections {
         Self { store, projections: Vec::new(), options: Options::default() }
     }
 
-    /// Adds a version of a projection. To build a new one while the old one continues, add both, or run programs of both at
+    /// Adds a version of a projection. To build a new version while the old one runs, add both, or run programs of both at
     /// the same time.
     pub fn with(mut self, projection: Projection) -> Self {
         self.projections.push(projection);
@@ -47,8 +47,8 @@ impl Projections {
 
     worker_setters!();
 
-    /// Starts the projections. The first version that was ever started is read first. Later versions are built from the
-    /// beginning of the log, and read as soon as they have caught up. Versions before the one that is read do not run.
+    /// Starts the projections. Readers first read the first version that was ever started. Later versions are built from
+    /// the beginning of the log, and become live when they have caught up. Versions before the live one do not run.
     ///
     /// # Errors
     /// Returns a [`ProjectionsError`] when a name is invalid, or the store fails.
@@ -79,7 +79,7 @@ impl Projections {
     }
 }
 
-/// The version that is read: this one, if there was none before.
+/// Returns the live version, and makes `first` live if there was none.
 async fn live(model: &ReadModel, first: u32) -> Result<u32, ProjectionsError> {
     loop {
         match model.pointer().await {
@@ -111,7 +111,7 @@ impl One {
                 }
                 Ok(false) => break,
                 Err(ProjectionsError::Behind { .. }) => {}
-                // It was deleted before it was read.
+                // The version was deleted before it became live.
                 Err(ProjectionsError::Reactions(error))
                     if matches!(*error, ReactionsError::Unknown { .. }) => {}
                 Err(error) => return Err(error),
@@ -124,7 +124,7 @@ impl One {
         }
         drop(running);
         match self.model.delete_old().await {
-            // Another process has not noticed yet.
+            // Another process has not noticed the swap yet.
             Err(ProjectionsError::Reactions(error)) if matches!(*error, ReactionsError::Running { .. }) => {
                 Ok(())
             }
@@ -133,7 +133,7 @@ impl One {
     }
 }
 
-/// The engine of [`Projections`]. It claims nothing: the events are handled by reactions.
+/// The engine of [`Projections`]. It claims no work, because reactions handle the events.
 #[derive(Debug)]
 pub struct ProjectionEngine {
     worker: Arc<Worker>,
@@ -188,14 +188,14 @@ impl Engine for ProjectionEngine {
 }
 
 impl WorkerHandle<ProjectionEngine> {
-    /// Waits until every version has handled all events, and the newest is read. For tests.
+    /// Waits until every version has handled all events, and the newest is live. For tests.
     ///
     /// # Errors
-    /// Returns [`ProjectionsError::Behind`] when the newest version is not read because something of it is blocked or parked,
-    /// and another [`ProjectionsError`] when the store cannot be read.
+    /// Returns [`ProjectionsError::Behind`] when the newest version cannot become live because some of its work is blocked
+    /// or parked. Returns another [`ProjectionsError`] when the store fails.
     ///
     /// # Cancel safety
-    /// Cancel safe: it only reads.
+    /// Cancel safe: the worker completes a swap or a deletion that was interrupted.
     pub async fn settle(&self) -> Result<(), ProjectionsError> {
         for one in &self.engine.all {
             loop {
@@ -207,11 +207,11 @@ impl WorkerHandle<ProjectionEngine> {
                 let Some((version, settled)) = newest else { break };
                 match one.model.swap_to(version).await {
                     Ok(_) => break,
-                    // An operator is needed: it does not catch up by itself.
+                    // An operator is needed, because blocked or parked work does not catch up.
                     Err(error @ ProjectionsError::Behind { .. }) if settled != Settled::default() => {
                         return Err(error);
                     }
-                    // An event has come meanwhile.
+                    // An event has arrived since.
                     Err(ProjectionsError::Behind { .. }) => {}
                     Err(error) => return Err(error),
                 }

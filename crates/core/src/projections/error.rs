@@ -1,4 +1,4 @@
-//! What can go wrong with projections.
+//! Errors of projections.
 
 use thiserror::Error;
 
@@ -6,7 +6,7 @@ use crate::error::{InvalidInput, Retry, codes, conversions};
 use crate::reactions::ReactionsError;
 use crate::store::{ApplyError, StoreError};
 
-/// Why a projection was not started, read, or put in the place of another.
+/// The reason why a projection was not started, read or swapped.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ProjectionsError {
     /// There is no projection of that name.
@@ -15,30 +15,30 @@ pub enum ProjectionsError {
         /// The name.
         name: String,
     },
-    /// A version cannot be read yet.
+    /// A version cannot become live yet.
     #[error(
         "projection {name:?}: version {version} cannot take the place of version {live} yet: {reason}; let it run, and see to what is blocked or parked"
     )]
     Behind {
         /// The name.
         name: String,
-        /// The version that was to be read.
+        /// The version that was to become live.
         version: u32,
-        /// The version that is.
+        /// The live version.
         live: u32,
-        /// What it waits for.
+        /// The condition that it waits for.
         reason: &'static str,
     },
-    /// The reaction that makes the rows failed.
+    /// The reaction that writes the rows failed.
     #[error(transparent)]
     Reactions(Box<ReactionsError>),
-    /// The store did not take a write.
+    /// The store did not accept a write.
     #[error(transparent)]
     Write(Box<ApplyError>),
     /// The store could not be read.
     #[error(transparent)]
     Read(#[from] StoreError),
-    /// A name or a row cannot be one.
+    /// A name or a row is invalid.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
 }

@@ -1,4 +1,4 @@
-//! A projection as its author writes it.
+//! Builder of a projection.
 
 use std::error::Error;
 use std::fmt;
@@ -16,42 +16,42 @@ use crate::payload::Payload;
 use crate::reactions::{Reaction, ReactionError};
 use crate::store::{Batch, Delta, Event, Expect, NewEvent};
 
-/// Why a projection cannot read an event.
+/// An error of a projection function.
 pub type ProjectError = Box<dyn Error + Send + Sync>;
 
-/// How many events are projected in one commit, at most.
+/// The most events that are projected in one commit.
 const TOGETHER: usize = 100;
 
 type Project = Arc<dyn Fn(&Fact<'_>, &mut Rows) -> Result<(), ProjectError> + Send + Sync>;
 type Choose = Arc<dyn Fn(&Event) -> Option<Key> + Send + Sync>;
 
-/// What happened, as far as it is known before the commit and after it.
+/// The fields of an event that are known both before and after its commit.
 #[derive(Clone, Copy, Debug)]
 pub struct Fact<'a> {
     /// The stream.
     pub stream: &'a Key,
-    /// What the event is called.
+    /// The type of the event.
     pub event_type: &'a EventType,
-    /// What it says.
+    /// Its payload.
     pub payload: &'a Payload,
     /// Its id.
     pub id: EventId,
-    /// The conversation that it belongs to.
+    /// Its correlation id.
     pub correlation: Option<&'a str>,
 }
 
 impl Fact<'_> {
-    /// The event of an enum, as aggregates have them.
+    /// Decodes the event as a variant of an enum, like the events of aggregates.
     ///
     /// # Errors
-    /// [`InvalidInput`] when the enum has no such variant, or the payload does not fit it.
+    /// Returns [`InvalidInput`] when the enum has no such variant, or the payload does not match it.
     pub fn read<E: DeserializeOwned>(&self) -> Result<E, InvalidInput> {
         decode(self.event_type, self.payload)
     }
 }
 
-/// The rows of a projection, and what is to become of them. No change expects anything, so none is ever refused because of
-/// others: what is to be counted is [merged](Self::merge).
+/// Changes to the rows of a projection. The changes have no version conditions, so concurrent changes never refuse them.
+/// Use [`merge`](Self::merge) for counters.
 #[derive(Debug)]
 pub struct Rows {
     kind: String,
@@ -62,7 +62,7 @@ impl Rows {
     /// Writes a row.
     ///
     /// # Errors
-    /// [`InvalidInput`] when the name or the value is none.
+    /// Returns [`InvalidInput`] when the name or the value is invalid.
     pub fn put<A: Into<Arg>>(
         &mut self,
         row: impl IntoIterator<Item = A>,
@@ -73,10 +73,10 @@ impl Rows {
         Ok(())
     }
 
-    /// Changes parts of a row, whatever it is by then; one that does not exist begins as `initial`.
+    /// Changes parts of a row, whatever its current value is. A row that does not exist starts as `initial`.
     ///
     /// # Errors
-    /// [`InvalidInput`] when the name or the value is none.
+    /// Returns [`InvalidInput`] when the name or the value is invalid.
     pub fn merge<A: Into<Arg>>(
         &mut self,
         row: impl IntoIterator<Item = A>,
@@ -91,7 +91,7 @@ impl Rows {
     /// Deletes a row.
     ///
     /// # Errors
-    /// [`InvalidInput`] when the name is none.
+    /// Returns [`InvalidInput`] when the name is invalid.
     pub fn delete<A: Into<Arg>>(&mut self, row: impl IntoIterator<Item = A>) -> Result<(), InvalidInput> {
         let key = self.key(row)?;
         self.change(|batch| batch.delete(&key, Expect::Any));
@@ -107,7 +107,7 @@ impl Rows {
     }
 }
 
-/// Documents that are made of events: a function from an event to changes of rows.
+/// A read model made of documents: a function from an event to changes of rows.
 #[must_use = "it does nothing before it is given to Projections, or inline to Events"]
 #[derive(Clone)]
 pub struct Projection {
@@ -121,8 +121,8 @@ pub struct Projection {
 }
 
 impl Projection {
-    /// A version of a projection, counted from 1. Raise it when the function changes. Its rows are documents of the kind
-    /// `name/v1`, `name/v2` and so on.
+    /// Creates a version of a projection, starting at 1. Raise the version when the function changes. Its rows are
+    /// documents of the kind `name/v1`, `name/v2` and so on.
     pub fn new(
         name: impl Into<String>,
         version: u32,
@@ -133,35 +133,36 @@ impl Projection {
         Self { name: name.into(), version, types, streams: None, to: None, upcasters, project }
     }
 
-    /// Of events of these types; without it, of all but those that Tidelock keeps for itself.
+    /// Subscribes to events of these types. Without a call, the projection receives all events except Tidelock's own.
     pub fn on<T: Into<String>>(mut self, types: impl IntoIterator<Item = T>) -> Self {
         self.types.extend(types.into_iter().map(Into::into));
         self
     }
 
-    /// Only of events of the streams in this range.
+    /// Restricts the projection to events of the streams in this range.
     pub fn streams(mut self, range: KeyPrefix) -> Self {
         self.streams = Some(range);
         self
     }
 
-    /// Projects events of this aggregate in their present shape, as [`Reaction::upcast`] says.
+    /// Converts events of this aggregate to their current shape, as [`Reaction::upcast`] does.
     pub fn upcast<A: Aggregate>(mut self) -> Self {
         self.upcasters = self.upcasters.with::<A>();
         self
     }
 
-    /// Events of one key are projected in the order of the log, as [`Reaction::to`] says; by default those of one stream.
-    /// For rows that are written by events of several streams, choose the row. Counts only after the commit: in the same
-    /// commit, the order is that of the commits.
+    /// Sets the function that chooses the key of an event, as [`Reaction::to`] does. Events of one key are projected in the
+    /// order of the log; by default the key is the stream. If events of several streams write a row, choose the row as the
+    /// key. An inline projection ignores the key, because the order of the commits applies.
     pub fn to(mut self, choose: impl Fn(&Event) -> Option<Key> + Send + Sync + 'static) -> Self {
         self.to = Some(Arc::new(choose));
         self
     }
 
-    /// For [`Events::inline`](crate::events::Events::inline): the rows are changed in the commit that appends the events.
-    /// Read it with [`ReadModel::of_version`](super::ReadModel::of_version). It must be there from the first event on, and is
-    /// not built again: an event that is appended without it is not in its rows.
+    /// Returns the function for [`Events::inline`](crate::events::Events::inline), which changes the rows in the commit
+    /// that appends the events. Read the rows with [`ReadModel::of_version`](super::ReadModel::of_version). An inline
+    /// projection must exist from the first event on, and is never rebuilt. Its rows lack events that are appended without
+    /// it.
     pub fn inline(self) -> impl Fn(&Key, &[NewEvent]) -> Result<Batch, InvalidInput> + Send + Sync + 'static {
         move |stream, events| {
             let mut rows = self.rows();
@@ -193,7 +194,7 @@ impl Projection {
         Rows { kind: names::kind(&self.name, self.version), batch: Batch::new() }
     }
 
-    /// The reaction that makes the rows after the commit.
+    /// Returns the reaction that writes the rows after the commit.
     pub(super) fn reaction(&self) -> Reaction {
         let mut reaction = Reaction::new(names::reaction(&self.name, self.version))
             .on(self.types.clone())
@@ -211,7 +212,7 @@ impl Projection {
             let mut rows = projection.rows();
             let Event { stream, event_type, payload, id, correlation, .. } = &event;
             let fact = Fact { stream, event_type, payload, id: *id, correlation: correlation.as_deref() };
-            // What it says of an event it says every time.
+            // The function is deterministic, so a retry would fail in the same way.
             let projected = (projection.project)(&fact, &mut rows).map_err(ReactionError::non_retryable);
             async move { projected.map(|()| rows.batch) }
         })

@@ -1,4 +1,4 @@
-//! Readers: the rows of the version that is read, whichever that is.
+//! Readers of a projection's live rows.
 
 use serde::de::DeserializeOwned;
 
@@ -7,7 +7,7 @@ use super::names::{self, Pointer};
 use crate::key::{Arg, Key};
 use crate::store::{Document, Page, SharedStore};
 
-/// The rows of a projection, for reading.
+/// A reader of the rows of a projection.
 #[derive(Clone, Debug)]
 pub struct ReadModel {
     pub(super) store: SharedStore,
@@ -15,34 +15,35 @@ pub struct ReadModel {
     fixed: Option<u32>,
 }
 
-/// Some rows, in the order of their names.
+/// A page of rows, in the order of their names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowPage<R> {
-    /// The version of the projection that they are of.
+    /// The version of the projection that the rows belong to.
     pub version: u32,
-    /// The rows, with the arguments that name them.
+    /// The rows, with the arguments of their keys.
     pub rows: Vec<(Vec<Arg>, R)>,
-    /// Whether there are more: go on after the name of the last one.
+    /// Whether there are more rows: continue after the name of the last one.
     pub more: bool,
 }
 
 impl ReadModel {
-    /// The rows of the version that is read at the time.
+    /// Creates a reader of the live version.
     #[must_use]
     pub fn new(store: SharedStore, name: impl Into<String>) -> Self {
         Self { store, name: name.into(), fixed: None }
     }
 
-    /// The rows of one version: of a projection that is [inline](super::Projection::inline), or of one that is being built.
+    /// Creates a reader of one version: of an [inline](super::Projection::inline) projection, or of one that is being
+    /// built.
     #[must_use]
     pub fn of_version(store: SharedStore, name: impl Into<String>, version: u32) -> Self {
         Self { store, name: name.into(), fixed: Some(version) }
     }
 
-    /// The version that is read.
+    /// Returns the version that is read.
     ///
     /// # Errors
-    /// [`ProjectionsError::Unknown`] when the projection was never started, and what the store says.
+    /// Returns [`ProjectionsError::Unknown`] when the projection was never started, or the error of the store.
     pub async fn version(&self) -> Result<u32, ProjectionsError> {
         match self.fixed {
             Some(version) => Ok(version),
@@ -50,10 +51,10 @@ impl ReadModel {
         }
     }
 
-    /// A row by its name; `None` when there is none.
+    /// Returns a row by its name; `None` when it does not exist.
     ///
     /// # Errors
-    /// As [`version`](Self::version), and when the row is no `R`.
+    /// Returns the errors of [`version`](Self::version), and an error when the row cannot be decoded as `R`.
     pub async fn get<R: DeserializeOwned>(
         &self,
         row: impl IntoIterator<Item = impl Into<Arg>>,
@@ -65,7 +66,7 @@ impl ReadModel {
             if let Some(document) = found {
                 return Ok(Some(document.value.parse()?));
             }
-            // It may be missing because another version has taken its place.
+            // The row may be missing because another version has become live.
             let now = self.version().await?;
             if now == version {
                 return Ok(None);
@@ -74,11 +75,11 @@ impl ReadModel {
         }
     }
 
-    /// Rows after a name, in the order of their names; from the first one with `None`. Each page is of one version, and a
-    /// later page may be of a later one.
+    /// Returns rows after a name, in the order of their names; `None` starts with the first. Each page belongs to one
+    /// version, and a later page may belong to a later version.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Returns the errors of [`get`](Self::get).
     pub async fn rows<R: DeserializeOwned>(
         &self,
         after: Option<&[Arg]>,
@@ -100,7 +101,7 @@ impl ReadModel {
         }
     }
 
-    /// What says which version is read.
+    /// Reads the document that names the live version.
     pub(super) async fn pointer(&self) -> Result<(Document, Pointer), ProjectionsError> {
         let key: Key = names::pointer(&self.name)?;
         let Some(document) = self.store.document(&key).await? else {

@@ -1,4 +1,4 @@
-//! One version takes the place of another, and what is left of the other is deleted.
+//! Swap of the live version, and deletion of old versions.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use crate::payload::Payload;
 use crate::reactions::{Operator, ReactionsError};
 use crate::store::{ApplyError, Batch, Expect, Page, Refusal};
 
-/// How many rows are deleted at once.
+/// The number of rows that are deleted at once.
 const PAGE: usize = 1_000;
 
 impl ReadModel {
-    /// Lets a version be read from now on, if it is the later one and has done all there is: one step, in which readers see
-    /// the old rows before and the new rows after. [`Projections`](super::Projections) does so by itself.
+    /// Makes a version live, if it is later than the live one and has caught up. The swap is atomic: readers see the old
+    /// rows before it and the new rows after it. [`Projections`](super::Projections) calls this automatically.
     ///
-    /// Whether it was not read before.
+    /// Returns `false` when this version, or a later one, was live already.
     ///
     /// # Errors
-    /// [`ProjectionsError::Behind`] when it has not done all there is, [`ProjectionsError::Unknown`] when the projection was
-    /// never started, and what the store says.
+    /// Returns [`ProjectionsError::Behind`] when the version has not caught up. Returns [`ProjectionsError::Unknown`] when
+    /// the projection was never started, or the error of the store.
     pub async fn swap_to(&self, version: u32) -> Result<bool, ProjectionsError> {
         loop {
             let (document, pointer) = self.pointer().await?;
@@ -40,12 +40,14 @@ impl ReadModel {
         }
     }
 
-    /// Deletes all versions below the one that is read, whether they were ever read or not, in steps: the progress of each,
-    /// then its rows. Returns how many rows were deleted. [`Projections`](super::Projections) does so by itself.
+    /// Deletes all versions below the live one in steps, even those that never became live. It deletes the progress of each
+    /// version, then its rows. Returns the number of deleted rows. [`Projections`](super::Projections) calls this
+    /// automatically.
     ///
     /// # Errors
-    /// [`ReactionsError::Running`] when a process still makes rows of one of them, [`ProjectionsError::Unknown`] when the
-    /// projection was never started, and what the store says. What was done stays; call it again.
+    /// Returns [`ReactionsError::Running`] when a process still writes rows of one of them. Returns
+    /// [`ProjectionsError::Unknown`] when the projection was never started, or the error of the store. Completed steps
+    /// persist; call it again.
     pub async fn delete_old(&self) -> Result<u64, ProjectionsError> {
         let mut deleted = 0;
         loop {
@@ -65,12 +67,13 @@ impl ReadModel {
         }
     }
 
-    /// Deletes a version that is not read: one that is being built and not wanted any more. It never comes back; build the
-    /// next number instead. Returns how many rows were deleted.
+    /// Deletes a version that is not live, such as an abandoned build. The version cannot be restored; build the next
+    /// number instead. Returns the number of deleted rows.
     ///
     /// # Errors
-    /// [`ProjectionsError::Invalid`] when it is the version that is read, [`ReactionsError::Running`] when a process still makes
-    /// rows of it, [`ProjectionsError::Unknown`] when the projection was never started, and what the store says.
+    /// Returns [`ProjectionsError::Invalid`] when the version is live, and [`ReactionsError::Running`] when a process still
+    /// writes its rows. Returns [`ProjectionsError::Unknown`] when the projection was never started, or the error of the
+    /// store.
     pub async fn delete_version(&self, version: u32) -> Result<u64, ProjectionsError> {
         if self.pointer().await?.1.live == version {
             let reason = format!("version {version} is the one that is read; build another one first");
@@ -101,7 +104,7 @@ impl ReadModel {
         }
     }
 
-    /// Whether the batch was applied; not, when a document was not as expected.
+    /// Applies a batch. Returns `false` when a document was not as expected.
     pub(super) async fn put(&self, batch: Batch) -> Result<bool, ProjectionsError> {
         match self.store.apply(batch).await {
             Ok(_) => Ok(true),

@@ -1,4 +1,4 @@
-//! How far a read model has come that lives in the user's own tables.
+//! Watermark of a read model in the user's own tables.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +8,11 @@ use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::{Batch, Expect, LogQuery, Store};
 
-/// How far a read model in your own tables has come in the log: a document that is written in the transaction that changes
-/// the tables, with `apply_in` of the SQL stores. So the rows and the position are one commit: nothing is projected twice, and
-/// nothing is left out, whoever dies. If two processes project at once, the one that comes second is refused, and reads again.
+/// The log position of a read model in your own tables. It is a document that `apply_in` of the SQL stores writes in the
+/// transaction that changes the tables. The rows and the position are one commit, so no event is projected twice or
+/// skipped, even after a crash. If two processes project at once, the second is refused, and reads again.
 ///
-/// The page *Projections* of the book has the whole loop.
+/// The page *Projections* of the book has the complete loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watermark {
     key: Key,
@@ -26,10 +26,10 @@ struct Kept {
 }
 
 impl Watermark {
-    /// How far the read model of that name has come, by now.
+    /// Reads the current watermark of a read model.
     ///
     /// # Errors
-    /// [`ProjectionsError`] when the name cannot be one, or the store fails.
+    /// Returns [`ProjectionsError`] when the name is invalid, or the store fails.
     pub async fn read(store: &dyn Store, name: &str) -> Result<Self, ProjectionsError> {
         let key = Key::new("tidelock.watermark", [name])?;
         let found = store.document(&key).await?;
@@ -38,22 +38,23 @@ impl Watermark {
         Ok(Self { key, position, version: found.map(|document| document.version) })
     }
 
-    /// Everything up to here is in the tables.
+    /// Returns the position up to which every event is in the tables.
     #[must_use]
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// The events after it, for [`Store::read_log`].
+    /// Returns the query for the events after it, for [`Store::read_log`].
     #[must_use]
     pub fn after(&self, limit: usize) -> LogQuery {
         LogQuery::after(self.position, limit)
     }
 
-    /// The batch that moves it on, for `apply_in`. It is refused (TL0202) when somebody else was faster: roll back then.
+    /// Returns the batch that advances it, for `apply_in`. The batch is refused (TL0202) when another process was faster:
+    /// roll back then.
     ///
     /// # Errors
-    /// [`ProjectionsError`] when the position cannot be written.
+    /// Returns [`ProjectionsError`] when the position cannot be encoded.
     pub fn moved_to(&self, position: Position) -> Result<Batch, ProjectionsError> {
         let expect = self.version.map_or(Expect::Absent, Expect::Exact);
         Ok(Batch::new().put(&self.key, expect, Payload::of(&Kept { position })?))

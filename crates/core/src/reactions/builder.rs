@@ -55,16 +55,17 @@ impl Reactions {
         self
     }
 
-    /// Starts the worker. When this returns, the store knows every reaction: later events are handled even if this process
-    /// dies.
+    /// Starts the worker. When this returns, the store knows every reaction, and later events are handled even if this
+    /// process dies.
     ///
-    /// Of two definitions of one reaction the one that was registered later counts, for all processes. A process with an
-    /// older one starts and runs its other reactions; [`ReactionStats::standing`](super::ReactionStats::standing) and a
-    /// warning in the log say so.
+    /// Of two definitions of one reaction, the one registered later counts for all processes. A process with an older
+    /// definition starts and runs its other reactions. It reports this in
+    /// [`ReactionStats::standing`](super::ReactionStats::standing) and with a warning in the log.
     ///
     /// # Errors
-    /// Returns a [`ReactionsError`] when two reactions have one name, one of them is incomplete or invalid, or has kept its
-    /// position in another way before; when no Tokio runtime runs, or the store fails. Nothing runs then; start again.
+    /// Returns a [`ReactionsError`] when two reactions have the same name, or one of them is incomplete or invalid. It also
+    /// fails when a reaction has stored its position in another way before, when no Tokio runtime runs, or when the store
+    /// fails. Nothing runs then; start again.
     pub async fn start(self) -> Result<WorkerHandle<ReactionEngine>, ReactionsError> {
         let Self { store, reactions, options } = self;
         let mut definitions = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! One run of a handler: the user's code, which may fail, panic, hang, or be broken off.
+//! One run of a handler. The user's code may fail, panic, hang or be cancelled.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,30 +21,30 @@ use crate::store::Event;
 use crate::telemetry::{REACTION_RUN, REACTIONS, follow};
 use crate::worker::Worker;
 
-/// How a run ended.
+/// The outcome of a handler run.
 pub(super) enum Called {
-    /// By itself.
+    /// The handler returned effects.
     Did(Effects),
-    /// By itself, without effects.
+    /// The handler returned an error or panicked.
     Failed(Failure),
-    /// The row may soon be somebody else's. The handler's future was dropped.
+    /// The lease may soon expire. The handler's future was dropped.
     Lost,
-    /// The shutdown timeout is over. The handler's future was dropped.
+    /// The shutdown timeout has expired. The handler's future was dropped.
     Cut,
 }
 
-/// Who is called, and for what.
+/// A handler run: the reaction, the key and the attempt.
 pub(super) struct Call<'a> {
     pub(super) worker: &'a Worker,
     pub(super) definition: &'a Definition,
     pub(super) key: &'a Key,
     pub(super) attempt: u32,
-    /// Fires when the row may soon be somebody else's.
+    /// Fires when the lease of the row may soon expire.
     pub(super) lease: &'a CancellationToken,
 }
 
 impl Call<'_> {
-    /// Runs the handler on events. The token that it sees fires however the run ends.
+    /// Runs the handler on events. The token that the handler sees fires when the run ends, whatever the outcome.
     pub(super) async fn run(&self, mut events: Vec<Event>) -> Called {
         let token = self.lease.child_token();
         let _ended = token.clone().drop_guard();
@@ -88,11 +88,11 @@ impl Call<'_> {
     }
 }
 
-/// The delay of an event whose shape this program does not know.
+/// The delay of a key whose next event has a shape that this program does not know.
 const NEWER_SHAPE: Duration = Duration::from_secs(1);
 
 impl Call<'_> {
-    /// Events in their present shape. One of a newer shape waits for a newer program.
+    /// Converts events to their current shape. An event of a newer shape is deferred for a newer program.
     fn upcast(&self, events: Vec<Event>) -> Result<Vec<Event>, Failure> {
         let one = |event: Event| {
             let upcast = isolate("the upcaster", || self.definition.upcasters.upcast(event));

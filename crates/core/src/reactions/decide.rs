@@ -1,5 +1,5 @@
-//! The decisions of reactions, pure: what an outcome means for a row, how many events a handler gets, and which rows an
-//! event concerns. No store, no clock, no task.
+//! Pure decisions of reactions: the consequence of an outcome, the number of events per handler run, and the rows of an
+//! event. They use no store, no clock and no task.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::model::retry::{AfterFailure, RetryPolicy};
 use crate::runtime::panic::isolate;
 use crate::store::{Event, EventFilter, NewEvent};
 
-/// Which events a reaction is about.
+/// The events that a reaction subscribes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Interest {
     #[serde(default)]
@@ -28,7 +28,7 @@ pub(super) struct Interest {
 }
 
 impl Interest {
-    /// Whether the reaction wants the event. Copies in inboxes are never events of their own.
+    /// Returns whether the reaction wants the event. Copies in inboxes are never wanted.
     pub(super) fn wants(&self, event: &Event) -> bool {
         let name = event.event_type.as_str();
         let of_type = match self.types.as_slice() {
@@ -38,37 +38,37 @@ impl Interest {
         of_type && self.streams.as_ref().is_none_or(|range| range.contains(&event.stream))
     }
 
-    /// The part of it that a store can look for.
+    /// Returns the part of the interest that a store can filter by.
     pub(super) fn filter(&self) -> EventFilter {
         EventFilter { types: self.types.clone(), streams: self.streams.clone(), ..EventFilter::default() }
     }
 }
 
-/// How a handler failed.
+/// A failure of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// It may be tried again.
+    /// It may succeed when retried.
     Again(String),
-    /// It will fail again.
+    /// It is permanent.
     Never(String),
-    /// Not now.
+    /// The handler asked to be deferred.
     Later(Due),
 }
 
-/// What becomes of the row.
+/// The consequence of a failure for the row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is due again after a wait; the attempt counts.
+    /// The row is retried after a wait; the attempt counts.
     Retry { error: String, wait: std::time::Duration },
-    /// Nobody gets it until it is unblocked.
+    /// The row is blocked until an operator unblocks it.
     Block { reason: String },
-    /// The event is set aside, and the row goes on.
+    /// The event is parked as a dead letter, and the row continues behind it.
     Park { error: String },
-    /// It is due again later; the attempt does not count.
+    /// The row is due later; the attempt does not count.
     Defer(Due),
 }
 
-/// The rules of a reaction for failures.
+/// The failure rules of a reaction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rules {
     pub(super) retry: RetryPolicy,
@@ -76,7 +76,8 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// What follows when attempt number `attempts` failed. `random` spreads the wait, see [`RetryPolicy::after_failure`].
+    /// Returns the consequence of a failure in attempt number `attempts`. `random` is the jitter of the wait, see
+    /// [`RetryPolicy::after_failure`].
     pub(super) fn after(&self, failure: Failure, attempts: u32, random: f64) -> Verdict {
         match failure {
             Failure::Later(due) => Verdict::Defer(due),
@@ -88,8 +89,8 @@ impl Rules {
         }
     }
 
-    /// What follows before the handler runs at all: attempts count when the row is granted, so a worker that died every time
-    /// has used them up without ever reporting a failure. `None` when it may run.
+    /// Returns the verdict on a row whose attempts are used up before the handler runs; `None` when the handler may run.
+    /// Attempts count when the row is granted, so a worker that dies each time uses them up without reporting a failure.
     pub(super) fn before(&self, attempts: u32, last_error: Option<&str>) -> Option<Verdict> {
         if self.retry.allows(attempts) {
             return None;
@@ -110,32 +111,32 @@ impl Rules {
     }
 }
 
-/// How the events of a grant are gone through.
+/// How a grant divides its events into handler runs and commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// As the reaction wants it.
+    /// As the reaction is configured.
     Free,
-    /// One by one, each with a commit of its own, because something went wrong: so it is known which of them it is.
+    /// One event per run and commit, after a failure, so that the failing event is identified.
     Careful,
 }
 
-/// How many attempts a row may take beside others although its holders died: processes die for other reasons, too.
+/// The number of attempts that a row may run beside others although its holders died. Processes also die for other reasons.
 const BESIDE_OTHERS: u32 = 2;
 
 impl Rules {
-    /// Whether a row runs alone: holders have died with it, and may have died of it. Otherwise rows that run beside it use
-    /// up their attempts as well.
+    /// Returns whether a row must run alone because its holders died, possibly because of it. Otherwise rows that run
+    /// beside it would use up their attempts as well.
     pub(super) fn is_suspect(&self, attempts: u32, takeovers: u32) -> bool {
         let last = self.retry.max_attempts.saturating_sub(1).max(1);
         takeovers > 0 && attempts > BESIDE_OTHERS.min(last)
     }
 
-    /// Whether an attempt is recorded before it runs: an earlier holder died with the row.
+    /// Returns whether an attempt is recorded before it runs, because an earlier holder died with the row.
     pub(super) fn is_recorded(attempts: u32, takeovers: u32) -> bool {
         takeovers > 0 && attempts > 1
     }
 
-    /// The number of an attempt among those that count. `recorded` is the number of the last one that was recorded. Without a
+    /// Returns the number of an attempt among those that count. `recorded` is the number of the last one that was recorded. Without a
     /// record, attempts count that ended with an error; of those that did not end, one.
     pub(super) fn counted(attempts: u32, has_failed: bool, recorded: Option<u32>) -> u32 {
         let granted_before = attempts.saturating_sub(1);
@@ -144,63 +145,63 @@ impl Rules {
     }
 }
 
-/// The pace of a grant: careful after an attempt that failed, or did not end.
+/// Returns the pace of a grant: careful after an attempt that failed or did not end.
 pub(super) fn pace(attempts: u32) -> Pace {
     if attempts <= 1 { Pace::Free } else { Pace::Careful }
 }
 
 impl Pace {
-    /// How many of the events that are left a handler gets at once.
+    /// Returns how many of the `left` events the handler receives at once.
     pub(super) fn bite(self, several: bool, left: usize) -> usize {
         if several && self == Self::Free { left } else { left.min(1) }
     }
 
-    /// Whether what was handled is committed now.
+    /// Returns whether the handled events are committed now.
     pub(super) fn commits(self, handled: usize, together: usize, left: usize) -> bool {
         left == 0 || handled >= together || self == Self::Careful
     }
 }
 
-/// What becomes of a row whose grant was handled to its end.
+/// The state of a row after its grant was handled completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It rests until it is woken.
+    /// The row rests until it is woken.
     Rest,
-    /// There may be more: it is due again at once, behind those that have waited longer.
+    /// There may be more events. The row is due at once, behind rows that have waited longer.
     More,
 }
 
-/// A grant that may not have brought all is followed by another.
+/// Returns the end of a grant: one that may have left events is followed by another.
 pub(super) fn end(more: bool) -> End {
     if more { End::More } else { End::Rest }
 }
 
-/// A row that is to be woken.
+/// A row to wake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wake {
     pub(super) row: Key,
     pub(super) follow: Key,
-    /// Where the row begins, if there is none yet: before the event that woke it.
+    /// The start position of a new row: before the event that woke it.
     pub(super) from: Position,
 }
 
-/// What routing a part of the log does: rows to be woken, each once, and copies for inboxes.
+/// The result of routing a part of the log: rows to wake, each once, and copies for inboxes.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
     pub(super) wakes: BTreeMap<Key, Wake>,
     pub(super) copies: BTreeMap<Key, Vec<NewEvent>>,
-    /// Events that are routed by it.
+    /// The number of events that it routes.
     pub(super) events: usize,
-    /// How many of the events that were given it covers.
+    /// The number of the given events that it covers.
     pub(super) covered: usize,
-    /// Why it ends before the first event that it does not cover, if that is because the event cannot be routed.
+    /// The reason why the first uncovered event cannot be routed; `None` when the plan ended for another reason.
     pub(super) stuck: Option<String>,
 }
 
-/// The largest plan, by the events that it copies. It stays far below what a batch may hold.
+/// The largest plan, measured by the events that it reads. It stays far below the limit of a batch.
 const PLAN_BYTES: usize = 16 * 1024 * 1024;
 
-/// Where events go.
+/// The routing rules of a reaction.
 pub(super) struct Routing<'a> {
     pub(super) name: &'a str,
     pub(super) stored: &'a Stored,
@@ -209,12 +210,12 @@ pub(super) struct Routing<'a> {
 }
 
 impl Routing<'_> {
-    /// The key that an event belongs to; `None` when it is not for this reaction.
+    /// Returns the key that an event belongs to; `None` when the event is not for this reaction.
     pub(super) fn key(&self, event: &Event) -> Result<Option<Key>, String> {
         if self.stored.wants(event) { self.choose(event) } else { Ok(None) }
     }
 
-    /// The key that an event belongs to, if it is for this reaction.
+    /// Returns the chosen key of an event that matches the filter; `None` when the key function rejects the event.
     pub(super) fn choose(&self, event: &Event) -> Result<Option<Key>, String> {
         let Some(choose) = self.to else { return Ok(Some(event.stream.clone())) };
         let chosen = isolate("the choice of the key", || {
@@ -224,7 +225,7 @@ impl Routing<'_> {
         chosen.and_then(|chosen| chosen)
     }
 
-    /// Plans the events, in order, up to the first one that cannot be routed, or until the plan is large enough.
+    /// Plans the events in order, up to the first one that cannot be routed, or until the plan is large enough.
     pub(super) fn plan(&self, events: &[Event]) -> Plan {
         let mut plan = Plan::default();
         let mut bytes = 0;
@@ -264,7 +265,7 @@ impl Routing<'_> {
     }
 }
 
-/// The notes of a copy are those of the event and a little more, which may be a little too much.
+/// Checks the limits of a copy. Its metadata is that of the event and a little more, which may exceed the limit.
 fn copy_fits(inbox: &Key, copy: &NewEvent) -> Result<(), InvalidInput> {
     use crate::store::{Batch, Expect, Refusal};
     match Batch::new().append(inbox, Expect::Any, [copy.clone()]).validate() {

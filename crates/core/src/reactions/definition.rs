@@ -1,4 +1,4 @@
-//! A reaction as it runs in this process: checked once, and compared with the definition in the store.
+//! Checked reaction of this process, compared with the definition in the store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::id::{EventType, Lane, Position};
 use crate::store::{Direction, LogQuery, SharedStore, StoreError};
 use crate::telemetry::REACTIONS;
 
-/// A reaction that was checked.
+/// A reaction that has been validated.
 pub(super) struct Definition {
     pub(super) name: Arc<str>,
     pub(super) facts: Facts,
@@ -32,7 +32,7 @@ pub(super) struct Definition {
     pub(super) events: usize,
     pub(super) together: usize,
     pub(super) start: Start,
-    /// Whether the end of the reaction is final, whatever the definition: projections end by version.
+    /// Whether the end of the reaction is final, regardless of later definitions. Projections end per version.
     pub(super) ends_for_good: bool,
     pub(super) counters: Counters,
     pub(super) sweep: Sweep,
@@ -40,15 +40,15 @@ pub(super) struct Definition {
     standing: AtomicU8,
 }
 
-/// The stored definition as it was read.
+/// The result of the last read of the stored definition.
 struct Seen {
-    /// When the read began.
+    /// The time at which the read started.
     at: Instant,
     stored: Option<StoredAt>,
 }
 
 impl Definition {
-    /// Checks a reaction. One without a lease time of its own gets the default.
+    /// Validates a reaction. A reaction without a lease time gets the default.
     pub(super) fn check(reaction: Reaction, default_ttl: Duration) -> Result<Self, ReactionsError> {
         let Reaction {
             name,
@@ -96,27 +96,27 @@ impl Definition {
         })
     }
 
-    /// The queue of its rows.
+    /// Returns the queue of its rows.
     pub(super) fn lane(&self) -> &Lane {
         &self.facts.lane
     }
 
-    /// Where events go, as the stored definition says.
+    /// Returns the routing rules under the stored definition.
     pub(super) fn routing<'a>(&'a self, stored: &'a Stored) -> Routing<'a> {
         Routing { name: &self.name, stored, to: self.to.as_ref(), upcasters: &self.upcasters }
     }
 
-    /// Whether several events are handed over at once.
+    /// Returns whether the handler receives several events at once.
     pub(super) fn several(&self) -> bool {
         matches!(self.handler, Handler::Batch(_))
     }
 
-    /// How the definition stood to the stored one when it was compared last.
+    /// Returns the result of the last comparison with the stored definition.
     pub(super) fn standing(&self) -> Standing {
         Standing::from(self.standing.load(Ordering::Relaxed))
     }
 
-    /// Compares the definition with a stored one that was read.
+    /// Compares the definition with the stored one.
     pub(super) fn compare(&self, stored: Option<&Stored>) -> Standing {
         let standing = stored.map_or(Standing::Ended, |stored| stored.standing_of(&self.facts));
         let before = self.standing.swap(standing as u8, Ordering::Relaxed);
@@ -132,10 +132,11 @@ impl Definition {
         standing
     }
 
-    /// The stored definition, read after this call began; `None` when this process must not work for the reaction.
+    /// Returns the stored definition, read after this call started; `None` when this process must not work for the
+    /// reaction.
     ///
-    /// Rows that were granted before it began hold events from before any later definition. So they are handled right, even
-    /// if another definition is registered meanwhile. Concurrent calls share a read.
+    /// Rows granted before the call hold events from before any later definition. They are handled correctly even if
+    /// another definition is registered concurrently. Concurrent calls share one read.
     pub(super) async fn current(&self, store: &SharedStore) -> Result<Option<Arc<Stored>>, ReactionsError> {
         let called = Instant::now();
         let mut seen = self.seen.lock().await;
@@ -169,7 +170,7 @@ fn check_name(name: &str) -> Result<(), ReactionsError> {
     Err(ReactionsError::Name { name: name.chars().take(80).collect(), reason })
 }
 
-/// The position of the last event of the log.
+/// Returns the position of the last event of the log.
 pub(super) async fn head(store: &SharedStore) -> Result<Position, StoreError> {
     let last = LogQuery { direction: Direction::Backward, ..LogQuery::all(1) };
     Ok(store.read_log(last).await?.events.first().map_or(Position(0), |event| event.position))

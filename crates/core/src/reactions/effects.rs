@@ -1,4 +1,4 @@
-//! What a handler answers: effects, or why there are none.
+//! Return values of handlers: effects and errors.
 
 use std::error::Error;
 use std::fmt;
@@ -6,16 +6,16 @@ use std::fmt;
 use crate::clock::Due;
 use crate::store::Batch;
 
-/// What a handler does in the store: appends, documents, work. It is committed in one batch with the progress of the
-/// reaction or the record of the task, under its lease: all of it once, or nothing.
+/// The changes that a handler makes in the store: appends, documents and work. They are committed under the lease in one
+/// batch with the progress of the reaction or the record of the task. The batch is applied once, as a whole or not at all.
 ///
-/// A handler may answer a [`Batch`] or `()` as well. The operation id of a batch does not count here: the position of the
-/// reaction says whether it was applied.
+/// A handler may also return a [`Batch`] or `()`. The operation id of a batch is ignored, because the position of the
+/// reaction shows whether the batch was applied.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effects(pub(crate) Batch);
 
 impl Effects {
-    /// No effect in the store.
+    /// Returns effects that change nothing.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -34,28 +34,28 @@ impl From<()> for Effects {
     }
 }
 
-/// Why a handler has no effects.
+/// The reason why a handler produced no effects.
 ///
-/// Any error becomes a [`Retry`](Self::Retry) with `?`. This type is no `std::error::Error` itself, because then it could
-/// not be made from all others.
+/// `?` converts any error to [`Retry`](Self::Retry). This type does not implement `std::error::Error`, because that would
+/// conflict with the conversion from any error.
 #[derive(Debug)]
 pub enum ReactionError {
-    /// It failed, and may succeed when it is tried again. The attempt counts.
+    /// A failure that may succeed when retried. The attempt counts.
     Retry(Box<dyn Error + Send + Sync>),
-    /// It failed, and will fail again: the key is blocked, or the event parked, at once.
+    /// A permanent failure. The key is blocked, or the event parked, at once.
     NonRetryable(Box<dyn Error + Send + Sync>),
-    /// Not now. It comes again at that time, and the attempt does not count.
+    /// A deferral. The event is handled again at that time, and the attempt does not count.
     Defer(Due),
 }
 
 impl ReactionError {
-    /// A failure that may be tried again, from an error or a text.
+    /// Creates a retryable failure from an error or a text.
     #[must_use]
     pub fn retry(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Retry(error.into())
     }
 
-    /// A failure that is not to be tried again, from an error or a text: `.map_err(ReactionError::non_retryable)?`.
+    /// Creates a permanent failure from an error or a text: `.map_err(ReactionError::non_retryable)?`.
     #[must_use]
     pub fn non_retryable(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::NonRetryable(error.into())
@@ -77,7 +77,7 @@ impl fmt::Display for ReactionError {
     }
 }
 
-/// An error with its causes, as far as it does not tell them itself.
+/// Formats an error with those of its causes that its own text does not contain.
 pub(crate) fn told(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

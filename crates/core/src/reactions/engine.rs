@@ -36,9 +36,9 @@ pub struct ReactionEngine {
     /// The claim that the next poll sends first.
     first: AtomicUsize,
     prefetch: usize,
-    /// When the definitions were compared with the stored ones last.
+    /// The time of the last comparison with the stored definitions.
     prepared: Mutex<Instant>,
-    /// Held by the one row that runs although its last holder died with it.
+    /// Held while a row runs whose last holder died with it.
     suspects: AsyncMutex<()>,
 }
 
@@ -98,7 +98,7 @@ impl Engine for ReactionEngine {
         };
         let stored = match definition.current(&worker.store).await {
             Ok(Some(stored)) => stored,
-            // Another process has the definition that counts. A queue of its own is not polled again.
+            // Another process has the current definition. The queue is not polled again if no other reaction shares it.
             Ok(None) => return put_off(&work, SUSPENDED).await,
             Err(error) => {
                 tracing::warn!(target: REACTIONS, reaction = name, %error, "definition not read");
@@ -150,7 +150,7 @@ impl Engine for ReactionEngine {
     }
 }
 
-/// Hands a row back for a while. The attempt does not count.
+/// Returns a row to its queue after a delay. The attempt does not count.
 async fn put_off(work: &LeasedWork, wait: Duration) {
     drop(work.commit(Batch::new().defer(work.lease(), Due::After(wait))).await);
 }

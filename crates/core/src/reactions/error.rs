@@ -1,4 +1,4 @@
-//! What can go wrong with reactions as a whole. What goes wrong in a handler is kept with its row.
+//! Errors of reactions as a whole. The errors of handlers are stored with their rows.
 
 use thiserror::Error;
 
@@ -7,7 +7,7 @@ use crate::id::Owner;
 use crate::lease::LeaseError;
 use crate::store::{ApplyError, StoreError};
 
-/// Why reactions were not started, or what was asked of them was not done.
+/// The reason why reactions were not started, or an operation on them failed.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ReactionsError {
     /// Two reactions have the same name.
@@ -18,24 +18,24 @@ pub enum ReactionsError {
         /// The name.
         name: String,
     },
-    /// The name cannot be one.
+    /// The name is invalid.
     #[error("reaction {name:?}: the name is not valid: {reason}")]
     Name {
-        /// The name, cut short.
+        /// The name, truncated.
         name: String,
-        /// What is wrong with it.
+        /// The rule that the name violates.
         reason: String,
     },
-    /// There is nothing that it does.
+    /// The reaction has no handler.
     #[error("reaction {name:?} has no handler; give it one with each() or batch()")]
     NoHandler {
         /// The name.
         name: String,
     },
-    /// There is no runtime that could run handlers.
+    /// No Tokio runtime is available to run handlers.
     #[error("reactions were started outside of a tokio runtime; start them inside of one that goes on")]
     NoRuntime,
-    /// It is another reaction than the one that has run under this name.
+    /// The reaction assigns keys in another way than the one that has run under this name.
     #[error(
         "reaction {name:?} has kept its place by {was} so far, and now by {is}; give it another name, or reset it as a whole \
          first"
@@ -43,42 +43,42 @@ pub enum ReactionsError {
     Changed {
         /// The name.
         name: String,
-        /// How it chose keys.
+        /// The way in which it assigned keys.
         was: &'static str,
-        /// How it chooses them now.
+        /// The way in which it assigns them now.
         is: &'static str,
     },
-    /// No reaction of that name has ever run on this store.
+    /// No reaction of that name exists on this store, or it was ended.
     #[error("there is no reaction {name:?} on this store; there are: {}", if .known.is_empty() { "none".to_owned() } else { .known.join(", ") })]
     Unknown {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// Those that there are.
+        /// The existing reactions.
         known: Vec<String>,
     },
-    /// Somebody runs the reaction that was to be ended.
+    /// A process still routes events to the reaction that was to be ended.
     #[error("reaction {name:?} is run by {owner}; end the programs that run it first")]
     Running {
         /// The name.
         name: String,
-        /// Who runs it.
+        /// The owner of the router's lease.
         owner: Owner,
     },
-    /// A part of a reaction can never be accepted.
+    /// A part of the definition is invalid.
     #[error("reaction {name:?}: {error}")]
     Invalid {
         /// The name.
         name: String,
-        /// What is wrong.
+        /// The validation error.
         error: InvalidInput,
     },
-    /// The store could not be asked.
+    /// The store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store did not take a write.
+    /// The store did not accept a write.
     #[error(transparent)]
     Write(Box<ApplyError>),
-    /// A lease could not be kept.
+    /// A lease could not be acquired or kept.
     #[error(transparent)]
     Lease(Box<LeaseError>),
 }

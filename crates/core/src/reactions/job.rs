@@ -1,7 +1,7 @@
-//! One grant: the events of a key are handled in order, and what was done is committed with the progress.
+//! Execution of one grant. The events of a key are handled in order, and their effects are committed with the progress.
 //!
-//! If the process dies anywhere in here, nothing of the event that was being handled is there, and everything of those
-//! before it is. The row comes back when its lease ends, with its attempts counted.
+//! If the process dies, uncommitted events have no effect in the store, and committed events have all their effects.
+//! Another worker claims the row when its lease expires. The attempts remain counted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use crate::store::{Batch, Effect, Event, Grant, Lease, NewWork, Refusal};
 use crate::telemetry::{REACTION_LAG_SECONDS, REACTIONS, seconds};
 use crate::worker::{Committed, LeasedWork, LostReason, Worker};
 
-/// How often a handler runs again at once although the same effects were refused for the same reason, before that counts as a
-/// failure: no other process wrote in between.
+/// The number of identical refusals in a row after which a refusal counts as a failure. Until then the handler runs again
+/// at once. An identical refusal means that no other process wrote in between.
 const SAME_REFUSALS: u32 = 5;
-/// How many races a handler loses in a row before its row waits, so that others get its slot.
+/// The number of lost races in a row after which the row is deferred, so that others get its slot.
 const LOST_RACES: u32 = 20;
-/// The longest such wait.
+/// The longest such deferral.
 const RACE_WAIT: Duration = Duration::from_millis(100);
 
-/// Refusals of the effects of one event.
+/// The refusals of the effects of one event.
 #[derive(Debug, Default)]
 struct Races {
     last: Option<Refusal>,
@@ -39,19 +39,20 @@ struct Races {
     lost: u32,
 }
 
-/// What follows from a refusal that may be the loss of a race.
+/// The consequence of a refusal that may be a lost race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Race {
-    /// It was lost, or may have been: the handler runs again.
+    /// The race was, or may have been, lost. The handler runs again.
     Again,
-    /// It was lost once too often in a row: later.
+    /// Too many races in a row were lost. The row is deferred.
     Later,
-    /// No other process wrote: the handler itself is at fault.
+    /// No other process wrote. The refusal is the handler's failure.
     None,
 }
 
 impl Races {
-    /// A race was lost if the refusal differs from the last one: another process has written since. Losing is no failure.
+    /// Records a refusal. If it differs from the last one, another process has written since, and the race was lost. A lost
+    /// race is not a failure.
     fn lost(&mut self, refusal: &Refusal) -> Race {
         self.same = if self.last.as_ref() == Some(refusal) { self.same + 1 } else { 0 };
         self.last = Some(refusal.clone());
@@ -64,48 +65,48 @@ impl Races {
     }
 }
 
-/// An event that is to be handled, and where its row is when it has been.
+/// An event to handle, and the position of its row afterwards.
 #[derive(Debug)]
 struct Item {
     to: Position,
     event: Event,
-    /// Why it cannot be handled, whatever the handler says.
+    /// The reason why the event cannot be handled at all.
     broken: Option<String>,
 }
 
-/// Events that were handled, and their effects, which are not committed yet.
+/// Handled events and their uncommitted effects.
 #[derive(Debug)]
 struct Step {
     items: Vec<Item>,
     effects: Batch,
 }
 
-/// Whether the grant goes on.
+/// Whether the grant continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     On,
     Over,
 }
 
-/// A grant that is worked on.
+/// A grant in progress.
 pub(super) struct Job {
     worker: Arc<Worker>,
     definition: Arc<Definition>,
     key: Key,
     grant: Grant,
     work: LeasedWork,
-    /// Attempts since the last progress, the present one included.
+    /// Attempts since the last progress, including the current one.
     attempts: u32,
     races: Races,
     pace: Pace,
-    /// What is left to be handled.
+    /// Events to handle.
     queue: VecDeque<Item>,
-    /// What was handled and is not committed.
+    /// Handled events that are not committed.
     handled: Vec<Step>,
-    /// How far the grant goes, and what becomes of the row then.
+    /// The position of the last event of the grant, and the state of the row after it.
     last: Option<Position>,
     end: End,
-    /// The inbox of the key, and the version below which it is not needed when the grant has come to its end.
+    /// The inbox of the key, and the version below which it is truncated at the end of the grant.
     inbox: Option<(Key, StreamVersion)>,
 }
 
@@ -119,7 +120,7 @@ impl Job {
         work: LeasedWork,
     ) -> Self {
         let mut events = std::mem::take(&mut grant.events);
-        // Reactions that share a lane ask for as many as the one that wants most.
+        // Reactions that share a lane claim with the largest of their limits.
         events.truncate(definition.events);
         let end = decide::end(grant.more || events.len() >= definition.events);
         let last = events.last().map(|event| event.position);
@@ -137,7 +138,7 @@ impl Job {
         if let Some(RowNote::PutOff { until, .. }) = note
             && self.granted_at().is_some_and(|now| !until.has_come(now))
         {
-            // Events that arrive meanwhile wake the row, but what it waits for has not come.
+            // New events wake the row before the deferral that its handler asked for has passed.
             return drop(self.commit(Batch::new().defer(self.lease(), Due::At(until))).await);
         }
         let Some(first) = self.queue.front() else {
@@ -150,7 +151,7 @@ impl Job {
         };
         while flow == Flow::On {
             flow = self.turn().await;
-            // A store may answer without ever waiting; others want to run, too.
+            // The store may return without yielding; other tasks need to run.
             tokio::task::yield_now().await;
         }
         if self.end == End::More {
@@ -166,7 +167,7 @@ impl Job {
         self.grant.row.lease.as_ref().map(|lease| lease.since)
     }
 
-    /// What was decided before the handler runs: by an operator, or because the attempts are used up.
+    /// Returns the verdict that precedes the handler: an operator parked the event, or the attempts are used up.
     fn sentenced(&self, note: Option<RowNote>) -> Option<Verdict> {
         if let Some(RowNote::Park { error, .. }) = note {
             return Some(Verdict::Park { error });
@@ -181,7 +182,7 @@ impl Job {
         seconds(REACTION_LAG_SECONDS, Duration::from_micros(micros));
     }
 
-    /// Hands the next events to the handler, and does what follows from its answer.
+    /// Passes the next events to the handler, and acts on the result.
     async fn turn(&mut self) -> Flow {
         if self.worker.stopping.is_cancelled() {
             return self.stop().await;
@@ -213,7 +214,7 @@ impl Job {
         }
     }
 
-    /// Commits what was handled; with the end of the grant, if that was all.
+    /// Commits the handled events. When the queue is empty, the commit also ends the grant.
     async fn progress(&mut self) -> Flow {
         let steps = std::mem::take(&mut self.handled);
         let last = self.queue.is_empty();
@@ -236,12 +237,12 @@ impl Job {
         }
     }
 
-    /// The store did not take the effects.
+    /// Handles a refusal of the effects by the store.
     async fn refused(&mut self, steps: Vec<Step>, refusal: &Refusal) -> Flow {
         let (steps_refused, events) = (steps.len(), steps.iter().map(|step| step.items.len()).sum::<usize>());
         self.put_back(steps);
         if steps_refused > 1 {
-            // The handler may have missed what the event before did. One by one, it sees it.
+            // The handler may not have seen the effects of the event before. In separate commits it does.
             self.pace = Pace::Careful;
             return Flow::On;
         }
@@ -263,7 +264,7 @@ impl Job {
         self.judge(failure).await
     }
 
-    /// Others were faster many times: the row comes again a little later, and no attempt counts.
+    /// Defers the row briefly after many lost races, without counting an attempt.
     async fn outrun(&mut self) -> Flow {
         let wait = RACE_WAIT.mul_f64(fraction());
         let (reaction, key) = (&self.definition.name, &self.key);
@@ -272,7 +273,7 @@ impl Job {
         Flow::Over
     }
 
-    /// The handler failed.
+    /// Handles a failure of the handler.
     async fn failed(&mut self, items: Vec<Item>, failure: Failure) -> Flow {
         let several = items.len() > 1;
         for item in items.into_iter().rev() {
@@ -280,7 +281,7 @@ impl Job {
         }
         let last_chance = !self.definition.rules.retry.allows(self.attempts.saturating_add(1));
         if several && (last_chance || matches!(failure, Failure::Never(_))) {
-            // One event must not be given up for another.
+            // An event must not be given up because of another one.
             self.pace = Pace::Careful;
             return Flow::On;
         }
@@ -292,7 +293,7 @@ impl Job {
         self.sentence(verdict).await
     }
 
-    /// Does what was decided about the event at the head of the queue, in one commit with what was handled before it.
+    /// Applies the verdict on the first event of the queue, in one commit with the events handled before it.
     async fn sentence(&mut self, verdict: Verdict) -> Flow {
         let steps = std::mem::take(&mut self.handled);
         let batch = self.done(&steps);
@@ -332,7 +333,7 @@ impl Job {
         }
     }
 
-    /// Counts and tells what was decided. The grant goes on only behind an event that was parked.
+    /// Counts and logs a verdict. The grant continues only behind a parked event.
     fn pronounced(&mut self, verdict: &Verdict) -> Flow {
         let (reaction, key, attempt, counters) =
             (&self.definition.name, &self.key, self.attempts, &self.definition.counters);
@@ -361,7 +362,8 @@ impl Job {
         Flow::Over
     }
 
-    /// The batch that puts the row off, with a note for those who are woken before. `None` when the store does not answer.
+    /// Builds the batch that defers the row. A note keeps the due time for workers that get the row earlier. Returns `None`
+    /// when the store cannot be read.
     async fn deferred(&self, batch: Batch, steps: &[Step], due: Due) -> Option<Batch> {
         let now = self.worker.store.now().await.ok()?;
         let row = &self.grant.row;
@@ -373,8 +375,8 @@ impl Job {
         Some(batch.defer(self.lease(), due).enqueue(work.due(due).payload(note)))
     }
 
-    /// The batch that sets the event at the head of the queue aside, and ends the grant if it is the last. `None` when the
-    /// store does not answer.
+    /// Builds the batch that parks the first event of the queue, and ends the grant if it is the last one. Returns `None`
+    /// when the store cannot be read.
     async fn parked(&self, batch: Batch, error: &str) -> Result<Option<Batch>, String> {
         let Some(item) = self.queue.front() else { return Ok(Some(batch)) };
         let Ok(now) = self.worker.store.now().await else { return Ok(None) };
@@ -383,7 +385,7 @@ impl Job {
         Ok(Some(if self.queue.len() == 1 { self.ended(batch) } else { self.advanced(batch, item.to) }))
     }
 
-    /// What cannot be set aside blocks its key: it must not be lost.
+    /// Blocks the key of an event that cannot be parked, because the event must not be lost.
     async fn cannot_park(&mut self, error: &str, reason: &str) -> Flow {
         let reason = format!("{error}; and the event cannot be parked: {reason}");
         let steps = std::mem::take(&mut self.handled);
@@ -395,7 +397,7 @@ impl Job {
         Flow::Over
     }
 
-    /// Hands the row back, with what was handled so far.
+    /// Releases the row, and commits the events handled so far.
     async fn stop(&mut self) -> Flow {
         let steps = std::mem::take(&mut self.handled);
         let batch = self.done(&steps).release(self.lease());
@@ -422,7 +424,7 @@ impl Job {
         }
     }
 
-    /// The effects of what was handled, and the progress.
+    /// Builds a batch with the effects of the handled events and the progress.
     fn done(&self, steps: &[Step]) -> Batch {
         let batch = effects_of(steps);
         match last_item(steps) {
@@ -435,8 +437,8 @@ impl Job {
         batch.advance(self.lease(), to)
     }
 
-    /// The batch with the end of the grant: everything that it brought is handled, or not wanted. What was copied for it is
-    /// not needed any more.
+    /// Adds the end of the grant to a batch, when all its events are handled or unwanted. The copies in the inbox are
+    /// removed.
     fn ended(&self, batch: Batch) -> Batch {
         let batch = match self.last {
             Some(last) => self.advanced(batch, last),
@@ -455,7 +457,8 @@ impl Job {
     async fn commit(&self, batch: Batch) -> Committed {
         let mut committed = self.work.commit(batch.clone()).await;
         if let Some((inbox, step_to)) = self.too_much(&committed) {
-            // Much was left in the inbox. It goes in steps, and nobody waits for that.
+            // The inbox holds more than one batch may truncate. The commit omits the truncation; one step of it follows,
+            // and its result is ignored.
             committed = self.work.commit(without_truncate(batch, &inbox)).await;
             drop(self.worker.store.apply(Batch::new().truncate(&inbox, step_to)).await);
         }
@@ -467,7 +470,7 @@ impl Job {
         committed
     }
 
-    /// How far the inbox can be emptied, if a batch was refused because it holds too much.
+    /// Returns the version up to which the inbox can be truncated, if a batch was refused because it truncates too much.
     fn too_much(&self, committed: &Committed) -> Option<(Key, StreamVersion)> {
         let Committed::Refused(refusal) = committed else { return None };
         let Refusal::TruncateTooMuch { stream, step_to, .. } = &**refusal else { return None };
@@ -476,13 +479,13 @@ impl Job {
     }
 }
 
-/// The batch without what empties a stream.
+/// Returns the batch without the truncation of a stream.
 fn without_truncate(batch: Batch, of: &Key) -> Batch {
     let kept = |effect: &&Effect| !matches!(effect, Effect::Truncate { stream, .. } if stream == of);
     batch.effects().iter().filter(kept).cloned().fold(Batch::new(), Batch::with)
 }
 
-/// The events of a grant that the reaction wants.
+/// Returns the events of a grant that the reaction wants.
 fn wanted(stored: &Stored, events: Vec<Event>) -> VecDeque<Item> {
     let item = |event: Event| {
         let to = event.position;

@@ -1,4 +1,4 @@
-//! Whether a reaction has done all there is, and the end of one that is not wanted any more.
+//! Completion check and end of a reaction.
 
 use super::error::ReactionsError;
 use super::names;
@@ -10,14 +10,14 @@ use crate::key::Key;
 use crate::store::limits::TRUNCATE_EVENTS;
 use crate::store::{Batch, Expect, Get, LogQuery, Operation, Page, Pattern, StreamInfo, WorkFilter};
 
-/// How many rows or documents are looked at or removed at once.
+/// The number of rows or documents that are read or removed at once.
 const PAGE: usize = 1_000;
 
 impl Operator {
-    /// Why a reaction has not done all there is; `None` when it has. It may have got something to do since it was looked at.
+    /// Returns the reason why a reaction has work left; `None` when it has none. New work may have arrived since the check.
     ///
     /// # Errors
-    /// [`ReactionsError::Unknown`] when there is no such reaction, and what the store says.
+    /// Returns [`ReactionsError::Unknown`] when the reaction does not exist, or the error of the store.
     pub async fn behind(&self, name: &str) -> Result<Option<&'static str>, ReactionsError> {
         let stored = self.definition(name).await?.stored;
         if stored.state != State::Active || !stored.is_complete() {
@@ -57,19 +57,18 @@ impl Operator {
         Ok((!parked.rows.is_empty()).then_some("events are parked"))
     }
 
-    /// Ends a reaction that is not wanted any more. Its rows, inboxes and parked events go, in steps. A tombstone of its
-    /// definition stays: programs that still have this definition do nothing for it, also when they start again. To begin it
-    /// again, give it another definition ([`Reaction::revision`](super::Reaction::revision)). Returns how many keys were
-    /// removed.
+    /// Ends a reaction. Its rows, inboxes and parked events are removed in steps. A tombstone of its definition stays, so
+    /// programs with this definition do nothing for it, even after a restart. To run it again, give it another definition
+    /// ([`Reaction::revision`](super::Reaction::revision)). Returns the number of keys that were removed.
     ///
     /// # Errors
-    /// [`ReactionsError::Unknown`] when there is no such reaction, [`ReactionsError::Running`] when a process routes to it,
-    /// and what the store says. What was done stays; call it again.
+    /// Returns [`ReactionsError::Unknown`] when the reaction does not exist, [`ReactionsError::Running`] when a process
+    /// routes to it, or the error of the store. Completed steps persist; call it again.
     pub async fn end_reaction(&self, name: &str) -> Result<u64, ReactionsError> {
         let found = StoredAt::read(&self.store, name).await?;
         let rows = Which::of(name).filter()?;
         let found = match found {
-            // An end that was begun is completed.
+            // Completes an end that was interrupted.
             Some(found) if found.stored.state == State::Ended && self.leaves_anything(name).await? => found,
             _ => self.definition(name).await?,
         };
@@ -83,7 +82,7 @@ impl Operator {
         {
             return Err(ReactionsError::Running { name: name.to_owned(), owner: lease.owner });
         }
-        // The tombstone and the end of the router are one commit: from then on nothing is routed, and no row is created.
+        // The tombstone and the removal of the router are one commit. After it, no event is routed and no row is created.
         let ended = Stored { state: State::Ended, ..(*found.stored).clone() };
         let batch = found.replace(name, &ended)?.operate(Which::these(&[router]), Operation::Remove);
         self.store.apply(batch).await?;
@@ -93,19 +92,19 @@ impl Operator {
         Ok(removed)
     }
 
-    /// The names of all reactions that were registered on the store, also of those that were ended.
+    /// Returns the names of all reactions that were registered on the store, including ended ones.
     pub(crate) async fn registered(&self) -> Result<Vec<String>, ReactionsError> {
         Ok(self.definitions_and_tombstones().await?.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Whether rows or parked events are left of a reaction.
+    /// Returns whether a reaction has rows or parked events left.
     async fn leaves_anything(&self, name: &str) -> Result<bool, ReactionsError> {
         let rows = self.store.works(&Which::of(name).filter()?, Page::first(1)).await?;
         let parked = self.store.documents(&names::all_parked(name), Page::first(1)).await?;
         Ok(!rows.rows.is_empty() || !parked.rows.is_empty())
     }
 
-    /// Removes the rows of a reaction, in steps: of keys, and of replays. Returns how many keys there were.
+    /// Removes the rows of a reaction in steps, for keys and for replays. Returns the number of removed keys.
     pub(super) async fn remove_rows(&self, name: &str) -> Result<u64, ReactionsError> {
         let mut removed = [0, 0];
         let patterns = [names::rows_matching(Some(name), None), names::replays_matching(name)];
@@ -125,7 +124,7 @@ impl Operator {
         Ok(keys)
     }
 
-    /// Removes the parked events of a reaction, in steps.
+    /// Removes the parked events of a reaction in steps.
     pub(super) async fn remove_parked(&self, name: &str) -> Result<(), ReactionsError> {
         loop {
             let found = self.store.documents(&names::all_parked(name), Page::first(PAGE)).await?.rows;
@@ -137,7 +136,7 @@ impl Operator {
         }
     }
 
-    /// Removes what inboxes of generations before this one hold. Their names stay, as those of all streams do.
+    /// Empties the inboxes of generations before this one. Their names stay, as those of all streams do.
     pub(super) async fn empty_inboxes(&self, name: &str, before: u64) -> Result<(), ReactionsError> {
         let (range, mut page) = (names::all_inboxes(name), Page::first(PAGE));
         loop {

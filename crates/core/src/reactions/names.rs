@@ -1,17 +1,17 @@
-//! The names that reactions have in the store: keys and lanes.
+//! Keys and lanes of reactions in the store.
 //!
-//! All kinds are ours (`tidelock.`), so that a row never meets a job of a user's kind, and an inbox never a stream.
+//! All kinds start with `tidelock.`, so that a row never collides with a user's job, nor an inbox with a user's stream.
 
 use crate::error::InvalidInput;
 use crate::id::{Lane, Position};
 use crate::key::{Arg, Key, KeyPrefix};
 
 /// The kind of the rows: `tidelock.reaction("reserve-stock", "order", "o-1")` for the key `order("o-1")`. The document
-/// `tidelock.reaction("reserve-stock")` says what the reaction is.
+/// `tidelock.reaction("reserve-stock")` holds the definition.
 const REACTION: &str = "tidelock.reaction";
-/// The kind of the rows that route.
+/// The kind of the router rows.
 const ROUTER: &str = "tidelock.router";
-/// The kind of the streams that events are copied to.
+/// The kind of the inboxes.
 const INBOX: &str = "tidelock.inbox";
 /// The kind of the documents that hold parked events.
 const PARKED: &str = "tidelock.parked";
@@ -21,85 +21,85 @@ const REPLAY: &str = "tidelock.replay";
 const SUSPECT: &str = "tidelock.suspect";
 /// The type of the events in an inbox.
 pub(super) const ROUTED: &str = "tidelock.routed";
-/// What the types of events begin with that Tidelock keeps for itself.
+/// The prefix of event types that are reserved for Tidelock.
 pub(super) const INTERNAL: &str = "tidelock.";
-/// The longest name of a reaction, in bytes. It leaves room for what is added to it.
+/// The longest name of a reaction, in bytes. It leaves room for the other parts of a key.
 pub(super) const MAX_NAME_BYTES: usize = 128;
 
-/// The lane of the rows that route. Nobody claims from it: they are asked for by name.
+/// Returns the lane of the router rows. No worker polls it; routers claim their rows by key.
 pub(super) fn routers() -> Result<Lane, InvalidInput> {
     Lane::new("tidelock.router")
 }
 
-/// The lane of a reaction that was given none: its own, so that no process gets rows of reactions that it does not know.
+/// Returns the default lane of a reaction. It is unique, so that no process gets rows of unknown reactions.
 pub(super) fn own_lane(name: &str) -> Result<Lane, InvalidInput> {
     Lane::new(format!("reaction.{name}"))
 }
 
-/// The row that routes the log to a reaction.
+/// Returns the key of the router row of a reaction.
 pub(super) fn router(name: &str) -> Result<Key, InvalidInput> {
     Key::new(ROUTER, [name])
 }
 
-/// The document that says what a reaction is.
+/// Returns the key of the document with the definition of a reaction.
 pub(super) fn definition(name: &str) -> Result<Key, InvalidInput> {
     Key::new(REACTION, [name])
 }
 
-/// The row of a reaction for a key.
+/// Returns the key of the row of a reaction for a key.
 pub(super) fn row(name: &str, key: &Key) -> Result<Key, InvalidInput> {
     below(REACTION, name, key, None)
 }
 
-/// The inbox of a reaction for a key. A reaction that was reset begins with new ones.
+/// Returns the inbox of a reaction for a key. A reset reaction starts with new inboxes.
 pub(super) fn inbox(name: &str, generation: u64, key: &Key) -> Result<Key, InvalidInput> {
     let mut args = vec![Arg::Str(name.to_owned()), number(generation), Arg::Str(key.kind())];
     args.extend(key.args());
     Key::of(INBOX, &args)
 }
 
-/// All inboxes that a reaction has ever had.
+/// Returns the range of all inboxes that a reaction has ever had.
 pub(super) fn all_inboxes(name: &str) -> KeyPrefix {
     KeyPrefix::under(INBOX, &[Arg::Str(name.to_owned())])
 }
 
-/// Whether an inbox belongs to a generation before this one.
+/// Returns whether an inbox belongs to a generation before this one.
 pub(super) fn is_inbox_before(inbox: &Key, generation: u64) -> bool {
     matches!(inbox.args().get(1), Some(Arg::Int(of)) if u64::try_from(*of).is_ok_and(|of| of < generation))
 }
 
-/// All replays of parked events of a reaction, as a pattern of their rows.
+/// Returns the pattern of the replay rows of a reaction.
 pub(super) fn replays_matching(name: &str) -> String {
     let named = Key::new(REPLAY, [name]).map_or_else(|_| name.to_owned(), |key| key.canonical().to_owned());
     format!("^{} ", escaped(&named))
 }
 
-/// The document of a parked event.
+/// Returns the key of the document of a parked event.
 pub(super) fn parked(name: &str, key: &Key, position: Position) -> Result<Key, InvalidInput> {
     below(PARKED, name, key, Some(position))
 }
 
-/// The row that replays a parked event.
+/// Returns the key of the row that replays a parked event.
 pub(super) fn replay(name: &str, key: &Key, position: Position) -> Result<Key, InvalidInput> {
     below(REPLAY, name, key, Some(position))
 }
 
-/// The document with the last recorded attempt of a row whose holder died.
+/// Returns the key of the document with the last recorded attempt of a row whose holder died.
 pub(super) fn suspect(name: &str, row: &Key) -> Result<Key, InvalidInput> {
     below(SUSPECT, name, row, None)
 }
 
-/// All parked events of a reaction.
+/// Returns the range of the parked events of a reaction.
 pub(super) fn all_parked(name: &str) -> KeyPrefix {
     KeyPrefix::under(PARKED, &[Arg::Str(name.to_owned())])
 }
 
-/// All parked events.
+/// Returns the range of all parked events.
 pub(super) fn every_parked() -> KeyPrefix {
     KeyPrefix::kind(PARKED)
 }
 
-/// The reaction that a row or a document belongs to.
+/// Returns the reaction that a row or a document belongs to.
 pub(super) fn reaction_of(key: &Key) -> Option<String> {
     match key.args().into_iter().next() {
         Some(Arg::Str(name)) => Some(name),
@@ -107,7 +107,7 @@ pub(super) fn reaction_of(key: &Key) -> Option<String> {
     }
 }
 
-/// All documents that say what a reaction is.
+/// Returns the range of all definitions.
 pub(super) fn all_definitions() -> KeyPrefix {
     KeyPrefix::kind(REACTION)
 }
@@ -123,17 +123,17 @@ fn number(number: u64) -> Arg {
     Arg::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// What a work row of a reaction is for.
+/// The purpose of a work row of a reaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Row {
-    /// The events of a key.
+    /// A row that handles the events of a key.
     Key {
         /// The reaction.
         reaction: String,
         /// The key.
         key: Key,
     },
-    /// One parked event.
+    /// A row that replays one parked event.
     Replay {
         /// The reaction.
         reaction: String,
@@ -144,7 +144,7 @@ pub(super) enum Row {
     },
 }
 
-/// What a work row is for, when it is one of a reaction: the reaction and the key.
+/// Returns the reaction and the key of a work row; `None` when the row belongs to no reaction.
 #[must_use]
 pub fn reaction_row(row: &Key) -> Option<(String, Key)> {
     match Row::read(row)? {
@@ -153,7 +153,7 @@ pub fn reaction_row(row: &Key) -> Option<(String, Key)> {
 }
 
 impl Row {
-    /// Whether a row belongs to a reaction.
+    /// Returns whether a row belongs to a reaction.
     pub(super) fn is_of(row: &Key, name: &str) -> bool {
         match Self::read(row) {
             Some(Self::Key { reaction, .. } | Self::Replay { reaction, .. }) => reaction == name,
@@ -161,7 +161,7 @@ impl Row {
         }
     }
 
-    /// Reads the name of a row; `None` when it is no row of a reaction.
+    /// Parses the key of a row; `None` when it is not a row of a reaction.
     pub(super) fn read(row: &Key) -> Option<Self> {
         let (kind, args) = (row.kind(), row.args());
         let (Arg::Str(reaction), rest) = args.split_first()? else { return None };
@@ -177,7 +177,7 @@ impl Row {
     }
 }
 
-/// The key and the position of a parked event, read from the name of its document.
+/// Parses the key and the position of a parked event from the key of its document.
 pub(super) fn read_parked(document: &Key) -> Option<(Key, Position)> {
     let args = document.args();
     let (_, rest) = args.split_first().filter(|_| document.kind() == PARKED)?;
@@ -195,10 +195,10 @@ fn key_of(args: &[Arg]) -> Option<Key> {
     Key::of(kind, args).ok()
 }
 
-/// The pattern of the rows of a reaction, or of all reactions; of one reaction, those whose key matches `keys`.
+/// Returns the pattern of the rows of one reaction whose key matches `keys`, or of all reactions.
 pub(super) fn rows_matching(name: Option<&str>, keys: Option<&str>) -> String {
     let Some(name) = name else { return format!("^{} ", escaped(REACTION)) };
-    // The canonical text of a row is that of its key behind the name.
+    // The canonical text of a row ends with the canonical text of its key.
     let named = Key::new(REACTION, [name]).map_or_else(|_| name.to_owned(), |key| key.canonical().to_owned());
     let rows = format!("^{} ", escaped(&named));
     match keys {
@@ -210,7 +210,7 @@ pub(super) fn rows_matching(name: Option<&str>, keys: Option<&str>) -> String {
     }
 }
 
-/// Text as a pattern that means itself.
+/// Escapes a text, so that the pattern matches it literally.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for c in text.chars() {

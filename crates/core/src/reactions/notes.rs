@@ -1,4 +1,4 @@
-//! What is noted on a row of a key, in its payload.
+//! Notes in the payload of a key's row.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,35 +8,35 @@ use crate::id::Position;
 use crate::payload::Payload;
 use crate::store::WorkRow;
 
-/// A note on a row. It counts only while the row is where it was then.
+/// A note on a row. It applies only while the row is at the recorded position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub(super) enum RowNote {
-    /// Its handler put itself off.
+    /// The handler deferred the row.
     PutOff {
-        /// Until then.
+        /// The due time of the deferral.
         until: Timestamp,
-        /// Where the row was.
+        /// The position of the row.
         position: Option<Position>,
     },
-    /// An operator wants the next event to be set aside.
+    /// An operator has asked to park the next event.
     Park {
-        /// Where the row was.
+        /// The position of the row.
         position: Option<Position>,
-        /// Why it could not go on.
+        /// The reason why the row was blocked.
         error: String,
     },
 }
 
 impl RowNote {
-    /// The note that counts for a row as it is.
+    /// Returns the note that applies to a row at its current position.
     pub(super) fn of(row: &WorkRow) -> Option<Self> {
         let note: Self = row.payload.parse().ok()?;
         let (Self::PutOff { position, .. } | Self::Park { position, .. }) = &note;
         (*position == row.position).then_some(note)
     }
 
-    /// Whether a row has a note, also one that does not count where the row is.
+    /// Returns whether a row has a note, even one that does not apply at its position.
     pub(super) fn is_on(row: &WorkRow) -> bool {
         row.payload.parse::<Self>().is_ok()
     }

@@ -1,4 +1,4 @@
-//! The operator's verbs. On few rows each is one batch, so that it is applied as a whole or not at all; on many it goes in steps.
+//! Operator commands for reactions. A command on few rows is one atomic batch; a command on many rows is applied in steps.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::store::{
     Batch, Document, Expect, Get, Operation, Page, Selection, SharedStore, WorkFilter, WorkRow, limits,
 };
 
-/// How many rows or documents are read at once.
+/// The number of rows or documents that are read at once.
 const PAGE: usize = 1_000;
 
-/// Somebody who looks after reactions from outside: it needs the store, and none of the code of the reactions.
+/// An operator of reactions, outside the processes that run them. It needs the store, and no code of the reactions.
 ///
-/// The verbs return how many rows or events they changed. A verb on thousands of rows is several commits: if one fails, those
-/// before it stay. [`carry_out_step`](Self::carry_out_step) shows the progress and resumes.
+/// The commands return the number of rows or events that they changed. A command on thousands of rows is several commits.
+/// If one fails, the commits before it persist. [`carry_out_step`](Self::carry_out_step) shows the progress and resumes.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -47,13 +47,13 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// An operator on this store.
+    /// Creates an operator on this store.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
         Self { store, dry_run: false }
     }
 
-    /// An operator that changes nothing, and says what it would have changed.
+    /// Turns on dry-run mode: commands change nothing, and return the number of changes that they would make.
     #[must_use]
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
@@ -64,20 +64,20 @@ impl Operator {
         self.dry_run
     }
 
-    /// Blocked keys go on where they stopped, with a fresh budget, at once. So does a router that was blocked, if everything
-    /// of its reaction is meant.
+    /// Unblocks keys. They resume at once where they stopped, with a fresh retry budget. A blocked router is unblocked as
+    /// well, if the selection covers its whole reaction.
     ///
     /// # Errors
-    /// [`ReactionsError::Unknown`] when there is no such reaction, and what the store says.
+    /// Returns [`ReactionsError::Unknown`] when the reaction does not exist, or the error of the store.
     pub async fn unblock(&self, which: &Which) -> Result<u64, ReactionsError> {
         self.carry_out(self.plan(Verb::Unblock, which).await?).await
     }
 
-    /// Keys begin again with the first event of their stream, or with what their inbox still holds. Their holders are fenced
-    /// off. Parked events of streams are handled again with the others, so they are not parked any more. Those of chosen keys
-    /// are replayed. An earlier [`park`](Self::park) and waits that handlers asked for are forgotten.
+    /// Restarts keys from the first event of their stream, or from the remaining events of their inbox. Their holders are
+    /// fenced off. Parked events of streams are handled again with the others, so they are removed from the dead letters.
+    /// Parked events of chosen keys are replayed. An earlier [`park`](Self::park) and deferrals by handlers are dropped.
     ///
-    /// What handlers did before is not undone. To begin again as a whole, routing included, see
+    /// Committed effects of handlers are not undone. To restart a whole reaction, including its routing, see
     /// [`reset_reaction`](Self::reset_reaction).
     ///
     /// # Errors
@@ -86,11 +86,11 @@ impl Operator {
         self.carry_out(self.plan(Verb::Reset, which).await?).await
     }
 
-    /// Begins a reaction again as a whole, from the first event of the log: its router goes back to the beginning, and its
-    /// rows, inboxes and parked events are forgotten. So everything is routed and handled again, exactly once. Who works for
-    /// it is fenced off.
+    /// Restarts a whole reaction from the first event of the log. Its router returns to the beginning, and its rows,
+    /// inboxes and parked events are removed. All events are routed and handled again, exactly once. Workers of the
+    /// reaction are fenced off.
     ///
-    /// What handlers did before is not undone: clear a projection first. Returns how many keys were forgotten.
+    /// Committed effects of handlers are not undone, so clear a projection first. Returns the number of removed keys.
     ///
     /// # Errors
     /// As [`unblock`](Self::unblock).
@@ -106,7 +106,8 @@ impl Operator {
                 return self.finish_reset(name).await;
             }
             let next = Stored { state: State::Resetting, ..found.stored.begun_again() };
-            // The router begins again in the same batch. Its holder is fenced off, and nothing is routed to rows that go.
+            // The router restarts in the same batch. Its holder is fenced off, and no event is routed to rows that will be
+            // removed.
             let router = Selection::Keys(vec![names::router(name)?]);
             let batch = found.replace(name, &next)?.operate(router, Operation::Reset);
             if applied(self.store.apply(batch).await)? {
@@ -116,9 +117,9 @@ impl Operator {
         }
     }
 
-    /// Completes the reset of a reaction in steps: rows, parked events and inboxes of earlier generations go, and then the
-    /// reaction works again. Processes that run it do so as well, if the one that began it has died. Returns how many keys
-    /// were removed.
+    /// Completes the reset of a reaction in steps. It removes rows, parked events and inboxes of earlier generations, and
+    /// then reactivates the reaction. Processes that run the reaction also do this, in case the process that started the
+    /// reset has died. Returns the number of removed keys.
     pub(super) async fn finish_reset(&self, name: &str) -> Result<u64, ReactionsError> {
         let removed = self.remove_rows(name).await?;
         self.remove_parked(name).await?;
@@ -136,7 +137,7 @@ impl Operator {
         }
     }
 
-    /// Keys that wait after a failure, or put themselves off, are tried at once.
+    /// Retries keys at once that wait for a backoff or a deferral.
     ///
     /// # Errors
     /// As [`unblock`](Self::unblock).
@@ -144,7 +145,7 @@ impl Operator {
         self.carry_out(self.plan(Verb::RetryNow, which).await?).await
     }
 
-    /// Keys get another urgency. It lasts until the next event of the key is routed.
+    /// Changes the priority of keys. It lasts until the next event of the key is routed.
     ///
     /// # Errors
     /// As [`unblock`](Self::unblock).
@@ -152,8 +153,8 @@ impl Operator {
         self.carry_out(self.plan(Verb::Prioritize(priority), which).await?).await
     }
 
-    /// Sets the event aside that each blocked key stands before, and lets the key go on with the next one. A worker does so
-    /// as soon as it gets the row. Keys that are not blocked are passed over.
+    /// Parks the event at which each blocked key stopped, and lets the key continue with the next one. A worker does this
+    /// when it claims the row. Keys that are not blocked are skipped.
     ///
     /// # Errors
     /// As [`unblock`](Self::unblock).
@@ -161,8 +162,8 @@ impl Operator {
         self.carry_out(self.plan(Verb::Park, which).await?).await
     }
 
-    /// Tries parked events once more, each on its own. Those that are handled are not parked any more; those that fail again
-    /// stay, with the new error. A key whose event is replayed is not worked on meanwhile.
+    /// Replays parked events once, each on its own. Handled events are removed from the dead letters. Events that fail
+    /// again stay parked with the new error. No worker handles other events of the key during the replay.
     ///
     /// # Errors
     /// As [`unblock`](Self::unblock).
@@ -170,7 +171,7 @@ impl Operator {
         self.carry_out(self.plan(Verb::ReplayParked, which).await?).await
     }
 
-    /// Drops parked events for good.
+    /// Drops parked events permanently.
     ///
     /// # Errors
     /// As [`unblock`](Self::unblock).
@@ -178,7 +179,7 @@ impl Operator {
         self.carry_out(self.plan(Verb::DropParked, which).await?).await
     }
 
-    /// The routers that are meant: blocked ones only.
+    /// Returns the routers that an operation includes: blocked ones, when it unblocks whole reactions.
     pub(super) async fn routers(
         &self,
         which: &Which,
@@ -195,7 +196,7 @@ impl Operator {
         Ok(found.into_iter().filter(|row| only.as_ref().is_none_or(|only| *only == row.key)).collect())
     }
 
-    /// The rows that are meant, as they are now.
+    /// Returns the current state of the selected rows.
     pub(super) async fn rows(&self, which: &Which) -> Result<(Vec<WorkRow>, Timestamp), ReactionsError> {
         let filter = which.filter()?;
         let Some(named) = which.rows()? else { return self.all_rows(&filter).await };
@@ -219,7 +220,7 @@ impl Operator {
         }
     }
 
-    /// The parked events of a reaction that are meant.
+    /// Returns the selected parked events of a reaction.
     pub(super) async fn meant(
         &self,
         name: &str,
@@ -234,7 +235,7 @@ impl Operator {
         Ok(meant)
     }
 
-    /// All parked events of a reaction, or of all.
+    /// Returns all parked events of a reaction, or of all reactions.
     pub(super) async fn parked_documents(
         &self,
         name: Option<&str>,
@@ -253,7 +254,7 @@ impl Operator {
         }
     }
 
-    /// A parked event is not parked any more, nor replayed.
+    /// Adds the removal of a parked event and of its replay to a batch.
     pub(super) fn forget(
         &self,
         batch: Batch,
@@ -267,7 +268,7 @@ impl Operator {
         Ok(batch.operate(Selection::Keys(replay), Operation::Remove))
     }
 
-    /// The reactions that are meant.
+    /// Returns the names of the selected reactions.
     pub(super) async fn names(&self, which: &Which) -> Result<Vec<String>, ReactionsError> {
         self.known(which).await?;
         match &which.reaction {
@@ -284,7 +285,7 @@ impl Operator {
         }
     }
 
-    /// The stored definition of a reaction that was not ended.
+    /// Returns the stored definition of a reaction that was not ended.
     pub(super) async fn definition(&self, name: &str) -> Result<StoredAt, ReactionsError> {
         let found = StoredAt::read(&self.store, name).await?;
         match found.filter(|found| found.stored.state != State::Ended) {
@@ -296,7 +297,7 @@ impl Operator {
         }
     }
 
-    /// All reactions that were registered on the store, and not ended.
+    /// Returns all reactions that were registered on the store and not ended.
     pub(super) async fn definitions(&self) -> Result<Vec<(String, Arc<Stored>)>, ReactionsError> {
         let mut all = self.definitions_and_tombstones().await?;
         all.retain(|(_, stored)| stored.state != State::Ended);
@@ -321,7 +322,7 @@ impl Operator {
 }
 
 impl Note {
-    /// Reads what is kept of a parked event.
+    /// Decodes the document of a parked event.
     pub(super) fn read(document: &Document) -> Result<Self, InvalidInput> {
         document.value.parse()
     }

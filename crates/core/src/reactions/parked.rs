@@ -1,4 +1,4 @@
-//! Events that were set aside: what is kept of them, in a document for each.
+//! Dead letters: parked events, each in a document.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,24 +10,24 @@ use crate::model::limits::PAYLOAD_BYTES;
 use crate::payload::Payload;
 use crate::store::{Batch, Event, Expect, SharedStore, StoreError, StreamQuery};
 
-/// What is kept of a parked event.
+/// The content of the document of a parked event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Note {
     pub(super) event: Event,
-    /// Whether the event is there as a whole. One that is too large for a document is read from its stream again.
+    /// Whether the event is complete. An event that is too large for a document is read from its stream again.
     pub(super) whole: bool,
     pub(super) error: String,
     pub(super) attempts: u32,
     pub(super) at: Timestamp,
-    /// How often it was replayed in vain.
+    /// The number of failed replays.
     #[serde(default)]
     pub(super) replays: u32,
-    /// Whether no key could be chosen for it. It stands under its stream then.
+    /// Whether no key could be chosen for the event. It is then parked under its stream.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) unrouted: bool,
 }
 
-/// About what a note needs beside the event and the error.
+/// The approximate size of a note without the event and the error.
 const ENVELOPE_BYTES: usize = 4 * 1024;
 
 impl Note {
@@ -42,12 +42,12 @@ impl Note {
         Self { event, whole, error, attempts, at, replays: 0, unrouted: false }
     }
 
-    /// The same of an event for which no key could be chosen.
+    /// Marks the event as one for which no key could be chosen.
     pub(super) fn unrouted(self) -> Self {
         Self { unrouted: true, ..self }
     }
 
-    /// The same event, which failed again.
+    /// Records another failure of the same event.
     pub(super) fn again(mut self, error: &str, at: Timestamp) -> Self {
         self.error = cut(error);
         self.at = at;
@@ -61,7 +61,7 @@ impl Note {
         Ok(batch.put(&document, Expect::Any, Payload::of(self)?))
     }
 
-    /// The event as a whole; `None` when it is not in its stream any more.
+    /// Returns the complete event; `None` when its stream no longer contains it.
     pub(super) async fn whole_event(&self, store: &SharedStore) -> Result<Option<Event>, StoreError> {
         if self.whole {
             return Ok(Some(self.event.clone()));
@@ -72,7 +72,7 @@ impl Note {
     }
 }
 
-/// An error as it is kept.
+/// Truncates an error to the stored length.
 fn cut(text: &str) -> String {
     let limit = crate::model::limits::ERROR_BYTES;
     text.get(..text.floor_char_boundary(limit)).unwrap_or(text).to_owned()

@@ -1,4 +1,4 @@
-//! What is still to be done about a stream: for those who want to take its events away.
+//! Pending work of reactions on a stream, checked before its events are removed.
 
 use std::fmt;
 
@@ -15,33 +15,33 @@ use crate::id::{Position, StreamVersion};
 use crate::key::Key;
 use crate::store::{Event, Page, StreamQuery, WorkRow};
 
-/// How many events, rows or documents are read at once.
+/// The number of events, rows or documents that are read at once.
 const PAGE: usize = 1_000;
-/// How many findings are told at most.
+/// The most findings that are returned.
 const MOST: usize = 100;
 
-/// Something that a reaction has still to do about a stream.
+/// Work that a reaction still has to do for a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pending {
     /// The reaction.
     pub reaction: String,
-    /// The key that has something to do; the stream itself, as long as its events have not been routed.
+    /// The key with pending work; the stream itself, while its events are not routed.
     pub key: Key,
-    /// What it waits for.
+    /// The condition that the work waits for.
     pub waits: Waits,
 }
 
-/// What a reaction that is not done waits for.
+/// The condition that pending work waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Waits {
-    /// For its router, which has not come to the events yet.
+    /// The router, which has not reached the events yet.
     Routing,
-    /// For a worker, or for its time.
+    /// A worker, or the due time.
     Worker,
-    /// For an operator: the key is blocked.
+    /// An operator, because the key is blocked.
     Unblocking,
-    /// For an operator: an event was set aside.
+    /// An operator, because an event is parked.
     Parked,
 }
 
@@ -59,14 +59,14 @@ impl fmt::Display for Pending {
 }
 
 impl Operator {
-    /// What reactions have still to do about the events of a stream below a version: a hundred findings at most, in the
-    /// order of the reactions' names. Every reaction counts that has ever run on the store, also one that no process runs
-    /// any more.
+    /// Returns the pending work of reactions on the events of a stream below a version. The result has at most 100
+    /// findings, in the order of the reactions' names. It includes every reaction that is registered and not ended, even if
+    /// no process runs it.
     ///
-    /// For a reaction that chooses keys, all its rows are gone through.
+    /// For a reaction that chooses keys, this scans all its rows.
     ///
     /// # Errors
-    /// What the store says.
+    /// Returns the error of the store.
     pub async fn pending(&self, stream: &Key, below: StreamVersion) -> Result<Vec<Pending>, ReactionsError> {
         let mut all = Vec::new();
         for (name, stored) in self.definitions().await? {
@@ -94,7 +94,7 @@ impl Operator {
         Ok(all)
     }
 
-    /// The newest event of a stream below a version that a reaction is about.
+    /// Returns the newest event of a stream below a version that a reaction wants.
     async fn last_wanted(
         &self,
         stream: &Key,
@@ -119,7 +119,7 @@ impl Operator {
         }
     }
 
-    /// The keys of a reaction whose inboxes hold events of a stream that were not handled.
+    /// Returns the keys of a reaction whose inboxes hold unhandled events of a stream.
     async fn inboxes_with(&self, name: &str, stream: &Key) -> Result<Vec<(Key, Waits)>, ReactionsError> {
         let (filter, mut page) = (Which::of(name).filter()?, Page::first(PAGE));
         let mut found = Vec::new();
@@ -137,7 +137,7 @@ impl Operator {
         }
     }
 
-    /// Whether the inbox of a row holds an event of a stream that was not handled.
+    /// Returns whether the inbox of a row holds an unhandled event of a stream.
     async fn waits_in(&self, row: &WorkRow, stream: &Key) -> Result<bool, ReactionsError> {
         let Some(inbox) = &row.follow else { return Ok(false) };
         let (seen, mut query) = (row.position.unwrap_or(Position(0)), StreamQuery::backward(inbox, PAGE));
@@ -157,7 +157,7 @@ impl Operator {
         }
     }
 
-    /// The keys of a reaction for which an event of a stream is parked.
+    /// Returns the keys of a reaction for which an event of a stream is parked.
     async fn parked_of(
         &self,
         name: &str,

@@ -1,7 +1,7 @@
-//! What an operator's verb would do, built once as batches: what was counted is what is changed, because the rows stand in them
-//! by name. Between the plan and its commit a row may change; the verbs of the store pass over what they do not concern any more.
+//! Plans of operator commands, built once as batches. A plan names its rows, so the counted rows are the changed rows. A
+//! row may change between the plan and its commit; the store's operations skip rows to which they no longer apply.
 //!
-//! A verb on few rows is one batch, so it is applied as a whole or not at all. A verb on many rows is applied in steps.
+//! A command on few rows is one atomic batch. A command on many rows is applied in steps.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::{Batch, Effect, Expect, NewWork, Operation, WorkRow};
 
-/// What an operator does to keys of reactions: each is described at the method of [`Operator`] that has its name.
+/// An operator command on keys of reactions. Each variant is documented at the [`Operator`] method of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// [`Operator::unblock`]
@@ -37,10 +37,10 @@ pub enum Verb {
     DropParked,
 }
 
-/// The most rows or documents that one step changes, about.
+/// The approximate limit of rows or documents per step.
 const STEP: usize = 2_000;
 
-/// A verb that is ready to be carried out.
+/// A command that is ready to apply.
 #[must_use = "nothing is done before it is given to Operator::carry_out"]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -53,9 +53,9 @@ pub struct Plan {
 struct Step {
     batch: Batch,
     weight: usize,
-    /// Changes that count, apart from those that the verbs of the store report.
+    /// The number of changes that count, apart from the rows that the store's operations report.
     changed: u64,
-    /// Whether the rows of each verb of the store count, in their order.
+    /// Whether the rows of each store operation count, in order.
     counts: Vec<bool>,
 }
 
@@ -64,7 +64,7 @@ impl Plan {
         Self { steps: VecDeque::new(), rows }
     }
 
-    /// Adds a batch to the last step, or to a new one when that has enough to do.
+    /// Adds a batch to the last step, or to a new one when the last is full.
     fn add(&mut self, batch: Batch, weight: usize, changed: u64) {
         if self.steps.back().is_none_or(|step| step.weight > 0 && step.weight + weight > STEP) {
             self.steps.push_back(Step::default());
@@ -78,7 +78,7 @@ impl Plan {
         }
     }
 
-    /// Adds a verb of the store, whose rows count.
+    /// Adds a store operation whose rows count.
     fn operate(&mut self, rows: &[Key], operation: Operation) {
         self.add(Batch::new().operate(Which::these(rows), operation), rows.len(), 0);
         if let Some(counts) = self.steps.back_mut().and_then(|step| step.counts.last_mut()) {
@@ -86,18 +86,18 @@ impl Plan {
         }
     }
 
-    /// How many rows or events are meant.
+    /// Returns the number of selected rows or events.
     #[must_use]
     pub fn would(&self) -> u64 {
         self.rows.len() as u64
     }
 
-    /// The keys that are meant, as many as rows or events are. A router is shown as its row.
+    /// Returns the selected keys, one per row or event. A router is returned as the key of its row.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         self.rows.iter().map(|row| names::reaction_row(row).map_or_else(|| row.clone(), |(_, key)| key))
     }
 
-    /// The same, with a batch that commits together with its first step.
+    /// Adds a batch that commits together with the first step.
     pub fn beside(mut self, batch: Batch) -> Self {
         if self.steps.is_empty() {
             self.steps.push_back(Step::default());
@@ -108,15 +108,15 @@ impl Plan {
         self
     }
 
-    /// How many commits are left to be made.
+    /// Returns the number of remaining commits.
     #[must_use]
     pub fn steps_left(&self) -> usize {
         self.steps.len()
     }
 }
 
-/// Adds to a batch that a row of a reaction does not wait any more for what its handler put it off to. Without that, a row that is made
-/// due at once puts itself off again. Other rows are left as they are.
+/// Adds to a batch the removal of a deferral that the handler of a row asked for. Without it, a row that an operator makes
+/// due would be deferred again. Other rows are left unchanged.
 #[must_use]
 pub fn forget_put_off(batch: Batch, row: &WorkRow, now: Timestamp) -> Batch {
     let of_a_key = matches!(names::Row::read(&row.key), Some(names::Row::Key { .. }));
@@ -129,10 +129,11 @@ pub fn forget_put_off(batch: Batch, row: &WorkRow, now: Timestamp) -> Batch {
 }
 
 impl Operator {
-    /// What a verb would do now. [`carry_out`](Self::carry_out) does exactly that, and not what is meant by then.
+    /// Plans a command on the current rows. [`carry_out`](Self::carry_out) applies exactly this plan, without selecting
+    /// again.
     ///
     /// # Errors
-    /// [`ReactionsError::Unknown`] when there is no such reaction, and what the store says.
+    /// Returns [`ReactionsError::Unknown`] when the reaction does not exist, or the error of the store.
     pub async fn plan(&self, verb: Verb, which: &Which) -> Result<Plan, ReactionsError> {
         self.known(which).await?;
         match verb {
@@ -146,10 +147,11 @@ impl Operator {
         }
     }
 
-    /// Does what was planned, and says how many rows or events were changed. A [dry run](Self::dry_run) says how many would be.
+    /// Applies a plan, and returns the number of changed rows or events. A [dry run](Self::dry_run) only returns the
+    /// planned number.
     ///
     /// # Errors
-    /// What the store says.
+    /// Returns the error of the store.
     pub async fn carry_out(&self, mut plan: Plan) -> Result<u64, ReactionsError> {
         let would = plan.would();
         if self.is_dry_run() || would == 0 {
@@ -162,11 +164,11 @@ impl Operator {
         Ok(changed)
     }
 
-    /// Does the next step of what was planned, and says how many rows or events it changed; `None` when nothing is left. After
-    /// an error the step is still in the plan, so that the next call resumes with it.
+    /// Applies the next step of a plan, and returns the number of changed rows or events; `None` when no step is left.
+    /// After an error the step remains in the plan, so that the next call resumes with it.
     ///
     /// # Errors
-    /// What the store says.
+    /// Returns the error of the store.
     pub async fn carry_out_step(&self, plan: &mut Plan) -> Result<Option<u64>, ReactionsError> {
         let Some(step) = plan.steps.front() else { return Ok(None) };
         let receipt = self.store.apply(step.batch.clone()).await?;
@@ -176,7 +178,7 @@ impl Operator {
         Ok(Some(changed))
     }
 
-    /// A verb of the store, on rows of keys, and on routers where a whole reaction is meant.
+    /// Plans a store operation on rows of keys, and on routers when whole reactions are selected.
     async fn operation(&self, which: &Which, operation: Operation) -> Result<Plan, ReactionsError> {
         let (mut rows, now) = self.rows(which).await?;
         rows.extend(self.routers(which, operation).await?);
@@ -188,8 +190,8 @@ impl Operator {
         Ok(plan)
     }
 
-    /// Rows begin again, without what was wished for them. Parked events of streams come again with the others. Those of chosen
-    /// keys are in no inbox any more, so they are replayed.
+    /// Plans a reset of rows, without their notes. Parked events of streams are handled again with the others. Parked
+    /// events of chosen keys have left their inbox, so they are replayed.
     async fn resetting(&self, which: &Which) -> Result<Plan, ReactionsError> {
         let rows = self.rows(which).await?.0;
         let definitions: BTreeMap<String, Arc<Stored>> = self.definitions().await?.into_iter().collect();
@@ -288,7 +290,7 @@ fn keys_of(rows: &[WorkRow]) -> Vec<Key> {
     rows.iter().map(|row| row.key.clone()).collect()
 }
 
-/// Whether a row waits for its time.
+/// Returns whether a row is due in the future.
 fn waits(row: &WorkRow, now: Timestamp) -> bool {
     row.blocked.is_none() && row.lease.is_none() && row.due.is_some_and(|due| due > now)
 }

@@ -1,4 +1,4 @@
-//! A reaction as its author writes it.
+//! Builder of a reaction.
 
 use std::fmt;
 use std::future::Future;
@@ -16,44 +16,44 @@ use crate::model::retry::RetryPolicy;
 use crate::store::Event;
 use crate::worker::{MAX_TTL, MIN_TTL};
 
-/// What becomes of an event whose attempts are used up, or whose error is not to be retried.
+/// The policy for an event whose attempts are used up, or whose error is permanent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenExhausted {
-    /// Its key is blocked until an operator unblocks it. Nothing is handled out of order; other keys go on.
+    /// Blocks its key until an operator unblocks it. No event is handled out of order; other keys continue.
     #[default]
     Block,
-    /// It is set aside in a document, and its key goes on with the next event. Operators replay or drop it.
+    /// Parks it as a dead letter in a document, and continues with the next event of the key. Operators replay or drop it.
     Park,
 }
 
-/// The policy of a reaction that was given none: ten attempts, waiting up to 0.2, 0.4, 0.8 … seconds between them, at most
-/// five minutes.
+/// The default retry policy: ten attempts, with waits of up to 0.2, 0.4, 0.8 … seconds between them, at most five minutes.
 const RETRY: RetryPolicy = RetryPolicy {
     max_attempts: 10,
     base: Duration::from_millis(200),
     factor: 2.0,
     cap: Duration::from_mins(5),
 };
-/// How many events a grant brings, unless it is said.
+/// The default limit of events per grant.
 const EVENTS: usize = 100;
 
 pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Effects, ReactionError>> + Send>>;
 pub(super) type Choose = Arc<dyn Fn(&Event) -> Option<Key> + Send + Sync>;
 
-/// The user's code.
+/// The user's handler.
 #[derive(Clone)]
 pub(super) enum Handler {
     Each(Arc<dyn Fn(Turn, Event) -> Answer + Send + Sync>),
     Batch(Arc<dyn Fn(Turn, Vec<Event>) -> Answer + Send + Sync>),
 }
 
-/// Something that is to happen after events.
+/// An event handler with stored progress.
 ///
-/// Its name is its identity in the store: its progress is kept under it, and processes that run a reaction of the same name
-/// on the same store share the work. Choose another name for another reaction, and keep it when the code changes.
+/// Its name is its identity in the store, and its progress is stored under it. Processes that run a reaction of the same
+/// name on the same store share the work. Choose another name for another reaction, and keep the name when the code
+/// changes.
 ///
-/// Each key has its own row of work with its own position, attempts and lease. So keys run in parallel, one key is handled
-/// by one worker at a time, in the order of its events, and a key that fails holds up no other.
+/// Each key has its own work row with its own position, attempts and lease. So keys run in parallel, and a failing key
+/// delays no other. One worker at a time handles a key, in the order of its events.
 #[must_use = "it does nothing before it is given to Reactions"]
 #[derive(Clone)]
 pub struct Reaction {
@@ -75,7 +75,7 @@ pub struct Reaction {
 }
 
 impl Reaction {
-    /// A reaction of that name: 1 to 128 bytes, no control characters.
+    /// Creates a reaction. The name has 1 to 128 bytes and no control characters.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -96,56 +96,56 @@ impl Reaction {
         }
     }
 
-    /// Reacts to events of these types; this may be said several times. Without it, to all events but those that Tidelock
-    /// keeps for itself, whose types begin with `tidelock.`.
+    /// Subscribes to events of these types; further calls add types. Without a call, the reaction receives all events
+    /// except Tidelock's own, whose types start with `tidelock.`.
     ///
-    /// A type that is added later counts for events that are committed after the start of the first process that has it. To
-    /// go over older events, reset the reaction, or give the type to a reaction of another name.
+    /// A type added later applies to events that are committed after the start of the first process that has it. To handle
+    /// older events, reset the reaction, or subscribe a reaction of another name to the type.
     pub fn on<T: Into<String>>(mut self, types: impl IntoIterator<Item = T>) -> Self {
         self.types.extend(types.into_iter().map(Into::into));
         self
     }
 
-    /// The same as [`on`](Self::on), for types that were checked before.
+    /// Subscribes like [`on`](Self::on), with types that are already validated.
     pub fn on_types(self, types: impl IntoIterator<Item = EventType>) -> Self {
         self.on(types)
     }
 
-    /// Only events of the streams in this range.
+    /// Restricts the reaction to events of the streams in this range.
     pub fn streams(mut self, range: KeyPrefix) -> Self {
         self.streams = Some(range);
         self
     }
 
-    /// The queue that its rows wait in: by default one of its own. Processes that claim from a lane should run all
-    /// reactions of that lane; rows of others are put off for a while.
+    /// Sets the queue of its rows. By default each reaction has a queue of its own. Processes that poll a queue should run
+    /// all reactions of that queue; rows of unknown reactions are deferred.
     pub fn lane(mut self, lane: Lane) -> Self {
         self.lane = Some(lane);
         self
     }
 
-    /// Hands over events of this aggregate in their present shape, as [`Aggregate::schema`] says; this may be said for
-    /// several aggregates. The function of [`to`](Self::to) gets them in that shape as well. Types that were renamed are
-    /// meant by their present name.
+    /// Converts events of this aggregate to their current shape, as [`Aggregate::schema`] defines it. It can be called for
+    /// several aggregates. The function of [`to`](Self::to) receives the converted events as well. Renamed types are
+    /// selected by their current name.
     ///
-    /// An event of a newer shape than this program knows is put off, so that a newer program can handle it.
+    /// An event of a newer shape than this program knows is deferred, so that a newer program can handle it.
     pub fn upcast<A: Aggregate>(mut self) -> Self {
         self.upcasters = self.upcasters.with::<A>();
         self
     }
 
-    /// Numbers the definition, for changes that show nowhere else: 1. Raise it when the function of [`to`](Self::to)
-    /// changes, to return to types or a queue that a later release has replaced, or to begin again a reaction that was ended.
-    /// A lower number never replaces a higher one.
+    /// Sets the revision of the definition, for changes that are not visible otherwise. The default is 1. Raise it when the
+    /// function of [`to`](Self::to) changes, or to restart a reaction that was ended. Raise it also to return to types or a
+    /// queue that a later release has replaced. A lower revision never replaces a higher one.
     ///
     /// Processes whose definition (types, streams, queue, shapes, revision) was replaced by a newer one do nothing for the
-    /// reaction: see [`Standing`](super::Standing).
+    /// reaction, see [`Standing`](super::Standing).
     pub fn revision(mut self, revision: u32) -> Self {
         self.revision = revision;
         self
     }
 
-    /// Lets no definition bring the reaction back once it was ended.
+    /// Makes the end of the reaction final: no later definition restarts it.
     pub(crate) fn ends_for_good(mut self) -> Self {
         self.ends_for_good = true;
         self
@@ -156,18 +156,18 @@ impl Reaction {
         self
     }
 
-    /// Chooses the key that an event belongs to, which orders and isolates the work; `None` when the event is not for this
-    /// reaction. By default the key is the event's stream.
+    /// Sets the function that chooses the key of an event. The key orders and isolates the work. The function returns
+    /// `None` when the event is not for this reaction. By default the key is the event's stream.
     ///
-    /// With a key chosen like this, events of several streams come to one row, in the order of the log. They are copied to
-    /// an inbox of that key on the way. The choice must depend on nothing but the event.
+    /// With chosen keys, one row handles events of several streams, in the order of the log. The router copies them to an
+    /// inbox of the key. The choice must depend only on the event.
     pub fn to(mut self, choose: impl Fn(&Event) -> Option<Key> + Send + Sync + 'static) -> Self {
         self.to = Some(Arc::new(choose));
         self
     }
 
-    /// Handles one event at a time. What one event did is committed before the next one is handed over, unless
-    /// [`together`](Self::together) says otherwise.
+    /// Handles one event at a time. The effects of an event are committed before the handler receives the next one, unless
+    /// [`together`](Self::together) is set.
     pub fn each<F, Fut, R>(mut self, handler: F) -> Self
     where
         F: Fn(Turn, Event) -> Fut + Send + Sync + 'static,
@@ -182,8 +182,8 @@ impl Reaction {
         self
     }
 
-    /// Handles several events of a key at once, as many as a grant brings, in one commit. After a failure they come one by
-    /// one, so that a bad event is found and its neighbours are not blamed.
+    /// Handles several events of a key at once, up to the limit of a grant, in one commit. After a failure the handler
+    /// receives them one by one, so that a bad event does not affect its neighbours.
     pub fn batch<F, Fut, R>(mut self, handler: F) -> Self
     where
         F: Fn(Turn, Vec<Event>) -> Fut + Send + Sync + 'static,
@@ -198,14 +198,15 @@ impl Reaction {
         self
     }
 
-    /// How often and how fast it is tried again: by default ten attempts in all, waiting up to 0.2 seconds first, twice as
-    /// long each time, and at most five minutes. The wait is kept in the store, so it outlives the process.
+    /// Sets the retry policy. By default there are ten attempts in total, with exponential backoff. The first wait is up to
+    /// 0.2 seconds, each next one is twice as long, and none exceeds five minutes. The wait is stored, so it survives the
+    /// process.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = RetryPolicy { max_attempts: policy.max_attempts.max(1), ..policy };
         self
     }
 
-    /// What becomes of an event whose attempts are used up: by default its key is blocked.
+    /// Sets the policy for an event whose attempts are used up. By default its key is blocked.
     pub fn when_exhausted(mut self, then: WhenExhausted) -> Self {
         self.exhausted = then;
         self
@@ -217,21 +218,22 @@ impl Reaction {
         self
     }
 
-    /// How many events a grant brings at most: 100.
+    /// Sets the most events per grant. The default is 100.
     pub fn events_per_grant(mut self, events: usize) -> Self {
         self.events = events.clamp(1, PAGE_ROWS);
         self
     }
 
-    /// Commits the effects of up to so many events in one batch, for [`each`](Self::each): 1. More is faster for a key with
-    /// many events, and the handler must then not read what it writes: what the events before did may not be there yet.
+    /// Sets the most events whose effects are committed in one batch, for [`each`](Self::each). The default is 1. More is
+    /// faster for keys with many events. The handler must then not read its own writes, because the effects of earlier
+    /// events may be uncommitted.
     pub fn together(mut self, events: usize) -> Self {
         self.together = events.max(1);
         self
     }
 
-    /// Where it begins when it is started for the first time: with the first event of the log. Later it goes on where it
-    /// was.
+    /// Sets the start position for the first start of the reaction. The default is the first event of the log. Later starts
+    /// resume at the stored position.
     pub fn start_from(mut self, start: Start) -> Self {
         self.start = start;
         self

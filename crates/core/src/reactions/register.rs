@@ -1,4 +1,4 @@
-//! The registration of a definition, and what follows from it in the store.
+//! Registration of a definition, and its consequences in the store.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ use crate::store::{
     ApplyError, Batch, Expect, NewWork, Page, Receipt, Refusal, SharedStore, StoreError, WorkFilter, WorkRow,
 };
 
-/// How many rows are read at once.
+/// The number of rows that are read at once.
 const PAGE: usize = 1_000;
 
 impl Definition {
     /// Registers the definition at the start of a process. The newest registration wins: facts that are neither stored nor
-    /// remembered as replaced become the stored ones. Facts that were replaced or ended stay so.
+    /// remembered as replaced become the stored ones. Facts that were replaced or ended are not restored.
     pub(super) async fn register(&self, store: &SharedStore) -> Result<(), ReactionsError> {
         loop {
             let found = StoredAt::read(store, &self.name).await?;
@@ -48,9 +48,9 @@ impl Definition {
         self.prepare(store).await
     }
 
-    /// The definition that takes the place of the stored one; `None` when it stays.
+    /// Returns the definition that replaces the stored one; `None` when the stored one stays.
     fn successor(&self, stored: &Stored) -> Result<Option<Stored>, ReactionsError> {
-        // A lower revision never replaces a higher one, also where it registers for the first time.
+        // A lower revision never replaces a higher one, even when it registers for the first time.
         let known = stored.facts == self.facts
             || stored.replaced(&self.facts)
             || self.facts.revision < stored.facts.revision;
@@ -68,20 +68,20 @@ impl Definition {
         Ok((!known).then(|| stored.replaced_by(&self.facts)))
     }
 
-    /// Completes what registrations and resets have begun, in this process or in one that died: the positions from which
-    /// filters count, the router, the removal of old rows, and rows in queues of earlier definitions.
+    /// Completes registrations and resets that this process, or one that died, has started. It bounds replaced filters,
+    /// creates the router, removes old rows and moves rows out of former queues.
     pub(super) async fn prepare(&self, store: &SharedStore) -> Result<(), ReactionsError> {
         let found = loop {
             let Some(found) = StoredAt::read(store, &self.name).await? else { return Ok(()) };
             match self.compare(Some(&found.stored)) {
                 Standing::Current if self.has_router(store, &found).await? => break found,
-                // It was created, or the definition has changed.
+                // The router was created, or the definition has changed.
                 Standing::Current => {}
                 Standing::Preparing if found.stored.state == State::Resetting => {
                     Operator::new(SharedStore::clone(store)).finish_reset(&self.name).await?;
                 }
                 Standing::Preparing => {
-                    // Read after the registration: whatever older processes have committed lies before it.
+                    // Read after the registration, so that all commits of older processes lie before it.
                     let next = found.stored.completed(head(store).await?);
                     applied(store.apply(found.replace(&self.name, &next)?).await)?;
                 }
@@ -94,7 +94,8 @@ impl Definition {
         Ok(())
     }
 
-    /// Whether the router has its row, and the definition says that there are rows. If not, that is written.
+    /// Returns whether the router has its row and the definition records that rows exist. Otherwise writes both, and
+    /// returns `false`.
     async fn has_router(&self, store: &SharedStore, found: &StoredAt) -> Result<bool, ReactionsError> {
         let router = names::router(&self.name)?;
         let missing = store.work(&router).await?.is_none();
@@ -111,8 +112,8 @@ impl Definition {
         Ok(false)
     }
 
-    /// Compares the definition with the stored one now and then, and completes what is not complete. Rows in queues of earlier
-    /// definitions are looked for again and again: a process that was suspended may put one there when it wakes.
+    /// Compares the definition with the stored one, and completes an incomplete registration or reset. It also searches the
+    /// queues of earlier definitions repeatedly, because a process that was suspended may add a row there when it resumes.
     pub(super) async fn refresh(&self, store: &SharedStore) -> Result<(), ReactionsError> {
         let Some(found) = StoredAt::read(store, &self.name).await? else { return Ok(()) };
         match self.compare(Some(&found.stored)) {
@@ -133,8 +134,8 @@ impl Definition {
         }
     }
 
-    /// Moves rows that have something to do to the queue of the reaction. Resting rows move when they are woken. Returns how
-    /// many were moved.
+    /// Moves rows with pending work to the queue of the reaction. Resting rows move when they are woken. Returns the number
+    /// of moved rows.
     async fn move_rows(&self, store: &SharedStore, from: &Lane) -> Result<usize, ReactionsError> {
         let mut count = 0;
         let filter = WorkFilter { lane: Some(from.clone()), ..WorkFilter::default() };
@@ -158,7 +159,7 @@ impl Definition {
     }
 }
 
-/// When queues of earlier definitions are searched next: often at first, and less often when nothing is found.
+/// The schedule of searches in former queues: frequent at first, and with growing intervals while nothing is found.
 #[derive(Debug)]
 pub(super) struct Sweep(Mutex<(Instant, Duration)>);
 
@@ -184,7 +185,7 @@ impl Sweep {
     }
 }
 
-/// Whether a batch was applied; not, when a document was not as expected.
+/// Returns whether a batch was applied; `false` when a document was not as expected.
 pub(super) fn applied(applied: Result<Receipt, ApplyError>) -> Result<bool, ApplyError> {
     match applied {
         Ok(_) => Ok(true),

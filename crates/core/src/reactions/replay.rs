@@ -1,7 +1,7 @@
-//! A parked event, tried once more on its own.
+//! Replay of a parked event, on its own.
 //!
-//! The row of its key is held meanwhile, so that nobody else works on the key. If the process dies, the row of the replay
-//! comes back, and the event is still parked.
+//! The replay leases the row of the event's key, so that no other worker handles the key. If the process dies, another
+//! worker claims the row of the replay, and the event is still parked.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,42 +20,42 @@ use crate::payload::Payload;
 use crate::store::{Batch, Claim, Denied, Document, Expect, Grant};
 use crate::worker::{Committed, LeasedWork, Worker, unique_owner};
 
-/// Why an event cannot be replayed that is not kept as a whole.
+/// The error for an event that is neither complete in its document nor in its stream.
 const NOT_THERE: &str = "the event is too large for its document, and not in its stream any more";
 
-/// A replay that is worked on.
+/// A replay in progress.
 pub(super) struct Replay {
     pub(super) worker: Arc<Worker>,
     pub(super) definition: Arc<Definition>,
     pub(super) stored: Arc<Stored>,
     pub(super) key: Key,
-    /// The key in the name of the document: that of the stream, if none could be chosen.
+    /// The key in the name of the document: the stream, if no key could be chosen.
     pub(super) parked_under: Key,
     pub(super) position: Position,
     pub(super) grant: Grant,
     pub(super) work: LeasedWork,
 }
 
-/// How a replay ended.
+/// The outcome of a replay.
 enum Ended {
-    /// The event is not parked any more, nor does it need to be.
+    /// The event is not parked, so there is nothing to do.
     Gone,
-    /// It was handled.
+    /// The event was handled.
     Did(Document, Effects),
-    /// It stays parked, with a new error.
+    /// The event stays parked, with a new error.
     InVain(Document, Note, String),
-    /// It is tried later.
+    /// The replay is deferred.
     Later(Due),
-    /// The row is handed back.
+    /// The row is released.
     Back,
 }
 
 /// The row of the key.
 enum Row {
     Held(LeasedWork),
-    /// There is none, so nobody else can hold it.
+    /// There is no row, so no other worker can hold it.
     None,
-    /// It cannot be had, and that is how the replay ends.
+    /// The row cannot be leased, and the replay ends with this outcome.
     Denied(Box<Ended>),
 }
 
@@ -69,7 +69,7 @@ impl Replay {
         }
         let key = match self.key_of(&note).await {
             Ok(Some(key)) => key,
-            // The choice of the key says now that the event is not for this reaction.
+            // The key function now rejects the event.
             Ok(None) => return self.end(Ended::Did(document, Effects::none()), None).await,
             Err(error) => return self.end(Ended::InVain(document, note, error), None).await,
         };
@@ -81,7 +81,7 @@ impl Replay {
         }
     }
 
-    /// The key that the event belongs to. One that could not be chosen when it was parked is chosen now.
+    /// Returns the key of the event. If none could be chosen when the event was parked, the key is chosen now.
     async fn key_of(&self, note: &Note) -> Result<Option<Key>, String> {
         if !note.unrouted {
             return Ok(Some(self.key.clone()));
@@ -91,7 +91,7 @@ impl Replay {
         self.definition.routing(&self.stored).choose(&event)
     }
 
-    /// The parked event, if it still is.
+    /// Returns the parked event, if it is still parked.
     async fn look(&self) -> Option<(Document, Note)> {
         let document = names::parked(&self.definition.name, &self.parked_under, self.position).ok()?;
         let document = self.worker.store.document(&document).await.ok().flatten()?;
@@ -99,7 +99,7 @@ impl Replay {
         Some((document, note))
     }
 
-    /// Holds the row of the key, as somebody of its own: an owner could take the row from itself.
+    /// Leases the row of the key under a unique owner, because an owner can take over its own lease.
     async fn hold_key(&self, document: &Document, note: &Note) -> Row {
         let names = names::row(&self.definition.name, &self.key)
             .and_then(|row| Ok((row, unique_owner(Some(&self.worker.owner))?)));
@@ -149,7 +149,7 @@ impl Replay {
         }
     }
 
-    /// Commits the end of the replay, and lets the key go.
+    /// Commits the end of the replay, and releases the key.
     async fn end(&self, ended: Ended, key: Option<LeasedWork>) {
         let effects = matches!(ended, Ended::Did(..));
         let committed = match self.ending(&ended).await {
@@ -167,7 +167,7 @@ impl Replay {
                 }
                 return;
             }
-            // The effects were refused: that is a failure like any other.
+            // Refused effects are a failure like any other.
             Some(Committed::Refused(refusal)) if effects => {
                 if let Some((document, note)) = self.look().await
                     && let Some(batch) =
@@ -183,7 +183,7 @@ impl Replay {
         }
     }
 
-    /// The batch that ends the replay; `None` when the row is handed back.
+    /// Builds the batch that ends the replay; `None` when the row is released.
     async fn ending(&self, ended: &Ended) -> Option<Batch> {
         let lease = self.work.lease();
         match ended {

@@ -1,4 +1,4 @@
-//! An event on its way to the inbox of a key: copied there with all its fields, and read back as it was.
+//! Copies of events in the inboxes of keys. A copy has all fields of the event and is decoded to the same event.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::{Event, NewEvent};
 
-/// What the copy notes about the event: everything but its payload, which is the copy's own.
+/// The metadata of a copy: all fields of the event except its payload and correlation, which the copy has itself.
 #[derive(Debug, Serialize, Deserialize)]
 struct Origin {
     position: Position,
@@ -23,7 +23,7 @@ struct Origin {
     meta: Payload,
 }
 
-/// The copy. It has an id of its own: the event keeps the one that it has.
+/// Creates the copy of an event. It has its own id; the event's id is part of the metadata.
 pub(super) fn copy(event: &Event) -> Result<NewEvent, InvalidInput> {
     let Event { position, stream, version, id, event_type, at, payload, meta, correlation } = event.clone();
     let origin = Origin { position, stream, version, id, event_type, at, meta };
@@ -33,7 +33,7 @@ pub(super) fn copy(event: &Event) -> Result<NewEvent, InvalidInput> {
     Ok(copy)
 }
 
-/// The event that a copy was made of.
+/// Decodes the event from its copy.
 pub(super) fn original(copy: &Event) -> Result<Event, InvalidInput> {
     let Origin { position, stream, version, id, event_type, at, meta } = copy.meta.parse()?;
     let (payload, correlation) = (copy.payload.clone(), copy.correlation.clone());

@@ -1,8 +1,8 @@
-//! The router of a reaction: reads the log after its position, and commits which rows are woken, what is copied to inboxes
-//! and how far it has come, in one batch.
+//! The router of a reaction. It reads the log after its position. One batch wakes rows, copies events to inboxes and
+//! records the position.
 //!
-//! Every process runs one, and one of them holds the row. If it dies anywhere, the batch is there as a whole or not at all,
-//! and the next holder goes on from the position that the row says: no event is left out, and none is routed twice.
+//! Every process runs a router, and one of them holds the row. If that process dies, the batch is committed as a whole or
+//! not at all. The next holder resumes from the position in the row, so no event is skipped or routed twice.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use crate::store::{
 use crate::telemetry::REACTIONS;
 use crate::worker::{Committed, LeasedWork, Worker, idle};
 
-/// How many events are read at once.
+/// The number of events that are read at once.
 const PAGE: usize = 500;
 
 /// The router of one reaction in this process.
@@ -34,29 +34,29 @@ pub(super) struct Router {
     hints: Watch,
 }
 
-/// Whether this process may route.
+/// The result of claiming the router row.
 enum Taken {
     Mine(Box<Reading>),
-    /// Somebody else does, as far as is known until then.
+    /// Another process routes, as far as is known; the duration until its lease expires.
     Others(Option<Duration>),
 }
 
-/// A log that is being read.
+/// The state of a router that holds its row.
 struct Reading {
     work: LeasedWork,
-    /// The definition that counts, as every commit shows.
+    /// The current definition, which every commit checks.
     stored: Arc<Stored>,
     version: DocVersion,
-    /// Up to where the log was looked at.
+    /// The position up to which the log was read.
     position: Position,
-    /// Up to where the row says so.
+    /// The position recorded in the row.
     noted: Position,
     noted_at: Instant,
-    /// Whether the log was read since the row was taken.
+    /// Whether the log was read since the row was claimed.
     begun: bool,
 }
 
-/// Whether the router goes on with its row.
+/// Whether the router keeps its row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flow {
     On,
@@ -91,7 +91,7 @@ impl Router {
         }
     }
 
-    /// Takes the row if nobody holds it. Looking is cheaper than asking for it.
+    /// Claims the row if no other process holds it. Reading the row first is cheaper than claiming it.
     async fn take(&self) -> Result<Taken, ReactionsError> {
         let (store, owner) = (&self.worker.store, &self.worker.owner);
         let (name, ttl) = (&self.definition.name, self.definition.ttl);
@@ -112,7 +112,7 @@ impl Router {
         let claimed = self.worker.claims.send(Claim::existing(owner, &key, ttl)).await?;
         let Some(grant) = claimed.grants.first() else { return Ok(Taken::Others(None)) };
         let work = LeasedWork::start(store, grant, ttl, sent).map_err(LeaseError::from)?;
-        // Read under the lease: a reset takes the row away in the batch that changes the definition.
+        // Read under the lease, because a reset fences the row in the batch that changes the definition.
         let Some(StoredAt { stored, version }) = self.stored().await? else {
             work.release().await;
             return Ok(Taken::Others(None));
@@ -123,15 +123,15 @@ impl Router {
         Ok(Taken::Mine(Box::new(reading)))
     }
 
-    /// The stored definition, if it is that of this process.
+    /// Returns the stored definition, if this process has the same one.
     async fn stored(&self) -> Result<Option<StoredAt>, ReactionsError> {
         let found = StoredAt::read(&self.worker.store, &self.definition.name).await?;
         let standing = self.definition.compare(found.as_ref().map(|found| &*found.stored));
         Ok(found.filter(|_| standing == Standing::Current))
     }
 
-    /// Commits under the lease of the row, and on the condition that the definition has not changed. A page that was read by
-    /// an older definition is never passed.
+    /// Commits under the lease of the row, on condition that the definition has not changed. A page that was read under an
+    /// older definition is never committed.
     async fn commit(&self, reading: &Reading, batch: Batch) -> Committed {
         let Ok(definition) = names::definition(&self.definition.name) else { return Committed::Gone };
         let guarded = Batch::new().guard_document(&definition, Expect::Exact(reading.version)).and(batch);
@@ -144,7 +144,7 @@ impl Router {
         }
     }
 
-    /// Routes until the row is lost, blocked, or to be handed back.
+    /// Routes until the row is lost, blocked or released.
     async fn route(&mut self, mut reading: Reading) {
         while reading.work.lost().is_none() {
             if self.worker.stopping.is_cancelled() {
@@ -152,7 +152,7 @@ impl Router {
                 return reading.work.release().await;
             }
             if reading.work.is_of_another_epoch() {
-                // The position in memory may be that of a lost event; the row knows better.
+                // The position in memory may belong to a lost event; the row has the valid one.
                 return reading.work.release().await;
             }
             let looked = Instant::now();
@@ -192,8 +192,8 @@ impl Router {
         }
     }
 
-    /// The position is not part of the store's history. One from memory is dropped for that of the row; if that is the bad
-    /// one, nothing is routed until an operator has decided.
+    /// Handles a position that is not part of the store's history. A position from memory is replaced by that of the row.
+    /// If the position of the row is invalid, the router is blocked until an operator decides.
     async fn displaced(&self, reading: &Reading, error: &StoreError) {
         if reading.begun {
             return reading.work.release().await;
@@ -201,7 +201,7 @@ impl Router {
         self.block(reading, &error.to_string()).await;
     }
 
-    /// Routes the events of a page, in as many batches as they need.
+    /// Routes the events of a page in one or more batches.
     async fn route_page(&self, reading: &mut Reading, page: &EventPage) -> Flow {
         let stored = Arc::clone(&reading.stored);
         let routing = self.definition.routing(&stored);
@@ -233,7 +233,7 @@ impl Router {
         }
     }
 
-    /// Commits a plan with the progress. Progress alone is committed now and then only.
+    /// Commits a plan with the progress. Progress without routed events is committed only from time to time.
     async fn carry_out(&self, reading: &mut Reading, plan: Plan, to: Position) -> Flow {
         reading.position = to;
         if plan.events == 0 {
@@ -268,8 +268,8 @@ impl Router {
         })
     }
 
-    /// An event cannot be routed: it is set aside as a dead letter, and the others are routed. Only if that fails, nothing is
-    /// routed until an operator has looked at it.
+    /// Parks an event that cannot be routed as a dead letter, and continues with the others. If parking fails, the router
+    /// is blocked until an operator decides.
     async fn stuck(&self, reading: &mut Reading, event: &Event, reason: &str) -> Flow {
         let reason = format!("the event at position {} cannot be routed: {reason}", event.position);
         let Ok(now) = self.worker.store.now().await else {
@@ -302,8 +302,8 @@ impl Router {
         Flow::Over
     }
 
-    /// Records how far the log was read. If there is nothing to record, checks whether the row and the definition are still
-    /// ours: a reset or a newer definition does not wait for the next event.
+    /// Records how far the log was read. If there is nothing to record, checks that the row and the definition still belong
+    /// to this process. A reset or a newer definition takes effect without waiting for the next event.
     async fn note(&self, reading: &mut Reading) -> Flow {
         reading.noted_at = Instant::now();
         if reading.position > reading.noted {
@@ -328,7 +328,7 @@ impl Router {
     }
 }
 
-/// Whether a batch was refused because of a document.
+/// Returns whether a batch was refused because of a document.
 fn is_about(refusal: &Refusal, document: &Key) -> bool {
     matches!(refusal, Refusal::Document { key, .. } if key == document)
 }

@@ -1,4 +1,4 @@
-//! Whether anything is left to do.
+//! Quiescence check of reactions.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use super::stored::{Standing, State, Stored, StoredAt};
 use crate::id::Position;
 use crate::store::{LogQuery, Page, Pattern, SharedStore, WorkFilter, WorkRow};
 
-/// How many rows or events are read at once.
+/// The number of rows or events that are read at once.
 const PAGE: usize = 1_000;
 
-/// What is left when nothing is pending: what waits for an operator.
+/// The work that waits for an operator when nothing else is pending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// Rows that are blocked: of keys, and of routers.
+    /// Blocked rows of keys, replays and routers.
     pub blocked: u64,
-    /// Events that are parked.
+    /// Parked events.
     pub parked: u64,
 }
 
-/// What is left, if nothing is pending. `None` when something is.
+/// Returns the work that waits for an operator; `None` when other work is pending.
 ///
-/// Three looks, because they do not happen at one instant: every event is routed; then no row is pending; then no event has
-/// come since the first look. So at the second look there was neither an event nor a row with something to do.
+/// It needs three reads, because they do not happen at one instant. First every event is routed, then no row is pending,
+/// then no event has arrived since the first read. So no event and no row was pending at the second read.
 pub(super) async fn look(
     store: &SharedStore,
     definitions: &[Arc<Definition>],
@@ -54,7 +54,7 @@ pub(super) async fn look(
         settled.parked += parked(store, definition).await?;
     }
     for (definition, stored, to) in looked_to {
-        // Another definition may want events that were passed over.
+        // Another definition may want events that were skipped.
         let now = StoredAt::read(store, &definition.name).await?;
         if now.is_none_or(|now| *now.stored != *stored) {
             return Ok(None);
@@ -68,7 +68,7 @@ pub(super) async fn look(
     Ok(Some(settled))
 }
 
-/// Where the router is; `None` when it is blocked.
+/// Returns the position of the router; `None` when it is blocked.
 async fn router_at(store: &SharedStore, definition: &Definition) -> Result<Option<Position>, ReactionsError> {
     let row = store.work(&names::router(&definition.name)?).await?;
     Ok(match row {
@@ -78,7 +78,7 @@ async fn router_at(store: &SharedStore, definition: &Definition) -> Result<Optio
     })
 }
 
-/// Up to where the log was looked at, if there is no event for the reaction after `from`.
+/// Returns the position up to which the log was read, if no event after `from` is for the reaction.
 async fn routed_from(
     store: &SharedStore,
     definition: &Definition,
@@ -86,13 +86,13 @@ async fn routed_from(
     from: Position,
 ) -> Result<Option<Position>, ReactionsError> {
     let routing = definition.routing(stored);
-    // The key function of another definition is not known here.
+    // The key function of another definition is not available here.
     let mine = stored.standing_of(&definition.facts) == Standing::Current;
     let mut position = from;
     loop {
         let query = LogQuery { filter: stored.filter(), ..LogQuery::after(position, PAGE) };
         let page = store.read_log(query).await?;
-        // What cannot be routed is pending, too: the router has not come to it yet.
+        // An event that cannot be routed is pending as well, because the router has not reached it yet.
         let mut wanted = page.events.iter().filter(|event| stored.wants(event));
         if wanted.any(|event| !mine || !matches!(routing.choose(event), Ok(None))) {
             return Ok(None);
@@ -104,11 +104,11 @@ async fn routed_from(
     }
 }
 
-/// How many rows are blocked, if no other row has anything to do.
+/// Returns the number of blocked rows, if no other row has pending work.
 async fn blocked_rows(store: &SharedStore, definition: &Definition) -> Result<Option<u64>, ReactionsError> {
     let name = &definition.name;
     let mut blocked = 0;
-    // By the names of the rows: a row is found whatever queue it stands in.
+    // Selects rows by key, because a row may be in any queue.
     for pattern in [names::rows_matching(Some(name), None), names::replays_matching(name)] {
         let filter = WorkFilter { pattern: Some(Pattern::new(&pattern)?), ..WorkFilter::default() };
         let mut page = Page::first(PAGE);

@@ -1,4 +1,4 @@
-//! What reactions have done in this process, counted.
+//! Counters of reactions in this process.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,36 +10,36 @@ use crate::telemetry::{Count, REACTION_EVENTS};
 /// The counters of a worker for reactions since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// How often work was asked for.
+    /// The number of polls for work.
     pub claims: u64,
-    /// What each reaction has done, by its name.
+    /// The counters of each reaction, by name.
     pub reactions: BTreeMap<String, ReactionStats>,
 }
 
-/// What one reaction has done in this process.
+/// The counters of one reaction in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReactionStats {
-    /// Whether this process works for the reaction, and why not.
+    /// Whether this process works for the reaction, or why not.
     pub standing: Standing,
-    /// Events that were routed to rows.
+    /// Events routed to rows.
     pub routed: u64,
-    /// Grants that were begun.
+    /// Grants started.
     pub grants: u64,
     /// Events whose effects were committed.
     pub handled: u64,
-    /// Attempts that failed, and are made again.
+    /// Failed attempts that are retried, and failed replays.
     pub failed: u64,
-    /// Attempts that put themselves off.
+    /// Attempts that the handler deferred.
     pub deferred: u64,
-    /// Keys that were blocked.
+    /// Keys and routers that were blocked.
     pub blocked: u64,
     /// Events that were parked.
     pub parked: u64,
-    /// Grants that were given up because the lease was lost.
+    /// Grants abandoned because the lease was lost.
     pub lost: u64,
-    /// Batches that were committed under grants.
+    /// Batches committed under grants.
     pub batches: u64,
-    /// How long the event that was granted last had waited by then.
+    /// The time from the recording of the last granted event to its grant.
     pub lag: Duration,
 }
 

@@ -1,11 +1,11 @@
-//! The definition of a reaction in the store: what the newest release says it is.
+//! Stored definition of a reaction, as the newest release declares it.
 //!
-//! There is one document for each reaction. A process compares its own [`Facts`] with it and works for the reaction only while
-//! both are equal. A process whose facts are new registers them, and they replace the stored ones. Facts that were replaced
-//! are remembered, so that an older release that starts again is recognised, and neither routes nor handles anything.
+//! There is one document for each reaction. A process works for the reaction only while its own [`Facts`] are equal to the
+//! stored ones. A process with new facts registers them, and they replace the stored ones. Replaced facts are remembered,
+//! so that a restarted older release is recognised and neither routes nor handles events.
 //!
-//! An event is wanted if it matches the present facts and all earlier facts that were replaced after it was committed. So a
-//! type that is added counts from its registration on, wherever routers and rows stand.
+//! An event is wanted if it matches the current facts and all earlier facts that were replaced after its commit. So an
+//! added type applies from its registration on, regardless of the positions of routers and rows.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,17 +24,18 @@ use crate::store::{Batch, Document, Event, EventFilter, Expect, SharedStore};
 /// The most replaced definitions that are remembered.
 const MAX_EARLIER: usize = 64;
 
-/// What a definition says. Two releases with equal facts share the work.
+/// The content of a definition. Two releases with equal facts share the work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Facts {
-    /// Whether it chooses keys.
+    /// Whether the reaction chooses keys.
     pub(super) keyed: bool,
     #[serde(flatten)]
     pub(super) interest: Interest,
     pub(super) lane: Lane,
-    /// A number of the author, for changes that show nowhere else: the key function, or the return to an earlier definition.
+    /// The author's revision, for changes that are not visible otherwise: the key function, or the return to an earlier
+    /// definition.
     pub(super) revision: u32,
-    /// The shapes of events that its handler knows, by kind of stream and type. Shape 1 is left out.
+    /// The event shapes that the handler knows, by stream kind and event type. Shape 1 is omitted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) shapes: BTreeMap<String, u32>,
 }
@@ -44,35 +45,36 @@ pub(super) struct Facts {
 pub(super) struct Earlier {
     #[serde(flatten)]
     pub(super) facts: Facts,
-    /// Its filter counts for events up to here. `None` until the process that replaced it has read the end of the log.
+    /// The last position to which its filter applies. `None` until the process that replaced it has read the end of the
+    /// log.
     pub(super) until: Option<Position>,
 }
 
-/// What becomes of the reaction.
+/// The lifecycle state of a reaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum State {
-    /// It runs.
+    /// The reaction runs.
     #[default]
     Active,
-    /// It is being reset: rows and inboxes of the generation before are removed first.
+    /// The reaction is being reset: rows and inboxes of the previous generation are removed first.
     Resetting,
-    /// It was ended, and nothing brings it back but another definition.
+    /// The reaction was ended. Only another definition restarts it.
     Ended,
 }
 
 /// The stored definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stored {
-    /// How many definitions there were, this one included.
+    /// The number of definitions so far, including this one.
     pub(super) number: u64,
-    /// How often the reaction was reset as a whole. Inboxes belong to a generation.
+    /// The number of resets of the whole reaction. Inboxes belong to a generation.
     pub(super) generation: u64,
     #[serde(flatten)]
     pub(super) facts: Facts,
     #[serde(default)]
     pub(super) state: State,
-    /// Whether rows exist that are kept by streams or by chosen keys, which decides for later definitions.
+    /// Whether rows exist. Their keys are streams or chosen keys, and later definitions must not change that.
     pub(super) has_rows: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) earlier: Vec<Earlier>,
@@ -85,18 +87,18 @@ pub(super) struct StoredAt {
     pub(super) version: DocVersion,
 }
 
-/// How the definition of a process stands to the stored one.
+/// The relation of a process's definition to the stored one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Standing {
-    /// It is the stored one. The process routes and handles events.
+    /// The definitions are equal. The process routes and handles events.
     #[default]
     Current,
-    /// A newer one is stored. The process does nothing for the reaction.
+    /// A newer definition is stored. The process does nothing for the reaction.
     Superseded,
     /// The reaction was ended. The process does nothing for it.
     Ended,
-    /// The reaction is being reset, or its registration is not complete. Work starts when it is.
+    /// The reaction is being reset, or its registration is incomplete. Work starts afterwards.
     Preparing,
 }
 
@@ -121,25 +123,25 @@ impl fmt::Display for Standing {
 }
 
 impl Stored {
-    /// The first definition of a reaction.
+    /// Creates the first definition of a reaction.
     pub(super) fn first(facts: &Facts) -> Self {
         let (state, earlier) = (State::Active, Vec::new());
         Self { number: 1, generation: 0, facts: facts.clone(), state, has_rows: true, earlier }
     }
 
-    /// Whether the reaction wants an event.
+    /// Returns whether the reaction wants an event.
     pub(super) fn wants(&self, event: &Event) -> bool {
         let counts = |earlier: &&Earlier| earlier.until.is_none_or(|until| event.position <= until);
         self.facts.interest.wants(event)
             && self.earlier.iter().filter(counts).all(|earlier| earlier.facts.interest.wants(event))
     }
 
-    /// The part of [`wants`](Self::wants) that a store can look for.
+    /// Returns the part of [`wants`](Self::wants) that a store can filter by.
     pub(super) fn filter(&self) -> EventFilter {
         self.facts.interest.filter()
     }
 
-    /// How the facts of a process stand to this definition.
+    /// Compares the facts of a process with this definition.
     pub(super) fn standing_of(&self, facts: &Facts) -> Standing {
         if self.state == State::Ended {
             return Standing::Ended;
@@ -153,17 +155,17 @@ impl Stored {
         Standing::Current
     }
 
-    /// Whether these facts were replaced by later ones.
+    /// Returns whether these facts were replaced by later ones.
     pub(super) fn replaced(&self, facts: &Facts) -> bool {
         self.earlier.iter().any(|earlier| earlier.facts == *facts)
     }
 
-    /// Whether it is known from which event on each filter counts.
+    /// Returns whether the last position of each replaced filter is known.
     pub(super) fn is_complete(&self) -> bool {
         self.earlier.iter().all(|earlier| earlier.until.is_some())
     }
 
-    /// The next definition, with these facts.
+    /// Returns the next definition, with these facts.
     pub(super) fn replaced_by(&self, facts: &Facts) -> Self {
         let number = self.number.saturating_add(1);
         let mut next = self.clone();
@@ -173,13 +175,13 @@ impl Stored {
             next.earlier.remove(0);
         }
         if self.state == State::Ended {
-            // Whatever the end has left goes first.
+            // The remains of the ended reaction are removed first.
             next = Self { state: State::Resetting, ..next.begun_again() };
         }
         Self { number, facts: facts.clone(), has_rows: true, ..next }
     }
 
-    /// The same in a new generation, for which every event of the log counts.
+    /// Returns the definition in a new generation, in which replaced filters apply to no event.
     pub(super) fn begun_again(&self) -> Self {
         let mut next = Self { generation: self.generation.saturating_add(1), ..self.clone() };
         for earlier in &mut next.earlier {
@@ -188,7 +190,7 @@ impl Stored {
         next
     }
 
-    /// The same, complete: filters that were replaced count up to this position.
+    /// Returns the definition with all replaced filters bounded by this position.
     pub(super) fn completed(&self, head: Position) -> Self {
         let mut next = self.clone();
         for earlier in &mut next.earlier {
@@ -197,7 +199,7 @@ impl Stored {
         next
     }
 
-    /// Queues that rows may still stand in from earlier definitions.
+    /// Returns the queues of earlier definitions, which may still hold rows.
     pub(super) fn former_lanes(&self) -> Vec<Lane> {
         let mut lanes: Vec<Lane> = self.earlier.iter().map(|earlier| earlier.facts.lane.clone()).collect();
         lanes.sort_unstable();
@@ -218,7 +220,7 @@ impl StoredAt {
         Ok(found.as_ref().map(Self::of).transpose()?)
     }
 
-    /// The batch that puts another definition in the place of this one.
+    /// Builds the batch that replaces this definition by another one.
     pub(super) fn replace(&self, name: &str, next: &Stored) -> Result<Batch, InvalidInput> {
         let expect = Expect::Exact(self.version);
         Ok(Batch::new().put(&names::definition(name)?, expect, Payload::of(next)?))

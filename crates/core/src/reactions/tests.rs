@@ -1,4 +1,4 @@
-//! What the kit does not cover: how reactions are started and stopped, and answers of the store that are lost.
+//! Tests of start, shutdown and lost responses of the store, which the test kit does not cover.
 
 mod answers;
 mod ending;
@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::*;
 
-/// How long anything may take on a machine that is busy with other tests.
+/// The time limit of any step on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn store() -> SharedStore {
@@ -34,18 +34,18 @@ async fn append(store: &SharedStore, stream: &Key, numbers: impl IntoIterator<It
     store.apply(Batch::new().append(stream, Expect::Any, events)).await.unwrap();
 }
 
-/// The document in which numbers are noted.
+/// The document in which handlers record numbers.
 fn notes() -> Key {
     key("notes")
 }
 
-/// The effect of noting an event.
+/// Returns the effect that records an event.
 fn note(event: &Event) -> Batch {
     let number: i64 = event.payload.parse().unwrap();
     Batch::new().merge_or_create(&notes(), Payload::from_json("[]").unwrap(), [Delta::push("", number)])
 }
 
-/// What was noted.
+/// Returns the recorded numbers.
 async fn noted(store: &SharedStore) -> Vec<i64> {
     store.document(&notes()).await.unwrap().map_or_else(Vec::new, |document| document.value.parse().unwrap())
 }
@@ -58,12 +58,12 @@ async fn row(store: &SharedStore, reaction: &str, key: &Key) -> WorkRow {
     store.work(&names::row(reaction, key).unwrap()).await.unwrap().unwrap()
 }
 
-/// Waits for an answer that must come.
+/// Waits for a result, with a time limit.
 async fn in_time<T>(what: &str, answer: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, answer).await.unwrap_or_else(|_| panic!("not within {LIMIT:?}: {what}"))
 }
 
-/// Asks again and again until the answer is yes.
+/// Polls until the condition holds.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !holds().await {

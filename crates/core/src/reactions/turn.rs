@@ -1,4 +1,4 @@
-//! What a handler knows about its turn.
+//! Context of a handler run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::id::EventId;
 use crate::key::Key;
 use crate::store::{Event, NewEvent, SharedStore};
 
-/// One turn of a handler: for which reaction and key it runs, which attempt it is, and when it must stop.
+/// The context of one handler run: its reaction, key, attempt and cancellation.
 #[derive(Clone)]
 pub struct Turn {
     pub(super) reaction: Arc<str>,
@@ -23,73 +23,74 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The name of the reaction.
+    /// Returns the name of the reaction.
     #[must_use]
     pub fn reaction(&self) -> &str {
         &self.reaction
     }
 
-    /// The key whose events these are: the stream, or what [`Reaction::to`](super::Reaction::to) chose. No other turn of
-    /// this reaction runs for it, in any process.
+    /// Returns the key of the events: the stream, or the key that [`Reaction::to`](super::Reaction::to) chose. No other
+    /// handler run of this reaction has the key at the same time, in any process.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// Which attempt this is, counted from 1. Attempts of workers that died count.
+    /// Returns the attempt number, starting at 1. Attempts of workers that died count.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// A token that fires when the turn ends without a commit: the lease may soon be somebody else's, or the program shuts
-    /// down. The handler's future is dropped then. The token is for what goes on elsewhere: tasks and threads of its own.
+    /// Returns a token that fires when the handler run ends. It fires early when the lease may soon expire, or when the
+    /// shutdown timeout expires; the handler's future is dropped then. Use it to stop tasks and threads that the handler
+    /// has started.
     #[must_use]
     pub fn cancelled(&self) -> &CancellationToken {
         &self.token
     }
 
-    /// The store. What a handler writes with it stands outside of its effects: it may be done twice.
+    /// Returns the store. Writes through it are not part of the handler's effects, so they may happen twice.
     #[must_use]
     pub fn store(&self) -> &SharedStore {
         &self.store
     }
 
-    /// The conversation that the event belongs to, for what follows from it: the event is its cause.
+    /// Returns the context for consequences of the event: the same conversation, with the event as the cause.
     #[must_use]
     pub fn context(&self, event: &Event) -> Context {
         Context::caused_by(event)
     }
 
-    /// The id of the conversation that the event belongs to, or begins.
+    /// Returns the id of the conversation that the event belongs to or starts.
     #[must_use]
     pub fn correlation(&self, event: &Event) -> String {
         event.correlation.clone().unwrap_or_else(|| event.id.to_string())
     }
 
-    /// What is noted as the cause of what follows from the event.
+    /// Returns the id that is recorded as the cause of the event's consequences.
     #[must_use]
     pub fn causation(&self, event: &Event) -> EventId {
         event.id
     }
 
-    /// A new event that follows from this one: of the same conversation, and caused by it. What stood in its `meta` is
-    /// replaced, except for the shape; notes of one's own go into the [`context`](Self::context).
+    /// Stamps a new event as a consequence of this one, in the same conversation and caused by it. The `meta` of the new
+    /// event is replaced, except for the shape. Put further notes into the [`context`](Self::context).
     ///
-    /// An event that says no shape has the present one, if an aggregate of [`Reaction::upcast`](super::Reaction::upcast) knows
-    /// its type, and else the first. For events of other aggregates, see [`follow_up_of`](Self::follow_up_of).
+    /// An event without a shape gets the current one, if an aggregate of [`Reaction::upcast`](super::Reaction::upcast)
+    /// knows its type, and otherwise the first. For events of other aggregates, see [`follow_up_of`](Self::follow_up_of).
     ///
     /// # Errors
-    /// [`InvalidInput`] when the notes of the event cannot be written.
+    /// Returns [`InvalidInput`] when the metadata of the event cannot be encoded.
     pub fn follow_up(&self, event: &Event, new: NewEvent) -> Result<NewEvent, InvalidInput> {
         let shape = stamped_shape(&new).unwrap_or_else(|| self.upcasters.version(new.event_type.as_str()));
         self.context(event).stamp(new, shape)
     }
 
-    /// A new event of an aggregate that follows from this one, in its present shape.
+    /// Creates an event of an aggregate as a consequence of this one, in its current shape.
     ///
     /// # Errors
-    /// [`InvalidInput`] when the event cannot be written.
+    /// Returns [`InvalidInput`] when the event cannot be encoded.
     pub fn follow_up_of<A: Aggregate>(
         &self,
         event: &Event,
@@ -100,8 +101,8 @@ impl Turn {
         self.context(event).stamp(NewEvent::new(event_type, payload), shape)
     }
 
-    /// The name of this reaction to this event, the same at every attempt and in every process. Hand it to effects outside
-    /// of the store, so that the other side can tell that it has done them already.
+    /// Returns the idempotency key of this reaction to this event. It is the same for every attempt and in every process.
+    /// Pass it to external systems, so that they can recognise a repeated effect.
     #[must_use]
     pub fn effect_key(&self, event: &Event) -> String {
         format!("{}:{}", self.reaction, event.position)

@@ -1,4 +1,4 @@
-//! What people see of reactions: how far they are, how far behind, who works on them, and what is wrong. Nothing is leased.
+//! Read-only views of reactions: progress, lag, owners and errors. They acquire no lease.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ use crate::id::{EventType, Fence, Lane, Owner, Position};
 use crate::key::Key;
 use crate::store::{Blocked, Event, Get, LogQuery, Page, PageOf, StreamQuery, WorkRow};
 
-/// How many events are looked at to tell how far behind something is.
+/// The number of events that are read to determine the lag of routing.
 const LOOK: usize = 1_000;
-/// The same of one key: there are many on a page.
+/// The number of events that are read for the lag of one key. A page has many keys.
 const KEY_LOOK: usize = 100;
 
-/// How far behind something is.
+/// The lag of a router or a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lag {
-    /// Events that wait.
+    /// The number of waiting events.
     pub events: u64,
-    /// Whether there may be more of them: not all were looked at.
+    /// Whether there may be more waiting events, because not all were read.
     pub at_least: bool,
-    /// How long the oldest of them has waited.
+    /// The waiting time of the oldest of them.
     pub behind: Duration,
 }
 
@@ -40,25 +40,25 @@ pub struct KeyView {
     pub reaction: String,
     /// The key.
     pub key: Key,
-    /// How far it has come in what it follows.
+    /// The position in the stream or inbox that it follows.
     pub position: Option<Position>,
-    /// How far behind it is.
+    /// The lag of the key.
     pub lag: Lag,
-    /// When it is next due; `None` when it rests.
+    /// When the key is next due; `None` when it rests.
     pub due: Option<Timestamp>,
     /// Attempts since the last progress.
     pub attempts: u32,
-    /// How often its worker died or lost it.
+    /// How often a worker died or lost the lease.
     pub takeovers: u32,
     /// The last error.
     pub last_error: Option<String>,
-    /// Why and since when it is blocked.
+    /// The reason and the start of its block.
     pub blocked: Option<Blocked>,
-    /// Who works on it.
+    /// The owner of the lease.
     pub owner: Option<Owner>,
-    /// Until when, unless the lease is renewed.
+    /// When the lease expires, unless it is renewed.
     pub until: Option<Timestamp>,
-    /// The fence of the lease.
+    /// The fencing token of the lease.
     pub fence: Option<Fence>,
 }
 
@@ -67,61 +67,61 @@ pub struct KeyView {
 pub struct ReactionView {
     /// Its name.
     pub name: String,
-    /// The number of its definition: how many were registered.
+    /// The number of its definition, starting at 1.
     pub number: u64,
-    /// The revision that the author gave it.
+    /// The author's revision.
     pub revision: u32,
     /// The queue of its rows.
     pub lane: Lane,
-    /// The types of events that it is about; empty for all.
+    /// The event types that it subscribes to; empty for all.
     pub types: Vec<EventType>,
     /// Whether it chooses keys; otherwise they are streams.
     pub chooses_keys: bool,
-    /// Keys that it has seen.
+    /// The number of its keys.
     pub keys: u64,
-    /// Keys that are blocked.
+    /// The number of blocked keys.
     pub blocked_keys: u64,
-    /// How far the log was routed to it.
+    /// The position up to which the log was routed.
     pub position: Position,
     /// The last position of the log.
     pub head: Position,
-    /// How far behind the routing is.
+    /// The lag of the routing.
     pub lag: Lag,
-    /// Why and since when the routing is blocked.
+    /// The reason and the start of the router's block.
     pub blocked: Option<Blocked>,
-    /// Who routes.
+    /// The owner of the router's lease.
     pub owner: Option<Owner>,
-    /// Until when, unless the lease is renewed.
+    /// When the lease expires, unless it is renewed.
     pub until: Option<Timestamp>,
-    /// The fence of the lease.
+    /// The fencing token of the lease.
     pub fence: Option<Fence>,
 }
 
-/// An event that was set aside.
+/// A parked event (dead letter).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Parked {
     /// The reaction.
     pub reaction: String,
     /// The key that it belongs to.
     pub key: Key,
-    /// The event. If it is too large for a document, its payload and notes are left out here, and read from its stream when
-    /// it is replayed.
+    /// The event. If it is too large for a document, its payload and metadata are omitted here. A replay reads them from
+    /// its stream.
     pub event: Event,
-    /// Why it was set aside, or why the last replay failed.
+    /// The reason why it was parked, or the error of the last replay.
     pub error: String,
-    /// Attempts before it was set aside.
+    /// Attempts before it was parked.
     pub attempts: u32,
-    /// When that was.
+    /// When it was parked, or when the last replay failed.
     pub at: Timestamp,
-    /// How often it was replayed in vain.
+    /// The number of failed replays.
     pub replays: u32,
 }
 
 impl Operator {
-    /// The keys that are meant, in the order of their rows. `next` of a page is for the next [`Page::after`].
+    /// Returns the selected keys, in the order of their rows. Pass `next` of a page to [`Page::after`].
     ///
     /// # Errors
-    /// [`ReactionsError::Unknown`] when there is no such reaction, and what the store says.
+    /// Returns [`ReactionsError::Unknown`] when the reaction does not exist, or the error of the store.
     pub async fn keys(&self, which: &Which, page: Page) -> Result<PageOf<KeyView>, ReactionsError> {
         which.check()?;
         let noted = match &which.reaction {
@@ -148,10 +148,10 @@ impl Operator {
         Ok(PageOf { rows, next: found.next, now: found.now })
     }
 
-    /// All reactions that have run on the store, and how far they are.
+    /// Returns all reactions that are registered on the store and not ended, with their progress.
     ///
     /// # Errors
-    /// What the store says.
+    /// Returns the error of the store.
     pub async fn reactions(&self) -> Result<Vec<ReactionView>, ReactionsError> {
         let mut views = Vec::new();
         for (name, noted) in self.definitions().await? {
@@ -181,10 +181,10 @@ impl Operator {
         Ok(views)
     }
 
-    /// The parked events of a reaction, in the order of their keys. `next` of a page is for the next [`Page::after`].
+    /// Returns the parked events of a reaction, in the order of their keys. Pass `next` of a page to [`Page::after`].
     ///
     /// # Errors
-    /// [`ReactionsError::Unknown`] when there is no such reaction, and what the store says.
+    /// Returns [`ReactionsError::Unknown`] when the reaction does not exist, or the error of the store.
     pub async fn parked(&self, reaction: &str, page: Page) -> Result<PageOf<Parked>, ReactionsError> {
         self.definition(reaction).await?;
         let found = self.store.documents(&names::all_parked(reaction), page).await?;
@@ -197,7 +197,7 @@ impl Operator {
         Ok(PageOf { rows, next: found.next, now: found.now })
     }
 
-    /// How far a row is behind what it follows, seen from the end of it.
+    /// Returns the lag of a row behind its stream or inbox, reading backward from the end.
     async fn lag(&self, row: &WorkRow, noted: &Stored, now: Timestamp) -> Result<Lag, ReactionsError> {
         let Some(follow) = &row.follow else { return Ok(Lag::default()) };
         let newest = self.store.read_stream(StreamQuery::backward(follow, KEY_LOOK)).await?;

@@ -1,4 +1,4 @@
-//! Which rows of reactions an operator means.
+//! Selection of reaction rows for operator commands.
 
 use super::error::ReactionsError;
 use super::names;
@@ -7,9 +7,9 @@ use crate::id::Position;
 use crate::key::Key;
 use crate::store::{Pattern, Selection, WorkFilter};
 
-/// Which keys of which reactions an operator means.
+/// A selection of keys of reactions.
 ///
-/// Without any condition ([`Which::blocked`], the default) it means everything that is blocked, and nothing else.
+/// Without any condition ([`Which::blocked`], the default), it selects everything that is blocked, and nothing else.
 #[must_use = "it does nothing before it is given to an Operator"]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Which {
@@ -21,65 +21,67 @@ pub struct Which {
 }
 
 impl Which {
-    /// Everything that is blocked, of every reaction.
+    /// Selects everything that is blocked, of every reaction.
     pub fn blocked() -> Self {
         Self::default()
     }
 
-    /// Every key of a reaction.
+    /// Selects every key of a reaction.
     pub fn of(reaction: impl Into<String>) -> Self {
         Self { reaction: Some(reaction.into()), ..Self::default() }
     }
 
-    /// Of these keys only. Keys that the reaction has not seen are passed over.
+    /// Restricts the selection to these keys. Keys that the reaction has not seen are skipped.
     pub fn keys(mut self, keys: impl IntoIterator<Item = Key>) -> Self {
         self.keys.get_or_insert_default().extend(keys);
         self
     }
 
-    /// Of keys only whose canonical text matches: `^order ` means all keys of the kind `order`. Literals, `^ $ . .*`.
+    /// Restricts the selection to keys whose canonical text matches: `^order ` selects all keys of the kind `order`.
+    /// Patterns consist of literals and `^ $ . .*`.
     pub fn matching(mut self, pattern: impl Into<String>) -> Self {
         self.pattern = Some(pattern.into());
         self
     }
 
-    /// Of those that are blocked only.
+    /// Restricts the selection to blocked keys.
     pub fn that_are_blocked(mut self) -> Self {
         self.blocked = true;
         self
     }
 
-    /// For parked events: of the events at these positions only.
+    /// Restricts a selection of parked events to these positions.
     pub fn at(mut self, positions: impl IntoIterator<Item = Position>) -> Self {
         self.positions.extend(positions);
         self
     }
 
-    /// Whether it means everything of one reaction.
+    /// Returns the reaction, if no keys, pattern or positions restrict the selection.
     pub(super) fn whole(&self) -> Option<&str> {
         let all = self.keys.is_none() && self.pattern.is_none() && self.positions.is_empty();
         self.reaction.as_deref().filter(|_| all)
     }
 
-    /// Whether only blocked rows are meant.
+    /// Returns whether only blocked rows are selected.
     pub(super) fn only_blocked(&self) -> bool {
         self.blocked || self.reaction.is_none()
     }
 
-    /// The rows of named keys; `None` when no keys are named. Each is still to be checked with [`means`](Self::means).
+    /// Returns the rows of the named keys; `None` when no keys are named. The caller still checks each row with
+    /// [`filter`](Self::filter).
     pub(super) fn rows(&self) -> Result<Option<Vec<Key>>, InvalidInput> {
         let (Some(name), Some(keys)) = (&self.reaction, &self.keys) else { return Ok(None) };
         keys.iter().map(|key| names::row(name, key)).collect::<Result<_, _>>().map(Some)
     }
 
-    /// The rows as a filter. Names are not part of it.
+    /// Returns the filter of the rows. Named keys are not part of it.
     pub(super) fn filter(&self) -> Result<WorkFilter, InvalidInput> {
         let pattern = names::rows_matching(self.reaction.as_deref(), self.pattern.as_deref());
         let blocked = self.only_blocked().then_some(true);
         Ok(WorkFilter { pattern: Some(Pattern::new(&pattern)?), blocked, ..WorkFilter::default() })
     }
 
-    /// Whether a parked event is meant.
+    /// Returns whether a parked event is selected.
     pub(super) fn means(&self, key: &Key, position: Position) -> Result<bool, InvalidInput> {
         let matches = match &self.pattern {
             Some(pattern) => Pattern::new(pattern)?.matches(key.canonical()),
@@ -90,12 +92,12 @@ impl Which {
         Ok(matches && named && at)
     }
 
-    /// The selection of rows that are known by name.
+    /// Returns the selection of rows with these names.
     pub(super) fn these(rows: &[Key]) -> Selection {
         Selection::Keys(rows.to_vec())
     }
 
-    /// Keys and patterns belong to one reaction.
+    /// Fails when keys or patterns are given without a reaction.
     pub(super) fn check(&self) -> Result<(), ReactionsError> {
         let loose = self.reaction.is_none() && (self.keys.is_some() || self.pattern.is_some());
         if loose {

@@ -1,4 +1,4 @@
-//! Turns between processes that write one record or one stream. Both are called a record here.
+//! Turn-taking between processes that write one record or one stream. Both are called a record here.
 //!
 //! A writer that commits back to back never loses, and a slower one never wins: its read is stale by the time it writes.
 //! Writers therefore take turns, by time and not by writes, and every writer follows the same rules:
@@ -9,7 +9,8 @@
 //!   its own write from that read. The longer it has waited, the less quiet it asks for.
 //! - A gap that no other writer used doubles the next turn. A writer without rivals spends a few per cent of its time on gaps.
 //!
-//! The version of a record counts its writes, and that of a stream its events, so two reads also tell how fast the others write.
+//! The version of a record counts its writes, and that of a stream its events. So two reads also show how fast the
+//! others write.
 
 use std::time::{Duration, Instant};
 
@@ -65,7 +66,7 @@ enum Phase {
     Attempt { since: Instant },
 }
 
-/// What a driver does before its next write.
+/// The action of a driver before its next write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Writes.
@@ -123,7 +124,8 @@ impl Contention {
         }
     }
 
-    /// Records that another writer used the gap. The time since the last own write tells how long its writes take.
+    /// Records that another writer used the gap. The duration of its writes is estimated from the time since the last
+    /// own write.
     pub(crate) fn gap_used(&mut self, version: Option<u64>, now: Instant) {
         let passed = self.last_write.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
         let took = passed.saturating_sub(self.own_write() * QUIET_HALVES / 2);
@@ -131,7 +133,7 @@ impl Contention {
         self.foreign(version, now);
     }
 
-    /// Records an attempt that took so long, with its mutators, and lost to a foreign write.
+    /// Records an attempt that took `took`, with its mutators, and lost to a foreign write.
     pub(crate) fn lost(&mut self, version: Option<u64>, took: Duration, now: Instant) {
         self.measured(took);
         self.foreign(version, now);
@@ -188,7 +190,7 @@ impl Contention {
         self.own_write() / 2
     }
 
-    /// Records an own write that took so long, with its mutators.
+    /// Records an own write that took `took`, with its mutators.
     pub(crate) fn wrote(&mut self, took: Duration, now: Instant) {
         self.measured(took);
         self.last_write = Some(now);

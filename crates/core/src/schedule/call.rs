@@ -1,4 +1,4 @@
-//! One run: the user's code, which may fail, panic, hang, or be broken off.
+//! Invocation of a task: user code that may fail, panic, hang, or be cancelled.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use crate::telemetry::{SCHEDULE, SCHEDULE_RUN};
 use crate::worker::bounded;
 use crate::workflow::Client;
 
-/// How a run ended.
+/// The result of an invocation.
 pub(super) enum Called {
-    /// By itself, or because it had to; with what it does in the store.
+    /// The run ended or was cancelled. The batch contains its effects.
     Ended(Ended, Batch),
-    /// The row may soon be somebody else's. The future was dropped, and nothing is to be written.
+    /// Another owner may soon acquire the row. The future was dropped, and nothing may be written.
     Lost,
 }
 
-/// Who is called, and for what.
+/// An invocation of a task for one fire.
 pub(super) struct Call<'a> {
     pub(super) engine: &'a ScheduleEngine,
     pub(super) task: &'a Task,
     pub(super) begun: &'a Begun,
-    /// Fires when the row may soon be somebody else's.
+    /// Fires when another owner may soon acquire the row.
     pub(super) lease: &'a CancellationToken,
 }
 
 impl Call<'_> {
-    /// Runs the task. The token that it sees fires however the run ends.
+    /// Runs the task. The token that the task sees fires whenever the run ends.
     pub(super) async fn run(&self) -> Called {
         let token = self.lease.child_token();
         let _ended = token.clone().drop_guard();

@@ -1,4 +1,4 @@
-//! How a record changes: what is to be done next, and what a run that begins or ends leaves in it. Pure.
+//! State transitions of a task record: the next action, and the start and end of a run. Pure.
 
 use super::fire::Kind;
 use super::history::{Entry, Outcome};
@@ -6,14 +6,14 @@ use super::record::{Begun, Record, Retrying};
 use crate::clock::Timestamp;
 use crate::model::cron::{Overlap, Plan, Situation, Span, Timetable, plan, retry_at};
 
-/// A fire whose process died this often, one time after the other, counts as failed.
+/// The number of consecutive lost processes after which a fire counts as failed.
 const LOST: u32 = 3;
-/// How many fires of a task may be open beside each other.
+/// The maximum number of concurrently open fires of a task.
 pub(super) const OPEN: usize = 64;
-/// How many runs of a task may wait to be tried again before a backfill starts more.
+/// The number of runs of a task that may wait for a retry before a backfill starts more.
 const RETRYING: usize = 64;
 
-/// A run that is to begin.
+/// A run to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) fire: Timestamp,
@@ -22,28 +22,29 @@ pub(super) struct Run {
     pub(super) lost: u32,
 }
 
-/// What is to be done.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Run(Run),
-    /// Nothing until then; `None` when there is nothing to come.
+    /// Nothing until then. `None` when no fire is left.
     Rest(Option<Timestamp>),
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Well,
     /// A workflow was started.
     Started(String),
     Failed(String),
-    /// It fails again if it is tried again.
+    /// The run failed permanently: a retry would fail again.
     ForGood(String),
-    /// It was broken off, and is to be run again at once.
+    /// The run was cancelled. It must run again at once.
     Interrupted,
 }
 
-/// What is to be done with a task whose row nobody else holds. What was begun and not ended was lost with its process.
+/// Decides the next action of a task whose row is leased by this process. A run that began and did not end was lost
+/// with its process.
 pub(super) fn next(record: &mut Record, timetable: &Timetable, now: Timestamp) -> (Next, Option<Entry>) {
     let mut lost = None;
     if let Some(begun) = record.running.take() {
@@ -94,7 +95,7 @@ fn to_do(record: &mut Record, timetable: &Timetable, now: Timestamp) -> Next {
     Next::Rest(wait)
 }
 
-/// What the timetable says, or until when it says nothing.
+/// Returns the next action of the timetable, or the time until which there is none.
 fn planned(record: &mut Record, timetable: &Timetable, now: Timestamp) -> Result<Next, Option<Timestamp>> {
     let scheduled = earliest(record, |retry| retry.kind == Kind::Scheduled);
     let situation = Situation {
@@ -125,19 +126,19 @@ fn planned(record: &mut Record, timetable: &Timetable, now: Timestamp) -> Result
     }
 }
 
-/// The run that is tried again first, of those that are meant.
+/// Returns the earliest retry among the selected ones.
 fn earliest(record: &Record, meant: impl Fn(&Retrying) -> bool) -> Option<Retrying> {
     record.retrying.iter().filter(|retry| meant(retry)).min_by_key(|retry| (retry.at, retry.fire)).copied()
 }
 
-/// The next attempt of a run that leaves the list.
+/// Removes a retry from the list and returns its next attempt.
 fn retried(record: &mut Record, retry: &Retrying) -> Run {
     record.retrying.retain(|other| other != retry);
     note_retry(record);
     Run { fire: retry.fire, kind: retry.kind, attempt: retry.attempt.saturating_add(1), lost: 0 }
 }
 
-/// Puts a run on the list of those that are tried again. Of the timetable's fires the one that failed first stays.
+/// Adds a run to the list of retries. Among the fires of the timetable, the one that failed first stays.
 fn retry(record: &mut Record, begun: &Begun, at: Timestamp) {
     let Begun { fire, kind, attempt, .. } = *begun;
     let taken = |other: &Retrying| kind == Kind::Scheduled && other.kind == Kind::Scheduled;
@@ -151,7 +152,7 @@ fn note_retry(record: &mut Record) {
     record.task.pending_retry_until = record.retrying.iter().map(|retry| retry.at).min();
 }
 
-/// When a task is to be looked at next; `None` when there is nothing to come.
+/// Returns the time of the next action. `None` when no fire is left.
 pub(super) fn wake(record: &Record, timetable: &Timetable, now: Timestamp) -> Option<Timestamp> {
     match next(&mut record.clone(), timetable, now).0 {
         Next::Run(_) => Some(now),
@@ -159,7 +160,7 @@ pub(super) fn wake(record: &Record, timetable: &Timetable, now: Timestamp) -> Op
     }
 }
 
-/// A run begins.
+/// Records the start of a run.
 pub(super) fn begin(record: &mut Record, run: Run, owner: &str, now: Timestamp) -> Begun {
     let Run { fire, kind, attempt, lost } = run;
     let begun = Begun { fire, kind, attempt, lost, began: now };
@@ -168,7 +169,7 @@ pub(super) fn begin(record: &mut Record, run: Run, owner: &str, now: Timestamp) 
     begun
 }
 
-/// A run that is on the row of its task has ended.
+/// Records the end of a run on the row of its task.
 pub(super) fn end(record: &mut Record, begun: &Begun, ended: &Ended, now: Timestamp) -> Entry {
     record.running = None;
     record.busy = Some(Span { after: begun.began, to: now });
@@ -181,7 +182,8 @@ pub(super) fn end(record: &mut Record, begun: &Begun, ended: &Ended, now: Timest
     told(record, begun, ended, now)
 }
 
-/// A run that has a row of its own has ended. Answers when it is tried again: a newer fire makes that needless.
+/// Records the end of a run on a separate row. Returns the time of its retry. A newer fire makes the retry of a failed
+/// run unnecessary.
 pub(super) fn end_beside(
     record: &mut Record,
     begun: &Begun,
@@ -240,12 +242,12 @@ fn entry(record: &Record, begun: &Begun, now: Timestamp, outcome: Outcome, error
     Entry { fire, kind, attempt, outcome, began, ended: now, owner, error }
 }
 
-/// Whether the runs of a task have rows of their own.
+/// Returns whether the runs of a task have separate rows.
 pub(super) fn beside(record: &Record) -> bool {
     record.spec.overlap == Overlap::Allow
 }
 
-/// Whether a run that was asked for has to wait until one of those beside it has ended.
+/// Returns whether a requested run must wait until one of the concurrent runs has ended.
 pub(super) fn must_wait(record: &Record, run: &Run) -> bool {
     beside(record) && record.open.len() >= OPEN && run.kind != Kind::Scheduled
 }

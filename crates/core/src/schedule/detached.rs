@@ -1,4 +1,4 @@
-//! One grant of a fire that runs beside others, on a row of its own.
+//! Execution of a fire on a separate row, concurrently with others.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Job {
         }
     }
 
-    /// Writes how the run ended, and whether it is tried again.
+    /// Records the end of the run and its retry, if any.
     async fn ended(
         &self,
         key: &Key,

@@ -1,4 +1,4 @@
-//! What can go wrong with schedules as a whole, and with one run.
+//! Errors of schedules and of single runs.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,23 +10,23 @@ use crate::error::{InvalidInput, codes, conversions};
 use crate::model::cron::CronError;
 use crate::store::{ApplyError, StoreError};
 
-/// Why a scheduler was not started, or what was asked of a task was not done.
+/// The reason why a scheduler did not start, or why an operation on a task failed.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ScheduleError {
-    /// The times of a task cannot be read.
+    /// The times of a task cannot be parsed.
     #[error("task {task:?}: {error}")]
     Times {
         /// The task.
         task: String,
-        /// What is wrong with them.
+        /// The reason.
         error: CronError,
     },
-    /// A task has no times, or nothing to do.
+    /// A task has no times or no action.
     #[error("task {task:?} has {missing}")]
     Incomplete {
         /// The task.
         task: String,
-        /// What it has not, and how it is given.
+        /// The missing part, and how to set it.
         missing: &'static str,
     },
     /// Two tasks have the same name.
@@ -35,15 +35,15 @@ pub enum ScheduleError {
         /// The name.
         task: String,
     },
-    /// There is no such task.
+    /// The task does not exist.
     #[error("there is no task {task:?} on this store; there are: {}", if .known.is_empty() { "none".to_owned() } else { .known.join(", ") })]
     UnknownTask {
-        /// The name that was asked for.
+        /// The requested name.
         task: String,
-        /// Those that there are.
+        /// The names of the existing tasks.
         known: Vec<String>,
     },
-    /// The task was taken away.
+    /// The task is archived.
     #[error(
         "task {task:?} is archived since {since}: its scheduler does not register it any more; its history can be read, and \
          registered again it goes on"
@@ -51,10 +51,10 @@ pub enum ScheduleError {
     Archived {
         /// The task.
         task: String,
-        /// Since when.
+        /// The time of the archiving.
         since: Timestamp,
     },
-    /// The record of the task cannot be read.
+    /// The record of the task cannot be decoded.
     #[error(
         "the record of task {task:?} cannot be read: {reason}; a scheduler that runs the task puts it into quarantine and \
          begins a new one"
@@ -62,29 +62,29 @@ pub enum ScheduleError {
     Broken {
         /// The task.
         task: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// Too much was asked for.
+    /// The request exceeds a limit.
     #[error("task {task:?}: {what} are too many, at most {limit} can be asked for; nothing was done")]
     TooMany {
         /// The task.
         task: String,
-        /// What was asked for.
+        /// The requested amount.
         what: String,
         /// The limit.
         limit: usize,
     },
-    /// There is no runtime that could run tasks.
+    /// No Tokio runtime can run tasks.
     #[error("a scheduler was started outside of a tokio runtime; start it inside of one that goes on")]
     NoRuntime,
-    /// A value or a name can never be accepted.
+    /// A value or a name is invalid.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// The store could not be asked.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store did not take a write.
+    /// The store rejected or failed a write.
     #[error(transparent)]
     Write(Box<ApplyError>),
 }
@@ -111,26 +111,26 @@ codes! {
     }
 }
 
-/// Why a run of a task failed.
+/// The reason why a run of a task failed.
 ///
-/// Any error becomes a [`Retry`](Self::Retry) with `?`. This type is no `std::error::Error` itself, because then it could
-/// not be made from all others.
+/// Any error becomes a [`Retry`](Self::Retry) with `?`. This type does not implement `std::error::Error`, because the
+/// blanket conversion from all errors would then conflict.
 #[derive(Debug)]
 pub enum TaskError {
-    /// It may succeed when it is tried again after the task's retry delay.
+    /// The run may succeed after the task's retry delay.
     Retry(Box<dyn StdError + Send + Sync>),
-    /// It will fail again: the task waits for its next fire.
+    /// The run would fail again. The task waits for its next fire.
     NonRetryable(Box<dyn StdError + Send + Sync>),
 }
 
 impl TaskError {
-    /// A failure that may be tried again, from an error or a text.
+    /// Creates a failure that may be retried, from an error or a text.
     #[must_use]
     pub fn retry(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::Retry(error.into())
     }
 
-    /// A failure that is not to be tried again, from an error or a text.
+    /// Creates a permanent failure, from an error or a text.
     #[must_use]
     pub fn non_retryable(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::NonRetryable(error.into())

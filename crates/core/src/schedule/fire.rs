@@ -1,4 +1,4 @@
-//! What a task knows about the fire that it runs for.
+//! Context of a run: the fire that it runs for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::{Timestamp, short};
 use crate::store::SharedStore;
 
-/// Why a task runs.
+/// The cause of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Its time has come.
+    /// The timetable.
     Scheduled,
-    /// Somebody asked for it: see [`Schedules::run_now`](super::Schedules::run_now).
+    /// An operator request: see [`Schedules::run_now`](super::Schedules::run_now).
     Manual,
-    /// Somebody asked for the fires of a time that has passed: see [`Schedules::backfill`](super::Schedules::backfill).
+    /// An operator request for the fires of a past period: see [`Schedules::backfill`](super::Schedules::backfill).
     Backfill,
 }
 
@@ -33,52 +33,54 @@ pub struct Fire {
 }
 
 impl Fire {
-    /// The name of the task.
+    /// Returns the name of the task.
     #[must_use]
     pub fn task(&self) -> &str {
         &self.task
     }
 
-    /// The time that it runs for. It runs at that time or later; of several that were missed, this may be the last.
+    /// Returns the time of the fire. The run starts at that time or later. After several missed fires, this may be the last
+    /// one.
     #[must_use]
     pub fn time(&self) -> Timestamp {
         self.time
     }
 
-    /// Why it runs.
+    /// Returns the cause of the run.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Which attempt this is, counted from 1. Attempts of processes that died count.
+    /// Returns the attempt number, starting at 1. Attempts of processes that died count.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The name of this fire, the same at every attempt and in every process: `report:2026-03-29T01:00:00Z`. Hand it to effects
-    /// outside of the store, so that the other side can tell that it has done them already.
+    /// Returns the key of this fire, the same at every attempt and in every process: `report:2026-03-29T01:00:00Z`. Pass it to
+    /// external systems as an idempotency key, so that they recognise repeated effects.
     #[must_use]
     pub fn key(&self) -> String {
         key(&self.task, self.time)
     }
 
-    /// A token that fires when the run ends without a commit: the lease may soon be somebody else's, the time limit is over, or
-    /// the program shuts down. The task's future is dropped then. The token is for what goes on elsewhere.
+    /// Returns a token that fires when the run ends without a commit. That happens when another owner may soon acquire the
+    /// lease, at the timeout, and at shutdown. The task's future is then dropped. Use the token to cancel work that continues
+    /// elsewhere.
     #[must_use]
     pub fn cancelled(&self) -> &CancellationToken {
         &self.token
     }
 
-    /// The store. What a task writes with it stands outside of its effects: it may be done twice.
+    /// Returns the store. Direct writes to it are not part of the task's effects and may happen twice.
     #[must_use]
     pub fn store(&self) -> &SharedStore {
         &self.store
     }
 }
 
-/// The name of a fire.
+/// Returns the key of a fire.
 pub(super) fn key(task: &str, time: Timestamp) -> String {
     format!("{task}:{}", short(time))
 }

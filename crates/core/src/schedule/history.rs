@@ -1,4 +1,4 @@
-//! What became of the runs of a task: a stream of which the end is kept.
+//! Run history of a task: a stream whose newest entries are kept.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,54 +13,54 @@ use crate::store::{Batch, Expect, NewEvent, SharedStore, StoreError, StreamQuery
 
 /// The type of the events.
 const RAN: &str = "tidelock.task.ran";
-/// Old entries are removed so many at a time.
+/// The minimum number of old entries that are removed at a time.
 const SLACK: u64 = 16;
-/// The longest error that is kept, in bytes.
+/// The maximum length of a stored error, in bytes.
 const ERROR_BYTES: usize = 4_096;
 
-/// One run that ended.
+/// A run that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The time that it ran for.
+    /// The time of the fire.
     pub fire: Timestamp,
-    /// Why it ran.
+    /// The cause of the run.
     pub kind: Kind,
-    /// Which attempt it was.
+    /// The attempt number.
     pub attempt: u32,
-    /// How it ended.
+    /// The outcome of the run.
     pub outcome: Outcome,
-    /// When it began.
+    /// The start of the run.
     pub began: Timestamp,
-    /// When it ended, or when that was noticed.
+    /// The end of the run, or the time at which the end was noticed.
     pub ended: Timestamp,
-    /// Who ran it.
+    /// The process that ran it.
     pub owner: String,
-    /// Why it failed.
+    /// The reason of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Well.
+    /// The run succeeded.
     Succeeded,
     /// A run of a workflow was started.
     Started {
-        /// Its id.
+        /// The id of the run.
         run: String,
     },
-    /// It failed.
+    /// The run failed.
     Failed,
-    /// Its process died, or lost it.
+    /// The process died, or lost the lease.
     Lost,
-    /// Its program was shut down.
+    /// The program was shut down.
     Interrupted,
 }
 
 impl Outcome {
-    /// The word for it.
+    /// Returns the name of the outcome.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ impl Outcome {
     }
 }
 
-/// The batch that adds entries.
+/// Returns the batch that adds entries.
 pub(super) fn add(task: &str, entries: impl IntoIterator<Item = Entry>) -> Result<Batch, InvalidInput> {
     let mut events = Vec::new();
     for mut entry in entries {
@@ -88,7 +88,7 @@ pub(super) fn add(task: &str, entries: impl IntoIterator<Item = Entry>) -> Resul
     Ok(Batch::new().append(&names::task(task)?, Expect::Any, events))
 }
 
-/// The batch that removes what is too old, when there is enough of it.
+/// Returns the batch that removes old entries, when there are enough of them.
 pub(super) async fn trim(store: &SharedStore, task: &Key, keep: u32) -> Result<Batch, StoreError> {
     let Some(info) = store.stream(task).await? else { return Ok(Batch::new()) };
     let (Some(first), Some(head)) = (info.first, info.head) else { return Ok(Batch::new()) };
@@ -99,7 +99,7 @@ pub(super) async fn trim(store: &SharedStore, task: &Key, keep: u32) -> Result<B
     Ok(Batch::new().truncate(task, StreamVersion(below)))
 }
 
-/// The newest entries, newest first. What cannot be read is left out.
+/// Reads the newest entries, newest first. Entries that cannot be decoded are skipped.
 pub(super) async fn read(store: &SharedStore, task: &Key, limit: usize) -> Result<Vec<Entry>, StoreError> {
     let page = store.read_stream(StreamQuery::backward(task, limit)).await?;
     Ok(page.events.iter().filter_map(|event| event.payload.parse().ok()).collect())

@@ -1,7 +1,7 @@
-//! One grant of a task's row: what is to be done is decided, done, and written down.
+//! Execution of a granted task row: decide the next action, run it, and record the result.
 //!
-//! A run is two writes: that it begins, and how it ended, with its effects. If the process dies between them, the record says
-//! which fire was under way, and whoever gets the row next runs it again under the same key.
+//! A run consists of two writes: its start, and its end with its effects. If the process dies between them, the record names
+//! the fire that was in flight. The next holder of the row runs it again under the same key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,26 +25,26 @@ use crate::store::{Batch, Get, Grant, Lease, NewWork, Operation, Refusal, Select
 use crate::telemetry::{SCHEDULE, SCHEDULE_MISFIRES, SCHEDULE_RUNS, count, total};
 use crate::worker::{Committed, LeasedWork, idle};
 
-/// How often a task runs again at once because others wrote what its effects depend on, before that counts as a failure.
+/// The number of immediate reruns after write conflicts on the effects. Further conflicts count as a failure.
 const CONFLICTS: u32 = 5;
-/// How long a task is put off that this process cannot run: another one may.
+/// The delay of a task that this process cannot run. Another process may run it.
 pub(super) const PUT_OFF: Duration = Duration::from_secs(10);
 
-/// How long fires that were asked for wait for room among those that run beside each other.
+/// The delay of requested fires while the concurrent runs of the task are at their limit.
 const ROOM: Duration = Duration::from_secs(1);
 
-/// What became of a write.
+/// The result of a write.
 pub(super) enum Wrote {
     Done,
-    /// Somebody else has written the record meanwhile: look again.
+    /// Another process has changed the record. Read it again.
     Changed,
-    /// The row is not ours any more.
+    /// The lease was lost.
     Gone,
-    /// The effects were refused.
+    /// The store refused the effects.
     Refused(Box<Refusal>),
 }
 
-/// A grant that is worked on.
+/// A granted row in progress.
 pub(super) struct Job {
     pub(super) engine: Arc<ScheduleEngine>,
     pub(super) grant: Grant,
@@ -80,7 +80,7 @@ impl Job {
         self.work.lease()
     }
 
-    /// Decides what is to be done until it is done, or the row is not ours any more.
+    /// Decides and runs until the task has nothing left to do, or the lease is lost.
     async fn task(&self, name: &str) -> Result<(), ScheduleError> {
         let key = names::task(name)?;
         loop {
@@ -138,7 +138,7 @@ impl Job {
         }
     }
 
-    /// Runs the task on its own row, and writes how it ended.
+    /// Runs the task on its own row, and records its end.
     async fn call(&self, key: &Key, task: &Task, begun: &Begun) -> Result<(), ScheduleError> {
         let mut conflicts = 0;
         let call = Call { engine: &self.engine, task, begun, lease: self.work.token() };
@@ -147,7 +147,7 @@ impl Job {
             let Some(Read { mut record, version, now }) = self.read(key).await? else { return Ok(()) };
             let skipped = record.skipped;
             if let Some(Action::Start(_)) = task.action {
-                // Nothing was written yet: what was decided is decided again, and comes out the same.
+                // Nothing was written yet, so the decision is repeated and has the same result.
                 let timetable = self.timetable(&record)?;
                 let (next, _) = change::next(&mut record, &timetable, now);
                 let Next::Run(run) = next else { return self.leave(key, Due::Now).await };
@@ -182,7 +182,7 @@ impl Job {
         }
     }
 
-    /// Lets the row go, for somebody who can do more with it, or for when there is something else to do.
+    /// Releases the row, for another process that can run it, or for a later time.
     async fn leave(&self, key: &Key, due: Due) -> Result<(), ScheduleError> {
         match self.write(key, Batch::new().defer(self.lease(), due)).await {
             Wrote::Done => Ok(()),
@@ -191,7 +191,7 @@ impl Job {
         }
     }
 
-    /// The record at the end of a run, and its history.
+    /// Returns the batch that writes the record and the history at the end of a run.
     pub(super) async fn ending(
         &self,
         key: &Key,
@@ -203,7 +203,7 @@ impl Job {
         if !record.runs.is_multiple_of(8) {
             return Ok(batch);
         }
-        // What is too old can be removed another time; what was done must be written down.
+        // Removing old entries can wait. Recording the run cannot.
         let trimmed = history::trim(&self.engine.worker.store, key, record.spec.keep).await;
         Ok(batch.and(trimmed.unwrap_or_default()))
     }
@@ -237,7 +237,7 @@ impl Job {
         }
     }
 
-    /// The row of a fire that runs beside others. When there are too many, it is passed over.
+    /// Opens the row of a fire that runs concurrently with others. When there are too many, the fire is skipped.
     fn open(&self, record: &mut Record, run: Run) -> Result<Batch, ScheduleError> {
         if record.open.len() >= change::OPEN {
             record.skipped += 1;
@@ -249,7 +249,8 @@ impl Job {
         Ok(Batch::new().enqueue(row))
     }
 
-    /// The record and the time. One that cannot be read is put into quarantine and made anew; a task that has none is forgotten.
+    /// Reads the record and the time. A record that cannot be decoded is quarantined and replaced with a new one. The row of a
+    /// task without a record is removed.
     pub(super) async fn read(&self, key: &Key) -> Result<Option<Read>, ScheduleError> {
         loop {
             let Some((found, now)) = self.patient(key).await else {
@@ -284,7 +285,8 @@ impl Job {
         }
     }
 
-    /// Reads for as long as the row is ours: what was done must be written down. `None` when it is not.
+    /// Reads with retries while the lease is valid, because a finished run must be recorded. Returns `None` when the lease was
+    /// lost or a retry cannot help.
     async fn patient(&self, key: &Key) -> Option<(Option<crate::store::Document>, Timestamp)> {
         let store = &self.engine.worker.store;
         loop {
@@ -302,7 +304,7 @@ impl Job {
         }
     }
 
-    /// When the task fires.
+    /// Returns the timetable of the task.
     fn timetable(&self, record: &Record) -> Result<Timetable, ScheduleError> {
         let times = |error| ScheduleError::Times { task: record.task.name.clone(), error };
         record.timetable().map_err(times)
@@ -346,7 +348,7 @@ impl Job {
     }
 }
 
-/// Tells of times that were passed over with the record that was written.
+/// Counts the misfires that the written record contains.
 fn told_of_misfires(skipped_before: u64, written: &Record) {
     let passed_over = written.skipped.saturating_sub(skipped_before);
     if passed_over > 0 {
@@ -354,7 +356,7 @@ fn told_of_misfires(skipped_before: u64, written: &Record) {
     }
 }
 
-/// Effects that the store refuses are a failure of the task.
+/// Converts a refusal of the effects into a failure of the task.
 pub(super) fn refused(refusal: &Refusal) -> Ended {
     let error = format!("its effects are refused: {refusal}");
     match refusal {
@@ -363,7 +365,7 @@ pub(super) fn refused(refusal: &Refusal) -> Ended {
     }
 }
 
-/// Whether a start was refused because the run is there: it was started for this fire before.
+/// Returns whether a start was refused because the run exists: an earlier attempt for this fire started it.
 pub(super) fn is_run(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Document { key, .. } if key.kind() == "tidelock.run")
 }

@@ -1,4 +1,4 @@
-//! The names that tasks have in the store: keys and lanes.
+//! Keys and lanes of tasks in the store.
 
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
@@ -7,46 +7,46 @@ use crate::key::{Arg, Key, KeyPrefix};
 
 /// The kind of a task's document, work row and history: `tidelock.task("report")`.
 const TASK: &str = "tidelock.task";
-/// The kind of the work rows of fires that run beside others: `tidelock.fire("report", 1767225600000000)`.
+/// The kind of the work rows of concurrent fires: `tidelock.fire("report", 1767225600000000)`.
 const FIRE: &str = "tidelock.fire";
-/// The kind of the documents that keep records that could not be read.
+/// The kind of the documents that hold quarantined records.
 const QUARANTINE: &str = "tidelock.task-quarantine";
-/// The longest name of a task or a scheduler, in bytes. It leaves room for what is added to it.
+/// The maximum length of the name of a task or a scheduler, in bytes. It leaves room for prefixes.
 pub(super) const MAX_NAME_BYTES: usize = 128;
-/// The scheduler of those that name none.
+/// The default name of a scheduler.
 pub(super) const DEFAULT_SCHEDULER: &str = "default";
 
-/// The document, the work row and the history of a task.
+/// Returns the key of the document, the work row and the history of a task.
 pub(super) fn task(name: &str) -> Result<Key, InvalidInput> {
     Key::new(TASK, [name])
 }
 
-/// All tasks.
+/// Returns the prefix of all tasks.
 pub(super) fn all_tasks() -> KeyPrefix {
     KeyPrefix::kind(TASK)
 }
 
-/// The work row of a fire that runs beside others.
+/// Returns the key of the work row of a concurrent fire.
 pub(super) fn fire(task: &str, fire: Timestamp) -> Result<Key, InvalidInput> {
     Key::of(FIRE, &[Arg::Str(task.to_owned()), Arg::Int(fire.as_micros())])
 }
 
-/// Where the record of a task is kept when it could not be read.
+/// Returns the key of the quarantined record of a task.
 pub(super) fn quarantine(name: &str) -> Result<Key, InvalidInput> {
     Key::new(QUARANTINE, [name])
 }
 
-/// The lane of the tasks of a scheduler.
+/// Returns the lane of the tasks of a scheduler.
 pub(super) fn lane(scheduler: &str) -> Result<Lane, InvalidInput> {
     Lane::new(format!("schedule.{scheduler}"))
 }
 
-/// What a row is for.
+/// The purpose of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Row {
     /// A task: its times, and its runs unless they overlap.
     Task(String),
-    /// One fire of a task that runs beside others.
+    /// One concurrent fire of a task.
     Fire(String, Timestamp),
 }
 
@@ -63,7 +63,7 @@ impl Row {
     }
 }
 
-/// Checks a name that a user gives.
+/// Validates a name.
 pub(super) fn check(what: &'static str, text: &str) -> Result<(), InvalidInput> {
     if text.is_empty() {
         return Err(InvalidInput::name(what, text, "it is empty"));

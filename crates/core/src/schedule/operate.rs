@@ -1,4 +1,4 @@
-//! Tasks from outside: what they are, what they did, and what operators ask of them. No scheduler is needed in the process.
+//! Administration of tasks: list, history, and operator requests. It needs no scheduler in the process.
 
 use super::error::ScheduleError;
 use super::fire;
@@ -12,37 +12,37 @@ use crate::key::{Arg, Key};
 use crate::model::cron::Span;
 use crate::store::{Batch, Document, Get, Page, SharedStore, WorkRow, limits};
 
-/// How many runs may be asked for that are not done.
+/// The maximum number of requested runs that have not finished.
 const ASKED: usize = 100;
-/// How many fires one backfill may have.
+/// The maximum number of fires of one backfill.
 const BACKFILL: usize = 10_000;
-/// How many backfills may be under way.
+/// The maximum number of backfills in flight.
 const BACKFILLS: usize = 16;
 
 /// The tasks of a store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Schedules {
     store: SharedStore,
-    /// What commits together with a change.
+    /// The batch that commits together with a change.
     beside: Batch,
 }
 
 impl Schedules {
-    /// The tasks of this store.
+    /// Creates a handle to the tasks of this store.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
         Self { store, beside: Batch::new() }
     }
 
-    /// The same for one change, with which this batch commits: both happen, or neither. It is for what others are to see of the
-    /// change, such as an event of an audit.
+    /// Returns a handle for one change, which commits atomically with this batch. Use the batch to record the change, such as
+    /// with an audit event.
     #[must_use]
     pub fn beside(mut self, batch: Batch) -> Self {
         self.beside = batch;
         self
     }
 
-    /// All tasks, in the order of their names, archived ones and those whose record cannot be read, too.
+    /// Lists all tasks in the order of their names, including archived ones and those whose record cannot be decoded.
     ///
     /// # Errors
     /// [`ScheduleError::Store`] when the store cannot be read.
@@ -58,7 +58,8 @@ impl Schedules {
         }
     }
 
-    /// A page of tasks after this name, in the order of their names, and the name to go on after when there are more.
+    /// Returns a page of tasks after this name, in the order of their names. The second value is the start of the next page, if
+    /// any.
     ///
     /// # Errors
     /// [`ScheduleError::Store`] when the store cannot be read.
@@ -83,19 +84,19 @@ impl Schedules {
         Ok((tasks, found.next.as_ref().and_then(name)))
     }
 
-    /// A task.
+    /// Returns a task.
     ///
     /// # Errors
-    /// [`ScheduleError::UnknownTask`] when there is none of that name.
+    /// [`ScheduleError::UnknownTask`] when there is no task of that name.
     pub async fn show(&self, task: &str) -> Result<TaskView, ScheduleError> {
         let (document, row, now) = self.look(task).await?;
         Ok(TaskView::of(&document, row.as_ref(), now))
     }
 
-    /// The next fires of a task, as its times say. Fires that have run, and the pause of a task, do not count here.
+    /// Returns the next fires of a task by its timetable. Fires that have run and the pause of a task are ignored.
     ///
     /// # Errors
-    /// [`ScheduleError`] when there is no such task, or its record cannot be read.
+    /// [`ScheduleError`] when there is no such task, or its record cannot be decoded.
     pub async fn upcoming(&self, task: &str, count: usize) -> Result<Vec<Timestamp>, ScheduleError> {
         let (document, _, mut at) = self.look(task).await?;
         let timetable = self.read(task, &document)?.timetable().map_err(|error| times(task, error))?;
@@ -109,16 +110,16 @@ impl Schedules {
         Ok(fires)
     }
 
-    /// What became of the last runs of a task, newest first.
+    /// Returns the last runs of a task, newest first.
     ///
     /// # Errors
-    /// [`ScheduleError::UnknownTask`] when there is none of that name.
+    /// [`ScheduleError::UnknownTask`] when there is no task of that name.
     pub async fn history(&self, task: &str, limit: usize) -> Result<Vec<Entry>, ScheduleError> {
         let document = self.find(task).await?;
         Ok(history::read(&self.store, &document.key, limit.clamp(1, 1_000)).await?)
     }
 
-    /// Lets a task rest until it is resumed. A run that is under way ends; what is asked for by hand runs all the same.
+    /// Pauses a task until it is resumed. A run in flight completes, and requested runs still start.
     ///
     /// # Errors
     /// [`ScheduleError`] when there is no such task, or it is archived.
@@ -131,7 +132,7 @@ impl Schedules {
         .await
     }
 
-    /// Lets a task go on. Fires that came while it was paused do not run.
+    /// Resumes a task. Fires that came during the pause are skipped.
     ///
     /// # Errors
     /// [`ScheduleError`] when there is no such task, or it is archived.
@@ -145,10 +146,10 @@ impl Schedules {
         .await
     }
 
-    /// Asks for a run of a task, whatever its times say, and whether it is paused or not. Answers the key of the fire.
+    /// Requests a run of a task, regardless of its times and of a pause. Returns the key of the fire.
     ///
     /// # Errors
-    /// [`ScheduleError`] when there is no such task, it is archived, or too much was asked of it.
+    /// [`ScheduleError`] when there is no such task, it is archived, or too many runs are requested.
     pub async fn run_now(&self, task: &str) -> Result<String, ScheduleError> {
         let fire = self
             .change(task, |record, now| {
@@ -164,7 +165,7 @@ impl Schedules {
     }
 
     /// Runs a task for all its fires after one instant and up to another, one after the other, whether they have run or not.
-    /// They have the same keys as the fires themselves. Answers how many there are.
+    /// The runs have the same keys as the original fires. Returns the number of fires.
     ///
     /// # Errors
     /// [`ScheduleError`] when there is no such task, it is archived, or there are too many.
@@ -185,7 +186,7 @@ impl Schedules {
         .await
     }
 
-    /// How many fires a [backfill](Self::backfill) would run. Nothing is changed.
+    /// Returns the number of fires that a [backfill](Self::backfill) would run. It changes nothing.
     ///
     /// # Errors
     /// [`ScheduleError`] when there is no such task, or there are too many.
@@ -202,7 +203,7 @@ impl Schedules {
         Ok(self.look(task).await?.0)
     }
 
-    /// The document of a task and its row, with the store's clock.
+    /// Reads the document of a task and its row, with the store's clock.
     async fn look(&self, task: &str) -> Result<(Document, Option<WorkRow>, Timestamp), ScheduleError> {
         let key = names::task(task)?;
         let mut rows = self.store.read(&[Get::Document(key.clone()), Get::Work(key)]).await?;
@@ -246,7 +247,7 @@ impl Schedules {
     }
 }
 
-/// The task that a document is of.
+/// Returns the name of the task that a document belongs to.
 fn name(document: &Key) -> Option<String> {
     match document.args().into_iter().next() {
         Some(Arg::Str(name)) => Some(name),
@@ -254,7 +255,7 @@ fn name(document: &Key) -> Option<String> {
     }
 }
 
-/// How many fires there are after one instant and up to another.
+/// Counts the fires after one instant and up to another.
 fn fires(record: &Record, after: Timestamp, to: Timestamp) -> Result<usize, ScheduleError> {
     let task = &record.task.name;
     let timetable = record.timetable().map_err(|error| times(task, error))?;
@@ -267,7 +268,8 @@ fn fires(record: &Record, after: Timestamp, to: Timestamp) -> Result<usize, Sche
     Ok(count)
 }
 
-/// An instant for a run that was asked for: two that ask at one instant ask for two runs, and neither is a fire of the timetable.
+/// Returns a unique instant for a requested run: two requests at one instant get two runs, and neither is a fire of the
+/// timetable.
 fn unlike(now: Timestamp, last: Option<Timestamp>) -> Timestamp {
     let next = last.map_or(now, |last| now.max(Timestamp::from_micros(last.as_micros() + 1)));
     let whole = next.as_micros().rem_euclid(1_000_000) == 0;

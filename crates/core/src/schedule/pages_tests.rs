@@ -1,11 +1,11 @@
-//! Examples of the errors of schedules for their pages: see `error/pages/tests.rs`, which compares them.
+//! Example errors of schedules for their documentation pages. `error/pages/tests.rs` compares them.
 
 use super::ScheduleError;
 use crate::clock::Timestamp;
 use crate::error::pages::tests::{Examples, boxed};
 use crate::model::cron::{When, Zone};
 
-/// One error for each code of schedules.
+/// Returns one error for each code of schedules.
 pub(crate) fn examples() -> Examples {
     let task = || "report".to_owned();
     let times = |error| ScheduleError::Times { task: task(), error };

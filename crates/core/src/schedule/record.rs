@@ -1,6 +1,7 @@
-//! The document of a task: its registration, how far it is, and how its last runs ended.
+//! Document of a task: its registration, its progress, and its last runs.
 //!
-//! It is written with the version that was read, so that a scheduler and an operator never overwrite each other.
+//! Every write expects the version that was read (optimistic concurrency), so a scheduler and an operator never overwrite
+//! each other.
 
 use std::time::Duration;
 
@@ -11,29 +12,29 @@ use crate::clock::{Timestamp, iso, millis};
 use crate::model::cron::{CatchUp, CronError, Gap, Overlap, Progress, Repeat, Span, Timetable, Zone};
 use crate::model::retry::RetryPolicy;
 
-/// What is kept of a task.
+/// The stored state of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskRecord {
-    /// Its name.
+    /// The name of the task.
     pub name: String,
-    /// Its times: `30 2 * * *`, `@every 10m` or `@at 2026-03-29T01:00:00Z`.
+    /// The times of the task: `30 2 * * *`, `@every 10m` or `@at 2026-03-29T01:00:00Z`.
     pub cron_expression: String,
-    /// How long after the end of a failure it is tried again, in milliseconds.
+    /// The delay between the end of a failed run and its retry, in milliseconds.
     pub retry_delay_ms: u64,
-    /// When a run last ended well.
+    /// The time of the last successful end of a run.
     #[serde(default, with = "iso", skip_serializing_if = "Option::is_none")]
     pub last_success_time: Option<Timestamp>,
-    /// When a run last failed.
+    /// The time of the last failure.
     #[serde(default, with = "iso", skip_serializing_if = "Option::is_none")]
     pub last_failure_time: Option<Timestamp>,
-    /// When a run last began.
+    /// The time of the last start of a run.
     #[serde(default, with = "iso", skip_serializing_if = "Option::is_none")]
     pub last_attempt_time: Option<Timestamp>,
-    /// When a run that failed or was cut short is tried again, the earliest of them.
+    /// The earliest retry of a run that failed or was cut short.
     #[serde(default, with = "iso", skip_serializing_if = "Option::is_none")]
     pub pending_retry_until: Option<Timestamp>,
-    /// Who began the last run.
+    /// The process that started the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_identifier: Option<String>,
 }
@@ -55,23 +56,23 @@ pub(super) struct Spec {
     pub(super) retry_factor: f64,
     #[serde(rename = "retryCapMs", with = "millis")]
     pub(super) retry_cap: Duration,
-    /// Entries of the history.
+    /// The number of history entries to keep.
     pub(super) keep: u32,
 }
 
-/// A run of which the end is not recorded.
+/// A run whose end is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Begun {
     pub(super) fire: Timestamp,
     pub(super) kind: Kind,
     pub(super) attempt: u32,
-    /// How many attempts of this fire were lost with their process, one after the other.
+    /// The number of consecutive attempts of this fire that were lost with their process.
     #[serde(default)]
     pub(super) lost: u32,
     pub(super) began: Timestamp,
 }
 
-/// A run that failed or was cut short, and is to be tried again.
+/// A run that failed or was cut short and waits for its retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Retrying {
     pub(super) fire: Timestamp,
@@ -80,14 +81,14 @@ pub(super) struct Retrying {
     pub(super) at: Timestamp,
 }
 
-/// Since when and why a task does not run.
+/// The start and the reason of a pause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Paused {
     pub(super) since: Timestamp,
     pub(super) reason: String,
 }
 
-/// See the module.
+/// The whole document of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Record {
@@ -95,7 +96,7 @@ pub(super) struct Record {
     pub(super) task: TaskRecord,
     pub(super) spec: Spec,
     pub(super) scheduler: String,
-    /// What it does, for people.
+    /// A description of the action.
     pub(super) action: String,
     pub(super) anchor: Timestamp,
     pub(super) progress: Progress,
@@ -103,19 +104,20 @@ pub(super) struct Record {
     pub(super) busy: Option<Span>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) running: Option<Begun>,
-    /// Of the fires of the timetable at most one, because a newer one takes its place; of those that somebody asked for, all.
+    /// The pending retries. There is at most one for the fires of the timetable, because a newer fire supersedes it. All
+    /// requested runs are kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) retrying: Vec<Retrying>,
-    /// When somebody asked for a run.
+    /// The times of requested runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) asked: Vec<Timestamp>,
-    /// When somebody last did.
+    /// The time of the last request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) last_asked: Option<Timestamp>,
-    /// Times whose fires somebody asked for.
+    /// The periods of requested backfills.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) backfill: Vec<Span>,
-    /// Fires that have rows of their own, because they run beside others.
+    /// The concurrent fires, which have separate rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) open: Vec<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -131,7 +133,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// When the task fires.
+    /// Returns the timetable of the task.
     pub(super) fn timetable(&self) -> Result<Timetable, CronError> {
         let Spec { zone, gap, repeat, spread, jitter, .. } = &self.spec;
         let mut timetable =
@@ -141,7 +143,7 @@ impl Record {
         Ok(timetable)
     }
 
-    /// How failures are tried again.
+    /// Returns the retry policy of the task.
     pub(super) fn retry(&self) -> RetryPolicy {
         RetryPolicy {
             max_attempts: self.spec.max_attempts,

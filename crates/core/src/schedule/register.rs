@@ -1,4 +1,4 @@
-//! How tasks come into the store, change there, and are archived.
+//! Registration of tasks in the store: creation, change and archiving.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::payload::Payload;
 use crate::store::{ApplyError, Batch, Document, Expect, Get, NewWork, Page, Refusal, SharedStore};
 use crate::telemetry::SCHEDULE;
 
-/// Registers tasks under the name of a scheduler, and archives those of the name that are not among them.
+/// Registers tasks under the name of a scheduler, and archives the other tasks of that name.
 pub(super) async fn all(
     store: &SharedStore,
     scheduler: &str,
@@ -27,7 +27,7 @@ pub(super) async fn all(
     loop {
         let found = store.documents(&names::all_tasks(), page).await?;
         for document in found.rows {
-            // What cannot be read belongs to nobody that we know.
+            // A record that cannot be decoded belongs to no known scheduler.
             let Ok(record) = document.value.parse::<Record>() else { continue };
             let ours = record.scheduler == scheduler && record.archived.is_none();
             if ours && !tasks.contains_key(&record.task.name) {
@@ -76,7 +76,8 @@ async fn one(store: &SharedStore, scheduler: &str, task: &Task) -> Result<(), Sc
     }
 }
 
-/// A record as its registration is now: the history stays. New times begin now, and what the old ones missed is forgotten.
+/// Applies a new registration to a record and keeps its history. New times start now, and fires that the old ones missed
+/// are dropped.
 fn changed(old: Record, new: Record) -> Record {
     let times = |record: &Record| {
         let spec = &record.spec;
@@ -94,7 +95,7 @@ fn changed(old: Record, new: Record) -> Record {
     record
 }
 
-/// A task is not registered any more. Whoever runs it may end.
+/// Archives a task that is no longer registered. A run in flight may complete.
 async fn archive(store: &SharedStore, document: Document, record: Record) -> Result<(), ScheduleError> {
     let key = document.key.clone();
     let mut found = store.read(&[Get::Work(key.clone())]).await?;
@@ -109,18 +110,18 @@ async fn archive(store: &SharedStore, document: Document, record: Record) -> Res
         batch = batch.enqueue(row(&key, &record, now)?);
     }
     match store.apply(batch).await {
-        // Somebody else has just archived it, runs it, or registers it: the next start sees.
+        // Another process has archived, run or registered it. The next start handles it.
         Err(error) if is_conflict(&error, &key) => Ok(()),
         applied => applied.map(drop).map_err(Into::into),
     }
 }
 
-/// The record, written over the version that was read.
+/// Returns the batch that writes the record over the version that was read.
 pub(super) fn written(key: &Key, version: DocVersion, record: &Record) -> Result<Batch, ScheduleError> {
     Ok(Batch::new().put(key, Expect::Exact(version), Payload::of(record)?))
 }
 
-/// A record that cannot be read is kept beside, and a new one takes its place.
+/// Returns the batch that quarantines an undecodable record and replaces it with a new one.
 pub(super) fn quarantined(document: &Document, new: &Record, reason: &str) -> Result<Batch, ScheduleError> {
     let name = &new.task.name;
     tracing::error!(target: SCHEDULE, task = name, reason, "the record of a task cannot be read; it is put into quarantine");
@@ -128,14 +129,15 @@ pub(super) fn quarantined(document: &Document, new: &Record, reason: &str) -> Re
     Ok(written(&document.key, document.version, new)?.and(kept))
 }
 
-/// The row of a task, due when there is something to do. A time that cannot be read is looked at by whoever gets the row.
+/// Returns the row of a task, due at its next action. If the times cannot be parsed, the row is due now, and its next
+/// holder handles them.
 pub(super) fn row(key: &Key, record: &Record, now: Timestamp) -> Result<NewWork, ScheduleError> {
     let wake = record.timetable().ok().and_then(|timetable| change::wake(record, &timetable, now));
     let lane = names::lane(&record.scheduler)?;
     Ok(NewWork::standing(key.clone(), lane).due(wake.map_or(Due::Now, Due::At)))
 }
 
-/// Whether a write was refused because somebody else has written the document.
+/// Returns whether a write was refused because another process has written the document.
 pub(super) fn is_conflict(error: &ApplyError, document: &Key) -> bool {
     matches!(error.refusal(), Some(Refusal::Document { key, .. }) if key == document)
 }

@@ -1,4 +1,4 @@
-//! The scheduler: a worker that runs tasks at their times.
+//! Scheduler: a worker that runs tasks at their times.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,8 +43,8 @@ impl Scheduler {
         self
     }
 
-    /// What it is called: `default`. Programs with different tasks on one store need different names: when a scheduler starts,
-    /// the tasks of its name that it does not register are archived.
+    /// Sets the name of the scheduler; `default` by default. Programs with different tasks on one store need different names.
+    /// When a scheduler starts, it archives the tasks of its name that it does not register.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = name.into();
         self
@@ -52,11 +52,11 @@ impl Scheduler {
 
     worker_setters!();
 
-    /// Registers the tasks, archives those that are gone, and begins.
+    /// Registers the tasks, archives those that are gone, and starts the worker.
     ///
     /// # Errors
-    /// [`ScheduleError`] when the times of a task cannot be read, something is missing or there twice, there is no runtime, or
-    /// the store fails. Nothing is registered then, unless it was the store.
+    /// [`ScheduleError`] when the times of a task are invalid, a part is missing, a name occurs twice, there is no runtime, or
+    /// the store fails. In all cases but a failure of the store, nothing is registered.
     pub async fn start(self) -> Result<WorkerHandle<ScheduleEngine>, ScheduleError> {
         let Self { store, tasks, options } = self;
         tokio::runtime::Handle::try_current().map_err(|_| ScheduleError::NoRuntime)?;
@@ -84,16 +84,16 @@ impl Scheduler {
 pub struct SchedulerStats {
     /// Runs that ended and were recorded.
     pub runs: u64,
-    /// Those of them that failed.
+    /// Recorded runs that failed.
     pub failures: u64,
-    /// Runs that were lost to others, or handed back because the store failed.
+    /// Runs whose lease was lost, or that were released because the store failed.
     pub lost: u64,
-    /// Records that could not be read and were put into quarantine.
+    /// Records that could not be decoded and were quarantined.
     pub quarantined: u64,
 }
 
 impl WorkerHandle<ScheduleEngine> {
-    /// Waits until no task of this scheduler is due or runs, in any process. For tests that move the clock.
+    /// Waits until no task of this scheduler is due or running, in any process. It is meant for tests that move the clock.
     ///
     /// # Errors
     /// Returns [`ScheduleError::Store`] when the store cannot be read.

@@ -1,7 +1,7 @@
-//! A look at all tasks: rows that are due too late, or not there, are set right.
+//! Reconciliation of task rows: rows that are due too late, or missing, are repaired.
 //!
-//! Normally there is nothing to do. When the clock of the store goes back, rows are due at times that are now far away; and rows
-//! can be removed by hand.
+//! Normally there is nothing to repair. When the store's clock goes back, rows are due at times that are now far away. An
+//! operator can also remove rows.
 
 use super::engine::ScheduleEngine;
 use super::error::ScheduleError;
@@ -12,7 +12,7 @@ use crate::clock::Due;
 use crate::store::{Batch, Get};
 use crate::telemetry::SCHEDULE;
 
-/// Looks at the tasks that this scheduler knows.
+/// Reconciles the tasks that this scheduler knows.
 pub(super) async fn look(engine: &ScheduleEngine) {
     for name in engine.tasks.keys() {
         if let Err(error) = look_at(engine, name).await {
@@ -26,7 +26,7 @@ async fn look_at(engine: &ScheduleEngine, name: &str) -> Result<(), ScheduleErro
     let mut found = engine.worker.store.read(&[Get::Document(key.clone()), Get::Work(key.clone())]).await?;
     let now = found.now;
     let Some(document) = found.take_document(0) else { return Ok(()) };
-    // What cannot be read is dealt with when its row is worked on.
+    // The next holder of the row handles a record that cannot be decoded.
     let Ok(record) = document.value.parse::<Record>() else { return Ok(()) };
     let Ok(timetable) = record.timetable() else { return Ok(()) };
     if record.archived.is_some() {
@@ -39,7 +39,7 @@ async fn look_at(engine: &ScheduleEngine, name: &str) -> Result<(), ScheduleErro
         None => true,
     };
     if late || went_back {
-        // Whoever gets the row writes down that the clock went back: what comes from now on is open again.
+        // The next holder of the row records that the clock went back. Fires from now on are open again.
         let row = row(&key, &record, now)?;
         let row = if went_back { row.due(Due::Now) } else { row };
         engine.worker.store.apply(Batch::new().enqueue(row)).await?;

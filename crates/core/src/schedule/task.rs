@@ -1,4 +1,4 @@
-//! A task as programs declare it.
+//! Declaration of a scheduled task.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,12 +19,12 @@ use crate::workflow::{Client, Start, Workflow, WorkflowError};
 
 /// The future of a run.
 pub(super) type RunFuture = Pin<Box<dyn Future<Output = Result<Effects, TaskError>> + Send>>;
-/// Begins a run.
+/// The callback that starts a run.
 type Callback = dyn Fn(Fire) -> RunFuture + Send + Sync;
-/// The start of a workflow for a fire, and the id of its run.
+/// The callback that starts a workflow for a fire, and returns the id of its run.
 type Starter = dyn Fn(&Client, &Fire) -> Result<(String, Batch), WorkflowError> + Send + Sync;
 
-/// What a task does.
+/// The action of a task.
 pub(super) enum Action {
     /// Runs the user's code.
     Call(Box<Callback>),
@@ -32,10 +32,10 @@ pub(super) enum Action {
     Start(Box<Starter>),
 }
 
-/// A task: a name, times, and what it does.
+/// A scheduled task: a name, times, and an action.
 ///
-/// Its record is kept under its name. Registered again with other times or policies, it keeps its history; not registered any
-/// more by its scheduler, it is archived.
+/// The name identifies the record. A task that is registered again with other times or policies keeps its history. A task that
+/// its scheduler no longer registers is archived.
 #[must_use = "a task does nothing before it is given to a scheduler"]
 pub struct Task {
     pub(super) name: String,
@@ -49,7 +49,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// A task of this name.
+    /// Creates a task of this name.
     pub fn new(name: impl Into<String>) -> Self {
         let retry_delay = Duration::from_mins(1);
         Self {
@@ -76,74 +76,75 @@ impl Task {
         }
     }
 
-    /// Its times, as a cron expression of five fields, `@daily` and the like, `@every 10m`, or `@at 2026-03-29T01:00:00Z`.
+    /// Sets the times: a cron expression of five fields, `@daily` and the like, `@every 10m`, or `@at 2026-03-29T01:00:00Z`.
     pub fn cron(mut self, expression: &str) -> Self {
         self.when = Some(expression.parse());
         self
     }
 
-    /// It runs every so often, for the first time when that has passed once.
+    /// Runs the task at an interval. The first run starts after one interval.
     pub fn every(mut self, interval: Duration) -> Self {
         self.when = Some(When::every(interval));
         self
     }
 
-    /// It runs once, at that instant. If that has passed, [`catch_up`](Self::catch_up) says what becomes of it.
+    /// Runs the task once, at that instant. If the instant has passed, the [`catch_up`](Self::catch_up) policy applies.
     pub fn at(mut self, at: Timestamp) -> Self {
         self.when = Some(Ok(When::At(at)));
         self
     }
 
-    /// The zone of its cron expression, by its IANA name: UTC.
+    /// Sets the zone of the cron expression, by its IANA name. The default is UTC.
     pub fn zone(mut self, zone: impl Into<String>) -> Self {
         self.zone = zone.into();
         self
     }
 
-    /// What becomes of wall times that are left out when clocks go forward: as Vixie's cron does.
+    /// Sets the policy for wall times that are skipped when clocks go forward. The default follows Vixie's cron.
     pub fn gap(mut self, gap: Gap) -> Self {
         self.spec.gap = gap;
         self
     }
 
-    /// What becomes of wall times that happen twice when clocks go back: as Vixie's cron does.
+    /// Sets the policy for wall times that occur twice when clocks go back. The default follows Vixie's cron.
     pub fn repeat(mut self, repeat: Repeat) -> Self {
         self.spec.repeat = repeat;
         self
     }
 
-    /// What becomes of fires that were missed while nobody was there: one run for all of them.
+    /// Sets the policy for fires that were missed while no scheduler was running. The default is one run for all of them.
     pub fn catch_up(mut self, catch_up: CatchUp) -> Self {
         self.spec.catch_up = catch_up;
         self
     }
 
-    /// What becomes of fires that come while the task runs: one run when it has ended.
+    /// Sets the policy for fires that come while the task runs. The default is one run when it has ended.
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.spec.overlap = overlap;
         self
     }
 
-    /// All its fires are due later, by a share of this that its name hashes to. For many tasks with the same times.
+    /// Delays all fires by a share of this that the name hashes to. It is meant for many tasks with the same times.
     pub fn spread(mut self, most: Duration) -> Self {
         self.spec.spread = most;
         self
     }
 
-    /// Each fire is due later, by a share of this that its key hashes to. It should be less than the time between fires.
+    /// Delays each fire by a share of this that its key hashes to. It should be less than the time between fires.
     pub fn jitter(mut self, most: Duration) -> Self {
         self.spec.jitter = most;
         self
     }
 
-    /// How long after the end of a failure it is tried again: a minute, ten attempts in all. A fire of the timetable that comes
-    /// earlier takes the place of the retry of another one. Runs that were asked for, and those of a backfill, are always retried.
+    /// Sets the delay between the end of a failed run and its retry. The default is a minute, with ten attempts in all. An
+    /// earlier fire of the timetable supersedes the retry of another one. Requested runs and those of a backfill are always
+    /// retried.
     pub fn retry(mut self, delay: Duration) -> Self {
         (self.retry_delay, self.spec.retry_cap, self.spec.retry_factor) = (delay, delay, 1.0);
         self
     }
 
-    /// The same with attempts, a factor and a cap. The waits are as long as the policy allows, without chance.
+    /// Sets the retry delay, the attempts, the factor and the cap. The delays are as long as the policy allows, without jitter.
     pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
         (self.retry_delay, self.spec.retry_cap) = (policy.base, policy.cap);
         (self.spec.max_attempts, self.spec.retry_factor) = (policy.max_attempts, policy.factor);
@@ -156,13 +157,13 @@ impl Task {
         self
     }
 
-    /// How many entries of its history are kept, at least: 100, at most 1,000.
+    /// Sets the minimum number of history entries to keep. The default is 100, and the maximum is 1,000.
     pub fn keep(mut self, entries: u32) -> Self {
         self.spec.keep = entries.clamp(1, 1_000);
         self
     }
 
-    /// What it does: an async function that answers effects, or `()`.
+    /// Sets the action to an async function that returns effects, or `()`.
     pub fn run<F, Fut, E>(mut self, code: F) -> Self
     where
         F: Fn(Fire) -> Fut + Send + Sync + 'static,
@@ -178,8 +179,8 @@ impl Task {
         self
     }
 
-    /// It starts a run of a workflow. The id of the run is the [key](Fire::key) of the fire, and the start is in one commit with
-    /// the record: there is one run for each fire.
+    /// Sets the action to the start of a workflow. The id of the run is the [key](Fire::key) of the fire. The start commits
+    /// together with the record, so each fire has exactly one run.
     pub fn start<I, O>(
         self,
         workflow: Workflow<I, O>,
@@ -193,7 +194,7 @@ impl Task {
         self.start_with(name, move |client, fire| client.start(workflow, &input(fire)))
     }
 
-    /// The same with a queue, a priority or attributes. The id is set to the [key](Fire::key) of the fire.
+    /// Like [`start`](Self::start), with a queue, a priority or attributes. The id is set to the [key](Fire::key) of the fire.
     pub fn start_with<O>(
         mut self,
         workflow: &str,
@@ -205,12 +206,12 @@ impl Task {
         self
     }
 
-    /// How often a fire is tried, at most.
+    /// Returns the maximum number of attempts of a fire.
     pub(super) fn attempts(&self) -> u32 {
         self.spec.max_attempts
     }
 
-    /// Checks all of it, and makes the record that it begins with.
+    /// Validates the task, and creates its initial record.
     pub(super) fn check(&self, scheduler: &str, now: Timestamp) -> Result<Record, ScheduleError> {
         names::check("the name of a task", &self.name)?;
         let task = || self.name.clone();

@@ -1,4 +1,4 @@
-//! Records as they are stored: always the same text, with the times of the seed as people read them.
+//! Stored form of records: the text is stable, and the times of the seed are human-readable.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tasks as people see them.
+//! Public view of tasks.
 
 use serde::Serialize;
 
@@ -8,78 +8,78 @@ use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::store::{Document, WorkRow};
 
-/// What a task does at the moment.
+/// The current activity of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Doing {
-    /// It runs.
+    /// The task is running.
     Runs {
-        /// Who runs it.
+        /// The process that runs it.
         by: String,
-        /// The time that it runs for.
+        /// The time of the fire.
         fire: Timestamp,
-        /// When others may take it, unless the lease is renewed.
+        /// The expiry of the lease, unless it is renewed.
         until: Timestamp,
     },
-    /// It is due, and nobody has taken it yet.
+    /// The task is due, and no worker has claimed it yet.
     Due,
-    /// It waits for its next fire.
+    /// The task waits for its next fire.
     Waits {
-        /// When something happens next; `None` when nothing will.
+        /// The time of the next action. `None` when there is none.
         until: Option<Timestamp>,
     },
-    /// It waits to be tried again after a failure.
+    /// The task waits for its retry after a failure.
     Retries {
-        /// When.
+        /// The time of the retry.
         at: Timestamp,
     },
-    /// Somebody has paused it.
+    /// An operator has paused the task.
     Paused {
-        /// Since when.
+        /// The start of the pause.
         since: Timestamp,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Its scheduler does not register it any more.
+    /// The scheduler no longer registers the task.
     Archived {
-        /// Since when.
+        /// The time of the archiving.
         since: Timestamp,
     },
-    /// Its row is blocked.
+    /// The row of the task is blocked.
     Blocked {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Its record, or its times, cannot be read.
+    /// The record of the task or its times cannot be decoded.
     Broken {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
 
-/// A task, and what it does.
+/// A task and its activity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TaskView {
-    /// Its record.
+    /// The record of the task.
     #[serde(flatten)]
     pub record: TaskRecord,
-    /// The zone of its times.
+    /// The zone of the times.
     pub zone: String,
-    /// The name of its scheduler.
+    /// The name of the scheduler.
     pub scheduler: String,
-    /// What it does, in a word: a function, or which workflow it starts.
+    /// A short description of the action: a function, or the workflow that it starts.
     pub action: String,
-    /// What it does at the moment.
+    /// The current activity.
     pub doing: Doing,
-    /// Its next fire on the timetable.
+    /// The next fire on the timetable.
     pub next: Option<Timestamp>,
-    /// Runs that ended.
+    /// The number of runs that ended.
     pub runs: u64,
-    /// Those of them that failed.
+    /// The number of runs that failed.
     pub failures: u64,
-    /// Fires that were passed over.
+    /// The number of skipped fires.
     pub skipped: u64,
-    /// Fires that run or wait beside each other.
+    /// The number of concurrent fires that run or wait.
     pub open: usize,
 }
 

@@ -1,46 +1,46 @@
-//! How a value is kept in a record, and when it need not be written.
+//! Codecs between values and records, with detection of unchanged values.
 
 use std::marker::PhantomData;
 
 use super::State;
 use crate::payload::Payload;
 
-/// What can be drafted: copies are cheap enough to be thrown away.
+/// A value that can be drafted. Clones must be cheap enough to be discarded.
 pub(super) trait Value: Clone + Send + Sync + 'static {}
 
 impl<T: Clone + Send + Sync + 'static> Value for T {}
 
-/// What a draft means for the record.
+/// The record content that a draft encodes to.
 pub(super) enum Content {
     /// The record stays as it was found.
     AsFound,
-    /// The record has this value.
+    /// The record gets this value.
     Is(Payload),
-    /// There is no record.
+    /// The record is deleted.
     Gone,
 }
 
-/// Why a record does not read.
+/// The reason why a record cannot be decoded.
 pub(super) enum Misread {
-    /// It does not fit the type.
+    /// The record does not fit the type.
     Misfit(String),
-    /// It was written under a newer schema.
+    /// A newer schema wrote the record.
     Newer { found: u64, known: u64 },
 }
 
-/// Reads and writes drafts of one type.
+/// Decodes and encodes drafts of one type.
 pub(super) trait Codec<T>: Send + Sync {
-    /// The draft of a record that does not exist.
+    /// Returns the draft of a record that does not exist.
     fn absent(&self) -> T;
-    /// The draft of a record.
+    /// Decodes the draft of a record.
     fn read(&self, value: &Payload) -> Result<T, Misread>;
-    /// What a draft means for the record.
+    /// Encodes a draft.
     fn write(&self, draft: &T) -> Result<Content, String>;
-    /// The draft is in the record now.
+    /// Marks the draft as written.
     fn settle(&self, _draft: &mut T) {}
 }
 
-/// The value as it is.
+/// A codec that stores the value unchanged.
 pub(super) struct Plain<T>(PhantomData<fn() -> T>);
 
 impl<T> Plain<T> {

@@ -40,12 +40,12 @@ use crate::telemetry;
 /// The runtime of all drivers, and of the async mutators that they run.
 static DRIVERS: Background = Background::multi_thread("tidelock-state");
 
-/// Where in the program a mutation was asked for.
+/// The source location of a mutation request.
 pub(super) type Place = &'static Location<'static>;
-/// Checks a new value.
+/// A validation of a new value.
 pub(super) type Check<T> = Arc<dyn Fn(&T) -> Result<(), String> + Send + Sync>;
 
-/// A record.
+/// The combiner of one record.
 pub(super) struct Combiner<T> {
     pub(super) store: SharedStore,
     pub(super) key: Key,
@@ -83,7 +83,7 @@ pub(super) struct Pending<T> {
 
 pub(super) enum Work<T> {
     Mutate(Box<dyn Mutator<T>>),
-    /// Deltas, which need no draft. The mutator only answers.
+    /// Deltas, which need no draft. The mutator only delivers the result.
     Deltas(Vec<Delta>, Box<dyn Mutator<T>>),
 }
 
@@ -103,9 +103,9 @@ struct Ran<T> {
     within: Within,
     since: Instant,
     place: Place,
-    /// Whether its change is in the draft.
+    /// Whether the change is in the draft.
     fine: bool,
-    /// Why its change is not in the draft, unless the mutator itself reports it.
+    /// The reason why the change is not in the draft, unless the mutator itself reports it.
     failure: Option<StateError>,
 }
 
@@ -147,7 +147,7 @@ impl<T: Value> Combiner<T> {
         Ok(())
     }
 
-    /// The mutations that wait, up to as many as share a write; of one kind.
+    /// Takes waiting mutations of one kind, up to the maximum that shares a write.
     fn take(&self) -> Vec<Pending<T>> {
         let mut queue = self.queue.lock();
         let mut taken = Vec::new();
@@ -158,7 +158,7 @@ impl<T: Value> Combiner<T> {
         taken
     }
 
-    /// Adds mutations that wait to a batch of the same kind, up to as many as share a write.
+    /// Adds waiting mutations of the same kind to a batch, up to the maximum that shares a write.
     fn fill(&self, batch: &mut Vec<Pending<T>>) {
         self.move_waiting(&mut self.queue.lock(), batch);
     }
@@ -173,7 +173,7 @@ impl<T: Value> Combiner<T> {
         }
     }
 
-    /// Carries out a batch of one kind.
+    /// Runs a batch of one kind.
     async fn carry_out(&self, batch: Vec<Pending<T>>) {
         if batch.first().is_some_and(|first| first.work.is_delta()) {
             self.merge(batch).await;
@@ -186,7 +186,7 @@ impl<T: Value> Combiner<T> {
         waiting.into_iter().for_each(|ran| ran.end(End::Failed(error.clone())));
     }
 
-    /// The error of a mutation whose user code panicked before anything was written.
+    /// Returns the error of a mutation whose user code panicked before anything was written.
     fn panicked(&self, reason: String) -> StateError {
         StateError::Panicked { container: self.name(), reason, stage: Stage::NotApplied }
     }
@@ -198,7 +198,7 @@ impl<T> Work<T> {
     }
 }
 
-/// Carries out the queue until it is empty.
+/// Runs the queue until it is empty.
 ///
 /// A panic that no isolation caught, such as one of the store, ends its batch and not the driver. The callers of that batch
 /// get the stage that their mutation had reached.
@@ -220,7 +220,7 @@ async fn drive<T: Value>(combiner: Arc<Combiner<T>>) {
     }
 }
 
-/// A driver that is replaced when it ends before the queue is empty, such as by a panic of a log subscriber.
+/// A driver that is replaced when it ends before the queue is empty, for example by a panic of a log subscriber.
 struct Driver<T: Value> {
     combiner: Arc<Combiner<T>>,
     ended: bool,
@@ -252,7 +252,7 @@ impl<T> Ran<T> {
         }
     }
 
-    /// Reports the end to the caller. A panic while the mutator is dropped goes no further.
+    /// Reports the end to the caller. A panic during the drop of the mutator is contained.
     fn end(self, end: End) {
         let Self { mutator, .. } = self;
         if let Err(panic) = isolate("the drop of a mutator", || mutator.end(end)) {

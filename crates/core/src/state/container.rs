@@ -1,4 +1,4 @@
-//! A value that many tasks change: in memory, or in a store. One interface for both.
+//! Shared value that many tasks change, in memory or in a store, behind one interface.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -22,13 +22,14 @@ use crate::store::{Batch, Delta, Expect};
 
 /// A value that many tasks change. Clones share it.
 ///
-/// Mutations run one after another, in the order in which they were asked for. In a store, those that wait together run on
-/// one draft and share one write; foreign writers are met by the version of the record, and the mutators then run again on
-/// the winner's value. So a mutator may run more than once: it changes its draft and nothing else.
+/// Mutations run one after another, in the order of the requests. In a store, mutations that wait together run on one draft
+/// and share one write. The version of the record detects foreign writers (optimistic concurrency). After a conflict the
+/// mutators run again on the winner's value. A mutator may therefore run more than once, and must have no effect besides its
+/// draft.
 ///
-/// Mutators of a container in a store run on threads of the library. A caller needs no runtime, and its runtime may end while
-/// others use the record. A mutator must not block its thread until another mutation ends: the other one may need that thread.
-/// Use [`mutate_async`](Self::mutate_async) and await it.
+/// Mutators of a container in a store run on threads of the library. A caller needs no runtime, and its runtime may shut down
+/// while others use the record. A mutator must not block its thread until another mutation ends, because the other one may
+/// need that thread. Use [`mutate_async`](Self::mutate_async) and await it.
 pub struct Container<T: State>(Turns<T>);
 
 impl<T: State> Clone for Container<T> {
@@ -38,7 +39,7 @@ impl<T: State> Clone for Container<T> {
 }
 
 impl<T: State> Container<T> {
-    /// A value in memory only, known by this name in errors. It never conflicts, and ends with the process.
+    /// Creates a value in memory only, with a name for errors. It never conflicts, and is lost with the process.
     #[must_use]
     pub fn memory(name: &str, value: T) -> Self {
         let limit = super::Options::default().limit;
@@ -49,23 +50,24 @@ impl<T: State> Container<T> {
         Self(Turns::stored(cell))
     }
 
-    /// The same container, whose mutations take at most so long, waiting included; `None` for no limit.
+    /// Sets the timeout of mutations, including the time in the queue. `None` means no timeout.
     #[must_use]
     pub fn limit(mut self, limit: Option<Duration>) -> Self {
         self.0.limit = limit;
         self
     }
 
-    /// Changes the value. The result is that of the run that was committed.
+    /// Changes the value. The result is that of the committed run.
     ///
     /// # Errors
-    /// [`StateError`]; the old value stays, unless the stage is [`Stage::Unknown`](super::Stage::Unknown).
+    /// [`StateError`]. The old value stays, unless the stage is [`Stage::Unknown`](super::Stage::Unknown).
     ///
     /// # Panics
-    /// When the mutator does; the old value stays.
+    /// When the mutator panics. The old value stays.
     ///
     /// # Cancel safety
-    /// Dropped before its mutator ran, it never runs. Dropped later, its change may still be written.
+    /// If the future is dropped before the mutator ran, the mutator never runs. If it is dropped later, the change may still
+    /// be written.
     ///
     /// # Crash safety
     /// An acknowledged change is as durable as the store.
@@ -80,13 +82,14 @@ impl<T: State> Container<T> {
         async { mutated.await.map_err(MutateError::state) }
     }
 
-    /// Changes the value, unless the mutator says no: then the old value stays, for its neighbours, too.
+    /// Changes the value, unless the mutator returns an error. The old value then stays, also for the other mutations of the
+    /// same write.
     ///
     /// # Errors
     /// [`MutateError::Refused`] with the mutator's error, or [`MutateError::State`].
     ///
     /// # Panics
-    /// When the mutator does; the old value stays.
+    /// When the mutator panics. The old value stays.
     ///
     /// # Cancel safety
     /// As [`mutate`](Self::mutate).
@@ -103,16 +106,16 @@ impl<T: State> Container<T> {
         self.0.at_once(Location::caller(), mutator)
     }
 
-    /// Changes the value by a future: it gets the draft and gives it back with a result. Others wait meanwhile.
+    /// Changes the value by a future, which gets the draft and returns it with a result. Other mutations wait until it ends.
     ///
     /// In a store, the future runs on a Tokio runtime of the library, with timers and I/O, and not on the caller's. It may
     /// await anything, but must not block its thread. In memory, it runs inside the returned future.
     ///
     /// # Errors
-    /// As [`try_mutate`](Self::try_mutate). A mutator that takes longer than the limit is dropped.
+    /// As [`try_mutate`](Self::try_mutate). A mutator that exceeds the timeout is dropped.
     ///
     /// # Panics
-    /// When the mutator does; the old value stays.
+    /// When the mutator panics. The old value stays.
     ///
     /// # Cancel safety
     /// As [`mutate`](Self::mutate).
@@ -140,10 +143,10 @@ impl<T: State> Container<T> {
         async { Ok(set.await?.outcome) }
     }
 
-    /// Sets the fields that the JSON object names, and leaves the others.
+    /// Sets the fields that the JSON object names, and keeps the others.
     ///
     /// # Errors
-    /// [`StateError::Invalid`] when the result does not fit the type; the old value stays. Otherwise as
+    /// [`StateError::Invalid`] when the result does not fit the type. The old value stays. Otherwise as
     /// [`mutate`](Self::mutate).
     #[track_caller]
     pub fn patch(&self, patch: Value) -> impl Future<Output = Result<Outcome, StateError>> + Send {
@@ -151,7 +154,7 @@ impl<T: State> Container<T> {
         self.fitting(patched)
     }
 
-    /// A mutation whose mutator refuses when the result does not fit the type.
+    /// Awaits a mutation and maps a refusal to [`StateError::Invalid`].
     async fn fitting(
         &self,
         mutated: impl Future<Output = Result<Mutated<()>, MutateError<String>>> + Send,
@@ -165,11 +168,12 @@ impl<T: State> Container<T> {
         }
     }
 
-    /// Adds to the number at a JSON pointer such as `/count`. In a store this is a delta: it never conflicts, whoever else
-    /// writes.
+    /// Adds to the number at a JSON pointer such as `/count`. In a store this is a delta, which never conflicts with other
+    /// writers.
     ///
     /// # Errors
-    /// [`StateError::NotFound`] when there is no record; [`StateError::Write`] when there is no number there.
+    /// [`StateError::NotFound`] when there is no record, and [`StateError::Write`] when the value there is not a number. In
+    /// memory, the latter is [`StateError::Invalid`].
     #[track_caller]
     pub fn inc(
         &self,
@@ -206,8 +210,7 @@ impl<T: State> Container<T> {
         self.deltas(vec![Delta::set(super::patch::below(path, name), value)])
     }
 
-    /// Removes one entry of the map at a JSON pointer; one that is not there is as good as removed. In a store this is a
-    /// delta.
+    /// Removes one entry of the map at a JSON pointer. Removing a missing entry changes nothing. In a store this is a delta.
     ///
     /// # Errors
     /// As [`inc`](Self::inc).
@@ -220,8 +223,8 @@ impl<T: State> Container<T> {
         self.deltas(vec![Delta::remove(super::patch::below(path, name))])
     }
 
-    /// Sends deltas, all or none. In a store they are merged with whatever is there: no check sees the result, and nothing
-    /// but the next reader finds out that it does not fit the type.
+    /// Sends deltas, all or none. In a store they are merged with the current value. No check validates the result, and only
+    /// the next reader detects that it does not fit the type.
     ///
     /// # Errors
     /// As [`inc`](Self::inc).
@@ -243,7 +246,7 @@ impl<T: State> Container<T> {
         }
     }
 
-    /// Deletes the record; the value is the default again. In memory, the value becomes the default.
+    /// Deletes the record, so that the value is the default again. In memory, the value becomes the default.
     ///
     /// # Errors
     /// [`StateError::Write`] when the store fails.
@@ -260,15 +263,15 @@ impl<T: State> Container<T> {
         }
     }
 
-    /// The value as it is now; the default when there is none.
+    /// Returns the current value, or the default when there is no record.
     ///
     /// # Errors
-    /// [`StateError::Undecodable`] when the record does not read as the type, [`StateError::Read`] when the store fails.
+    /// [`StateError::Undecodable`] when the record does not decode as the type, [`StateError::Read`] when the store fails.
     pub async fn get(&self) -> Result<T, StateError> {
         Ok(self.read().await?.map_or_else(T::default, |versioned| versioned.value))
     }
 
-    /// The value with its version; `None` when there is no record.
+    /// Returns the value with its version. `None` when there is no record.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -282,7 +285,7 @@ impl<T: State> Container<T> {
         Ok(Some(Versioned { version: document.version, value }))
     }
 
-    /// The versions of the value from now on, beginning with the present one.
+    /// Returns the versions of the value from now on, starting with the current one.
     pub fn watch(&self) -> Versions<T> {
         match &self.0.backing {
             Backing::Memory(memory) => Versions::in_memory(memory),
@@ -293,8 +296,9 @@ impl<T: State> Container<T> {
         }
     }
 
-    /// The last writes to the record, the newest first; those before `before`, when it is given. Empty when no history is
-    /// kept: [`States::with_history`](super::States::with_history) begins one. A container in memory keeps none.
+    /// Returns the last writes to the record, newest first, and only those before `before` when it is given. The list is empty
+    /// when no history is kept; [`States::with_history`](super::States::with_history) enables one. A container in memory keeps
+    /// none.
     ///
     /// # Errors
     /// As [`history`](super::history()).

@@ -1,4 +1,4 @@
-//! A document with a schema, changed by transactions.
+//! Document with a schema, changed by transactions.
 
 use std::fmt;
 use std::future::Future;
@@ -20,16 +20,16 @@ use super::{Mutated, Versioned};
 use crate::payload::Payload;
 use crate::store::{Batch, Expect};
 
-/// What can be kept in a document: any serde type that is written as a JSON object.
+/// A type that can be stored in a document: any serde type that serialises as a JSON object.
 pub trait Record: Serialize + DeserializeOwned + Send + Sync + 'static {}
 
 impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Record for T {}
 
 /// A document with a schema, changed by transactions that run one after another. Clones share it.
 ///
-/// An old document is brought to the present schema when it is read, and written that way with the next write; one of a newer
-/// schema is refused. Content that did not change is not written. The text is the same for the same content: fields are in
-/// order.
+/// An old document is migrated to the current schema when it is read, and stored that way with the next write. A document of a
+/// newer schema is rejected. Unchanged content is not written. The same content always has the same text, because fields are
+/// sorted.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -70,29 +70,30 @@ impl<T: Record> Document<T> {
         Self { turns: Turns::stored(Arc::clone(&cell)), cell }
     }
 
-    /// The same document, whose transactions take at most so long, waiting included; `None` for no limit.
+    /// Sets the timeout of transactions, including the time in the queue. `None` means no timeout.
     #[must_use]
     pub fn limit(mut self, limit: Option<Duration>) -> Self {
         self.turns.limit = limit;
         self
     }
 
-    /// Reads the document and sets it anew, as one step. Without [`Transaction::set`], nothing is written. The callback may run
-    /// again when somebody else was faster; the result is that of the run that was committed.
+    /// Reads the document and replaces it atomically. Without [`Transaction::set`] or [`Transaction::delete`], nothing is
+    /// written. The callback may run again when another writer was faster. The result is that of the committed run.
     ///
     /// # Errors
-    /// [`MutateError::Refused`] with the callback's error, or [`MutateError::State`]; nothing was written, unless
-    /// [`Stage::Unknown`](super::Stage::Unknown) says that nobody knows. A transaction inside another of the same document is
+    /// [`MutateError::Refused`] with the callback's error, or [`MutateError::State`]. Nothing was written, unless the stage is
+    /// [`Stage::Unknown`](super::Stage::Unknown). A transaction inside another of the same document is
     /// [`StateError::Reentrant`].
     ///
     /// # Panics
-    /// When the callback does; nothing was written.
+    /// When the callback panics. Nothing was written.
     ///
     /// # Cancel safety
-    /// Dropped before its callback ran, it never runs. Dropped later, what it set may still be written.
+    /// If the future is dropped before the callback ran, the callback never runs. If it is dropped later, the new value may
+    /// still be written.
     ///
     /// # Crash safety
-    /// An acknowledged transaction is as durable as the store; one that was not acknowledged was written whole, or not at all.
+    /// An acknowledged transaction is as durable as the store. An unacknowledged one was written completely or not at all.
     #[track_caller]
     pub fn transaction<R, E, F>(
         &self,
@@ -112,15 +113,15 @@ impl<T: Record> Document<T> {
         self.turns.at_once(Location::caller(), run)
     }
 
-    /// The same with a callback that takes a while: it gets the transaction and gives it back with a result. Others wait
-    /// meanwhile. The callback's future runs on a Tokio runtime of the library, with timers and I/O; it must not block its
-    /// thread.
+    /// Like [`transaction`](Self::transaction), with an async callback that gets the transaction and returns it with a result.
+    /// Other transactions wait until it ends. The callback's future runs on a Tokio runtime of the library, with timers and
+    /// I/O. It must not block its thread.
     ///
     /// # Errors
-    /// As [`transaction`](Self::transaction). A callback that takes longer than the limit is dropped.
+    /// As [`transaction`](Self::transaction). A callback that exceeds the timeout is dropped.
     ///
     /// # Panics
-    /// When the callback does; nothing was written.
+    /// When the callback panics. Nothing was written.
     ///
     /// # Cancel safety
     /// As [`transaction`](Self::transaction).
@@ -146,10 +147,10 @@ impl<T: Record> Document<T> {
         self.turns.in_time(Location::caller(), run)
     }
 
-    /// The document as it is now, in the present schema; `None` when there is none.
+    /// Returns the document in the current schema. `None` when there is none.
     ///
     /// # Errors
-    /// [`StateError::Undecodable`] or [`StateError::NewerSchema`] when it does not read, [`StateError::Read`] when the store
+    /// [`StateError::Undecodable`] or [`StateError::NewerSchema`] when it does not decode, [`StateError::Read`] when the store
     /// fails.
     pub async fn read(&self) -> Result<Option<Versioned<Arc<T>>>, StateError> {
         let Some(document) = self.cell.store.document(&self.cell.key).await? else { return Ok(None) };
@@ -157,21 +158,20 @@ impl<T: Record> Document<T> {
         Ok(value.map(|value| Versioned { version: document.version, value }))
     }
 
-    /// The versions of the document from now on.
+    /// Returns the versions of the document from now on.
     pub fn watch(&self) -> Versions<Arc<T>> {
         let cell = Arc::clone(&self.cell);
         Versions::stored(&self.cell, move |document| {
-            // A document that reads has a value.
+            // A document that decodes has a value.
             cell.read(document)?.value.ok_or_else(|| StateError::NotFound { container: cell.name() })
         })
     }
 
-    /// Makes sure, before the work begins, that the document can be read and that the store takes writes. Nothing is written.
+    /// Checks in advance that the document can be read and that the store accepts writes. Nothing is written.
     ///
     /// # Errors
-    /// [`StateError::Read`] or [`StateError::Write`] with a [`StoreError`](crate::store::StoreError) whose kind says whether
-    /// the store is missing, locked, read-only, damaged or out of reach; as [`read`](Self::read) when the document does not
-    /// read.
+    /// [`StateError::Read`] or [`StateError::Write`] with a [`StoreError`](crate::store::StoreError). Its kind says whether the
+    /// store is missing, locked, read-only, damaged or unreachable. As [`read`](Self::read) when the document does not decode.
     pub async fn ensure_accessible(&self) -> Result<(), StateError> {
         self.cell.store.info().await?;
         self.read().await?;
@@ -190,12 +190,12 @@ impl<T: Record> fmt::Debug for Document<T> {
     }
 }
 
-/// A document that is being read and set anew.
+/// A transaction on a document.
 #[derive(Debug)]
 pub struct Transaction<T> {
     existing: Option<Arc<T>>,
     migrated: bool,
-    /// What was set: a value, or that there is none.
+    /// The new value. The inner `None` deletes the document.
     new: Option<Option<T>>,
 }
 
@@ -210,25 +210,26 @@ impl<T> Transaction<T> {
         }
     }
 
-    /// The document as it was when the transaction began, in the present schema; `None` when there was none.
+    /// Returns the document as it was when the transaction began, in the current schema. `None` when there was none.
     #[must_use]
     pub fn existing(&self) -> Option<&T> {
         self.existing.as_deref()
     }
 
-    /// Whether the document is kept in an older schema: the next write brings it up to date.
+    /// Returns whether the document is stored in an older schema. The next write migrates it.
     #[must_use]
     pub fn is_migrated(&self) -> bool {
         self.migrated
     }
 
-    /// What was set, if anything was.
+    /// Returns the value that was set, if any.
     #[must_use]
     pub fn new_value(&self) -> Option<&T> {
         self.new.as_ref()?.as_ref()
     }
 
-    /// What was set; else the document as it was; else a fresh one, also after [`delete`](Self::delete).
+    /// Returns the value that was set, else the existing document, else the default. After [`delete`](Self::delete) it is the
+    /// default.
     #[must_use]
     pub fn current(&self) -> T
     where
@@ -241,22 +242,22 @@ impl<T> Transaction<T> {
         .unwrap_or_default()
     }
 
-    /// Sets the document, to be written when the transaction ends. The last call counts.
+    /// Sets the document. It is written when the transaction ends, and the last call counts.
     pub fn set(&mut self, value: T) {
         self.new = Some(Some(value));
     }
 
-    /// Deletes the document when the transaction ends. A later [`set`](Self::set) takes its place.
+    /// Deletes the document when the transaction ends. A later [`set`](Self::set) replaces the deletion.
     pub fn delete(&mut self) {
         self.new = Some(None);
     }
 }
 
-/// A document in the making.
+/// A document under edit.
 #[derive(Debug)]
 pub(super) struct Draft<T> {
     value: Option<Arc<T>>,
-    /// Whether somebody set it.
+    /// Whether a transaction has set it.
     set: bool,
     /// Whether it was found in an older schema.
     migrated: bool,
@@ -268,7 +269,7 @@ impl<T> Clone for Draft<T> {
     }
 }
 
-/// A document with its schema.
+/// A codec for documents with a schema.
 pub(super) struct WithSchema<T> {
     schema: Schema,
     kept: PhantomData<fn() -> T>,
@@ -294,7 +295,7 @@ impl<T: Record> Codec<Draft<T>> for WithSchema<T> {
         Ok(Draft { value: Some(Arc::new(value)), set: false, migrated })
     }
 
-    /// By way of a JSON value, whose fields are in order whatever the type's maps do.
+    /// Encodes by way of a JSON value, whose fields are sorted regardless of the type's maps.
     fn write(&self, draft: &Draft<T>) -> Result<Content, String> {
         let value = match &draft.value {
             _ if !draft.set => return Ok(Content::AsFound),

@@ -1,4 +1,4 @@
-//! What can go wrong with a mutation, and what is known about its effect.
+//! Errors of mutations, with the known state of their effect.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::error::{Outcome, Retry, codes, conversions};
 use crate::id::{DocVersion, OpId, StreamVersion};
 use crate::store::{ApplyError, StoreError};
 
-/// How far a mutation had come when its time was up.
+/// The progress of a mutation when it failed or its time was up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It waited for its turn. The mutator never ran, and never will.
+    /// The mutation was queued. The mutator never ran, and never will.
     NotStarted,
-    /// The mutator ran, and its result was thrown away.
+    /// The mutator ran, and its result was discarded.
     NotApplied,
     /// The write was in flight. [`Store::resolve`](crate::store::Store::resolve) returns whether it was applied.
     Unknown(OpId),
@@ -45,97 +45,97 @@ impl std::fmt::Display for Stage {
     }
 }
 
-/// Why a mutation has no result.
+/// The reason why a mutation has no result.
 #[derive(Clone, Debug, Error)]
 pub enum StateError {
-    /// The time limit was reached; it counts waiting and running.
+    /// The timeout was reached. It includes queueing and running.
     #[error("{container}: not done within {limit:?}; {stage}")]
     TimedOut {
-        /// Which container.
+        /// The container.
         container: String,
-        /// The limit.
+        /// The timeout.
         limit: Duration,
-        /// How far it had come.
+        /// The progress of the mutation.
         stage: Stage,
     },
-    /// Others wrote the record again and again, until the time or the attempts were used up.
+    /// Other writers wrote the record repeatedly, until the time or the attempts were used up.
     #[error(
         "{container}: {attempts} attempts met a newer version, the last one {}; allow more time, or send deltas",
         version_text(.current)
     )]
     ConcurrentModification {
-        /// Which container.
+        /// The container.
         container: String,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
-        /// The version that was found last; `None` when the record was gone.
+        /// The version that was found last. `None` when the record did not exist.
         current: Option<DocVersion>,
     },
-    /// A mutator of this container asked for a mutation of the same container, and would wait for itself.
+    /// A mutator of this container requested a mutation of the same container, and would wait for itself.
     #[error(
         "{container}: a mutator asks for a mutation of its own container; change the draft that it has instead"
     )]
     Reentrant {
-        /// Which container.
+        /// The container.
         container: String,
     },
-    /// The record does not read as the type. It stays as it is.
+    /// The record does not decode as the type. It stays unchanged.
     #[error(
         "{container}: version {version} does not read as the expected type: {reason}; it was left as it is"
     )]
     Undecodable {
-        /// Which container.
+        /// The container.
         container: String,
         /// The version of the record.
         version: DocVersion,
-        /// What the decoder said.
+        /// The message of the decoder.
         reason: String,
     },
-    /// The document was written under a newer schema than this program knows. It stays as it is.
+    /// The document was written under a newer schema than this program knows. It stays unchanged.
     #[error(
         "{container}: version {version} has schema {found}, and this program knows {known}; run a newer program. It was left \
          as it is"
     )]
     NewerSchema {
-        /// Which container.
+        /// The container.
         container: String,
         /// The version of the record.
         version: DocVersion,
-        /// Its schema.
+        /// The schema of the record.
         found: u64,
         /// The newest schema that this program knows.
         known: u64,
     },
-    /// An event in the stream of a record's history is none that a history writes.
+    /// An event in the stream of a record's history was not written by a history.
     #[error(
         "{container}: event {event} of its history does not read: {reason}; something else appends to that stream"
     )]
     History {
-        /// Which container.
+        /// The container.
         container: String,
         /// The event's version in the stream.
         event: StreamVersion,
-        /// What the decoder said.
+        /// The message of the decoder.
         reason: String,
     },
-    /// The result of a mutation is not valid. The old value stays.
+    /// The result of a mutation is invalid. The old value stays.
     #[error("{container}: the new value is refused: {reason}; the old one stays")]
     Invalid {
-        /// Which container.
+        /// The container.
         container: String,
-        /// What the check said.
+        /// The message of the check.
         reason: String,
     },
     /// A delta was sent to a record that does not exist. Nothing was created.
     #[error("{container}: there is no record for the delta; create it with set or mutate first")]
     NotFound {
-        /// Which container.
+        /// The container.
         container: String,
     },
     /// The operating system provides no thread for the driver of the mutations. Nothing was queued.
     #[error("cannot mutate {container}: no thread for the driver: {reason}; raise the limit of threads")]
     NoRuntime {
-        /// Which container.
+        /// The container.
         container: String,
         /// The error of the operating system.
         reason: String,
@@ -143,17 +143,17 @@ pub enum StateError {
     /// The value's `Clone`, another part of the user's code, or the store panicked.
     #[error("cannot mutate {container}: {reason}; {stage}")]
     Panicked {
-        /// Which container.
+        /// The container.
         container: String,
-        /// What panicked, and its message.
+        /// The code that panicked, and its message.
         reason: String,
-        /// How far the mutation had come.
+        /// The progress of the mutation.
         stage: Stage,
     },
-    /// The store refused or failed.
+    /// The store refused or failed the write.
     #[error(transparent)]
     Write(Box<ApplyError>),
-    /// The store could not be read.
+    /// The store failed the read.
     #[error(transparent)]
     Read(#[from] StoreError),
 }
@@ -185,13 +185,13 @@ codes! {
     }
 }
 
-/// Why a mutation that can fail has no result.
+/// The reason why a fallible mutation has no result.
 #[derive(Clone, Debug, Error)]
 pub enum MutateError<E> {
-    /// The mutator said no. The old value stays.
+    /// The mutator returned an error. The old value stays.
     #[error("{0}")]
     Refused(E),
-    /// Something else went wrong.
+    /// The mutation failed for another reason.
     #[error(transparent)]
     State(#[from] StateError),
 }

@@ -1,4 +1,4 @@
-//! What a record was before: an event for every write, in the same commit.
+//! History of a record: one event for every write, in the same commit.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,31 +11,31 @@ use crate::key::reserved::HISTORY;
 use crate::payload::Payload;
 use crate::store::{ApplyError, Batch, Delta, Event, EventPage, Expect, NewEvent, Store, StreamQuery};
 
-/// The name of the event of each write.
+/// The type of the event of each write.
 const WRITTEN: &str = "tidelock.state";
 
-/// What one write did to a record.
+/// The change of one write to a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PastChange {
-    /// It had this value from here on.
+    /// The record was set to this value.
     Put(Payload),
-    /// These deltas were merged into it.
+    /// These deltas were merged into the record.
     Merge(Vec<Delta>),
-    /// It was deleted.
+    /// The record was deleted.
     Delete,
 }
 
-/// One write to a record, as its history tells it.
+/// One write to a record, as its history contains it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Past {
-    /// Which write it was, counted from 0 since the history was begun.
+    /// The number of the write, counted from 0 since the history began.
     pub number: StreamVersion,
-    /// When it was committed, by the store's clock.
+    /// The commit time, by the store's clock.
     pub at: Timestamp,
-    /// How many mutations shared it.
+    /// The number of mutations that shared the write.
     pub mutations: usize,
-    /// What it did.
+    /// The change.
     pub change: PastChange,
 }
 
@@ -46,7 +46,7 @@ struct Told {
     change: PastChange,
 }
 
-/// Writes the history of one record.
+/// Creates the history events of one record.
 pub(super) struct History {
     stream: Result<Key, InvalidInput>,
 }
@@ -73,8 +73,8 @@ impl History {
     }
 }
 
-/// What a container with a history adds to the batch of each write: the event in the stream of the history. For programs that
-/// write a record without a container, and add it with [`Batch::and`], so that their writes are told as well.
+/// Returns the batch that a container with a history adds to each write: the event in the history stream. Programs that write a
+/// record without a container add it with [`Batch::and`], so that the history contains their writes.
 ///
 /// # Errors
 /// [`InvalidInput`] when the key is too long for a history.
@@ -87,16 +87,17 @@ fn told(stream: &Key, change: PastChange, mutations: usize) -> Result<Batch, Inv
     Ok(Batch::new().append(stream, Expect::Any, [event]))
 }
 
-/// The stream in which the history of a record is kept: `history("user", "u-1", "cart")` for `user("u-1", "cart")`.
+/// Returns the stream of a record's history: `history("user", "u-1", "cart")` for `user("u-1", "cart")`.
 ///
 /// # Errors
-/// [`InvalidInput`] when the key is too long for that.
+/// [`InvalidInput`] when the key is too long for a history.
 pub fn history_key(record: &Key) -> Result<Key, InvalidInput> {
     record.beside(HISTORY)
 }
 
-/// The last writes to a record, the newest first; those before `before`, when it is given. Empty when no history was kept. They may
-/// be fewer than `limit` before all were returned, when they are large; [`history_page`] says so.
+/// Returns the last writes to a record, newest first, and only those before `before` when it is given. The list is empty when
+/// no history was kept. Large writes can make it shorter than `limit` before the end is reached. [`history_page`] reports the
+/// end.
 ///
 /// # Errors
 /// As [`history_page`].
@@ -114,14 +115,14 @@ pub async fn history(
 pub struct PastPage {
     /// The writes.
     pub writes: Vec<Past>,
-    /// Whether there are no older ones.
+    /// Whether there are no older writes.
     pub end: bool,
 }
 
-/// Like [`history`], and says whether these were the last ones.
+/// Like [`history`], and reports whether the end was reached.
 ///
 /// # Errors
-/// [`StateError::Read`] when the store fails, [`StateError::History`] when an event in the stream is none of ours.
+/// [`StateError::Read`] when the store fails, [`StateError::History`] when an event in the stream was not written by a history.
 pub async fn history_page(
     store: &dyn Store,
     record: &Key,

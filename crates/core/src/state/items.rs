@@ -1,4 +1,4 @@
-//! A list whose bad items are set aside and kept, so that one of them costs neither the others nor itself.
+//! List that quarantines bad items, so that one of them costs neither the others nor itself.
 
 use std::ops::{Deref, DerefMut};
 
@@ -7,7 +7,7 @@ use serde::ser::{Error as _, SerializeSeq as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// A list of items. An item that does not read as the type is set aside as it is, and written back at its place.
+/// A list of items. An item that does not decode as the type is quarantined unchanged, and written back at its index.
 ///
 /// ```
 /// use tidelock_core::state::Items;
@@ -25,25 +25,25 @@ pub struct Items<T> {
     bad: Vec<BadItem>,
 }
 
-/// An item that does not read.
+/// An item that does not decode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BadItem {
-    /// Its place in the list, good and bad items counted from 0.
+    /// The index in the list. Good and bad items count from 0.
     pub place: usize,
-    /// What it says.
+    /// The raw value.
     pub json: Value,
-    /// What the decoder said.
+    /// The message of the decoder.
     pub reason: String,
 }
 
 impl<T> Items<T> {
-    /// The items that were set aside, in the order of their places.
+    /// Returns the quarantined items, in the order of their indexes.
     #[must_use]
     pub fn quarantine(&self) -> &[BadItem] {
         &self.bad
     }
 
-    /// Takes out the items that were set aside: mended, they can be pushed; or they are gone with the next write.
+    /// Removes the quarantined items. Repaired items can be pushed again; the others disappear with the next write.
     pub fn take_quarantine(&mut self) -> Vec<BadItem> {
         std::mem::take(&mut self.bad)
     }

@@ -1,4 +1,4 @@
-//! A value in memory: one mutation after another, in the order of arrival. There is nothing to conflict with.
+//! In-memory value: mutations run one after another, in the order of arrival, and never conflict.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl<T: Value> Memory<T> {
         self.number
     }
 
-    /// Runs a mutator when its turn comes. Dropped in the middle, the old value stays.
+    /// Runs a mutator when its turn comes. If the future is dropped before the end, the old value stays.
     pub(super) async fn carry_out(
         &self,
         mut mutator: Box<dyn Mutator<T>>,
@@ -52,7 +52,7 @@ impl<T: Value> Memory<T> {
             Running::Now(changed) => changed,
             Running::Later(running) => running.await,
         };
-        // Nothing is awaited from here on: it is done, or it is not.
+        // Nothing is awaited from here on, so the change is either complete or absent.
         let Some(changed) = changed.filter(|_| mutation.write(OpId::new())) else {
             return mutator.end(End::ItsOwn);
         };
@@ -63,7 +63,7 @@ impl<T: Value> Memory<T> {
         discard(old);
     }
 
-    /// Hears of every new version.
+    /// Returns a receiver that observes every new version.
     pub(super) fn changes(&self) -> tokio::sync::watch::Receiver<DocVersion> {
         self.changed.subscribe()
     }

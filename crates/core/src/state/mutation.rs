@@ -1,5 +1,5 @@
-//! How far a mutation has come, as both its caller and whoever carries it out see it: so a caller that gives up tells the
-//! truth, and what it gave up is not applied.
+//! Mutation progress, shared by its caller and its driver. A caller that gives up can report the exact stage, and an
+//! abandoned mutation is not applied.
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use super::error::Stage;
 use crate::id::{DocVersion, OpId};
 
-/// Shared by a caller and its mutation.
+/// The state that a caller shares with its mutation.
 #[derive(Debug, Default)]
 pub(super) struct Mutation {
     state: Mutex<State>,
@@ -17,7 +17,7 @@ pub(super) struct Mutation {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     phase: Phase,
-    /// The caller went away while its effect was being written.
+    /// The caller gave up while the effect was being written.
     left: bool,
     conflicts: u32,
     current: Option<DocVersion>,
@@ -29,11 +29,11 @@ enum Phase {
     Queued,
     Running,
     Writing(OpId),
-    /// The caller went away while it could.
+    /// The caller gave up, and no write is in flight.
     GivenUp,
 }
 
-/// What a caller finds when it gives up.
+/// The state that a caller gets when it gives up.
 pub(super) struct GivenUp {
     pub(super) stage: Stage,
     pub(super) conflicts: u32,
@@ -41,14 +41,15 @@ pub(super) struct GivenUp {
 }
 
 impl State {
-    /// Its effect was not written. A caller that left meanwhile was told an id, and nothing may be written under another.
+    /// Records that the effect was not written. A caller that gave up during the write has reported its id, so nothing
+    /// may be written under another id.
     fn back(&mut self) {
         self.phase = if self.left || self.phase == Phase::GivenUp { Phase::GivenUp } else { Phase::Running };
     }
 }
 
 impl Mutation {
-    /// The mutator is about to run. `false` when nobody wants it any more.
+    /// Records that the mutator is about to run. Returns `false` when the caller has given up.
     pub(super) fn run(&self) -> bool {
         let mut state = self.state.lock();
         let wanted = state.phase != Phase::GivenUp;
@@ -58,12 +59,12 @@ impl Mutation {
         wanted
     }
 
-    /// Waits until the caller went away.
+    /// Waits until the caller gives up.
     pub(super) async fn gone(&self) {
         self.gone.notified().await;
     }
 
-    /// Its effect is about to be written under this id. `false` when nobody wants it any more.
+    /// Records that the effect is about to be written under this id. Returns `false` when the caller has given up.
     pub(super) fn write(&self, id: OpId) -> bool {
         let mut state = self.state.lock();
         let wanted = state.phase != Phase::GivenUp;
@@ -73,7 +74,7 @@ impl Mutation {
         wanted
     }
 
-    /// The write was refused, because somebody else wrote this version, or nothing was written at all.
+    /// Records a conflict: another writer wrote this version, or the write had no effect.
     pub(super) fn conflict(&self, current: Option<DocVersion>) {
         let mut state = self.state.lock();
         state.back();
@@ -81,7 +82,7 @@ impl Mutation {
         state.current = current;
     }
 
-    /// It was not written after all, and nobody else was in the way.
+    /// Records that the effect was not written, without a conflict.
     pub(super) fn again(&self) {
         self.state.lock().back();
     }
@@ -90,8 +91,8 @@ impl Mutation {
         self.state.lock().conflicts
     }
 
-    /// The caller goes away. From here on its mutator does not run, and its effect is not written, unless it is on its
-    /// way; if that write is refused, it is not tried again.
+    /// Gives up on behalf of the caller. From here on the mutator does not run, and the effect is not written. A write in
+    /// flight may still succeed, but is not retried after a refusal.
     pub(super) fn give_up(&self) -> GivenUp {
         let mut state = self.state.lock();
         let stage = match state.phase {

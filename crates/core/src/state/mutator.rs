@@ -1,4 +1,4 @@
-//! What callers want done to a draft, with its types put away so that one task can carry out many of them.
+//! Type-erased mutators, so that one task can run mutations of many callers.
 
 use std::any::Any;
 use std::future::Future;
@@ -14,36 +14,36 @@ use super::error::{MutateError, StateError};
 use super::reentry::{Polled, Within};
 use super::{Mutated, Outcome};
 
-/// What a caller is told.
+/// The result for a caller.
 pub(super) type Answer<R, E> = Result<Result<Mutated<R>, MutateError<E>>, Panic>;
 /// The panic of a mutator, for its caller.
 pub(super) type Panic = Box<dyn Any + Send>;
 
-/// A mutation that was begun: the new draft, or nothing when the mutator refused or panicked.
+/// A started mutation: the new draft, or nothing when the mutator refused or panicked.
 pub(super) enum Running<T> {
     Now(Option<T>),
     Later(Pin<Box<dyn Future<Output = Option<T>> + Send>>),
 }
 
-/// Changes a draft, and answers its caller.
+/// A mutator of a draft, which reports the result to its caller.
 pub(super) trait Mutator<T>: Send {
     /// Runs on a draft. May be called again on another one.
     fn run(&mut self, draft: T, within: &Within) -> Running<T>;
-    /// Tells the caller how it ended. A mutator that refused or panicked on its last run tells that instead.
+    /// Reports the end to the caller. A refusal or panic of the last run is reported instead.
     fn end(self: Box<Self>, end: End);
 }
 
-/// How a mutation ended.
+/// The end of a mutation.
 pub(super) enum End {
-    /// Its change is in the value.
+    /// The change is in the value.
     Did(Outcome),
-    /// Nothing of it is, for this reason.
+    /// The change is not in the value, for this reason.
     Failed(StateError),
-    /// Nothing of it is, and the mutator said why; or nobody wanted it any more.
+    /// The change is not in the value: the mutator refused or panicked, or the caller gave up.
     ItsOwn,
 }
 
-/// What the last run gave.
+/// The result of the last run.
 type Slot<R, E> = Arc<Mutex<Option<Result<R, Fault<E>>>>>;
 
 enum Fault<E> {
@@ -64,7 +64,7 @@ impl<F, R, E> Asked<F, R, E> {
         (Self { call, slot: Arc::default(), answer }, answered)
     }
 
-    /// A mutation that has nothing to run, with its result.
+    /// Creates a mutation without code to run, with its result.
     pub(super) fn done(call: F, result: R) -> (Self, oneshot::Receiver<Answer<R, E>>) {
         let (asked, answered) = Self::new(call);
         *asked.slot.lock() = Some(Ok(result));
@@ -77,15 +77,15 @@ impl<F, R, E> Asked<F, R, E> {
             (Some(Err(Fault::Refused(error))), _) => Ok(Err(MutateError::Refused(error))),
             (Some(Ok(result)), End::Did(outcome)) => Ok(Ok(Mutated { result, outcome })),
             (_, End::Failed(error)) => Ok(Err(error.into())),
-            // Nobody wanted it any more, so nobody listens.
+            // The caller gave up, so no receiver waits.
             (_, End::ItsOwn) | (None, End::Did(_)) => return,
         };
-        // A caller that went away hears nothing.
+        // Sending fails when the caller has gone, which is fine.
         drop(self.answer.send(answer));
     }
 }
 
-/// A mutator that is done at once.
+/// A synchronous mutator.
 pub(super) struct AtOnce<F, R, E>(pub(super) Asked<F, R, E>);
 
 impl<T, F, R, E> Mutator<T> for AtOnce<F, R, E>
@@ -112,7 +112,7 @@ where
     }
 }
 
-/// A mutator that takes a while.
+/// An asynchronous mutator.
 pub(super) struct InTime<F, R, E>(pub(super) Asked<F, R, E>);
 
 impl<T, F, Fut, R, E> Mutator<T> for InTime<F, R, E>
@@ -151,7 +151,7 @@ where
     }
 }
 
-/// A future whose panic becomes its output.
+/// A future that returns its panic as output.
 struct Caught<F>(F);
 
 impl<F: Future + Unpin> Future for Caught<F> {

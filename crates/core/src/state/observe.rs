@@ -1,4 +1,4 @@
-//! Somebody who hears of every mutation: for tracing and metrics.
+//! Observer of mutations, for tracing and metrics.
 
 use std::panic::Location;
 use std::time::Duration;
@@ -7,32 +7,32 @@ use super::Outcome;
 use crate::key::Key;
 use crate::payload::Payload;
 
-/// What one write to a record did.
+/// The effect of one write to a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    /// Which record.
+    /// The record.
     pub key: &'a Key,
-    /// The value before; `None` when there was none, and with deltas, which do not look.
+    /// The value before. `None` when there was none, and with deltas, which do not read it.
     pub old: Option<&'a Payload>,
-    /// The value afterwards; `None` when it was deleted.
+    /// The value afterwards. `None` when it was deleted.
     pub new: Option<&'a Payload>,
     /// Whether it was written, and the version.
     pub outcome: Outcome,
-    /// How often it was tried.
+    /// The number of attempts.
     pub attempts: u32,
-    /// How often others were faster.
+    /// The number of attempts that were lost to other writers.
     pub conflicts: u32,
-    /// Where in the program the mutations were asked for, in the order of their turns: as many as shared the write.
+    /// The source locations of the mutations that shared the write, in the order of their turns.
     pub callers: &'a [&'static Location<'static>],
-    /// How long the first of them waited for its turn.
+    /// The time that the first of them spent in the queue.
     pub queued: Duration,
-    /// How long it took from its turn to the answer, running and writing.
+    /// The time from its turn to the result, including running and writing.
     pub took: Duration,
 }
 
-/// Hears of every mutation that ended well. It is called while others wait, so it should be quick. A panic in it is reported
-/// and changes nothing.
+/// An observer of successful mutations. It is called while other mutations wait, so it should be quick. A panic in it is
+/// reported and has no other effect.
 pub trait Observer: Send + Sync {
-    /// A record was changed, or confirmed to be as it should.
+    /// Called when a record was changed, or confirmed to be unchanged.
     fn mutated(&self, change: &Change<'_>);
 }

@@ -1,4 +1,4 @@
-//! Changes of parts of a value, by way of its JSON.
+//! Partial changes of a value, by way of its JSON.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub(super) fn patched<T: State>(draft: &mut T, patch: &Value) -> Result<(), Stri
     Ok(())
 }
 
-/// The value after deltas.
+/// Applies deltas to the value.
 pub(super) fn with_deltas<T: State>(draft: &mut T, deltas: &[Delta]) -> Result<(), String> {
     let mut merged = Draft::of(&Payload::of(draft).map_err(|error| error.to_string())?);
     for change in deltas {
@@ -32,7 +32,7 @@ pub(super) fn with_deltas<T: State>(draft: &mut T, deltas: &[Delta]) -> Result<(
     Ok(())
 }
 
-/// The JSON pointer of a field below another one.
+/// Returns the JSON pointer of a field below another one.
 pub(super) fn below(path: &str, name: &str) -> String {
     format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"))
 }

@@ -15,7 +15,7 @@ thread_local! {
     static RUNNING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The identity of a container's cell in this process.
+/// Returns a process-unique number for a container.
 pub(super) fn next_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! The schema of a document: its version, and the way from every older one to it.
+//! Document schema: its version, and the migrations from every older one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::codec::Misread;
 
 type Step = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
 
-/// The version of a document's shape, which is kept in a field of the document, and the steps from older shapes to it.
+/// The version of a document's shape, stored in a field of the document, and the migrations from older shapes to it.
 ///
 /// ```
 /// use tidelock_core::state::Schema;
@@ -34,40 +34,40 @@ impl Default for Schema {
 }
 
 impl Schema {
-    /// Version 1. A document without a version counts as this one.
+    /// Creates a schema at version 1. A document without a version counts as this one.
     #[must_use]
     pub fn new() -> Self {
         Self::starting_at(1)
     }
 
-    /// A version whose forerunners cannot be read any more.
+    /// Creates a schema at a version whose predecessors can no longer be read.
     #[must_use]
     pub fn starting_at(version: u64) -> Self {
         Self { field: "version".to_owned(), first: version, steps: Vec::new() }
     }
 
-    /// The next version, with the step to it from the one before. The step gets the document without its version; it runs
-    /// when an old document is read, and its result is written with the next write.
+    /// Adds the next version, with the migration from the one before. The migration gets the document without its
+    /// version. It runs when an old document is read, and its result is stored with the next write.
     #[must_use]
     pub fn then(mut self, step: impl Fn(Value) -> Result<Value, String> + Send + Sync + 'static) -> Self {
         self.steps.push(Arc::new(step));
         self
     }
 
-    /// The same schema, with its version in another field than `version`.
+    /// Stores the version in another field than `version`.
     #[must_use]
     pub fn field(mut self, name: &str) -> Self {
         name.clone_into(&mut self.field);
         self
     }
 
-    /// The version that is written.
+    /// Returns the version that is written.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.first.saturating_add(self.steps.len() as u64)
     }
 
-    /// The version of a document, and the document in the present shape, without its version.
+    /// Returns the version of a document, and the document in the current shape, without its version.
     pub(super) fn upgrade(&self, mut document: Value) -> Result<(u64, Value), Misread> {
         let found = self.take_version(&mut document)?;
         let known = self.version();
@@ -101,7 +101,7 @@ impl Schema {
         }
     }
 
-    /// A document with its version.
+    /// Adds the version to a document.
     pub(super) fn mark(&self, document: Value) -> Result<Value, String> {
         let field = &self.field;
         let Value::Object(mut fields) = document else {

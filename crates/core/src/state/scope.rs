@@ -1,4 +1,4 @@
-//! Scopes: whose state it is. A kind and an id, and in it containers by name.
+//! State scopes: a kind and an id, with containers by name.
 
 use std::any::TypeId;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::error::InvalidInput;
 use crate::key::{Arg, Key};
 use crate::store::SharedStore;
 
-/// Whose state it is: a kind, such as a session or a user, and an id.
+/// The owner of state: a kind, such as a session or a user, and an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     kind: String,
@@ -27,37 +27,37 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// A scope of a kind of your own.
+    /// Creates a scope of a custom kind.
     #[must_use]
     pub fn new(kind: &str, id: impl Into<Arg>) -> Self {
         Self { kind: kind.to_owned(), id: id.into() }
     }
 
-    /// The state of one request.
+    /// Returns the scope of one request.
     #[must_use]
     pub fn request(id: impl Into<Arg>) -> Self {
         Self::new("request", id)
     }
 
-    /// The state of one session.
+    /// Returns the scope of one session.
     #[must_use]
     pub fn session(id: impl Into<Arg>) -> Self {
         Self::new("session", id)
     }
 
-    /// The state of one user.
+    /// Returns the scope of one user.
     #[must_use]
     pub fn user(id: impl Into<Arg>) -> Self {
         Self::new("user", id)
     }
 
-    /// The state of one organisation.
+    /// Returns the scope of one organisation.
     #[must_use]
     pub fn org(id: impl Into<Arg>) -> Self {
         Self::new("org", id)
     }
 
-    /// The key of a record in this scope: `session("s-1", "cart")`.
+    /// Returns the key of a record in this scope: `session("s-1", "cart")`.
     ///
     /// # Errors
     /// [`InvalidInput`] when the kind is empty or the key is too long.
@@ -73,40 +73,40 @@ pub struct States {
     options: Options,
     observer: Option<Arc<dyn Observer>>,
     history: bool,
-    /// The records that are in use, so that all containers of one record share its queue.
+    /// The records in use, so that all containers of one record share its queue.
     registry: Arc<Mutex<Registry>>,
 }
 
 impl States {
-    /// State in this store.
+    /// Creates a handle to the state in this store.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
         Self { store, options: Options::default(), observer: None, history: false, registry: Arc::default() }
     }
 
-    /// The same with other options. To be set before containers are made.
+    /// Sets the options. Call it before you create containers.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// The same with somebody who hears of every mutation. To be set before containers are made.
+    /// Sets an observer of all mutations. Call it before you create containers.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// The same with a history: every write also appends an event, in the same commit, to the stream that
-    /// [`history_key`](super::history_key) names. To be set before containers are made. It needs a store with streams.
+    /// Enables a history: every write also appends an event, in the same commit, to the stream that
+    /// [`history_key`](super::history_key) names. Call it before you create containers. It needs a store with streams.
     #[must_use]
     pub fn with_history(mut self) -> Self {
         self.history = true;
         self
     }
 
-    /// The container of a name in a scope.
+    /// Returns the container of a name in a scope.
     ///
     /// # Errors
     /// [`InvalidInput`] when the kind is empty or the key is too long.
@@ -114,14 +114,14 @@ impl States {
         Ok(self.at(&scope.key(name)?))
     }
 
-    /// The container of a record by its key.
+    /// Returns the container of a record by its key.
     #[must_use]
     pub fn at<T: State>(&self, key: &Key) -> Container<T> {
         Container::stored(self.combiner(key, None, || Arc::new(Plain::new())))
     }
 
-    /// The container of a record by its key, whose new values are checked. The check of the first container that is made
-    /// counts, as long as one of them is in use.
+    /// Returns the container of a record by its key, with a check of new values. The check of the first container
+    /// counts, as long as any container of the record is in use.
     #[must_use]
     pub fn checked<T: State>(
         &self,
@@ -131,7 +131,8 @@ impl States {
         Container::stored(self.combiner(key, Some(Arc::new(check)), || Arc::new(Plain::new())))
     }
 
-    /// The document of a key. The schema of the first one that is made counts, as long as one of them is in use.
+    /// Returns the document of a key. The schema of the first document counts, as long as any document of the key is in
+    /// use.
     #[must_use]
     pub fn document<T: Record>(&self, key: &Key, schema: Schema) -> Document<T> {
         Document::stored(self.combiner(key, None, || Arc::new(WithSchema::new(schema))))

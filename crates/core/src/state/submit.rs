@@ -16,7 +16,7 @@ use super::mutator::{Answer, Asked, AtOnce, InTime, Mutator};
 use super::reentry::Within;
 use crate::runtime::timer::sleep_until;
 
-/// A value that takes one mutation after another.
+/// A value that runs one mutation after another.
 pub(super) struct Turns<T: Value> {
     pub(super) backing: Backing<T>,
     pub(super) limit: Option<Duration>,
@@ -109,13 +109,13 @@ impl<T: Value> Turns<T> {
         }
     }
 
-    /// Waits for the answer, as long as the limit allows.
+    /// Waits for the result until the timeout.
     async fn answer<R, E>(
         &self,
         mut caller: Caller,
         answered: impl Future<Output = Result<Answer<R, E>, oneshot::error::RecvError>>,
     ) -> Result<Mutated<R>, MutateError<E>> {
-        // A limit beyond all times is none. The timer is the library's own, so no runtime is needed.
+        // A timeout that overflows the clock is none. The timer belongs to the library, so no runtime is needed.
         let until = self.limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
         let answer = match until {
             None => Ok(answered.await),
@@ -136,7 +136,8 @@ impl<T: Value> Turns<T> {
         }
     }
 
-    /// The driver ended without a result: the store, or user code that no isolation covers, panicked.
+    /// Returns the error for a driver that ended without a result: the store, or user code outside of any isolation,
+    /// panicked.
     fn abandoned(&self, mutation: &Mutation) -> StateError {
         let reason = "the store or the value panicked".to_owned();
         StateError::Panicked { container: self.name(), reason, stage: mutation.give_up().stage }
@@ -166,7 +167,7 @@ async fn turn<T: Value, A>(
     answered.await
 }
 
-/// A caller: when it goes away before the answer, what has not begun does not begin.
+/// A caller. If it goes away before the result, a mutation that has not started does not start.
 struct Caller {
     mutation: Arc<Mutation>,
     answered: bool,

@@ -1,4 +1,4 @@
-//! A record's versions, as they come.
+//! Change stream of a record's versions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,17 +13,17 @@ use crate::key::Key;
 use crate::runtime::timer::sleep_until;
 use crate::store::{Document, SharedStore, Watch};
 
-/// How long a change may go unnoticed when the store's hint of it was missed.
+/// The maximum time until a change is noticed when the store's hint was missed.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 type Reads<T> = Box<dyn Fn(&Document) -> Result<T, StateError> + Send + Sync>;
 
-/// The versions of a record: first the one that is there, then each newer one that is found. Versions that follow each other
-/// faster than they are taken are passed over; the newest never is.
+/// A stream of the versions of a record: the current one, then each newer one that is found. Versions that follow each other
+/// faster than the reader takes them are skipped, but never the newest.
 #[must_use = "it does nothing unless it is asked for the next version"]
 pub struct Versions<T> {
     source: Source<T>,
-    /// `None` before the first; then the version, if there was a record, and the epoch that it belongs to.
+    /// `None` before the first version. Then the version, if there was a record, and its epoch.
     seen: Option<(Epoch, Option<DocVersion>)>,
 }
 
@@ -32,7 +32,7 @@ enum Source<T> {
     Store { store: SharedStore, key: Key, hints: Watch, read: Reads<T> },
 }
 
-/// The versions of a record whatever its type, from now on, beginning with the present one.
+/// Returns the versions of a record regardless of its type, from now on, starting with the current one.
 pub fn versions(store: &SharedStore, record: &Key) -> Versions<Document> {
     Versions::of(Arc::clone(store), record.clone(), Box::new(|document| Ok(document.clone())))
 }
@@ -55,14 +55,14 @@ impl<T: Clone + Send + Sync + 'static> Versions<T> {
         Self { source: Source::Store { store, key, hints, read }, seen: None }
     }
 
-    /// The next version; `None` when there is no record, or no longer.
+    /// Returns the next version. `None` when the record does not exist or was deleted.
     ///
     /// # Errors
-    /// [`StateError`] when the record cannot be read. The next call looks again, and a version that does not read is told
+    /// [`StateError`] when the record cannot be read. The next call reads again. A version that does not decode is reported
     /// once.
     ///
     /// # Cancel safety
-    /// Cancel-safe: what was not returned comes with the next call.
+    /// Cancel safe: a version that was not returned comes with the next call.
     pub async fn next(&mut self) -> Result<Option<Versioned<T>>, StateError> {
         loop {
             match &mut self.source {
@@ -73,7 +73,7 @@ impl<T: Clone + Send + Sync + 'static> Versions<T> {
                         self.seen = seen;
                         return Ok(Some(now));
                     }
-                    // The sender lives as long as the memory that is held here.
+                    // The sender lives as long as the memory value that `memory` holds.
                     let _ = changed.changed().await;
                 }
                 Source::Store { store, key, hints, read } => {

@@ -1,4 +1,4 @@
-//! The one contended pick-up.
+//! Claims of work rows: requests, grants and replies.
 
 use std::time::Duration;
 
@@ -9,64 +9,64 @@ use crate::id::{Epoch, Fence, Lane, Owner};
 use crate::key::Key;
 use crate::model::limits;
 
-/// What a worker asks for.
+/// A claim of work rows by a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Which rows.
+    /// The rows to claim.
     pub pick: Pick,
-    /// Who asks. Must be unique among the workers of a store.
+    /// The owner that claims. It must be unique among the workers of a store.
     pub owner: Owner,
-    /// How long the lease lasts without renewal.
+    /// The duration of the lease without renewal.
     pub ttl: Duration,
-    /// How many events of the followed stream come with each grant. Times the rows they may be at most
+    /// The number of events of the followed stream in each grant. Multiplied by the number of rows, it may be at most
     /// [`limits::CLAIM_EVENTS`].
     pub events: usize,
 }
 
-/// Which rows a claim means.
+/// The rows that a claim selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// Due rows of these lanes: a share by age, the rest by urgency, then lane by lane in turn, then age.
+    /// Due rows of these lanes: a share by age, the rest by priority, then round-robin over the lanes, then by age.
     Lanes {
         /// The lanes.
         lanes: Vec<Lane>,
-        /// At most so many, and at least one. [`Store::next_ready`](super::Store::next_ready) reports when rows are ready
-        /// without leasing any.
+        /// The maximum number of rows, at least one. [`Store::next_ready`](super::Store::next_ready) reports when rows are
+        /// ready without leasing any.
         limit: usize,
     },
-    /// One row by name, whether it is due or not. An owner may take its own lease again; the older fence is stale
-    /// from then on.
+    /// One row by key, whether it is due or not. An owner may acquire its own lease again, which makes the older fence
+    /// stale.
     Named {
         /// The row.
         key: Key,
-        /// Creates the row in this lane when there is none, so that the first claim has exactly one winner, too.
+        /// Creates the row in this lane when there is none, so that the first claim also has exactly one winner.
         create: Option<Lane>,
     },
 }
 
 impl Claim {
-    /// A claim of due rows.
+    /// Creates a claim of due rows.
     #[must_use]
     pub fn lanes(owner: &Owner, lanes: impl IntoIterator<Item = Lane>, limit: usize, ttl: Duration) -> Self {
         let pick = Pick::Lanes { lanes: lanes.into_iter().collect(), limit };
         Self { pick, owner: owner.clone(), ttl, events: 0 }
     }
 
-    /// A claim of one row, created in `lane` when there is none.
+    /// Creates a claim of one row, which is created in `lane` when there is none.
     #[must_use]
     pub fn named(owner: &Owner, key: &Key, lane: &Lane, ttl: Duration) -> Self {
         let pick = Pick::Named { key: key.clone(), create: Some(lane.clone()) };
         Self { pick, owner: owner.clone(), ttl, events: 0 }
     }
 
-    /// A claim of one row that must exist.
+    /// Creates a claim of one row that must exist.
     #[must_use]
     pub fn existing(owner: &Owner, key: &Key, ttl: Duration) -> Self {
         let pick = Pick::Named { key: key.clone(), create: None };
         Self { pick, owner: owner.clone(), ttl, events: 0 }
     }
 
-    /// The same claim, with events of the followed stream.
+    /// Sets the number of events of the followed stream.
     #[must_use]
     pub fn with_events(mut self, events: usize) -> Self {
         self.events = events;
@@ -76,8 +76,8 @@ impl Claim {
     /// Checks the claim against the limits.
     ///
     /// # Errors
-    /// [`InvalidInput::Limit`] when it asks for too many rows or events, or for too many events in all, and
-    /// [`InvalidInput::Name`] when it asks for no rows.
+    /// [`InvalidInput::Limit`] when it claims too many rows or events, or too many events in all, and
+    /// [`InvalidInput::Name`] when it claims no rows.
     pub fn validate(&self) -> Result<(), InvalidInput> {
         let rows = match &self.pick {
             Pick::Lanes { limit: 0, .. } => {
@@ -96,7 +96,7 @@ impl Claim {
     }
 }
 
-/// One row that is now the worker's.
+/// A granted row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grant {
     /// The row as granted: payload, position, attempts, lease.
@@ -105,51 +105,51 @@ pub struct Grant {
     pub fence: Fence,
     /// The epoch in which the row was granted.
     pub epoch: Epoch,
-    /// Whether the row was taken over with it: the lease of the holder before had ended, and it was not let go.
+    /// Whether the row was taken over: the lease of the previous holder had expired without a release.
     pub taken_over: bool,
-    /// Events of the followed stream after the row's position: as many as were asked for, or fewer when they are large
+    /// Events of the followed stream after the row's position, up to the requested number. Large events reduce the number
     /// ([`limits::CLAIM_BYTES`]).
     pub events: Vec<Event>,
     /// Whether the stream may have more events after these.
     pub more: bool,
 }
 
-/// The events of one grant while they are gathered.
+/// A collector of the events of one grant.
 #[derive(Debug)]
 pub struct Gathering {
     events: Vec<Event>,
     most: usize,
-    /// Bytes that are left of the share of the grant.
+    /// The remaining bytes of the grant's share.
     room: usize,
 }
 
 impl Gathering {
-    /// The events of one of `grants` grants of a claim that asks for at most `most` events with each.
+    /// Creates a collector for one of `grants` grants, with at most `most` events.
     #[must_use]
     pub fn new(most: usize, grants: usize) -> Self {
         Self { events: Vec::new(), most, room: Self::share(grants) }
     }
 
-    /// The bytes that each of so many grants may bring.
+    /// Returns the number of bytes that each of `grants` grants may carry.
     #[must_use]
     pub fn share(grants: usize) -> usize {
         limits::CLAIM_BYTES / grants.max(1)
     }
 
-    /// Whether another event is wanted.
+    /// Returns whether the collector accepts another event.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.events.len() < self.most && (self.events.is_empty() || self.room > 0)
     }
 
-    /// Adds an event, and tells whether another one is wanted.
+    /// Adds an event. Returns whether the collector accepts another one.
     pub fn add(&mut self, event: Event) -> bool {
         self.room = self.room.saturating_sub(event.payload.len() + event.meta.len());
         self.events.push(event);
         self.is_open()
     }
 
-    /// The events, and whether there may be more.
+    /// Returns the events, and whether there may be more.
     #[must_use]
     pub fn end(self) -> (Vec<Event>, bool) {
         let more = self.most > 0 && !self.is_open();
@@ -158,7 +158,7 @@ impl Gathering {
 }
 
 impl Grant {
-    /// What every write under this grant shows.
+    /// Returns the lease that every write under this grant presents.
     #[must_use]
     pub fn lease(&self) -> Lease {
         let owner = self.row.lease.as_ref().map(|lease| lease.owner.clone());
@@ -166,29 +166,29 @@ impl Grant {
     }
 }
 
-/// The answer to a claim.
+/// The reply to a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claimed {
     /// The rows that were leased.
     pub grants: Vec<Grant>,
-    /// When nothing was to be had in the lanes: when the next row can be, as far as is known now. A worker sleeps
-    /// until then, or until the store's watch wakes it.
+    /// The time at which the next row is claimable, as far as is known, when no row of the lanes was. A worker sleeps until
+    /// then, or until the store's watch wakes it.
     pub next_at: Option<Timestamp>,
-    /// Why a row that was asked for by name was not granted.
+    /// The reason why a row that was claimed by key was not granted.
     pub denied: Option<Denied>,
     /// The store's clock at the claim.
     pub now: Timestamp,
 }
 
 impl Claimed {
-    /// Creates the answer of a claim that found nothing.
+    /// Creates the reply to a claim that found nothing.
     #[must_use]
     pub fn nothing(now: Timestamp) -> Self {
         Self { grants: Vec::new(), next_at: None, denied: None, now }
     }
 
-    /// Returns the time until the next row is ready. It is never zero: a row that is ready and was not granted is being
-    /// claimed by others.
+    /// Returns the time until the next row is ready. It is never zero, because a row that is ready and was not granted is
+    /// being claimed by others.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
         self.next_at.map(|at| at.since(self.now).max(Duration::from_millis(1)))
@@ -198,8 +198,8 @@ impl Claimed {
 /// The earliest instant at which a row of some lanes can be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextReady {
-    /// When the first row is ready, as far as is known now. It may be past: then a row is ready. `None` when the lanes have
-    /// no row that becomes ready by itself.
+    /// The time at which the first row is ready, as far as is known. A past time means that a row is ready. `None` when no
+    /// row of the lanes becomes ready without a write.
     pub at: Option<Timestamp>,
     /// The store's clock at the read.
     pub now: Timestamp,

@@ -1,4 +1,4 @@
-//! What can go wrong between a caller and a store.
+//! Errors between a caller and a store.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::id::{OpId, Position};
 use crate::model::epoch::BadPosition;
 use crate::model::refusal::Refusal;
 
-/// Why a batch has no receipt.
+/// The reason why a batch has no receipt.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ApplyError {
-    /// A precondition does not hold; nothing was applied.
+    /// A precondition does not hold. Nothing was applied.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// The store failed; [`Explain::outcome`] says whether the batch was applied.
+    /// The store failed. [`Explain::outcome`] returns whether the batch was applied.
     #[error("{error}; {}", describe(*.outcome))]
     Store {
-        /// What failed.
+        /// The failure.
         error: StoreError,
         /// Whether the batch was applied.
         outcome: Outcome,
@@ -39,7 +39,7 @@ fn describe(outcome: Outcome) -> String {
 }
 
 impl ApplyError {
-    /// The refusal, when the store is well and the batch is not.
+    /// Returns the refusal, when the store works and the batch is invalid.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
@@ -48,14 +48,14 @@ impl ApplyError {
         }
     }
 
-    /// A failure after which nothing was applied.
+    /// Creates a failure after which nothing was applied.
     #[must_use]
     pub fn not_applied(error: StoreError) -> Self {
         Self::Store { error, outcome: Outcome::NotApplied }
     }
 
-    /// A failure before the batch was decided. Without an id nothing was applied. Under an id an earlier call may have
-    /// applied it.
+    /// Creates a failure before the batch was decided. Without an id nothing was applied. Under an id an earlier call
+    /// may have applied it.
     #[must_use]
     pub fn not_decided(error: StoreError, op_id: Option<OpId>) -> Self {
         match op_id {
@@ -64,7 +64,7 @@ impl ApplyError {
         }
     }
 
-    /// A failure after which the outcome is unknown.
+    /// Creates a failure after which the outcome is unknown.
     #[must_use]
     pub fn unknown(error: StoreError, op_id: Option<OpId>) -> Self {
         Self::Store { error, outcome: Outcome::Unknown(op_id) }
@@ -95,68 +95,68 @@ impl Explain for ApplyError {
     }
 }
 
-/// What kind of trouble a store is in.
+/// The kind of a store failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreErrorKind {
     /// Another process held the database for longer than the store waits.
     Busy,
-    /// The device, or the size that the store was given, is full.
+    /// The device is full, or the size limit of the store is reached.
     Full,
     /// The database cannot be written by this process.
     ReadOnly,
-    /// The file is damaged or is no database.
+    /// The file is damaged or is not a database.
     Corrupt,
-    /// Reading or writing failed.
+    /// A read or write failed.
     Io,
     /// The store was shut down.
     Closed,
     /// The server cannot be reached, or the connection to it was lost.
     Unreachable,
-    /// The store does not keep what was asked for; another backend does.
+    /// The store does not support the operation. Another backend does.
     Unsupported,
-    /// The caller's own transaction sees rows that another one has changed since; it must be repeated as a whole.
+    /// The caller's transaction sees rows that another one has changed since. It must be repeated as a whole.
     TransactionConflict,
-    /// The path does not exist or may not be opened.
+    /// The path does not exist or cannot be opened.
     CannotOpen,
-    /// The schema was made by a newer program.
+    /// A newer program created the schema.
     SchemaTooNew,
     /// The file is a database of another application.
     ForeignDatabase,
-    /// A setting that durability depends on is not in force.
+    /// A setting that durability depends on is not in effect.
     SettingNotInForce,
     /// A migration failed.
     Migration,
-    /// The server is no PostgreSQL, and lacks what the store depends on.
+    /// The server is not PostgreSQL, and lacks features that the store depends on.
     UnsupportedEngine,
-    /// The input can never be accepted.
+    /// The input is invalid.
     Invalid,
     /// The position belongs to a part of the history that was lost.
     PositionLost,
     /// The position lies beyond the end of the log.
     PositionBeyond,
-    /// Tidelock itself is wrong. Please report it.
+    /// A bug in Tidelock. Please report it.
     Bug,
 }
 
-/// A failure of a store. Driver errors are mapped to it in one file of each backend and never leak as types.
+/// A failure of a store. Each backend maps driver errors to it in one file, so that driver types never leak.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what}: {detail}; {advice}")]
 pub struct StoreError {
     /// The kind.
     pub kind: StoreErrorKind,
-    /// What was being done, on which file or key.
+    /// The operation, with its file or key.
     pub what: Box<str>,
-    /// What was found.
+    /// The cause.
     pub detail: String,
-    /// What to do next.
+    /// The next step.
     pub advice: &'static str,
-    /// The last position that a reader with a bad one can continue after.
+    /// The last position after which a reader with a bad one can continue.
     pub continue_after: Option<Position>,
     code: Code,
 }
 
 impl StoreError {
-    /// A failure of the given kind.
+    /// Creates a failure of the given kind.
     #[must_use]
     pub fn new(kind: StoreErrorKind, what: impl Into<String>, detail: impl Into<String>) -> Self {
         let (code, advice) = kind.page();
@@ -164,7 +164,7 @@ impl StoreError {
         Self { kind, what, detail, advice, continue_after: None, code: Code(code) }
     }
 
-    /// A reader cannot continue after the position that it has.
+    /// Creates the failure of a reader that cannot continue after its position.
     #[must_use]
     pub fn position(after: Position, bad: BadPosition) -> Self {
         let what = format!("cannot read the log after position {after}");
@@ -186,7 +186,7 @@ impl StoreError {
 }
 
 impl StoreErrorKind {
-    /// The code and the advice, in one table so that none is forgotten.
+    /// Returns the code and the advice, in one table so that none is forgotten.
     const fn page(self) -> (&'static str, &'static str) {
         match self {
             Self::Busy => ("TL0301", "try again, or find the process that holds the database"),

@@ -11,8 +11,8 @@ use crate::key::{Key, KeyPrefix};
 
 /// A layer over a store. Every operation goes to [`inner`](Self::inner), unless the layer overrides it.
 ///
-/// Use it for fault injection in tests, for counting, or for tracing of your own. A type that implements it is a [`Store`].
-/// Code that calls it needs only that trait in scope.
+/// Use it for fault injection in tests, for counting, or for custom tracing. A type that implements it is a [`Store`]. Code
+/// that calls it needs only that trait in scope.
 ///
 /// ```
 /// use async_trait::async_trait;
@@ -49,7 +49,7 @@ use crate::key::{Key, KeyPrefix};
 #[async_trait]
 #[expect(missing_docs, reason = "each operation is that of Store")]
 pub trait StoreLayer: Send + Sync + fmt::Debug + 'static {
-    /// Returns the store beneath.
+    /// Returns the wrapped store.
     fn inner(&self) -> &dyn Store;
 
     async fn apply(&self, batch: Batch) -> Result<Receipt, ApplyError> {

@@ -1,4 +1,4 @@
-//! What readers ask and get. Every page is bounded, and none computes more than it shows.
+//! Queries and pages of readers. Every page is bounded, and a read computes no more than it returns.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,29 +9,29 @@ use crate::id::{EventType, OpId, Position, StreamVersion};
 use crate::key::{Key, KeyPrefix};
 use crate::model::limits;
 
-/// Which part of a list is wanted: rows whose keys come after `after`.
+/// A page request: the rows whose keys come after `after`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// The last key of the page before.
+    /// The last key of the previous page.
     pub after: Option<Key>,
-    /// At most so many rows; 0 counts as 1.
+    /// The maximum number of rows. 0 counts as 1.
     pub limit: usize,
 }
 
 impl Page {
-    /// The first rows.
+    /// Requests the first rows.
     #[must_use]
     pub fn first(limit: usize) -> Self {
         Self { after: None, limit }
     }
 
-    /// The rows after a key.
+    /// Requests the rows after a key.
     #[must_use]
     pub fn after(key: &Key, limit: usize) -> Self {
         Self { after: Some(key.clone()), limit }
     }
 
-    /// The number of rows to fetch.
+    /// Returns the number of rows to fetch.
     ///
     /// # Errors
     /// [`InvalidInput::Limit`] when it is above [`limits::PAGE_ROWS`].
@@ -41,19 +41,19 @@ impl Page {
     }
 }
 
-/// One part of a list.
+/// A page of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PageOf<T> {
     /// The rows, in the order of their keys.
     pub rows: Vec<T>,
-    /// Where the next page begins; `None` when this is the last.
+    /// The start of the next page. `None` when this is the last.
     pub next: Option<Key>,
     /// The store's clock at the read.
     pub now: Timestamp,
 }
 
 impl<T> PageOf<T> {
-    /// Makes a page of rows that were fetched with one to spare.
+    /// Creates a page from rows that were fetched with one extra.
     #[must_use]
     pub fn of(mut rows: Vec<T>, limit: usize, now: Timestamp, key: impl Fn(&T) -> Key) -> Self {
         let more = rows.len() > limit;
@@ -62,11 +62,11 @@ impl<T> PageOf<T> {
         Self { rows, next, now }
     }
 
-    /// Makes a page of rows that come one by one: it ends with the row that fills it, or whose payload reaches
-    /// [`limits::PAGE_BYTES`], and takes no more rows than it needs to know whether there are others.
+    /// Creates a page from an iterator of rows. It ends with the row that fills it, or whose payload reaches
+    /// [`limits::PAGE_BYTES`]. It takes no more rows than it needs to know whether there are others.
     ///
     /// # Errors
-    /// Those of the rows.
+    /// The errors of the rows.
     pub fn gathered<E>(
         rows: impl IntoIterator<Item = Result<T, E>>,
         limit: usize,
@@ -88,7 +88,7 @@ impl<T> PageOf<T> {
     }
 }
 
-/// One row that [`Store::read`](super::Store::read) reads.
+/// A row that [`Store::read`](super::Store::read) reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Get {
     /// The document with this key.
@@ -117,14 +117,15 @@ pub enum StoredRow {
 /// Rows of one snapshot, in the order of the request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowSet {
-    /// A row for each [`Get`]; `None` where the store has none.
+    /// A row for each [`Get`]. `None` where the store has none.
     pub rows: Vec<Option<StoredRow>>,
     /// The store's clock at the read.
     pub now: Timestamp,
 }
 
 impl RowSet {
-    /// Takes the document that was requested at an index; `None` when there is none, or something else was requested.
+    /// Takes the document that was requested at an index. Returns `None` when there is none, or another kind was
+    /// requested.
     pub fn take_document(&mut self, index: usize) -> Option<Document> {
         match self.take(index)? {
             StoredRow::Document(document) => Some(document),
@@ -132,7 +133,8 @@ impl RowSet {
         }
     }
 
-    /// Takes the stream that was requested at an index; `None` when there is none, or something else was requested.
+    /// Takes the stream that was requested at an index. Returns `None` when there is none, or another kind was
+    /// requested.
     pub fn take_stream(&mut self, index: usize) -> Option<StreamInfo> {
         match self.take(index)? {
             StoredRow::Stream(stream) => Some(stream),
@@ -140,7 +142,8 @@ impl RowSet {
         }
     }
 
-    /// Takes the work row that was requested at an index; `None` when there is none, or something else was requested.
+    /// Takes the work row that was requested at an index. Returns `None` when there is none, or another kind was
+    /// requested.
     pub fn take_work(&mut self, index: usize) -> Option<WorkRow> {
         match self.take(index)? {
             StoredRow::Work(row) => Some(*row),
@@ -148,7 +151,8 @@ impl RowSet {
         }
     }
 
-    /// Takes the receipt that was requested at an index; `None` when there is none, or something else was requested.
+    /// Takes the receipt that was requested at an index. Returns `None` when there is none, or another kind was
+    /// requested.
     pub fn take_operation(&mut self, index: usize) -> Option<Receipt> {
         match self.take(index)? {
             StoredRow::Operation(receipt) => Some(receipt),
@@ -164,26 +168,26 @@ impl RowSet {
 /// A stream as readers see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamInfo {
-    /// Its key.
+    /// The key of the stream.
     pub key: Key,
-    /// The version of its last event, removed or not; `None` when it never had one.
+    /// The version of the last event, removed or not. `None` when the stream never had one.
     pub head: Option<StreamVersion>,
-    /// The version of the oldest event that is left; `None` when none is.
+    /// The version of the oldest event that is left. `None` when no event is left.
     #[serde(default)]
     pub first: Option<StreamVersion>,
-    /// When it was closed, if it was.
+    /// The time at which the stream was closed, if it was.
     pub closed_at: Option<Timestamp>,
 }
 
 impl StreamInfo {
-    /// The row of a stream as readers see it.
+    /// Converts a stored row.
     #[must_use]
     pub fn of(key: Key, row: &StreamRow) -> Self {
         Self { key, head: row.head, first: row.oldest(), closed_at: row.closed_at }
     }
 }
 
-/// Which way to read.
+/// The direction of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Direction {
     /// Oldest first.
@@ -193,23 +197,23 @@ pub enum Direction {
     Backward,
 }
 
-/// Conditions on events; each one that is given must hold.
+/// Conditions on events. An event must meet every condition that is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
-    /// Only these types; empty means all.
+    /// Only these types. Empty means all.
     pub types: Vec<EventType>,
     /// Only events at or after this instant.
     pub since: Option<Timestamp>,
     /// Only events before this instant.
     pub until: Option<Timestamp>,
-    /// Only events of this conversation.
+    /// Only events with this correlation id.
     pub correlation: Option<String>,
     /// Only streams in this range.
     pub streams: Option<KeyPrefix>,
 }
 
 impl EventFilter {
-    /// Whether the event meets every condition.
+    /// Returns whether the event meets every condition.
     #[must_use]
     pub fn matches(&self, event: &Event) -> bool {
         (self.types.is_empty() || self.types.contains(&event.event_type))
@@ -220,36 +224,36 @@ impl EventFilter {
     }
 }
 
-/// Which events of a stream are wanted.
+/// A query for events of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamQuery {
     /// The stream.
     pub stream: Key,
-    /// The first version; `None` begins at the end that the direction starts from.
+    /// The first version. `None` starts at the oldest or newest event, depending on the direction.
     pub from: Option<StreamVersion>,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// At most so many events.
+    /// The maximum number of events.
     pub limit: usize,
-    /// Conditions.
+    /// The conditions.
     pub filter: EventFilter,
 }
 
 impl StreamQuery {
-    /// A stream from its beginning: the oldest event that is left.
+    /// Creates a query that starts at the oldest event that is left.
     #[must_use]
     pub fn forward(stream: &Key, limit: usize) -> Self {
         let filter = EventFilter::default();
         Self { stream: stream.clone(), from: None, direction: Direction::Forward, limit, filter }
     }
 
-    /// A stream from its end.
+    /// Creates a query that starts at the newest event.
     #[must_use]
     pub fn backward(stream: &Key, limit: usize) -> Self {
         Self { direction: Direction::Backward, ..Self::forward(stream, limit) }
     }
 
-    /// The same query, beginning at a version.
+    /// Sets the first version.
     #[must_use]
     pub fn from(mut self, version: StreamVersion) -> Self {
         self.from = Some(version);
@@ -257,80 +261,80 @@ impl StreamQuery {
     }
 }
 
-/// Which events of the whole log are wanted.
+/// A query for events of the whole log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogQuery {
-    /// Events beyond this position, in the direction of reading; `None` begins at the end that it starts from.
+    /// Only events beyond this position in the direction of reading. `None` starts at the oldest or newest event.
     pub after: Option<Position>,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// At most so many events.
+    /// The maximum number of events.
     pub limit: usize,
-    /// Conditions.
+    /// The conditions.
     pub filter: EventFilter,
 }
 
 impl LogQuery {
-    /// The log after a position, oldest first.
+    /// Creates a query for the log after a position, oldest first.
     #[must_use]
     pub fn after(position: Position, limit: usize) -> Self {
         Self { after: Some(position), ..Self::all(limit) }
     }
 
-    /// The log from its beginning.
+    /// Creates a query for the log from its beginning.
     #[must_use]
     pub fn all(limit: usize) -> Self {
         Self { after: None, direction: Direction::Forward, limit, filter: EventFilter::default() }
     }
 }
 
-/// Events that were read, and how far the reader got.
+/// A page of events, and the progress of the reader.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EventPage {
     /// The events, in the order of reading.
     pub events: Vec<Event>,
-    /// Everything up to here has been looked at, whether it matched or not: where the next query continues. For a
-    /// stream, the position of the last event that was looked at. `None` when there was nothing to look at.
+    /// The position up to which all events were scanned, matching or not, where the next query continues. For a stream,
+    /// it is the position of the last scanned event. `None` when there was nothing to scan.
     pub scanned_to: Option<Position>,
-    /// Whether there was nothing more to look at.
+    /// Whether there was nothing more to scan.
     pub end: bool,
     /// The store's clock at the read.
     pub now: Timestamp,
 }
 
 impl EventPage {
-    /// Creates the page of a read that has looked at nothing yet.
+    /// Creates the page of a read that has scanned nothing yet.
     #[must_use]
     pub fn empty(now: Timestamp) -> Self {
         Self { events: Vec::new(), scanned_to: None, end: true, now }
     }
 }
 
-/// What a sweep may remove.
+/// The scope of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sweep {
-    /// Tombstones of documents older than this. New documents begin above the versions that are forgotten.
+    /// Sweeps tombstones of documents older than this. New documents start above the versions of the swept tombstones.
     pub tombstones_before: Option<Timestamp>,
-    /// Operation records older than this. Their ids can be used again.
+    /// Sweeps operation records older than this. Their ids can be used again.
     pub operations_before: Option<Timestamp>,
-    /// At most so many rows of each kind.
+    /// The maximum number of rows of each kind.
     pub limit: usize,
 }
 
 impl Default for Sweep {
-    /// Expired documents only, 1,000 at a time.
+    /// Sweeps only expired documents, 1,000 at a time.
     fn default() -> Self {
         Self { tombstones_before: None, operations_before: None, limit: 1_000 }
     }
 }
 
-/// What a sweep removed.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swept {
     /// Expired documents that became tombstones.
     pub expired: u64,
-    /// Tombstones that were forgotten.
+    /// Tombstones that were removed.
     pub tombstones: u64,
-    /// Operation records that were forgotten.
+    /// Operation records that were removed.
     pub operations: u64,
 }

@@ -1,8 +1,8 @@
-//! Hints that something may have changed. They make things fast; nothing is wrong when one is missed.
+//! Change hints. They reduce latency, and a missed hint does no harm.
 
 use tokio::sync::watch;
 
-/// The side that gives hints.
+/// The sender of hints.
 #[derive(Debug)]
 pub struct Watcher {
     sender: watch::Sender<u64>,
@@ -15,40 +15,40 @@ impl Default for Watcher {
 }
 
 impl Watcher {
-    /// Wakes everybody who listens. Hints that come faster than they are heard become one.
+    /// Wakes all listeners. Hints that arrive faster than a listener consumes them are merged.
     pub fn hint(&self) {
         self.sender.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Whether anybody listens.
+    /// Returns whether there is a listener.
     #[must_use]
     pub fn is_watched(&self) -> bool {
         self.sender.receiver_count() > 0
     }
 
-    /// A listener that hears everything from now on.
+    /// Returns a listener that receives all hints from now on.
     #[must_use]
     pub fn listen(&self) -> Watch {
         Watch { receiver: self.sender.subscribe() }
     }
 }
 
-/// The side that hears hints.
+/// The receiver of hints.
 #[derive(Clone, Debug)]
 pub struct Watch {
     receiver: watch::Receiver<u64>,
 }
 
 impl Watch {
-    /// Waits until something may have changed since the last time. `false` when the store is gone.
+    /// Waits until data may have changed since the last call. Returns `false` when the store is gone.
     ///
     /// # Cancel safety
-    /// Cancel-safe: a hint that comes while nobody waits is heard the next time.
+    /// Cancel safe: a hint that arrives between two calls is returned by the next one.
     pub async fn changed(&mut self) -> bool {
         self.receiver.changed().await.is_ok()
     }
 
-    /// Whether a hint is waiting to be heard.
+    /// Returns whether a hint is pending.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         self.receiver.has_changed().unwrap_or(false)

@@ -1,62 +1,62 @@
-//! The metrics: one table, and the places that count. No label holds a key, a run or anything else that has no bound.
+//! Metrics: one table, and the functions that record them. No label holds a key, a run or any other unbounded value.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only grows.
+    /// A value that only grows.
     Counter,
-    /// How long things took, in seconds.
+    /// A distribution of durations in seconds.
     Histogram,
 }
 
-/// A metric: its name, its label with the values that it can have, and what it says.
+/// A metric: its name, its label with the possible values, and its help text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// What it is.
+    /// The type.
     pub kind: Kind,
-    /// Its label, if it has one, and the values.
+    /// The label, if there is one, and its values.
     pub label: Option<(&'static str, &'static str)>,
-    /// What it says.
+    /// The help text.
     pub help: &'static str,
 }
 
-/// Batches, by how they ended.
+/// Batches, by result.
 pub const COMMITS: &str = "tidelock_commits_total";
-/// How long a batch took, waiting included.
+/// Duration of a batch, waiting included.
 pub const COMMIT_SECONDS: &str = "tidelock_commit_seconds";
-/// Batches that were refused, by what they met.
+/// Batches that were refused, by the code of the refusal.
 pub const CONFLICTS: &str = "tidelock_conflicts_total";
-/// Claims, by what they found.
+/// Claims, by result.
 pub const CLAIMS: &str = "tidelock_claims_total";
 /// Rows that were granted.
 pub const GRANTS: &str = "tidelock_grants_total";
-/// Rows and leases that their holder lost.
+/// Leases that their holders lost, on rows of work and on keys.
 pub const LEASES_LOST: &str = "tidelock_leases_lost_total";
-/// How long a lock was waited for.
+/// Time spent waiting for a lock.
 pub const LOCK_WAIT_SECONDS: &str = "tidelock_lock_wait_seconds";
-/// Events of reactions, by what became of them.
+/// Events of reactions, by outcome.
 pub const REACTION_EVENTS: &str = "tidelock_reaction_events_total";
-/// How long an event had waited when its reaction began.
+/// Age of an event when its reaction began.
 pub const REACTION_LAG_SECONDS: &str = "tidelock_reaction_lag_seconds";
-/// Steps of workflows.
+/// Steps of workflows, by outcome.
 pub const STEPS: &str = "tidelock_steps_total";
-/// Runs of workflows.
+/// Runs of workflows, by outcome.
 pub const RUNS: &str = "tidelock_runs_total";
-/// How long runs took from their start to their end.
+/// Duration of runs from start to end.
 pub const RUN_SECONDS: &str = "tidelock_run_seconds";
-/// Runs of scheduled tasks.
+/// Runs of scheduled tasks, by outcome.
 pub const SCHEDULE_RUNS: &str = "tidelock_schedule_runs_total";
-/// Times of schedules that were passed over.
+/// Misfires: times of schedules that were passed over.
 pub const SCHEDULE_MISFIRES: &str = "tidelock_schedule_misfires_total";
-/// Messages of outboxes.
+/// Messages of outboxes, by outcome.
 pub const DELIVERIES: &str = "tidelock_deliveries_total";
 
-/// All metrics of this process. What the store as a whole holds is told by the server.
+/// All metrics of this process. The server exports the metrics of the store as a whole.
 #[rustfmt::skip]
 pub const METRICS: &[Metric] = &[
     Metric { name: COMMITS, kind: Kind::Counter, label: Some(("result", "applied, repeated, refused, failed, unknown")), help: "Batches, by how they ended." },
@@ -76,21 +76,21 @@ pub const METRICS: &[Metric] = &[
     Metric { name: DELIVERIES, kind: Kind::Counter, label: Some(("outcome", "delivered, failed, blocked")), help: "Messages of outboxes, by what became of them." },
 ];
 
-/// A number that only grows: kept here, and told to whoever records metrics.
+/// A counter that is readable in this process and, optionally, exported as a metric.
 #[derive(Debug)]
 pub(crate) struct Count {
     here: AtomicU64,
-    /// The metric and the value of its label; nothing for what is only of interest here.
+    /// The metric and the value of its label; `None` for a counter that is not exported.
     told: Option<(&'static str, &'static str)>,
 }
 
 impl Count {
-    /// One that is only kept here.
+    /// Creates a counter that is not exported.
     pub(crate) const fn here() -> Self {
         Self { here: AtomicU64::new(0), told: None }
     }
 
-    /// One that is told as an outcome of a metric.
+    /// Creates a counter that is exported as one outcome of a metric.
     pub(crate) const fn of(metric: &'static str, outcome: &'static str) -> Self {
         Self { here: AtomicU64::new(0), told: Some((metric, outcome)) }
     }
@@ -107,22 +107,22 @@ impl Count {
     }
 }
 
-/// Tells of something that happened.
+/// Increments a metric with a label.
 pub(crate) fn count(metric: &'static str, label: &'static str, value: &'static str, more: usize) {
     metrics::counter!(metric, label => value).increment(more as u64);
 }
 
-/// Tells of something that happened and has no kinds.
+/// Increments a metric without a label.
 pub(crate) fn total(metric: &'static str, more: u64) {
     metrics::counter!(metric).increment(more);
 }
 
-/// Tells how long something took that ended in one of several ways.
+/// Records a duration in a metric with a label.
 pub(crate) fn seconds_by(metric: &'static str, label: &'static str, value: &'static str, time: Duration) {
     metrics::histogram!(metric, label => value).record(time.as_secs_f64());
 }
 
-/// Tells how long something took.
+/// Records a duration in a metric without a label.
 pub(crate) fn seconds(metric: &'static str, time: Duration) {
     metrics::histogram!(metric).record(time.as_secs_f64());
 }

@@ -1,44 +1,45 @@
-//! Traces that go on across commits: what is written carries the trace that it was written in, and whoever takes it up follows from it.
+//! Trace propagation across commits. A write carries the trace context of its writer, and the worker that processes it
+//! follows from that trace.
 //!
-//! The library speaks no protocol of traces. Whoever does, such as the crate `tidelock-otel`, says so once.
+//! The library implements no tracing protocol. A crate that does, such as `tidelock-otel`, registers once.
 
 use std::sync::OnceLock;
 
 use thiserror::Error;
 use tracing::Span;
 
-/// Somebody who knows traces.
+/// A provider of trace contexts.
 pub trait TraceContext: Send + Sync {
-    /// The W3C `traceparent` of the span that is entered now, if it is part of a trace.
+    /// Returns the W3C `traceparent` of the current span, if it is part of a trace.
     fn current(&self) -> Option<String>;
 
-    /// Says that a span follows from the one that a `traceparent` names.
+    /// Marks a span as following from the span that a `traceparent` names.
     fn follow(&self, span: &Span, traceparent: &str);
 }
 
 static CONTEXT: OnceLock<Box<dyn TraceContext>> = OnceLock::new();
 
-/// There is somebody already.
+/// A provider is already registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "traces are known to somebody else already: trace_with was called twice; call it once, where the program starts"
 )]
 pub struct TracesAlready;
 
-/// From now on, what is written carries the trace that it is written in.
+/// Registers the provider of trace contexts. From then on, writes carry the trace context of their writer.
 ///
 /// # Errors
-/// [`TracesAlready`] when it was called before; the first one stays.
+/// [`TracesAlready`] when it was called before; the first provider stays.
 pub fn trace_with(context: impl TraceContext + 'static) -> Result<(), TracesAlready> {
     CONTEXT.set(Box::new(context)).map_err(|_| TracesAlready)
 }
 
-/// The trace of the span that is entered now.
+/// Returns the `traceparent` of the current span.
 pub(crate) fn current_trace() -> Option<String> {
     CONTEXT.get()?.current()
 }
 
-/// Says that a span follows from another one.
+/// Marks a span as following from another one.
 pub(crate) fn follow(span: &Span, traceparent: Option<&str>) {
     if let (Some(context), Some(traceparent)) = (CONTEXT.get(), traceparent) {
         context.follow(span, traceparent);

@@ -25,7 +25,7 @@ pub(crate) async fn hinted(hints: &mut Watch, not_before: Instant) {
     sleep_until(not_before).await;
 }
 
-/// Waits, or until the worker is stopping.
+/// Waits for a time, or until the worker is stopping.
 pub(crate) async fn pause(wait: Duration, stopping: &CancellationToken) {
     tokio::select! {
         () = stopping.cancelled() => {}

@@ -22,7 +22,8 @@ pub(crate) struct LeasedWork {
     kept: Arc<LocalLease>,
     /// The epoch of the grant.
     epoch: Epoch,
-    /// What the row holds after it was handed back. With it, a commit with unknown outcome counts as a failed attempt.
+    /// The content of the row after it is handed back. If set, a commit with unknown outcome counts as a failed
+    /// attempt.
     handed_back: Option<NewWork>,
 }
 

@@ -49,7 +49,7 @@ impl Slots {
         Some(slots)
     }
 
-    /// Executes a grant in a task of its own, under a lease that is renewed until the end. The permits are dropped then.
+    /// Executes a grant in a separate task, under a lease that is renewed until the end. The permits are dropped then.
     pub(super) fn execute<E: Engine>(
         &mut self,
         engine: &Arc<E>,

@@ -1,4 +1,4 @@
-//! The promises of the worker, on the memory store with an engine that only acknowledges its rows.
+//! Tests of the worker on the memory store, with an engine that only acknowledges its rows.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

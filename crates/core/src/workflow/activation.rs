@@ -98,7 +98,7 @@ pub(super) struct Activation {
     requested_before_cancel: usize,
     continue_with: Option<Payload>,
     broken: Option<Broken>,
-    /// Numbers of operations without a name of their own.
+    /// The counters of operations that the code does not name.
     counters: HashMap<String, u32>,
     /// The number of times that steps were permitted to run.
     rounds: u32,
@@ -120,7 +120,7 @@ enum Abandoned {
     Recorded,
 }
 
-/// A step that was to record its end in a transaction of its own.
+/// A step that should have recorded its end in its own transaction.
 #[derive(Debug)]
 struct Unproven {
     index: usize,
@@ -204,8 +204,8 @@ impl Activation {
 
     /// Delivers one thing: a result that needs no entry, else the next entry. Returns `false` when there is none.
     ///
-    /// Results without an entry, such as a signal that arrived before its wait, always come before the next entry, so that a
-    /// replay delivers in the same order.
+    /// Results without an entry, such as a signal that arrived before its wait, always come before the next entry. A replay thus
+    /// delivers in the same order.
     pub(super) fn deliver_next(&mut self) -> bool {
         self.take_back_signal();
         let delivered = self.give_up_one() || self.hand_over_one() || self.deliver_entry();

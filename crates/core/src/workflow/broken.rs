@@ -1,5 +1,5 @@
-//! Why a run cannot go on with the code that is there. It is put off with the reason, never failed: the next try may find
-//! other code.
+//! Nondeterminism and misuse in the code of a workflow. The run is suspended with the reason and never failed, because the next
+//! try may find other code.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 use super::entry::{Kind, OpId};
 use crate::error::codes;
 
-/// What is wrong with the code of a workflow, or with how it was called.
+/// A fault in the code of a workflow, or in how it was called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Broken {
-    /// The code does something else than what was recorded.
+    /// The code differs from the recorded history.
     #[error(
         "the workflow does not do what it did before: {what}.\n{lists}\nBring the old code back, or keep both ways with version()"
     )]
@@ -20,7 +20,7 @@ pub(super) enum Broken {
         "{kind} {name:?} was asked for twice in one run; results are kept by name, so give it another, or a scope with an index in a loop"
     )]
     Twice { kind: &'static str, name: String },
-    /// Something was asked for where it cannot be.
+    /// An operation was requested where that is not possible.
     #[error("{kind} {name:?} was asked for {place}; ask for it in the workflow itself")]
     Misplaced { kind: &'static str, name: String, place: &'static str },
     /// A recorded value does not have the type that the code expects.
@@ -28,7 +28,7 @@ pub(super) enum Broken {
         "{kind} {name:?} has a recorded value that does not fit: {reason}; read the old form, too, or give the step another name"
     )]
     Value { kind: &'static str, name: String, reason: String },
-    /// A name cannot be one, or a value cannot be written.
+    /// A name is invalid, or a value cannot be written.
     #[error("{what}")]
     Invalid { what: String },
     /// The workflow itself panicked.
@@ -47,11 +47,11 @@ codes! {
     }
 }
 
-/// How many lines of each list are shown, and how many of them before the first that differs.
+/// The number of lines that are shown of each list, and of those before the first difference.
 const LINES: usize = 30;
 const BEFORE: usize = 10;
 
-/// What was recorded and what the code asked for, side by side, around the first difference.
+/// Formats recorded and requested operations side by side, around the first difference.
 pub(super) fn side_by_side(recorded: &[(OpId, Kind)], current: &[(Kind, String)]) -> String {
     let mut seen = HashSet::new();
     let mut was: Vec<(u32, String)> = Vec::new();

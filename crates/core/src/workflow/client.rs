@@ -1,4 +1,4 @@
-//! How runs are started, awaited, told and found.
+//! Workflow client: starts, awaits, signals and finds runs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,39 +28,40 @@ use crate::runtime::timer::sleep_until;
 use crate::store::{Batch, DocumentFound, Page, Refusal, SharedStore};
 use crate::worker::{idle, local_notify};
 
-/// Starts runs, and talks to them. Cheap to clone.
+/// A client that starts runs, sends them signals and reads their state. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(super) store: SharedStore,
-    /// The queues that workers were told to share out.
+    /// The queues that this client has announced as fair to their workers.
     shared_out: Arc<Mutex<BTreeSet<String>>>,
-    /// What commits together with a change.
+    /// The batch that commits together with a change.
     pub(super) beside: Batch,
 }
 
 impl Client {
-    /// A client of this store. It needs no worker in its own process.
+    /// Creates a client of this store. Its process needs no worker.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
         Self { store, shared_out: Arc::default(), beside: Batch::new() }
     }
 
-    /// A client for one change, with which this batch commits: both happen, or neither. It is for what others are to see of the
-    /// change, such as an event of an audit. What changes nothing, such as a start of a run that exists, leaves nothing of it.
+    /// Returns a client for one change that commits together with this batch: both are applied, or neither. Use it for records
+    /// of the change, such as an audit event. A call that changes nothing, such as the start of an existing run, does not apply
+    /// the batch.
     #[must_use]
     pub fn beside(&self, batch: Batch) -> Self {
         Self { beside: batch, ..self.clone() }
     }
 
-    /// A run of a workflow that is about to be started: await it, or add it to a batch of your own.
+    /// Prepares a run of a workflow. Await it to start the run, or add its batch to another batch.
     pub fn start<I: Serialize, O>(&self, workflow: Workflow<I, O>, input: &I) -> Start<O> {
         Start::of(self, Payload::of(input).map(|input| NewRun::of(&workflow, input)))
     }
 
-    /// A run of a workflow that some worker has registered, by its name.
+    /// Prepares a run of a workflow that a worker has registered, by its name.
     ///
     /// # Errors
-    /// [`WorkflowError::UnknownWorkflow`] when no worker has ever known it on this store.
+    /// [`WorkflowError::UnknownWorkflow`] when no worker has ever registered it on this store.
     pub async fn start_named(
         &self,
         workflow: &str,
@@ -75,7 +76,7 @@ impl Client {
         Ok(Start::of(self, Ok(new)))
     }
 
-    /// The workflows that workers have registered on this store.
+    /// Returns the names of the workflows that workers have registered on this store.
     ///
     /// # Errors
     /// [`WorkflowError::Store`] when the store cannot be read.
@@ -97,15 +98,16 @@ impl Client {
         }
     }
 
-    /// A handle to a run that was started before.
+    /// Returns a handle to a run that was started before.
     pub fn handle<I, O>(&self, _: Workflow<I, O>, run: &str) -> Handle<O> {
         Handle::of(self, run)
     }
 
-    /// Sends a signal. When this returns, the run will hear it, however often processes die: signals that come early wait.
+    /// Sends a signal. Once this returns, the run will receive the signal, however many processes die. A signal that arrives
+    /// before the run waits for it is kept.
     ///
     /// # Errors
-    /// [`WorkflowError`] when there is no such run, it is over, or does not hear the signal.
+    /// [`WorkflowError`] when the run does not exist, has ended, or does not accept the signal.
     pub async fn signal<T: Serialize + Sync>(
         &self,
         run: &str,
@@ -115,10 +117,10 @@ impl Client {
         self.signal_named(run, signal.name(), None, Payload::of(value)?).await
     }
 
-    /// Like [`signal`](Self::signal), under an id: sent again with the same id, it is heard once.
+    /// Like [`signal`](Self::signal), with an id. A signal that is sent again with the same id is received once.
     ///
     /// # Errors
-    /// [`WorkflowError`] when there is no such run, it is over, or does not hear the signal.
+    /// [`WorkflowError`] when the run does not exist, has ended, or does not accept the signal.
     pub async fn signal_once<T: Serialize + Sync>(
         &self,
         run: &str,
@@ -129,10 +131,10 @@ impl Client {
         self.signal_named(run, signal.name(), Some(id), Payload::of(value)?).await
     }
 
-    /// Like [`signal_once`](Self::signal_once), with a name and JSON.
+    /// Like [`signal_once`](Self::signal_once), with the name of the signal, an optional id and a JSON value.
     ///
     /// # Errors
-    /// [`WorkflowError`] when there is no such run, it is over, or does not hear the signal.
+    /// [`WorkflowError`] when the run does not exist, has ended, or does not accept the signal.
     pub async fn signal_named(
         &self,
         run: &str,
@@ -145,15 +147,15 @@ impl Client {
         end::tell(self, run, Word::Signal, |record| hears(record, run, signal, &heard)).await
     }
 
-    /// Asks a run to stop. What it waits for is given up, a step that has begun comes to its end, and the workflow cleans up.
+    /// Cancels a run. Its waits are given up, a step that has begun runs to its end, and the workflow cleans up.
     ///
     /// # Errors
-    /// [`WorkflowError`] when there is no such run, or it is over.
+    /// [`WorkflowError`] when the run does not exist or has ended.
     pub async fn cancel(&self, run: &str, reason: &str) -> Result<(), WorkflowError> {
         end::cancel(self, run, reason).await
     }
 
-    /// What a run has published under a name.
+    /// Returns the value that a run has published under a name.
     ///
     /// # Errors
     /// [`WorkflowError`] when the store cannot be read, or the value has another type.
@@ -199,44 +201,46 @@ impl<O> Start<O> {
         self
     }
 
-    /// The run's id: started again with the same id and input, it is the same run. By default it is a new UUID.
+    /// Sets the id of the run. A second start with the same id and input refers to the same run. The default is a new UUID.
     pub fn id(self, id: impl Into<String>) -> Self {
         self.with(|new| new.id = id.into())
     }
 
-    /// The queue that it stands in: `default`.
+    /// Sets the queue. The default is `default`, and for [`start_named`](Client::start_named) the queue that the worker registered.
     pub fn queue(self, queue: impl Into<String>) -> Self {
         self.with(|new| new.queue = queue.into())
     }
 
-    /// How urgent it is.
+    /// Sets the priority.
     pub fn priority(self, priority: Priority) -> Self {
         self.with(|new| new.priority = priority)
     }
 
-    /// When it begins.
+    /// Sets when the run begins. The default is now.
     pub fn due(self, due: Due) -> Self {
         self.with(|new| new.due = due)
     }
 
-    /// For whom it is: a customer, a tenant. Runs of a queue that are for different ones begin in turn, so that one who starts
-    /// thousands does not keep the others waiting. More urgent runs come first all the same.
+    /// Sets the fairness key, such as a customer or a tenant. Runs of a queue with different keys begin in turn, so that a key
+    /// with thousands of runs does not delay the others. Keys are hashed to 16 lanes; keys of the same lane share its turns.
+    /// Runs of a higher priority still begin first.
     pub fn fair_for(self, whose: impl Into<String>) -> Self {
         self.with(|new| new.whose = Some(whose.into()))
     }
 
-    /// The trace of the request that starts it, as the text of a W3C `traceparent` header: its activations are linked to it. A span of a
-    /// trace that is entered here comes before it.
+    /// Sets the trace of the request that starts the run, as the text of a W3C `traceparent` header. The activations of the run
+    /// are linked to it. The trace of the current span, if there is one, takes precedence.
     pub fn trace(self, traceparent: impl Into<String>) -> Self {
         self.with(|new| new.trace = Some(traceparent.into()))
     }
 
-    /// A word by which it is found.
+    /// Sets an attribute by which the run is found.
     pub fn attribute(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.with(|new| drop(new.attributes.insert(name.into(), value.into())))
     }
 
-    /// The start as a batch, and the id of the run: added to a batch of your own, the run exists if and only if that is applied.
+    /// Returns the id of the run, and its start as a batch. Added to another batch, the run exists if and only if that batch is
+    /// applied.
     ///
     /// # Errors
     /// [`WorkflowError::Invalid`] when the id or the input cannot be used.
@@ -273,10 +277,10 @@ impl<O> Start<O> {
     }
 }
 
-/// Whether a run that exists is the one that was to be started.
+/// Checks that an existing run is the one to start.
 fn same(new: &NewRun, found: &Record) -> Result<(), WorkflowError> {
     let same_workflow = new.workflow == found.workflow;
-    // A run that continued as new has forgotten its first input.
+    // The document of a run that continued as new does not have the first input.
     if same_workflow && (found.generation > 0 || found.input == new.input) {
         return Ok(());
     }
@@ -287,7 +291,7 @@ impl<O: 'static> IntoFuture for Start<O> {
     type Output = Result<Handle<O>, WorkflowError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
-    /// Starts the run. When this returns, it exists, and will be driven by whichever worker lives.
+    /// Starts the run. Once the future resolves, the run exists, and any live worker of its queue will drive it.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.start())
     }
@@ -299,7 +303,7 @@ impl<O> fmt::Debug for Start<O> {
     }
 }
 
-/// A run, with the type of what it brings.
+/// A handle to a run, with the type of its output.
 pub struct Handle<O> {
     client: Client,
     run: String,
@@ -308,20 +312,20 @@ pub struct Handle<O> {
 
 impl<O> Handle<O> {
     pub(super) fn of(client: &Client, run: &str) -> Self {
-        // What was to commit with one change is not for those that come after it.
+        // The batch beside one change must not commit with later changes.
         Self { client: client.beside(Batch::new()), run: run.to_owned(), output: PhantomData }
     }
 
-    /// The id of the run.
+    /// Returns the id of the run.
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
     }
 
-    /// Asks the run to stop: see [`Client::cancel`].
+    /// Cancels the run: see [`Client::cancel`].
     ///
     /// # Errors
-    /// [`WorkflowError`] when it is over.
+    /// [`WorkflowError`] when the run does not exist or has ended.
     pub async fn cancel(&self, reason: &str) -> Result<(), WorkflowError> {
         self.client.cancel(&self.run, reason).await
     }
@@ -329,7 +333,7 @@ impl<O> Handle<O> {
     /// Sends the run a signal: see [`Client::signal`].
     ///
     /// # Errors
-    /// [`WorkflowError`] when it is over, or does not hear the signal.
+    /// [`WorkflowError`] when the run does not exist, has ended, or does not accept the signal.
     pub async fn signal<T: Serialize + Sync>(
         &self,
         signal: Signal<T>,
@@ -338,10 +342,10 @@ impl<O> Handle<O> {
         self.client.signal(&self.run, signal, value).await
     }
 
-    /// How the run stands.
+    /// Returns the status of the run.
     ///
     /// # Errors
-    /// [`WorkflowError`] when there is no such run, or the store cannot be read.
+    /// [`WorkflowError`] when the run does not exist, or the store cannot be read.
     pub async fn status(&self) -> Result<Status, WorkflowError> {
         Ok(self.record().await?.status)
     }
@@ -353,13 +357,13 @@ impl<O> Handle<O> {
 }
 
 impl<O: DeserializeOwned> Handle<O> {
-    /// Waits for the end of the run, wherever it is driven, and answers what it brought.
+    /// Waits for the end of the run, whichever process drives it, and returns its output.
     ///
     /// # Errors
     /// [`WorkflowError`] when the run failed, was cancelled, or does not exist.
     ///
     /// # Cancel safety
-    /// Cancel-safe: the run goes on, and can be awaited again.
+    /// Cancel-safe: the run continues, and can be awaited again.
     pub async fn result(&self) -> Result<O, WorkflowError> {
         let key = names::run(&self.run)?;
         let here = local_notify::listen(&key);
@@ -380,14 +384,14 @@ impl<O: DeserializeOwned> Handle<O> {
             }
             let looked = Instant::now();
             match &mut hints {
-                // At first it is as good as certain that this process drives it, or that it takes a while.
+                // At first, hints are not worth watching: most likely this process drives the run, or the run takes a while.
                 None => {
                     tokio::select! {
                         () = told => {}
                         () = sleep_until(looked + pause) => hints = Some(self.client.store.watch()),
                     }
                 }
-                // Hints are many where much is written, so they are not followed too closely.
+                // A busy store sends many hints, so the growing pause limits how often they cause a read.
                 Some(hints) => {
                     tokio::select! {
                         () = told => {}
@@ -413,7 +417,7 @@ impl<O> Clone for Handle<O> {
     }
 }
 
-/// Keeps the compiler's promise that clients can be shared.
+/// Asserts at compile time that clients and handles can be shared between threads.
 const _: fn() = || {
     fn shared<T: Send + Sync>() {}
     shared::<Client>();

@@ -1,4 +1,4 @@
-//! What a workflow asks its run for.
+//! Workflow context: the operations that a workflow requests from its run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::model::retry::RetryPolicy;
 use crate::payload::Payload;
 use crate::store::{Batch, Delta};
 
-/// What a workflow has of its run: steps, timers, signals, children. Everything that is asked for has a name in the run, and
-/// is found by it when the run is replayed.
+/// The context of a run: steps, timers, signals and children. Every operation has a name in the run, by which a replay finds
+/// it.
 ///
-/// Waiting is no error: code that catches errors cannot catch it by mistake. Everything that is waited for may be waited for
-/// together, with `tokio::join!`, `tokio::select!` or any combinator of futures; a replay answers in the same order.
+/// Waiting is not an error, so code that handles errors cannot catch it by mistake. Operations may be awaited together, with
+/// `tokio::join!`, `tokio::select!` or any combinator of futures. A replay resolves them in the same order.
 ///
-/// A context with other settings is a context of its own: `cx.retry(policy).limit(minute).step("charge", …)`.
+/// Each setting returns a new context: `cx.retry(policy).limit(minute).step("charge", …)`.
 #[derive(Clone)]
 pub struct Ctx {
     pub(super) life: Arc<Life>,
@@ -54,31 +54,32 @@ impl Ctx {
         }
     }
 
-    /// The id of the run.
+    /// Returns the id of the run.
     #[must_use]
     pub fn run(&self) -> &str {
         &self.life.run
     }
 
-    /// Names below a name and an index, for loops: `cx.scope("item", 3).step("charge", …)` is the step `item[3]/charge`.
+    /// Returns a context whose names are below a name and an index, for loops: `cx.scope("item", 3).step("charge", …)` is the step
+    /// `item[3]/charge`.
     #[must_use]
     pub fn scope(&self, name: &str, index: impl fmt::Display) -> Self {
         Self { prefix: Arc::from(format!("{}{name}[{index}]/", self.prefix)), ..self.clone() }
     }
 
-    /// The same with another way to try steps again. By default five attempts within a few seconds.
+    /// Returns a context with another retry policy for steps. The default is five attempts within a few seconds.
     #[must_use]
     pub fn retry(&self, policy: RetryPolicy) -> Self {
         Self { policy, ..self.clone() }
     }
 
-    /// The same with a time limit for each attempt of a step. By default there is none.
+    /// Returns a context with a time limit for each attempt of a step. By default there is none.
     #[must_use]
     pub fn limit(&self, limit: Duration) -> Self {
         Self { limit: Some(limit), ..self.clone() }
     }
 
-    /// The same for one step that depends on a value: a replay with another value is found and reported.
+    /// Returns a context for one step that depends on a value. A replay with another value is detected and reported.
     #[must_use]
     pub fn given<T: Serialize + ?Sized>(&self, input: &T) -> Self {
         let input = match Payload::of(input) {
@@ -88,26 +89,26 @@ impl Ctx {
         Self { input, ..self.clone() }
     }
 
-    /// The same for what cleans up: it goes on when the run is cancelled.
+    /// Returns a context for clean-up. Its operations continue when the run is cancelled.
     #[must_use]
     pub fn clean_up(&self) -> Self {
         Self { sheltered: true, ..self.clone() }
     }
 
-    /// Whether the run was cancelled, as far as the workflow has come.
+    /// Returns whether the run was cancelled, as of the point that the workflow has reached.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.life.activation.lock().cancelled().is_some()
     }
 
-    /// Does something once in this run, and keeps what it brought. The code may run more than once, when it fails or its process
-    /// dies; it never runs again once its end is written, and the next step does not begin before that.
+    /// Executes a step once in this run, and records its result. The code may run more than once, when it fails or its process
+    /// dies. It never runs again once its end is committed, and the next step does not begin before that.
     ///
     /// # Errors
     /// [`StepError`] when the attempts are used up, or the run was cancelled before the step began.
     ///
     /// # Crash safety
-    /// At most the one step that was under way is run again.
+    /// Only a step that was in flight runs again.
     pub fn step<T, F>(&self, name: &str, f: F) -> impl Future<Output = Result<T, StepError>> + use<T, F>
     where
         T: Serialize + DeserializeOwned,
@@ -116,14 +117,14 @@ impl Ctx {
         self.attempts(name, f, |value| (Batch::new(), value))
     }
 
-    /// Like [`step`](Self::step), with effects in the store: they and the end of the step are one commit. A batch that is refused
+    /// Like [`step`](Self::step), with effects in the store. The effects and the end of the step are one commit. A rejected batch
     /// counts as a failed attempt.
     ///
     /// # Errors
     /// [`StepError`] when the attempts are used up, or the run was cancelled before the step began.
     ///
     /// # Crash safety
-    /// The effects are there exactly once, wherever the process dies.
+    /// The effects are applied exactly once, wherever the process dies.
     pub fn step_in<T, F>(&self, name: &str, f: F) -> impl Future<Output = Result<T, StepError>> + use<T, F>
     where
         T: Serialize + DeserializeOwned,
@@ -132,8 +133,8 @@ impl Ctx {
         self.attempts(name, f, |both| both)
     }
 
-    /// Like [`step`](Self::step), with effects in your own tables: the step applies the batch of [`TxStep::end`] in its own
-    /// transaction and commits that, so that the effects and the end of the step are one commit.
+    /// Like [`step`](Self::step), with effects in your own tables. The step applies the batch of [`TxStep::end`] in its own
+    /// transaction and commits it. The effects and the end of the step are thus one commit.
     ///
     /// ```no_run
     /// # use tidelock_core::workflow::{Ctx, Failure, StepError};
@@ -152,15 +153,15 @@ impl Ctx {
     /// # }
     /// ```
     ///
-    /// What the journal says counts: a step whose commit came through is done, whatever the code returned, and one that ended well
-    /// without it has failed.
+    /// The journal decides the result. A step whose transaction committed is done, whatever the code returned. A step that
+    /// returned a value without that commit has failed.
     ///
     /// # Errors
     /// [`StepError`] when the attempts are used up, or the run was cancelled before the step began.
     ///
     /// # Crash safety
-    /// The effects are there exactly once, wherever the process dies: a second commit, or one by a process that is not in charge any
-    /// more, is refused by the batch.
+    /// The effects are applied exactly once, wherever the process dies. The batch rejects a second commit, and a commit by a
+    /// process that no longer holds the run.
     pub fn step_tx<T, F>(&self, name: &str, f: F) -> impl Future<Output = Result<T, StepError>> + use<T, F>
     where
         T: Serialize + DeserializeOwned,
@@ -185,7 +186,8 @@ impl Ctx {
         }
     }
 
-    /// Runs code until it ends, as often as the policy lets it; `split` takes apart what it brings.
+    /// Runs the code of a step until it succeeds or its policy permits no more attempts; `split` separates its effects from its
+    /// value.
     fn attempts<T, B, F>(
         &self,
         name: &str,
@@ -219,7 +221,7 @@ impl Ctx {
         }
     }
 
-    /// Waits for a while, however long: a run that waits holds nothing but its place in the store.
+    /// Waits for a duration, however long. A run that waits holds nothing but its place in the store.
     ///
     /// # Errors
     /// [`StepError::Cancelled`] when the run is cancelled.
@@ -237,7 +239,7 @@ impl Ctx {
 
     fn timer(&self, when: When) -> impl Future<Output = Result<(), StepError>> + use<> {
         let name = self.numbered("sleep");
-        // Timers have numbers for names: one that is added before others must not take their place.
+        // Timers are named by number. The time is part of the request, so that a timer added before others cannot take their place.
         let op = Self { input: Some(when.to_string()), ..self.clone() }.ask(Kind::Timer, name, None);
         op.begin(|id| (Entry::TimerSet(TimerSet { op: id, when }), Batch::new()));
         async move {
@@ -248,13 +250,13 @@ impl Ctx {
         }
     }
 
-    /// Waits for a signal. One that came before it was waited for is there at once; each is heard once.
+    /// Waits for a signal. A signal that arrived before the wait is delivered at once. Each signal is delivered once.
     ///
     /// A signal goes to the first of the waits for it that the workflow awaits. A future that is kept and not awaited, such as
     /// one that lost a `select!`, receives nothing until it is awaited again.
     ///
     /// # Errors
-    /// [`StepError`] when the run is cancelled, or what was sent does not fit.
+    /// [`StepError`] when the run is cancelled, or the value of the signal does not have the expected type.
     pub fn signal<T: DeserializeOwned>(
         &self,
         signal: Signal<T>,
@@ -263,10 +265,10 @@ impl Ctx {
         async move { heard(signal.name(), op.resolved().await) }
     }
 
-    /// Waits for a signal, and not longer than a while; `None` when that is over first.
+    /// Waits for a signal within a time limit. Returns `None` when the limit passes first.
     ///
     /// # Errors
-    /// [`StepError`] when the run is cancelled, or what was sent does not fit.
+    /// [`StepError`] when the run is cancelled, or the value of the signal does not have the expected type.
     pub fn signal_within<T: DeserializeOwned>(
         &self,
         signal: Signal<T>,
@@ -285,15 +287,15 @@ impl Ctx {
 
     fn wait_for(&self, signal: &str) -> OpHandle {
         let op = self.ask(Kind::Wait, self.numbered(&format!("signal {signal}")), Some(signal.to_owned()));
-        // A run that went on after a signal has come further than one that waits for it: version() must know.
+        // A run that continued after a signal is further than one that waits for it. The entry lets `version()` see the difference.
         op.note(|id| Entry::Awaited(Awaited { op: id }));
         op
     }
 
-    /// Starts a run of its own and waits for its end. Its id is that of this run with the name added, so that it is started once.
+    /// Starts a child run and waits for its end. Its id is that of this run with the name added, so that it is started once.
     ///
     /// # Errors
-    /// [`StepError`] when the child fails or is cancelled, or this run is. Then the child is cancelled, too.
+    /// [`StepError`] when the child fails or is cancelled, or when this run is cancelled. A cancelled run also cancels its child.
     pub fn child<I, O>(
         &self,
         name: &str,
@@ -344,10 +346,10 @@ impl Ctx {
         new.batch()
     }
 
-    /// The time, by the store's clock, as it was when the run came here first.
+    /// Returns the time of the store's clock when the run first reached this point.
     ///
     /// # Errors
-    /// [`StepError`] when the store cannot be asked, or the run is cancelled.
+    /// [`StepError`] when the store cannot be read, or the run is cancelled.
     pub async fn now(&self) -> Result<Timestamp, StepError> {
         let store = self.life.hold.as_ref().map(|(store, _)| Arc::clone(store));
         let name = self.unprefixed(&self.numbered("now"));
@@ -358,21 +360,21 @@ impl Ctx {
         .await
     }
 
-    /// A random number that is the same whenever the run comes here. Not for secrets.
+    /// Returns a random number that is the same in every replay of the run. Not for secrets.
     #[must_use]
     pub fn random(&self) -> u64 {
         let count = self.life.activation.lock().count("random");
         random::number(&self.life.identity, count)
     }
 
-    /// Which way to take where the code was changed on purpose: `newest` for runs that come here from now on, `least` for those
-    /// that were here before there was a choice, and always the same for one run.
+    /// Returns which path to take where the code was changed on purpose. Runs that reach this point from now on get `newest`.
+    /// Runs that passed it before the change get `least`. The result is always the same for one run.
     #[must_use]
     pub fn version(&self, name: &str, least: u32, newest: u32) -> u32 {
         self.life.activation.lock().version(&self.named(name), least, newest)
     }
 
-    /// Makes a value visible to others while the run goes on: [`Client::value`](super::Client::value) reads it.
+    /// Publishes a value while the run is in progress. [`Client::value`](super::Client::value) reads it.
     pub fn publish<T: Serialize + ?Sized>(&self, name: &str, value: &T) {
         let made = serde_json::to_value(value).map_err(|e| InvalidInput::Payload { reason: e.to_string() });
         let batch = made.and_then(|value| {
@@ -386,7 +388,7 @@ impl Ctx {
         self.write(batch);
     }
 
-    /// Sets a word by which the run is found: see [`Client::list`](super::Client::list).
+    /// Sets an attribute by which the run is found: see [`Client::list`](super::Client::list).
     pub fn attribute(&self, name: &str, value: &str) {
         let batch = names::run(&self.life.run).map(|run| {
             Batch::new().merge(&run, [Delta::set(format!("/attributes/{}", escaped(name)), value)])
@@ -403,11 +405,12 @@ impl Ctx {
         }
     }
 
-    /// Ends this run's history and begins anew under the same id with another input, for loops without an end. Signals that were
-    /// not heard yet are kept, however many there are. Does not return.
+    /// Ends this run's history and continues under the same id with a new history and another input, for loops without an end.
+    /// Unread signals are kept, however many there are. Returns only on an error.
     ///
     /// # Errors
-    /// [`Failure`] when the input cannot be recorded. The type is that of the workflow, so that this can be its last expression.
+    /// [`Failure`] when the input cannot be recorded. The return type is that of the workflow, so that this call can be its last
+    /// expression.
     pub async fn continue_as_new<I: Serialize + Sync, O>(&self, input: &I) -> Result<O, Failure> {
         let never =
             |error: InvalidInput| Failure::permanent(format!("its next input cannot be recorded: {error}"));
@@ -441,7 +444,7 @@ impl Ctx {
         name.strip_prefix(&*self.prefix).unwrap_or(name).to_owned()
     }
 
-    /// A name for what has none of its own.
+    /// Returns a numbered name for an operation that the code does not name.
     fn numbered(&self, what: &str) -> String {
         let name = self.named(what);
         let count = self.life.activation.lock().count(&name);
@@ -471,7 +474,7 @@ impl fmt::Debug for Ctx {
     }
 }
 
-/// A name as one step of a JSON pointer.
+/// Escapes a name for use as one segment of a JSON pointer.
 fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

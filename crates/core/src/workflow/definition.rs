@@ -1,10 +1,10 @@
-//! What a workflow is called, what it takes and gives, and which signals it hears: plain constants that callers and workers
+//! Workflow definitions: the name, input, output and signals of a workflow. They are plain constants that callers and workers
 //! share.
 
 use std::fmt;
 use std::marker::PhantomData;
 
-/// How many signals a workflow can hear, at most.
+/// The maximum number of signals that a workflow accepts.
 const MAX_SIGNALS: usize = 16;
 
 /// A workflow by its name, with the types of its input and output.
@@ -27,16 +27,16 @@ pub struct Workflow<I, O> {
 }
 
 impl<I, O> Workflow<I, O> {
-    /// A workflow of this name.
+    /// Creates a workflow with this name.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self { name, signals: [""; MAX_SIGNALS], types: PhantomData }
     }
 
-    /// The same workflow, which hears a signal. Signals of other names are refused where they are sent.
+    /// Adds a signal that the workflow accepts. The client rejects signals with other names when they are sent.
     ///
     /// # Panics
-    /// When there are more than sixteen of them; in a constant, the compiler says so.
+    /// When there are more than sixteen signals. In a constant, this is a compile-time error.
     #[must_use]
     #[expect(
         clippy::indexing_slicing,
@@ -55,13 +55,13 @@ impl<I, O> Workflow<I, O> {
         self
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The names of the signals that it hears.
+    /// Returns the names of the signals that it accepts.
     pub(super) fn signals(&self) -> Vec<String> {
         self.signals.iter().filter(|name| !name.is_empty()).map(|name| (*name).to_owned()).collect()
     }
@@ -81,20 +81,20 @@ impl<I, O> fmt::Debug for Workflow<I, O> {
     }
 }
 
-/// A signal by its name, with the type of what it brings.
+/// A signal by its name, with the type of its value.
 pub struct Signal<T> {
     name: &'static str,
     types: PhantomData<fn(T)>,
 }
 
 impl<T> Signal<T> {
-    /// A signal of this name.
+    /// Creates a signal with this name.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self { name, types: PhantomData }
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name

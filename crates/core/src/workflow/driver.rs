@@ -39,35 +39,36 @@ use crate::worker::{Committed, LeasedWork};
 
 pub(super) use self::commit::News;
 
-/// How many entries of its journal come with the grant of a run.
+/// The number of journal entries that come with the grant of a run.
 pub(super) const ENTRIES: usize = 64;
-/// How often a run that is busy looks for what others tell it, when there may be something.
+/// The interval at which a busy run checks for entries that others wrote, when there may be some.
 const LOOK: Duration = Duration::from_millis(100);
 /// The pause after a cancel of a child whose outcome is unknown.
 const CANCEL_PAUSE: Duration = Duration::from_millis(500);
-/// The reason of a run whose journal could not be read. Its steps may have run in part.
+/// The reason for handing back a run whose journal could not be read. Its steps may have run in part.
 const UNREAD: &str = "its journal could not be read";
 
-/// How an activation ended.
+/// The end of an activation.
 #[derive(Debug)]
 pub(super) enum Left {
-    /// The run is over, or has begun anew.
+    /// The run has ended, or has continued as new.
     Ended,
-    /// It waits.
+    /// The run waits in the store.
     Rests,
-    /// It cannot go on with the code that is here.
+    /// The run cannot continue, and is suspended with this reason.
     Parked(Suspension),
-    /// It is not ours any more.
+    /// This worker no longer holds the run: it lost the lease, or released it after a failure of the store.
     Lost,
-    /// It is handed back, because this process ends.
+    /// The run is handed back to other workers, for example because this process shuts down.
     HandedBack,
 }
 
-/// What follows a look or a write.
+/// The control flow after a read or a commit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     On,
-    /// Others said something before what the workflow was told already: begin again.
+    /// Replay from the beginning: entries of others precede results that the workflow has received, or a step that it dropped
+    /// has recorded its end.
     Rewind,
     Gone,
 }
@@ -79,19 +80,19 @@ pub(super) struct Drive {
     pub(super) grant: Grant,
     pub(super) started: Started,
     pub(super) journal: Key,
-    /// The version of the next entry, as far as is known.
+    /// The version of the next entry, as far as this driver knows.
     next: StreamVersion,
     pub(super) activation: ActivationRef,
     future: Isolated<RunFuture>,
     token: CancellationToken,
     hints: Option<Watch>,
-    /// When the journal was last read for news. Hints may be lost.
+    /// When the journal was last read for entries of others. Hints may be lost.
     read_at: Instant,
     /// The next commit resets the count of claims without progress.
     stumbled: bool,
 }
 
-/// Drives a run that was granted, as far as it goes.
+/// Drives a granted run until it ends, rests, is suspended, or is lost.
 pub(super) async fn drive(
     shared: Arc<WorkflowEngine>,
     mut grant: Grant,
@@ -125,7 +126,7 @@ pub(super) async fn drive(
     left
 }
 
-/// A journal that is over: the row goes with the run, unless the run has gone on under another journal.
+/// Handles a journal that has ended. The work row is removed, unless the run has continued under another journal.
 async fn over(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant) -> Left {
     let run = names::run_of(&grant.row.key).unwrap_or_default();
     let found = match end::find(&shared.worker.store, &run).await {
@@ -157,7 +158,8 @@ async fn over(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant) -> L
     }
 }
 
-/// A run that this process cannot begin: another may know its workflow, and has it soon. The run says so when none seems to.
+/// Leaves a run that this process cannot begin to other workers, which may know its workflow and can claim it soon. When
+/// none seems to, the work row records the reason.
 async fn left_to_others(
     shared: &WorkflowEngine,
     holding: &LeasedWork,
@@ -185,18 +187,18 @@ async fn left_to_others(
     }
 }
 
-/// Why a run cannot be begun here.
+/// The reason why this process cannot begin a run.
 enum Unfit {
-    /// Its workflow is not known to this process.
+    /// This process does not know its workflow.
     Unknown(Suspension),
     Never(Suspension),
 }
 
-/// Suspends a run that cannot continue. It stays as it was, with the reason and the time of the next try.
+/// Suspends a run that cannot continue. The run stays unchanged; its work row records the reason and the time of the retry.
 async fn park(shared: &WorkflowEngine, holding: &LeasedWork, grant: &Grant, reason: &Suspension) {
     let row = &grant.row;
     tracing::warn!(target: WORKFLOW, run = %row.key, %reason, "run suspended");
-    // Silent claims were tried at once; the waits begin after them.
+    // Silent claims were retried at once; the backoff begins after them.
     let silent = matches!(reason, Suspension::WorkersDied { .. });
     let doublings = row.attempts.saturating_sub(if silent { SILENT_CLAIMS } else { 0 }).min(9);
     let wait = Duration::from_secs(1).saturating_mul(1 << doublings).min(Duration::from_mins(5));
@@ -259,7 +261,7 @@ impl Drive {
         })
     }
 
-    /// Performs actions until the run ends, rests, or is not ours any more.
+    /// Performs actions until the activation ends.
     async fn run(&mut self) -> Left {
         let mut now = None;
         loop {
@@ -275,7 +277,7 @@ impl Drive {
         }
     }
 
-    /// Performs an action. Returns the store's clock when that was read.
+    /// Performs an action. Returns the time of the store's clock if the action read it.
     async fn perform(&mut self, action: Action) -> Result<Option<Timestamp>, Left> {
         match action {
             Action::Poll => self.poll_once().await?,
@@ -303,7 +305,7 @@ impl Drive {
         Ok(None)
     }
 
-    /// Replays the journal from the beginning, with all that is recorded by now.
+    /// Replays the journal from the beginning, with all entries that are recorded by now.
     async fn rewind(&mut self) -> Result<(), Left> {
         let store = &self.shared.worker.store;
         let loaded = load(&self.shared, &self.grant, Vec::new()).await;
@@ -384,7 +386,7 @@ impl Drive {
         }
     }
 
-    /// Moves the row to the queue of runs that have begun, from its first rest on.
+    /// Moves the row to the lane of runs that have begun, when the run rests for the first time.
     fn move_to_begun(&self, batch: Batch) -> Result<Batch, String> {
         let Started { run, queue, generation, .. } = &self.started;
         let lane = names::lane(queue).map_err(|error| error.to_string())?;
@@ -395,7 +397,8 @@ impl Drive {
         Ok(batch.enqueue(row.map_err(|error| error.to_string())?.due(Due::At(NEVER))))
     }
 
-    /// Waits in memory until the workflow changes something, at most for this time, and reads the journal now and then.
+    /// Waits in memory until the workflow changes something, at most for this time. Reads the journal if a hint or the poll
+    /// interval requires it.
     async fn wait(&mut self, limit: Option<Duration>) -> Result<(), Left> {
         let until = Instant::now() + limit.map_or(LOOK, |limit| limit.min(LOOK));
         let lost = self.holding.token().clone();
@@ -422,7 +425,7 @@ impl Drive {
         }
     }
 
-    /// Reads the store's clock. While it cannot be read, steps run on for as long as the lease lasts.
+    /// Reads the store's clock. While it cannot be read, steps continue for as long as the lease lasts.
     async fn read_clock(&mut self) -> Result<Option<Timestamp>, Left> {
         match self.shared.worker.store.now().await {
             Ok(now) => Ok(Some(now)),
@@ -433,8 +436,8 @@ impl Drive {
         }
     }
 
-    /// Reads what others wrote while a step runs, when a hint says that there may be something. Hints may be lost; the poll
-    /// interval bounds the delay then.
+    /// Reads the entries that others wrote while a step runs, when a hint indicates that there may be some. Hints may be lost;
+    /// the poll interval then bounds the delay.
     async fn read_hinted(&mut self) -> Result<(), Left> {
         let overdue = self.read_at.elapsed() >= self.shared.worker.options.poll_interval;
         let hinted = match &mut self.hints {
@@ -450,7 +453,7 @@ impl Drive {
         }
         match self.journal_since().await {
             Err(Unready::Store(error)) => {
-                // The steps run on for as long as the lease lasts. The next look reads without a hint.
+                // The steps continue for as long as the lease lasts. The next check reads without a hint.
                 tracing::warn!(target: WORKFLOW, %error, "journal read failed");
                 self.hints = None;
                 Ok(())
@@ -462,7 +465,7 @@ impl Drive {
         }
     }
 
-    /// Reads what others wrote into the journal, and rewinds where the workflow took another path.
+    /// Reads the entries that others wrote into the journal, and rewinds when the workflow took another path.
     async fn read_or_rewind(&mut self) -> Result<(), Left> {
         let news = self.read_news(None).await.map_err(|_| Left::Lost)?;
         self.rewind_if(news).await
@@ -505,7 +508,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Ends the run with an output, unless the journal says that the workflow took another path.
+    /// Ends the run with an output, unless the journal shows that the workflow took another path.
     async fn finish(&mut self, output: Output) -> Result<(), Left> {
         loop {
             let finish = self.activation.lock().finish();
@@ -531,7 +534,7 @@ impl Drive {
         }
     }
 
-    /// Ends this generation and begins the next. What others write meanwhile is delivered before, or carried over.
+    /// Ends this generation and begins the next. Entries that others write concurrently are delivered first, or carried over.
     async fn continue_as_new(&mut self, input: Payload) -> Result<(), Left> {
         match self.read_news(None).await {
             Ok(News::Overtaken) => self.rewind().await,
@@ -544,12 +547,12 @@ impl Drive {
         }
     }
 
-    /// The store's clock, for times that are recorded.
+    /// Returns the estimated time of the store's clock, for times that are recorded.
     pub(super) fn now(&self) -> Timestamp {
         self.shared.worker.store.estimated_now().max(self.started.started_at)
     }
 
-    /// The version of the last entry, as far as is known.
+    /// Returns the version of the last entry, as far as this driver knows.
     pub(super) fn last(&self) -> StreamVersion {
         StreamVersion(self.next.0.saturating_sub(1))
     }
@@ -559,12 +562,12 @@ impl Drive {
     }
 }
 
-/// The exit of a run whose code does not fit.
+/// Returns the exit of a run whose code does not fit.
 fn unfit(broken: &Broken) -> Left {
     Left::Parked(Suspension::from(broken))
 }
 
-/// The exit of a run whose commit cannot be made, or is rejected.
+/// Returns the exit of a run whose commit cannot be built, or is rejected.
 fn rejected(reason: impl std::fmt::Display) -> Left {
     Left::Parked(Suspension::rejected(reason))
 }

@@ -1,4 +1,4 @@
-//! How a run ends, begins anew, and is cancelled.
+//! Completion, continuation as new, and cancellation of runs.
 
 use super::activation::Outgoing;
 use super::client::Client;
@@ -23,10 +23,10 @@ use crate::store::{
 use crate::telemetry::{self, WORKFLOW};
 use crate::worker::{Committed, local_notify};
 
-/// Writes the end of a run, with all that is left to write, in one batch. Whoever waits for it is told. `None` when a step that the
-/// workflow left has recorded its end: then it did not come to this one.
+/// Commits the end of a run, with all outgoing entries, in one batch, and notifies the waiters.
 ///
-/// An output that does not fit beside the input into the document of the run fails the run.
+/// Returns `None` when the driver must rewind: a step that the workflow dropped has recorded its end, or entries of others
+/// precede the outgoing entries. The run fails when its output does not fit into its document beside the input.
 pub(super) async fn end(drive: &mut Drive, mut ending: Ending) -> Option<Left> {
     let left = drive.take_outgoing();
     let rejectable = left.iter().any(Outgoing::may_be_refused);
@@ -42,7 +42,7 @@ pub(super) async fn end(drive: &mut Drive, mut ending: Ending) -> Option<Left> {
                 }
                 Err(_) => return Some(Left::Lost),
             },
-            // What others said comes before what the workflow was told ahead of the journal: it may go another way.
+            // Entries of others precede results that the workflow received ahead of the journal. A replay may take another path.
             Err(Unwritten::Behind) => {
                 return match drive.write_rest(left).await {
                     Flow::Gone => Some(Left::Lost),
@@ -62,9 +62,9 @@ pub(super) async fn end(drive: &mut Drive, mut ending: Ending) -> Option<Left> {
     Some(Left::Ended)
 }
 
-/// Why an end is not written.
+/// The reason why an end was not committed.
 enum Unwritten {
-    /// There is more in the journal than was heard.
+    /// The journal has entries that the driver has not read.
     Behind,
     /// The parent has changed.
     Changed,
@@ -74,7 +74,7 @@ enum Unwritten {
 }
 
 async fn write_end(drive: &mut Drive, left: &[Outgoing], ending: &Ending) -> Result<Timestamp, Unwritten> {
-    // Whoever says something meanwhile is heard, or refused because the run is over.
+    // A concurrent signal or cancel is either read before the end, or rejected because the run has ended.
     let exact = Expect::Exact(drive.last());
     let batch = match drive
         .batch_at(left, exact)
@@ -104,7 +104,7 @@ async fn write_end(drive: &mut Drive, left: &[Outgoing], ending: &Ending) -> Res
     }
 }
 
-/// Counts an end, and wakes those who wait for it.
+/// Counts an end, and wakes the waiters of this process.
 fn told_of(drive: &Drive, left: &[Outgoing], ending: &Ending, at: Timestamp) {
     let counters = &drive.shared.counters;
     let ends = |entry: &Entry| matches!(entry, Entry::Done(_) | Entry::GaveUp(_));
@@ -114,7 +114,7 @@ fn told_of(drive: &Drive, left: &[Outgoing], ending: &Ending, at: Timestamp) {
     let (status, took) = (record::status(ending).word(), at.since(drive.grant.row.enqueued_at));
     telemetry::seconds_by(telemetry::RUN_SECONDS, "status", status, took);
     local_notify::notify(&drive.grant.row.key);
-    // A parent's queue is that of its children, unless somebody started them elsewhere.
+    // A child runs in the queue of its parent, so this wakes the workers that may drive the parent.
     if drive.started.parent.is_some() {
         names::wake(&drive.started.queue);
     }
@@ -122,7 +122,7 @@ fn told_of(drive: &Drive, left: &[Outgoing], ending: &Ending, at: Timestamp) {
 
 fn closing(drive: &Drive, left: &[Outgoing], ending: &Ending, batch: Batch) -> Result<Batch, InvalidInput> {
     let ended = Entry::Ended(ending.clone()).event_by(drive.holding.lease())?;
-    // Entries that are left to write come before it in the same batch, and have said what the journal must be.
+    // Outgoing entries precede the end in the same batch, and their append already carries the expected version.
     let entries = left.iter().any(|outgoing| outgoing.entry.is_some());
     let expected = if entries { Expect::Any } else { Expect::Exact(drive.last()) };
     let batch = batch.append(&drive.journal, expected, [ended]).ack(drive.holding.lease());
@@ -132,9 +132,9 @@ fn closing(drive: &Drive, left: &[Outgoing], ending: &Ending, batch: Batch) -> R
     indexed.change(batch, Status::Running, record::status(ending))
 }
 
-/// Ends this generation of a run and begins the next in one batch. Signals that do not fit into it are written to the next
-/// journal before: no one reads that until the generation changes. `None` when others said something meanwhile: it must be
-/// heard first.
+/// Ends this generation of a run and begins the next in one batch. Signals that do not fit into the batch are written to the
+/// next journal first, which has no reader until the generation changes. Returns `None` when others have written to the
+/// journal: the workflow must receive their entries first.
 pub(super) async fn begin_anew(drive: &mut Drive, input: Payload) -> Option<Left> {
     match anew(drive, &input).await {
         Ok(left) => left,
@@ -163,7 +163,7 @@ async fn anew(drive: &mut Drive, input: &Payload) -> Result<Option<Left>, Workfl
             }
             Committed::Gone => return Ok(Some(Left::Lost)),
             Committed::Refused(refusal) => match &*refusal {
-                // Signals of an attempt that was cut short are there, or an earlier run had the same id.
+                // The journal has signals of an attempt that was cut short, or entries of an earlier run with the same id.
                 Refusal::Stream { stream, .. } if *stream == journal => is_new = false,
                 Refusal::Stream { .. } => return Ok(None),
                 _ => return Ok(Some(Left::Parked(Suspension::rejected(refusal)))),
@@ -172,7 +172,7 @@ async fn anew(drive: &mut Drive, input: &Payload) -> Result<Option<Left>, Workfl
     }
 }
 
-/// The entries with which the next generation begins.
+/// Returns the entries with which the next generation begins.
 fn beginning(drive: &Drive, input: &Payload) -> Result<Vec<NewEvent>, InvalidInput> {
     let (started, activation) = (&drive.started, drive.activation.lock());
     let generation = started.generation.saturating_add(1);
@@ -188,7 +188,7 @@ fn beginning(drive: &Drive, input: &Payload) -> Result<Vec<NewEvent>, InvalidInp
     Ok(events)
 }
 
-/// Splits entries so that each part fits into a batch, with room for the end of a generation.
+/// Splits entries into parts that each fit into a batch, with room for the end of a generation.
 fn parts(events: Vec<NewEvent>) -> Vec<Vec<NewEvent>> {
     let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
     for event in events {
@@ -203,8 +203,8 @@ fn parts(events: Vec<NewEvent>) -> Vec<Vec<NewEvent>> {
     parts
 }
 
-/// Writes the first parts of the next journal, which no one reads until the generation changes. Returns where the last part
-/// belongs, or `None` when the run was lost.
+/// Writes the first parts of the next journal, which has no reader until the generation changes. Entries that it already has
+/// are truncated. Returns the expected version for the last part, or `None` when a commit did not succeed.
 async fn stage(
     drive: &mut Drive,
     journal: &Key,
@@ -234,7 +234,7 @@ async fn stage(
     Ok(Some(expected))
 }
 
-/// The end of a generation.
+/// Returns the batch that ends a generation and enqueues the next.
 fn turn(drive: &Drive, input: &Payload) -> Result<Batch, InvalidInput> {
     let started = &drive.started;
     let generation = started.generation.saturating_add(1);
@@ -249,14 +249,14 @@ fn turn(drive: &Drive, input: &Payload) -> Result<Batch, InvalidInput> {
         .merge(&drive.grant.row.key, deltas))
 }
 
-/// What a parent is told.
+/// Returns the batch that reports the end of a run to its parent.
 async fn told(store: &SharedStore, started: &Started, ending: &Ending) -> Result<Batch, WorkflowError> {
     let Some(parent) = &started.parent else { return Ok(Batch::new()) };
     let Some((record, version)) = find(store, &parent.run).await? else { return Ok(Batch::new()) };
     if record.generation != parent.generation {
         return Ok(Batch::new());
     }
-    // A parent that is over and resumed meanwhile must hear of the end.
+    // A parent that has ended may be resumed concurrently. It must then receive the end, so the guard rejects this batch.
     let unchanged = Batch::new().guard_document(&names::run(&parent.run)?, Expect::Exact(version));
     if record.status.is_over() {
         return Ok(unchanged);
@@ -268,7 +268,7 @@ async fn told(store: &SharedStore, started: &Started, ending: &Ending) -> Result
     Ok(told.enqueue(wake(&parent.run, &record)?))
 }
 
-/// The document of a run.
+/// Reads the document of a run, with its version.
 pub(super) async fn find(
     store: &SharedStore,
     run: &str,
@@ -277,7 +277,8 @@ pub(super) async fn find(
     Ok(Some((document.value.parse()?, document.version)))
 }
 
-/// Tells a run something while it runs. What races with its end is refused, or heard: never lost.
+/// Appends an entry to the journal of a running run, and wakes the run. An entry that races with the end of the run is
+/// either rejected or delivered, never lost.
 pub(super) async fn tell(
     client: &Client,
     run: &str,
@@ -306,20 +307,20 @@ pub(super) async fn tell(
                 names::wake(&record.queue);
                 return Ok(());
             }
-            // It changed meanwhile: perhaps it is over.
+            // The document changed concurrently; the run may have ended.
             Err(ApplyError::Refused(refusal)) if matches!(*refusal, Refusal::Document { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// When a run goes on that was told something: at once, unless it was not to begin yet. A cancel ends its waiting.
+/// Returns when a run is due after a message: at once, unless its start is still delayed. A cancel ends the delay.
 async fn goes_on(store: &SharedStore, run: &str, record: &Record, word: Word) -> Result<Due, WorkflowError> {
     if !record.delayed || word == Word::Cancel {
         return Ok(Due::Now);
     }
     let Some(row) = store.work(&names::run(run)?).await? else { return Ok(Due::Now) };
-    // A run that has waited once is in the lane of those that have begun.
+    // A run that has rested once is in the lane of runs that have begun.
     if row.lane == names::lane(&record.queue)? {
         return Ok(Due::Now);
     }
@@ -333,7 +334,7 @@ async fn goes_on(store: &SharedStore, run: &str, record: &Record, word: Word) ->
     Ok(row.due.map_or(Due::Now, Due::At))
 }
 
-/// What a run is told.
+/// The kind of a message to a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     Signal,
@@ -349,7 +350,7 @@ impl Word {
     }
 }
 
-/// Asks a run to stop.
+/// Requests the cancellation of a run.
 pub(super) async fn cancel(client: &Client, run: &str, reason: &str) -> Result<(), WorkflowError> {
     let entry = Entry::Cancel(Reason { reason: reason.to_owned() });
     tell(client, run, Word::Cancel, |_| Ok(entry.clone())).await

@@ -32,14 +32,14 @@ use crate::worker::{ClaimSpec, Engine, LeasedWork, Metered, Poll, Worker, Worker
 /// The longest delay after hints that led to no run: most of them come from steps that this process has recorded.
 const MAX_HINT_DELAY: Duration = Duration::from_millis(16);
 
-/// What a workflow's future brings.
+/// The output of a workflow's future.
 pub(super) type Output = Result<Payload, Failure>;
 /// The future of a workflow.
 pub(super) type RunFuture = Pin<Box<dyn Future<Output = Output> + Send>>;
-/// How a workflow is begun.
+/// The function that begins a workflow.
 pub(super) type Begin = dyn Fn(Ctx, &Payload) -> Result<RunFuture, InvalidInput> + Send + Sync;
 
-/// A workflow that a worker knows.
+/// A workflow that a worker has registered.
 pub(super) struct Definition {
     pub(super) name: String,
     pub(super) signals: Vec<String>,
@@ -57,7 +57,7 @@ impl fmt::Debug for Definition {
 pub(super) struct Options {
     pub(super) worker: WorkerOptions,
     pub(super) queues: Vec<Queue>,
-    /// Waits that are shorter do not release the run.
+    /// Shorter waits do not release the run.
     pub(super) linger: Duration,
     pub(super) skip: Option<Arc<ManualClock>>,
     pub(super) retention: Option<Retention>,
@@ -245,20 +245,21 @@ fn only_of<T>(queue: &str, done: Result<T, WorkflowError>) -> Result<Option<T>, 
     }
 }
 
-/// Runs whose workflow this process does not know: how far each was, and when this process was first granted it there.
+/// Runs whose workflow this process does not know: the journal version of each, and when this process was first granted it at
+/// that version.
 #[derive(Debug, Default)]
 pub(super) struct Unknown(Mutex<HashMap<Key, (StreamVersion, Timestamp)>>);
 
 impl Unknown {
     /// The shortest and the longest time that a run is left to other workers.
     const WAITS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_mins(5));
-    /// After this time it is likely that no worker knows the workflow, and the run says so.
+    /// The time after which it is likely that no worker knows the workflow. The work row then records the reason.
     const LIKELY: Duration = Duration::from_secs(1);
-    /// More runs than this are forgotten all at once.
+    /// The number of runs above which all of them are forgotten at once.
     const RUNS: usize = 100_000;
 
     /// Returns how long the run is left to other workers, and whether it is likely that none knows its workflow. The wait is
-    /// a quarter of the time that has passed: a worker that is busy gets its runs at most so much later.
+    /// a quarter of the time that has passed, which bounds the delay for a busy worker that knows the workflow.
     pub(super) fn wait(&self, run: &Key, next: StreamVersion, now: Timestamp) -> (Duration, bool) {
         let mut runs = self.0.lock();
         if runs.len() > Self::RUNS {

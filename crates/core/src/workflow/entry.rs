@@ -1,4 +1,4 @@
-//! The entries of a journal: what a run did and heard, in the order in which it counts.
+//! Journal entries: the operations, results and messages of a run, in the order in which they count.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::id::{EventType, Fence, StreamVersion};
 use crate::payload::Payload;
 use crate::store::{Event, Lease, NewEvent};
 
-/// How a run began.
+/// The start of a run, or of a generation of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Started {
     pub(super) run: String,
@@ -23,10 +23,10 @@ pub(super) struct Started {
     pub(super) input: Payload,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) parent: Option<Parent>,
-    /// Ids of signals that earlier generations heard: name and id.
+    /// Names and ids of the signals that earlier generations received.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) heard: Vec<(String, String)>,
-    /// The trace that it was started in.
+    /// The trace in which it was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) trace: Option<String>,
     /// When its first generation was started.
@@ -38,14 +38,14 @@ impl Ran {
     pub(super) const EPOCH: Self = Self { began: Timestamp::EPOCH, ended: Timestamp::EPOCH };
 }
 
-/// When an attempt of a step ran, by the store's clock as its worker knew it.
+/// The times of an attempt of a step, by the store's clock as its worker estimated it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ran {
     pub(super) began: Timestamp,
     pub(super) ended: Timestamp,
 }
 
-/// Who waits for a run.
+/// The run that waits for a child run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Parent {
     pub(super) run: String,
@@ -56,17 +56,17 @@ pub(super) struct Parent {
     pub(super) name: String,
 }
 
-/// What something that the workflow asked for is called, and the how manieth it was.
+/// The name of an operation that the workflow requested, and its position in the order of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OpId {
     pub(super) name: String,
     pub(super) seq: u32,
-    /// What the step was given, in short, where it was given something.
+    /// A fingerprint of the step's input, if it declares one. For a timer, its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) input: Option<String>,
 }
 
-/// How a run or a child ended.
+/// The end of a run or of a child.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Ending {
@@ -76,7 +76,7 @@ pub(super) enum Ending {
     Continued(Payload),
 }
 
-/// When a timer fires: so long after it was recorded, or at an instant.
+/// The time of a timer: a duration after its entry is recorded, or an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum When {
@@ -102,15 +102,15 @@ impl std::fmt::Display for When {
     }
 }
 
-/// One entry.
+/// One entry of a journal.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Entry {
     Started(Box<Started>),
-    /// A step ended well.
+    /// A step succeeded.
     Done(Done),
-    /// A step failed for good.
+    /// A step failed and is not retried.
     GaveUp(GaveUp),
-    /// A step failed and is tried again.
+    /// An attempt of a step failed, and the step is retried.
     Tried(Tried),
     TimerSet(TimerSet),
     TimerFired(Named),
@@ -123,7 +123,7 @@ pub(super) enum Entry {
     Version(Version),
     Heard(Heard),
     Cancel(Reason),
-    /// An operator wants failed steps to be tried again.
+    /// An operator resumed the run: failed steps are retried.
     Resumed(Reason),
     Ended(Ending),
 }
@@ -139,7 +139,7 @@ pub(super) struct Done {
 pub(super) struct GaveUp {
     pub(super) op: OpId,
     pub(super) error: StepError,
-    /// When the last attempt ran. A child that could not be started never did.
+    /// When the last attempt ran. `None` for a child that could not be started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ran: Option<Ran>,
 }
@@ -149,7 +149,7 @@ pub(super) struct Tried {
     pub(super) op: OpId,
     pub(super) attempt: u32,
     pub(super) error: String,
-    /// How long it waits until the next attempt.
+    /// The backoff before the next attempt.
     pub(super) wait: Duration,
     pub(super) ran: Ran,
 }
@@ -202,13 +202,13 @@ pub(super) struct Reason {
     pub(super) reason: String,
 }
 
-/// What is noted beside an entry.
+/// The metadata of an entry.
 #[derive(Serialize)]
 struct By {
     fence: Fence,
 }
 
-/// What kinds of things a workflow asks for, for comparing what it did with what it does.
+/// The kind of an operation, for the comparison of a replay with the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Step,
@@ -229,15 +229,15 @@ impl Kind {
 }
 
 impl Entry {
-    /// The entry as an event of the one who drives the run: its fence is noted beside it, so that people can tell what each
-    /// activation did from what it only replayed.
+    /// Returns the entry as an event of the run's driver, with the fence of its lease as metadata. The fence lets readers
+    /// distinguish the entries that an activation wrote from those that it only replayed.
     pub(super) fn event_by(&self, lease: &Lease) -> Result<NewEvent, InvalidInput> {
         let mut event = self.event()?;
         event.meta = Payload::of(&By { fence: lease.fence })?;
         Ok(event)
     }
 
-    /// The entry as an event.
+    /// Returns the entry as an event.
     pub(super) fn event(&self) -> Result<NewEvent, InvalidInput> {
         let (name, payload) = match self {
             Self::Started(it) => ("started", Payload::of(it)),
@@ -259,7 +259,7 @@ impl Entry {
         Ok(NewEvent::new(EventType::new(format!("{PREFIX}{name}"))?, payload?))
     }
 
-    /// The entry that an event of a journal is.
+    /// Decodes an event of a journal.
     pub(super) fn of(event: &Event) -> Result<Self, InvalidInput> {
         let event_type = event.event_type.as_str();
         Ok(match event_type.strip_prefix(PREFIX).unwrap_or(event_type) {
@@ -286,7 +286,7 @@ impl Entry {
         })
     }
 
-    /// What the entry says that the workflow asked for.
+    /// Returns the operation that the workflow requested and its kind, if the entry records one.
     pub(super) fn op(&self) -> Option<(&OpId, Kind)> {
         match self {
             Self::Done(Done { op, .. }) | Self::GaveUp(GaveUp { op, .. }) | Self::Tried(Tried { op, .. }) => {
@@ -301,7 +301,7 @@ impl Entry {
         }
     }
 
-    /// Whether it was written by somebody else than the run's driver.
+    /// Returns whether the entry comes from outside the run's driver, such as a signal.
     pub(super) fn is_foreign(&self) -> bool {
         matches!(self, Self::Heard(_) | Self::Cancel(_) | Self::ChildEnded(_) | Self::Resumed(_))
     }
@@ -313,7 +313,7 @@ fn read<T: DeserializeOwned>(event: &Event) -> Result<T, InvalidInput> {
     event.payload.parse()
 }
 
-/// An entry with its place.
+/// An entry with its version and time in the journal.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Placed {
     pub(super) version: StreamVersion,
@@ -327,7 +327,7 @@ impl Placed {
     }
 }
 
-/// What a worker wrote down about a workflow, for those who start runs by name.
+/// The registration of a workflow by a worker, for clients that start runs by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Known {
     pub(super) queue: String,
@@ -335,5 +335,5 @@ pub(super) struct Known {
     pub(super) signals: Vec<String>,
 }
 
-/// Words of a user's own, by which runs are found.
+/// User-defined attributes by which runs are found.
 pub type Attributes = BTreeMap<String, String>;

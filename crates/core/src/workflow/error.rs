@@ -1,4 +1,4 @@
-//! What can go wrong with runs, seen from outside of them.
+//! Workflow errors, as seen from outside a run.
 
 use thiserror::Error;
 
@@ -10,13 +10,13 @@ use crate::id::Owner;
 use crate::lease::LeaseError;
 use crate::store::{ApplyError, StoreError};
 
-/// Why something that was asked of runs was not done.
+/// An error of an operation on runs.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum WorkflowError {
     /// There is no such run.
     #[error("there is no run {run:?} on this store; it was never started, or its time of retention is over")]
     UnknownRun {
-        /// The id that was asked for.
+        /// The requested id.
         run: String,
     },
     /// The id belongs to a run of another workflow or with another input.
@@ -27,37 +27,37 @@ pub enum WorkflowError {
     Taken {
         /// The id.
         run: String,
-        /// The workflow of the run that has it.
+        /// The workflow of the run that has the id.
         workflow: String,
-        /// Whether it is the workflow that was to be started.
+        /// Whether the rejected start was of the same workflow.
         same_workflow: bool,
     },
-    /// The run has ended, so that it cannot hear anything.
+    /// The run has ended, so the operation does not apply to it.
     #[error("run {run:?} is {status} and can not be {asked}")]
     Over {
         /// The id.
         run: String,
         /// How it ended.
         status: Status,
-        /// What was asked.
+        /// The requested operation, as a past participle.
         asked: &'static str,
     },
-    /// The run does not hear signals of this name.
+    /// The run does not accept signals of this name.
     #[error("run {run:?} does not hear a signal {signal:?}; it hears: {}", if .hears.is_empty() { "none".to_owned() } else { .hears.join(", ") })]
     UnknownSignal {
         /// The id.
         run: String,
-        /// The name that was sent.
+        /// The name of the signal.
         signal: String,
-        /// Those that it hears.
+        /// The signals that the run accepts.
         hears: Vec<String>,
     },
-    /// No worker has ever known a workflow of this name on this store.
+    /// No worker has ever registered a workflow of this name on this store.
     #[error("there is no workflow {workflow:?} on this store; workers have known: {}", if .known.is_empty() { "none".to_owned() } else { .known.join(", ") })]
     UnknownWorkflow {
         /// The name.
         workflow: String,
-        /// Those that workers have registered.
+        /// The workflows that workers have registered.
         known: Vec<String>,
     },
     /// Two workflows were registered under one name.
@@ -73,7 +73,7 @@ pub enum WorkflowError {
     Failed {
         /// The id.
         run: String,
-        /// Why.
+        /// The reason.
         failure: Failure,
     },
     /// The run was cancelled.
@@ -81,42 +81,42 @@ pub enum WorkflowError {
     Cancelled {
         /// The id.
         run: String,
-        /// Why.
+        /// The reason.
         failure: Failure,
     },
-    /// Another process drives the run at the moment.
+    /// Another process currently drives the run.
     #[error("run {run:?} is driven by {by} until {until} at least; nothing was done")]
     Leased {
         /// The id.
         run: String,
-        /// Who drives it.
+        /// The owner of the lease.
         by: Owner,
-        /// Until when, unless the lease is renewed.
+        /// When the lease expires, unless it is renewed.
         until: Timestamp,
     },
-    /// What was asked cannot be done to the run as it stands.
+    /// The operation is not possible in the current state of the run.
     #[error("run {run:?} can not be {asked}: {reason}")]
     Refused {
         /// The id.
         run: String,
-        /// What was asked.
+        /// The requested operation, as a past participle.
         asked: &'static str,
-        /// Why not.
+        /// Why it is not possible.
         reason: String,
     },
-    /// There is no runtime that could drive runs.
+    /// No Tokio runtime is available to drive runs.
     #[error("a worker was started outside of a tokio runtime; start it inside of one that goes on")]
     NoRuntime,
-    /// A value or a name can never be accepted.
+    /// A value or a name is invalid, and will never be accepted.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// The store could not be asked.
+    /// The store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store did not take a write.
+    /// The store did not accept a write.
     #[error(transparent)]
     Write(Box<ApplyError>),
-    /// A lease could not be kept.
+    /// A lease could not be held.
     #[error(transparent)]
     Lease(Box<LeaseError>),
 }

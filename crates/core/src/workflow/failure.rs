@@ -1,4 +1,4 @@
-//! How the user's code says that something went wrong, and how it hears of it.
+//! Failures of steps and workflows: how user code reports and receives them.
 
 use std::error::Error;
 use std::fmt;
@@ -9,8 +9,8 @@ use thiserror::Error as ThisError;
 use crate::error::codes;
 use crate::model::limits::ERROR_BYTES;
 
-/// Why a step or a workflow failed, as it is recorded. `?` makes one of any error; what it says is kept together with what
-/// caused it.
+/// The recorded reason why a step or a workflow failed. The `?` operator converts any error; the message includes those of
+/// its sources.
 ///
 /// ```
 /// use tidelock_core::workflow::Failure;
@@ -32,46 +32,46 @@ pub struct Failure {
     pub(super) permanent: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) cancelled: bool,
-    /// The step or child whose failure this is, if it is one's.
+    /// The name of the step or child that caused the failure, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) cause: Option<String>,
 }
 
-/// The longest message that is recorded, in bytes. Longer ones are cut.
+/// The longest message that is recorded, in bytes. Longer messages are truncated.
 const MESSAGE_BYTES: usize = ERROR_BYTES;
 
 impl Failure {
-    /// A failure that may pass: the step is tried again, as its policy says.
+    /// Creates a transient failure: the step is retried according to its policy.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), permanent: false, cancelled: false, cause: None }
     }
 
-    /// A failure that will not pass: the step is not tried again.
+    /// Creates a permanent failure: the step is not retried.
     #[must_use]
     pub fn permanent(message: impl Into<String>) -> Self {
         Self { permanent: true, ..Self::new(message) }
     }
 
-    /// The same, as it is recorded: whoever fails must be able to say so, however much there is to say.
+    /// Truncates the message, so that a failure can be recorded whatever its length.
     pub(super) fn cut(mut self) -> Self {
         self.message.truncate(self.message.floor_char_boundary(MESSAGE_BYTES));
         self
     }
 
-    /// What it says.
+    /// Returns the message.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Whether trying again is of no use.
+    /// Returns whether the failure is permanent, so that a retry is of no use.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         self.permanent
     }
 
-    /// Whether it comes from a cancelled run.
+    /// Returns whether the failure comes from a cancelled run.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled
@@ -92,7 +92,7 @@ impl<E: Error + 'static> From<E> for Failure {
         let mut cause = error.source();
         while let Some(inner) = cause {
             let text = inner.to_string();
-            // Many errors repeat what caused them.
+            // Many errors repeat the message of their source.
             if !message.contains(&text) {
                 message = format!("{message}: {text}");
             }
@@ -107,24 +107,23 @@ impl<E: Error + 'static> From<E> for Failure {
     }
 }
 
-/// What a workflow hears when something that it waited for did not come to a good end. The same on the first run and on every
-/// replay.
+/// The error of an awaited operation that did not succeed. It is the same in the first execution and in every replay.
 #[derive(Clone, Debug, PartialEq, Eq, ThisError, Serialize, Deserialize)]
 pub enum StepError {
-    /// A step failed for good.
+    /// A step failed and is not retried.
     #[error("step {step:?} failed after {attempts} {}: {error}", if *.attempts == 1 { "attempt" } else { "attempts" })]
     Failed {
-        /// Its name.
+        /// The name of the step.
         step: String,
-        /// Why, the last time.
+        /// The error of the last attempt.
         error: String,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
     },
-    /// The run was cancelled. What cleans up goes through [`Ctx::clean_up`](super::Ctx::clean_up).
+    /// The run was cancelled. Clean-up code uses [`Ctx::clean_up`](super::Ctx::clean_up).
     #[error("{what:?} was given up because the run was cancelled: {reason}")]
     Cancelled {
-        /// What was waited for.
+        /// The name of the operation that was given up.
         what: String,
         /// Why the run was cancelled.
         reason: String,
@@ -132,19 +131,19 @@ pub enum StepError {
     /// A child run failed or was cancelled.
     #[error("child run {run:?} {how}: {error}")]
     Child {
-        /// The name under which it was started.
+        /// The name under which the child was started.
         name: String,
-        /// Its id.
+        /// The id of the child.
         run: String,
         /// How it ended.
         how: String,
-        /// Why.
+        /// The error of the child.
         error: String,
     },
-    /// A value does not have the type that was asked for.
+    /// A value does not have the expected type.
     #[error("{what:?} brought a value that does not fit: {reason}")]
     Value {
-        /// What brought it.
+        /// The name of the signal or child that the value comes from.
         what: String,
         /// Why it does not fit.
         reason: String,
@@ -152,7 +151,7 @@ pub enum StepError {
 }
 
 impl StepError {
-    /// Why it failed, without its name.
+    /// Returns the reason of the error, without the name of the operation.
     pub(super) fn message(&self) -> &str {
         match self {
             Self::Failed { error, .. } | Self::Child { error, .. } => error,
@@ -160,7 +159,7 @@ impl StepError {
         }
     }
 
-    /// What failed, by the name that it has in the run.
+    /// Returns the name of the step or child that failed.
     fn cause(&self) -> Option<&str> {
         match self {
             Self::Failed { step: name, .. } | Self::Child { name, .. } => Some(name),

@@ -11,7 +11,7 @@ use crate::key::{Arg, INDEX_KIND, Key, KeyPrefix};
 use crate::payload::Payload;
 use crate::store::{Batch, Document, Expect};
 
-/// What the entries of a run are made of.
+/// The fields of a run's index entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Indexed<'a> {
     pub(super) run: &'a str,
@@ -45,13 +45,13 @@ impl Indexed<'_> {
     }
 }
 
-/// The entry of a run in the list of a status, or of all runs. Later starts have smaller keys.
+/// Returns the key of a run's entry in the list of a status, or of all runs. Later starts have smaller keys.
 pub(super) fn key(list: Option<Status>, started_at: Timestamp, run: &str) -> Result<Key, InvalidInput> {
     let newest_first = Arg::Int(started_at.as_micros().saturating_neg());
     Key::of(INDEX_KIND, &[name(list), newest_first, Arg::Str(run.to_owned())])
 }
 
-/// The entries of a list.
+/// Returns the prefix of the entries of a list.
 pub(super) fn range(list: Option<Status>) -> KeyPrefix {
     KeyPrefix::under(INDEX_KIND, &[name(list)])
 }
@@ -60,7 +60,7 @@ fn name(list: Option<Status>) -> Arg {
     Arg::Str(list.map_or_else(|| "run".to_owned(), |status| format!("run.{status}")))
 }
 
-/// An entry that was read.
+/// An index entry that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) started_at: Timestamp,

@@ -1,4 +1,4 @@
-//! Reading journals.
+//! Journal reads, in pages.
 
 use super::entry::Placed;
 use super::error::WorkflowError;
@@ -6,10 +6,10 @@ use crate::id::StreamVersion;
 use crate::key::Key;
 use crate::store::{Event, SharedStore, StoreError, StreamQuery};
 
-/// How many entries are read at a time.
+/// The number of entries that are read at a time.
 const PAGE: usize = 1_000;
 
-/// The entries of a journal from a version on, or all of them.
+/// Reads the entries of a journal from a version on, or all of them.
 pub(super) async fn read(
     store: &SharedStore,
     journal: &Key,
@@ -19,7 +19,7 @@ pub(super) async fn read(
     Ok(events.iter().map(Placed::of).collect::<Result<_, _>>()?)
 }
 
-/// The same, as it stands in the log.
+/// Reads the same entries as undecoded events.
 pub(super) async fn events(
     store: &SharedStore,
     journal: &Key,

@@ -1,4 +1,4 @@
-//! One queue as a worker sees it: its lanes, its limits, and how it is claimed from when there are any.
+//! A queue of a worker: its lanes, its limits, and how runs are claimed within the limits.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::id::Lane;
 use crate::model::rate::Rate;
 use crate::worker::{Poll, Worker};
 
-/// See the module.
+/// One queue, as a worker polls it.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     queue: String,
     pub(super) limits: QueueLimits,
-    /// Where runs are that have not begun.
+    /// The lanes of runs that have not begun.
     new: Vec<Lane>,
-    /// Where runs are that have.
+    /// The lanes of runs that have begun.
     under_way: Vec<Lane>,
     pub(super) seats: Arc<Seats>,
 }
@@ -33,9 +33,9 @@ impl Line {
         Self { queue: queue.to_owned(), limits, new, under_way, seats }
     }
 
-    /// Takes up what the store says of the queue.
+    /// Reads the limits of the queue from the store, and derives its lanes.
     pub(super) async fn refresh(&mut self, engine: &WorkflowEngine) -> Result<(), WorkflowError> {
-        // Without limits that read, there are no lanes to look at.
+        // While the limits cannot be read, there are no lanes to claim from.
         self.under_way.clear();
         self.new.clear();
         self.limits = queue::read(&engine.worker.store, &self.queue).await?;
@@ -51,12 +51,12 @@ impl Line {
         Ok(())
     }
 
-    /// Its name.
+    /// Returns the name of the queue.
     pub(super) fn queue(&self) -> &str {
         &self.queue
     }
 
-    /// All its lanes.
+    /// Returns all lanes of the queue.
     pub(super) fn lanes(&self) -> impl Iterator<Item = &Lane> {
         self.new.iter().chain(&self.under_way)
     }
@@ -103,7 +103,7 @@ impl Line {
         Ok(claimed)
     }
 
-    /// Takes seats for up to `free` runs where the queue has any. Returns how many runs may be claimed.
+    /// Takes seats for up to `free` runs if the queue limits its concurrency. Returns how many runs may be claimed, and the seats.
     async fn room(&self, worker: &Worker, free: usize) -> Result<(usize, Vec<Seat>), WorkflowError> {
         match self.limits.concurrency.filter(|_| free > 0) {
             Some(most) => {
@@ -114,7 +114,7 @@ impl Line {
         }
     }
 
-    /// Claims runs that have not begun, as many as the rate admits.
+    /// Claims runs that have not begun, within the rate.
     async fn claim_new(
         &self,
         engine: &WorkflowEngine,

@@ -1,8 +1,8 @@
 //! Lists and counts of runs, by their index: newest first, in bounded pages.
 //!
-//! The status of a filter is the list of the index that is read. A prefix that few runs share is a range of ids, and is read as one. All
-//! other conditions are checked on the entries of the index and on the documents, [`SCANNED`] entries per page at most; the
-//! cursor of the page continues after them.
+//! The status of a filter selects the list of the index that is read. A prefix that few runs share is read as a range of ids.
+//! All other conditions are checked on the entries of the index and on the documents, [`SCANNED`] entries per page at most.
+//! The cursor of the page continues after them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,30 +23,30 @@ use crate::error::InvalidInput;
 use crate::store::limits::READ_ROWS;
 use crate::store::{Document, Get, Page};
 
-/// Which runs are listed; each condition that is given must hold.
+/// The conditions of a list of runs. Each condition that is set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFilter {
-    /// Only of this workflow.
+    /// Only runs of this workflow.
     pub workflow: Option<String>,
-    /// Only those that stand so.
+    /// Only runs with this status.
     pub status: Option<Status>,
-    /// Only those whose id begins so.
+    /// Only runs whose id begins with this text.
     pub prefix: Option<String>,
-    /// Only those with these words.
+    /// Only runs with these attributes.
     pub attributes: Attributes,
-    /// Only those that changed at this instant or later.
+    /// Only runs that changed at this instant or later.
     pub changed_since: Option<Timestamp>,
-    /// Only those that changed before this instant.
+    /// Only runs that changed before this instant.
     pub changed_before: Option<Timestamp>,
 }
 
 impl RunFilter {
-    /// Whether entries of the index may be left out.
+    /// Returns whether the filter may exclude runs by their entries in the index.
     fn is_selective(&self) -> bool {
         self.workflow.is_some() || self.prefix.is_some()
     }
 
-    /// Whether a run may match, as far as its entry in the index tells.
+    /// Returns whether a run may match, as far as its entry in the index shows.
     fn matches_entry(&self, entry: &Found) -> bool {
         self.workflow.as_ref().is_none_or(|workflow| *workflow == entry.workflow)
             && self.prefix.as_ref().is_none_or(|prefix| entry.run.starts_with(prefix.as_str()))
@@ -72,7 +72,7 @@ pub struct RunPage {
     pub next: Option<RunCursor>,
 }
 
-/// A place in a list of runs: after the run with this start and this id, whether it exists or not. Runs that start or end
+/// A position in a list of runs: after the run with this start and this id, whether it exists or not. Runs that start or end
 /// between two pages neither repeat nor skip others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
@@ -82,13 +82,13 @@ pub struct RunCursor {
 }
 
 impl RunCursor {
-    /// The place after a run.
+    /// Returns the position after a run.
     #[must_use]
     pub fn after(run: &RunView) -> Self {
         Self { started_at: run.started_at, run: run.run.clone() }
     }
 
-    /// Whether a run comes after this place.
+    /// Returns whether a run comes after this position.
     fn precedes(&self, started_at: Timestamp, run: &str) -> bool {
         started_at < self.started_at || (started_at == self.started_at && run > self.run.as_str())
     }
@@ -127,13 +127,13 @@ impl TryFrom<String> for RunCursor {
 
 /// The number of index entries that are read for a page, however few of them match.
 const SCANNED: usize = 10_000;
-/// The number of entries or documents that one read of a page brings at most.
+/// The maximum number of entries or documents of one read.
 const ROWS: usize = 500;
 /// The number of runs with a prefix that are read as a range of ids.
 const FEW: usize = 200;
 
 impl Client {
-    /// A page of runs, newest first.
+    /// Returns a page of runs, newest first.
     ///
     /// # Errors
     /// [`WorkflowError`] when the store cannot be read.
@@ -153,7 +153,7 @@ impl Client {
         self.list_index(filter, after, limit).await
     }
 
-    /// The number of runs of each status, counted by the index alone.
+    /// Returns the number of runs of each status, counted by the index alone.
     ///
     /// # Errors
     /// [`WorkflowError`] when the store cannot be read.
@@ -165,7 +165,7 @@ impl Client {
         Ok(try_join_all(Status::ALL.map(count)).await?.into_iter().collect())
     }
 
-    /// The page of a list that is known as a whole.
+    /// Returns the page of a list whose documents have all been read.
     async fn list_few(
         &self,
         documents: Vec<Document>,

@@ -1,4 +1,4 @@
-//! The beginning of an activation: the run as its journal has it.
+//! Journal load at the beginning of an activation.
 
 use super::engine::WorkflowEngine;
 use super::entry::{Entry, Placed, Started};
@@ -10,13 +10,13 @@ use crate::error::InvalidInput;
 use crate::id::StreamVersion;
 use crate::store::{Event, Grant, StoreError};
 
-/// What a journal says.
+/// The content of a journal: a run in progress, or one that has ended.
 pub(super) enum Loaded {
     Run(Box<Started>, Vec<Placed>, StreamVersion),
     Over,
 }
 
-/// Why it could not be read.
+/// The reason why a journal could not be loaded.
 pub(super) enum Unready {
     Store(StoreError),
     Never(Suspension),
@@ -43,7 +43,7 @@ impl From<InvalidInput> for Unready {
     }
 }
 
-/// Reads a journal, of which the grant may have brought the beginning.
+/// Reads the journal of a run. The grant may have included its beginning.
 pub(super) async fn load(
     shared: &WorkflowEngine,
     grant: &Grant,

@@ -1,4 +1,4 @@
-//! The names that runs have in the store: keys and lanes.
+//! Keys and lanes of runs in the store.
 
 use crate::error::InvalidInput;
 use crate::id::Lane;
@@ -10,39 +10,39 @@ use crate::worker::local_notify;
 const RUN: &str = "tidelock.run";
 /// The kind of a run's journal: `tidelock.journal("order-17", 0)`.
 const JOURNAL: &str = "tidelock.journal";
-/// The kind of the documents in which long steps keep how far they are.
+/// The kind of the documents in which long steps save their progress.
 const PROGRESS: &str = "tidelock.progress";
-/// The kind of the documents with what runs publish.
+/// The kind of the documents with the values that runs publish.
 const VALUES: &str = "tidelock.values";
-/// The kind of the documents that say which workflows there are.
+/// The kind of the documents that register workflows.
 const WORKFLOW: &str = "tidelock.workflow";
-/// The kind of the documents with what workers of a queue hold to.
+/// The kind of the documents with the limits of queues.
 const QUEUE: &str = "tidelock.queue";
-/// The kind of the work rows that are the seats of a queue.
+/// The kind of the work rows that are the seats of a queue, its concurrency slots.
 const SEAT: &str = "tidelock.seat";
-/// The longest id of a run, in bytes. It leaves room for what is added to it.
+/// The longest id of a run, in bytes. It leaves room for the other parts of the keys that contain it.
 pub(super) const MAX_ID_BYTES: usize = 256;
 /// The longest name of a workflow, a queue or a step, in bytes.
 pub(super) const MAX_NAME_BYTES: usize = 128;
-/// The queue of workflows that name none.
+/// The queue of runs and workers that name none.
 pub(super) const DEFAULT_QUEUE: &str = "default";
 
-/// The document and the work row of a run.
+/// Returns the key of a run's document and work row.
 pub(super) fn run(id: &str) -> Result<Key, InvalidInput> {
     Key::new(RUN, [id])
 }
 
-/// The runs whose ids begin with a text.
+/// Returns the prefix of the runs whose ids begin with a text.
 pub(super) fn runs_from(prefix: &str) -> KeyPrefix {
     KeyPrefix::starting(RUN, &[], prefix)
 }
 
-/// All runs.
+/// Returns the prefix of all runs.
 pub(super) fn all_runs() -> KeyPrefix {
     KeyPrefix::kind(RUN)
 }
 
-/// The run that a key names.
+/// Returns the id of the run that a key names.
 pub(super) fn run_of(key: &Key) -> Option<String> {
     match key.args().into_iter().next() {
         Some(Arg::Str(id)) if key.kind() == RUN => Some(id),
@@ -50,87 +50,88 @@ pub(super) fn run_of(key: &Key) -> Option<String> {
     }
 }
 
-/// What a run did, in order. A run that continues as new has a new one.
+/// Returns the key of a run's journal. A run that continues as new gets a new journal.
 pub(super) fn journal(id: &str, generation: u32) -> Result<Key, InvalidInput> {
     Key::of(JOURNAL, &[Arg::Str(id.to_owned()), Arg::Int(generation.into())])
 }
 
-/// How far a step is, in one generation of its run.
+/// Returns the key of a step's progress in one generation of its run.
 pub(super) fn progress(id: &str, identity: &str, step: &str) -> Result<Key, InvalidInput> {
     Key::new(PROGRESS, [id, identity, step])
 }
 
-/// That a step has recorded its own end, which it can do once.
+/// Returns the key of the mark that a step has recorded its own end, which it can do once.
 pub(super) fn recorded(id: &str, identity: &str, step: &str) -> Result<Key, InvalidInput> {
     Key::new(PROGRESS, [id, identity, step, "end"])
 }
 
-/// What names a generation of a run in the keys of its effects. What separates the parts is escaped in the id, so that no two
-/// runs have the same.
+/// Returns the name of a run's generation in the keys of its effects. Separators in the id are escaped, so that no two runs
+/// share a name.
 pub(super) fn identity(id: &str, generation: u32) -> String {
     let id = id.replace('%', "%25").replace(':', "%3A").replace('#', "%23");
     if generation == 0 { id } else { format!("{id}#{generation}") }
 }
 
-/// The id of a child, below that of its parent.
+/// Returns the id of a child, below that of its parent.
 pub(super) fn child(parent: &str, generation: u32, name: &str) -> String {
     if generation == 0 { format!("{parent}/{name}") } else { format!("{parent}#{generation}/{name}") }
 }
 
-/// How far all steps of a run are.
+/// Returns the prefix of the progress of all steps of a run.
 pub(super) fn all_progress(id: &str) -> KeyPrefix {
     KeyPrefix::under(PROGRESS, &[Arg::Str(id.to_owned())])
 }
 
-/// What a run has published.
+/// Returns the key of the values that a run has published.
 pub(super) fn values(id: &str) -> Result<Key, InvalidInput> {
     Key::new(VALUES, [id])
 }
 
-/// What is known of a workflow.
+/// Returns the key of a workflow's registration.
 pub(super) fn workflow(name: &str) -> Result<Key, InvalidInput> {
     Key::new(WORKFLOW, [name])
 }
 
-/// All workflows that a worker has ever known.
+/// Returns the prefix of all workflows that a worker has ever registered.
 pub(super) fn all_workflows() -> KeyPrefix {
     KeyPrefix::kind(WORKFLOW)
 }
 
-/// The lane of a queue's runs that are under way.
+/// Returns the lane of a queue's runs that have begun.
 pub(super) fn lane(queue: &str) -> Result<Lane, InvalidInput> {
     Lane::new(format!("run.{queue}"))
 }
 
-/// The lane of a queue's runs that have not begun.
+/// Returns the lane of a queue's runs that have not begun.
 pub(super) fn new_lane(queue: &str) -> Result<Lane, InvalidInput> {
     Lane::new(format!("start.{queue}"))
 }
 
-/// How many lanes share out the runs of a queue that are started for somebody.
+/// The number of lanes over which a queue spreads the runs with a fairness key.
 pub(super) const SHARES: u64 = 16;
 
-/// The lane of runs that have not begun, for somebody: whoever else is in it with them is chance, and always the same.
+/// Returns the lane of the runs with a fairness key that have not begun. The hash of the key selects the lane, so a key
+/// always has the same lane, and may share it with other keys.
 pub(super) fn fair_lane(queue: &str, whose: &str) -> Result<Lane, InvalidInput> {
     share_lane(queue, hash::of(whose) % SHARES)
 }
 
-/// One of them.
+/// Returns one of the lanes for fairness keys.
 pub(super) fn share_lane(queue: &str, share: u64) -> Result<Lane, InvalidInput> {
     Lane::new(format!("start{share}.{queue}"))
 }
 
-/// What is known of a queue. Workers of this process listen to it, so that they need not wait for a hint of the store.
+/// Returns the key of a queue's limits. Workers of this process listen on it, so that they need not wait for a hint of the store.
 pub(super) fn queue(queue: &str) -> Result<Key, InvalidInput> {
     Key::new(QUEUE, [queue])
 }
 
-/// All queues.
+/// Returns the prefix of all queues.
 pub(super) fn all_queues() -> KeyPrefix {
     KeyPrefix::kind(QUEUE)
 }
 
-/// The queue that a key names.
+/// Returns the queue that a key names.
 pub(super) fn queue_of(key: &Key) -> Option<String> {
     match key.args().into_iter().next() {
         Some(Arg::Str(name)) if key.kind() == QUEUE => Some(name),
@@ -138,12 +139,12 @@ pub(super) fn queue_of(key: &Key) -> Option<String> {
     }
 }
 
-/// A seat of a queue that has only so many: who holds its row may drive one run.
+/// Returns the key of a seat of a queue with limited concurrency. The worker that holds its row may drive one run.
 pub(super) fn seat(queue: &str, seat: u32) -> Result<Key, InvalidInput> {
     Key::of(SEAT, &[Arg::Str(queue.to_owned()), Arg::Int(seat.into())])
 }
 
-/// The how manieth seat a key names.
+/// Returns the number of the seat that a key names.
 pub(super) fn seat_of(key: &Key) -> Option<u32> {
     match key.args().as_slice() {
         [Arg::Str(_), Arg::Int(seat)] if key.kind() == SEAT => u32::try_from(*seat).ok(),
@@ -151,24 +152,24 @@ pub(super) fn seat_of(key: &Key) -> Option<u32> {
     }
 }
 
-/// The lane of a queue's seats.
+/// Returns the lane of a queue's seats.
 pub(super) fn seats(queue: &str) -> Result<Lane, InvalidInput> {
     Lane::new(format!("seat.{queue}"))
 }
 
-/// When the next run of a queue would begin, if all were spread evenly.
+/// Returns the key of a queue's rate limit: when the next run would begin, if all were spread evenly.
 pub(super) fn rate(queue: &str) -> Result<Key, InvalidInput> {
     Key::new("tidelock.rate", [queue])
 }
 
-/// There is something in a queue: workers of this process look at once.
+/// Notifies the workers of this process that a queue has changed, so that they poll at once.
 pub(super) fn wake(queue_name: &str) {
     if let Ok(key) = queue(queue_name) {
         local_notify::notify(&key);
     }
 }
 
-/// The row of the worker whose turn it is to remove old runs, and its lane.
+/// Returns the key of the work row whose holder removes old runs, and its lane.
 pub(super) fn retention() -> Result<(Key, Lane), InvalidInput> {
     Ok((Key::single("tidelock.retention")?, Lane::new("retention")?))
 }

@@ -1,4 +1,4 @@
-//! A run that is about to be started: its document, the beginning of its journal and its work row, in one batch.
+//! New runs: the document, the beginning of the journal and the work row, in one batch.
 
 use super::definition::Workflow;
 use super::entry::{Attributes, Entry, Parent, Started};
@@ -15,7 +15,7 @@ use crate::telemetry::current_trace;
 /// The deepest input or output of a run: its document is merged with later changes.
 pub(super) const INPUT_DEPTH: usize = MERGE_DEPTH - 10;
 
-/// What a run is started with.
+/// The parameters of a new run.
 #[derive(Clone, Debug)]
 pub(super) struct NewRun {
     pub(super) id: String,
@@ -27,11 +27,11 @@ pub(super) struct NewRun {
     pub(super) signals: Vec<String>,
     pub(super) attributes: Attributes,
     pub(super) parent: Option<Parent>,
-    /// For whom it is, where everybody has a turn.
+    /// The fairness key, if it has one.
     pub(super) whose: Option<String>,
-    /// The trace of whoever starts it.
+    /// The trace of the caller that starts it.
     pub(super) trace: Option<String>,
-    /// Workers know already that the queue is shared out.
+    /// Workers need no announcement of a fairness key: there is none, or they know that the queue has some.
     pub(super) announced: bool,
     /// When it is started, by the store's clock.
     pub(super) started_at: Timestamp,
@@ -60,12 +60,12 @@ impl NewRun {
         }
     }
 
-    /// Everything that makes the run, refused when there is one of that id.
+    /// Returns the batch that creates the run. The store rejects it when a run with this id exists.
     pub(super) fn batch(&self) -> Result<Batch, InvalidInput> {
         self.batch_with(Vec::new())
     }
 
-    /// The same, with a history.
+    /// Returns the batch that creates the run with a history.
     pub(super) fn batch_with(&self, history: Vec<NewEvent>) -> Result<Batch, InvalidInput> {
         names::check("the id of a run", &self.id, names::MAX_ID_BYTES)?;
         names::check("the name of a workflow", &self.workflow, names::MAX_NAME_BYTES)?;
@@ -102,7 +102,7 @@ impl NewRun {
         record.indexed(&self.id).start(batch)
     }
 
-    /// Its work row, in a lane of runs that have not begun.
+    /// Returns its work row, in a lane of runs that have not begun.
     fn row(&self) -> Result<NewWork, InvalidInput> {
         let lane = match &self.whose {
             None => names::new_lane(&self.queue),
@@ -127,7 +127,7 @@ impl NewRun {
     }
 }
 
-/// The work row of a run. A grant brings the beginning of the journal along.
+/// Returns the work row of a run. A grant includes the beginning of the journal.
 pub(super) fn row(
     id: &str,
     queue: &str,
@@ -140,7 +140,7 @@ pub(super) fn row(
     Ok(row)
 }
 
-/// What wakes a run that waits, or makes it look again when it does not.
+/// Returns the work row that wakes a waiting run, or makes it due again when it does not wait.
 pub(super) fn wake(id: &str, record: &Record) -> Result<NewWork, InvalidInput> {
     let priority = Priority::new(record.priority)?;
     row(id, &record.queue, priority, record.generation)

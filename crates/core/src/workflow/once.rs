@@ -1,4 +1,4 @@
-//! Something that happens once over all processes, with its effects in the store.
+//! Idempotent operations: applied once across all processes, with their effects in the store.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,20 +10,20 @@ use crate::key::Key;
 use crate::payload::Payload;
 use crate::store::{Batch, DocumentFound, Expect, Refusal, SharedStore};
 
-/// The kind of the documents that say what was done.
+/// The kind of the documents that record completed operations.
 const ONCE: &str = "tidelock.once";
 
-/// Does something once under a key, over all processes and for ever: the effects that the code brings are applied together with
-/// the note that they were. Whoever comes later, or at the same time and loses, is told what the first one brought.
+/// Executes an operation once under a key, across all processes and without expiry. One commit applies the effects of the code
+/// and records its result. A later caller, or a concurrent caller that loses the race, gets the result of the first one.
 ///
-/// The code itself may run more than once; its effects are applied once. Effects outside of the store belong into a step.
+/// The code itself may run more than once; its effects are applied once. Effects outside the store belong in a step.
 ///
 /// # Errors
-/// [`WorkflowError`] when the code fails, or the store refuses the effects or fails. Nothing was done then, unless the error says
-/// that it is unknown; asking again resolves that.
+/// [`WorkflowError`] when the code fails, or the store rejects the effects or fails. Nothing was applied then, unless the error
+/// reports an unknown outcome; another call resolves that.
 ///
 /// # Cancel safety
-/// Dropped, it was done or not; asking again tells.
+/// A dropped call was applied or not; another call resolves that.
 pub async fn once<T, F>(store: &SharedStore, key: &str, code: F) -> Result<T, WorkflowError>
 where
     T: Serialize + DeserializeOwned,
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// Forgets that something was done, so that it can be done again. Answers whether it was.
+/// Deletes the record of an operation, so that it can be executed again. Returns whether there was one.
 ///
 /// # Errors
 /// [`WorkflowError`] when the store fails.

@@ -1,4 +1,4 @@
-//! What an operator does to runs: resume one that failed, fork one from a step, and remove those whose time is over.
+//! Operator actions on runs: resume a failed run, and fork a run from a step.
 
 use super::client::{Client, Handle};
 use super::end::find;
@@ -15,11 +15,11 @@ use crate::store::limits::BATCH_EVENTS;
 use crate::store::{Batch, Delta, Expect, NewEvent, Operation, Selection};
 
 impl Client {
-    /// Lets a run go on that cannot by itself: one that failed tries again what failed it, a step or a child, with a fresh budget;
-    /// what it did before stays done. One that is put off or blocked is tried at once.
+    /// Resumes a run. A failed run retries the step or child that failed it, with a fresh retry budget, and keeps its other
+    /// results. A suspended or blocked run is retried at once.
     ///
     /// # Errors
-    /// [`WorkflowError`] when there is no such run, it ended in another way, or has already taken back what it did.
+    /// [`WorkflowError`] when the run does not exist, ended in another way, is a failed child, or has already undone its steps.
     pub async fn resume(&self, run: &str, reason: &str) -> Result<(), WorkflowError> {
         let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
         let (record, version) = find(&self.store, run).await?.ok_or_else(unknown)?;
@@ -39,7 +39,7 @@ impl Client {
         Ok(())
     }
 
-    /// A run that goes on by itself looks at once. Its row is there again if it was removed.
+    /// Returns the batch that makes a running run due at once. It enqueues the work row again if that was removed.
     async fn prodded(&self, run: &str, record: &Record, version: DocVersion) -> Result<Batch, WorkflowError> {
         let key = names::run(run)?;
         let rows = || Selection::Keys(vec![key.clone()]);
@@ -50,7 +50,7 @@ impl Client {
         Ok(batch.operate(rows(), Operation::Unblock).operate(rows(), Operation::RetryNow))
     }
 
-    /// The batch that resumes a run that failed, and the children whose failures it did not handle.
+    /// Returns the batch that resumes a failed run, and the children whose failures it did not handle.
     async fn resumed(
         &self,
         run: &str,
@@ -88,7 +88,7 @@ impl Client {
             let (record, version) = self.child(run, &child).await?;
             batch = batch.and(match record.status {
                 Status::Failed => Box::pin(self.resumed(&child, reason, &record, version)).await?,
-                // It will say how it ends.
+                // The child reports its end itself.
                 Status::Running => Batch::new().guard_document(&names::run(&child)?, Expect::Exact(version)),
                 status => {
                     return Err(not_resumed(
@@ -101,14 +101,14 @@ impl Client {
         Ok(batch)
     }
 
-    /// The child of a run that is resumed.
+    /// Reads a child of a run that is resumed.
     async fn child(&self, run: &str, child: &str) -> Result<(Record, DocVersion), WorkflowError> {
         let gone = || not_resumed(run, &format!("its child {child:?} was removed; fork it instead"));
         find(&self.store, child).await?.ok_or_else(gone)
     }
 
-    /// Tells a run that is resumed of a child that ended while the run had failed. A child that has not ended will do so
-    /// itself.
+    /// Returns the batch that reports to a resumed run a child that ended while the run had failed. A child that has not ended
+    /// will report its end itself.
     async fn missed_end(
         &self,
         run: &str,
@@ -130,10 +130,10 @@ impl Client {
         Ok(unchanged.append(&journal, Expect::Any, [entry.event()?]))
     }
 
-    /// Starts a run that has done what another one did before a step, and goes on from there. The other one stays as it is.
+    /// Starts a run with the history of another run before a step, and continues from there. The other run stays unchanged.
     ///
     /// # Errors
-    /// [`WorkflowError`] when there is no such run or step, the new id is taken, or the history is too long for one batch.
+    /// [`WorkflowError`] when the run or the step does not exist, the new id is taken, or the history is too long for one batch.
     pub async fn fork(
         &self,
         run: &str,
@@ -174,7 +174,8 @@ fn not_resumed(run: &str, reason: &str) -> WorkflowError {
     WorkflowError::Refused { run: run.to_owned(), asked: "resumed", reason: reason.to_owned() }
 }
 
-/// What a run did before a step was recorded for the first time. A child that has not ended belongs to the other run.
+/// Returns the history of a run before the first entry of a step. A child that has not ended belongs to the other run, and
+/// is left out.
 fn before(entries: Vec<Placed>, step: &str) -> Option<Vec<Entry>> {
     let named = |placed: &Placed| placed.entry.op().is_some_and(|(op, _)| op.name == step);
     let cut = entries.iter().position(named)?;

@@ -1,4 +1,4 @@
-//! Queues: what they are called, and what all workers of all processes hold to together.
+//! Queues of runs: their names, and the limits that the workers of all processes enforce together.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,26 +14,26 @@ pub use crate::model::rate::Rate;
 use crate::payload::Payload;
 use crate::store::{Batch, Delta, NewWork, Page, SharedStore, limits};
 
-/// The most runs at once that a queue can be limited to. What needs more needs no limit.
+/// The highest concurrency limit of a queue. A queue that needs more needs no limit.
 pub const MAX_QUEUE_CONCURRENCY: u32 = 1_000;
 
-/// What the workers of a queue hold to, whichever process they are in. It is kept in the store, and followed within a second of a
-/// change.
+/// The limits of a queue, which its workers enforce in all processes. They are kept in the store. Workers apply a change
+/// within their poll interval, by default a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueLimits {
-    /// How many of its runs are driven at once, at most. Runs that wait do not count.
+    /// The maximum number of its runs that are driven at once. Runs that wait do not count.
     #[serde(default)]
     pub concurrency: Option<u32>,
-    /// How many of its runs begin in a while, at most. A run that goes on after a wait does not count.
+    /// The maximum rate at which its runs begin. A run that continues after a wait does not count.
     #[serde(default)]
     pub rate: Option<Rate>,
-    /// Whether runs were ever started for somebody: see [`Start::fair_for`](super::Start::fair_for).
+    /// Whether runs were ever started with a fairness key: see [`Start::fair_for`](super::Start::fair_for).
     #[serde(default)]
     pub fair: bool,
 }
 
 impl QueueLimits {
-    /// Whether there is any limit.
+    /// Returns whether the queue has a concurrency or a rate limit.
     #[must_use]
     pub fn any(&self) -> bool {
         self.concurrency.is_some() || self.rate.is_some()
@@ -57,7 +57,7 @@ impl QueueLimits {
     }
 }
 
-/// A queue by its name, and what its workers are to hold to. A name alone follows what the store has.
+/// A queue by its name, optionally with limits for its workers. A name without limits follows those in the store.
 ///
 /// ```
 /// use std::time::Duration;
@@ -75,13 +75,13 @@ pub struct Queue {
 const NONE: QueueLimits = QueueLimits { concurrency: None, rate: None, fair: false };
 
 impl Queue {
-    /// A queue of this name.
+    /// Creates a queue with this name.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self { name: Cow::Borrowed(name), declared: None }
     }
 
-    /// The same queue, of which so many runs are driven at once, at most, in all processes together. Runs that wait do not count.
+    /// Limits how many runs are driven at once, in all processes together. Runs that wait do not count.
     #[must_use]
     pub const fn concurrency(mut self, runs: u32) -> Self {
         let limits = self.so_far();
@@ -89,7 +89,7 @@ impl Queue {
         self
     }
 
-    /// The same queue, of which so many runs begin in a while, at most, in all processes together. They are spread evenly.
+    /// Limits how many runs begin per period, in all processes together. Their starts are spread evenly.
     #[must_use]
     pub const fn rate(mut self, runs: u32, per: Duration) -> Self {
         let limits = self.so_far();
@@ -101,7 +101,7 @@ impl Queue {
         self
     }
 
-    /// The same queue, of which so many runs may begin at once when none has for a while. Without a rate it means nothing.
+    /// Sets how many runs may begin at once when none has begun for a while. It has no effect unless a rate is set before.
     #[must_use]
     pub const fn burst(mut self, burst: u32) -> Self {
         let limits = self.so_far();
@@ -111,7 +111,7 @@ impl Queue {
         self
     }
 
-    /// The same queue without any limit, also if the store has one.
+    /// Removes all limits, including those in the store.
     #[must_use]
     pub const fn unlimited(mut self) -> Self {
         self.declared = Some(NONE);
@@ -125,7 +125,7 @@ impl Queue {
         }
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -145,8 +145,9 @@ impl From<String> for Queue {
 }
 
 impl Client {
-    /// Sets what the workers of a queue hold to, in all processes, from within a second on. Runs that are driven by then come to their end;
-    /// until they have, more may be driven than a lower limit says.
+    /// Sets the limits of a queue for the workers of all processes. They apply them within their poll interval, by default a
+    /// second. Runs that are already driven are not interrupted. Until they have finished, more runs may be driven than a lower
+    /// limit allows.
     ///
     /// # Errors
     /// [`WorkflowError`] when the limits are not valid, or the store fails.
@@ -160,7 +161,7 @@ impl Client {
         Ok(())
     }
 
-    /// What the workers of a queue hold to.
+    /// Returns the limits of a queue.
     ///
     /// # Errors
     /// [`WorkflowError`] when the store cannot be read.
@@ -168,7 +169,7 @@ impl Client {
         read(&self.store, queue).await
     }
 
-    /// The queues of which the store knows something, with what their workers hold to.
+    /// Returns the queues that have a document in the store, with their limits.
     ///
     /// # Errors
     /// [`WorkflowError`] when the store cannot be read.
@@ -189,7 +190,7 @@ impl Client {
     }
 }
 
-/// The lane of a queue's seats: work rows, of which a worker holds one for each run that it drives.
+/// Returns the lane of a queue's seats, its concurrency slots: work rows, of which a worker holds one for each run that it drives.
 ///
 /// # Errors
 /// [`InvalidInput`] when a queue cannot have this name.
@@ -197,7 +198,7 @@ pub fn seats_of(queue: &str) -> Result<Lane, InvalidInput> {
     names::seats(queue)
 }
 
-/// What the store has of a queue.
+/// Reads the limits of a queue from the store.
 pub(super) async fn read(store: &SharedStore, queue: &str) -> Result<QueueLimits, WorkflowError> {
     match store.document(&names::queue(queue)?).await? {
         Some(document) => Ok(document.value.parse()?),
@@ -205,7 +206,7 @@ pub(super) async fn read(store: &SharedStore, queue: &str) -> Result<QueueLimits
     }
 }
 
-/// What sets the limits of a queue, and makes the seats that it has more.
+/// Returns the batch that sets the limits of a queue and enqueues its additional seats.
 pub(super) async fn declare(
     store: &SharedStore,
     queue: &str,
@@ -228,7 +229,7 @@ fn value<T: Serialize>(of: &T) -> Result<serde_json::Value, InvalidInput> {
     serde_json::to_value(of).map_err(|error| InvalidInput::Payload { reason: error.to_string() })
 }
 
-/// What lets workers know that runs are started for somebody.
+/// Returns the batch that announces runs with a fairness key to the workers of a queue.
 pub(super) fn declare_fair(queue: &str) -> Result<Batch, InvalidInput> {
     set(queue, [Delta::set("/fair", true)])
 }

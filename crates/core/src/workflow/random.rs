@@ -1,13 +1,13 @@
-//! Numbers that are the same on every replay.
+//! Deterministic random numbers, the same on every replay.
 
 use crate::model::hash;
 
-/// The number of a run at its how manieth request.
+/// Returns the random number of a run's request with this count.
 pub(super) fn number(run: &str, count: u32) -> u64 {
     hash::mixed(hash::of(run).wrapping_add(u64::from(count).wrapping_mul(hash::STRIDE)))
 }
 
-/// A short text that differs when the text differs.
+/// Returns a fingerprint of a text: its 64-bit hash in hexadecimal.
 pub(super) fn short(text: &str) -> String {
     format!("{:016x}", hash::of(text))
 }

@@ -1,4 +1,4 @@
-//! The rate limit of a queue over all processes: one document that tells when the next run may begin.
+//! Rate limit of a queue across all processes: one document records when the next run would begin at an even rate.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::payload::Payload;
 use crate::runtime::jitter::spread;
 use crate::store::{ApplyError, Batch, Expect, Refusal, SharedStore};
 
-/// The attempts to write the document before other processes are left to take the rate.
+/// The number of attempts to write the document before this process leaves the rate to others.
 const ATTEMPTS: u32 = 8;
 
 /// The value of the document.
@@ -45,7 +45,7 @@ impl RateState {
         (taken.granted == 0).then_some(taken.next_at)
     }
 
-    /// Takes permission for up to `wanted` runs. A process that was faster is met by reading the state again.
+    /// Takes permission for up to `wanted` runs. When another process was faster, the state is read again.
     pub(super) async fn take(
         mut self,
         store: &SharedStore,
@@ -85,8 +85,8 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Gives back what was granted and not used, unless another process has taken of the rate since. Then it is lost, as it is
-    /// when this process dies before: a queue is rather too slow than too fast.
+    /// Gives back unused permission, unless another process has taken permission since. It is lost then, as it is when this
+    /// process dies before: a queue is rather too slow than too fast.
     pub(super) async fn give_back(
         &self,
         store: &SharedStore,

@@ -1,4 +1,4 @@
-//! The document of a run: what it is, what it was given, and how it ended.
+//! The document of a run: its workflow, its input, and how it ended.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,31 +10,31 @@ use crate::error::InvalidInput;
 use crate::payload::Payload;
 use crate::store::Delta;
 
-/// How a run stands, as its document says. What it does at the moment is said by its work row: see [`Doing`](super::Doing).
+/// The status of a run, as recorded in its document. Its work row shows the current activity: see [`Doing`](super::Doing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// It has not ended.
     Running,
-    /// It ended well.
+    /// It returned an output.
     Completed,
-    /// It failed. It can be resumed by hand.
+    /// It failed. An operator can resume it.
     Failed,
     /// It was cancelled, and has cleaned up.
     Cancelled,
 }
 
 impl Status {
-    /// All of them.
+    /// All statuses.
     pub const ALL: [Self; 4] = [Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
 
-    /// Whether it has ended.
+    /// Returns whether the run has ended.
     #[must_use]
     pub fn is_over(self) -> bool {
         self != Self::Running
     }
 
-    /// The word for it.
+    /// Returns the name of the status.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// The document.
+/// The document of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) workflow: String,
@@ -70,26 +70,26 @@ pub(super) struct Record {
     pub(super) parent: Option<Parent>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) signals: Vec<String>,
-    /// It was to begin later than it was started.
+    /// It was started with a due time other than now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) delayed: bool,
     #[serde(default)]
     pub(super) attributes: Attributes,
-    /// When it was started, by the store's clock as its starter knew it. It sorts the lists of runs.
+    /// When it was started, by the store's clock as its starter estimated it. Lists of runs are sorted by it.
     pub(super) started_at: Timestamp,
-    /// When it ended, by the store's clock as its worker knew it.
+    /// When it ended, by the store's clock as its worker estimated it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ended_at: Option<Timestamp>,
 }
 
 impl Record {
-    /// What its index entries are made of.
+    /// Returns the fields of its index entries.
     pub(super) fn indexed<'a>(&'a self, run: &'a str) -> Indexed<'a> {
         Indexed { run, workflow: &self.workflow, started_at: self.started_at }
     }
 }
 
-/// How a run stands after an ending.
+/// Returns the status of a run after an ending.
 pub(super) fn status(ending: &Ending) -> Status {
     match ending {
         Ending::Completed(_) => Status::Completed,
@@ -99,7 +99,7 @@ pub(super) fn status(ending: &Ending) -> Status {
     }
 }
 
-/// How the document changes when a run ends.
+/// Returns the changes of the document when a run or a generation ends.
 pub(super) fn ended(ending: &Ending, at: Timestamp) -> Result<Vec<Delta>, InvalidInput> {
     let (field, value) = match ending {
         Ending::Completed(output) => ("/output", output.clone()),

@@ -1,4 +1,5 @@
-//! Recorded histories against new code, before it is deployed: what would be put off in production is an error in a test.
+//! Replay of recorded histories against new code, before it is deployed. Code that would suspend a run in production is an
+//! error in a test.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -23,25 +24,25 @@ use super::{context_guard, driver, journal, names};
 use crate::error::{Code, Explain as _};
 use crate::store::Event;
 
-/// What a run did, as its journal has it. It can be kept as JSON, beside the tests.
+/// The recorded history of a run, from its journal. It can be kept as JSON, beside the tests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RunHistory(pub(super) Vec<Event>);
 
-/// How far a replay came.
+/// The point that a replay reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replayed {
-    /// The code came to its end.
+    /// The workflow ended, or continued as new.
     ToItsEnd,
-    /// All that is recorded was told, and the code wants more.
+    /// All recorded entries were delivered, and the workflow waits for more.
     AsFarAsRecorded,
 }
 
 impl Client {
-    /// What a run did so far, for [`replay`].
+    /// Returns the history of a run so far, for [`replay`].
     ///
     /// # Errors
-    /// [`WorkflowError`] when there is no such run, or its journal cannot be read.
+    /// [`WorkflowError`] when the run does not exist, or its journal cannot be read.
     pub async fn history(&self, run: &str) -> Result<RunHistory, WorkflowError> {
         let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
         let (record, _) = super::end::find(&self.store, run).await?.ok_or_else(unknown)?;
@@ -50,7 +51,7 @@ impl Client {
     }
 }
 
-/// Why code does not fit a history: what the run would be put off with.
+/// The reason why code does not fit a history. A worker would suspend the run with it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("run {run:?}: {}{reason}", .code.map(|code| format!("{code}: ")).unwrap_or_default())]
 pub struct ReplayError {
@@ -58,7 +59,7 @@ pub struct ReplayError {
     pub run: String,
     /// The code of the page that explains it, where there is one.
     pub code: Option<Code>,
-    /// What differs, with what is recorded and what the code asks for side by side.
+    /// The fault. A difference shows recorded and requested operations side by side.
     pub reason: String,
 }
 
@@ -75,8 +76,8 @@ impl ReplayError {
 /// Replays a history against code. No step runs, and no store is needed.
 ///
 /// # Errors
-/// [`ReplayError`] with what the run would be put off with: code that differs from the history, a value or an input that does not
-/// fit, a name that is used twice, a panic.
+/// [`ReplayError`] with the reason why a worker would suspend the run: code that differs from the history, a value or an input
+/// that does not fit, a name that is used twice, a panic.
 pub fn replay<I, O, F>(
     workflow: Workflow<I, O>,
     code: F,
@@ -115,7 +116,7 @@ where
     deliver_all(&activation, future).map_err(|broken| ReplayError::broken(run, &broken))
 }
 
-/// Delivers all that is recorded to the code.
+/// Delivers all recorded entries to the code.
 fn deliver_all(activation: &ActivationRef, mut future: RunFuture) -> Result<Replayed, Broken> {
     let mut context = Context::from_waker(Waker::noop());
     loop {

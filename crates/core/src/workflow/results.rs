@@ -15,7 +15,8 @@ pub(super) const RESULT_BYTES: usize = PAYLOAD_BYTES - 16 * 1024;
 /// The deepest result of a step: its entry adds a level.
 const RESULT_DEPTH: usize = PAYLOAD_DEPTH - 10;
 
-/// The value of a step, as it is recorded. One that cannot be recorded, or not read again, fails the step for good: it has run.
+/// Encodes the value of a step for its record. A value that cannot be recorded or decoded again fails the step without a retry,
+/// because the step has run.
 pub(super) fn recordable<T: Serialize + DeserializeOwned>(value: &T) -> Result<Payload, Failure> {
     let recorded = isolate("its conversion", || {
         let payload = Payload::of(value)?;
@@ -28,7 +29,7 @@ pub(super) fn recordable<T: Serialize + DeserializeOwned>(value: &T) -> Result<P
     recorded.map_err(|reason| Failure::permanent(format!("its result cannot be recorded: {reason}")))
 }
 
-/// The result of a step, as the code receives it.
+/// Decodes the result of a step, as the code receives it.
 pub(super) async fn value<T: DeserializeOwned>(op: &OpHandle, result: Resolution) -> Result<T, StepError> {
     match result {
         Resolution::Error(error) => Err(error),
@@ -37,7 +38,8 @@ pub(super) async fn value<T: DeserializeOwned>(op: &OpHandle, result: Resolution
     }
 }
 
-/// The value of a step. One that does not fit is a matter for whoever changed the code, not for the workflow.
+/// Decodes the value of a step. A value that does not fit suspends the run, because only a change of the code can fix it; the
+/// workflow receives no error.
 pub(super) async fn fitting<T: DeserializeOwned, E>(op: &OpHandle, value: &Payload) -> Result<T, E> {
     match value.parse() {
         Ok(value) => Ok(value),
@@ -48,7 +50,7 @@ pub(super) async fn fitting<T: DeserializeOwned, E>(op: &OpHandle, value: &Paylo
     }
 }
 
-/// The value of a signal.
+/// Decodes the value of a signal.
 pub(super) fn heard<T: DeserializeOwned>(signal: &str, result: Resolution) -> Result<T, StepError> {
     let value = match result {
         Resolution::Error(error) => return Err(error),

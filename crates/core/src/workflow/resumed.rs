@@ -1,10 +1,10 @@
-//! What a resumed run keeps of its journal: everything but the failures that ended it.
+//! Journals of resumed runs: everything but the failures that ended them.
 
 use super::entry::{ChildEnded, Ending, Entry, GaveUp, Placed};
 use super::failure::Failure;
 
-/// What a run did, as far as its present code must do the same. Each time that somebody resumed it, the failures that had
-/// ended it are taken back. Failures that the workflow handled stay, and so does every end.
+/// Returns the history that the present code of a run must reproduce. Each resume removes the end of the run and the failures
+/// that caused it. Failures that the workflow handled stay, and so does every successful result.
 pub(super) fn counting(entries: Vec<Placed>) -> Vec<Placed> {
     let mut kept: Vec<Placed> = Vec::with_capacity(entries.len());
     for placed in entries {
@@ -16,7 +16,7 @@ pub(super) fn counting(entries: Vec<Placed>) -> Vec<Placed> {
     kept
 }
 
-/// The children whose failures are taken back when the run is resumed.
+/// Returns the children whose failures are removed when the run is resumed.
 pub(super) fn failed_children(entries: &[Placed]) -> Vec<String> {
     let taken = unhandled(entries);
     let children = entries.iter().filter_map(|placed| match &placed.entry {
@@ -26,7 +26,7 @@ pub(super) fn failed_children(entries: &[Placed]) -> Vec<String> {
     children.cloned().collect()
 }
 
-/// The children that have not told the run how they ended: name and run.
+/// Returns the children that have not reported their end to the run: name and run.
 pub(super) fn open_children(entries: &[Placed]) -> Vec<(String, String)> {
     let mut open = Vec::new();
     for placed in entries {
@@ -39,7 +39,7 @@ pub(super) fn open_children(entries: &[Placed]) -> Vec<(String, String)> {
     open
 }
 
-/// Takes back the end of a run and the failures that it did not handle.
+/// Removes the end of a run and the failures that it did not handle.
 fn take_back(entries: &mut Vec<Placed>) {
     let taken = unhandled(entries);
     entries.retain(|placed| match &placed.entry {
@@ -49,8 +49,9 @@ fn take_back(entries: &mut Vec<Placed>) {
     });
 }
 
-/// What failed and ended the run: the failure that caused its end, and those that nothing followed, of what went on beside it.
-/// Where the cause is not known and the last entries are no failures, it is the last failure that the end quotes.
+/// Returns the names of the operations whose failures ended the run: the one that caused the end, and concurrent ones whose
+/// failures are the last entries. Where the cause is not known and the last entries are not failures, it is the last failure
+/// that the end quotes.
 pub(super) fn unhandled(entries: &[Placed]) -> Vec<String> {
     let Some(ending) = ending(entries) else { return Vec::new() };
     let (mut taken, mut last, mut found) = (Vec::new(), true, false);
@@ -72,12 +73,12 @@ pub(super) fn unhandled(entries: &[Placed]) -> Vec<String> {
     taken
 }
 
-/// The part of an error by which it is recognized in another one. Long messages are cut.
+/// Returns the part of an error by which it is recognized in another error. Long messages are cut.
 fn quoted(error: &str) -> &str {
     error.get(..error.floor_char_boundary(200)).unwrap_or(error)
 }
 
-/// How the run failed.
+/// Returns how the run failed.
 fn ending(entries: &[Placed]) -> Option<&Failure> {
     entries.iter().rev().find_map(|placed| match &placed.entry {
         Entry::Ended(Ending::Failed(failure)) => Some(failure),
@@ -89,7 +90,7 @@ fn is_bad(ending: &Ending) -> bool {
     matches!(ending, Ending::Failed(_) | Ending::Cancelled(_))
 }
 
-/// The name of what an entry says has failed for good, and why.
+/// Returns the name and the error of an operation that failed without a retry, if the entry records one.
 fn failed(entry: &Entry) -> Option<(&str, &str)> {
     match entry {
         Entry::GaveUp(GaveUp { op, error, .. }) | Entry::ChildRefused(GaveUp { op, error, .. }) => {
@@ -117,7 +118,7 @@ mod tests {
         OpId { name: name.to_owned(), seq: 0, input: None }
     }
 
-    /// `a+` ended well, `a-` failed, `!a` ends the run because of `a`, `!` quotes `a`, `!?` is a reason of its own, `^` resumes it.
+    /// `a+` succeeded, `a-` failed, `!a` ends the run because of `a`, `!` quotes `a`, `!?` has an unrelated reason, `^` resumes the run.
     fn journal(text: &str) -> Vec<Placed> {
         let entry = |word: &str| match word.split_at(word.len() - 1) {
             (name, "+") => Entry::Done(Done { op: op(name), value: Payload::null(), ran: Ran::EPOCH }),

@@ -1,4 +1,4 @@
-//! Runs that ended long ago: handed over to an archive if there is one, and removed with all that they left.
+//! Retention of ended runs: they are passed to an archive, if there is one, and removed with all their data.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -26,24 +26,24 @@ use crate::store::{Batch, Claim, Document, Expect, Page, PageOf};
 use crate::telemetry::WORKFLOW;
 use crate::worker::{MAX_TTL, MIN_TTL};
 
-/// How many runs are looked at in one go.
+/// The number of runs that are examined at a time.
 const PAGE: usize = 500;
-/// How many pieces of what a run left are removed in one go.
+/// The number of progress documents of a run that are removed at a time.
 const PIECES: usize = 1_000;
 
-/// A run that is about to be removed, with what it did.
+/// A run that is about to be removed, with its history.
 #[derive(Clone, Debug, Serialize)]
 pub struct Archived {
-    /// How it ended.
+    /// The run as it ended.
     pub view: RunView,
-    /// Its journals: one, and one more for each time that it continued as new.
+    /// Its journals: the first, and one more for each time that it continued as new.
     pub histories: Vec<RunHistory>,
 }
 
-/// What keeps runs that are removed.
+/// The callback that archives runs before their removal.
 type Archive = Arc<dyn Fn(Archived) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>;
 
-/// How long a worker keeps runs that have ended, and what becomes of them then.
+/// The retention policy of a worker: how long it keeps ended runs, and whether it archives them before their removal.
 #[derive(Clone)]
 pub struct Retention {
     older: Duration,
@@ -51,14 +51,14 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// Runs are removed so long after their end. Those that live are never touched, nor are children of one that does.
+    /// Creates a policy that removes runs this long after their end. Live runs and children of live runs are never removed.
     #[must_use]
     pub fn of(older: Duration) -> Self {
         Self { older, archive: None }
     }
 
-    /// The same, and each run is given to this code first. One that it fails for stays, and comes again later. It may be given a run
-    /// more than once, if the process dies in between.
+    /// Passes each run to this callback before the removal. A run for which it fails is kept, and passed again later. The callback
+    /// may receive a run more than once, if the process dies in between.
     #[must_use]
     pub fn archive<F, Fut>(mut self, code: F) -> Self
     where
@@ -80,11 +80,11 @@ impl fmt::Debug for Retention {
 }
 
 impl Client {
-    /// Removes runs that ended so long ago, with all that they left. Runs that live are never touched, nor is a run whose parent
-    /// lives. Answers how many were removed; call it again until that is less than the limit.
+    /// Removes runs that ended at least this long ago, with all their data. Live runs and runs with a live parent are never
+    /// removed. Returns the number of removed runs; call it again until that is less than the limit.
     ///
     /// # Errors
-    /// [`WorkflowError`] when the store fails. What was removed by then stays removed; what was begun is ended by the next call.
+    /// [`WorkflowError`] when the store fails. Runs removed by then stay removed. The next call completes a removal that has begun.
     pub async fn retire(&self, older: Duration, limit: usize) -> Result<usize, WorkflowError> {
         let (mut removed, mut page) = (0, Page::first(PAGE));
         loop {
@@ -102,7 +102,7 @@ impl Client {
         }
     }
 
-    /// How many runs [`retire`](Self::retire) would remove now, counted up to the limit. Nothing is changed.
+    /// Returns how many runs [`retire`](Self::retire) would remove now, counted up to the limit. Changes nothing.
     ///
     /// # Errors
     /// [`WorkflowError`] when the store cannot be read.
@@ -123,14 +123,14 @@ impl Client {
         }
     }
 
-    /// The runs of a page to which nothing has happened for so long, and where the next page begins.
+    /// Returns the runs of a page that have not changed for this long, and where the next page begins.
     async fn aged(&self, older: Duration, page: Page) -> Result<(Vec<Document>, Option<Key>), WorkflowError> {
         let PageOf { rows, next, now } = self.store.documents(&names::all_runs(), page).await?;
         let aged = |document: &Document| document.updated_at.after(older).has_come(now);
         Ok((rows.into_iter().filter(aged).collect(), next))
     }
 
-    /// Whether nobody needs a run any more: it is over, and so is its parent.
+    /// Returns whether a run may be removed: it has ended, and so has its parent, if it has one.
     async fn may_go(&self, record: &Record) -> Result<bool, WorkflowError> {
         let parent = match &record.parent {
             Some(parent) => find(&self.store, &parent.run).await?,
@@ -139,8 +139,8 @@ impl Client {
         Ok(record.status.is_over() && parent.is_none_or(|(parent, _)| parent.status.is_over()))
     }
 
-    /// Removes a run that is over, when the archive has it. The document goes last, so that whoever dies on the way leaves it to the
-    /// next one.
+    /// Removes a run that has ended, once the archive has it. The document is deleted last, so that the next caller completes a
+    /// removal that a crash cut short. Returns whether the run was removed.
     async fn remove(&self, document: &Document, archive: Option<&Archive>) -> Result<bool, WorkflowError> {
         let record: Record = document.value.parse()?;
         let Some(run) = names::run_of(&document.key) else { return Ok(false) };
@@ -191,13 +191,13 @@ impl Client {
     }
 }
 
-/// Gives a run to the archive. A panic is a failure like others.
+/// Passes a run to the archive. A panic counts as a failure.
 async fn kept_by(archive: &Archive, run: Archived) -> Result<(), Failure> {
     let kept = AssertUnwindSafe(async { archive(run).await }).catch_unwind().await;
     kept.unwrap_or_else(|panic| Err(Failure::new(reason("the archive", panic))))
 }
 
-/// Removes runs when their time has come, a page at a time, until the worker stops. One worker of all does it.
+/// Removes runs whose retention is over, a page at a time, until the worker stops. One worker of all processes does so.
 pub(super) async fn retiring(shared: Arc<WorkflowEngine>) {
     let Some(retention) = &shared.options.retention else { return };
     let (client, mut page) = (Client::new(Arc::clone(&shared.worker.store)), None);
@@ -210,13 +210,13 @@ pub(super) async fn retiring(shared: Arc<WorkflowEngine>) {
             }
             Err(error) => tracing::warn!(target: WORKFLOW, %error, "an old run could not be removed"),
         }
-        // While there is a next page, at once a second; between two rounds, rather less often.
+        // The next page follows after one poll interval, the next round after sixty.
         let rounds = if page.is_some() { 1 } else { 60 };
         shared.worker.pause(shared.worker.options.poll_interval.saturating_mul(rounds)).await;
     }
 }
 
-/// Removes what is old on a page, if no other worker does. Answers where the next one begins.
+/// Removes the old runs of a page, unless another worker does so. Returns where the next page begins.
 async fn retire_page(
     shared: &WorkflowEngine,
     client: &Client,
@@ -245,7 +245,7 @@ async fn retire_page(
         match client.remove(&document, retention.archive.as_ref()).await {
             Ok(_) => {}
             Err(WorkflowError::Store(error)) => return Err(error.into()),
-            // It is shown by its key, and the others are not kept waiting.
+            // The log shows the run by its key, and the removal of the others continues.
             Err(error) => {
                 tracing::warn!(target: WORKFLOW, run = %document.key, %error, "an old run could not be removed");
             }

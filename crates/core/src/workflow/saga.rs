@@ -1,4 +1,4 @@
-//! Sagas: what takes a step back is noted when the step is done, and runs in reverse when the workflow does not come to a good end.
+//! Sagas: a compensation is noted when its step is done. Compensations run in reverse order when the workflow fails or is cancelled.
 
 use std::fmt;
 use std::pin::Pin;
@@ -7,13 +7,13 @@ use super::ctx::Ctx;
 use super::failure::{Failure, StepError};
 use super::step::Step;
 
-/// What the names of steps begin with that take others back.
+/// The beginning of the names of compensation steps.
 pub(super) const UNDO: &str = "undo ";
 
 type Undo<'a> =
     Box<dyn FnOnce(Ctx) -> Pin<Box<dyn Future<Output = Result<(), StepError>> + Send + 'a>> + Send + 'a>;
 
-/// Notes how to take back what was done.
+/// A list of compensations for the completed steps of a workflow.
 ///
 /// ```
 /// use tidelock_core::workflow::{Ctx, Failure};
@@ -42,14 +42,14 @@ pub struct Saga<'a> {
 }
 
 impl Ctx {
-    /// A saga without anything to take back yet.
+    /// Creates a saga without compensations.
     pub fn saga<'a>(&self) -> Saga<'a> {
         Saga { cx: self.clean_up(), undo: Vec::new() }
     }
 }
 
 impl<'a> Saga<'a> {
-    /// Notes how to take back what was just done. It is a step of its own: `undo` and the name.
+    /// Adds the compensation of the step that was just done. It runs as a separate step, whose name is `undo` and this name.
     pub fn undo<F, Fut>(&mut self, name: &str, undo: F)
     where
         F: FnOnce(Step) -> Fut + Clone + Send + Sync + 'a,
@@ -61,11 +61,11 @@ impl<'a> Saga<'a> {
         }));
     }
 
-    /// Passes a good end on. After a bad one, also when the run was cancelled, takes back what was noted, the last first, and
-    /// passes on the failure.
+    /// Returns a success unchanged. After a failure, also of a cancelled run, runs the compensations in reverse order and returns
+    /// the failure.
     ///
     /// # Errors
-    /// The failure that was given. When something could not be taken back, it says so; the rest is taken back all the same.
+    /// The given failure. Its message includes the compensations that failed; the others run all the same.
     pub async fn settle<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
         let Err(mut failure) = result else { return result };
         for undo in self.undo.into_iter().rev() {

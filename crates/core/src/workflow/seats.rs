@@ -1,7 +1,7 @@
-//! The seats of a queue of which only so many runs are driven at once: rows of the store, of which a worker holds one for each run.
+//! Concurrency slots of a queue, called seats: rows of the store, of which a worker holds one for each run that it drives.
 //!
-//! A seat is a work row that is always due. A worker claims it, drives run after run with it while there are any, and hands it back
-//! when there are none. The seats of a process that dies are free again when their leases end.
+//! A seat is a work row that is always due. A worker claims it, drives run after run with it while there are any, and hands it
+//! back when there are none. The seats of a process that dies are free again when their leases expire.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub(super) struct Seats {
     free: Mutex<Vec<(u32, LeasedWork)>>,
 }
 
-/// A seat that is in use. Dropped, it is free for the next run of this worker.
+/// A seat that is in use. Dropping it frees it for the next run of this worker.
 #[derive(Debug)]
 pub(super) struct Seat {
     seats: Arc<Seats>,
@@ -35,7 +35,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// The seat of a run that begins.
+    /// Marks the seat as used by a run.
     pub(super) fn used(mut self) -> Self {
         self.used = true;
         self
@@ -47,7 +47,7 @@ impl Drop for Seat {
         if let Some(held) = self.held.take().filter(|(_, holding)| holding.lost().is_none()) {
             self.seats.free.lock().push(held);
         }
-        // One that was taken for nothing is no news.
+        // A seat that no run used is no reason to wake the workers.
         if self.used {
             names::wake(&self.seats.queue);
         }
@@ -60,7 +60,7 @@ impl Seats {
         Arc::new(Self { store, owner, ttl, queue, free: Mutex::default() })
     }
 
-    /// Up to so many seats of those that the queue has.
+    /// Takes up to `wanted` of the seats that the queue has.
     pub(super) async fn take(
         self: &Arc<Self>,
         claims: &Claims,
@@ -102,7 +102,8 @@ impl Seats {
         Seat { seats: Arc::clone(self), held: Some((seat, holding)), used: false }
     }
 
-    /// Removes a seat that the queue has no more, as the store has it now: a seat and the limit that it is below come in one commit.
+    /// Removes a seat that the limit in the store does not cover, and releases any other. One commit adds a seat and the limit
+    /// that covers it.
     async fn retire(&self, seat: u32, holding: &LeasedWork) -> Result<(), WorkflowError> {
         let limits = queue::read(&self.store, &self.queue).await?;
         if limits.concurrency.is_some_and(|most| seat < most) {
@@ -114,7 +115,7 @@ impl Seats {
         Ok(())
     }
 
-    /// Hands back what is not used, for workers elsewhere.
+    /// Hands back the unused seats, for other workers.
     pub(super) async fn hand_back(&self) {
         let free = std::mem::take(&mut *self.free.lock());
         futures_util::future::join_all(free.iter().map(|(_, holding)| holding.release())).await;

@@ -1,4 +1,4 @@
-//! A step while it runs: what the user's code is given.
+//! Step attempts, as the user's code receives them.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -23,8 +23,8 @@ use crate::worker::{Committed, LeasedWork};
 
 /// One attempt of a step.
 ///
-/// A step whose process died is tried again by another one: then [`may_have_run`](Self::may_have_run) says so. Give
-/// [`key`](Self::key) to whoever does the effect; it is the same for all attempts.
+/// When the process of a step dies, another process retries the step, and [`may_have_run`](Self::may_have_run) returns `true`.
+/// Pass [`key`](Self::key) as the idempotency key to the system that performs the effect; it is the same for all attempts.
 #[derive(Clone)]
 pub struct Step {
     pub(super) run: Arc<str>,
@@ -38,44 +38,44 @@ pub struct Step {
 }
 
 impl Step {
-    /// The id of the run.
+    /// Returns the id of the run.
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
     }
 
-    /// The name of the step, with its scopes.
+    /// Returns the name of the step, with its scopes.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What names the effect of this step, the same for all attempts: `run:step`, and `run#2:step` in a run that has continued as
-    /// new twice. Made to be an idempotency key. In the id of the run, `%`, `:` and `#` are escaped as in URLs.
+    /// Returns the idempotency key of this step's effect, the same for all attempts. It is `run:step`, and `run#2:step` in a run
+    /// that has continued as new twice. In the id of the run, `%`, `:` and `#` are escaped as in URLs.
     #[must_use]
     pub fn key(&self) -> String {
         format!("{}:{}", self.identity, self.name)
     }
 
-    /// The how manieth attempt this is, as far as attempts came to an end. The first is 1.
+    /// Returns the attempt number, starting at 1. Attempts cut short by a crash are not counted.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Whether an earlier attempt may have done the effect, or a part of it: it failed, or its process died.
+    /// Returns whether an earlier attempt may have performed the effect, or a part of it: it failed, or its process died.
     #[must_use]
     pub fn may_have_run(&self) -> bool {
         self.again || self.attempt > 1
     }
 
-    /// How often the run was taken over so far from a process that died or stood still.
+    /// Returns how often the run was taken over so far from a process that died or stalled.
     #[must_use]
     pub fn takeovers(&self) -> u32 {
         self.takeovers
     }
 
-    /// Fires when the step should stop: the run is cancelled, or may soon be driven by somebody else.
+    /// Returns a token that fires when the step should stop: the run is cancelled, or another process may soon drive it.
     #[must_use]
     pub fn token(&self) -> &CancellationToken {
         &self.token
@@ -86,13 +86,13 @@ impl Step {
         tracing::debug_span!(target: WORKFLOW, WORKFLOW_STEP, step, attempt)
     }
 
-    /// Keeps how far a long step is. A later attempt reads it with [`saved`](Self::saved).
+    /// Saves the progress of a long step. A later attempt reads it with [`saved`](Self::saved).
     ///
     /// # Errors
-    /// When the value cannot be written, or the run is not this process's any more.
+    /// When the value cannot be written, or this process no longer holds the run.
     ///
     /// # Crash safety
-    /// When this has returned, the value is as durable as a step.
+    /// Once this returns, the value is as durable as the result of a step.
     pub async fn save<T: Serialize + Sync + ?Sized>(&self, progress: &T) -> Result<(), Failure> {
         let Some((_, holding)) = &self.hold else { return Ok(()) };
         let key = names::progress(&self.run, &self.identity, &self.name)?;
@@ -104,7 +104,7 @@ impl Step {
         }
     }
 
-    /// What an earlier attempt kept.
+    /// Returns the progress that an earlier attempt saved.
     ///
     /// # Errors
     /// When the store cannot be read, or the value has another type.
@@ -124,7 +124,7 @@ impl fmt::Debug for Step {
     }
 }
 
-/// Runs the user's code within its time limit. A panic is a failure like others.
+/// Runs the user's code within its time limit. A panic counts as a failure.
 pub(super) async fn call<T, Fut>(step: Fut, limit: Option<Duration>, span: Span) -> Result<T, Failure>
 where
     Fut: Future<Output = Result<T, Failure>>,

@@ -1,4 +1,4 @@
-//! A step with effects in the user's own tables: what it is given.
+//! Transactional steps, with effects in the user's own tables.
 
 use std::fmt;
 use std::ops::Deref;
@@ -14,8 +14,8 @@ use crate::clock::Timestamp;
 use crate::payload::Payload;
 use crate::store::{Batch, Expect};
 
-/// One attempt of a step that records its end in a transaction of its own: see [`Ctx::step_tx`](super::Ctx::step_tx). It has all that a
-/// [`Step`] has.
+/// One attempt of a step that records its end in its own transaction: see [`Ctx::step_tx`](super::Ctx::step_tx). It
+/// dereferences to [`Step`].
 #[derive(Clone)]
 pub struct TxStep {
     step: Step,
@@ -29,11 +29,12 @@ impl TxStep {
         Self { step, op, generation: life.generation, began }
     }
 
-    /// What records that the step ended, and what it brought: apply it in the transaction that has the effects. It is refused when
-    /// another attempt has recorded its end, or another process drives the run by now; then the transaction must not be committed.
+    /// Returns the batch that records the end of the step and its value. Apply it in the transaction that has the effects. The
+    /// store rejects it when another attempt has recorded its end, or another process drives the run by now. The transaction must
+    /// not be committed then.
     ///
     /// # Errors
-    /// When the value cannot be written as JSON.
+    /// When the value cannot be written as JSON, or no worker drives the step.
     pub fn end<T: Serialize + ?Sized>(&self, value: &T) -> Result<Batch, Failure> {
         let (Some((store, holding)), Some(op)) = (&self.step.hold, &self.op) else {
             return Err(Failure::permanent("the step is not driven by a worker"));

@@ -1,4 +1,4 @@
-//! What a run has asked for, from its journal: steps with their attempts, timers, children and signals.
+//! Operations of a run, from its journal: steps with their attempts, timers, children and signals.
 
 use foldhash::HashMap;
 use serde::Serialize;
@@ -7,45 +7,45 @@ use super::entry::{ChildStarted, Done, Ending, Entry, GaveUp, Placed, Ran, Timer
 use crate::clock::Timestamp;
 use crate::payload::Payload;
 
-/// Something that a run asked for.
+/// An operation of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepView {
     /// Its name, with its scopes.
     pub name: String,
-    /// What it is: `step`, `timer`, `child` or `signal`.
+    /// The kind: `step`, `timer`, `child` or `signal`.
     pub kind: &'static str,
-    /// How it stands: `done`, `failed`, `tried`, `waits`, `fired`, `heard`.
+    /// The state: `done`, `failed`, `tried`, `waits`, `fired`, `heard`.
     pub state: &'static str,
-    /// The attempts of a step that came to an end, in order. An attempt whose worker died leaves no record.
+    /// The completed attempts of a step, in order. An attempt whose worker died leaves no record.
     pub attempts: Vec<AttemptView>,
-    /// What it brought, or why it failed.
+    /// The result, or the error. A waiting timer has its time here, and a waiting child its run.
     pub value: Option<Payload>,
-    /// When it began: its first attempt, its timer, its child.
+    /// When its first attempt, its timer or its child began.
     pub started_at: Timestamp,
-    /// When it ended; `None` while it waits or is tried again.
+    /// When it ended; `None` while it waits or is retried.
     pub ended_at: Option<Timestamp>,
     /// When its last entry was committed.
     pub at: Timestamp,
 }
 
-/// An attempt of a step that came to an end. Its times are those of the store's clock as its worker knew it.
+/// A completed attempt of a step. Its times are those of the store's clock as its worker estimated it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AttemptView {
     /// When its code began.
     pub started_at: Timestamp,
     /// When its code ended. The commit follows.
     pub ended_at: Timestamp,
-    /// Why it failed; `None` when it ended well.
+    /// Why it failed; `None` when it succeeded.
     pub error: Option<String>,
 }
 
-/// What the entries of a journal say about each thing that was asked for: the last word counts.
+/// Returns the operations that the entries of a journal record. The last entry of each decides its state.
 pub(super) fn of(entries: &[Placed]) -> Vec<StepView> {
     let mut steps: Vec<StepView> = Vec::new();
     let mut places: HashMap<(String, &'static str), usize> = HashMap::default();
     for placed in entries {
         let Some(step) = step(placed) else { continue };
-        // Each signal is one of its own.
+        // Each signal is a separate operation.
         let place = match step.kind {
             "signal" => None,
             kind => Some(*places.entry((step.name.clone(), kind)).or_insert(steps.len())),
@@ -62,7 +62,7 @@ pub(super) fn of(entries: &[Placed]) -> Vec<StepView> {
     steps
 }
 
-/// What one entry says.
+/// The content of one entry.
 struct Word<'a> {
     name: &'a str,
     kind: &'static str,

@@ -12,17 +12,17 @@ use crate::model::limits::ERROR_BYTES;
 use crate::payload::Payload;
 use crate::store::{NewWork, WorkRow};
 
-/// The reason why a run is suspended: no worker could continue it. It is tried again after a backoff, or when it is
+/// The reason why a run is suspended: no worker could continue it. It is retried after a backoff, or when it is
 /// [resumed](super::Client::resume).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 #[non_exhaustive]
 pub enum Suspension {
-    /// The code does not do what the journal says, or cannot continue: it was changed, uses a name twice, or panics.
+    /// The code differs from the journal, or cannot continue: it was changed, uses a name twice, or panics.
     UnfitCode {
         /// The code of the page that explains it.
         code: String,
-        /// What does not fit.
+        /// The description of the fault.
         detail: String,
     },
     /// No worker of the queue has registered the workflow.
@@ -36,17 +36,17 @@ pub enum Suspension {
     UnfitInput {
         /// The workflow of the run.
         workflow: String,
-        /// Why.
+        /// The reason.
         detail: String,
     },
     /// The journal cannot be decoded, or contradicts the run's document.
     UnreadableJournal {
-        /// Why.
+        /// The reason.
         detail: String,
     },
     /// The store rejected a commit of the run.
     Rejected {
-        /// Why.
+        /// The reason.
         detail: String,
     },
     /// Workers that drove the run died in the same place, without progress and without a report.
@@ -56,7 +56,7 @@ pub enum Suspension {
     },
     /// A worker handed the run back while a step ran.
     Interrupted {
-        /// Why.
+        /// The reason.
         detail: String,
     },
 }
@@ -96,40 +96,40 @@ impl fmt::Display for Suspension {
     }
 }
 
-/// A text that fits into the row beside the rest.
+/// Truncates a text so that it fits into the row beside the rest.
 fn cut(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(ERROR_BYTES));
     text
 }
 
-/// What the work row of a suspended run holds. The number of the claim tells whether it is the last word of a worker.
+/// The payload of a suspended run's work row. The number of claims shows whether the report belongs to the latest claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Suspended {
-    /// The number of claims without progress when it was written.
+    /// The number of claims without progress when this was written.
     pub(super) claims: u32,
     pub(super) reason: Suspension,
 }
 
 impl Suspended {
-    /// The last word of a worker about a row, if it left one.
+    /// Returns the last report of a worker about a row, if there is one.
     fn of(row: &WorkRow) -> Option<Self> {
         row.last_error.as_ref()?;
         row.payload.parse().ok()
     }
 
-    /// The row with this word. It is enqueued after the row was failed, whose due time it leaves as it is.
+    /// Returns the row with this report. It is enqueued after the row was failed, and leaves its due time unchanged.
     pub(super) fn row(&self, row: &WorkRow) -> NewWork {
         let new = NewWork::once(row.key.clone(), row.lane.clone()).priority(row.priority);
         NewWork { payload: Payload::of(self).ok(), ..new.due(Due::At(NEVER)) }
     }
 
-    /// The word of a worker that hands a row back. The error of the row says why.
+    /// Returns the report of a worker that hands a row back. The error of the row contains the reason.
     pub(super) fn interrupted(row: &WorkRow) -> Self {
         Self { claims: row.attempts, reason: Suspension::Interrupted { detail: String::new() } }
     }
 }
 
-/// The reason why a row that nobody holds was not driven to the end of its last claim, if it was not.
+/// Returns why the last claim of an unleased row did not complete, if it did not.
 pub(super) fn reason(row: &WorkRow) -> Option<Suspension> {
     let detail = row.last_error.clone()?;
     let last = Suspended::of(row).filter(|last| last.claims == row.attempts).map(|last| last.reason);
@@ -139,11 +139,11 @@ pub(super) fn reason(row: &WorkRow) -> Option<Suspension> {
     }
 }
 
-/// So many claims without any progress and without a report are a reason to wait.
+/// The number of claims without any progress and without a report after which a run must wait.
 pub(super) const SILENT_CLAIMS: u32 = 5;
 
-/// Whether a run may be what its workers die of: it was claimed often without progress or a report. After each wait it is tried
-/// once.
+/// Returns whether a run may be the reason why its workers die: it was claimed often without progress or a report. After each
+/// backoff it is tried once.
 pub(super) fn workers_die(row: &WorkRow) -> bool {
     let before = row.attempts.saturating_sub(1);
     match Suspended::of(row) {

@@ -1,4 +1,4 @@
-//! What a worker refuses before it begins.
+//! Configurations that a worker rejects before it starts.
 
 use std::sync::Arc;
 

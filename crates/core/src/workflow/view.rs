@@ -1,4 +1,4 @@
-//! Runs as others see them: without driving them, and without taking anything from them.
+//! Read-only views of runs. Reading a run neither drives it nor changes it.
 
 use serde::Serialize;
 
@@ -16,87 +16,87 @@ use crate::lease::NEVER;
 use crate::payload::Payload;
 use crate::store::{Document, Get, WorkRow};
 
-/// What a run does at the moment.
+/// The current activity of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "doing")]
 pub enum Doing {
     /// A worker drives it.
     Driven {
-        /// Who.
+        /// The owner of the lease.
         by: Owner,
-        /// Until when, unless the lease is renewed.
+        /// When the lease expires, unless it is renewed.
         until: Timestamp,
-        /// The fence of the worker's writes.
+        /// The fencing token of the worker's writes.
         fence: Fence,
     },
     /// It waits for a worker.
     Due,
-    /// It waits for a timer or the next attempt of a step until then; for signals or children alone, when there is no instant.
+    /// It waits for its start, a timer, the next attempt of a step, a signal or a child.
     Waits {
-        /// When it goes on by itself.
+        /// When it is due. `None` when it waits for signals or children alone.
         until: Option<Timestamp>,
     },
-    /// It is suspended: no worker could continue it. It is tried again.
+    /// It is suspended: no worker could continue it. It is retried after a backoff.
     PutOff {
         /// The reason, as data.
         suspension: Suspension,
         /// The reason, as text.
         reason: String,
-        /// When it is tried next.
+        /// When it is retried.
         next: Timestamp,
     },
     /// An operator must unblock it.
     Blocked {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Nothing: it is over.
+    /// It has ended.
     Over,
 }
 
-/// A run.
+/// A view of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunView {
     /// Its id.
     pub run: String,
     /// Its workflow.
     pub workflow: String,
-    /// How it stands.
+    /// Its status.
     pub status: Status,
-    /// What it does at the moment.
+    /// Its current activity.
     #[serde(flatten)]
     pub doing: Doing,
-    /// The queue that it stands in.
+    /// Its queue.
     pub queue: String,
-    /// How urgent it is.
+    /// Its priority.
     pub priority: u8,
-    /// How often it began anew.
+    /// How often it continued as new.
     pub generation: u32,
-    /// What it was given.
+    /// The input of its current generation.
     pub input: Payload,
-    /// What it brought, when it is completed.
+    /// Its output, when it is completed.
     pub output: Option<Payload>,
     /// Why it failed or was cancelled.
     pub failure: Option<String>,
     /// The run that waits for it.
     pub parent: Option<String>,
-    /// The signals that it hears.
+    /// The signals that it accepts.
     pub signals: Vec<String>,
-    /// Words by which it is found.
+    /// The attributes by which it is found.
     pub attributes: Attributes,
-    /// When it was started, by the store's clock as its starter knew it.
+    /// When it was started, by the store's clock as its starter estimated it.
     pub started_at: Timestamp,
-    /// When it ended, by the store's clock as its worker knew it. A run that is resumed has not ended.
+    /// When it ended, by the store's clock as its worker estimated it. A resume clears it.
     pub ended_at: Option<Timestamp>,
     /// When its document was last changed.
     pub changed_at: Timestamp,
 }
 
 impl Client {
-    /// One run.
+    /// Returns one run.
     ///
     /// # Errors
-    /// [`WorkflowError`] when there is no such run, or the store cannot be read.
+    /// [`WorkflowError`] when the run does not exist, or the store cannot be read.
     pub async fn show(&self, run: &str) -> Result<RunView, WorkflowError> {
         let key = names::run(run)?;
         let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
@@ -107,16 +107,16 @@ impl Client {
         Ok(RunView::new(run.to_owned(), record, &document, doing))
     }
 
-    /// What a run has asked for so far, in the order in which that was recorded.
+    /// Returns the operations that a run has requested so far, in the order in which they were recorded.
     ///
     /// # Errors
-    /// [`WorkflowError`] when there is no such run, or its journal cannot be read.
+    /// [`WorkflowError`] when the run does not exist, or its journal cannot be read.
     pub async fn steps(&self, run: &str) -> Result<Vec<StepView>, WorkflowError> {
         let entries = self.journal(run).await?;
         Ok(steps::of(&entries))
     }
 
-    /// The entries of a run's journal.
+    /// Reads the entries of a run's journal.
     pub(super) async fn journal(&self, run: &str) -> Result<Vec<Placed>, WorkflowError> {
         let unknown = || WorkflowError::UnknownRun { run: run.to_owned() };
         let (record, _) = find(&self.store, run).await?.ok_or_else(unknown)?;
@@ -156,7 +156,7 @@ pub(super) fn doing_of(record: &Record, row: Option<WorkRow>, now: Timestamp) ->
     row.map_or(Doing::Due, |row| doing(row, now))
 }
 
-/// What the work row of a run says.
+/// Returns the activity that the work row of a run shows.
 fn doing(row: WorkRow, now: Timestamp) -> Doing {
     if let Some(blocked) = row.blocked {
         return Doing::Blocked { reason: blocked.reason };

@@ -27,13 +27,14 @@ use crate::payload::Payload;
 use crate::store::{Batch, Claim, Denied, Expect, SharedStore};
 use crate::worker::{self, Active, Engine as _, LeasedWork, WorkerHandle, worker_setters};
 
-/// An async function or closure that can be a workflow: `async fn(&Ctx, I) -> Result<O, Failure>` whose future is `Send`. Written
-/// by nobody; all such functions are. A closure is cloned for each activation, so what it captures should be cheap to clone.
+/// An async function or closure that can be a workflow: `async fn(&Ctx, I) -> Result<O, Failure>` whose future is `Send`. The
+/// blanket implementation covers all such functions, so users never implement it. A closure is cloned for each activation, so
+/// its captures should be cheap to clone.
 pub trait WorkflowFn<'a, I, O>: Clone + Send + Sync {
-    /// Its future.
+    /// The future of the workflow.
     type Future: Future<Output = Result<O, Failure>> + Send + 'a;
 
-    /// Begins it.
+    /// Begins the workflow.
     fn begin(self, cx: &'a Ctx, input: I) -> Self::Future;
 }
 
@@ -59,7 +60,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker on this store.
+    /// Creates a builder for a worker on this store.
     pub fn new(store: SharedStore) -> Self {
         Self { store, definitions: Vec::new(), options: Options::default() }
     }
@@ -76,8 +77,8 @@ impl Worker {
         self
     }
 
-    /// Which queues are worked on: `default` alone, unless others are named. A [`Queue`] with limits sets them for all workers, in
-    /// all processes; one without follows what the store has.
+    /// Sets the queues of the worker. The default is `default` alone. A [`Queue`] with limits sets them for all workers, in all
+    /// processes; one without limits follows those in the store.
     pub fn queues<Q: Into<Queue>>(mut self, queues: impl IntoIterator<Item = Q>) -> Self {
         self.options.queues = queues.into_iter().map(Into::into).collect();
         self
@@ -85,13 +86,13 @@ impl Worker {
 
     worker_setters!();
 
-    /// How long runs are kept that have ended: for ever, unless this is said. One of the workers that are told so removes them.
+    /// Sets how long ended runs are kept. By default they are never removed. One of the workers with this setting removes them.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.options.retention = Some(retention);
         self
     }
 
-    /// For tests on a store that goes by this clock: when everything waits, the clock is set to the next thing that is due, so
+    /// Skips idle time, for tests on a store with this clock. When everything waits, the clock advances to the next due time, so
     /// that a workflow of a month ends in milliseconds.
     pub fn skip_time(mut self, clock: Arc<ManualClock>) -> Self {
         self.options.skip = Some(clock);
@@ -99,7 +100,7 @@ impl Worker {
         self
     }
 
-    /// Starts the worker. When this returns, others can see which workflows it knows.
+    /// Starts the worker. Once this returns, its workflows are visible to clients of the store.
     ///
     /// # Errors
     /// [`WorkflowError`] when two workflows have one name, a name is not valid, there is no runtime, or the store fails.
@@ -145,7 +146,7 @@ impl Worker {
     }
 }
 
-/// How code is begun, whatever its types are.
+/// Returns a type-erased function that begins the code of a workflow.
 pub(super) fn begin_of<I, O, F>(code: F) -> Box<Begin>
 where
     I: DeserializeOwned + Send + 'static,
@@ -164,7 +165,8 @@ where
     })
 }
 
-/// What a run brings, as it is recorded. What cannot be is a failure: trying again would bring it again.
+/// Returns the output of a run as it is recorded. An output that cannot be recorded is a permanent failure, because a retry
+/// would produce it again.
 fn recordable<O: Serialize>(output: &O) -> Output {
     let never = |error: InvalidInput| Failure::permanent(format!("its output cannot be recorded: {error}"));
     let output = Payload::of(output).map_err(never)?;
@@ -176,27 +178,28 @@ fn recordable<O: Serialize>(output: &O) -> Output {
 /// The counters of a worker for workflows, in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerStats {
-    /// Runs that were taken up.
+    /// Activations of runs.
     pub activations: u64,
-    /// Steps that came to an end and were written.
+    /// Steps that ended and were committed.
     pub steps: u64,
     /// Entries of journals that were replayed.
     pub replayed: u64,
     /// Runs that ended.
     pub ended: u64,
-    /// Runs that were put off because they could not go on.
+    /// Runs that were suspended because they could not continue.
     pub parked: u64,
     /// Runs that were lost to others, or handed back because the store failed.
     pub lost: u64,
-    /// Runs that are in memory.
+    /// Runs in memory.
     pub active: usize,
 }
 
 impl WorkerHandle<WorkflowEngine> {
-    /// Drives one run now, whether it is due or not, and waits until it ends, rests or is put off.
+    /// Drives one run now, whether it is due or not, and waits until it ends, rests or is suspended.
     ///
     /// # Errors
-    /// [`WorkflowError::Leased`] when another process drives it; [`WorkflowError::UnknownRun`] when there is nothing to drive.
+    /// [`WorkflowError::Leased`] when another process drives the run; [`WorkflowError::Refused`] when it is blocked;
+    /// [`WorkflowError::UnknownRun`] when there is nothing to drive.
     pub async fn drive(&self, run: &str) -> Result<(), WorkflowError> {
         let key = names::run(run)?;
         let worker = self.worker();

@@ -1,4 +1,4 @@
-//! L2, L10, L14, L16: waiters that go away, holders that fail, time that is up.
+//! Lock cancellation (L2, L10, L14, L16): dropped waiters, failing holders, passed deadlines.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -103,7 +103,7 @@ async fn l16_when_the_time_is_up_it_is_never_granted_later() {
     assert!(Instant::now() >= deadline, "not before its time");
     assert!(matches!(&error, LockError::TimedOut { state, .. } if state.holders == 1), "{error}");
 
-    // Let in before the deadline, but polled after it: passed on.
+    // A waiter that is granted the lock before its deadline but polled after it releases the lock to the next one.
     let deadline = Instant::now() + Duration::from_millis(300);
     let mut late = Hand::new(locks.lock_before(&x, deadline));
     assert!(late.poll().is_pending());
@@ -155,7 +155,7 @@ fn l14_a_million_random_cancels_leave_no_key_behind() {
 }
 
 proptest! {
-    /// Whatever is dropped in whatever order, nobody is forgotten.
+    /// Every waiter that stays is granted the lock, whichever others are dropped and in whatever order.
     #[test]
     fn everybody_who_stays_is_served(stays in proptest::collection::vec(any::<bool>(), 1..40), modes in proptest::collection::vec(0_u8..3, 40)) {
         let (locks, g) = (Locks::new(), graph());

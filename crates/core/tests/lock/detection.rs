@@ -1,4 +1,4 @@
-//! L3, L4, L13, L15: errors instead of hangs, and no false alarms.
+//! Lock detection (L3, L4, L13, L15): errors instead of hangs, and no false alarms.
 
 use std::task::Poll;
 
@@ -22,7 +22,7 @@ async fn l3_a_task_that_asks_for_what_it_holds_hears_of_it_with_both_places() {
     assert!(locks.try_lock(&x).is_err_and(|error| error.is_reentrant()));
     assert!(locks.with(&x, async {}).await.is_err_and(|error| error.is_reentrant()));
     drop(guard);
-    // At the root and in a task, and where the first was taken by try_lock.
+    // At the root and in a task, also when the first hold was acquired by try_lock.
     let task = tokio::spawn(async move {
         let _guard = locks.try_lock(&x).expect("free");
         locks.lock(&x).await.err().map(|error| error.is_reentrant())
@@ -129,7 +129,7 @@ fn l15_a_cycle_of_a_hundred_is_found() {
 
 #[test]
 fn a_cycle_through_the_queue_is_found() {
-    // The reader is kept out by a writer in front of it, and the writer by a reader that waits for the first one's key.
+    // A writer in front blocks the reader. A reader that waits for the first task's key blocks the writer.
     let (locks, g, y) = (Locks::new(), graph(), thing("queue-y"));
     let mut holder = Hand::new(async {
         let _g = locks.lock(g.mode(PULL)).await.expect("free");
@@ -156,7 +156,7 @@ fn a_cycle_through_the_queue_is_found() {
 
 #[test]
 fn waiting_behind_a_compatible_reader_that_waits_for_me_is_no_cycle() {
-    // The reader waits for y, which the other holds; the other may read beside it, so nothing is in the way.
+    // The reader waits for y, which the other task holds. The other task may read concurrently, so nothing blocks it.
     let (locks, g, y) = (Locks::new(), graph(), thing("fine-y"));
     let mut first = Hand::new(async {
         let _g = locks.lock(g.mode(PULL)).await.expect("free");
@@ -211,7 +211,7 @@ fn hand_over_hand_is_no_alarm() {
 async fn a_guard_that_moves_belongs_to_the_task_that_adopts_it() {
     let (locks, x) = (Locks::new(), thing("moved"));
     let guard = locks.lock(&x).await.expect("free").into_owned();
-    // Nobody's: this task may wait for it.
+    // The guard belongs to no task, so this task may wait for it.
     let mut waiting = Box::pin(locks.lock(&x));
     assert!(futures_poll(&mut waiting).is_pending());
     let other = tokio::spawn({

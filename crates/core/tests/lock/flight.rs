@@ -1,4 +1,4 @@
-//! Calls that are shared: equal questions attach, others queue, errors reach all, and nobody is left behind.
+//! Single-flight calls: equal questions share, others queue, errors reach all callers, and no caller is forgotten.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

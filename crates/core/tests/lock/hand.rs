@@ -1,4 +1,4 @@
-//! Futures that are polled by hand, so that a test says exactly what happens when, and never sleeps.
+//! Manually polled futures, so that a test controls every step and never sleeps.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -33,7 +33,7 @@ impl Wake for Count {
     }
 }
 
-/// A future with a waker of its own: a task, as far as locks can see.
+/// A future with its own waker and scope: locks identify it as a task.
 pub(crate) struct Hand<F: Future> {
     future: Pin<Box<Scope<F>>>,
     woken: Arc<Count>,
@@ -54,7 +54,7 @@ impl<F: Future> Hand<F> {
     }
 }
 
-/// Asks for a lock as a task of its own, and polls once.
+/// Requests a lock as a separate task, and polls once.
 pub(crate) fn asking<'a>(
     locks: &'a Locks,
     ask: Ask<'a>,
@@ -66,7 +66,7 @@ pub(crate) fn asking<'a>(
     }
 }
 
-/// Takes a lock as a task of its own.
+/// Acquires a lock as a separate task.
 pub(crate) fn taking<'a>(locks: &'a Locks, ask: impl Into<Ask<'a>>) -> Guard<'a> {
     match Hand::new(locks.lock(ask)).poll() {
         Poll::Ready(result) => result.expect("it is free"),
@@ -74,7 +74,7 @@ pub(crate) fn taking<'a>(locks: &'a Locks, ask: impl Into<Ask<'a>>) -> Guard<'a>
     }
 }
 
-/// The guard of a waiter that was let in.
+/// Returns the guard of a waiter that was granted the lock.
 pub(crate) fn granted<'a, F>(hand: &mut Hand<F>) -> Guard<'a>
 where
     F: Future<Output = Result<Guard<'a>, LockError>>,
@@ -86,7 +86,7 @@ where
     }
 }
 
-/// Nothing is held and nobody waits.
+/// Asserts that there are no holders and no waiters.
 pub(crate) fn assert_free(locks: &Locks) {
     assert_eq!(locks.snapshot().to_string(), "nothing is locked\n");
     assert_eq!(format!("{locks:?}"), "Locks { held: 0, waits: 0 }");

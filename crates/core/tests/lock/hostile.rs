@@ -1,4 +1,5 @@
-//! Wakers that panic, take locks and drop guards; futures that move; tasks that wait at several places at once.
+//! Hostile callers: wakers that panic, acquire locks and drop guards; futures that move; tasks that wait at several
+//! places at once.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -10,7 +11,7 @@ use tidelock_core::lock::{Functor, LockError, Locks, Modes, SingleFlight, declar
 
 type Deed = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
-/// A waker that does something when it wakes, or when the last of it is dropped.
+/// A waker that runs an action when it wakes, or when its last clone is dropped.
 #[derive(Default)]
 struct Wicked {
     waking: Deed,
@@ -45,7 +46,7 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Polls once, inside of a task.
+/// Polls once, inside a task.
 async fn once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     std::future::poll_fn(|context| match Pin::new(&mut *future).poll(context) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
@@ -62,7 +63,7 @@ async fn yield_once() {
     .await;
 }
 
-/// Runs on a thread of its own, and says whether it came to an end.
+/// Runs a test on a separate thread, and returns whether it ended.
 fn ends(test: impl FnOnce() + Send + 'static) -> bool {
     let (done, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -74,7 +75,7 @@ fn ends(test: impl FnOnce() + Send + 'static) -> bool {
 
 #[test]
 fn a_waker_may_drop_a_guard_of_the_same_lock_when_it_goes() {
-    // As a task does that owns its future, and is owned by its waker.
+    // The waker owns the future, as in a task that owns its future and is owned by its waker.
     let replaced = [false, true];
     for replaced in replaced {
         assert!(ends(move || {
@@ -335,7 +336,7 @@ fn a_follower_that_holds_what_the_call_wants_is_told() {
     assert_free(&locks);
 }
 
-/// A question that uses the calls when it is dropped, and is equal to nothing.
+/// A question that uses the calls when it is dropped, and equals no other.
 #[derive(Clone)]
 struct Odd(Arc<Mutex<Option<OddCalls>>>);
 
@@ -370,7 +371,7 @@ fn an_odd_question_leaves_nothing_behind() {
 
 #[test]
 fn many_readers_and_many_writers_are_no_cliff() {
-    // Quadratic work of any weight shows as minutes here.
+    // Quadratic work of any weight would take minutes here.
     let (locks, g) = (Locks::new(), graph());
     let begun = Instant::now();
     let readers: Vec<_> = (0..2_000).map(|_| taking(&locks, g.mode(PULL))).collect();

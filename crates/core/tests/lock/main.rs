@@ -1,4 +1,4 @@
-//! The numbered cases of keyed locks, and what else they promise.
+//! Tests of keyed locks: the numbered cases, and further guarantees.
 
 #![allow(clippy::restriction, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! Random histories of asking, leaving, releasing and stepping down, against a queue that is written plainly.
+//! Model test of the lock queue: random histories of requests, cancellations, releases and downgrades, compared with a
+//! simple queue.
 
 use std::collections::VecDeque;
 use std::task::Poll;
@@ -33,7 +34,7 @@ fn together(a: usize, b: usize) -> bool {
     a == b && a > 0
 }
 
-/// What should be: who holds in which mode, and who waits for which.
+/// The expected state: the holders and the waiters with their modes.
 #[derive(Default)]
 struct Plain {
     holders: Vec<(u32, usize)>,
@@ -104,7 +105,7 @@ proptest! {
                 _ => {}
             }
             plain.admit();
-            // Whoever should have been let in was woken and is in; nobody else is.
+            // Exactly the waiters that hold in the model were woken and hold the lock.
             for (waiter, hand) in std::mem::take(&mut waiting) {
                 let mut hand = hand;
                 if plain.holders.iter().any(|(holder, _)| *holder == waiter) {

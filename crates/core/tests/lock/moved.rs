@@ -1,4 +1,4 @@
-//! L3, L15: owned guards belong to no task, and a runtime that was only entered names none.
+//! Moved guards (L3, L15): owned guards belong to no task, and a runtime that was only entered identifies none.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,7 +14,7 @@ fn polled<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Takes a lock as a task of its own, and gives the guard away.
+/// Acquires a lock as a separate task, and returns an owned guard.
 fn moved(locks: &Locks, name: &str) -> OwnedGuard {
     match Hand::new(locks.lock_owned(&thing(name))).poll() {
         Poll::Ready(result) => result.expect("it is free"),
@@ -174,7 +174,7 @@ fn l3_the_root_of_a_runtime_is_known_at_every_point_of_its_budget() {
         let (locks, x) = (Locks::new(), thing("root"));
         runtime.block_on(async {
             let _guard = locks.lock(&x).await.expect("free");
-            // More often than a poll has budget; asking uses none of it up.
+            // More iterations than a poll has budget. A request uses none of it.
             for spent in 0..300 {
                 let reentrant = locks.lock(&x).await.err().map(|error| error.is_reentrant());
                 assert_eq!(reentrant, Some(true), "after {spent} units");

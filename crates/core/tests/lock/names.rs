@@ -1,4 +1,4 @@
-//! L7, L8: names that never meet by accident, and never twice.
+//! Lock names (L7, L8): different names never collide, and no name is declared twice.
 
 use crate::hand::{Hand, assert_free, taking, thing};
 use tidelock_core::error::Explain as _;
@@ -25,7 +25,7 @@ fn l7_terms_are_compared_by_their_structure() {
         G_PAREN.single().unwrap(),
         G.term(["x("]).unwrap(),
         G.term(["x"]).unwrap(),
-        // A key that is only known at run time is apart from every functor's.
+        // A key that is known only at run time differs from every functor's term.
         Term::from(Key::new("f", ["a,b"]).unwrap()),
     ];
     let guards: Vec<_> = terms.iter().map(|term| taking(&locks, term)).collect();

@@ -1,4 +1,4 @@
-//! L1, L5, L6, L9, L11, L12: who comes in when.
+//! Lock order (L1, L5, L6, L9, L11, L12): when each waiter is granted the lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ fn l1_arrival_order_even_against_a_newcomer_in_the_instant_of_release() {
     let mut second = asking(&locks, x.mode(ALONE));
     let mut third = asking(&locks, x.mode(ALONE));
     drop(holder);
-    // Released, and the first waiter has not even been polled.
+    // The lock is released, and the first waiter has not been polled.
     let mut newcomer = asking(&locks, x.mode(ALONE));
     assert!(locks.try_lock(&x).is_err_and(|error| error.is_busy()), "nobody barges in");
     assert!(second.poll().is_pending() && !second.is_woken(), "only the next one is woken");
@@ -67,7 +67,7 @@ fn l6_the_head_comes_in_with_the_compatible_ones_right_behind_it() {
 #[test]
 fn l9_different_keys_do_not_meet() {
     let locks = Locks::new();
-    // More than a shard holds one by one, so that the hashed part is used, too.
+    // More terms than a shard searches linearly, so that the hashed part is used.
     let terms: Vec<_> = (0..5_000).map(|i| thing(&format!("l9-{i}"))).collect();
     let guards: Vec<_> = terms.iter().map(|term| taking(&locks, term)).collect();
     assert_eq!(locks.snapshot().terms.len(), 5_000);

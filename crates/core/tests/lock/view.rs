@@ -1,4 +1,4 @@
-//! What can be seen: holders, queues, ages, places, who waits for whom, and counts.
+//! Lock snapshots: holders, queues, ages, source locations, the wait-for graph, and counters.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
-//! Which addresses webhooks may reach: a URL that somebody else typed must not lead into the own network.
+//! Address filter for webhooks (SSRF protection): a URL from a third party must not lead into the own network.
 //!
-//! Names are looked up here, for each connection, and what is not public is left out: a name that changes its mind between a check
-//! and the connection changes nothing.
+//! The resolver looks names up for each connection, and leaves out addresses that are not public. A name that changes
+//! between a check and the connection therefore has no effect.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use hyper_util::client::legacy::connect::dns::Name;
 use tower_service::Service;
 
-/// Looks names up.
+/// A resolver of host names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resolver {
     pub(super) public_only: bool,
@@ -39,7 +39,7 @@ impl Service<Name> for Resolver {
     }
 }
 
-/// Whether an address belongs to the internet, and not to this machine, this network, or nobody.
+/// Returns whether an address belongs to the internet, and not to this machine, this network, or an unassigned range.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -64,13 +64,13 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     if let Some(inside) = inside(address) {
         return is_public_v4(inside);
     }
-    // Global unicast, without what is set aside for documentation and protocols.
+    // Global unicast, without the ranges reserved for documentation and protocols.
     let [a, b, ..] = address.segments();
     let global = (0x2000..0x4000).contains(&a);
     global && !(a == 0x2001 && (b == 0x0db8 || b < 0x0200)) && !(a == 0x3fff && b < 0x1000)
 }
 
-/// The address of the other kind that an address stands for: mapped, translated or tunnelled.
+/// Returns the IPv4 address that an IPv6 address embeds: mapped, translated or tunnelled.
 fn inside(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [a, b, c, .., g, h] = address.segments();
     let of = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));

@@ -1,6 +1,7 @@
-//! The sender's side: messages of an outbox as signed requests.
+//! The webhook sender: messages of an outbox as signed requests.
 //!
-//! Redirects are not followed: they would lead to where nobody has looked. Only the status of an answer counts, and `Retry-After`.
+//! Redirects are not followed: they would lead to unchecked addresses. Only the status of a response counts, and
+//! `Retry-After`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -23,17 +24,17 @@ use super::addresses::{Resolver, is_public};
 use super::signature::{SIGNATURE, Secret, sign};
 use crate::key::{IDEMPOTENCY_KEY, quoted};
 
-/// How webhooks are sent.
+/// The options of the webhook sender.
 #[derive(Clone, Debug)]
 pub struct WebhookOptions {
-    /// Whether other URLs than `https` are refused. Default: yes.
+    /// Whether URLs other than `https` are rejected. Default: yes.
     pub https_only: bool,
-    /// Whether only addresses of the internet are reached, and none of this machine or the networks that it is in. Default: yes.
-    /// Behind a proxy of its own rules it may be no.
+    /// Whether only addresses of the internet are reached, and none of this machine or its networks. Default: yes. It
+    /// may be no behind a proxy with its own rules.
     pub public_only: bool,
-    /// How long the connection and the answer may take. Default: 10 seconds.
+    /// The time limit of the connection and the response. Default: 10 seconds.
     pub limit: Duration,
-    /// The clock that signatures go by. Default: that of the machine.
+    /// The clock for signatures. Default: the machine's clock.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -51,15 +52,16 @@ impl Default for WebhookOptions {
 type Connector = HttpsConnector<HttpConnector<Resolver>>;
 type Secrets = dyn Fn(&Delivery) -> Option<Secret> + Send + Sync;
 
-/// Sends the messages of an outbox as webhooks: give it to a [`Sender`](tidelock_core::outbox::Sender). The destination of a message
-/// is the URL, its payload the body.
+/// Sends the messages of an outbox as webhooks: give it to a [`Sender`](tidelock_core::outbox::Sender). The destination
+/// of a message is the URL, its payload the body.
 ///
-/// An answer of 2xx is a delivery. 410 and 422 are refusals for good: the message is blocked at once. Everything else is tried
-/// again, not before `Retry-After` if the other side says so, in seconds or as a date.
+/// A response of 2xx is a delivery. 410 and 422 are permanent failures: the message is blocked at once. Every other
+/// response is retried, not before `Retry-After` if the receiver sets it, in seconds or as a date.
 ///
 /// # URLs that others have typed
-/// They lead wherever their author wants. By default only `https` and only public addresses are reached, judged when the connection
-/// is made, and redirects are not followed. That does not replace a firewall: what is public may be yours, too.
+/// Such URLs lead wherever their author wants. By default only `https` and only public addresses are reached, checked
+/// when the connection is made, and redirects are not followed. That does not replace a firewall: a public address may
+/// belong to you as well.
 #[derive(Clone)]
 pub struct WebhookSender {
     client: Client<Connector, Full<Bytes>>,
@@ -68,7 +70,8 @@ pub struct WebhookSender {
 }
 
 impl WebhookSender {
-    /// A sender that asks for the secret of each message: by its destination, for example. A message without a secret is not sent.
+    /// Creates a sender that looks up the secret of each message, for example by its destination. A message without a
+    /// secret is not sent.
     ///
     /// # Errors
     /// [`std::io::Error`] when the certificates of the system cannot be read.
@@ -88,7 +91,7 @@ impl WebhookSender {
         Ok(Self { client, secrets: Arc::new(secrets), options })
     }
 
-    /// The URL of a message, if it may be called.
+    /// Returns the URL of a message, if it may be called.
     fn url(&self, text: &str) -> Result<Uri, Undelivered> {
         let never = |reason: &str| Undelivered::never(format!("{reason}: {text}"));
         let url: Uri = text.parse().map_err(|_| never("this is no URL"))?;
@@ -101,7 +104,7 @@ impl WebhookSender {
             return Err(never("a URL with a user name is not allowed"));
         }
         let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        // Addresses are not looked up, so the resolver does not see them.
+        // The resolver does not see literal addresses, because they are not looked up.
         let private = host.parse::<IpAddr>().is_ok_and(|address| !is_public(address));
         if host.is_empty() || (private && self.options.public_only) {
             return Err(never("only public addresses are allowed"));
@@ -138,7 +141,7 @@ impl Deliver for WebhookSender {
     }
 }
 
-/// What an answer means for its message.
+/// Returns the result of a delivery, by the response.
 fn judged(status: StatusCode, headers: &HeaderMap) -> Result<(), Undelivered> {
     if status.is_success() {
         return Ok(());
@@ -148,14 +151,14 @@ fn judged(status: StatusCode, headers: &HeaderMap) -> Result<(), Undelivered> {
         return Err(Undelivered::never(reason));
     }
     Err(match retry_after(headers, SystemTime::now()) {
-        // Nobody puts a message off for longer than a day.
+        // No message is delayed for longer than a day.
         Some(wait) => Undelivered::not_before(wait.min(Duration::from_hours(24)), reason),
         None => Undelivered::later(reason),
     })
 }
 
-/// The wait that the other side asks for: seconds, or a date in any of the formats of HTTP. A date is measured by the `Date` of the
-/// answer if it has one, so that the clocks of the two sides need not agree.
+/// Returns the delay that the receiver requests: seconds, or a date in any of the formats of HTTP. A date is measured
+/// by the `Date` of the response if it has one, so that the clocks of the two sides need not agree.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = |name: HeaderName| headers.get(name)?.to_str().ok().map(str::trim);
     let asked = text(RETRY_AFTER)?;
@@ -167,7 +170,7 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     Some(at.duration_since(now).unwrap_or_default())
 }
 
-/// An error and its causes.
+/// Returns an error and its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

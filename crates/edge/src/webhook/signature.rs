@@ -1,4 +1,4 @@
-//! What makes sure who sent a webhook, and when.
+//! Webhook signatures: they prove the sender and the time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::error::RequestError;
 pub const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 /// The shortest secret, in bytes.
 const MIN_SECRET_BYTES: usize = 16;
-/// How far a signature may be away from now, unless a verifier is told otherwise.
+/// The default tolerance between the time of a signature and now.
 const TOLERANCE: Duration = Duration::from_mins(5);
-/// The most signatures that are looked at in one header.
+/// The most signatures that are checked in one header.
 const MAX_SIGNATURES: usize = 8;
 
 /// A secret that a sender and a receiver share. It is never shown, and wiped when it is dropped.
@@ -27,7 +27,7 @@ const MAX_SIGNATURES: usize = 8;
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// A secret of at least 16 bytes; 32 random ones are good.
+    /// Creates a secret of at least 16 bytes; 32 random bytes are recommended.
     ///
     /// # Errors
     /// [`InvalidInput::Name`] when it is shorter.
@@ -54,11 +54,11 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The value of the header [`SIGNATURE`] for a webhook that is sent at this instant.
+/// Returns the value of the header [`SIGNATURE`] for a webhook that is sent at this instant.
 #[must_use]
 pub fn sign(secret: &Secret, at: Timestamp, key: &str, body: &[u8]) -> String {
     let seconds = seconds(at);
-    // An HMAC takes a secret of any length.
+    // An HMAC accepts a secret of any length.
     let tag = secret.mac(seconds, key, body).map(|mac| mac.finalize().into_bytes());
     let hex: String = tag.into_iter().flatten().map(|byte| format!("{byte:02x}")).collect();
     format!("t={seconds},v1={hex}")
@@ -68,7 +68,7 @@ fn seconds(at: Timestamp) -> i64 {
     at.as_micros().div_euclid(1_000_000)
 }
 
-/// Knows whether a webhook was signed with a secret, and lately.
+/// Verifies that a webhook was signed with a secret, and recently.
 #[derive(Clone, Debug)]
 pub struct Verifier {
     secrets: Vec<Secret>,
@@ -77,35 +77,35 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// Takes what was signed with this secret within the last 5 minutes.
+    /// Accepts webhooks that were signed with this secret within the last 5 minutes.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
         Self { secrets: vec![secret], tolerance: TOLERANCE, clock: SystemClock::shared() }
     }
 
-    /// Takes this secret as well: while one is changed for another, both are good.
+    /// Accepts this secret as well: during a rotation, both are valid.
     #[must_use]
     pub fn or(mut self, secret: Secret) -> Self {
         self.secrets.push(secret);
         self
     }
 
-    /// How far the time of a signature may be away from now, in either direction: 5 minutes. Within it, a copy of a webhook is told
-    /// by its key; keep keys for longer than that.
+    /// Sets how far the time of a signature may be from now, in either direction. The default is 5 minutes. Within it,
+    /// a copy of a webhook is recognised by its key; keep keys for longer than that.
     #[must_use]
     pub fn tolerance(mut self, tolerance: Duration) -> Self {
         self.tolerance = tolerance;
         self
     }
 
-    /// Another clock than that of the machine.
+    /// Sets another clock than that of the machine.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Checks the signature of a webhook with this key and body. How long that takes does not tell how much of a signature fits.
+    /// Checks the signature of a webhook with this key and body. The duration does not reveal how much of a signature matches.
     ///
     /// # Errors
     /// [`RequestError::BadSignature`] and [`RequestError::Stale`].
@@ -127,7 +127,7 @@ impl Verifier {
         if !self.secrets.iter().any(fits) {
             return Err(bad("no secret fits it"));
         }
-        // Only what was signed is worth a word about its time.
+        // Only a valid signature gets an error about its time.
         let (signed, now) = (Timestamp::from_micros(seconds.saturating_mul(1_000_000)), self.clock.now());
         let away = now.since(signed).max(signed.since(now));
         if away > self.tolerance {
@@ -144,7 +144,7 @@ fn parsed(text: &str) -> Option<(i64, Vec<Vec<u8>>)> {
             ("t", value) if seconds.is_none() => seconds = Some(value.parse().ok()?),
             ("t", _) => return None,
             ("v1", value) if tags.len() < MAX_SIGNATURES => tags.push(unhex(value)?),
-            // Of a version that is not known here.
+            // A version that is not known here.
             _ => {}
         }
     }

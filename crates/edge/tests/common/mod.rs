@@ -1,4 +1,4 @@
-//! A shop behind the layer, and clients of it.
+//! A shop behind the layer, and its clients.
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use tidelock_core::store::{Batch, Delta, SharedStore};
 use tidelock_edge::{IdempotencyLayer, Problem};
 use tower::ServiceExt as _;
 
-/// How long anything may take on a machine that is busy with other tests.
+/// The time limit of any wait on a machine that is busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// Asks again and again until the answer is yes.
+/// Polls until the condition holds.
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !holds().await {
@@ -28,7 +28,7 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// What a client hears.
+/// The response that a client receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Heard {
     pub(crate) status: StatusCode,
@@ -45,7 +45,7 @@ impl Heard {
         self.headers.get("idempotency-replayed").is_some_and(|value| value == "true")
     }
 
-    /// The code of a problem.
+    /// Returns the code of a problem.
     pub(crate) fn code(&self) -> String {
         assert_eq!(self.headers["content-type"], "application/problem+json");
         let problem: serde_json::Value = serde_json::from_slice(&self.body).unwrap();
@@ -76,7 +76,7 @@ pub(crate) async fn post(app: &Router, key: &str, body: &str) -> Heard {
     ask(app, request("POST", Some(key), body.to_owned())).await
 }
 
-/// Counts what handlers did.
+/// Counts the calls of handlers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Count(Arc<AtomicUsize>);
 
@@ -90,7 +90,7 @@ impl Count {
     }
 }
 
-/// The document that says how often a key had its effect.
+/// Returns the key of the document that counts the effects of a key.
 pub(crate) fn effects(key: &str) -> Key {
     Key::new("effects", [key]).unwrap()
 }
@@ -112,7 +112,7 @@ async fn order(Extension(once): Extension<Reservation>, body: String) -> Result<
     Ok("this is not the answer")
 }
 
-/// A shop whose effects are in the store.
+/// Returns a shop whose effects are in the store.
 pub(crate) fn shop(layer: IdempotencyLayer) -> Router {
     Router::new().route("/orders", axum::routing::post(order)).layer(layer)
 }

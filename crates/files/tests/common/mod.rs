@@ -11,7 +11,7 @@ use tidelock_core::store::Store;
 use tidelock_files::{FilesStore, Options};
 use tidelock_tck::{Backend, Capabilities, Database};
 
-/// Makes stores in temporary directories, which live as long as the backend.
+/// A factory of stores in temporary directories, which live as long as the backend.
 #[derive(Default)]
 pub(crate) struct Files {
     directories: Mutex<Vec<TempDir>>,

@@ -1,4 +1,4 @@
-//! Only here: addresses in, configurations out, and the password nowhere else.
+//! Only here: parsing of addresses into configurations, with the password nowhere else.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::{Address, ClientCert, HostAddress, TlsMode};
 
 const CANARY: &str = "hunter2";
 
-/// Reads an address with the given variables and no others.
+/// Parses an address with the given environment variables and no others.
 fn read_with(url: &str, variables: &[(&str, &str)]) -> Result<Address, StoreError> {
     let find =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
@@ -239,11 +239,11 @@ fn far_hosts_are_verified_unless_told_otherwise() {
             "{host}"
         );
     }
-    // The name says one thing and the address that is connected to another: the farther one counts.
+    // The name and the connected address differ: the more remote one counts.
     assert_eq!(read("host=localhost hostaddr=10.0.0.1").tls, TlsMode::VerifyFull);
     assert_eq!(read("host=db.example hostaddr=127.0.0.1").tls, TlsMode::VerifyFull);
     assert_eq!(read("hostaddr=127.0.0.1").tls, TlsMode::Prefer);
-    // Roots that the address names are there to be used; those of the environment are there for whom it concerns.
+    // Roots in the address request a check of every host. Roots in the environment do not apply to a local host.
     assert_eq!(read("host=localhost sslrootcert=ca.pem").tls, TlsMode::VerifyFull);
     assert_eq!(read("host=localhost sslrootcert=system").tls, TlsMode::VerifyFull);
     for roots in ["ca.pem", "system"] {

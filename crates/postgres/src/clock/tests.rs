@@ -1,18 +1,18 @@
-//! Only here: the guess of the server's clock follows a clock that drifts or is set.
+//! Only here: the estimate of the server's clock follows a clock that drifts or is set.
 
 use std::time::{Duration, Instant};
 
 use super::{Heard, micros};
 
-/// How far a writer's guess may be ahead of the server's clock, in microseconds.
+/// How far a writer's estimate may be ahead of the server's clock, in microseconds.
 const TOLERATED: i64 = 1_000;
-/// The way to the server, and back.
+/// The latency to the server, one way.
 const WAY: Duration = Duration::from_micros(150);
 
 /// A server whose clock runs at its own rate, and can be set.
 struct Server {
     start: Instant,
-    /// What the clock is ahead of this machine's at the start, in microseconds.
+    /// The lead of the clock over this machine's at the start, in microseconds.
     offset: i64,
     /// Parts per million that it runs faster.
     ppm: i64,
@@ -35,13 +35,14 @@ impl Server {
         heard.map_or(Heard { said, at: received }, |heard| heard.refined(said, sent, received))
     }
 
-    /// How far a guess that is sent at an instant is ahead of the clock that the server compares it with.
+    /// Returns how far an estimate sent at an instant is ahead of the clock that the server compares it with.
     fn ahead(&self, heard: &Heard, sent: Instant) -> i64 {
         heard.guess(sent) - self.clock(sent + WAY)
     }
 }
 
-/// A request every so often for an hour. Gives the number of guesses that the server would have rejected.
+/// Sends requests for one hour with a pause between them. Returns the number of estimates that the server would have
+/// rejected.
 fn rejected(server: &Server, pause: Duration) -> usize {
     let mut heard = None;
     let mut rejected = 0;
@@ -103,7 +104,7 @@ fn d12_one_reply_corrects_a_guess_after_the_server_clock_was_set_forward() {
     }
 }
 
-/// A slow reply says less than a fast one before it, and does not make the guess worse.
+/// A slow response is less precise than an earlier fast one, and does not make the estimate worse.
 #[test]
 fn d12_a_slow_reply_keeps_the_better_guess() {
     let server = Server::new(0);

@@ -1,7 +1,7 @@
 //! Only here: confirmation of a new connection. The server is of the wanted kind and keeps the wanted durability.
 //!
-//! The server behind an address changes: a failover, a role setting, a reload. So each connection is confirmed anew, in one
-//! round trip, before its first statement.
+//! The server behind an address can change: by a failover, a role setting or a reload. So the store confirms every new
+//! connection in one round trip, before its first statement.
 
 use tidelock_core::store::{Durability, StoreError, StoreErrorKind};
 use tokio_postgres::Client;
@@ -25,11 +25,11 @@ pub(crate) enum SessionKind {
 /// The properties of a confirmed connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Confirmed {
-    /// The `synchronous_commit` that the store's transactions need on this server; `None`: any will do.
+    /// The `synchronous_commit` that the store's transactions need on this server. `None`: any value is sufficient.
     pub(crate) commit: Option<&'static str>,
 }
 
-/// Checks a new connection. Whatever must hold on every connection of a store belongs here.
+/// Checks a new connection. Every check that each connection of a store must pass belongs here.
 pub(super) async fn confirm(
     client: &Client,
     attrs: TargetSessionAttrs,
@@ -54,18 +54,18 @@ pub(super) async fn confirm(
     Ok(Confirmed { commit: required_commit(profile.kind, flushes, &commit) })
 }
 
-/// The stronger of the server's setting and the store's durability.
+/// Returns the stronger of the server's setting and the store's durability.
 fn required_commit(kind: SessionKind, flushes: bool, given: &str) -> Option<&'static str> {
     match kind {
         SessionKind::Plain => None,
         SessionKind::Store(Durability::Full) if given == "remote_apply" => Some("remote_apply"),
         SessionKind::Store(Durability::Full) => Some("on"),
-        // A server that never flushes gains nothing from not waiting for it.
+        // A server that never flushes gains nothing from skipping the wait for the flush.
         SessionKind::Store(_) => flushes.then_some("off"),
     }
 }
 
-/// Refuses a server of the wrong role.
+/// Rejects a server with the wrong role.
 fn check_role(
     attrs: TargetSessionAttrs,
     kind: SessionKind,

@@ -1,4 +1,4 @@
-//! Only here: the order of hosts, and the error when none will do.
+//! Only here: the order of hosts, and the error when none is usable.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 

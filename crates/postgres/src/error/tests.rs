@@ -4,7 +4,7 @@ use tokio_postgres::error::Severity;
 
 use super::{Meaning, meaning_of};
 
-/// What a server says inside a statement.
+/// The meaning of an error that a server raises inside a statement.
 fn error(code: &str) -> Meaning {
     meaning_of(Some(Severity::Error), code, None)
 }
@@ -71,7 +71,7 @@ fn d1_an_error_of_a_program_in_between_leaves_the_outcome_open() {
     }
 }
 
-/// Before anything was sent that writes, nothing can have been committed. Only a lost connection is worth another attempt.
+/// Before any write was sent, nothing can have been committed. Only a lost connection is worth a retry.
 #[test]
 fn d1_what_fails_before_a_write_was_sent_was_not_applied() {
     let before = |meaning| {

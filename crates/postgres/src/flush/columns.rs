@@ -1,4 +1,4 @@
-//! Only here: rows as columns of arrays, sorted by what happens to them. SQLite binds one row at a time.
+//! Only here: rows as columns of arrays, grouped by the kind of write. SQLite binds one row at a time.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use crate::warm::Noun;
 
 type Texts<'a> = Vec<&'a str>;
 type MaybeTexts<'a> = Vec<Option<&'a str>>;
-/// Texts that may hold anything.
+/// Texts that may hold any character.
 type FreeTexts<'a> = Vec<Option<Cow<'a, str>>>;
 type Numbers = Vec<i64>;
 type MaybeNumbers = Vec<Option<i64>>;
@@ -27,7 +27,7 @@ fn micros(at: Option<Timestamp>) -> Option<i64> {
     at.map(Timestamp::as_micros)
 }
 
-/// Keys that are believed to be absent and stay so.
+/// Keys that are believed to be absent and stay absent.
 #[derive(Default)]
 struct Absent<'a> {
     key: Texts<'a>,
@@ -47,7 +47,7 @@ impl<'a> Absent<'a> {
     }
 }
 
-/// The keys of a map in order, each with what is believed and whether the row changed.
+/// Returns the keys of a map in order, each with the believed row and whether the row changed.
 fn in_order<'a, T>(
     beliefs: &'a foldhash::HashMap<Key, Option<T>>,
     changed: &'a [Key],
@@ -60,7 +60,7 @@ fn in_order<'a, T>(
     all
 }
 
-/// Streams: only looked at, changed, made, absent.
+/// Streams that are only checked, changed, created or absent.
 #[derive(Default)]
 pub(super) struct Streams<'a> {
     guard: (Texts<'a>, MaybeNumbers, MaybeNumbers),
@@ -77,7 +77,7 @@ impl<'a> Streams<'a> {
             let head = row.and_then(|row| row.head).map(|version| int(version.0));
             let closed = micros(row.and_then(|row| row.closed_at));
             match belief {
-                // What only lost events is held like a row that is looked at: see `truncations`.
+                // A stream that only lost events is checked like an unchanged one: see `truncations`.
                 Some(was) if changed && !row.is_some_and(|row| only_truncated(was, row)) => {
                     columns.update.0.push(key.canonical());
                     columns.update.1.push(was.head.map(|version| int(version.0)));
@@ -116,12 +116,12 @@ impl<'a> Streams<'a> {
     }
 }
 
-/// Whether a stream differs in nothing but where it begins.
+/// Returns whether a stream differs only in its first version.
 fn only_truncated(was: &StreamRow, row: &StreamRow) -> bool {
     (was.head, was.closed_at) == (row.head, row.closed_at)
 }
 
-/// The streams that lose their first events, with the versions that go.
+/// Adds the streams that lose their first events, with the versions that are removed.
 pub(super) fn truncations<'a>(call: Call<'a>, truncated: &'a [Truncated]) -> Call<'a> {
     let keys: Texts<'a> = truncated.iter().map(|removal| removal.stream.canonical()).collect();
     let first: Numbers = truncated.iter().map(|removal| int(removal.from.0)).collect();
@@ -170,7 +170,7 @@ impl<'a> Events<'a> {
     }
 }
 
-/// What a document's row holds beside its key.
+/// The columns of a document's row in addition to its key.
 #[derive(Default)]
 struct Values<'a> {
     key: Texts<'a>,
@@ -205,7 +205,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Documents: only looked at, changed, made, absent.
+/// Documents that are only checked, changed, created or absent.
 #[derive(Default)]
 pub(super) struct Documents<'a> {
     guard: (Texts<'a>, Numbers),
@@ -242,7 +242,7 @@ impl<'a> Documents<'a> {
     }
 }
 
-/// Keys of work rows with what tells their states apart.
+/// Keys of work rows with the stamps that identify their states.
 #[derive(Default)]
 struct Stamps<'a>(Texts<'a>, Numbers, Numbers);
 
@@ -258,7 +258,7 @@ impl<'a> Stamps<'a> {
     }
 }
 
-/// Work rows: only looked at, removed, written, absent.
+/// Work rows that are only checked, removed, written or absent.
 #[derive(Default)]
 pub(super) struct Work<'a> {
     seqs: i64,

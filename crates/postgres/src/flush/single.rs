@@ -1,5 +1,5 @@
-//! Only here: the commonest write of all, one event on a stream that this process knows, as a plain statement. The
-//! functions that write anything at all cost the server as much again. SQLite has no such difference.
+//! Only here: the most common write, one event on a stream that this process caches, as a plain statement. The general
+//! write functions cost the server twice as much. SQLite has no such difference.
 
 use tidelock_core::model::rows::Event;
 use tokio_postgres::types::Type;
@@ -11,12 +11,12 @@ use crate::rows::{int, storable};
 use crate::session::Session;
 use crate::sql::Sql;
 
-/// How far the server's clock may be behind and ahead of what was believed, in microseconds.
+/// How far the server's clock may be behind and ahead of the believed time, in microseconds.
 const BEHIND: i64 = 1_000;
 const AHEAD: i64 = 1_000_000;
 
 impl Flush {
-    /// Sends what one batch changed, as a transaction of its own.
+    /// Sends the changes of one batch, as a separate transaction.
     pub(crate) async fn send_alone(
         &self,
         db: &Db<'_>,
@@ -33,12 +33,12 @@ impl Flush {
         Drawn::read(&rows).map_err(Failure::after_commit)
     }
 
-    /// The statement, if there is nothing but one event to be written.
+    /// Returns the statement, if one event is the only change.
     fn single<'a>(&'a self, db: &Db<'_>, sql: &'a Sql, session: &'a Session) -> Option<Call<'a>> {
         let beliefs = &session.beliefs;
         let others = beliefs.documents.len() + beliefs.work.len() + session.operations.len();
         let others = others + self.changes.truncated.len();
-        // Only on a connection of its own is the time that it waits for a row limited.
+        // Only the store's own connections have a lock timeout.
         if others > 0 || self.setting.is_some() || !db.keeps_settings() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Rows under way keep later jobs waiting, and nobody overtakes on the same row.
+//! Rows in flight keep later jobs waiting, and no job overtakes another on the same row.
 
 use super::{Job, Kind, Most, Queue};
 

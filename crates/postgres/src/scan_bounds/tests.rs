@@ -5,7 +5,7 @@ use super::*;
 const QUEUE: &str = "mails";
 const LEVEL: usize = 5;
 
-/// A scan that found rows at these ready times, by level, and walked so many dead entries.
+/// A scan that found rows at these ready times, by level, and walked this number of dead entries.
 fn found(at: i64, dead: u64, lowest: &[(usize, i64)]) -> Scanned {
     let mut levels = vec![None; LEVELS];
     for (level, ready_at) in lowest {
@@ -20,7 +20,7 @@ fn begin(bounds: &ScanBounds, now: Instant) -> Scan<'_> {
     bounds.begin(vec![QUEUE.to_owned()], now)
 }
 
-/// Where the scan of a level starts.
+/// Returns where the scan of a level starts.
 fn from(scan: &Scan<'_>) -> i64 {
     scan.levels.from.get(LEVEL).copied().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Only here: what is found before the first connection. The handshakes are in `tests/tls.rs`, against a real server.
+//! Only here: errors before the first connection. The handshakes are in `tests/tls.rs`, against a real server.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,8 @@ use tidelock_core::store::StoreErrorKind;
 use super::{advice, client_config, connector, system_roots};
 use crate::address::Address;
 
-/// For `localhost`, until 2126, made by the recipe of PostgreSQL's manual with OpenSSL 3.0: of version 1.
+/// A version 1 certificate for `localhost`, valid until 2126, made by the recipe of PostgreSQL's manual with OpenSSL
+/// 3.0.
 const VERSION_1: &str = "\
 -----BEGIN CERTIFICATE-----
 MIIBJTCBywIUa1YYyo5uMhkfGshUOlKF8U1urVEwCgYIKoZIzj0EAwIwFDESMBAG

@@ -1,5 +1,6 @@
-//! Only here: every batch of a group in a transaction of its own, at the same time, when one of them would hold up the
-//! others: its rows are held by somebody, or its event ids are taken. SQLite has one writer and nobody to wait for.
+//! Only here: execution of each batch of a group in its own transaction, all at the same time. Used when one batch
+//! would hold up the others: another transaction holds its rows, or its event ids are taken. SQLite has one writer that
+//! waits for no other.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,13 +13,13 @@ use super::{Applying, Engine, fail};
 use crate::error::{Failure, Meaning};
 use crate::flush::Flush;
 
-/// How long one attempt waits for a lock. Then it gives its turn to somebody whose row may be free.
+/// The lock timeout of one attempt. After it, the batch lets another one run whose row may be free.
 const LOCK: Duration = Duration::from_millis(150);
 
 impl Engine {
-    /// Carries out each batch alone, with its event ids looked up first, while the committer goes on to other work.
-    /// Batches that share rows take turns; the others run at the same time. The rows are under way until then, so they
-    /// are taken out of `rows`.
+    /// Executes each batch alone, with its event ids looked up first, while the committer continues with other work.
+    /// Batches that share rows take turns; the others run at the same time. The rows stay in flight until then, so they
+    /// are removed from `rows`.
     pub(super) fn careful(self: &Arc<Self>, jobs: Vec<Applying>, rows: &mut Vec<u64>) {
         for queue in apart(jobs) {
             let mine: Vec<u64> = queue.iter().flat_map(|job| super::rows_of(&job.batch)).collect();
@@ -52,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// One attempt. Gives the batch back when it was not applied and was not answered.
+    /// Makes one attempt. Returns the batch when it was not applied and got no reply.
     async fn attempt(&self, job: Applying, give_up: Instant) -> Option<(Applying, Failure)> {
         // The semaphore is never closed.
         let _turn = self.alone.acquire().await;
@@ -92,7 +93,7 @@ impl Engine {
     }
 }
 
-/// Sorts batches into queues that have no row in common, each in its order.
+/// Sorts batches into queues that have no row in common, each in its original order.
 fn apart(jobs: Vec<Applying>) -> Vec<Vec<Applying>> {
     let mut queues: Vec<(HashSet<u64>, Vec<Applying>)> = Vec::new();
     for job in jobs {

@@ -1,4 +1,4 @@
-//! Only here: what all committers share, and how they come by connections and part with them.
+//! Only here: the shared state of all committers, and how they acquire and release connections.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::unreadable::Unreadable;
 use crate::warm::Warm;
 use crate::watch::Hints;
 
-/// How long a group waits for a row that somebody holds before its batches go their own ways.
+/// How long a group waits for a row that another transaction holds before its batches get their own transactions.
 const GROUP_LOCK: Duration = Duration::from_millis(250);
-/// The first pause before connecting again, and the longest.
+/// The first and the longest backoff before a reconnect.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// What all committers share.
+/// The state that all committers share.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) sql: Sql,
@@ -36,21 +36,21 @@ pub(crate) struct Engine {
     pub(crate) epochs: Arc<Epochs>,
     pub(crate) hints: Hints,
     pub(crate) meter: Meter,
-    /// Turns of jobs that go their own way.
+    /// Permits of jobs that run in their own transactions.
     pub(crate) alone: tokio::sync::Semaphore,
-    /// Committers and jobs that go their own way, so that closing can wait for them.
+    /// Committers and jobs in their own transactions, so that closing can wait for them.
     pub(crate) tasks: TaskTracker,
     pub(crate) unreadable: Unreadable,
     pub(crate) prepared: bool,
-    /// How long a job waits for a connection, for a lock and for an answer.
+    /// How long a job waits for a connection, for a lock and for a response.
     pub(crate) patience: Duration,
-    /// Whether a statement on its own runs at read committed, so that a batch may be one.
+    /// Whether a single statement runs at read committed, so that a batch may be one.
     pub(crate) guesses: bool,
-    /// What `synchronous_commit` must be set to in each transaction, because the session is not the store's own.
+    /// The required `synchronous_commit` of each transaction, when the session does not have the store's settings.
     pub(crate) flush_setting: Option<&'static str>,
 }
 
-/// How much was done.
+/// Counters of the work done.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     pub(crate) groups: AtomicU64,
@@ -62,17 +62,17 @@ pub(crate) struct Meter {
 }
 
 impl Engine {
-    /// A connection as statements are run on it.
+    /// Wraps a connection for running statements.
     pub(crate) fn db<'a>(&self, client: &'a Client) -> Db<'a> {
         Db::Own { client, prepared: self.prepared }
     }
 
-    /// How long a group waits for a lock, in milliseconds.
+    /// Returns the lock timeout of a group, in milliseconds.
     pub(crate) fn group_lock_ms(&self) -> u128 {
         GROUP_LOCK.as_millis()
     }
 
-    /// A connection to write on, connecting again and again until patience ends.
+    /// Returns a connection for writing. Reconnects until the patience is used up.
     pub(crate) async fn writer(&self, give_up: Instant) -> Result<Client, Failure> {
         let mut pause = PAUSE.0;
         loop {
@@ -93,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// Waits for an answer on a connection, but not for ever: one that is silent for so long is lost.
+    /// Waits for a response on a connection, with a time limit. A connection that stays silent longer is lost.
     pub(crate) async fn bounded<T>(
         &self,
         client: &Client,
@@ -103,8 +103,8 @@ impl Engine {
         client.answer(limit, answer).await?
     }
 
-    /// Parts with a connection that failed, and forgets what was remembered: the server may be another one now. Idle connections
-    /// to a host that went silent are closed, so that they do not linger there when it comes back.
+    /// Discards a connection that failed, and clears the cache: the server may be another one now. Idle connections to
+    /// a host that went silent are closed, so that they do not linger there when it comes back.
     pub(crate) fn lost(&self, client: Client) {
         drop(Object::take(client));
         self.writers.retain(|connection, _| connection.is_trusted());
@@ -112,7 +112,7 @@ impl Engine {
         self.time.forget();
     }
 
-    /// Ends an open transaction after a failure; a connection on which that fails is not used again.
+    /// Rolls back an open transaction after a failure. A connection on which that fails is not used again.
     pub(crate) async fn roll_back(&self, client: Client, failure: &Failure) {
         if matches!(failure.meaning, Meaning::Lost | Meaning::Unsent) {
             self.lost(client);
@@ -126,28 +126,29 @@ impl Engine {
         }
     }
 
-    /// Asks the server for its epoch after it refused the one that this process knows.
+    /// Asks the server for its epoch after the server rejected the one that this process knows.
     pub(crate) async fn reconfirm(&self, client: &Client) {
         let confirmed = self.bounded(client, self.epochs.confirm(client)).await;
         if let Err(Failure { error, .. }) = confirmed {
             tracing::warn!(%error, "epoch confirmation failed");
         }
-        // Sleepers look for themselves: their positions may be of another epoch.
+        // Waiters must read again: their positions may belong to another epoch.
         self.hints.changed();
     }
 }
 
-/// Whether trying again cannot help: the server answers, and says no.
+/// Returns whether a retry cannot help because the server responds and rejects.
 fn is_final(failure: &Failure) -> bool {
     connect::is_final(failure.error.kind)
 }
 
-/// Between half the pause and all of it, so that those who were cut off together do not come back together.
+/// Returns between half the pause and all of it, so that clients that were disconnected together do not reconnect
+/// together.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     tidelock_core::runtime::jitter::spread(pause, 0.5..1.0)
 }
 
-/// A moment before the next attempt, longer after each.
+/// Sleeps before the next attempt, longer after each.
 pub(crate) async fn pause(attempts: u32) {
     let pause = Duration::from_millis(1) * 2_u32.saturating_pow(attempts.min(8));
     tokio::time::sleep(jittered(pause)).await;

@@ -1,7 +1,7 @@
-//! Only here: a batch that nobody else wants to share a transaction with is sent by its caller's own task. Waking a
-//! committer and being woken by it would take as long as the commit. SQLite has a thread that must be asked.
+//! Only here: a batch without concurrent batches, which its caller's own task sends. Waking a committer and being woken
+//! by it would take as long as the commit. On SQLite, only the writer thread writes.
 //!
-//! It is one statement, so a caller that goes away in the middle leaves nothing behind but an answer that nobody reads.
+//! It is one statement. A caller that is dropped in the middle leaves behind only an unread response.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::{Engine, answer_of, failed, rows_of};
 use crate::error::Meaning;
 use crate::flush::Flush;
 
-/// How long it waits for a connection; whoever is queued waits longer.
+/// How long it waits for a connection; queued jobs wait longer.
 const CONNECT: Duration = Duration::from_millis(250);
 
 impl Engine {
-    /// Carries out a batch at once. `None` when it must be queued: others are at work, or it cannot be guessed.
+    /// Executes a batch at once. `None` when it must be queued: other batches are in flight, or it cannot be guessed.
     pub(crate) async fn lone(&self, batch: &Batch) -> Option<Result<Receipt, ApplyError>> {
         let _place = self.queue.place(rows_of(batch))?;
         let mut session = self.foresee(std::iter::once(batch))?;

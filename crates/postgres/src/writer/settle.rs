@@ -1,4 +1,4 @@
-//! Only here: deciding a group with its rows held. SQLite's one writer holds everything at once.
+//! Only here: deciding a group with its rows locked. SQLite's one writer locks everything at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,19 +23,19 @@ use crate::session::{Session, Verdict};
 use crate::sql::Sql;
 use crate::work_filter::WorkCondition;
 
-/// Attempts before the batches of a group go their own ways.
+/// Attempts before each batch of a group gets its own transaction.
 const ATTEMPTS: u32 = 3;
 
-/// A group that was decided with its rows held.
+/// A group that was decided with its rows locked.
 pub(crate) struct Decided {
     pub(crate) session: Session,
-    /// How many of the batches were decided; the others need a transaction of their own.
+    /// The number of batches that were decided; the others need a separate transaction.
     pub(crate) count: usize,
 }
 
 /// The numbers of the store as a whole.
 pub(crate) struct Numbers {
-    /// The instant to go by.
+    /// The instant to use.
     pub(crate) now: Timestamp,
     /// The highest fence.
     pub(crate) turn: Fence,
@@ -44,7 +44,7 @@ pub(crate) struct Numbers {
 }
 
 impl Engine {
-    /// Decides batches with their rows held, in as many transactions as it takes, and answers them.
+    /// Decides batches with their rows locked, in as many transactions as needed, and replies to them.
     pub(super) async fn settle(
         self: &Arc<Self>,
         mut jobs: Vec<Applying>,
@@ -64,7 +64,7 @@ impl Engine {
                         }
                         Meaning::Lost | Meaning::Unclear | Meaning::Unsent => return fail(jobs, &failure),
                         Meaning::Failed if jobs.len() == 1 => return fail(jobs, &failure),
-                        // One of them may be to blame, or hold up the others.
+                        // One of the batches may have caused the failure, or may hold up the others.
                         _ => {
                             self.meter.careful.fetch_add(1, Ordering::Relaxed);
                             return self.careful(jobs, rows);
@@ -75,7 +75,8 @@ impl Engine {
         }
     }
 
-    /// One transaction with as many of the batches as may share it. A lost COMMIT answers them as unknown.
+    /// Runs one transaction with as many of the batches as can share it. After a lost COMMIT they get an unknown
+    /// outcome.
     async fn settle_some(&self, jobs: &mut Vec<Applying>, give_up: Instant) -> Result<(), Failure> {
         let client = self.writer(give_up).await?;
         let db = self.db(&client);
@@ -111,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// Begins a transaction, holds every row that the batches name, and decides them one after the other. `ids` are
+    /// Begins a transaction, locks every row that the batches name, and decides them one after the other. `ids` are
     /// looked up in the log beforehand.
     pub(crate) async fn hold_and_decide(
         &self,
@@ -126,7 +127,7 @@ impl Engine {
         Ok(Decided { session, count })
     }
 
-    /// Holds and reads every row that the batches name.
+    /// Locks and reads every row that the batches name.
     pub(crate) async fn hold(
         &self,
         db: &Db<'_>,
@@ -134,7 +135,7 @@ impl Engine {
         batches: &[&Batch],
         ids: &[EventId],
     ) -> Result<Session, Failure> {
-        // Taken before anything is read: the server compares it when the rows are written.
+        // Read before any row: the server compares it when the rows are written.
         let epoch = self.epochs.current();
         let needs = needs_of(batches);
         let operations: Vec<Uuid> = batches.iter().filter_map(|batch| batch.id()).map(|id| id.0).collect();
@@ -163,7 +164,7 @@ impl Engine {
         Ok(session)
     }
 
-    /// The numbers of the store as a whole, read after `sent`.
+    /// Decodes the numbers of the store as a whole, read after `sent`.
     pub(crate) fn read_numbers(&self, numbers: &[Row], sent: Instant) -> Result<Numbers, Failure> {
         let row = numbers.first().ok_or_else(short_answer)?;
         Ok(Numbers {
@@ -174,7 +175,7 @@ impl Engine {
     }
 }
 
-/// Decides batches until one needs what the others have not written yet; answers how many were decided.
+/// Decides batches until one needs rows that the others have not written yet. Returns how many were decided.
 pub(crate) async fn decide_all(
     db: &Db<'_>,
     sql: &Sql,
@@ -183,7 +184,7 @@ pub(crate) async fn decide_all(
 ) -> Result<usize, Failure> {
     let before = session.facts.weight();
     for (index, batch) in batches.iter().enumerate() {
-        // What a merge writes is as large as its document, which the batch does not show.
+        // A merge writes as much as the size of its document, which the batch does not show.
         if session.facts.weight().saturating_sub(before) > super::GROUP.weight {
             return Ok(index);
         }
@@ -213,7 +214,7 @@ pub(crate) async fn decide_all(
     Ok(batches.len())
 }
 
-/// The rows that the batch's filters may match, held and loaded. `None` when they are too many and it is refused.
+/// Locks and loads the rows that the batch's filters may match. `None` when they are too many and the batch is refused.
 async fn select(
     db: &Db<'_>,
     sql: &Sql,
@@ -248,7 +249,7 @@ async fn select(
     Ok(Some(selected))
 }
 
-/// Fills the slots of the footprint with what was found; what was not found does not exist.
+/// Fills the slots of the footprint with the rows that were found. A row that was not found does not exist.
 pub(crate) fn load_rows(
     session: &mut Session,
     needs: &Footprint,
@@ -295,7 +296,7 @@ fn needs_of(batches: &[&Batch]) -> Footprint {
     all
 }
 
-/// Keys as the server knows them.
+/// Converts keys to the texts that the server stores.
 pub(crate) fn texts(keys: &[Key]) -> Vec<String> {
     keys.iter().map(|key| key.canonical().to_owned()).collect()
 }

@@ -1,7 +1,7 @@
-//! A PgBouncer in transaction mode, in front of a server or of a proxy that a test breaks.
+//! PgBouncer in transaction mode, in front of a server or of a proxy that a test breaks.
 //!
-//! It is installed where it is missing and that needs no question. Where it cannot be, the tests that need it say so in a
-//! line and pass; in a continuous integration run (`CI` is set) they fail.
+//! It is installed if it is missing and the installation needs no confirmation. If it cannot be installed, the tests
+//! that need it print a line and pass. In a continuous integration run (`CI` is set) they fail.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use tidelock_postgres::tokio_postgres::config::Host;
 use tidelock_postgres::tokio_postgres::{self, Client, Config, NoTls};
 
-/// How long it may take to start.
+/// The time limit for its start.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Connections to the server, for all clients together: so few that they change hands all the time.
+/// Connections to the server, for all clients together. They are few, so that they change hands all the time.
 pub(crate) const CONNECTIONS: u32 = 3;
 
 /// A PgBouncer process. It ends with this process, however that ends: a shell waits for the end of a pipe.
@@ -34,18 +34,18 @@ impl Drop for Bouncer {
     }
 }
 
-/// Where it stands, and how it is set.
+/// The location and the settings of a PgBouncer.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     /// The address of the server.
     pub(crate) server: &'a str,
-    /// The port of a proxy on this machine that stands before the server.
+    /// The port of a proxy on this machine, in front of the server.
     pub(crate) proxy: Option<u16>,
     /// Further settings.
     pub(crate) more: &'a str,
 }
 
-/// Whether the program is there, after an attempt to install it.
+/// Returns whether the program is installed, after an attempt to install it.
 fn installed() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
@@ -60,7 +60,7 @@ fn installed() -> bool {
 
 fn install() -> bool {
     let packages = ["install", "-y", "--no-install-recommends", "pgbouncer"];
-    // The lists of packages may be missing, as in a fresh container, or too old.
+    // The package lists may be missing, as in a fresh container, or outdated.
     answers("apt-get", &packages) || (answers("apt-get", &["update"]) && answers("apt-get", &packages))
 }
 
@@ -94,12 +94,12 @@ fn settings(place: Place<'_>, port: u16, directory: &Path) -> (String, String) {
 }
 
 impl Bouncer {
-    /// Starts one. `None` when there is no PgBouncer.
+    /// Starts a PgBouncer. `None` when it is not installed.
     pub(crate) fn start(place: Place<'_>) -> Option<Self> {
         if !installed() {
             return None;
         }
-        // Somebody else may take the port in between.
+        // Another process may take the port in between.
         let mut said = String::new();
         for _ in 0..5 {
             match Self::launch(place) {
@@ -136,7 +136,7 @@ impl Bouncer {
         Ok(bouncer)
     }
 
-    /// A connection of some other program.
+    /// Opens a connection of another program.
     pub(crate) async fn connect(&self) -> Client {
         self.client(&self.database).await
     }

@@ -1,8 +1,7 @@
-//! Processes of a test: the test program starts itself again, with a role in the environment.
+//! Child processes of a test: the test program starts itself again, with a role in the environment.
 //!
-//! A child is a test that does nothing without a role. It writes one line for each thing that happened, and ends when
-//! its standard input does: nobody is left behind when the parent dies. Lines carry a mark, because the test harness
-//! writes to the same place.
+//! A child is a test that does nothing without a role. It prints one line per event, and ends when its standard input
+//! does, so no child outlives its parent. Lines carry a mark, because the test harness prints to the same stream.
 
 use std::io::{Read as _, Write as _};
 use std::process::Stdio;
@@ -28,7 +27,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts the test of that name with a role. What it says goes to `heard`.
+    /// Starts the test of that name with a role. Its reports go to `heard`.
     pub(crate) fn start(test: &str, role: &Value, heard: mpsc::UnboundedSender<Value>) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([test, "--exact", "--nocapture", "--test-threads=1"])
@@ -42,7 +41,7 @@ impl Process {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let hearing = tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
-                // A child that is killed in the middle of a line has not said it.
+                // A line that was cut short by the kill does not count.
                 let said = line.split_once(MARK).and_then(|(_, said)| serde_json::from_str(said).ok());
                 if said.is_some_and(|said| heard.send(said).is_err()) {
                     return;
@@ -52,19 +51,19 @@ impl Process {
         Self { child, input, hearing }
     }
 
-    /// Kills the child with SIGKILL, and returns when all that it had said was heard. It must have lived until now.
+    /// Kills the child with SIGKILL, and returns after its last report was received. It must have lived until now.
     pub(crate) async fn kill(mut self) {
         assert_eq!(self.child.try_wait().unwrap(), None, "a child ended by itself");
         self.child.kill().await.unwrap();
         self.hearing.await.unwrap();
     }
 
-    /// Tells the child to come to an end.
+    /// Signals the child to stop.
     pub(crate) fn tell_to_end(&mut self) {
         drop(self.input.take());
     }
 
-    /// Waits until the child has come to an end, which it must do well.
+    /// Waits until the child has stopped, which must succeed.
     pub(crate) async fn end(mut self) {
         self.tell_to_end();
         let status = in_time("a child ends", self.child.wait()).await.unwrap();
@@ -73,19 +72,19 @@ impl Process {
     }
 }
 
-/// The role of this process, if it is a child.
+/// Returns the role of this process, if it is a child.
 pub(crate) fn role() -> Option<Value> {
     std::env::var(ROLE).ok().map(|role| serde_json::from_str(&role).unwrap())
 }
 
-/// Tells the parent. A parent that is gone does not mind.
+/// Reports to the parent. A parent that is gone is no error.
 pub(crate) fn say(what: &Value) {
     let line = format!("\n{MARK}{what}\n");
     let mut out = std::io::stdout().lock();
     drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// Becomes true when the parent lets this child come to an end.
+/// Returns a flag that becomes true when the parent signals this child to stop.
 pub(crate) fn ending() -> Arc<AtomicBool> {
     let ending = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&ending);
@@ -96,7 +95,7 @@ pub(crate) fn ending() -> Arc<AtomicBool> {
     ending
 }
 
-/// A number from the environment, or the default.
+/// Returns a number from the environment, or the default.
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }

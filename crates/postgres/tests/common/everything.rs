@@ -1,5 +1,5 @@
-//! Everything that a store can be asked, once, for tests of what a store needs to be able to do it. It fails with what
-//! could not be done.
+//! Every operation of a store, once, for tests of the rights and settings that a store needs. It fails with the
+//! operation that failed.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn said(error: impl Explain) -> String {
     format!("{}: {error}", error.code())
 }
 
-/// Does everything, on rows of its own, which `run` tells from those of other times.
+/// Runs every operation on its own rows. `run` distinguishes them from those of other runs.
 pub(crate) async fn do_everything(store: &PostgresStore, run: &str) -> Result<(), String> {
     write(store, run).await?;
     work(store, run).await?;

@@ -1,4 +1,4 @@
-//! Writers that give every batch an id, and the check that what they were told is what there is.
+//! Writers that give every batch an id, and the check that their replies match the stored events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use tidelock_core::store::{
 use tidelock_postgres::PostgresStore;
 use tokio::task::JoinHandle;
 
-/// A key of the tests' own kind.
+/// Returns a key of these tests.
 pub(crate) fn key(name: &str) -> Key {
     Key::new("fault", [name]).unwrap()
 }
 
-/// An event that says something.
+/// Returns an event with a text.
 pub(crate) fn event(says: &str) -> NewEvent {
     NewEvent::new(EventType::new("Said").unwrap(), Payload::of(says).unwrap())
 }
 
-/// A batch of one event.
+/// Returns a batch of one event.
 pub(crate) fn append(stream: &Key, says: &str) -> Batch {
     Batch::new().append(stream, Expect::Any, [event(says)])
 }
 
-/// What became of the calls of some writers.
+/// The results of the calls of some writers.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) receipts: Mutex<BTreeMap<OpId, Receipt>>,
-    /// Calls after which nobody knew.
+    /// Calls with an unknown outcome.
     pub(crate) unknown: AtomicUsize,
-    /// Of those, calls that had been carried out.
+    /// Of those, calls that had been applied.
     pub(crate) had_happened: AtomicUsize,
     slowest: Mutex<Duration>,
 }
@@ -62,8 +62,8 @@ impl Tally {
     }
 }
 
-/// Applies a batch that has an id until it is known what became of it. A failure must leave it open, by that id, and
-/// must be of a kind that passes.
+/// Applies a batch that has an id until its outcome is known. A failure must leave the outcome open, by that id, and
+/// must be of a transient kind.
 pub(crate) async fn surely(
     store: &PostgresStore,
     batch: &Batch,
@@ -82,7 +82,7 @@ pub(crate) async fn surely(
             // A failover begins a new epoch. The expectations of this load hold in it as well.
             Err(ApplyError::Refused(refusal)) if matches!(*refusal, Refusal::Epoch { .. }) => {}
             Err(ApplyError::Refused(refusal)) => return Err(refusal),
-            // Sent again under its id: to resolve it would make the id void.
+            // Sent again under its id: resolving it would make the id void.
             Err(ApplyError::Store { error, outcome }) => {
                 assert!(
                     matches!(error.kind, StoreErrorKind::Unreachable | StoreErrorKind::Busy),
@@ -95,7 +95,7 @@ pub(crate) async fn surely(
     }
 }
 
-/// Tasks that write until they are told to end.
+/// Tasks that write until they are stopped.
 pub(crate) struct Load {
     pub(crate) tally: Arc<Tally>,
     done: Arc<AtomicBool>,
@@ -113,7 +113,7 @@ impl Load {
         Self { tally, done, writers }
     }
 
-    /// Waits until so many more batches were applied.
+    /// Waits until this many more batches were applied.
     pub(crate) async fn progress(&self, batches: usize) {
         let wanted = self.tally.count() + batches;
         crate::poll::until("the writers go on", async || {
@@ -123,7 +123,7 @@ impl Load {
         .await;
     }
 
-    /// Lets the writers come to an end, which they must do well.
+    /// Stops the writers and waits for them. They must end without a failure.
     pub(crate) async fn end(self) -> Arc<Tally> {
         self.done.store(true, Ordering::SeqCst);
         for writer in self.writers {
@@ -149,7 +149,7 @@ async fn write(store: &PostgresStore, writer: usize, tally: &Tally, done: &Atomi
     }
 }
 
-/// All events there are.
+/// Returns all events of the log.
 pub(crate) async fn whole_log(store: &PostgresStore) -> Vec<Event> {
     let mut all: Vec<Event> = Vec::new();
     loop {
@@ -164,7 +164,7 @@ pub(crate) async fn whole_log(store: &PostgresStore) -> Vec<Event> {
     }
 }
 
-/// What the events of a stream say, in order.
+/// Returns the texts of the events of a stream, in order.
 pub(crate) async fn sayings(store: &PostgresStore, stream: &Key) -> Vec<String> {
     let page = store.read_stream(StreamQuery::forward(stream, limits::PAGE_ROWS)).await.unwrap();
     page.events.iter().map(|event| event.payload.parse().unwrap()).collect()
@@ -181,7 +181,7 @@ pub(crate) fn check_streams(log: &[Event]) {
     }
 }
 
-/// What the writers of a load were told is what there is: every batch once, where its receipt says, and no other.
+/// Checks that the log matches the replies: every batch once, where its receipt says, and no other.
 pub(crate) async fn check(store: &PostgresStore, tally: &Tally) {
     let log = whole_log(store).await;
     check_streams(&log);

@@ -11,7 +11,8 @@ use tidelock_pgserver::Server;
 use tidelock_postgres::{Options, PostgresStore, tokio_postgres};
 use tidelock_tck::{Backend, Capabilities, Database};
 
-/// The server under test: the one that `DATABASE_URL` names, or a private one that ends with this process.
+/// Returns the address of the server under test: the one in `DATABASE_URL`, or a private one that ends with this
+/// process.
 pub(crate) fn url() -> String {
     static SERVER: OnceLock<Server> = OnceLock::new();
     if let Ok(url) = std::env::var("DATABASE_URL") {
@@ -21,7 +22,7 @@ pub(crate) fn url() -> String {
     SERVER.get_or_init(|| Server::start(&options).expect("a private server starts")).url()
 }
 
-/// A schema that nobody else uses.
+/// Returns the name of a schema without other users.
 pub(crate) fn fresh_schema() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +37,7 @@ pub(crate) fn address(schema: &str) -> String {
     format!("{url}{joint}schema={schema}")
 }
 
-/// What tests ask of durability: processes are killed here, not machines.
+/// The durability that tests need: processes are killed here, not machines.
 pub(crate) fn options() -> Options {
     Options { durability: Durability::Relaxed, readers: 3, ..Options::default() }
 }
@@ -46,8 +47,8 @@ pub(crate) async fn open(address: &str, clock: Option<Arc<dyn Clock>>) -> Postgr
     PostgresStore::open(address, Options { clock, ..options() }).await.unwrap()
 }
 
-/// Waits until the server has parted with the connections of child processes that are gone: what a killed process had
-/// sent is still carried out.
+/// Waits until the server has closed the connections of dead child processes: the server still executes the requests of
+/// a killed process.
 async fn gone(name: &str) {
     let client = client().await;
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
@@ -58,14 +59,14 @@ async fn gone(name: &str) {
     }
 }
 
-/// A plain connection to the server under test.
+/// Opens a plain connection to the server under test.
 pub(crate) async fn client() -> tokio_postgres::Client {
     let (client, connection) = tokio_postgres::connect(&url(), tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     client
 }
 
-/// Removes schemas, from outside of any runtime.
+/// Removes schemas, outside any runtime.
 fn drop_schemas(schemas: Vec<String>) {
     let remove = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -98,14 +99,14 @@ impl Drop for Postgres {
 }
 
 impl Postgres {
-    /// A schema that nobody else uses, removed with the backend.
+    /// Returns a schema without other users, which is removed with the backend.
     pub(crate) fn schema(&self) -> String {
         let schema = fresh_schema();
         self.schemas.lock().unwrap().push(schema.clone());
         schema
     }
 
-    /// The address of the database of the last [`Backend::fresh`].
+    /// Returns the address of the database of the last [`Backend::fresh`].
     pub(crate) fn last_address(&self) -> String {
         address(self.schemas.lock().unwrap().last().expect("a database was made"))
     }
@@ -126,7 +127,7 @@ impl Backend for Postgres {
     }
 
     async fn attach(&self, address: &str, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
-        // A process of its own lives on the server's clock, as programs do.
+        // A separate process uses the server's clock, as programs do.
         drop(clock);
         let name = format!("child_{}", address.rsplit_once("schema=").expect("an address names a schema").1);
         if std::env::var("TIDELOCK_TCK_ROLE").is_ok() {
@@ -187,7 +188,7 @@ impl Database for Schema {
         true
     }
 
-    /// As a promoted standby shows it: rows and numbers went back, and the timeline is not the one that is recorded.
+    /// Imitates a promoted standby: rows and numbers are set back, and the timeline differs from the recorded one.
     async fn restore(&self) {
         let (client, s) = (client().await, self.schema());
         let mut sql = String::from("BEGIN;");

@@ -1,13 +1,13 @@
-//! Waiting for something to become true, but not for ever: a test that would hang fails instead.
+//! Polling for a condition with a time limit: a test that would hang fails instead.
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take on a machine that is busy with other tests.
+/// The time limit of any wait on a machine that is busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
-/// How often it is looked at.
+/// The poll interval.
 pub(crate) const POLL: Duration = Duration::from_millis(5);
 
-/// Asks again and again until the answer is yes.
+/// Polls until the condition holds.
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !holds().await {
@@ -16,7 +16,7 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Waits for an answer that must come.
+/// Waits for a result within the time limit.
 pub(crate) async fn in_time<T>(what: &str, answer: impl Future<Output = T>) -> T {
     match tokio::time::timeout(LIMIT, answer).await {
         Ok(answer) => answer,

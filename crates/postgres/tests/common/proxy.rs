@@ -1,4 +1,4 @@
-//! A network that a test can break: it stands between a store and a server, and passes bytes on until it is told not to.
+//! A proxy for network faults: it forwards bytes between a store and a server until a test stops it.
 //!
 //! It never changes a byte. A connection through it ends with either side, when it is cut, or with the proxy.
 
@@ -16,21 +16,21 @@ use tokio::task::JoinHandle;
 
 use crate::poll::LIMIT;
 
-/// What the server says when it has carried out everything and no transaction is open.
+/// The message of a server that has executed everything and has no open transaction.
 const IDLE: &[u8] = b"Z\0\0\0\x05I";
 
-/// What happens to the connection on which a client sends certain bytes.
+/// The fault of a connection on which a client sends certain bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trap {
     /// It is cut; the bytes never reach the server.
     Before,
-    /// It is cut as soon as the bytes were passed on.
+    /// It is cut as soon as the bytes were forwarded.
     Behind,
-    /// It is cut when the server has carried out everything, and nothing that the server said about it arrives.
+    /// It is cut when the server has executed everything, and the client receives no response.
     Answer,
 }
 
-/// What is passed on.
+/// The directions in which bytes are forwarded.
 #[derive(Clone, Copy, Debug)]
 struct Flow {
     up: bool,
@@ -48,7 +48,7 @@ struct Wires {
     cut: watch::Sender<u64>,
     abandoned: watch::Sender<u64>,
     trap: Mutex<Option<(Vec<u8>, Trap)>>,
-    /// What clients and the server said since [`Proxy::forget`].
+    /// The bytes of clients and of the server since [`Proxy::forget`].
     said: Mutex<Vec<u8>>,
     answered: Mutex<Vec<u8>>,
     connections: Mutex<Vec<JoinHandle<()>>>,
@@ -69,7 +69,7 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// Stands in front of the server on a port of this machine.
+    /// Starts a proxy in front of the server on a port of this machine.
     pub(crate) async fn before(server: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -102,32 +102,32 @@ impl Proxy {
         }
     }
 
-    /// Passes nothing on any more on connections that there are, without ending them.
+    /// Stops forwarding on the existing connections, without ending them.
     pub(crate) fn abandon(&self) {
         self.wires.abandoned.send_modify(|count| *count += 1);
     }
 
-    /// From now on new connections end before they begin, or no longer.
+    /// Rejects new connections from now on, or accepts them again.
     pub(crate) fn refuse(&self, refuse: bool) {
         self.wires.refusing.store(refuse, Ordering::SeqCst);
     }
 
-    /// Nothing arrives at either side any more; what is sent meanwhile arrives after [`Self::pass`].
+    /// Stops forwarding in both directions. Bytes sent in the meantime arrive after [`Self::pass`].
     pub(crate) fn hold(&self) {
         self.wires.flow.send_modify(|flow| (flow.up, flow.down) = (false, false));
     }
 
-    /// Nothing arrives at the clients any more.
+    /// Stops forwarding to the clients.
     pub(crate) fn hold_answers(&self) {
         self.wires.flow.send_modify(|flow| flow.down = false);
     }
 
-    /// What clients send takes this much longer.
+    /// Delays the bytes of clients by this duration.
     pub(crate) fn delay(&self, delay: Duration) {
         self.wires.flow.send_modify(|flow| flow.delay = delay);
     }
 
-    /// Passes everything on at once.
+    /// Forwards everything at once.
     pub(crate) fn pass(&self) {
         self.wires.flow.send_modify(|flow| *flow = FREE);
     }
@@ -137,28 +137,28 @@ impl Proxy {
         *self.wires.trap.lock() = Some((bytes.as_bytes().to_vec(), trap));
     }
 
-    /// Whether the last trap has sprung.
+    /// Returns whether the last trap has sprung.
     pub(crate) fn sprung(&self) -> bool {
         self.wires.trap.lock().is_none()
     }
 
-    /// How many connections were asked for so far, refused ones included.
+    /// Returns the number of connection attempts so far, rejected ones included.
     pub(crate) fn accepted(&self) -> usize {
         self.wires.accepted.load(Ordering::SeqCst)
     }
 
-    /// Forgets what was said.
+    /// Discards the recorded bytes.
     pub(crate) fn forget(&self) {
         self.wires.said.lock().clear();
         self.wires.answered.lock().clear();
     }
 
-    /// Whether clients said this since [`Self::forget`].
+    /// Returns whether clients sent this text since [`Self::forget`].
     pub(crate) fn heard(&self, text: &str) -> bool {
         contains(&self.wires.said.lock(), text.as_bytes())
     }
 
-    /// Whether the server said this since [`Self::forget`].
+    /// Returns whether the server sent this text since [`Self::forget`].
     pub(crate) fn answered(&self, text: &str) -> bool {
         contains(&self.wires.answered.lock(), text.as_bytes())
     }
@@ -187,7 +187,7 @@ async fn connection(
     (mut cut, mut abandoned): (watch::Receiver<u64>, watch::Receiver<u64>),
 ) {
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, wires.server)).await else { return };
-    // Small messages must not wait for company.
+    // Small messages must not be delayed.
     drop((client.set_nodelay(true), server.set_nodelay(true)));
     let (mut from_client, mut to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
@@ -204,11 +204,11 @@ async fn connection(
     while from_client.read(&mut rest).await.is_ok_and(|count| count > 0) {}
 }
 
-/// From the client to the server, until one of them ends or a trap cuts the connection.
+/// Forwards from the client to the server, until one of them ends or a trap cuts the connection.
 async fn up(wires: &Wires, from: &mut OwnedReadHalf, mut to: OwnedWriteHalf, swallowing: &AtomicBool) {
     let mut flow = wires.flow.subscribe();
     let mut buffer = vec![0; 65_536];
-    // A message may come in pieces: what came last is looked at together with what comes next.
+    // A message may arrive in pieces: the last bytes are searched together with the next ones.
     let mut tail: Vec<u8> = Vec::new();
     while let Ok(count) = from.read(&mut buffer).await
         && count > 0
@@ -227,14 +227,14 @@ async fn up(wires: &Wires, from: &mut OwnedReadHalf, mut to: OwnedWriteHalf, swa
     }
 }
 
-/// The trap, if what the client said springs it.
+/// Returns the trap if the client's bytes spring it.
 fn spring(wires: &Wires, said: &[u8]) -> Option<Trap> {
     let mut trap = wires.trap.lock();
     let sprung = trap.as_ref().is_some_and(|(bytes, _)| contains(said, bytes));
     if sprung { trap.take().map(|(_, trap)| trap) } else { None }
 }
 
-/// From the server to the client, until one of them ends or the answer that is to be lost is complete.
+/// Forwards from the server to the client, until one of them ends or the response to be lost is complete.
 async fn down(wires: &Wires, mut from: OwnedReadHalf, to: &mut OwnedWriteHalf, swallowing: &AtomicBool) {
     let mut flow = wires.flow.subscribe();
     let mut buffer = vec![0; 65_536];

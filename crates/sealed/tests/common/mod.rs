@@ -1,4 +1,4 @@
-//! A vault on a store in memory, with a clock that stands still.
+//! A vault on an in-memory store, with a manual clock.
 #![allow(clippy::unwrap_used, dead_code, reason = "tests fail by panicking; each uses a part")]
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Home {
         Options { clock: Arc::<ManualClock>::clone(&self.clock), ..Options::default() }
     }
 
-    /// A vault of its own, as another process would have it.
+    /// Returns a separate vault, as another process would have it.
     pub(crate) fn vault(&self) -> Vault {
         self.with(self.options())
     }
@@ -37,7 +37,7 @@ impl Home {
         Vault::with_options(Arc::clone(&self.keys), self.master.clone(), options)
     }
 
-    /// The document of a subject's key.
+    /// Returns the document of a subject's key.
     pub(crate) async fn record(&self, subject: &str) -> Option<Payload> {
         self.keys.document(&record_key(subject)).await.unwrap().map(|document| document.value)
     }

@@ -1,4 +1,4 @@
-//! What the server is, what the caller may do, and a sign whenever the log has grown: what the inspector's pages live on.
+//! Server information, caller permissions, and change notifications for the inspector.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -27,19 +27,19 @@ use crate::request::{Answered, header_text, ok, unreadable};
 use crate::shared::App;
 use crate::token::{Caller, Role};
 
-/// The shortest time between two pulses.
+/// The minimum time between two pulses.
 const APART: Duration = Duration::from_millis(500);
-/// The longest: what changes without an event, such as a lease, is looked at again then.
+/// The maximum time between two pulses. It bounds the delay of changes without an event, such as those of a lease.
 const QUIET: Duration = Duration::from_secs(5);
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct About {
     version: &'static str,
-    /// The name of the caller in the audit.
+    /// The name of the caller in the audit stream.
     caller: String,
     #[schemars(extend("enum" = ["open", "read", "write"]))]
     role: &'static str,
-    /// Whether the caller may change something here: its role, and what the server allows.
+    /// Whether the caller may write. That depends on its role and on the options of the server.
     writes: bool,
     backend: String,
     engine: String,
@@ -48,13 +48,13 @@ pub(crate) struct About {
     durability: Durability,
     /// Whether the program shows its locks here.
     locks: bool,
-    /// Whether it shows how its state is changed.
+    /// Whether the program shows its state conflicts here.
     conflicts: bool,
     #[schemars(with = "shape::Timestamp")]
     now: Timestamp,
 }
 
-/// What the server is, and what the caller may do.
+/// Returns information about the server and the permissions of the caller.
 pub(crate) async fn about(State(app): State<App>, Extension(caller): Extension<Caller>) -> Answered {
     let info = app.store().info().await?;
     ok(&About {
@@ -78,10 +78,10 @@ struct Pulse {
     now: Timestamp,
 }
 
-/// Says so whenever something may have changed, at most twice a second, and every few seconds when nothing has. It tells how far
-/// the log is and nothing else, so that a page costs the same however much is written.
+/// Streams a pulse whenever something may have changed, at most twice a second, and every five seconds otherwise. A pulse contains only
+/// the last position and the time, so its cost does not depend on the number of writes.
 pub(crate) async fn pulse(State(app): State<App>, headers: HeaderMap) -> Result<Response, Problem> {
-    // Nobody goes on where they were: the next pulse tells it all.
+    // The header is only validated. A client does not resume from it, because the next pulse is complete.
     let last = header_text(&headers, HeaderName::from_static("last-event-id"), "Last-Event-ID")?;
     if last.is_some_and(|last| last.parse::<u64>().is_err()) {
         return Err(unreadable("Last-Event-ID", "it is no position").into());
@@ -97,7 +97,7 @@ struct Pulsing {
     app: App,
     watch: Watch,
     ending: watch::Receiver<bool>,
-    /// When the last pulse was sent.
+    /// The time of the last pulse.
     sent: Option<Instant>,
     _seat: OwnedSemaphorePermit,
 }
@@ -114,13 +114,13 @@ impl Pulsing {
         loop {
             if let Some(sent) = self.sent {
                 tokio::select! {
-                    // Also when nobody is left who could say that the server ends.
+                    // This branch also completes when the sender has been dropped.
                     _ = self.ending.wait_for(|ending| *ending) => return None,
                     () = news(&mut self.watch, sent) => {}
                 }
             }
             self.sent = Some(Instant::now());
-            // A store that is away may come back.
+            // A store that is unreachable may recover, so errors are retried.
             let position = health::head(&self.app).await;
             if let (Ok(position), Ok(now)) = (position, self.app.store().now().await) {
                 let line = serde_json::to_string(&Pulse { position, now }).unwrap_or_default();
@@ -131,7 +131,7 @@ impl Pulsing {
     }
 }
 
-/// Waits until there may be something new, and a pulse may be sent.
+/// Waits until something may have changed and the minimum time since the last pulse has passed.
 async fn news(watch: &mut Watch, sent: Instant) {
     tokio::select! {
         _ = watch.changed() => {}

@@ -1,4 +1,4 @@
-//! Runs that begin where others were.
+//! Forks of workflow runs.
 
 use axum::Extension;
 use axum::extract::State;
@@ -15,20 +15,20 @@ use crate::token::Caller;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fork {
-    /// The first step that is done anew.
+    /// The first step that the new run executes again.
     from: String,
-    /// The new run; a new UUID when it is not given.
+    /// The id of the new run. The default is a new UUID.
     id: Option<String>,
 }
 
-/// The new run, and the one that it was forked from.
+/// The new run, and the run that it was forked from.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Forked {
     run: String,
     from: String,
 }
 
-/// Starts a run that has done what another one did before a step.
+/// Starts a run with the results of another run up to a step.
 pub(crate) async fn fork(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,

@@ -1,4 +1,4 @@
-//! Whether the process lives, and whether it is of use.
+//! Liveness and readiness checks.
 
 use axum::extract::State;
 use schemars::JsonSchema;
@@ -12,7 +12,7 @@ use crate::request::{Answered, ok};
 use crate::shared::{App, Shared};
 use crate::shown::escaped;
 
-/// The process lives.
+/// Answers the liveness check.
 pub(crate) async fn lives() -> &'static str {
     "ok\n"
 }
@@ -28,7 +28,7 @@ pub(crate) struct Ready {
     position: Option<Position>,
 }
 
-/// The store answers and its log can be read, its schema is the one that was there before, and the program finds nothing wrong.
+/// Checks that the store responds, its log is readable, its schema version is unchanged, and all probes of the program succeed.
 pub(crate) async fn ready(State(app): State<App>) -> Answered {
     let info = app.store().info().await?;
     let position = head(&app).await?;

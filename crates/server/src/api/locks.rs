@@ -1,4 +1,4 @@
-//! Locks of the program that the server is mounted in: who holds what, who waits, and the cycles among them.
+//! In-process locks of the host program: holders, waiters, and deadlock cycles.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use tidelock::lock::{Cycle, FunctorStats, HeldTerm, Locks, Party, Snapshot, Task
 use crate::request::{Answered, ok};
 use crate::shared::App;
 
-/// So many terms are shown: those that most wait for come first.
+/// The maximum number of terms in a response. Terms with the most waiters come first.
 const TERMS: usize = 500;
-/// So many of those who hold a term, and of those who wait for it.
+/// The maximum number of holders, and of waiters, of a term in a response.
 const PARTIES: usize = 50;
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Locks")]
 pub(crate) struct Shown {
-    /// Whether the program shows its locks here at all.
+    /// Whether the program shows its locks here.
     shown: bool,
-    /// How many terms are held.
+    /// The number of held terms.
     held: usize,
-    /// How many tasks wait.
+    /// The number of waiting tasks.
     waiting: usize,
     terms: Vec<Term>,
-    /// Tasks that wait for each other at this moment.
+    /// The current cycles of tasks that wait for each other.
     cycles: Vec<Vec<String>>,
-    /// Cycles that were found lately; in each, one task was told.
+    /// The recently detected deadlocks. In each of them, one task received an error.
     found: Vec<Found>,
     functors: Vec<Stats>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Term {
     term: String,
     holders: Vec<Line>,
     waiters: Vec<Line>,
-    /// How many wait, shown or not.
+    /// The total number of waiters, including those left out of the list.
     waiting: usize,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Line {
     mode: &'static str,
     age_ms: u64,
     place: String,
-    /// Whose holds keep it out.
+    /// The tasks whose holds block this one.
     blocked_by: Vec<String>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Stats {
     longest_hold_ms: u64,
 }
 
-/// The locks, if the program shows them.
+/// Returns the locks, if the program shows them.
 pub(crate) async fn list(State(app): State<App>) -> Answered {
     ok(&app.inspected.locks.get().map_or_else(hidden, shown))
 }
@@ -175,7 +175,7 @@ impl Stats {
     }
 }
 
-/// Tasks that wait for each other: each cycle once, beginning with its lowest task.
+/// Returns the cycles of tasks that wait for each other. Each cycle occurs once and starts with its lowest task.
 pub(crate) fn cycles(seen: &Snapshot) -> Vec<Vec<Task>> {
     let mut waits: BTreeMap<Task, Vec<Task>> = BTreeMap::new();
     for edge in seen.edges() {
@@ -193,7 +193,7 @@ pub(crate) fn cycles(seen: &Snapshot) -> Vec<Vec<Task>> {
     found
 }
 
-/// The shortest way from a task back to itself.
+/// Returns the shortest path from a task back to itself.
 fn back_to(start: Task, waits: &BTreeMap<Task, Vec<Task>>) -> Option<Vec<Task>> {
     let mut came_from: BTreeMap<Task, Task> = BTreeMap::new();
     let mut ahead = std::collections::VecDeque::from([start]);

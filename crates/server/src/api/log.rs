@@ -1,5 +1,5 @@
-//! The log as it grows, as server-sent events. The id of each is its position, so that a client that comes back goes on where it
-//! was. The first frame has an id and says nothing: a client that is cut off before anything happened goes on there as well.
+//! Event log tail, as server-sent events. The id of each is its position, so that a client that reconnects resumes after the last one.
+//! The first frame has an id and no data. A client that is disconnected before the first event resumes from that id.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -23,23 +23,23 @@ use crate::problem::Problem;
 use crate::request::{Asked, header_text, unreadable};
 use crate::shared::App;
 
-/// How often a client hears that the server is there.
+/// The interval of keep-alive comments.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TailQuery {
-    /// `beginning`, `now` or a position, after which it begins. A `Last-Event-ID` comes before it.
+    /// `beginning`, `now`, or the position after which the tail starts. A `Last-Event-ID` header takes precedence.
     from: Option<String>,
     stream: Option<String>,
     prefix: Option<String>,
-    /// With commas between them.
+    /// Event types, separated by commas.
     types: Option<String>,
     #[serde(default)]
     internal: bool,
 }
 
-/// Follows the log until the client goes away or the server ends.
+/// Follows the log until the client disconnects or the server shuts down.
 pub(crate) async fn tail(
     State(app): State<App>,
     headers: HeaderMap,
@@ -52,7 +52,7 @@ pub(crate) async fn tail(
     let seat = seat.map_err(|_| ServerError::TooMany { limit: app.options.followers })?;
     let subscription = Events::new(SharedStore::clone(&app.store)).subscribe(what, start).await?;
     let ending = app.ending.subscribe();
-    // Positions begin with 1.
+    // Positions start at 1.
     let began = subscription.position().unwrap_or(Position(0));
     let first = Event::default().id(began.to_string());
     let told = follow(Following { first: Some(first), subscription, ending, over: false, _seat: seat });
@@ -86,7 +86,7 @@ fn what(asked: &TailQuery) -> Result<What, Problem> {
 }
 
 struct Following {
-    /// The frame that says where it began.
+    /// The frame with the start position.
     first: Option<Event>,
     subscription: Subscription,
     ending: watch::Receiver<bool>,
@@ -108,7 +108,7 @@ impl Following {
         }
         while !self.over {
             let found = tokio::select! {
-                // Also when nobody is left who could say that the server ends.
+                // This branch also completes when the sender has been dropped.
                 _ = self.ending.wait_for(|ending| *ending) => return None,
                 found = self.subscription.next() => found,
             };
@@ -121,7 +121,7 @@ impl Following {
                     return Some(Event::default().event("gap").data(format!("{from}-{to}")));
                 }
                 Err(error) => match error.retry() {
-                    // A server that is away may come back.
+                    // A store that is unreachable may recover.
                     Retry::After(pause) => tokio::time::sleep(pause).await,
                     Retry::Now => {}
                     Retry::Never => {

@@ -1,5 +1,5 @@
-//! Metrics of the store and the server, beside those of the program, in the text format of Prometheus. No label holds a key, a run or
-//! anything else that has no bound.
+//! Metrics of the store and the server in the Prometheus text format, followed by those of the program. No label contains a key, a run or
+//! any other unbounded value.
 
 use std::sync::atomic::Ordering;
 
@@ -14,10 +14,10 @@ use crate::api::overview::{self, Overview, Reaction, Runs};
 use crate::problem::Problem;
 use crate::shared::{App, Shared};
 
-/// How many reactions have a line of their own.
+/// The maximum number of reactions with a separate time series.
 const REACTIONS: usize = 100;
 
-/// The text that is scraped: what was seen now, by a recorder of its own, and what the program's recorder has.
+/// Returns the text for the scraper: current values from a temporary recorder, and the output of the program's recorder.
 pub(crate) async fn text(State(app): State<App>) -> Result<Response, Problem> {
     let seen = overview::seen(&app).await?;
     let recorder = PrometheusBuilder::new().build_recorder();
@@ -78,7 +78,7 @@ fn runs(runs: &Runs) {
     }
 }
 
-/// Locks of the program that the server is mounted in.
+/// Sets the gauges of the in-process locks of the host program.
 fn held(locks: &Locks) {
     let terms = locks.snapshot().terms;
     let waiting = terms.iter().map(|term| term.waiters.len() as u64).sum();

@@ -1,5 +1,5 @@
-//! The numbers that matter, for the first page of the inspector and for Prometheus. Each is exact or says that it is a lower bound;
-//! nothing is read without a limit. Both routes share one look, and whoever asks within a moment gets what the one before got.
+//! Key metrics of the store, for the index page of the inspector and for Prometheus. Each number is exact or marked as a lower bound.
+//! Every read has a limit. Both routes share one result, which is reused for a short time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use crate::problem::Problem;
 use crate::request::{Answered, ok};
 use crate::shared::{App, Shared};
 
-/// How long a look is shown again.
+/// The time for which a result is reused.
 const FRESH: Duration = Duration::from_secs(2);
-/// How many rows of a kind are looked at.
+/// The number of rows of a kind after which reading stops.
 const LOOKED: usize = 5_000;
 const PAGE: usize = 1_000;
-/// Work that is due and not taken for so long is overdue.
+/// The time after which due work that no worker has leased is overdue.
 const GRACE: Duration = Duration::from_secs(5);
-/// A lease that ends so soon is about to expire. Holders that are well renew when a third of their time is over, so that even a lease of
-/// a second has more than this left.
+/// The remaining time at which a lease counts as about to expire. Healthy holders renew after a third of the duration, so that even a lease
+/// of one second has more than this left.
 const SOON: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -38,7 +38,7 @@ pub(crate) struct Overview {
     now: Timestamp,
     #[schemars(with = "Option<u64>")]
     pub(crate) position: Option<Position>,
-    /// How long the store took for the smallest read that there is.
+    /// The duration of the smallest possible read from the store, in microseconds.
     latency_us: u64,
     pub(crate) work: Work,
     pub(crate) leases: Leases,
@@ -56,13 +56,13 @@ pub(crate) struct Work {
     pub(crate) rows: u64,
     pub(crate) blocked: u64,
     pub(crate) leased: u64,
-    /// Due, not taken, and not blocked.
+    /// The number of rows that are due for 5 s or more, and neither leased nor blocked.
     pub(crate) overdue: u64,
-    /// The row that has waited longest, and how long.
+    /// The overdue row that has waited longest. `oldest_ms` is its waiting time.
     #[schemars(with = "Option<shape::Key>")]
     oldest: Option<Key>,
     pub(crate) oldest_ms: u64,
-    /// Whether all rows were looked at for what is overdue.
+    /// Whether `overdue` covers all rows. Otherwise it is a lower bound.
     pub(crate) whole: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Work {
 #[schemars(rename = "LeaseCounts")]
 pub(crate) struct Leases {
     held: u64,
-    /// Those that end within half a second, or have ended without being given back.
+    /// The number of leases that expire within half a second, or have expired without a release.
     expiring: u64,
     whole: bool,
 }
@@ -91,7 +91,7 @@ pub(crate) struct Reaction {
     blocked: u64,
     lag_events: u64,
     at_least: bool,
-    /// How long the oldest event has waited that was found: for being routed, or at a key that is blocked or overdue.
+    /// The waiting time of the oldest event that was found: one to be routed, or one at a key that is blocked or overdue.
     pub(crate) lag_ms: u64,
 }
 
@@ -110,15 +110,15 @@ pub(crate) struct Conflicts {
     conflicts: u64,
 }
 
-/// What was seen last, and when.
+/// The last result and its time.
 pub(crate) type Last = tokio::sync::Mutex<Option<(Instant, Arc<Overview>)>>;
 
-/// The numbers.
+/// Returns the overview.
 pub(crate) async fn overview(State(app): State<App>) -> Answered {
     ok(&*seen(&app).await?)
 }
 
-/// What was seen a moment ago, or now. Those who come while somebody looks wait for that.
+/// Returns the last result if it is recent, or a new one. Concurrent requests wait for one computation and share its result.
 pub(crate) async fn seen(app: &Shared) -> Result<Arc<Overview>, Problem> {
     let mut last = app.inspected.overview.lock().await;
     if let Some((at, seen)) = &*last
@@ -166,12 +166,12 @@ fn locked(locks: &tidelock::lock::Locks) -> Locked {
     Locked { terms: seen.terms.len(), waiting, cycles: super::locks::cycles(&seen).len() }
 }
 
-/// The key of each reaction that has waited longest, and how long at least.
+/// The key of each reaction that has waited longest, and a lower bound of its waiting time.
 #[derive(Debug, Default)]
 struct Waiting(BTreeMap<String, (Key, Duration)>);
 
 impl Waiting {
-    /// A row has waited since then: its event is older.
+    /// Records the waiting time of a row. Its event is older than that.
     fn add(&mut self, row: &Key, waited: Duration) {
         let Some((reaction, key)) = reaction_row(row) else { return };
         match self.0.get(&reaction) {
@@ -255,7 +255,7 @@ impl Work {
     }
 }
 
-/// Shows rows to somebody, and says whether those were all.
+/// Passes rows to `see`, and returns whether these were all rows.
 async fn walk(app: &Shared, filter: WorkFilter, mut see: impl FnMut(WorkRow)) -> Result<bool, Problem> {
     let (mut page, mut seen) = (Page::first(PAGE), 0);
     loop {

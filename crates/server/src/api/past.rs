@@ -1,4 +1,4 @@
-//! What documents were before, where their program keeps a history, and how often changes met each other, where it says so.
+//! Document history, where the program keeps one, and conflict counters, where the program shows them.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::problem::Problem;
 use crate::request::{Answered, Asked, Named, ok, rows, unreadable};
 use crate::shared::{App, Shared};
 
-/// So many merges are gone back over to find out what a value was.
+/// The maximum number of merges that are read back to compute a past value.
 const BACK: usize = 5_000;
 const PAGE: usize = 500;
 
@@ -36,12 +36,12 @@ pub(crate) struct HistoryQuery {
 pub(crate) struct Listing {
     #[schemars(with = "Vec<shape::Object>")]
     writes: Vec<Past>,
-    /// The number to go on before.
+    /// The value of `before` for the next page.
     #[schemars(with = "Option<u64>")]
     next: Option<StreamVersion>,
 }
 
-/// The last writes to a document, newest first.
+/// Returns the last writes to a document, newest first.
 pub(crate) async fn list(State(app): State<App>, name: Named, Asked(asked): Asked<HistoryQuery>) -> Answered {
     let limit = rows(asked.limit)?;
     let before = asked.before.map(StreamVersion);
@@ -63,13 +63,13 @@ pub(crate) struct At {
     number: StreamVersion,
     #[schemars(with = "shape::Timestamp")]
     at: Timestamp,
-    /// `null` also when it was deleted.
+    /// The value. It is also `null` if the document was deleted.
     #[schemars(with = "serde_json::Value")]
     value: Option<Payload>,
     deleted: bool,
 }
 
-/// What a document was after a write of its history.
+/// Returns the value of a document after a write of its history.
 pub(crate) async fn at(State(app): State<App>, name: Named, Asked(asked): Asked<AtQuery>) -> Answered {
     let key = name.key()?;
     let Some((at, value)) = value_after(&app, &key, asked.number).await? else {
@@ -79,7 +79,7 @@ pub(crate) async fn at(State(app): State<App>, name: Named, Asked(asked): Asked<
     ok(&At { number: StreamVersion(asked.number), at, deleted: value.is_none(), value })
 }
 
-/// Goes back to the last write of a whole value, and forward again over what was merged into it.
+/// Searches backwards for the last put or delete, and applies the later merges to its value.
 async fn value_after(
     app: &Shared,
     key: &Key,
@@ -148,7 +148,7 @@ pub(crate) struct Conflicts {
     kinds: BTreeMap<String, Tally>,
 }
 
-/// How often changes of state met others, by the kind of record.
+/// Returns the conflict counters of state mutations, by the kind of record.
 pub(crate) async fn conflicts(State(app): State<App>) -> Answered {
     let seen = app.inspected.conflicts.get();
     ok(&Conflicts { shown: seen.is_some(), kinds: seen.map(|seen| seen.by_kind()).unwrap_or_default() })

@@ -1,6 +1,6 @@
-//! Reactions: how far they are, their keys, what was set aside, and what operators do about it.
+//! Reactions: their progress, keys and dead letters, and the operator actions on them.
 //!
-//! A verb is planned once: its rows are counted, told in the audit and changed by one batch that names them.
+//! An action is planned once. One batch names the planned rows, changes them and appends the audit event, after their number was confirmed.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use crate::request::{Answered, Asked, Body, Named, PAGE_ROWS, ok, page, unreadab
 use crate::shared::{App, Shared};
 use crate::token::Caller;
 
-/// The most keys of a page, however many are asked for: `next` says where the others begin.
+/// The maximum number of keys in a page, even if the caller asks for more. `next` is the start of the remaining keys.
 const KEYS: usize = 100;
 
 fn operator(app: &Shared) -> Operator {
@@ -33,7 +33,7 @@ pub(crate) struct Reactions {
     reactions: Vec<ReactionView>,
 }
 
-/// All reactions: there are as many as programs declare.
+/// Returns all reactions. Their number is bounded by the declarations of the programs.
 pub(crate) async fn list(State(app): State<App>) -> Answered {
     ok(&Reactions { reactions: operator(&app).reactions().await? })
 }
@@ -56,7 +56,7 @@ pub(crate) struct Keys {
     next: Option<Key>,
 }
 
-/// One page of the keys of a reaction.
+/// Returns one page of the keys of a reaction.
 pub(crate) async fn keys(
     State(app): State<App>,
     Named(name): Named,
@@ -65,7 +65,7 @@ pub(crate) async fn keys(
     let which = Which::of(name);
     let which = if asked.blocked { which.that_are_blocked() } else { which };
     let page = page(asked.after.as_deref(), asked.limit)?;
-    // Each key costs a look at what it follows.
+    // Each key costs a read of the stream that it follows.
     let page = Page { limit: page.limit.min(KEYS), ..page };
     let found = operator(&app).keys(&which, page).await?;
     ok(&Keys { keys: found.rows, next: found.next })
@@ -87,7 +87,7 @@ pub(crate) struct Aside {
     next: Option<Key>,
 }
 
-/// One page of what a reaction has set aside.
+/// Returns one page of the dead letters of a reaction.
 pub(crate) async fn parked(
     State(app): State<App>,
     Named(name): Named,
@@ -97,7 +97,7 @@ pub(crate) async fn parked(
     ok(&Aside { parked: found.rows, next: found.next })
 }
 
-/// What an operator does.
+/// An operator action on a reaction.
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "ReactionVerb")]
@@ -139,20 +139,20 @@ impl Verb {
 #[schemars(rename = "OperateReaction")]
 pub(crate) struct Operate {
     verb: Verb,
-    /// Only these keys; all of the reaction when they are not given.
+    /// Restricts the action to these keys. The default is all keys of the reaction.
     #[schemars(with = "Option<Vec<shape::Key>>", length(max = 1_000))]
     keys: Option<Vec<Key>>,
-    /// Only keys that are blocked.
+    /// Restricts the action to blocked keys.
     #[serde(default)]
     blocked: bool,
-    /// Only says how many are meant.
+    /// Returns only the number of selected keys or events, and changes nothing.
     #[serde(default)]
     dry_run: bool,
-    /// How many keys or events are meant.
+    /// The number of keys or events that the caller expects to change.
     confirm: Option<u64>,
 }
 
-/// Does something to keys of a reaction, after their number was confirmed.
+/// Applies an action to keys of a reaction, if the caller has confirmed their number.
 pub(crate) async fn operate(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -164,7 +164,7 @@ pub(crate) async fn operate(
         if keys.len() > PAGE_ROWS {
             return Err(unreadable("keys", &format!("there are more than {PAGE_ROWS}")).into());
         }
-        // One that is named twice counts once.
+        // A key that is listed twice counts once.
         which = which.keys(keys.into_iter().collect::<BTreeSet<Key>>());
     }
     if body.blocked {

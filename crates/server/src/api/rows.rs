@@ -1,4 +1,4 @@
-//! Rows of work, whatever they wait for, and what operators do to them.
+//! Work rows in any state, and the operator actions on them.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ use crate::token::Caller;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
-    /// Only this row, if it is there.
+    /// Restricts the result to this row, if it exists.
     key: Option<Key>,
     lane: Option<String>,
     like: Option<String>,
@@ -34,14 +34,14 @@ pub(crate) struct ListQuery {
     limit: Option<usize>,
 }
 
-/// A row, and whose it is.
+/// A work row, and the reaction that it belongs to.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Row")]
 pub(crate) struct Shown {
     #[serde(flatten)]
     #[schemars(with = "shape::WorkRow")]
     row: WorkRow,
-    /// The reaction, and its key, when it is a row of one.
+    /// The reaction that the row belongs to, if any. `reaction_key` is the key within the reaction.
     reaction: Option<String>,
     #[schemars(with = "Option<shape::Key>")]
     reaction_key: Option<Key>,
@@ -73,7 +73,7 @@ fn filter(asked: &ListQuery) -> Result<WorkFilter, Problem> {
     })
 }
 
-/// One page of rows.
+/// Returns one page of rows.
 pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
     let now = app.store().now().await?;
     if let Some(key) = &asked.key {
@@ -85,17 +85,17 @@ pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>)
     ok(&Listing { rows: found.rows.into_iter().map(Shown::of).collect(), next: found.next, now })
 }
 
-/// A row.
+/// Returns a row.
 pub(crate) async fn show(State(app): State<App>, name: Named) -> Answered {
     let key = name.key()?;
     let absent = || ServerError::NotFound { what: "row of work", name: key.to_string() };
     ok(&Shown::of(app.store().work(&key).await?.ok_or_else(absent)?))
 }
 
-/// How many rows are read at once.
+/// The number of rows that are read concurrently.
 const READ_AT_ONCE: usize = 16;
 
-/// What may be done to rows by name.
+/// An operator action on named rows.
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "RowVerb")]
@@ -111,21 +111,21 @@ pub(crate) struct Operate {
     verb: Verb,
     #[schemars(with = "Vec<shape::Key>", length(max = 1_000))]
     keys: Vec<Key>,
-    /// Only says how many of them are there.
+    /// Returns only the number of affected rows, and changes nothing.
     #[serde(default)]
     dry_run: bool,
-    /// How many rows are meant.
+    /// The number of rows that the caller expects to change.
     confirm: Option<u64>,
 }
 
-/// How many rows or keys were meant, and how many were changed.
+/// The number of selected rows or keys (`would`), and the number of changed ones.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Operated {
     pub(crate) would: u64,
     pub(crate) changed: u64,
 }
 
-/// Unblocks rows, or makes them due at once. Beginning again and setting aside are for reactions, which know what that means.
+/// Unblocks rows, or makes them due at once. Reset and park exist only for reactions, which define their meaning.
 pub(crate) async fn operate(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -157,7 +157,7 @@ pub(crate) async fn operate(
     ok(&Operated { would: found, changed: receipt.operated.first().copied().unwrap_or_default() })
 }
 
-/// The rows of these names that are there, each once.
+/// Returns the existing rows with these keys, without duplicates.
 pub(crate) async fn named(app: &Shared, keys: Vec<Key>) -> Result<Vec<WorkRow>, Problem> {
     if keys.len() > PAGE_ROWS {
         return Err(unreadable("keys", &format!("there are more than {PAGE_ROWS}")).into());
@@ -171,7 +171,7 @@ pub(crate) async fn named(app: &Shared, keys: Vec<Key>) -> Result<Vec<WorkRow>, 
     Ok(rows)
 }
 
-/// Rows of ours are for their engines, which know what another attempt means; those of reactions and outboxes wait as rows of users do.
+/// Rejects internal rows, whose engines define the meaning of a retry. Rows of reactions and outboxes wait like user rows and are allowed.
 fn may_be_retried(key: &Key) -> Result<(), ServerError> {
     let route = match key.kind().as_str() {
         "tidelock.run" => "POST /api/v1/runs/{run}/resume",
@@ -185,7 +185,7 @@ fn may_be_retried(key: &Key) -> Result<(), ServerError> {
     Err(unreadable("keys", &format!("{key} is a row of Tidelock's own; use {route}")))
 }
 
-/// Whether the verb does something to the row.
+/// Returns whether the action changes the row.
 fn counts(verb: Verb, row: &WorkRow) -> bool {
     match verb {
         Verb::Unblock => row.blocked.is_some(),
@@ -193,7 +193,7 @@ fn counts(verb: Verb, row: &WorkRow) -> bool {
     }
 }
 
-/// Whether the caller means as many as there are.
+/// Checks that the caller has confirmed the number of selected rows.
 pub(crate) fn confirmed(confirm: Option<u64>, found: u64) -> Result<(), ServerError> {
     match confirm {
         Some(confirmed) if confirmed == found => Ok(()),

@@ -1,6 +1,6 @@
-//! Runs of workflows. The server drives none: that is for the workers, which have the code.
+//! Workflow runs. The server executes none of them; only workers have the workflow code.
 //!
-//! What is asked of a run is done by the engine of runs, which commits the audit event together with its own change.
+//! The workflow engine carries out each request and commits the audit event together with its own change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,12 +39,12 @@ pub(crate) struct ListQuery {
 pub(crate) struct Listing {
     #[schemars(with = "Vec<shape::Run>")]
     runs: Vec<RunView>,
-    /// The cursor of the next page; there may be more.
+    /// The cursor of the next page, which may be empty. `null` on the last page.
     #[schemars(with = "Option<String>")]
     next: Option<RunCursor>,
 }
 
-/// One page of runs, newest first.
+/// Returns one page of runs, newest first.
 pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
     let ListQuery { workflow, status, prefix, cursor, limit } = asked;
     let cursor = cursor.map(|cursor| cursor.parse::<RunCursor>()).transpose()?;
@@ -53,7 +53,7 @@ pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>)
     ok(&Listing { runs, next })
 }
 
-/// A run.
+/// Returns a run.
 pub(crate) async fn show(State(app): State<App>, Named(run): Named) -> Answered {
     ok(&app.runs.show(&run).await?)
 }
@@ -70,13 +70,13 @@ pub(crate) struct Steps<'a> {
     run: &'a str,
     #[schemars(with = "Vec<shape::Step>")]
     steps: &'a [StepView],
-    /// How many there are.
+    /// The total number of steps.
     count: usize,
-    /// The number of the first one of the next page; there are more.
+    /// The number of the first step of the next page. `null` on the last page.
     next: Option<usize>,
 }
 
-/// What a run has asked for: all of it, or a page.
+/// Returns the steps of a run: all of them, or one page.
 pub(crate) async fn steps(
     State(app): State<App>,
     Named(run): Named,
@@ -84,7 +84,7 @@ pub(crate) async fn steps(
 ) -> Answered {
     let steps = app.runs.steps(&run).await?;
     let from = asked.from.unwrap_or(0).min(steps.len());
-    // Whoever names neither a beginning nor a limit wants all.
+    // Without a start and a limit, the response contains all steps.
     let limit = match (asked.from, asked.limit) {
         (None, None) => steps.len(),
         (_, limit) => rows(limit)?,
@@ -116,7 +116,7 @@ pub(crate) struct Started {
     workflow: String,
 }
 
-/// Starts a run. Started again with the same id and input, it is the same run.
+/// Starts a run. A repeated start with the same id and input returns the same run.
 pub(crate) async fn start(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -154,7 +154,7 @@ pub(crate) struct Signal {
     value: Payload,
 }
 
-/// Sends a signal. With an id, it is heard once, however often it is sent.
+/// Sends a signal to a run. A signal with an id is delivered once, even if it is sent repeatedly.
 pub(crate) async fn signal(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -173,7 +173,7 @@ pub(crate) struct Reason {
     pub(crate) reason: String,
 }
 
-/// Asks a run to stop.
+/// Requests the cancellation of a run.
 pub(crate) async fn cancel(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -185,7 +185,7 @@ pub(crate) async fn cancel(
     accepted(&run)
 }
 
-/// Lets a run go on.
+/// Resumes a run that has failed or is suspended, or makes a waiting run due at once.
 pub(crate) async fn resume(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -223,10 +223,10 @@ pub(crate) struct Ended {
     failure: Option<String>,
 }
 
-/// Any workflow: the handle of a run does not look at it.
+/// A placeholder workflow. The handle of a run does not use it.
 const ANY: Workflow<Value, Value> = Workflow::new("any");
 
-/// How a run ended, if it does so in time.
+/// Returns the result of a run. Waits for its end up to the requested time, and returns 202 if the run has not ended.
 pub(crate) async fn result(
     State(app): State<App>,
     Named(run): Named,
@@ -241,7 +241,7 @@ pub(crate) async fn result(
             _ = ending.wait_for(|ending| *ending) => Ok(Ok(Value::Null)),
         };
         match ended {
-            // The run itself says below how it ended, with all digits of what it brought.
+            // The view of the run below has the result. Its output is unparsed JSON, so numbers keep all their digits.
             Err(_) | Ok(Ok(_) | Err(WorkflowError::Failed { .. } | WorkflowError::Cancelled { .. })) => {}
             Ok(Err(error)) => return Err(error.into()),
         }
@@ -251,7 +251,7 @@ pub(crate) async fn result(
     answer(over, &Ended { run, status, output, failure })
 }
 
-/// How long the caller waits, such as `30s` or `500ms`.
+/// Parses the time for which the caller waits, such as `30s` or `500ms`.
 fn waited(text: &str) -> Result<Duration, ServerError> {
     let wait = parse_duration(text).map_err(|error| unreadable("wait", &error.to_string()))?;
     if wait > LONGEST_WAIT {

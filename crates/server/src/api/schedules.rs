@@ -1,4 +1,4 @@
-//! Tasks that run at their times.
+//! Scheduled tasks (cron).
 
 use axum::extract::State;
 use schemars::JsonSchema;
@@ -11,7 +11,7 @@ use crate::openapi::shape;
 use crate::request::{Answered, Asked, Named, ok, rows};
 use crate::shared::App;
 
-/// How many fires and runs are shown with a task.
+/// The number of upcoming fires, and of past runs, in the view of a task.
 const FEW: usize = 10;
 
 #[derive(Deserialize)]
@@ -29,7 +29,7 @@ pub(crate) struct Listing {
     next: Option<String>,
 }
 
-/// One page of tasks.
+/// Returns one page of tasks.
 pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
     let tasks = Schedules::new(SharedStore::clone(&app.store));
     let (schedules, next) = tasks.page(asked.after.as_deref(), rows(asked.limit)?).await?;
@@ -48,11 +48,11 @@ pub(crate) struct Whole {
     history: Vec<Entry>,
 }
 
-/// A task.
+/// Returns a task with its upcoming fires and its last runs.
 pub(crate) async fn show(State(app): State<App>, Named(task): Named) -> Answered {
     let tasks = Schedules::new(SharedStore::clone(&app.store));
     let view = tasks.show(&task).await?;
-    // Of a record that cannot be read, its view is all there is.
+    // A record that cannot be decoded has a view, but no upcoming fires.
     let upcoming = tasks.upcoming(&task, FEW).await.unwrap_or_default();
     let history = tasks.history(&task, FEW).await?;
     ok(&Whole { view, upcoming, history })

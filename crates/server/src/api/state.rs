@@ -1,5 +1,5 @@
-//! Documents. A write names the version that it replaces, so that nothing is overwritten unseen, and is told in the history of
-//! the document if it has one.
+//! Documents, written with optimistic concurrency. A write names the version that it replaces, so that it overwrites no change of another
+//! writer. If the document has a history, the write is recorded there.
 
 use axum::Extension;
 use axum::extract::State;
@@ -41,7 +41,7 @@ pub(crate) struct Line {
     key: Key,
     #[schemars(with = "u64")]
     version: DocVersion,
-    /// The length of the value's text, in bytes.
+    /// The length of the value as JSON text, in bytes.
     size: usize,
     #[schemars(with = "shape::Timestamp")]
     updated_at: Timestamp,
@@ -57,7 +57,7 @@ pub(crate) struct Listing {
     next: Option<Key>,
 }
 
-/// One page of documents.
+/// Returns one page of documents.
 pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
     let prefix = range(asked.prefix.as_deref())?;
     let found = app.store().documents(&prefix, page(asked.after.as_deref(), asked.limit)?).await?;
@@ -68,7 +68,7 @@ pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>)
     ok(&Listing { records: found.rows.into_iter().map(line).collect(), next: found.next })
 }
 
-/// A document, unless the caller has that version.
+/// Returns a document, or 304 if the caller already has its current version.
 pub(crate) async fn show(State(app): State<App>, headers: HeaderMap, name: Named) -> Answered {
     let key = name.key()?;
     let document = app.store().document(&key).await?.ok_or_else(|| absent(&key))?;
@@ -94,7 +94,7 @@ fn tagged(mut response: Response, version: DocVersion) -> Answered {
     Ok(response)
 }
 
-/// What the caller expects to replace.
+/// Parses the condition of a write from `If-Match` or `If-None-Match`.
 fn condition(headers: &HeaderMap, key: &Key) -> Result<Expect<DocVersion>, ServerError> {
     let replaced = header_text(headers, header::IF_MATCH, "If-Match")?;
     let created = header_text(headers, header::IF_NONE_MATCH, "If-None-Match")?;
@@ -120,7 +120,7 @@ pub(crate) struct Value {
     value: Payload,
 }
 
-/// Writes a document. When it ceases to be stays as it is.
+/// Writes a document and keeps its expiry.
 pub(crate) async fn write(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -145,11 +145,11 @@ pub(crate) async fn remove(
     change(&app, &caller, name.key()?, write).await
 }
 
-/// What is done to a document.
+/// A write to a document.
 struct Write<'a> {
-    /// The headers that say what it replaces.
+    /// The headers with the condition of the write.
     expect: &'a HeaderMap,
-    /// The lease under which it is done.
+    /// The lease that fences the write.
     lease: Option<Shown>,
     change: PastChange,
 }
@@ -172,7 +172,7 @@ async fn change(app: &App, caller: &Caller, key: Key, write: Write<'_>) -> Answe
     let expect = match seen(&key, expect, before.as_ref()) {
         Ok(expect) => expect,
         Err(problem) => {
-            // Who has lost its lease learns that rather than to look and write again.
+            // A caller that has lost its lease gets that error, rather than a version conflict that it would retry.
             if lease.is_some() {
                 app.store().apply(under(lease.as_ref())?).await?;
             }
@@ -193,7 +193,7 @@ async fn change(app: &App, caller: &Caller, key: Key, write: Write<'_>) -> Answe
     if deletes { Ok(response) } else { tagged(response, version) }
 }
 
-/// The very version that is to be replaced: what is kept of the document, such as its expiry, was read from it.
+/// Checks the condition and returns the exact version to replace. The write keeps parts of that version, such as its expiry.
 fn seen(
     key: &Key,
     expect: Expect<DocVersion>,
@@ -227,9 +227,9 @@ fn batch(key: &Key, expect: Expect<DocVersion>, change: &PastChange, expires: Op
     }
 }
 
-/// What is added for the history: the event, or that there still is no history.
+/// Returns the history part of the batch: the history event, or a guard that the document still has no history.
 async fn in_history(store: &dyn Store, key: &Key, change: PastChange) -> Result<Batch, Problem> {
-    // A key that is too long for a history has none.
+    // A key that is too long for a history stream has no history.
     let Ok(stream) = history_key(key) else { return Ok(Batch::new()) };
     match store.stream(&stream).await {
         Ok(Some(found)) if found.head.is_some() => Ok(history_batch(key, change, 1)?),

@@ -1,4 +1,4 @@
-//! Streams, and the events in them.
+//! Event streams and their events.
 
 use axum::Extension;
 use axum::extract::State;
@@ -42,14 +42,14 @@ pub(crate) struct Listing {
     next: Option<Key>,
 }
 
-/// One page of streams.
+/// Returns one page of streams.
 pub(crate) async fn list(State(app): State<App>, Asked(asked): Asked<ListQuery>) -> Answered {
     let prefix = range(asked.prefix.as_deref())?;
     let found = app.store().streams(&prefix, page(asked.after.as_deref(), asked.limit)?).await?;
     ok(&Listing { streams: found.rows, next: found.next })
 }
 
-/// A stream.
+/// Returns a stream.
 pub(crate) async fn show(State(app): State<App>, name: Named) -> Answered {
     let key = name.key()?;
     let found = app.store().stream(&key).await?;
@@ -71,14 +71,14 @@ pub(crate) struct EventsQuery {
 pub(crate) struct Events<'a> {
     #[schemars(with = "Vec<shape::Event>")]
     events: Vec<EventLine<'a>>,
-    /// The version to go on from.
+    /// The value of `from` for the next page.
     #[schemars(with = "Option<u64>")]
     next: Option<StreamVersion>,
-    /// Whether these were the last ones for now.
+    /// Whether the page reaches the current end of the stream.
     end: bool,
 }
 
-/// One page of a stream's events.
+/// Returns one page of a stream's events.
 pub(crate) async fn events(
     State(app): State<App>,
     name: Named,
@@ -95,7 +95,7 @@ pub(crate) async fn events(
     ok(&Events { events: found.events.iter().map(EventLine::of).collect(), next, end: found.end })
 }
 
-/// What must be true of the stream.
+/// The expected state of the stream, for optimistic concurrency: a version, or `any`, `absent` or `exists`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Expected {
@@ -144,7 +144,7 @@ pub(crate) struct Append {
     expected: Expected,
     #[schemars(length(min = 1))]
     events: Vec<Said>,
-    /// The lease under which this is appended.
+    /// The lease that fences the append.
     lease: Option<Shown>,
 }
 
@@ -158,11 +158,11 @@ pub(crate) struct Receipt<'a> {
     ids: &'a [EventId],
     #[schemars(with = "shape::Timestamp")]
     at: Timestamp,
-    /// Whether the same events were appended before, and nothing was done now.
+    /// Whether the same events had been appended before, so that this request changed nothing.
     repeated: bool,
 }
 
-/// Appends events. Sent again with the same ids, it is answered with where they stand.
+/// Appends events. A repeated request with the same ids returns the positions of the existing events.
 pub(crate) async fn append(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -197,7 +197,7 @@ pub(crate) async fn append(
 fn event(said: Said, trace: Option<&str>) -> Result<NewEvent, Problem> {
     let Said { id, event_type, payload, mut meta, correlation } = said;
     check_event_type(&event_type)?;
-    // An event with an id may be sent again, in another trace, and must then be the same.
+    // A retry of an event with an id may run in another trace, and must send the same event. Such an event gets no trace.
     if let (None, Some(trace)) = (id, trace)
         && meta == Payload::null()
     {

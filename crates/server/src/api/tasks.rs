@@ -1,4 +1,4 @@
-//! What operators ask of tasks. The engine of schedules commits the audit event together with its own change.
+//! Operator actions on scheduled tasks. The schedule engine commits the audit event together with its own change.
 
 use axum::Extension;
 use axum::extract::State;
@@ -16,7 +16,7 @@ use crate::request::{Answered, Body, Named, json as answer};
 use crate::shared::{App, Shared};
 use crate::token::Caller;
 
-/// The tasks, for one change that leaves this behind.
+/// Returns the schedule engine for one change, which commits this audit event with it.
 fn tasks(app: &Shared, told: &Told<'_>) -> Result<Schedules, InvalidInput> {
     Ok(Schedules::new(SharedStore::clone(&app.store)).beside(told.batch()?))
 }
@@ -36,7 +36,7 @@ pub(crate) struct TaskName {
     task: String,
 }
 
-/// Asks for a run of a task now.
+/// Triggers a run of a task now.
 pub(crate) async fn run(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -48,7 +48,7 @@ pub(crate) async fn run(
     answer(StatusCode::ACCEPTED, &TaskRun { task, fire })
 }
 
-/// Lets a task rest.
+/// Pauses a task.
 pub(crate) async fn pause(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -60,7 +60,7 @@ pub(crate) async fn pause(
     answer(StatusCode::ACCEPTED, &TaskName { task })
 }
 
-/// Lets a task go on.
+/// Resumes a task.
 pub(crate) async fn resume(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,

@@ -1,4 +1,4 @@
-//! Work that is stuck, and how it goes on.
+//! Blocked work: listing and unblocking.
 
 use axum::Extension;
 use axum::extract::State;
@@ -16,7 +16,7 @@ use crate::request::{Answered, Asked, Body, ok, page, unreadable};
 use crate::shared::{App, Shared};
 use crate::token::Caller;
 
-/// How many rows are read at once.
+/// The number of rows in a read.
 const PAGE: usize = 5_000;
 
 #[derive(Deserialize)]
@@ -30,7 +30,7 @@ pub(crate) struct BlockedQuery {
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Blocked {
-    /// How many are blocked in all.
+    /// The total number of blocked rows that match.
     blocked: u64,
     #[schemars(with = "Vec<shape::WorkRow>")]
     rows: Vec<WorkRow>,
@@ -38,7 +38,7 @@ pub(crate) struct Blocked {
     next: Option<Key>,
 }
 
-/// One page of what is blocked.
+/// Returns one page of blocked rows.
 pub(crate) async fn blocked(State(app): State<App>, Asked(asked): Asked<BlockedQuery>) -> Answered {
     let filter = filter(asked.lane.as_deref(), asked.like.as_deref())?;
     let found = app.store().works(&filter, page(asked.after.as_deref(), asked.limit)?).await?;
@@ -55,20 +55,19 @@ fn filter(lane: Option<&str>, like: Option<&str>) -> Result<WorkFilter, Problem>
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Unblock {
-    /// Only these, whatever lane they are in.
+    /// Restricts the selection to these rows. `lane` and `like` apply as well.
     #[schemars(with = "Option<Vec<shape::Key>>", length(max = 1_000))]
     keys: Option<Vec<Key>>,
     lane: Option<String>,
     like: Option<String>,
-    /// Only says how many are meant.
+    /// Returns only the number of selected rows, and changes nothing.
     #[serde(default)]
     dry_run: bool,
-    /// How many rows the caller means.
+    /// The number of rows that the caller expects to change.
     confirm: Option<u64>,
 }
 
-/// Lets blocked rows go on. Those that are counted are those that are changed: they are named to the store, and not looked for
-/// again.
+/// Unblocks rows. The batch names exactly the rows that were counted, so the store does not select them a second time.
 pub(crate) async fn unblock(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -95,7 +94,7 @@ pub(crate) async fn unblock(
     ok(&Operated { would: found, changed: receipt.operated.first().copied().unwrap_or_default() })
 }
 
-/// All that match, as many as one batch may change.
+/// Returns the keys of all rows that match. Fails if there are more than one batch may change.
 async fn meant(app: &Shared, filter: &WorkFilter) -> Result<Vec<Key>, Problem> {
     let (mut meant, mut page) = (Vec::new(), Page::first(PAGE));
     loop {

@@ -23,7 +23,7 @@ pub(crate) struct Timestamp(i64);
 pub(crate) struct Id(#[schemars(extend("format" = "uuid"))] String);
 
 /// A server-sent event. In the log, the data is an event and the id its position; the first one has an id and no data. A pulse
-/// tells the end of the log and the clock of the store.
+/// contains the last position of the log and the clock of the store.
 #[derive(JsonSchema)]
 pub(crate) struct ServerSentEvent {
     #[schemars(default)]

@@ -1,4 +1,4 @@
-//! A store that cannot be reached from a certain write on, as if the process died before it.
+//! Test store that becomes unreachable after a number of writes, as if the process had died before the next one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use tidelock::store::{ApplyError, EventPage, LogQuery, Receipt, StoreError, Stor
 #[derive(Debug)]
 pub(crate) struct Away {
     inner: SharedStore,
-    /// Writes that still go through.
+    /// The number of writes that still succeed.
     left: AtomicUsize,
-    /// Whether reading fails as well.
+    /// Whether reads of the log fail as well.
     pub(crate) reads: std::sync::atomic::AtomicBool,
-    /// The schema that it says it has, if not its own.
+    /// The schema version to report. 0 reports the real one.
     pub(crate) schema: AtomicUsize,
 }
 

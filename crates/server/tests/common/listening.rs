@@ -1,4 +1,4 @@
-//! A server on a socket, and what a client reads of it.
+//! Test server on a socket, with a client that reads raw responses.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio::time::timeout;
 
 use super::Site;
 
-/// Long enough for anything that happens at all.
+/// A timeout that only a hanging operation reaches.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
-/// A server that listens.
+/// A server that listens on a socket.
 pub(crate) struct Listening {
     pub(crate) site: Site,
     pub(crate) address: SocketAddr,
@@ -24,7 +24,7 @@ pub(crate) struct Listening {
     served: JoinHandle<()>,
 }
 
-/// A server with writes allowed.
+/// Starts a server that allows writes.
 pub(crate) async fn listen(options: impl FnOnce(Options) -> Options) -> Listening {
     let site = Site::with(|all| options(all.allow_writes()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -50,19 +50,19 @@ impl Listening {
         )
     }
 
-    /// Sends bytes on a connection of its own, and reads what comes until it is closed.
+    /// Sends bytes on a new connection, and reads the response until the server closes it.
     pub(crate) async fn send(&self, bytes: &str) -> String {
         let mut stream = self.connect().await;
         stream.write_all(bytes.as_bytes()).await.unwrap();
         rest(&mut stream).await
     }
 
-    /// Sends a request on a connection of its own, and reads what comes until it is closed.
+    /// Sends a request on a new connection, and reads the response until the server closes it.
     pub(crate) async fn whole(&self, path: &str) -> String {
         self.send(&self.head(path, "connection: close\r\n")).await
     }
 
-    /// Asks with some token, on a connection of its own.
+    /// Sends a request with the given token on a new connection.
     pub(crate) async fn with_token(&self, token: &str) -> String {
         let head = "GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
         self.send(&format!("{head}authorization: Bearer {token}\r\n\r\n")).await
@@ -79,7 +79,7 @@ impl Listening {
     }
 }
 
-/// What is left to read, until the other side closes.
+/// Reads the remaining bytes until the peer closes the connection.
 pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     timeout(LONG, stream.read_to_end(&mut bytes)).await.expect("it stays open").unwrap_or_default();

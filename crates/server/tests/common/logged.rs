@@ -1,4 +1,4 @@
-//! What is told to the log, as lines.
+//! Log capture: events and spans as lines of text.
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Write as _};
@@ -12,10 +12,10 @@ thread_local! {
     static LINES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Everything that this thread logs from now on, whatever its level: for tests with a runtime on one thread.
+/// A capture of everything that this thread logs from now on, at any level. It is for tests with a single-threaded runtime.
 ///
-/// There is one subscriber for the process. One for each thread would be asked about places in the code that another thread
-/// passes at the same time, and `tracing` keeps the answer.
+/// The process has one subscriber. `tracing` caches the interest of a subscriber in a call site. With one subscriber for each
+/// thread, it could cache the wrong one for a call site that another thread uses at the same time.
 pub(crate) struct Logged;
 
 impl Logged {

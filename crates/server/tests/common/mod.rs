@@ -1,4 +1,4 @@
-//! A server on a memory store, and a client of it that needs no socket.
+//! Test server on a memory store, and a client that needs no socket.
 #![allow(clippy::restriction, dead_code, reason = "tests panic, and each uses a part of what they share")]
 
 pub(crate) mod away;
@@ -18,7 +18,7 @@ use tidelock::prelude::*;
 use tidelock_server::{Options, Server, Token, Tokens};
 use tower::ServiceExt as _;
 
-/// A server, with a token of each kind.
+/// A server with a read token and a write token.
 pub(crate) struct Site {
     pub(crate) store: SharedStore,
     pub(crate) read: Token,
@@ -27,7 +27,7 @@ pub(crate) struct Site {
     router: Router,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -41,14 +41,14 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The JSON, of an answer with this status.
+    /// Returns the JSON body of a response that must have this status.
     #[track_caller]
     pub(crate) fn when(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{self:?}");
         self.json()
     }
 
-    /// The code of a problem with this status.
+    /// Returns the error code of a problem that must have this status.
     #[track_caller]
     pub(crate) fn refused(&self, status: u16) -> String {
         let problem = self.when(status);
@@ -59,7 +59,7 @@ impl Answer {
 }
 
 impl Site {
-    /// A server that allows writes, at any rate: tests poll.
+    /// Creates a server that allows writes and has no rate limit, because tests poll.
     pub(crate) fn new() -> Self {
         Self::writing(Arc::new(MemoryStore::new()))
     }
@@ -75,18 +75,18 @@ impl Site {
         Self { store, read, write, router: server.router(), server }
     }
 
-    /// The same on a store.
+    /// Creates the same server on the given store.
     pub(crate) fn writing(store: SharedStore) -> Self {
         Self::on(store, |options| options.allow_writes().any_rate())
     }
 
-    /// A request of somebody who may write.
+    /// Creates a request with the write token.
     pub(crate) fn ask(&self, method: &str, path: &str) -> Ask<'_> {
         let request = Request::builder().method(method).uri(path).header("host", "localhost:4000");
         Ask { site: self, request, body: String::new() }.bearer(&self.write)
     }
 
-    /// A request without a token.
+    /// Creates a request without a token.
     pub(crate) fn bare(&self, method: &str, path: &str) -> Ask<'_> {
         let request = Request::builder().method(method).uri(path).header("host", "localhost:4000");
         Ask { site: self, request, body: String::new() }
@@ -100,7 +100,7 @@ impl Site {
         self.ask("POST", path).json(body).send().await
     }
 
-    /// What the audit says: who did what on what.
+    /// Returns the audit events as lines of caller, action and target.
     pub(crate) async fn audit(&self) -> Vec<String> {
         let key = Key::single("tidelock.audit").unwrap();
         let events = self.store.read_stream(StreamQuery::forward(&key, 1_000)).await.unwrap().events;
@@ -112,7 +112,7 @@ impl Site {
     }
 }
 
-/// A request that is about to be sent.
+/// A request builder.
 pub(crate) struct Ask<'a> {
     site: &'a Site,
     request: http::request::Builder,
@@ -129,7 +129,7 @@ impl Ask<'_> {
         self
     }
 
-    /// The same request for another host, or for none.
+    /// Sets another host, or removes the host.
     pub(crate) fn host(mut self, host: Option<&str>) -> Self {
         let headers = self.request.headers_mut().unwrap();
         headers.remove("host");
@@ -162,7 +162,7 @@ impl Ask<'_> {
     }
 }
 
-/// A text as it stands in a path.
+/// Percent-encodes a text for use in a path.
 pub(crate) fn encoded(text: &str) -> String {
     text.bytes()
         .map(

@@ -1,4 +1,4 @@
-//! The same tests on each store: in memory, in a SQLite file and on PostgreSQL.
+//! Test matrix of stores: in memory, in a SQLite file and on PostgreSQL.
 
 #![allow(unused_macros, reason = "not every test is of each store")]
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tidelock::prelude::*;
 use tidelock::store::Durability;
 
-/// Tests that get a site, on each store. A directory lives as long as its test.
+/// Generates each test for every store. The test receives a site. The directory of a SQLite file lives as long as its test.
 macro_rules! on_each_store {
     ($($case:ident),* $(,)?) => {
         mod memory {
@@ -36,7 +36,7 @@ macro_rules! on_each_store {
     };
 }
 
-/// A store in a new file.
+/// Opens a store in a new file.
 pub(crate) async fn sqlite() -> (SharedStore, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("a.db"), SqliteOptions::default()).await.unwrap();
@@ -44,7 +44,7 @@ pub(crate) async fn sqlite() -> (SharedStore, TempDir) {
 }
 
 #[cfg(unix)]
-/// The server that `DATABASE_URL` names, or a private one that ends with this process.
+/// Returns the URL of the server that `DATABASE_URL` names, or of a private one that ends with this process.
 fn url() -> String {
     static SERVER: std::sync::OnceLock<tidelock_pgserver::Server> = std::sync::OnceLock::new();
     if let Ok(url) = std::env::var("DATABASE_URL") {
@@ -55,14 +55,14 @@ fn url() -> String {
 }
 
 #[cfg(unix)]
-/// A store in a new schema.
+/// Opens a store in a new schema.
 pub(crate) async fn postgres() -> SharedStore {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let (url, count) = (url(), COUNT.fetch_add(1, Ordering::Relaxed));
     let nanos = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
     let joint = if url.contains('?') { '&' } else { '?' };
     let address = format!("{url}{joint}schema=server_{}_{nanos}_{count}", std::process::id());
-    // Processes are killed here, not machines.
+    // These tests kill processes, not machines, so relaxed durability suffices.
     let options =
         PostgresOptions { durability: Durability::Relaxed, readers: 2, ..PostgresOptions::default() };
     Arc::new(PostgresStore::open(&address, options).await.unwrap())

@@ -1,4 +1,4 @@
-//! The writer waits when it pays, and stops waiting when it does not.
+//! Group-commit delay: the writer waits when it pays, and stops waiting when it does not.
 //!
 //! Only here: PostgreSQL's committers cannot be given a clock.
 
@@ -8,7 +8,7 @@ use super::*;
 
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// A clock that moves by this much with every look at it.
+/// A clock that moves by this much with every reading.
 fn ticking(step: Duration) -> impl Fn() -> Instant {
     let (start, ticks) = (Instant::now(), Cell::new(0));
     move || {
@@ -21,7 +21,7 @@ fn slowly() -> impl Fn() -> Instant {
     ticking(Duration::from_micros(1))
 }
 
-/// Somebody comes at every second look.
+/// A queue to which one caller is added at every second poll.
 fn arriving() -> impl Fn() -> usize {
     let looks = Cell::new(0);
     move || {
@@ -49,7 +49,7 @@ fn it_gives_up_for_a_while_when_nobody_comes() {
         company.wait_by(slowly(), || 3, FLUSH);
     }
     assert_eq!(company.on_break, BREAK);
-    // On its break it does not even look twice.
+    // While the delay is suspended, the queue is polled only once.
     for _ in 0..BREAK {
         company.anticipate(10, 0);
         let looks = Cell::new(1);
@@ -85,6 +85,6 @@ fn it_never_waits_much_longer_than_a_flush() {
     company.wait_by(slowly(), arriving(), Duration::ZERO);
     let looked_twice = gather(&slowly(), &arriving(), usize::MAX, Duration::ZERO);
     assert_eq!(looked_twice, 1);
-    // Somebody comes at every second look, which is too rarely when a look takes as long as a lull.
+    // A caller arrives at every second poll, which is too rare when a poll takes as long as a lull.
     assert_eq!(gather(&ticking(LULL), &arriving(), usize::MAX, FLUSH), 1);
 }

@@ -1,4 +1,4 @@
-//! What a snapshot shows of a stream does not depend on what others have removed or read since.
+//! Snapshots of a stream: a snapshot's contents do not depend on later removals or reads by other connections.
 //!
 //! Only here: PostgreSQL keeps places in an index that belongs to the snapshot.
 
@@ -22,7 +22,7 @@ struct File {
 }
 
 impl File {
-    /// A database whose tail is merged when it has grown by so many events.
+    /// A database whose tail is merged when it has grown by this number of events.
     fn new(unindexed: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut writer = Connection::open(directory.path().join("a.db")).unwrap();
@@ -31,14 +31,14 @@ impl File {
         Self { directory, writer, merger: Merger::new(unindexed) }
     }
 
-    /// A connection whose snapshot is what is there now.
+    /// Opens a connection with a snapshot of the current state.
     fn snapshot(&self) -> Connection {
         let reader = Connection::open(self.directory.path().join("a.db")).unwrap();
         reader.execute_batch("BEGIN; SELECT count(*) FROM tidelock_streams").unwrap();
         reader
     }
 
-    /// What a writer does with one batch.
+    /// Writes one batch as a writer does.
     fn write(&mut self, tail: &Arc<Tail>, batch: &Batch) {
         let (db, crowd) = (&self.writer, 1_000);
         let mut session = Session::open(db, Arc::clone(tail)).unwrap();
@@ -65,7 +65,7 @@ fn truncate(before: u64) -> Batch {
     Batch::new().truncate(&stream(), StreamVersion(before))
 }
 
-/// The versions that a snapshot shows, and the head.
+/// Returns the versions that a snapshot shows, and the head.
 fn shown(db: &Connection, tail: &Tail) -> (Vec<u64>, Option<i64>) {
     let places = Places::snapshot(db, tail, Stream::find(db, &stream()).unwrap().unwrap()).unwrap();
     let mut versions = Vec::new();
@@ -96,7 +96,7 @@ fn an_older_snapshot_shows_what_a_newer_one_lost() {
         file.write(&writing, &append(1));
         file.write(&writing, &truncate(13));
         let last = file.snapshot();
-        // A map that is read when the events are gone, and one that knew them all along.
+        // A map that is filled after the removal, and one that had all events before.
         for tail in [Tail::default(), Arc::into_inner(writing).unwrap()] {
             for _ in 0..2 {
                 assert_eq!(shown(&last, &tail), (Vec::new(), Some(12)), "unindexed {unindexed}");
@@ -110,7 +110,7 @@ fn an_older_snapshot_shows_what_a_newer_one_lost() {
 #[test]
 fn what_is_removed_gets_no_place_in_the_index() {
     let mut file = File::new(4);
-    // Two processes: one merges, the other one removes what the first has in its map.
+    // Two processes: one merges, the other removes events that the first has in its map.
     let (merging, removing) = (Arc::new(Tail::default()), Arc::new(Tail::default()));
     file.write(&merging, &append(3));
     file.write(&removing, &truncate(2));

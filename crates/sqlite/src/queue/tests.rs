@@ -1,4 +1,4 @@
-//! The queue is bounded, gives way in order, and leaves nobody waiting for ever.
+//! The queue is bounded and first-in, first-out, and leaves no caller waiting forever.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

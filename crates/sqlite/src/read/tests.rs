@@ -7,7 +7,7 @@ use tidelock_core::store::Page;
 
 use super::visible;
 
-/// How many steps SQLite's machine takes to count a range.
+/// Returns the number of SQLite VM steps for counting a range.
 fn steps(db: &Connection, prefix: &KeyPrefix) -> i32 {
     let page = Page::first(1);
     let (condition, from, below) = visible(prefix, &page);

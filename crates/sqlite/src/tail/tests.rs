@@ -1,10 +1,10 @@
-//! The tail is a cache of the log: whatever it knows, it answers like the log itself.
+//! The tail is a cache of the log: whatever it holds, it returns the same places as the log itself.
 //!
 //! Only here: PostgreSQL has no tail.
 
 use super::*;
 
-/// A log whose events go round three streams.
+/// A log whose events rotate over three streams.
 fn log(events: i64) -> Connection {
     let db = Connection::open_in_memory().unwrap();
     db.execute_batch(include_str!("../../migrations/0001_foundation.sql")).unwrap();
@@ -42,7 +42,7 @@ fn it_reads_what_is_new_and_forgets_what_is_pruned() {
     assert_eq!(positions(&tail, &db, 1, 0, 12), [3, 6, 9, 12]);
     tail.prune(6);
     assert_eq!(positions(&tail, &db, 1, 6, 12), [9, 12]);
-    // A snapshot from before the pruning still gets its answer.
+    // A snapshot from before the pruning still gets its places.
     assert_eq!(positions(&tail, &db, 1, 0, 9), [3, 6, 9]);
 }
 
@@ -78,7 +78,7 @@ fn a_view_from_before_a_removal_still_gets_what_is_gone() {
     let tail = Tail::default();
     assert_eq!(positions(&tail, &db, 1, 0, 6), [3, 6]);
     let removed = |db: &Connection| db.execute("DELETE FROM tidelock_events WHERE position IN (3, 9)", []);
-    // What the old view sees is a database of its own here, and a snapshot in truth.
+    // A separate database replaces the snapshot of the old view here.
     let old = log(9);
     removed(&db).unwrap();
     let now = View { indexed: 0, newest: 8, truncations: 1, epoch: 0 };

@@ -1,4 +1,4 @@
-//! Only here: SQLite counts the steps of a scan, so that a filter's cost is tested without a plan.
+//! Only here: the cost of a filter, tested without a plan, because SQLite counts the steps of a scan.
 
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, StatementStatus};
@@ -8,7 +8,7 @@ use tidelock_core::store::{Pattern, WorkFilter};
 
 use super::WorkCondition;
 
-/// 100,000 rows in one queue, and a few of each kind that filters ask for.
+/// Creates 100,000 rows in one queue, and a few of each kind that filters select.
 fn database() -> Connection {
     let db = Connection::open_in_memory().expect("a database in memory");
     db.execute_batch(include_str!("../../migrations/0001_foundation.sql")).expect("the schema");
@@ -28,7 +28,7 @@ fn database() -> Connection {
     db
 }
 
-/// The rows that a statement returns and the steps of SQLite's machine that it takes.
+/// Returns the number of rows that a statement returns, and the SQLite VM steps that it takes.
 fn run(db: &Connection, sql: &str, condition: &WorkCondition<'_>) -> (usize, i32) {
     let mut statement = db.prepare(sql).expect("a statement");
     let mut found = statement.query(condition.parameters()).expect("an answer");

@@ -11,20 +11,20 @@ use tidelock_core::store::Store;
 use tidelock_sqlite::{Options, SqliteStore};
 use tidelock_tck::{Backend, Capabilities, Database};
 
-/// Makes databases in temporary directories, which live as long as the backend.
+/// A factory of databases in temporary directories, which live as long as the backend.
 #[derive(Default)]
 pub(crate) struct Sqlite {
     directories: Mutex<Vec<TempDir>>,
 }
 
 impl Sqlite {
-    /// Where the database of the last [`Backend::fresh`] is.
+    /// Returns the path of the database of the last [`Backend::fresh`].
     pub(crate) fn last_path(&self) -> PathBuf {
         self.directories.lock().unwrap().last().expect("a database was made").path().join("kit.db")
     }
 }
 
-/// Puts the rows of a copy in the place of those of a database that is open.
+/// Replaces the rows of an open database with those of a copy.
 pub(crate) fn write_back(path: &Path, copy: &Path) {
     let mut db = rusqlite::Connection::open(path).unwrap();
     db.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
@@ -45,7 +45,7 @@ pub(crate) fn write_back(path: &Path, copy: &Path) {
     transaction.commit().unwrap();
 }
 
-/// Small numbers make the store merge its index all the time.
+/// Opens a store. Small numbers make the store merge its index all the time.
 pub(crate) async fn open(path: &Path, clock: Arc<dyn Clock>) -> SqliteStore {
     SqliteStore::open(path, Options { clock, readers: 2, unindexed: 24, ..Options::default() }).await.unwrap()
 }
@@ -105,7 +105,7 @@ impl Database for File {
 
     async fn restore(&self) {
         write_back(&self.path, &self.path.with_extension("copy"));
-        // No process can see this from outside: an operator says so.
+        // No process can detect this from outside: an operator declares it.
         let store = self.opened.lock().unwrap().last().expect("a store is open").clone();
         store.declare_cut("restored from a backup").await.unwrap();
     }

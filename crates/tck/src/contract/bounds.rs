@@ -1,16 +1,17 @@
-//! D13: what a batch, a group and a claim hold in memory is bounded, whatever the documents and events weigh.
+//! Memory bounds (D13) of a batch, a group and a claim, whatever the size of documents and events.
 
 use tidelock_core::id::EventType;
 use tidelock_core::payload::Payload;
 
 use crate::prelude::*;
 
-/// JSON text of about so many bytes.
+/// Returns JSON text of about this number of bytes.
 fn large(bytes: usize) -> Payload {
     Payload::from_json(format!(r#"{{"n":0,"m":0,"text":"{}"}}"#, "x".repeat(bytes))).unwrap()
 }
 
-/// 500 merges of a document of a megabyte in one batch: every receipt has the same value, which is in memory once. Documents only.
+/// 500 merges of a document of a megabyte in one batch: every receipt has the same value, which is in memory once.
+/// Documents only.
 pub async fn d13_merges_of_one_document_in_a_batch_share_one_value(env: &Env) {
     let (one, two) = (key("d13-one"), key("d13-two"));
     let begun =
@@ -30,7 +31,8 @@ pub async fn d13_merges_of_one_document_in_a_batch_share_one_value(env: &Env) {
     }
 }
 
-/// Merges of a large document by many callers at once: each gets its own value, none is lost, and neighbours are served. Documents only.
+/// Many callers merge a large document at once. Each gets its result, none is lost, and other callers are served.
+/// Documents only.
 pub async fn d13_merges_of_one_document_by_many_callers_all_count(env: &Env) {
     for connections in crate::env::ONE_AND_TWO {
         let document = key(&format!("d13-many-{connections}"));
@@ -53,8 +55,8 @@ pub async fn d13_merges_of_one_document_by_many_callers_all_count(env: &Env) {
     }
 }
 
-/// A row far behind a stream of large events: a grant ends with the event that reaches the limit and says that there is more; the
-/// next grant carries on. No event is skipped or repeated.
+/// A row is far behind a stream of large events. A grant ends with the event that reaches the limit and reports that
+/// there is more. The next grant continues. No event is skipped or repeated.
 pub async fn d13_the_events_of_a_grant_are_bounded_by_bytes(env: &Env) {
     let (stream, row) = (key("d13-events"), key("d13-row"));
     let (count, bytes) = (24, limits::PAYLOAD_BYTES - 100);
@@ -83,7 +85,7 @@ pub async fn d13_the_events_of_a_grant_are_bounded_by_bytes(env: &Env) {
     assert_eq!((grants, seen), (2, (0..count).collect()));
 }
 
-/// Several rows share what a claim may bring, and each gets an event if there is one.
+/// Several rows share the byte limit of a claim, and each gets an event if there is one.
 pub async fn d13_the_grants_of_a_claim_share_its_bytes(env: &Env) {
     let bytes = limits::PAYLOAD_BYTES - 100;
     for i in 0..4 {

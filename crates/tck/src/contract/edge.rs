@@ -1,10 +1,10 @@
-//! I1–I5 at the level of the store: an idempotency record is a document with an end.
+//! Idempotency keys at the level of the store (I1–I5): an idempotency record is a document with an expiry.
 
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 
 const LASTS: Duration = Duration::from_secs(3_600);
-/// How long a request may be in flight before its key is free again.
+/// The time for which a request may be in flight before its key is free again.
 const IN_FLIGHT: Duration = Duration::from_secs(30);
 
 fn begin(k: &Key, request: &str) -> Batch {
@@ -12,14 +12,14 @@ fn begin(k: &Key, request: &str) -> Batch {
     Batch::new().put_until(k, Expect::Absent, record, Due::After(IN_FLIGHT))
 }
 
-/// The handler's own effect and the stored answer, in one batch.
+/// Returns the effect of the handler and the stored response, in one batch.
 fn end(k: &Key, version: DocVersion, request: &str) -> Batch {
     let record = payload(json!({ "request": request, "state": "done", "status": 201, "body": "made" }));
     let batch = Batch::new().merge_or_create(&key("orders"), number(0), [Delta::inc("/n", 1)]);
     batch.put_until(k, Expect::Exact(version), record, Due::After(LASTS))
 }
 
-/// Requests with one key at once: one runs, the others hear that it is in flight. Documents only.
+/// Of concurrent requests with one key, one runs. The others learn that it is in flight. Documents only.
 pub async fn i1_one_request_runs(env: &Env) {
     for connections in ONE_AND_TWO {
         let k = key(&format!("i1-{connections}"));
@@ -35,7 +35,7 @@ pub async fn i1_one_request_runs(env: &Env) {
     }
 }
 
-/// Finished: the stored answer comes back with the refusal, also after a restart and from another instance.
+/// A finished request returns the stored response with the refusal, also after a restart and from another instance.
 /// Documents only.
 pub async fn i2_the_stored_answer_comes_again(env: &Env) {
     let k = key("i2");
@@ -52,8 +52,8 @@ pub async fn i2_the_stored_answer_comes_again(env: &Env) {
     }
 }
 
-/// The same key with another payload: the loser can compare, because the record came with the refusal.
-/// Documents only.
+/// With another payload under the same key, the loser can compare, because the refusal contains the record. Documents
+/// only.
 pub async fn i3_another_payload_is_noticed(env: &Env) {
     let k = key("i3");
     env.store.done(begin(&k, "a")).await;
@@ -61,7 +61,7 @@ pub async fn i3_another_payload_is_noticed(env: &Env) {
     assert_eq!(value["request"], json!("a"));
 }
 
-/// The handler failed before any effect, or the process died: the key is usable again. Documents only.
+/// If the handler failed before any effect, or the process died, the key is usable again. Documents only.
 pub async fn i4_a_failed_request_frees_its_key(env: &Env) {
     let k = key("i4");
     env.store.done(begin(&k, "a")).await;
@@ -70,14 +70,14 @@ pub async fn i4_a_failed_request_frees_its_key(env: &Env) {
     let started = env.other.doc(&k).await.unwrap().version;
     env.pass(IN_FLIGHT);
     env.store.done(begin(&k, "a")).await;
-    // The one that was thought dead comes back: its answer and its effect are refused together.
+    // A process returns after its record has expired: its response and its effect are rejected together.
     document_conflict(env.other.refused(end(&k, started, "a")).await);
     assert_eq!(env.store.doc(&key("orders")).await, None, "no effect without its record");
     env.store.done(end(&k, DocVersion(started.0 + 1), "a")).await;
     assert_eq!(env.other.value(&key("orders")).await, Some(json!({ "n": 1 })));
 }
 
-/// The time to live has passed: the request runs again. Documents only.
+/// After the time to live, the request runs again. Documents only.
 pub async fn i5_after_its_time_a_key_runs_again(env: &Env) {
     let k = key("i5");
     env.store.done(begin(&k, "a")).await;

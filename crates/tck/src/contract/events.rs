@@ -1,9 +1,9 @@
-//! E1–E7 at the level of the store: expected versions, racing creations, several streams, closing.
+//! Events at the level of the store (E1–E7): expected versions, racing creations, several streams, and closing.
 
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 
-/// A wrong expected version is refused with what was expected and what is there.
+/// A wrong expected version is rejected with the expected and the actual version.
 pub async fn e1_a_wrong_version_says_expected_and_actual(env: &Env) {
     let stream = key("e1");
     let absent = StreamFound::Absent;
@@ -23,7 +23,7 @@ pub async fn e1_a_wrong_version_says_expected_and_actual(env: &Env) {
     assert_eq!(env.store.history(&stream).await.len(), 6);
 }
 
-/// The subtle race: all read the same head, then append. One wins; the others hear the same error.
+/// All writers read the same head, then append. One wins; the others get the same error.
 pub async fn e1_writers_that_read_the_same_head_have_one_winner(env: &Env) {
     for connections in ONE_AND_TWO {
         let stream = key(&format!("e1-{connections}"));
@@ -46,7 +46,7 @@ pub async fn e1_writers_that_read_the_same_head_have_one_winner(env: &Env) {
     }
 }
 
-/// Creations of the same new stream race: one wins, always.
+/// Of racing creations of the same new stream, exactly one wins.
 pub async fn e2_racing_creations_have_one_winner(env: &Env) {
     for connections in ONE_AND_TWO {
         for round in 0..10 {
@@ -65,7 +65,7 @@ pub async fn e2_racing_creations_have_one_winner(env: &Env) {
     }
 }
 
-/// Two deciders on one aggregate: with the version they saw, stock is never oversold.
+/// Two deciders on one aggregate, each with the version it saw, never oversell the stock.
 pub async fn e3_an_invariant_holds_under_racing_deciders(env: &Env) {
     const STOCK: usize = 5;
     for connections in ONE_AND_TWO {
@@ -80,7 +80,7 @@ pub async fn e3_an_invariant_holds_under_racing_deciders(env: &Env) {
                         return sold;
                     }
                     let expect = history.last().map_or(Expect::Absent, |e| Expect::Exact(e.version));
-                    // Between deciding and committing the others decide, too.
+                    // Other tasks also decide between this decision and its commit.
                     tokio::task::yield_now().await;
                     let batch = Batch::new().append(&stream, expect, [event("Sold", 1)]);
                     sold += usize::from(conn.apply(batch).await.is_ok());
@@ -92,7 +92,7 @@ pub async fn e3_an_invariant_holds_under_racing_deciders(env: &Env) {
     }
 }
 
-/// Several streams in one commit: all or none, and the log never shows half.
+/// Several streams change in one commit or not at all, and the log never shows a part.
 pub async fn e4_several_streams_commit_together(env: &Env) {
     let (a, b, c) = (key("e4-a"), key("e4-b"), key("e4-c"));
     let all = |expect_c| {
@@ -112,12 +112,12 @@ pub async fn e4_several_streams_commit_together(env: &Env) {
     assert_eq!(env.store.history(&a).await.len(), 1);
 }
 
-/// Transfers between two streams by racing writers: all or none, over and over.
+/// Racing writers transfer between two streams, repeatedly and atomically.
 pub async fn e4_racing_commits_on_two_streams_stay_whole(env: &Env) {
     for connections in ONE_AND_TWO {
         let (a, b) = (key(&format!("e4-{connections}-a")), key(&format!("e4-{connections}-b")));
         let work = |i: usize, conn: Conn| {
-            // Half of the writers name the streams the other way round: no deadlock, no half.
+            // Half of the writers name the streams in reverse order: neither a deadlock nor a partial commit.
             let (first, second) =
                 if i.is_multiple_of(2) { (a.clone(), b.clone()) } else { (b.clone(), a.clone()) };
             async move {
@@ -144,7 +144,7 @@ pub async fn e4_racing_commits_on_two_streams_stay_whole(env: &Env) {
     }
 }
 
-/// A closed stream refuses appends and says where it ended; closing again changes nothing.
+/// A closed stream rejects appends with its last version. Closing it again changes nothing.
 pub async fn e7_a_closed_stream_refuses_appends(env: &Env) {
     let stream = key("e7");
     env.store.done(Batch::new().append(&stream, Expect::Absent, events(2))).await;
@@ -166,7 +166,7 @@ pub async fn e7_a_closed_stream_refuses_appends(env: &Env) {
     assert_eq!(env.store.history(&stream).await.len(), 2, "what was said stays");
 }
 
-/// A stream may be closed before its first event; it is a tombstone, and it does not exist.
+/// A stream may be closed before its first event. It is then a tombstone and does not exist.
 pub async fn e7_a_stream_may_be_closed_before_it_begins(env: &Env) {
     let stream = key("e7-early");
     env.store.done(Batch::new().close(&stream, Expect::Absent)).await;
@@ -177,7 +177,7 @@ pub async fn e7_a_stream_may_be_closed_before_it_begins(env: &Env) {
     assert_eq!(refusal, Refusal::StreamClosed { index: 0, stream: stream.clone(), head: None });
 }
 
-/// Appends race with a close: whoever is acknowledged stands before the end, and nothing stands behind it.
+/// Appends race with a close. Every acknowledged append precedes the close, and none follows it.
 pub async fn e7_appends_and_a_close_race(env: &Env) {
     for connections in ONE_AND_TWO {
         let stream = key(&format!("e7-race-{connections}"));
@@ -201,7 +201,7 @@ pub async fn e7_appends_and_a_close_race(env: &Env) {
     }
 }
 
-/// Closing the books is one batch with what it depends on: refused while a reaction is behind, repeatable afterwards.
+/// Closing a stream is one batch with its preconditions: rejected while a reaction is behind, repeatable afterwards.
 pub async fn e7_closing_is_one_batch_with_its_guards(env: &Env) {
     let (stream, summary) = (key("e7-books"), key("e7-summary"));
     env.store

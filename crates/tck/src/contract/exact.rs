@@ -1,4 +1,4 @@
-//! D16: a merge leaves what it does not touch as it was written, and adds exactly or not at all.
+//! Exact numbers in merges (D16): untouched numbers keep their text, and additions are exact or rejected.
 
 use tidelock_core::payload::Payload;
 
@@ -6,7 +6,7 @@ use crate::prelude::*;
 
 const BEFORE: &str = r#"{"big":12345678901234567.89,"tiny":1e-400,"id":123456789012345678901,"list":[1.50,0.1],"n":9007199254740993}"#;
 
-/// The text of a document.
+/// Returns the text of a document.
 async fn text(conn: &Conn, document: &Key) -> String {
     conn.doc(document).await.unwrap().value.to_string()
 }
@@ -15,7 +15,8 @@ fn fraction(path: &str, by: f64) -> Delta {
     Delta::Inc { path: path.to_owned(), by: serde_json::Number::from_f64(by).unwrap() }
 }
 
-/// Fractions and long numbers beside the place of a merge keep every digit, in the row and in the receipt. Documents only.
+/// Fractions and long numbers beside the target of a merge keep every digit, in the row and in the receipt. Documents
+/// only.
 pub async fn d16_a_merge_preserves_numbers_that_it_does_not_touch(env: &Env) {
     let document = key("d16-beside");
     env.store.done(Batch::new().put(&document, Expect::Absent, Payload::from_json(BEFORE).unwrap())).await;
@@ -28,7 +29,7 @@ pub async fn d16_a_merge_preserves_numbers_that_it_does_not_touch(env: &Env) {
     assert_eq!(text(&env.connect().await, &document).await, after);
 }
 
-/// A sum that no reader gets back unchanged is refused, and nothing changes. Documents only.
+/// A sum that no reader could read back unchanged is rejected, and nothing changes. Documents only.
 pub async fn d16_a_sum_that_cannot_be_exact_is_refused(env: &Env) {
     let document = key("d16-sum");
     env.store.done(Batch::new().put(&document, Expect::Absent, Payload::from_json(BEFORE).unwrap())).await;
@@ -46,7 +47,7 @@ pub async fn d16_a_sum_that_cannot_be_exact_is_refused(env: &Env) {
     assert_eq!(text(&env.other, &document).await, BEFORE);
 }
 
-/// Decimals add as people add them, also when they race. Documents only.
+/// Decimals add exactly, even in a race. Documents only.
 pub async fn d16_decimals_add_exactly(env: &Env) {
     for connections in crate::env::ONE_AND_TWO {
         let document = key(&format!("d16-cents-{connections}"));

@@ -1,4 +1,4 @@
-//! T11: documents that end by themselves, and what a sweep may forget.
+//! Document expiry (T11), and what a sweep may remove.
 
 use crate::dump::pages;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub async fn t11_expired_documents_are_absent_for_everyone(env: &Env) {
     assert!(env.store.doc(&k).await.is_some(), "a new write without an end has none");
 }
 
-/// A merge keeps the end that the document has; a put replaces it. Documents only.
+/// A merge keeps the expiry of the document; a put replaces it. Documents only.
 pub async fn t11_a_merge_keeps_the_end(env: &Env) {
     let k = key("t11-merge");
     env.store.done(until(&k, Expect::Absent, 1, 10)).await;
@@ -56,8 +56,7 @@ pub async fn t11_a_merge_keeps_the_end(env: &Env) {
     assert_eq!(env.store.doc(&k).await.unwrap().expires_at, None);
 }
 
-/// A document that was expired when it was created anew by a merge starts from the initial value.
-/// Documents only.
+/// A merge that recreates an expired document starts from the initial value. Documents only.
 pub async fn t11_a_merge_does_not_revive_what_expired(env: &Env) {
     let k = key("t11-revive");
     env.store.done(until(&k, Expect::Absent, 100, 10)).await;
@@ -68,7 +67,7 @@ pub async fn t11_a_merge_does_not_revive_what_expired(env: &Env) {
     assert_eq!((document.value, document.expires_at), (number(1), None));
 }
 
-/// A document that ends at once is never seen, not even by later effects of its own batch. Documents only.
+/// A document that expires at once is never visible, not even to later effects of its batch. Documents only.
 pub async fn t11_a_document_may_end_at_once(env: &Env) {
     let k = key("t11-once");
     let batch = Batch::new().put_until(&k, Expect::Absent, number(1), Due::Now);
@@ -79,7 +78,7 @@ pub async fn t11_a_document_may_end_at_once(env: &Env) {
     assert_eq!(env.store.doc(&k).await, None);
 }
 
-/// A sweep removes what expired, counts it, and leaves everything else alone. Documents only.
+/// A sweep removes expired documents, counts them, and changes nothing else. Documents only.
 pub async fn t11_a_sweep_removes_what_expired(env: &Env) {
     let names: Vec<Key> = (0..6).map(|i| key(&format!("t11-{i}"))).collect();
     let lasts = |i: usize| if i < 4 { 10 } else { 20 };
@@ -100,7 +99,7 @@ pub async fn t11_a_sweep_removes_what_expired(env: &Env) {
     assert_eq!(document_conflict(refusal), DocumentFound::Gone(DocVersion(1)), "the version is remembered");
 }
 
-/// Tombstones that are swept are forgotten, but no version is ever given out again. Documents only.
+/// Swept tombstones are forgotten, but no version is ever issued again. Documents only.
 pub async fn t11_versions_never_restart_after_a_sweep(env: &Env) {
     let (k, other) = (key("t11-floor"), key("t11-new"));
     for n in 0..5 {
@@ -123,7 +122,7 @@ pub async fn t11_versions_never_restart_after_a_sweep(env: &Env) {
     );
 }
 
-/// The memory of swept versions survives a restart. Documents only.
+/// The record of swept versions survives a restart. Documents only.
 pub async fn t11_the_floor_survives_a_restart(env: &Env) {
     if !env.capabilities().durable {
         return;
@@ -138,10 +137,10 @@ pub async fn t11_the_floor_survives_a_restart(env: &Env) {
     assert_eq!(receipt.documents[0].version, DocVersion(4));
 }
 
-/// A connection that was there before the sweep gives out no forgotten version either. Documents only.
+/// A connection opened before the sweep does not reissue a forgotten version either. Documents only.
 pub async fn t11_every_connection_knows_the_floor(env: &Env) {
     let k = key("t11-two");
-    // Both connections have seen the key, and may remember it.
+    // Both connections have seen the key and may have cached it.
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
     env.other.done(Batch::new().put(&k, doc_at(1), number(2))).await;
     env.store.done(Batch::new().delete(&k, doc_at(2))).await;
@@ -169,8 +168,8 @@ pub async fn t11_operation_records_are_swept_by_age(env: &Env) {
     assert_eq!(env.store.value(&key("t11-op")).await, Some(json!({ "n": 3 })));
 }
 
-/// Operation records that are dated in the future, as by a clock that was ahead, do not keep older ones from being
-/// removed. Documents only.
+/// Operation records with a future date, from a clock that was ahead, do not keep older ones from being removed.
+/// Documents only.
 pub async fn t11_future_dated_records_do_not_stop_the_sweep(env: &Env) {
     let batch = || Batch::new().put(&key("t11-ahead"), Expect::Any, number(1)).op_id(OpId::new());
     let start = env.now();
@@ -190,7 +189,8 @@ pub async fn t11_future_dated_records_do_not_stop_the_sweep(env: &Env) {
     assert_eq!(env.other.sweep(sweep).await.unwrap(), Swept::default());
 }
 
-/// Housekeeping in several processes: one of them sweeps in each interval, and what may go is gone. Documents only.
+/// With housekeeping in several processes, one of them sweeps in each interval, and all removable rows are removed.
+/// Documents only.
 pub async fn t11_housekeeping_sweeps_once_for_all_processes(env: &Env) {
     let (expired, deleted) = (key("t11-expired"), key("t11-deleted"));
     let batch = Batch::new().put_until(&expired, Expect::Absent, number(1), Due::After(secs(60)));

@@ -1,4 +1,4 @@
-//! K1–K7: who may have a row, until when, and whose word still counts.
+//! Leases at the level of the store (K1–K7): grants, expiry and fencing.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 use tidelock_core::id::Fence;
 
-/// First acquisitions of a row that does not exist yet, all at once: exactly one.
+/// Of concurrent first acquisitions of a row that does not exist yet, exactly one succeeds.
 pub async fn k1_first_acquisition_has_one_winner(env: &Env) {
     for connections in ONE_AND_TWO {
         let lock = key(&format!("k1-{connections}"));
@@ -29,7 +29,7 @@ pub async fn k1_first_acquisition_has_one_winner(env: &Env) {
     }
 }
 
-/// Workers that claim from a lane at the same time never get the same row, and together they get all.
+/// Workers that claim from a lane at the same time never get the same row, and together they get all rows.
 pub async fn k1_a_lane_hands_out_each_row_once(env: &Env) {
     for connections in ONE_AND_TWO {
         let queue = lane(&format!("k1-{connections}"));
@@ -50,7 +50,7 @@ pub async fn k1_a_lane_hands_out_each_row_once(env: &Env) {
     }
 }
 
-/// The owner re-acquires and renews; another is refused until the lease ends.
+/// The owner re-acquires and renews. Another owner is rejected until the lease expires.
 pub async fn k2_owner_renews_and_others_wait(env: &Env) {
     let lock = key("k2");
     let first = env.store.lock("a", &lock).await.unwrap();
@@ -71,7 +71,7 @@ pub async fn k2_owner_renews_and_others_wait(env: &Env) {
     assert!(env.other.lock("b", &lock).await.is_ok());
 }
 
-/// An owner that takes its own lease again gets a new fence, and the older one is stale from then on.
+/// An owner that acquires its lease again gets a new fence, and the older one is stale from then on.
 pub async fn k2_reacquiring_makes_the_older_fence_stale(env: &Env) {
     let lock = key("k2-again");
     let first = env.store.lock("a", &lock).await.unwrap();
@@ -82,7 +82,7 @@ pub async fn k2_reacquiring_makes_the_older_fence_stale(env: &Env) {
     env.store.done(Batch::new().guard_lease(&second.lease())).await;
 }
 
-/// A released lock can be had at once, and the row stays.
+/// A released lock is available at once, and the row stays.
 pub async fn k2_release_opens_the_row_at_once(env: &Env) {
     let lock = key("k2-release");
     let first = env.store.lock("a", &lock).await.unwrap();
@@ -94,7 +94,7 @@ pub async fn k2_release_opens_the_row_at_once(env: &Env) {
     assert_eq!(second.row.takeovers, 0, "nothing ran out");
 }
 
-/// Expired and taken over: the old holder's every word is refused, and nothing of its batches lands.
+/// After a takeover every write of the old holder is rejected, and no effect of its batches is applied.
 pub async fn k3_a_stale_holder_writes_nothing(env: &Env) {
     let lock = key("k3");
     let old = env.store.lock("old", &lock).await.unwrap().lease();
@@ -128,7 +128,7 @@ pub async fn k3_a_stale_holder_writes_nothing(env: &Env) {
     env.other.done(Batch::new().ack(&new.lease())).await;
 }
 
-/// A holder whose row was acknowledged, removed or reset hears what became of it.
+/// A holder whose row was acknowledged, removed or reset learns the reason.
 pub async fn k3_a_holder_hears_what_became_of_its_row(env: &Env) {
     env.store.done(enqueue(job("k3-once")).enqueue(standing("k3-reset")).enqueue(job("k3-removed"))).await;
     let once = env.store.take("w", &key("k3-once")).await.unwrap().lease();
@@ -142,7 +142,7 @@ pub async fn k3_a_holder_hears_what_became_of_its_row(env: &Env) {
     assert_eq!(fenced(env.store.refused(Batch::new().guard_lease(&removed)).await), Holder::Gone);
 }
 
-/// A fence belongs to one row: shown for another row it is stale.
+/// A fence belongs to one row. Presented for another row it is stale.
 pub async fn k3_a_fence_of_another_row_is_stale(env: &Env) {
     let a = env.store.lock("w", &key("k3-a")).await.unwrap();
     let b = env.store.lock("w", &key("k3-b")).await.unwrap();
@@ -150,7 +150,7 @@ pub async fn k3_a_fence_of_another_row_is_stale(env: &Env) {
     assert_eq!(fenced(env.store.refused(Batch::new().ack(&mixed)).await), Holder::Held(a.row.lease.unwrap()));
 }
 
-/// A row that is created again under its old name does not honour fences from its former life.
+/// A row recreated under its old name does not accept fences from before.
 pub async fn k3_fences_do_not_survive_their_row(env: &Env) {
     env.store.done(enqueue(job("k3-life"))).await;
     let first = env.store.take_job("w").await;
@@ -162,7 +162,7 @@ pub async fn k3_fences_do_not_survive_their_row(env: &Env) {
     assert_eq!(second.row.takeovers, 0);
 }
 
-/// The lease ends at `now >= until`, on every way of taking a row.
+/// The lease expires at `now >= until`, for every way of claiming a row.
 pub async fn k4_the_boundary_instant_is_the_end(env: &Env) {
     let lock = key("k4");
     env.store.done(enqueue(job("k4-job"))).await;
@@ -176,7 +176,7 @@ pub async fn k4_the_boundary_instant_is_the_end(env: &Env) {
     assert_eq!(env.other.take_job("b").await.row.takeovers, 1);
 }
 
-/// The end only opens the row: until somebody takes it, the holder's fence stays good.
+/// Expiry only makes the row claimable. Until another worker claims it, the fence of the holder stays valid.
 pub async fn k4_an_ended_lease_is_good_until_taken(env: &Env) {
     let lock = key("k4-late");
     let held = env.store.lock("a", &lock).await.unwrap().lease();
@@ -189,7 +189,7 @@ pub async fn k4_an_ended_lease_is_good_until_taken(env: &Env) {
     );
 }
 
-/// Work is due at `now >= due`, and a claim that finds nothing says when to come again.
+/// Work is due at `now >= due`, and a claim that finds nothing returns the next due time.
 pub async fn k4_due_time_is_a_boundary_too(env: &Env) {
     let due = env.now().after(secs(5));
     env.store
@@ -209,7 +209,8 @@ pub async fn k4_due_time_is_a_boundary_too(env: &Env) {
     assert_eq!(env.store.claim(claim).await.unwrap().next_at, None, "nothing will ever come");
 }
 
-/// The next instant counts leases: a held row may be had when its lease ends, a blocked or resting one never.
+/// The next due time accounts for leases: a leased row is available at the expiry of its lease, a blocked or idle one
+/// never.
 pub async fn k4_next_at_knows_leases_and_blocks(env: &Env) {
     env.store.done(enqueue(job("k4-n1"))).await;
     let grant = env.store.take_job("a").await;
@@ -223,7 +224,7 @@ pub async fn k4_next_at_knows_leases_and_blocks(env: &Env) {
     assert_eq!(env.other.claim(claim()).await.unwrap(), Claimed::nothing(env.now()));
 }
 
-/// A renewed lease moves the next instant, also behind rows that were to come after it.
+/// A renewed lease moves the next due time, even past rows that were due after it.
 pub async fn k4_next_at_knows_renewed_leases(env: &Env) {
     env.store.done(enqueue(job("k4-r1")).enqueue(job("k4-r2"))).await;
     let (first, second) = (env.store.take_job("a").await, env.store.take_job("a").await);
@@ -239,7 +240,7 @@ pub async fn k4_next_at_knows_renewed_leases(env: &Env) {
     assert_eq!(next_at().await, Some(env.now().after(2 * TTL)));
 }
 
-/// The read takes nothing, and reports when the first row of any of the lanes is ready.
+/// `next_ready` claims nothing, and reports when the first row of any of the lanes is ready.
 pub async fn k4_next_ready_reads_when_the_first_row_is_ready(env: &Env) {
     let next = async |conn: &Conn| conn.next_ready(&[lane("a"), lane("b"), lane("a")]).await.unwrap();
     let now = env.now();
@@ -258,7 +259,8 @@ pub async fn k4_next_ready_reads_when_the_first_row_is_ready(env: &Env) {
     assert_eq!(env.store.next_ready(&[]).await.unwrap(), NextReady { at: None, now: env.now() });
 }
 
-/// The read knows leases as claims do: a held row is ready when its lease ends, a blocked or resting one never is.
+/// `next_ready` accounts for leases as claims do. A leased row is ready when its lease expires, a blocked or idle one
+/// never.
 pub async fn k4_next_ready_knows_leases_and_blocks(env: &Env) {
     env.store.done(enqueue(job("k4-read"))).await;
     let next = async || env.other.next_ready(&[jobs()]).await.unwrap().at;
@@ -275,7 +277,7 @@ pub async fn k4_next_ready_knows_leases_and_blocks(env: &Env) {
     assert_eq!(next().await, None);
 }
 
-/// A claim by name is told why it is not granted.
+/// A rejected claim by name returns the reason.
 pub async fn k4_a_named_claim_is_told_why_not(env: &Env) {
     assert_eq!(env.store.take("w", &key("k4-none")).await, Err(Denied::NotFound));
     assert_eq!(env.store.find_row(&key("k4-none")).await, None, "asking creates nothing");
@@ -295,7 +297,7 @@ pub async fn k4_a_named_claim_is_told_why_not(env: &Env) {
     assert!(env.other.take("w", &key("k4-future")).await.is_ok(), "by name, whether it is due or not");
 }
 
-/// Each take-over raises the fence and is counted, and so is the attempt of the one that died.
+/// Each takeover raises the fence and is counted, and so is the attempt of the dead worker.
 pub async fn k7_each_takeover_raises_the_fence(env: &Env) {
     env.store.done(enqueue(job("k7"))).await;
     let mut last = Fence(0);
@@ -310,7 +312,7 @@ pub async fn k7_each_takeover_raises_the_fence(env: &Env) {
     }
 }
 
-/// Every grant has a higher fence than all before it, whichever rows, lanes and connections they concern.
+/// Every grant has a higher fence than all earlier ones, over all rows, lanes and connections.
 pub async fn k7_fences_rise_over_the_whole_store(env: &Env) {
     let mut last = Fence(0);
     for i in 0..30_u32 {

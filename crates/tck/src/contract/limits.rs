@@ -1,4 +1,4 @@
-//! T12 and T13: what fits, what is refused with its limit, and opening a database.
+//! Limits and startup (T12 and T13): accepted sizes, refusals with their limit, and opening a database.
 
 use tidelock_core::payload::Payload;
 use tidelock_core::store::limits as contract;
@@ -18,7 +18,7 @@ fn exceeded(refusal: Refusal) -> (usize, usize) {
     }
 }
 
-/// Payloads of 1 MiB and of next to nothing come back as they were, in all three nouns.
+/// Payloads of 1 MiB and tiny ones are returned unchanged, in all three nouns.
 pub async fn t12_large_and_small_payloads_round_trip(env: &Env) {
     let payloads = [
         long_text(1024 * 1024),
@@ -46,7 +46,7 @@ pub async fn t12_large_and_small_payloads_round_trip(env: &Env) {
 /// Every Unicode scalar works in a key, and keys that differ stay different. Documents only.
 pub async fn t12_every_unicode_scalar_works_in_keys(env: &Env) {
     let all: Vec<char> = (0..=0x10_ffff_u32).filter_map(char::from_u32).collect();
-    // Every character of the first page alone, and all others in keys of a hundred.
+    // Each character of the first page alone, and all others in keys of a hundred characters.
     let singles = all[..0x250].iter().map(|c| c.to_string());
     let hundreds = all[0x250..].chunks(100).map(|chunk| chunk.iter().collect::<String>());
     let keys: Vec<Key> = singles.chain(hundreds).map(|text| Key::new("u", [text]).unwrap()).collect();
@@ -64,7 +64,7 @@ pub async fn t12_every_unicode_scalar_works_in_keys(env: &Env) {
     }
 }
 
-/// Awkward keys name streams, work and owners as well.
+/// Awkward keys also name streams, work and owners.
 pub async fn t12_awkward_names_work_everywhere(env: &Env) {
     for text in [
         "",
@@ -94,7 +94,7 @@ pub async fn t12_awkward_names_work_everywhere(env: &Env) {
     }
 }
 
-/// 10,000 events in one batch land together and in order; one more is refused with the limit.
+/// 10,000 events in one batch are appended together and in order. One more is rejected with the limit.
 pub async fn t12_ten_thousand_events_in_one_batch(env: &Env) {
     let stream = key("t12-many");
     let receipt = env.store.done(Batch::new().append(&stream, Expect::Absent, events(10_000))).await;
@@ -108,7 +108,7 @@ pub async fn t12_ten_thousand_events_in_one_batch(env: &Env) {
     assert_eq!(env.other.stream(&stream).await.unwrap().unwrap().head, Some(StreamVersion(9_999)));
 }
 
-/// What is too large is refused with what was found and what is allowed, and nothing of it is applied.
+/// An oversized batch is rejected with the actual size and the limit, and nothing of it is applied.
 pub async fn t12_limits_are_typed_refusals(env: &Env) {
     let (k, large) = (key("t12-limit"), contract::PAYLOAD_BYTES + 1);
     let too_large = long_text(large);
@@ -146,7 +146,7 @@ pub async fn t12_a_merge_may_not_outgrow_the_limit(env: &Env) {
     assert_eq!(env.store.doc(&k).await.unwrap().version, DocVersion(1));
 }
 
-/// A payload that goes too deep is refused, wherever it stands; brackets inside of a text do not count.
+/// A payload that is nested too deeply is rejected, wherever it occurs. Brackets inside a string do not count.
 pub async fn t12_a_payload_may_not_go_too_deep(env: &Env) {
     let nested = |depth: usize| {
         let text = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
@@ -178,7 +178,7 @@ pub async fn t12_a_payload_may_not_go_too_deep(env: &Env) {
     }
 }
 
-/// Deltas that go too deep are refused, by their path, by their value and by what they would leave behind.
+/// Deltas that are nested too deeply are rejected: by their path, by their value and by the resulting document.
 /// Documents only.
 pub async fn t12_a_merge_may_not_go_too_deep(env: &Env) {
     let k = key("t12-deep");
@@ -199,7 +199,7 @@ pub async fn t12_a_merge_may_not_go_too_deep(env: &Env) {
     env.store.done(Batch::new().merge(&k, [Delta::inc("/n", 1)])).await;
 }
 
-/// A merge leaves the numbers that it does not touch as they are. An addition that cannot be exact is refused.
+/// A merge keeps the numbers that it does not touch exactly as they are. An addition that cannot be exact is rejected.
 /// Documents only.
 pub async fn t12_a_merge_rounds_no_number(env: &Env) {
     let (k, text) = (key("t12-wide"), r#"{"id":123456789012345678901,"n":1}"#);
@@ -214,7 +214,7 @@ pub async fn t12_a_merge_rounds_no_number(env: &Env) {
     assert_eq!(env.store.value(&k).await, Some(json!({ "n": u64::MAX - 1 })));
 }
 
-/// Correlations, selections by name and positions have limits, too.
+/// Correlations, selections by name and positions also have limits.
 pub async fn t12_small_things_are_bounded(env: &Env) {
     let k = key("t12-small");
     let said = |bytes| NewEvent { correlation: Some("c".repeat(bytes)), ..event("E", 1) };
@@ -232,7 +232,7 @@ pub async fn t12_small_things_are_bounded(env: &Env) {
     assert_eq!(env.other.row(&k).await.position, Some(highest));
 }
 
-/// Pages and claims that ask for too much are refused with the code of a limit.
+/// Pages and claims that request too much are rejected with the code of a limit.
 pub async fn t12_pages_and_claims_are_bounded(env: &Env) {
     let rows = contract::PAGE_ROWS + 1;
     let claim = |limit| Claim::lanes(&owner("w"), [jobs()], limit, TTL);
@@ -257,8 +257,8 @@ pub async fn t12_pages_and_claims_are_bounded(env: &Env) {
     assert_eq!((error.retry(), error.outcome()), (Retry::Never, Outcome::NotApplied));
 }
 
-/// Large rows make short pages, whatever number of them was asked for, and the next page goes on: what a reader takes into memory is
-/// bounded by bytes, too.
+/// Large rows make short pages, whatever the requested number of rows, and the next page continues. The memory of a
+/// reader is thus also bounded by bytes.
 pub async fn t12_pages_of_large_rows_are_short_and_go_on(env: &Env) {
     let value = long_text(contract::PAYLOAD_BYTES);
     let most = contract::PAGE_BYTES / contract::PAYLOAD_BYTES;
@@ -282,7 +282,8 @@ pub async fn t12_pages_of_large_rows_are_short_and_go_on(env: &Env) {
     assert_eq!((page.events.len(), page.end), (most, false), "events of the log");
 }
 
-/// Errors and reasons that are too long are cut, never refused: a failing worker must be able to say so.
+/// Errors and reasons that are too long are truncated, never rejected: a failing worker must be able to report its
+/// failure.
 pub async fn t12_long_errors_are_cut(env: &Env) {
     env.store.done(enqueue(job("t12-error"))).await;
     let long = "ä".repeat(contract::ERROR_BYTES);
@@ -301,7 +302,7 @@ pub async fn t12_long_errors_are_cut(env: &Env) {
     assert!(reason.len() <= contract::ERROR_BYTES && long.starts_with(&reason));
 }
 
-/// Connections that are opened at the same time all work, and see one database. Documents only.
+/// Connections opened at the same time all work and see one database. Documents only.
 pub async fn t13_connections_opened_at_once_share_one_database(env: &Env) {
     let (a, b, c) = tokio::join!(env.connect(), env.connect(), env.connect());
     for (i, conn) in [&a, &b, &c, &env.store].into_iter().enumerate() {
@@ -311,7 +312,7 @@ pub async fn t13_connections_opened_at_once_share_one_database(env: &Env) {
     assert_eq!(env.other.value(&key("t13")).await, Some(json!({ "n": 4 })));
 }
 
-/// A database that is there already is opened as it is: nothing that was acknowledged is missing.
+/// An existing database is opened unchanged: no acknowledged write is missing.
 pub async fn t13_what_was_acknowledged_survives_a_restart(env: &Env) {
     if !env.capabilities().durable {
         return;
@@ -339,7 +340,7 @@ pub async fn t13_what_was_acknowledged_survives_a_restart(env: &Env) {
     assert!(store.row(&key("t13-c")).await.seq > store.row(&key("t13-a")).await.seq);
 }
 
-/// A store says what it is and takes its time from the clock that it was given.
+/// A store describes itself and takes its time from the given clock.
 pub async fn t13_a_store_says_what_it_is(env: &Env) {
     let info = env.store.info().await.unwrap();
     assert!(!info.backend.is_empty() && !info.engine.is_empty() && !info.location.is_empty(), "{info:?}");

@@ -1,4 +1,4 @@
-//! R6 and what enqueuing does: the operator's verbs by name and by filter, and waking rows.
+//! Operator actions and enqueueing at the level of the store (R6): actions by name and by filter, and wake-ups.
 
 use crate::prelude::*;
 
@@ -16,7 +16,7 @@ async fn counted(conn: &Conn, batch: Batch) -> u64 {
     conn.done(batch).await.operated[0]
 }
 
-/// Unblock goes on where it stopped, with a fresh budget, at once.
+/// Unblock resumes where the row stopped, with a fresh budget, at once.
 pub async fn r6_unblock_goes_on_where_it_stopped(env: &Env) {
     blocked(env, &["r6-a"]).await;
     env.store.done(enqueue(standing("r6-fine").due(Due::After(secs(60))))).await;
@@ -33,7 +33,7 @@ pub async fn r6_unblock_goes_on_where_it_stopped(env: &Env) {
     assert_eq!(counted(&env.other, by_names(&names, Operation::Unblock)).await, 0);
 }
 
-/// Reset starts at 0, unblocked, at once, and fences the holder off.
+/// Reset starts at 0, unblocked, at once, and fences the holder.
 pub async fn r6_reset_starts_at_the_beginning(env: &Env) {
     blocked(env, &["r6-b"]).await;
     env.store.done(enqueue(standing("r6-held").due(Due::After(secs(60))))).await;
@@ -48,7 +48,7 @@ pub async fn r6_reset_starts_at_the_beginning(env: &Env) {
     assert_eq!(fenced(env.store.refused(Batch::new().ack(&held.lease())).await), Holder::Nobody);
 }
 
-/// A filter without conditions means all blocked rows, and nothing but them.
+/// A filter without conditions selects all blocked rows, and only those.
 pub async fn r6_an_empty_filter_means_all_blocked(env: &Env) {
     blocked(env, &["r6-1", "r6-2", "r6-3"]).await;
     env.store.done(enqueue(job("r6-free")).enqueue(job("r6-later").due(Due::After(secs(60))))).await;
@@ -59,7 +59,7 @@ pub async fn r6_an_empty_filter_means_all_blocked(env: &Env) {
     assert_eq!(counted(&env.other, by_filter(WorkFilter::default(), Operation::Remove)).await, 0);
 }
 
-/// Every verb works by filter, and the counts returned are the rows changed.
+/// Every action works by filter, and the returned counts are the changed rows.
 pub async fn r6_verbs_by_filter_count_what_changed(env: &Env) {
     blocked(env, &["r6-x1", "r6-x2", "r6-y1"]).await;
     env.store.done(enqueue(NewWork::once(key("r6-other"), lane("other")).due(Due::After(secs(9))))).await;
@@ -85,7 +85,7 @@ pub async fn r6_verbs_by_filter_count_what_changed(env: &Env) {
     );
 }
 
-/// Verbs by name concern exactly those names: blocked or not, held or not.
+/// Actions by name affect exactly those names: blocked or not, leased or not.
 pub async fn r6_verbs_by_name_concern_those_names(env: &Env) {
     blocked(env, &["r6-n1"]).await;
     env.store.done(enqueue(job("r6-n2")).enqueue(job("r6-n3"))).await;
@@ -100,7 +100,7 @@ pub async fn r6_verbs_by_name_concern_those_names(env: &Env) {
     assert_eq!(env.other.count(&WorkFilter::default()).await, 1);
 }
 
-/// Unblocking beside a running claim: a row is unblocked once, and handed out once.
+/// During concurrent claims, a row is unblocked once and granted once.
 pub async fn r6_operators_and_workers_race(env: &Env) {
     let names: Vec<String> = (0..20).map(|i| format!("r6-race-{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -121,7 +121,8 @@ pub async fn r6_operators_and_workers_race(env: &Env) {
     assert_eq!(answers.iter().map(|(_, got)| got).sum::<usize>() + rest, 20);
 }
 
-/// Enqueuing a row that exists wakes it: the earlier due time, the new lane, urgency and payload; the rest stays.
+/// Enqueueing an existing row wakes it: it takes the earlier due time, and the new lane, priority and payload. The rest
+/// stays.
 pub async fn r6_enqueuing_again_wakes(env: &Env) {
     let first = NewWork { position: Some(Position(3)), follow: Some(key("s")), ..standing("r6-wake") };
     env.store.done(enqueue(first.due(Due::After(secs(60))).payload(number(1)))).await;
@@ -144,7 +145,7 @@ pub async fn r6_enqueuing_again_wakes(env: &Env) {
     assert_eq!(row.enqueued_at, before.enqueued_at);
 }
 
-/// Woken while held: after the ack it runs again, whether it is a job or standing; the latest payload counts.
+/// A row woken while it is leased runs again after the ack, whether it is a job or standing. The latest payload counts.
 pub async fn r6_a_row_woken_while_held_runs_again(env: &Env) {
     for work in [job("r6-again"), standing("r6-stay")] {
         let k = work.key.clone();
@@ -162,7 +163,7 @@ pub async fn r6_a_row_woken_while_held_runs_again(env: &Env) {
     }
 }
 
-/// Defer, release and a wish meanwhile: the earlier due time counts.
+/// If a row is woken while it is leased, a later defer or release keeps the earlier due time.
 pub async fn r6_a_wish_meanwhile_beats_a_later_due_time(env: &Env) {
     let row = key("r6-defer");
     env.store.done(enqueue(standing("r6-defer"))).await;
@@ -180,7 +181,7 @@ pub async fn r6_a_wish_meanwhile_beats_a_later_due_time(env: &Env) {
     assert_eq!(env.store.row(&row).await.due, Some(env.now().after(secs(7))));
 }
 
-/// A job that is acknowledged is gone; a standing row rests, with its position, until it is enqueued again.
+/// An acknowledged job is deleted. A standing row stays idle, with its position, until it is enqueued again.
 pub async fn r6_jobs_go_and_standing_rows_rest(env: &Env) {
     env.store.done(enqueue(job("r6-go")).enqueue(standing("r6-rest"))).await;
     for name in ["r6-go", "r6-rest"] {

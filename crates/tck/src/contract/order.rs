@@ -1,4 +1,4 @@
-//! O1 and O4: positions and versions, within one process. Several processes: see `processes`.
+//! Positions and versions (O1 and O4) within one process. For several processes see `processes`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 
-/// A tailing reader beside many writers sees every event once, positions rising, and nothing appears below later.
+/// A tailing reader beside many writers sees every event once, at increasing positions, and no event appears later at a
+/// lower one.
 pub async fn o1_a_tailing_reader_misses_nothing(env: &Env) {
     const BATCHES: usize = 20;
     for connections in ONE_AND_TWO {
@@ -33,7 +34,7 @@ pub async fn o1_a_tailing_reader_misses_nothing(env: &Env) {
     }
 }
 
-/// Follows the log until the writers are done and nothing is left.
+/// Follows the log until the writers are done and no event is left.
 async fn tail(conn: Conn, mut after: Position, done: Arc<AtomicBool>) -> Vec<Event> {
     let mut seen: Vec<Event> = Vec::new();
     loop {
@@ -53,7 +54,7 @@ async fn tail(conn: Conn, mut after: Position, done: Arc<AtomicBool>) -> Vec<Eve
     }
 }
 
-/// Per stream versions are 0, 1, 2, … without holes, and what a commit returned is what readers read.
+/// Versions of a stream are 0, 1, 2, … without gaps, and receipts match what readers see.
 pub async fn o4_versions_have_no_holes_and_receipts_are_true(env: &Env) {
     for connections in ONE_AND_TWO {
         let stream = move |i: usize| key(&format!("o4-{connections}-{i}"));
@@ -63,7 +64,7 @@ pub async fn o4_versions_have_no_holes_and_receipts_are_true(env: &Env) {
                 let list = events(1 + (i + n) % 3);
                 let ids: Vec<EventId> = list.iter().map(|e| e.id).collect();
                 let batch = Batch::new().append(&stream((i + n) % 4), Expect::Any, list);
-                // Refused batches in between must not leave holes.
+                // Rejected batches in between must not leave gaps.
                 if n % 4 == 3 {
                     conn.refused(batch.guard_stream(&key("o4-none"), Expect::Exists)).await;
                 } else {

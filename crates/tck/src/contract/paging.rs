@@ -1,4 +1,4 @@
-//! T5 and T14: lists page by page, prefixes, filters, both directions, and readers that block nobody.
+//! Paged reads (T5 and T14): lists, prefixes, filters, both directions, and readers that block no writer.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub async fn t5_prefix_takes_wildcards_literally(env: &Env) {
     }
 }
 
-/// A prefix of arguments means whole arguments, and a kind means that kind alone.
+/// A prefix of arguments matches whole arguments, and a kind matches only that kind.
 pub async fn t5_prefix_of_arguments_is_structural(env: &Env) {
     let keys = [
         ("t5a", vec!["x"]),
@@ -63,7 +63,7 @@ pub async fn t5_prefix_of_arguments_is_structural(env: &Env) {
     assert_eq!((&streams[0].key, streams[0].head), (&keys[1], Some(StreamVersion(0))));
 }
 
-/// Pages neither repeat nor skip rows that stay, while others come and go between them. Documents only.
+/// Pages neither repeat nor skip remaining rows while others appear and disappear between them. Documents only.
 pub async fn t5_pages_neither_repeat_nor_skip(env: &Env) {
     let stays: Vec<Key> = (0..50).map(|i| Key::new("t5p", [i * 2]).unwrap()).collect();
     env.store.done(stays.iter().fold(Batch::new(), |b, k| b.put(k, Expect::Any, number(1)))).await;
@@ -74,7 +74,8 @@ pub async fn t5_pages_neither_repeat_nor_skip(env: &Env) {
         seen.extend(page.rows.into_iter().map(|d| d.key));
         let Some(next) = page.next else { break };
         assert!(after < Some(next.clone()), "the pages lead back to {next}");
-        // Between two pages, neighbours appear before and after the place, and the row at the place goes and returns.
+        // Between two pages, rows appear before and after the cursor, and the row at the cursor is deleted and
+        // recreated.
         round += 1;
         let extra = |i: i64| Key::new("t5p", [i]).unwrap();
         let batch = Batch::new().put(&extra(round * 2 - 1), Expect::Any, number(0));
@@ -89,7 +90,7 @@ pub async fn t5_pages_neither_repeat_nor_skip(env: &Env) {
     assert!(stays.iter().all(|k| unique.contains(k)), "no row that stays is skipped");
 }
 
-/// Every page size gives the same list, for documents, streams and work.
+/// Every page size yields the same list, for documents, streams and work.
 pub async fn t5_every_page_size_gives_the_same_list(env: &Env) {
     let mut batch = Batch::new();
     for i in 0..23 {
@@ -114,7 +115,7 @@ pub async fn t5_every_page_size_gives_the_same_list(env: &Env) {
     assert_eq!(env.store.documents(&prefix, Page::first(23)).await.unwrap().next, None, "full, and the last");
 }
 
-/// A list shows what is there: no deleted documents, but closed streams.
+/// A list contains existing items: no deleted documents, but closed streams.
 pub async fn t5_lists_show_what_is_there(env: &Env) {
     let (a, b) = (key("t5-there"), key("t5-gone"));
     env.store.done(Batch::new().put(&a, Expect::Any, number(1)).put(&b, Expect::Any, number(1))).await;
@@ -131,7 +132,7 @@ pub async fn t5_lists_show_what_is_there(env: &Env) {
     assert_eq!(env.store.stream(&key("t5-never")).await.unwrap(), None);
 }
 
-/// A count of documents is the length of the list: without deleted and expired ones, and of this range alone.
+/// A count of documents is the length of their list: without deleted and expired ones, and only of this range.
 /// Documents only.
 pub async fn t5_a_count_of_documents_is_the_length_of_their_list(env: &Env) {
     let index = |list: &str, n: i64| Key::of(INDEX_KIND, &[text(list), Arg::from(n)]).unwrap();
@@ -169,7 +170,7 @@ pub async fn t5_a_count_of_documents_is_the_length_of_their_list(env: &Env) {
     }
 }
 
-/// Work is listed and counted by lane, pattern, block and lease, without leasing anything.
+/// Work is listed and counted by lane, pattern, block and lease, without claiming anything.
 pub async fn t5_work_filters_and_counts(env: &Env) {
     let other = NewWork::once(key("t5-w%other"), lane("other"));
     let batch = enqueue(job("t5-w1")).enqueue(job("t5-w2")).enqueue(job("t5-w3")).enqueue(other);
@@ -201,7 +202,7 @@ pub async fn t5_work_filters_and_counts(env: &Env) {
     assert_eq!(env.store.row(&held.row.key).await, held.row, "reading leases nothing");
 }
 
-/// Streams are read from any version, forward and backward, in pages that meet without gap.
+/// Streams are read from any version, forward and backward, in pages without gaps between them.
 pub async fn t5_streams_are_read_both_ways(env: &Env) {
     let stream = key("t5-both");
     env.store.done(Batch::new().append(&key("t5-noise"), Expect::Any, events(3))).await;
@@ -221,7 +222,7 @@ pub async fn t5_streams_are_read_both_ways(env: &Env) {
     assert_eq!(read(StreamQuery::forward(&key("t5-none"), 4)).await, (vec![], true));
 }
 
-/// The log is read beyond a position in either direction, and a position that is not there is no obstacle.
+/// The log is read from a position in either direction, even if no event has that position.
 pub async fn t5_the_log_is_read_both_ways(env: &Env) {
     for i in 0..6 {
         env.store
@@ -249,7 +250,8 @@ pub async fn t5_the_log_is_read_both_ways(env: &Env) {
     assert_eq!(read(Some(Position(0)), Backward, 5).await, (vec![], true));
 }
 
-/// Events are filtered by type, time, correlation and stream; a page says how far it looked, matching or not.
+/// Events are filtered by type, time, correlation and stream. A page reports how far it scanned, whether events matched
+/// or not.
 pub async fn t5_events_are_filtered(env: &Env) {
     let start = env.now();
     for i in 0..12_i64 {
@@ -296,7 +298,7 @@ fn n_of(event: &Event) -> i64 {
     value["n"].as_i64().unwrap()
 }
 
-/// A reader that filters goes on from where it looked to, and meets every matching event once.
+/// A filtered read continues from its last scanned position, and returns every matching event once.
 pub async fn t5_filtered_pages_go_on_where_they_looked(env: &Env) {
     for i in 0..60_i64 {
         let one = event(if i % 7 == 0 { "Rare" } else { "Common" }, i);
@@ -342,8 +344,7 @@ pub async fn t14_a_scan_and_writers_do_not_wait_for_each_other(env: &Env) {
     assert_eq!(env.store.value(&stays[0]).await, Some(json!({ "n": 10 })));
 }
 
-/// Readers that run beside writers see whole batches: two documents that always change together agree.
-/// Documents only.
+/// Readers beside writers see complete batches: two documents that always change together agree. Documents only.
 pub async fn t14_readers_see_whole_batches(env: &Env) {
     let (a, b) = (key("t14-a"), key("t14-b"));
     let both = |n: i64| Batch::new().put(&a, Expect::Any, number(n)).put(&b, Expect::Any, number(n));
@@ -366,7 +367,7 @@ pub async fn t14_readers_see_whole_batches(env: &Env) {
     env.race(2, 6, work).await;
 }
 
-/// Whoever starts reading after another's acknowledgement sees its effects, on whichever connection.
+/// A read that starts after an acknowledgement sees its effects, on either connection.
 pub async fn t14_what_was_acknowledged_is_seen_everywhere(env: &Env) {
     let (k, stream) = (key("t14-seen"), key("t14-s"));
     for n in 1..30_u64 {
@@ -381,7 +382,7 @@ pub async fn t14_what_was_acknowledged_is_seen_everywhere(env: &Env) {
     }
 }
 
-/// A hint comes with a change on the same connection and with one on another.
+/// A change on the same or on another connection sends a hint to watchers.
 pub async fn t14_watch_hears_of_changes(env: &Env) {
     let (mut near, mut far) = (env.store.watch(), env.other.watch());
     env.store.done(Batch::new().put(&key("t14-watch"), Expect::Any, number(1))).await;

@@ -1,4 +1,4 @@
-//! Cases that need several processes on one database. Backends that cannot have them pass by saying so.
+//! Multi-process cases on one database. Backends that do not support processes skip them.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use crate::prelude::*;
 use crate::process::{Process, Task, Told};
 
 const WRITERS: u64 = 4;
-/// Batches of each writing process. `TIDELOCK_BATCHES` changes it.
+/// Batches per writing process. `TIDELOCK_BATCHES` overrides it.
 const BATCHES: u64 = 500;
 
-/// Starts one child for each task; none begins before all are ready.
+/// Starts one child for each task. None begins before all are ready.
 async fn start(env: &Env, address: &str, tasks: Vec<Task>) -> Vec<Process> {
     let mut children = Vec::new();
     for task in tasks {
@@ -28,7 +28,8 @@ async fn shared(env: &Env) -> Option<String> {
     if env.capabilities().processes { env.address().await } else { None }
 }
 
-/// Four writing processes and one tailing reader: it sees every event once, positions rising, nothing below later.
+/// Four processes write and one reader tails. It sees every event once, at increasing positions, and none appears later
+/// at a lower one.
 pub async fn o1_four_processes_and_a_tailing_reader(env: &Env) {
     let Some(address) = shared(env).await else { return };
     let batches = crate::run::setting("TIDELOCK_BATCHES", BATCHES);
@@ -79,7 +80,7 @@ async fn no_holes(conn: &Conn) {
     }
 }
 
-/// First acquisitions from five processes: exactly one.
+/// Of first acquisitions from five processes, exactly one succeeds.
 pub async fn k1_processes_have_one_winner(env: &Env) {
     let Some(address) = shared(env).await else { return };
     let task = |i| Task::Lock { name: "k1-processes".to_owned(), owner: format!("process-{i}") };
@@ -91,7 +92,7 @@ pub async fn k1_processes_have_one_winner(env: &Env) {
     assert_eq!(env.store.row(&key("k1-processes")).await.attempts, 1);
 }
 
-/// Create-if-absent from four processes: one winner. Documents only.
+/// Of concurrent creations from four processes, one wins. Documents only.
 pub async fn t1_processes_have_one_winner(env: &Env) {
     let Some(address) = shared(env).await else { return };
     let task = |value| Task::Create { name: "t1-processes".to_owned(), value };
@@ -103,7 +104,7 @@ pub async fn t1_processes_have_one_winner(env: &Env) {
     assert_eq!(env.store.value(&key("t1-processes")).await, Some(json!({ "n": won[0] })));
 }
 
-/// Increments from several processes, by merging and by comparing versions: the sum, each version once.
+/// Increments from several processes, by merges and by compare-and-swap, add up, and each version is issued once.
 /// Documents only.
 pub async fn s7_increments_from_processes_make_the_sum(env: &Env) {
     let Some(address) = shared(env).await else { return };
@@ -116,7 +117,7 @@ pub async fn s7_increments_from_processes_make_the_sum(env: &Env) {
     assert_eq!((document.version, document.value), (DocVersion(201), number(200)));
 }
 
-/// A process is killed while it writes: every acknowledged batch is there, and no half of one.
+/// A process is killed while it writes. Every acknowledged batch is stored, and none is partial.
 pub async fn t6_killed_anywhere_nothing_is_there_by_halves(env: &Env) {
     let capabilities = env.capabilities();
     if !(capabilities.processes && capabilities.durable) {

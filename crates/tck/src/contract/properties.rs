@@ -1,4 +1,5 @@
-//! Whole histories: random batches whose invariants must hold, and the differential run against the reference.
+//! Property tests on whole histories: random batches whose invariants must hold, and the differential run against the
+//! reference.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +8,12 @@ use crate::prelude::*;
 use crate::rng::Rng;
 use crate::{differential, run};
 
-/// Seeded sequences of batches, claims, clock moves and sweeps have the same answers as the reference store.
+/// Seeded sequences of batches, claims, clock moves and sweeps have the same answers as on the reference store.
 pub async fn t6_random_histories_agree_with_the_reference(env: &Env) {
     differential::check(env.backend.as_ref()).await;
 }
 
-/// Whatever batches come, from two connections at once: versions without holes, and every number only rises.
+/// Random batches from two connections at once leave versions without gaps, and every number only increases.
 pub async fn o4_random_batches_keep_every_number_rising(env: &Env) {
     let seed = run::seed();
     let work = |i: usize, conn: Conn| async move {
@@ -45,14 +46,14 @@ pub async fn o4_random_batches_keep_every_number_rising(env: &Env) {
     }
 }
 
-/// What one compare-and-set or merge saw and did.
+/// The result of one compare-and-swap or merge.
 #[derive(Debug)]
 struct Step {
     version: DocVersion,
     value: i64,
 }
 
-/// Concurrent compare-and-sets and merges on one document have one order: each version once, each value one more.
+/// Concurrent compare-and-swaps and merges on one document have one order: each version once, each value one more.
 /// Documents only.
 pub async fn s7_a_counter_is_linearizable(env: &Env) {
     const TASKS: usize = 8;
@@ -112,7 +113,8 @@ async fn add_by_cas(conn: &Conn, k: &Key) -> Step {
     }
 }
 
-/// Claims, renewals, finishes and expiry at random: nobody ever holds what another holds, and fences only rise.
+/// With random claims, renewals, acknowledgements and expiry, no two workers hold a row at once, and fences only
+/// increase.
 pub async fn k7_random_claims_never_overlap(env: &Env) {
     let seed = run::seed();
     let mut rng = Rng::new(seed);

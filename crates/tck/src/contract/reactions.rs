@@ -1,11 +1,12 @@
-//! R1–R10 at the level of the store: rows that follow streams, attempts, backoff, blocks, and effects with their ack.
+//! Reactions at the level of the store (R1–R10): rows that follow streams, attempts, backoff, blocks, and effects with
+//! their ack.
 
 use std::collections::BTreeMap;
 
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 
-/// A standing row that follows a stream from its beginning.
+/// Returns a standing row that follows a stream from its start.
 fn follower(name: &str, stream: &Key) -> NewWork {
     NewWork { follow: Some(stream.clone()), position: Some(Position(0)), ..standing(name) }
 }
@@ -15,7 +16,7 @@ async fn claim_events(conn: &Conn, who: &str, events: usize) -> Option<Grant> {
     conn.claim(claim).await.unwrap().grants.pop()
 }
 
-/// Workers on two connections: each key is processed by one at a time, in order, and nothing is skipped.
+/// Workers on two connections process each key one at a time and in order, and skip nothing.
 pub async fn r1_each_key_in_order_by_one_at_a_time(env: &Env) {
     const KEYS: usize = 5;
     const EVENTS: usize = 12;
@@ -50,7 +51,7 @@ pub async fn r1_each_key_in_order_by_one_at_a_time(env: &Env) {
     }
 }
 
-/// Handles one page: notes each event and advances; acknowledges when there is nothing more.
+/// Handles one page: notes each event and advances. Acknowledges when no event is left.
 async fn react(conn: &Conn, grant: &Grant, seen: &Key) {
     let Arg::Str(name) = grant.row.key.args().remove(0) else { panic!("rows are named by text") };
     let lease = grant.lease();
@@ -65,7 +66,7 @@ async fn react(conn: &Conn, grant: &Grant, seen: &Key) {
     conn.done(batch.release(&lease)).await;
 }
 
-/// A grant brings the events after the row's position, as many as were asked for and only of its stream.
+/// A grant contains the events after the position of the row, up to the requested number and only of its stream.
 pub async fn r1_a_grant_brings_the_pending_events(env: &Env) {
     let (stream, noise) = (key("r1-s"), key("r1-noise"));
     for _ in 0..4 {
@@ -91,7 +92,7 @@ pub async fn r1_a_grant_brings_the_pending_events(env: &Env) {
     assert_eq!(all.grants[0].events.len(), 2, "by name, too");
 }
 
-/// A row without a position has seen nothing; a row that follows nothing gets nothing.
+/// A row without a position has seen nothing. A row that follows no stream gets no events.
 pub async fn r1_rows_without_position_or_stream(env: &Env) {
     let stream = key("r1-plain");
     env.store.done(Batch::new().append(&stream, Expect::Any, events(2))).await;
@@ -101,7 +102,7 @@ pub async fn r1_rows_without_position_or_stream(env: &Env) {
     assert!(claim_events(&env.store, "w", 10).await.unwrap().events.is_empty());
 }
 
-/// A handler fails in the middle: the handled prefix is kept, the rest comes again, and the backoff is stored.
+/// A handler fails in the middle. The handled prefix is kept, the rest is delivered again, and the backoff is stored.
 pub async fn r2_the_handled_prefix_is_kept(env: &Env) {
     let stream = key("r2");
     env.store
@@ -128,7 +129,7 @@ pub async fn r2_the_handled_prefix_is_kept(env: &Env) {
     assert_eq!((grant.events.len(), grant.events[0].version, grant.row.attempts), (3, StreamVersion(2), 2));
 }
 
-/// Progress never goes back, whatever a holder says.
+/// Progress never goes backwards, whatever a holder requests.
 pub async fn r2_positions_never_go_back(env: &Env) {
     env.store.done(enqueue(standing("r2-back"))).await;
     let lease = env.store.take_job("w").await.lease();
@@ -141,7 +142,7 @@ pub async fn r2_positions_never_go_back(env: &Env) {
     );
 }
 
-/// A commit's due time survives a new enqueue while it backs off: waking does not defeat the backoff.
+/// The due time of a row in backoff survives a new enqueue: a wake-up does not defeat the backoff.
 pub async fn r2_waking_does_not_defeat_the_backoff(env: &Env) {
     env.store.done(enqueue(job("r2-wake"))).await;
     let lease = env.store.take_job("w").await.lease();
@@ -164,7 +165,7 @@ pub async fn r2_waking_does_not_defeat_the_backoff(env: &Env) {
     );
 }
 
-/// Defer and release do not count the attempt; fail does; ack and advance begin anew.
+/// Defer and release do not count the attempt; fail does; ack and advance reset the count.
 pub async fn r2_attempts_count_what_failed(env: &Env) {
     env.store.done(enqueue(standing("r2-count"))).await;
     let row = key("r2-count");
@@ -184,7 +185,8 @@ pub async fn r2_attempts_count_what_failed(env: &Env) {
     assert_eq!(env.store.row(&row).await.last_error, None, "done is done");
 }
 
-/// Budget spent: the worker blocks the row with the error; other keys go on, and nobody gets the blocked one.
+/// A worker that exhausts the attempts blocks the row with the error. Other keys continue, and no worker gets the
+/// blocked one.
 pub async fn r3_a_blocked_row_stops_nobody_else(env: &Env) {
     env.store.done(enqueue(job("r3-bad")).enqueue(job("r3-good"))).await;
     let lease = env.store.take("w", &key("r3-bad")).await.unwrap().lease();
@@ -200,7 +202,7 @@ pub async fn r3_a_blocked_row_stops_nobody_else(env: &Env) {
     assert_eq!(keys, [key("r3-good")], "enqueuing again does not unblock");
 }
 
-/// A worker dies every time it takes the work: the attempts count all the same.
+/// Attempts also count if the worker dies each time it claims the row.
 pub async fn r4_a_dying_worker_spends_the_budget(env: &Env) {
     let policy = tidelock_core::model::retry::RetryPolicy::default();
     env.store.done(enqueue(job("r4"))).await;
@@ -217,7 +219,7 @@ pub async fn r4_a_dying_worker_spends_the_budget(env: &Env) {
     assert_eq!(env.other.next_job("v").await, None);
 }
 
-/// Not worth a retry: blocked at the first attempt, in one commit with what was learnt.
+/// A non-retryable failure blocks at the first attempt, in one commit with its effects.
 pub async fn r5_blocked_at_once(env: &Env) {
     env.store.done(enqueue(standing("r5"))).await;
     let lease = env.store.take_job("w").await.lease();
@@ -231,7 +233,7 @@ pub async fn r5_blocked_at_once(env: &Env) {
     );
 }
 
-/// Effects and ack are one commit: refused together, applied together, and never applied twice.
+/// Effects and ack are one commit: rejected together, applied together, and never applied twice.
 pub async fn r7_effects_and_ack_are_one_commit(env: &Env) {
     let (stream, sum) = (key("r7"), key("r7-sum"));
     env.store
@@ -259,7 +261,7 @@ pub async fn r7_effects_and_ack_are_one_commit(env: &Env) {
     );
 }
 
-/// A slow handler keeps its lease by renewing; cut off, its commit is refused.
+/// A slow handler keeps its lease by renewal. Without renewal its commit is rejected.
 pub async fn r8_renewal_keeps_the_lease(env: &Env) {
     env.store.done(enqueue(job("r8"))).await;
     let grant = env.store.take_job("slow").await;
@@ -276,7 +278,7 @@ pub async fn r8_renewal_keeps_the_lease(env: &Env) {
     assert_eq!(env.store.doc(&key("r8-doc")).await, None);
 }
 
-/// A commit to the stream that a held row follows succeeds, and so does one that wakes the row.
+/// A commit to the stream that a leased row follows succeeds, and so does one that wakes the row.
 pub async fn r9_commits_do_not_wait_for_reactions(env: &Env) {
     let stream = key("r9");
     env.store
@@ -293,7 +295,7 @@ pub async fn r9_commits_do_not_wait_for_reactions(env: &Env) {
     assert_eq!(env.other.next_job("w").await, None, "nothing is left");
 }
 
-/// 100 poisoned keys at the head starve nobody.
+/// 100 poisoned keys at the head starve no other key.
 pub async fn r10_poisoned_keys_starve_nobody(env: &Env) {
     for i in 0..100 {
         env.store.done(enqueue(job(&format!("r10-bad-{i:03}")).priority(Priority::FIRST))).await;
@@ -303,7 +305,7 @@ pub async fn r10_poisoned_keys_starve_nobody(env: &Env) {
         env.store.done(enqueue(job(&format!("r10-good-{i}")))).await;
     }
     let mut good = 0;
-    // Every poisoned row fails and comes back after a while; the good ones must be reached in few rounds.
+    // Every poisoned row fails and returns after a delay; the good ones must be reached in few rounds.
     for _ in 0..15 {
         for grant in env.other.claim_lane("w", "jobs", 10).await {
             let bad = grant.row.key.to_string().contains("bad");
@@ -321,7 +323,7 @@ pub async fn r10_poisoned_keys_starve_nobody(env: &Env) {
     assert_eq!(good, 5);
 }
 
-/// A stream of urgent work cannot starve the rest: a share of every claim goes by age alone.
+/// A continuous flow of urgent work cannot starve the rest: a share of every claim goes by age alone.
 pub async fn r10_urgent_work_cannot_starve_the_rest(env: &Env) {
     env.store.done(enqueue(job("r10-old").priority(Priority::LAST))).await;
     env.pass(TICK);
@@ -340,7 +342,7 @@ pub async fn r10_urgent_work_cannot_starve_the_rest(env: &Env) {
     assert!(found < 64, "the old row waited for {found} claims of one");
 }
 
-/// Within a claim urgency decides, then age; rows are handed out in that order.
+/// Within a claim priority decides, then age. Rows are granted in that order.
 pub async fn r10_urgency_then_age_decides(env: &Env) {
     let mut expected = BTreeMap::new();
     for i in 0..12_u8 {
@@ -350,7 +352,7 @@ pub async fn r10_urgency_then_age_decides(env: &Env) {
         env.pass(TICK);
     }
     let mut urgent = 0;
-    // The share that goes by age differs from claim to claim; of three single claims at least two go by urgency.
+    // The share that goes by age differs from claim to claim. Of three single claims at least two go by priority.
     for _ in 0..3 {
         let grant = env.other.take_job("w").await;
         urgent += u32::from(expected.first_key_value().is_some_and(|(_, first)| *first == grant.row.key));

@@ -1,10 +1,10 @@
-//! T9 and T10: the same batch again, by its operation id or by the ids of its events.
+//! Idempotent batches (T9 and T10): repetition by operation id or by event ids.
 
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 use crate::process::{Process, Task};
 
-/// The same operation id again, also from another connection: the first receipt, one effect.
+/// A repeated operation id, also from another connection, returns the first receipt and has one effect.
 pub async fn t9_same_op_id_returns_the_first_receipt(env: &Env) {
     let (k, stream, id) = (key("t9"), key("t9-s"), OpId::new());
     let batch = || {
@@ -34,7 +34,8 @@ pub async fn t9_the_id_decides_not_the_content(env: &Env) {
     assert_eq!(env.store.doc(&key("t9-b")).await, None);
 }
 
-/// Many at once under one operation id: applied once, and everybody gets the first receipt. Documents only.
+/// Many concurrent batches under one operation id are applied once, and all callers get the first receipt. Documents
+/// only.
 pub async fn t9_racing_repetitions_have_one_effect(env: &Env) {
     for connections in ONE_AND_TWO {
         let (k, id) = (key(&format!("t9-race-{connections}")), OpId::new());
@@ -50,7 +51,7 @@ pub async fn t9_racing_repetitions_have_one_effect(env: &Env) {
     }
 }
 
-/// A refused batch is not remembered: under the same id it may succeed later. Documents only.
+/// A rejected batch is not recorded: under the same id it may succeed later. Documents only.
 pub async fn t9_a_refused_batch_leaves_its_id_free(env: &Env) {
     let (k, id) = (key("t9-refused"), OpId::new());
     let batch = || Batch::new().put(&k, Expect::Exists, number(2)).op_id(id);
@@ -61,7 +62,7 @@ pub async fn t9_a_refused_batch_leaves_its_id_free(env: &Env) {
     assert!(env.store.done(batch()).await.repeated);
 }
 
-/// The first receipt of a merge holds its value; the one that is kept does not, on any connection. Documents only.
+/// The first receipt of a merge contains its value. The stored one does not, on any connection. Documents only.
 pub async fn t9_stored_receipts_hold_no_values(env: &Env) {
     let (k, id) = (key("t9-values"), OpId::new());
     let batch = || Batch::new().merge_or_create(&k, number(0), [Delta::inc("/n", 1)]).op_id(id);
@@ -92,7 +93,7 @@ pub async fn t9_op_ids_survive_a_restart(env: &Env) {
     assert_eq!(store.value(&k).await, Some(json!({ "n": 1 })));
 }
 
-/// The same operation id from several processes at once: one effect. Documents only.
+/// The same operation id from several processes at once has one effect. Documents only.
 pub async fn t9_processes_share_operation_ids(env: &Env) {
     let (true, Some(address)) = (env.capabilities().processes, env.address().await) else { return };
     let id = OpId::new();
@@ -112,7 +113,7 @@ pub async fn t9_processes_share_operation_ids(env: &Env) {
     assert_eq!(env.store.value(&key("t9-processes")).await, Some(json!({ "n": 1 })));
 }
 
-/// The same event ids again: the first receipt, whatever was expected of the stream, and no second event.
+/// Repeated event ids return the first receipt, whatever the batch expects of the stream, and append no second event.
 pub async fn t10_same_event_ids_return_the_first_receipt(env: &Env) {
     let (stream, batch) = (key("t10"), events(3));
     let append = |expect| Batch::new().append(&stream, expect, batch.clone());
@@ -128,7 +129,7 @@ pub async fn t10_same_event_ids_return_the_first_receipt(env: &Env) {
     assert_eq!(env.store.history(&stream).await.len(), 5);
 }
 
-/// Several appends in one batch are recognised together, also when the stream was closed since.
+/// Several appends in one batch are recognised together, even if the stream was closed since.
 pub async fn t10_several_streams_are_recognised_together(env: &Env) {
     let (a, b) = (key("t10-a"), key("t10-b"));
     let (of_a, of_b) = (events(2), events(1));
@@ -139,7 +140,7 @@ pub async fn t10_several_streams_are_recognised_together(env: &Env) {
     assert_eq!(env.other.done(batch()).await, first.into_repeated());
 }
 
-/// An append of nothing leaves nothing behind, so it does not keep the others from being recognised.
+/// An append without events leaves no trace, so it does not keep the others from being recognised.
 pub async fn t10_empty_appends_are_passed_over(env: &Env) {
     let (a, b, list) = (key("t10-full"), key("t10-empty"), events(2));
     let noted = |e: NewEvent| NewEvent { meta: number(1), correlation: Some("c".to_owned()), ..e };
@@ -153,7 +154,7 @@ pub async fn t10_empty_appends_are_passed_over(env: &Env) {
     assert_eq!(env.store.history(&a).await.len(), 2);
 }
 
-/// A stretch of an earlier append is recognised, too: the receipt says where it stands.
+/// A part of an earlier append is also recognised, and the receipt contains its versions and positions.
 pub async fn t10_a_stretch_of_an_append_is_recognised(env: &Env) {
     let (stream, all) = (key("t10-part"), events(5));
     let first = env.store.done(Batch::new().append(&stream, Expect::Absent, all.clone())).await;
@@ -164,7 +165,7 @@ pub async fn t10_a_stretch_of_an_append_is_recognised(env: &Env) {
     assert!(appended.first_position > whole.first_position && appended.last_position < whole.last_position);
 }
 
-/// The same id with other content, in another stream, in another order or only in part: an error that names it.
+/// A reused id with other content, in another stream, in another order or only in part is an error that names it.
 pub async fn t10_reused_event_ids_are_refused(env: &Env) {
     let (stream, all) = (key("t10-reuse"), events(3));
     env.store.done(Batch::new().append(&stream, Expect::Absent, all.clone())).await;
@@ -195,7 +196,7 @@ pub async fn t10_reused_event_ids_are_refused(env: &Env) {
     }
 }
 
-/// Beside other effects a repeated append is refused, because nobody knows whether those were applied.
+/// A repeated append in a batch with other effects is rejected, because it is unknown whether those were applied.
 pub async fn t10_repeating_mixed_batches_needs_an_op_id(env: &Env) {
     let (stream, list, doc) = (key("t10-mixed"), events(1), key("t10-doc"));
     env.store.done(Batch::new().append(&stream, Expect::Any, list.clone())).await;
@@ -206,7 +207,7 @@ pub async fn t10_repeating_mixed_batches_needs_an_op_id(env: &Env) {
     assert_eq!(env.store.doc(&doc).await, None, "nothing of it was applied");
 }
 
-/// One id twice in a batch is refused before anything is looked up.
+/// A duplicate id within a batch is rejected before any lookup.
 pub async fn t10_an_id_twice_in_one_batch_is_refused(env: &Env) {
     let one = event("Happened", 1);
     let twice = Batch::new().append(&key("t10-x"), Expect::Any, [one.clone()]);
@@ -216,7 +217,7 @@ pub async fn t10_an_id_twice_in_one_batch_is_refused(env: &Env) {
     assert!(env.store.log().await.is_empty());
 }
 
-/// The same append from many tasks at once: one set of events, and everybody gets the same numbers.
+/// The same append from many tasks at once appends one set of events, and all tasks get the same numbers.
 pub async fn t10_racing_repetitions_append_once(env: &Env) {
     for connections in ONE_AND_TWO {
         for expect in [Expect::Absent, Expect::Any] {

@@ -1,4 +1,4 @@
-//! D4: an unknown outcome becomes a known one.
+//! Resolution of unknown outcomes (D4).
 
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
@@ -18,7 +18,7 @@ pub async fn d4_resolve_returns_the_receipt_of_an_applied_batch(env: &Env) {
     assert_eq!(env.store.value(&k).await, Some(json!({ "n": 1 })));
 }
 
-/// Resolving an id without a batch makes it void: a batch that arrives under it later is refused. Documents only.
+/// Resolving an id without a batch makes it void: a later batch under that id is rejected. Documents only.
 pub async fn d4_a_void_id_is_refused(env: &Env) {
     let (k, id) = (key("d4-void"), OpId::new());
     assert_eq!(env.store.resolve(id).await.unwrap(), Resolution::NotApplied);
@@ -33,10 +33,10 @@ pub async fn d4_a_void_id_is_refused(env: &Env) {
     assert!(!env.other.done(deposit(&k, OpId::new())).await.repeated, "a new id is free");
 }
 
-/// A void id refuses a batch of every noun, also one that the store decides without looking.
+/// A void id rejects a batch of every noun, even one that the store decides from its cache.
 pub async fn d4_a_void_id_is_refused_for_every_noun(env: &Env) {
     let (stream, k, id) = (key("d4-stream"), key("d4-doc"), OpId::new());
-    // The rows are known to the connection, so that it may decide by what it remembers.
+    // The connection has cached the rows, so that it may decide from its cache.
     let all = |id: OpId, expect| {
         let batch = Batch::new().append(&stream, expect, events(2)).enqueue(job(&format!("d4-{id}")));
         batch.merge_or_create(&k, number(0), [Delta::inc("/n", 1)]).op_id(id)
@@ -63,7 +63,8 @@ pub async fn d4_a_void_id_survives_a_restart(env: &Env) {
     assert_eq!(store.resolve(applied).await.unwrap(), Resolution::Applied(first.into_repeated()));
 }
 
-/// A batch and resolves of its id at the same time: all agree, and the batch has its effect or none. Documents only.
+/// A batch and resolves of its id run at the same time. All agree, and the batch takes effect once or not at all.
+/// Documents only.
 pub async fn d4_a_batch_in_flight_is_waited_for_or_made_impossible(env: &Env) {
     for connections in ONE_AND_TWO {
         for round in 0..20 {
@@ -95,8 +96,8 @@ pub async fn d4_a_batch_in_flight_is_waited_for_or_made_impossible(env: &Env) {
     }
 }
 
-/// A client whose reply was lost resolves, and deposits under a new id when told so: one deposit, never two.
-/// Documents only.
+/// A client whose reply was lost resolves the id. If nothing was applied, it deposits under a new id. There is one
+/// deposit, never two. Documents only.
 pub async fn d4_a_lost_reply_leads_to_one_deposit(env: &Env) {
     let k = key("d4-deposit");
     for round in 0..60_u32 {
@@ -106,14 +107,14 @@ pub async fn d4_a_lost_reply_leads_to_one_deposit(env: &Env) {
         for _ in 0..round % 6 {
             tokio::task::yield_now().await;
         }
-        // The client is gone, and the batch may still be on its way.
+        // The client is gone, and the batch may still be in flight.
         caller.abort();
         if env.other.resolve(id).await.unwrap() == Resolution::NotApplied {
             env.other.done(deposit(&k, OpId::new())).await;
         }
         let _ = caller.await;
     }
-    // Whatever was on its way has arrived: a batch goes behind it on the same connection.
+    // All batches in flight have arrived: this one follows them on the same connection.
     env.store.done(Batch::new().put(&key("d4-last"), Expect::Any, number(1))).await;
     env.store.done(Batch::new().merge(&k, [Delta::inc("/n", 0)])).await;
     assert_eq!(env.store.value(&k).await, Some(json!({ "n": 60 })), "one deposit for each round");

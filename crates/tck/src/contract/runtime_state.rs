@@ -1,11 +1,10 @@
-//! X1–X5 at the level of the store: read-modify-write on one document.
+//! Read-modify-write on one document at the level of the store (X1–X5).
 
 use super::state::compare_and_increment;
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 
-/// The batch that is never sent writes nothing, and one that is refused lets the next one run.
-/// Documents only.
+/// A batch that is never sent writes nothing, and the next one runs. Documents only.
 pub async fn x1_a_failed_transaction_lets_the_next_run(env: &Env) {
     let k = key("x1");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
@@ -18,7 +17,7 @@ pub async fn x1_a_failed_transaction_lets_the_next_run(env: &Env) {
     env.store.done(Batch::new().put(&k, doc_at(1), number(2))).await;
 }
 
-/// The write fails: an error, the state as before, and the next one runs. Documents only.
+/// A failed write is an error. The state is unchanged, and the next write succeeds. Documents only.
 pub async fn x2_a_failed_write_leaves_the_state(env: &Env) {
     let k = key("x2");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
@@ -31,7 +30,7 @@ pub async fn x2_a_failed_write_leaves_the_state(env: &Env) {
     assert_eq!(env.other.value(&k).await, Some(json!({ "n": 2 })));
 }
 
-/// What is read is never written: versions and times stay, however often. Documents only.
+/// Reads never write: versions and times stay, however often a document is read. Documents only.
 pub async fn x3_reading_writes_nothing(env: &Env) {
     let k = key("x3");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
@@ -44,7 +43,7 @@ pub async fn x3_reading_writes_nothing(env: &Env) {
     assert_eq!(first.unwrap().version, DocVersion(1));
 }
 
-/// N concurrent read-modify-writes: N effects. Documents only.
+/// N concurrent read-modify-writes have N effects. Documents only.
 pub async fn x5_n_read_modify_writes_have_n_effects(env: &Env) {
     for connections in ONE_AND_TWO {
         let k = key(&format!("x5-{connections}"));
@@ -63,7 +62,7 @@ pub async fn x5_n_read_modify_writes_have_n_effects(env: &Env) {
     }
 }
 
-/// A value that a program cannot decode is kept as it is and handed on as it was. Documents only.
+/// A value that a program cannot decode is stored and returned unchanged. Documents only.
 pub async fn x7_what_nobody_understands_is_kept(env: &Env) {
     let (k, odd) = (key("x7"), payload(json!({ "schema": 99, "items": [{ "?": [null] }, 1, "x"] })));
     env.store.done(Batch::new().put(&k, Expect::Absent, odd.clone())).await;

@@ -1,23 +1,23 @@
-//! S2–S11 at the level of the store: deltas, lost updates, and outcomes that were lost.
+//! State at the level of the store (S2–S11): deltas, lost updates, and unknown outcomes.
 
 use std::collections::BTreeSet;
 
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 
-/// Adds two to `/n`: once by a merge, once by reading, comparing and trying again.
+/// Adds two to `/n`: once by a merge, once by a compare-and-swap with retries.
 pub(crate) async fn increment(conn: &Conn, key: &Key) {
     conn.done(Batch::new().merge(key, [Delta::inc("/n", 1)])).await;
     compare_and_increment(conn, key).await;
 }
 
-/// Adds one to `/n` by compare-and-set, adopting what a conflict brings; answers the version that it was given.
+/// Adds one to `/n` by compare-and-swap, continuing from the document of a conflict. Returns the new version.
 pub(crate) async fn compare_and_increment(conn: &Conn, key: &Key) -> DocVersion {
     let mut current = conn.doc(key).await.expect("the document exists");
     loop {
         let value: serde_json::Value = current.value.parse().unwrap();
         let next = number(value["n"].as_i64().unwrap() + 1);
-        // Between reading and writing the others get their turn: that is when updates are lost.
+        // Other tasks run between the read and the write, which is when updates are lost.
         tokio::task::yield_now().await;
         match conn.apply(Batch::new().put(key, Expect::Exact(current.version), next)).await {
             Ok(receipt) => return receipt.documents[0].version,
@@ -26,7 +26,7 @@ pub(crate) async fn compare_and_increment(conn: &Conn, key: &Key) -> DocVersion 
     }
 }
 
-/// 64 writers of one record at once: all land. Documents only.
+/// 64 concurrent writers of one record all succeed. Documents only.
 pub async fn s2_sixty_four_writers_all_land(env: &Env) {
     for connections in ONE_AND_TWO {
         let k = key(&format!("s2-{connections}"));
@@ -41,8 +41,7 @@ pub async fn s2_sixty_four_writers_all_land(env: &Env) {
     }
 }
 
-/// A foreign writer gets between: the loser goes on from the winner's state that came with the conflict.
-/// Documents only.
+/// A foreign writer is faster. The loser continues from the winner's state in the conflict. Documents only.
 pub async fn s3_the_loser_goes_on_from_the_winners_state(env: &Env) {
     let k = key("s3");
     env.store.done(Batch::new().put(&k, Expect::Absent, payload(json!({ "mine": 0, "theirs": 0 })))).await;
@@ -54,8 +53,7 @@ pub async fn s3_the_loser_goes_on_from_the_winners_state(env: &Env) {
     assert_eq!(env.other.value(&k).await, Some(json!({ "mine": 1, "theirs": 1 })));
 }
 
-/// A write that equals what a stale reader knows is a write like any other: it conflicts, or it counts.
-/// Documents only.
+/// A write equal to the value that a stale reader knows is a normal write: it conflicts, or it counts. Documents only.
 pub async fn s5_an_equal_write_is_not_suppressed(env: &Env) {
     let k = key("s5");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
@@ -76,8 +74,7 @@ pub async fn s6_a_confirmed_value_needs_no_write(env: &Env) {
     assert_eq!(Dump::of(&env.store).await, before);
 }
 
-/// Increments from two connections at once: the sum, whatever comes between, and each version once.
-/// Documents only.
+/// Concurrent increments from two connections add up, and each version is issued once. Documents only.
 pub async fn s7_increments_make_the_sum(env: &Env) {
     for connections in ONE_AND_TWO {
         let k = key(&format!("s7-{connections}"));
@@ -104,7 +101,7 @@ pub async fn s7_increments_make_the_sum(env: &Env) {
     }
 }
 
-/// What each delta does to a value. Documents only.
+/// Each delta changes its part of a value as specified. Documents only.
 pub async fn s7_deltas_change_parts_of_a_value(env: &Env) {
     let cases = [
         (json!({}), Delta::inc("/a/b", 5), json!({ "a": { "b": 5 } })),
@@ -133,7 +130,7 @@ pub async fn s7_deltas_change_parts_of_a_value(env: &Env) {
     }
 }
 
-/// A delta that does not fit is refused with its path, and nothing of the merge is applied. Documents only.
+/// A delta that does not fit is rejected with its path, and no part of the merge is applied. Documents only.
 pub async fn s7_a_delta_that_does_not_fit_is_refused(env: &Env) {
     let cases = [
         (json!({ "a": "text" }), Delta::inc("/a", 1), "/a"),
@@ -156,7 +153,7 @@ pub async fn s7_a_delta_that_does_not_fit_is_refused(env: &Env) {
     }
 }
 
-/// Deltas on a deleted record, or on one that never was: `NotFound`, and nothing is created. Documents only.
+/// Deltas on a deleted record, or on one that never existed, return `NotFound` and create nothing. Documents only.
 pub async fn s8_deltas_on_nothing_create_nothing(env: &Env) {
     let (never, deleted) = (key("s8-never"), key("s8-deleted"));
     env.store.done(Batch::new().put(&deleted, Expect::Absent, number(5))).await;
@@ -181,8 +178,7 @@ pub async fn s8_deltas_on_nothing_create_nothing(env: &Env) {
     assert_eq!(env.other.value(&key("s8-deleted")).await, Some(json!({ "n": 2 })));
 }
 
-/// Deletes race with deltas: every acknowledged delta met a document, and no delta revives one.
-/// Documents only.
+/// Deletes race with deltas. Every acknowledged delta applied to a document, and no delta revives one. Documents only.
 pub async fn s8_deltas_and_a_delete_race(env: &Env) {
     for connections in ONE_AND_TWO {
         let k = key(&format!("s8-race-{connections}"));
@@ -210,7 +206,7 @@ pub async fn s8_deltas_and_a_delete_race(env: &Env) {
     }
 }
 
-/// A caller that went away in the middle of a write learns the truth by its operation id. Documents only.
+/// A caller that was cancelled during a write learns the outcome by its operation id. Documents only.
 pub async fn s11_an_operation_id_tells_the_truth(env: &Env) {
     let k = key("s11");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(0))).await;
@@ -227,7 +223,7 @@ pub async fn s11_an_operation_id_tells_the_truth(env: &Env) {
         }
         caller.abort();
         let _ = caller.await;
-        // Repeating under the same id settles it, on any connection, and asking agrees.
+        // A retry under the same id resolves it, on any connection, and a lookup agrees.
         let receipt = env.other.done(batch()).await;
         applied += 1;
         let asked = env.other.operation(id).await.unwrap().unwrap();

@@ -1,9 +1,9 @@
-//! T1–T8: preconditions, versions and all-or-nothing.
+//! Atomic batches (T1–T8): preconditions, versions, and all-or-nothing.
 
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 
-/// Create-if-absent, many at once: one winner, and each loser receives the winner's value and version.
+/// Many concurrent creations of one document have one winner. Each loser receives the winner's value and version.
 /// Documents only.
 pub async fn t1_create_if_absent_has_one_winner(env: &Env) {
     for connections in ONE_AND_TWO {
@@ -22,7 +22,7 @@ pub async fn t1_create_if_absent_has_one_winner(env: &Env) {
     }
 }
 
-/// Two rows of work with one name, each meant to be new: one is created.
+/// Of several work rows with one name, each required to be new, one is created.
 pub async fn t1_enqueue_only_new_has_one_winner(env: &Env) {
     for connections in ONE_AND_TWO {
         let name = format!("t1-work-{connections}");
@@ -37,7 +37,7 @@ pub async fn t1_enqueue_only_new_has_one_winner(env: &Env) {
     }
 }
 
-/// A stale version: conflict with the current value and version; the row is intact. Documents only.
+/// A stale version is a conflict with the current value and version. The row is unchanged. Documents only.
 pub async fn t2_stale_version_conflicts(env: &Env) {
     let k = key("t2");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
@@ -50,8 +50,8 @@ pub async fn t2_stale_version_conflicts(env: &Env) {
     assert_eq!(env.other.doc(&k).await.unwrap(), before, "the row is intact");
 }
 
-/// A version from the future is as wrong as one from the past, and so is any version of what never was.
-/// Documents only.
+/// A future version conflicts like a past one, and so does any version of a document that never existed. Documents
+/// only.
 pub async fn t2_versions_that_never_were_conflict(env: &Env) {
     let k = key("t2-future");
     let refusal = env.store.refused(Batch::new().put(&k, doc_at(1), number(1))).await;
@@ -64,7 +64,7 @@ pub async fn t2_versions_that_never_were_conflict(env: &Env) {
     assert_eq!(env.store.doc(&k).await.unwrap().version, DocVersion(2));
 }
 
-/// Of many writers that saw the same version, one lands; nobody's write is lost unnoticed. Documents only.
+/// Of many writers that saw the same version, one succeeds. No write is lost silently. Documents only.
 pub async fn t2_concurrent_writers_of_one_version_have_one_winner(env: &Env) {
     for connections in ONE_AND_TWO {
         let k = key(&format!("t2-race-{connections}"));
@@ -80,7 +80,7 @@ pub async fn t2_concurrent_writers_of_one_version_have_one_winner(env: &Env) {
     }
 }
 
-/// What every error of a batch answers: a stable code, whether to try again, and that nothing was applied.
+/// Every error of a batch has a stable code, a retry hint, and the guarantee that nothing was applied.
 pub async fn t2_refusals_explain_themselves(env: &Env) {
     let (doc, stream) = (key("t2-doc"), key("t2-stream"));
     env.store.done(Batch::new().close(&stream, Expect::Any)).await;
@@ -102,8 +102,8 @@ pub async fn t2_refusals_explain_themselves(env: &Env) {
     }
 }
 
-/// A delete keeps the version, a new creation continues it, and whoever looked before the delete conflicts.
-/// Documents only.
+/// A delete keeps the version, and a new creation continues it. A write with a version from before the delete
+/// conflicts. Documents only.
 pub async fn t3_delete_keeps_the_version(env: &Env) {
     let k = key("t3");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
@@ -122,7 +122,7 @@ pub async fn t3_delete_keeps_the_version(env: &Env) {
     assert_eq!(present(looked_before).version, DocVersion(4));
 }
 
-/// Deleting what is not there changes nothing, and deleting twice takes no second version. Documents only.
+/// A delete of a missing document changes nothing, and a second delete takes no new version. Documents only.
 pub async fn t3_delete_of_nothing_changes_nothing(env: &Env) {
     let k = key("t3-nothing");
     let receipt = env.store.done(Batch::new().delete(&k, Expect::Any)).await;
@@ -136,7 +136,7 @@ pub async fn t3_delete_of_nothing_changes_nothing(env: &Env) {
     assert_eq!(document_conflict(refusal), DocumentFound::Gone(DocVersion(2)));
 }
 
-/// A stale delete conflicts; the row is intact. Documents only.
+/// A stale delete conflicts, and the row is unchanged. Documents only.
 pub async fn t4_stale_delete_conflicts(env: &Env) {
     let k = key("t4");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(1))).await;
@@ -146,7 +146,7 @@ pub async fn t4_stale_delete_conflicts(env: &Env) {
     assert_eq!(env.store.value(&k).await, Some(json!({ "n": 2 })));
 }
 
-/// A delete and a write that both saw version 1: one of them lands. Documents only.
+/// Of a delete and a write that both saw version 1, one succeeds. Documents only.
 pub async fn t4_delete_and_write_race_has_one_winner(env: &Env) {
     for connections in ONE_AND_TWO {
         let k = key(&format!("t4-race-{connections}"));
@@ -166,7 +166,8 @@ pub async fn t4_delete_and_write_race_has_one_winner(env: &Env) {
     }
 }
 
-/// One failing precondition among ten effects on streams, documents and work, wherever it stands: nothing changed.
+/// One failing precondition among ten effects on streams, documents and work changes nothing, wherever it occurs in the
+/// batch.
 pub async fn t6_one_failing_precondition_changes_nothing(env: &Env) {
     let (stream, doc) = (key("t6-stream"), key("t6-doc"));
     env.store
@@ -203,7 +204,7 @@ pub async fn t6_one_failing_precondition_changes_nothing(env: &Env) {
     assert_ne!(Dump::of(&env.other).await, before);
 }
 
-/// Effects of a batch see what earlier ones of the same batch did.
+/// Effects of a batch see the earlier effects of the same batch.
 pub async fn t6_later_effects_see_earlier_ones(env: &Env) {
     let (doc, stream, row) = (key("t6-seen"), key("t6-seen-s"), key("t6-seen-w"));
     let batch = Batch::new()
@@ -231,7 +232,7 @@ pub async fn t6_later_effects_see_earlier_ones(env: &Env) {
     assert!(matches!(env.store.refused(again).await, Refusal::Document { index: 1, .. }));
 }
 
-/// A batch sees the rows that its own earlier effects made when it selects by filter.
+/// A selection by filter sees the rows that earlier effects of its batch created.
 pub async fn t6_filters_see_earlier_effects(env: &Env) {
     env.store.done(enqueue(job("t6-f1"))).await;
     let filter = WorkFilter { lane: Some(jobs()), ..WorkFilter::default() };
@@ -244,7 +245,7 @@ pub async fn t6_filters_see_earlier_effects(env: &Env) {
     assert_eq!(env.store.row(&key("t6-f2")).await.priority, Priority::FIRST);
 }
 
-/// A batch of nothing, and one of appends without events, are applied and change nothing.
+/// An empty batch, and one with appends of no events, are applied and change nothing.
 pub async fn t6_empty_batches_change_nothing(env: &Env) {
     let before = Dump::of(&env.store).await;
     let receipt = env.store.done(Batch::new()).await;
@@ -254,7 +255,7 @@ pub async fn t6_empty_batches_change_nothing(env: &Env) {
     assert_eq!(Dump::of(&env.store).await, before);
 }
 
-/// Guards refuse like effects do, and change nothing when they hold.
+/// A failing guard rejects the batch like a failing effect. A guard that holds changes nothing.
 pub async fn t6_guards_have_no_effect(env: &Env) {
     let (doc, stream, lock) = (key("t6-g"), key("t6-gs"), key("t6-gw"));
     env.store
@@ -274,14 +275,14 @@ pub async fn t6_guards_have_no_effect(env: &Env) {
     assert_eq!(Dump::of(&env.store).await, before);
 }
 
-/// Batches that are sent together share a flush, not a fate: those that conflict fail alone.
+/// Concurrent batches share a flush but not their outcome: a batch that conflicts fails alone.
 pub async fn t7_a_conflict_fails_nobody_else(env: &Env) {
     let taken = key("t7-taken");
     env.store.done(Batch::new().put(&taken, Expect::Absent, number(0))).await;
     for connections in ONE_AND_TWO {
         let work = |i: usize, conn: Conn| {
             let own = key(&format!("t7-{connections}-{i}"));
-            // The conflicting half writes first and conflicts last: everything it did must be taken back.
+            // The conflicting half writes first and conflicts last: all its effects must be rolled back.
             let batch =
                 Batch::new().append(&own, Expect::Absent, events(2)).put(&own, Expect::Absent, number(1));
             let batch =
@@ -299,7 +300,7 @@ pub async fn t7_a_conflict_fails_nobody_else(env: &Env) {
     assert!(positions.is_sorted_by(|a, b| a < b), "positions rise, and none is used twice");
 }
 
-/// A batch is not disturbed by a refused neighbour that touched the same rows before it.
+/// A rejected batch that touched the same rows before does not affect a concurrent one.
 pub async fn t7_a_refused_neighbour_leaves_no_trace_in_shared_rows(env: &Env) {
     for connections in ONE_AND_TWO {
         let shared = key(&format!("t7-shared-{connections}"));
@@ -319,7 +320,7 @@ pub async fn t7_a_refused_neighbour_leaves_no_trace_in_shared_rows(env: &Env) {
     }
 }
 
-/// Two appends that expect the same version: one lands, and the others hear where the stream is now.
+/// Of appends that expect the same version, one succeeds. The others receive the current version of the stream.
 pub async fn t8_appends_at_the_same_version_have_one_winner(env: &Env) {
     for connections in ONE_AND_TWO {
         let stream = key(&format!("t8-{connections}"));

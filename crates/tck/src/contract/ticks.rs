@@ -1,4 +1,4 @@
-//! C2–C11 at the level of the store: a task is a standing row and a record that change together.
+//! Schedules at the level of the store (C2–C11): a task is a standing row and a record that change together.
 
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
@@ -11,7 +11,7 @@ fn task(name: &str, due: Timestamp) -> NewWork {
     NewWork::standing(key(name), cron()).due(Due::At(due))
 }
 
-/// The end of a run: its record and the next fire, in one batch.
+/// Returns the end of a run: its record and the next fire, in one batch.
 fn finish(name: &str, lease: &Lease, next: Timestamp) -> Batch {
     let record = [Delta::inc("/runs", 1), Delta::set("/next", next.as_micros())];
     let batch = Batch::new().merge_or_create(&key(name), payload(json!({ "runs": 0 })), record);
@@ -22,7 +22,7 @@ async fn fire(conn: &Conn, who: &str) -> Option<Grant> {
     conn.claim_lane(who, "cron", 1).await.pop()
 }
 
-/// After a long outage there is one run, because a row is due once however long ago that was.
+/// A long outage is followed by one run, because a row is due once, however long ago that was.
 pub async fn c2_an_outage_is_followed_by_one_run(env: &Env) {
     env.store.done(enqueue(task("c2", env.now().after(secs(7_200))))).await;
     env.pass(secs(12 * 3_600));
@@ -32,7 +32,7 @@ pub async fn c2_an_outage_is_followed_by_one_run(env: &Env) {
     assert_eq!(env.other.value(&key("c2")).await.unwrap()["runs"], json!(1));
 }
 
-/// An earlier fire wins over a pending one: enqueuing keeps the earlier due time.
+/// An earlier fire replaces a pending one: enqueueing keeps the earlier due time.
 pub async fn c4_the_earlier_fire_wins(env: &Env) {
     let (soon, late) = (env.now().after(secs(10)), env.now().after(secs(60)));
     env.store.done(enqueue(task("c4", late))).await;
@@ -42,7 +42,7 @@ pub async fn c4_the_earlier_fire_wins(env: &Env) {
     assert_eq!(env.store.row(&key("c4")).await.due, Some(soon));
 }
 
-/// The owner dies: one restart by the next owner, history kept; a live owner's task is not touched.
+/// The owner dies. The next owner restarts the task once and keeps the history. A live owner's task is not touched.
 pub async fn c5_a_dead_owners_task_is_restarted_once(env: &Env) {
     env.store.done(enqueue(task("c5", env.now()))).await;
     let first = fire(&env.store, "first").await.unwrap();
@@ -67,7 +67,7 @@ pub async fn c5_a_dead_owners_task_is_restarted_once(env: &Env) {
     );
 }
 
-/// A changed registration keeps the record, the place in the queue and the attempts.
+/// A changed registration keeps the record, the position in the queue and the attempts.
 pub async fn c6_a_changed_registration_keeps_history(env: &Env) {
     env.store.done(enqueue(task("c6", env.now()))).await;
     let grant = fire(&env.store, "w").await.unwrap();
@@ -82,7 +82,7 @@ pub async fn c6_a_changed_registration_keeps_history(env: &Env) {
     );
 }
 
-/// Two schedulers on one store: each fire runs once.
+/// Two schedulers on one store run each fire once.
 pub async fn c11_each_fire_runs_once(env: &Env) {
     const FIRES: u64 = 10;
     for connections in ONE_AND_TWO {

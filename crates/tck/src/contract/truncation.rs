@@ -1,4 +1,5 @@
-//! E7, the last step of closing the books: removing the first events of a stream. What stays is as it was.
+//! Stream truncation (E7), the last step of archiving: it removes the first events of a stream. The remaining events
+//! are unchanged.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,13 +24,13 @@ fn positions(events: &[Event]) -> Vec<Position> {
     events.iter().map(|e| e.position).collect()
 }
 
-/// The oldest version that is left, and the last one.
+/// Returns the oldest remaining version and the last one.
 async fn ends(conn: &Conn, stream: &Key) -> (Option<u64>, Option<u64>) {
     let info = conn.stream(stream).await.unwrap().unwrap();
     (info.first.map(|v| v.0), info.head.map(|v| v.0))
 }
 
-/// The events below the version go; the others, their versions and positions, the head and other streams stay.
+/// Events below the version are removed. The others, their versions and positions, the head and other streams stay.
 pub async fn e7_a_truncate_removes_the_beginning_and_nothing_else(env: &Env) {
     let (stream, beside) = (key("e7-cut"), key("e7-beside"));
     for _ in 0..5 {
@@ -49,7 +50,7 @@ pub async fn e7_a_truncate_removes_the_beginning_and_nothing_else(env: &Env) {
     assert_eq!(env.store.history(&stream).await, env.other.history(&stream).await);
 }
 
-/// A reader begins at the first version that is left, forward and backward, with a filter and without.
+/// A reader starts at the first remaining version, forward and backward, with and without a filter.
 pub async fn e7_readers_begin_with_what_is_left(env: &Env) {
     let stream = key("e7-read");
     env.store.done(append(&stream, 8)).await;
@@ -72,7 +73,7 @@ pub async fn e7_readers_begin_with_what_is_left(env: &Env) {
     }
 }
 
-/// Everything may be removed: the stream is empty, exists, and goes on after its last version, at new positions.
+/// All events may be removed. The empty stream still exists and continues after its last version, at new positions.
 pub async fn e7_appends_go_on_after_everything_was_removed(env: &Env) {
     let (stream, beside) = (key("e7-all"), key("e7-all-beside"));
     env.store.done(append(&beside, 1)).await;
@@ -85,7 +86,7 @@ pub async fn e7_appends_go_on_after_everything_was_removed(env: &Env) {
     let refusal = env.store.refused(Batch::new().guard_stream(&stream, Expect::Absent)).await;
     assert_eq!(stream_conflict(refusal), StreamFound::At(StreamVersion(2)));
     env.other.done(Batch::new().guard_stream(&stream, at(2)).guard_stream(&stream, Expect::Exists)).await;
-    // The newest positions of the store are gone, and are not given again.
+    // The newest positions of the store are removed and are not reused.
     let receipt = env.other.done(append(&beside, 1)).await;
     assert!(receipt.appended[0].first_position > last, "{receipt:?} after {last}");
     let receipt = env.store.done(Batch::new().append(&stream, at(2), events(2))).await;
@@ -96,7 +97,7 @@ pub async fn e7_appends_go_on_after_everything_was_removed(env: &Env) {
     assert_eq!(versions(&env.other.history(&stream).await), [3, 4]);
 }
 
-/// Removing what was removed changes nothing; neither does a stream that does not exist, which is not made.
+/// A repeated truncation changes nothing. A truncation of a missing stream does not create it.
 pub async fn e7_a_truncate_again_changes_nothing(env: &Env) {
     let (stream, none, early) = (key("e7-again"), key("e7-none"), key("e7-tombstone"));
     env.store.done(append(&stream, 5).close(&early, Expect::Absent)).await;
@@ -121,7 +122,7 @@ pub async fn e7_a_truncate_again_changes_nothing(env: &Env) {
     assert_eq!(env.other.operation(id).await.unwrap(), Some(first.into_repeated()));
 }
 
-/// A closed stream can be truncated: it stays closed, since when and where it was.
+/// A closed stream can be truncated. It stays closed, with its time of closing and its head.
 pub async fn e7_a_closed_stream_can_be_truncated(env: &Env) {
     let stream = key("e7-closed");
     env.store.done(append(&stream, 4).close(&stream, at(3))).await;
@@ -137,7 +138,7 @@ pub async fn e7_a_closed_stream_can_be_truncated(env: &Env) {
     }
 }
 
-/// A version beyond the next one is refused with the last version, and nothing of the batch happens.
+/// A version beyond the next one is rejected with the last version, and no effect of the batch is applied.
 pub async fn e7_a_truncate_beyond_the_end_is_refused(env: &Env) {
     let (stream, document) = (key("e7-beyond"), key("e7-beyond"));
     env.store.done(append(&stream, 3)).await;
@@ -154,7 +155,7 @@ pub async fn e7_a_truncate_beyond_the_end_is_refused(env: &Env) {
     env.other.done(truncate(&stream, 3)).await;
 }
 
-/// Effects count in their order: what the batch appended before is seen, and may be removed at once.
+/// Effects apply in order: a truncation sees events that its batch appended before, and may remove them at once.
 pub async fn e7_a_truncate_sees_what_its_batch_did_before(env: &Env) {
     let (stream, other, new) = (key("e7-order"), key("e7-order-other"), key("e7-order-new"));
     env.store.done(append(&stream, 2).append(&other, Expect::Any, events(3))).await;
@@ -176,7 +177,7 @@ pub async fn e7_a_truncate_sees_what_its_batch_did_before(env: &Env) {
     assert_eq!(positions(&left), [told.first_position, told.last_position], "receipts are true");
 }
 
-/// A receipt that is asked for later tells the positions of events that its batch itself removed.
+/// A receipt requested later contains the positions of events that its batch removed.
 pub async fn e7_a_receipt_remembers_what_its_batch_removed(env: &Env) {
     let stream = key("e7-receipt");
     let id = OpId::new();
@@ -193,14 +194,14 @@ pub async fn e7_a_receipt_remembers_what_its_batch_removed(env: &Env) {
     assert_eq!(versions(&env.store.history(&stream).await), [2]);
 }
 
-/// What is there is recognised when it is appended again; what was removed is new, and half of each is refused.
+/// Remaining events are recognised when they are appended again. Removed ones are new, and a mix of both is rejected.
 pub async fn e7_ids_of_removed_events_are_free_again(env: &Env) {
     let stream = key("e7-ids");
     let (gone, there) = (events(2), events(2));
     let batch = |list: &[NewEvent]| Batch::new().append(&stream, Expect::Any, list.to_vec());
     env.store.done(batch(&gone)).await;
     let first = env.store.done(batch(&there)).await;
-    // In one batch with the removal they are still there.
+    // In the same batch as the removal they still exist.
     let refusal = env.store.refused(truncate(&stream, 2).append(&stream, Expect::Any, gone.clone())).await;
     assert!(matches!(refusal, Refusal::EventIdReused { .. }), "{refusal:?}");
     env.store.done(truncate(&stream, 2)).await;
@@ -213,7 +214,7 @@ pub async fn e7_ids_of_removed_events_are_free_again(env: &Env) {
     assert!(env.store.done(batch(&gone)).await.repeated, "now they are there");
 }
 
-/// A batch removes so many events and no more: refused as a whole, with the step that can be taken.
+/// A batch removes a bounded number of events. A larger one is rejected as a whole, with the step that is possible.
 pub async fn e7_too_much_at_once_goes_in_steps(env: &Env) {
     const MORE: u64 = 7;
     let (stream, beside) = (key("e7-steps"), key("e7-steps-beside"));
@@ -236,7 +237,7 @@ pub async fn e7_too_much_at_once_goes_in_steps(env: &Env) {
     assert_eq!(env.other.log().await.len(), 1);
 }
 
-/// A grant brings what is left of the stream that its row follows, wherever the row stands.
+/// A grant contains the remaining events of the stream that its row follows, wherever the row is positioned.
 pub async fn e7_grants_bring_what_is_left(env: &Env) {
     let stream = key("e7-follow");
     env.store.done(append(&stream, 3)).await;
@@ -258,7 +259,7 @@ pub async fn e7_grants_bring_what_is_left(env: &Env) {
     }
 }
 
-/// Appends race with truncates: every append lands after the one before, and exactly what was asked is removed.
+/// Appends race with truncations. Every append follows the previous one, and exactly the requested events are removed.
 pub async fn e7_appends_and_truncates_race(env: &Env) {
     const ROUNDS: u64 = 20;
     for connections in ONE_AND_TWO {
@@ -274,7 +275,7 @@ pub async fn e7_appends_and_truncates_race(env: &Env) {
                         told.1.push(receipt.appended[0].clone());
                         continue;
                     }
-                    // Two remove the same, one removes all it sees, one is a step behind.
+                    // Two tasks remove the same events, one removes all it sees, one is a step behind.
                     let head = conn.stream(&stream).await.unwrap().unwrap().head.unwrap().0;
                     let before = [round / 2, round / 2, head + 1, head.saturating_sub(3)][i];
                     told.0 += conn.done(truncate(&stream, before)).await.truncated[0];
@@ -306,7 +307,7 @@ pub async fn e7_appends_and_truncates_race(env: &Env) {
     }
 }
 
-/// A reader that pages while the beginning goes neither fails nor repeats, and misses nothing that stays.
+/// A reader that pages during a truncation neither fails nor repeats events, and misses none of the remaining ones.
 pub async fn e7_a_reader_pages_while_the_beginning_goes(env: &Env) {
     const EVENTS: u64 = 120;
     for connections in ONE_AND_TWO {
@@ -330,7 +331,7 @@ pub async fn e7_a_reader_pages_while_the_beginning_goes(env: &Env) {
                 }
                 let mut seen = BTreeSet::new();
                 loop {
-                    // A store in memory answers at once: without this, readers would keep the writer from its turn.
+                    // A store in memory answers at once. Without the yield, readers would starve the writer.
                     tokio::task::yield_now().await;
                     let last = done.load(Ordering::SeqCst);
                     if i.is_multiple_of(2) {
@@ -356,7 +357,7 @@ pub async fn e7_a_reader_pages_while_the_beginning_goes(env: &Env) {
     }
 }
 
-/// Reads a stream to its end: what a page shows has no holes, and goes on after the page before.
+/// Reads a stream to its end. Pages have no gaps, and each continues after the previous one.
 async fn page_stream(conn: &Conn, stream: &Key) {
     let mut from = StreamVersion(0);
     loop {
@@ -378,7 +379,8 @@ async fn page_stream(conn: &Conn, stream: &Key) {
     }
 }
 
-/// Reads the log from a position to its end, every other reader with a filter: positions rise, nothing comes twice.
+/// Reads the log from a position to its end, every other reader with a filter. Positions increase, and no event
+/// repeats.
 async fn page_log(conn: &Conn, start: Position, reader: usize) -> BTreeSet<Position> {
     let types = if reader == 1 { Vec::new() } else { vec![event_type("Happened")] };
     let (mut after, mut seen) = (start, BTreeSet::new());
@@ -397,13 +399,14 @@ async fn page_log(conn: &Conn, start: Position, reader: usize) -> BTreeSet<Posit
     }
 }
 
-/// Books are closed step by step: a tombstone, then the removal, each repeatable; a restart forgets none of it.
+/// A stream is closed step by step: first a tombstone, then the removal. Each step is repeatable, and a restart keeps
+/// all of it.
 pub async fn e7_a_restart_keeps_what_was_removed_removed(env: &Env) {
     let (part, all, closed) = (key("e7-part"), key("e7-whole"), key("e7-books-closed"));
     env.store.done(append(&part, 6).append(&all, Expect::Any, events(2))).await;
     env.store.done(append(&closed, 3).close(&closed, Expect::Any)).await;
     env.store.done(truncate(&part, 4).truncate(&closed, StreamVersion(3))).await;
-    // The newest position of the store is one that is gone.
+    // The newest position of the store is removed.
     let last = env.other.done(append(&all, 2)).await.appended[0].last_position;
     env.other.done(truncate(&all, 4)).await;
     let before = Dump::of(&env.store).await;

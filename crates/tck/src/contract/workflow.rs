@@ -1,4 +1,4 @@
-//! W2–W20 at the level of the store: run rows, journals and signals that change in one batch.
+//! Workflows at the level of the store (W2–W20): run rows, journals and signals that change in one batch.
 
 use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
@@ -7,7 +7,7 @@ fn runs() -> tidelock_core::id::Lane {
     lane("runs")
 }
 
-/// A start: the run's record, the first line of its journal and its work row, or nothing.
+/// Returns the start of a run: its record, the first entry of its journal and its work row, all or nothing.
 fn start(name: &str, input: i64) -> Batch {
     let k = key(name);
     Batch::new()
@@ -16,7 +16,7 @@ fn start(name: &str, input: i64) -> Batch {
         .enqueue(NewWork { follow: Some(k.clone()), ..NewWork::standing(k, runs()) })
 }
 
-/// A signal: durable from the moment it is sent, and the run wakes with it.
+/// Returns a signal: it is durable once it is sent, and it wakes the run.
 fn signal(name: &str, id: OpId) -> Batch {
     let k = key(name);
     let batch =
@@ -29,7 +29,7 @@ async fn drive(conn: &Conn, who: &str) -> Option<Grant> {
     conn.claim(claim).await.unwrap().grants.pop()
 }
 
-/// Killed inside step 3: steps 1 and 2 are in the journal that the next driver gets; step 3 is not.
+/// A worker is killed inside step 3. The next worker gets the journal with steps 1 and 2, but not step 3.
 pub async fn w2_the_journal_comes_with_the_grant(env: &Env) {
     env.store.done(start("w2", 1)).await;
     let first = drive(&env.store, "mortal").await.unwrap();
@@ -48,25 +48,25 @@ pub async fn w2_the_journal_comes_with_the_grant(env: &Env) {
     fenced(env.store.refused(late).await);
 }
 
-/// Right after start returned, the run exists and anybody can pick it up.
+/// Right after start returns, the run exists and any worker can pick it up.
 pub async fn w3_a_started_run_is_picked_up(env: &Env) {
     env.store.done(start("w3", 1)).await;
     let grant = drive(&env.other, "anybody").await.unwrap();
     assert_eq!((grant.row.key, grant.events.len()), (key("w3"), 1));
 }
 
-/// A wake while a driver holds the run is not lost when that driver dies, even if the run was resting before.
+/// A wake-up while a worker holds the run is not lost when that worker dies, even if the run was idle before.
 pub async fn w3_a_wake_is_not_lost_with_a_dead_driver(env: &Env) {
     env.store.done(start("w3-rest", 1)).await;
     let resting = drive(&env.store, "w").await.unwrap();
     env.store.done(Batch::new().ack(&resting.lease())).await;
-    // Driven by name while it rests; then a signal comes; then the driver dies.
+    // Driven by name while it is idle; then a signal arrives; then the worker dies.
     env.store.take("mortal", &key("w3-rest")).await.unwrap();
     env.other.done(signal("w3-rest", OpId::new())).await;
     env.pass(TTL);
     let grant = drive(&env.other, "next").await.expect("the signal wakes the run once the lease has ended");
     assert_eq!(grant.events.len(), 2);
-    // And it is not lost when the next driver dies, too.
+    // The wake-up also survives the death of the next worker.
     env.pass(TTL);
     let grant = drive(&env.store, "third").await.expect("still asked for");
     env.store.done(Batch::new().ack(&grant.lease())).await;
@@ -74,7 +74,7 @@ pub async fn w3_a_wake_is_not_lost_with_a_dead_driver(env: &Env) {
     assert_eq!(drive(&env.store, "fourth").await, None, "done");
 }
 
-/// A wake while a driver holds a run that waits for a far timer beats the timer when the driver dies.
+/// A wake-up while a worker holds a run with a distant timer precedes the timer when the worker dies.
 pub async fn w3_a_wake_beats_a_far_timer_when_the_driver_dies(env: &Env) {
     env.store.done(enqueue(NewWork::standing(key("w3-far"), runs()).due(Due::After(secs(3_600))))).await;
     env.store.take("mortal", &key("w3-far")).await.unwrap();
@@ -85,7 +85,7 @@ pub async fn w3_a_wake_beats_a_far_timer_when_the_driver_dies(env: &Env) {
     assert!(drive(&env.other, "next").await.is_some());
 }
 
-/// The same id and input: the same run. Other input: an error that carries what is there.
+/// The same id and input give the same run. Another input is an error that contains the existing run.
 pub async fn w4_the_same_id_is_the_same_run(env: &Env) {
     for connections in ONE_AND_TWO {
         let name = format!("w4-{connections}");
@@ -104,7 +104,7 @@ pub async fn w4_the_same_id_is_the_same_run(env: &Env) {
     }
 }
 
-/// A signal before its wait is kept; a duplicate id counts once, from wherever it comes.
+/// A signal before its wait is kept. A duplicate id counts once, from any connection.
 pub async fn w8_early_and_double_signals(env: &Env) {
     env.store.done(start("w8", 1)).await;
     let id = OpId::new();
@@ -117,7 +117,7 @@ pub async fn w8_early_and_double_signals(env: &Env) {
     assert_eq!(types, ["Started", "Signalled"], "delivered later, once");
 }
 
-/// The same signal from many senders at once counts once.
+/// The same signal from many concurrent senders counts once.
 pub async fn w8_racing_duplicates_count_once(env: &Env) {
     for connections in ONE_AND_TWO {
         let (name, id) = (format!("w8-{connections}"), OpId::new());
@@ -132,7 +132,7 @@ pub async fn w8_racing_duplicates_count_once(env: &Env) {
     }
 }
 
-/// A signal to an unknown run, or to one that is finished, is refused with its kind; nothing is kept.
+/// A signal to an unknown or a finished run is rejected with a specific kind, and nothing is stored.
 pub async fn w9_unknown_and_finished_runs_refuse_signals(env: &Env) {
     let id = OpId::new();
     let unknown = env.store.refused(signal("w9-unknown", id)).await;
@@ -150,7 +150,7 @@ pub async fn w9_unknown_and_finished_runs_refuse_signals(env: &Env) {
     assert!(matches!(finished, Refusal::StreamClosed { .. }), "{finished:?}");
 }
 
-/// Time limit and signal at the same instant: exactly one wins, and the loser hears it.
+/// If a timeout and a signal fall on the same instant, exactly one wins, and the loser is rejected.
 pub async fn w10_a_time_limit_and_a_signal_race(env: &Env) {
     for connections in ONE_AND_TWO {
         for round in 0..8 {
@@ -172,7 +172,7 @@ pub async fn w10_a_time_limit_and_a_signal_race(env: &Env) {
     }
 }
 
-/// Two processes sweep: one drives, the other hears who does and until when.
+/// Of two processes that poll, one drives. The other learns which process does and until when.
 pub async fn w11_one_drives_the_other_hears_leased(env: &Env) {
     for connections in ONE_AND_TWO {
         let name = format!("w11-{connections}");
@@ -192,7 +192,7 @@ pub async fn w11_one_drives_the_other_hears_leased(env: &Env) {
     }
 }
 
-/// A failing or unknown definition at the head: it is parked with a reason and a next try, and the others progress.
+/// A failing or unknown definition at the head backs off with a reason and a next attempt, and the others progress.
 pub async fn w12_a_parked_run_lets_the_others_progress(env: &Env) {
     env.store.done(start("w12-unknown", 1)).await;
     env.pass(TICK);
@@ -213,7 +213,7 @@ pub async fn w12_a_parked_run_lets_the_others_progress(env: &Env) {
     assert_eq!((parked.last_error.as_deref(), parked.attempts), (Some("no such definition"), 1));
 }
 
-/// A step's effect is in the batch of its record: the counts agree, whoever was fenced off in between.
+/// The effect of a step is in the batch of its record: the counts agree, whichever worker was fenced in between.
 pub async fn w18_effect_and_record_are_one_batch(env: &Env) {
     env.store.done(start("w18", 1).put(&key("w18-account"), Expect::Absent, number(0))).await;
     let step = |grant: &Grant| {
@@ -239,7 +239,7 @@ pub async fn w18_effect_and_record_are_one_batch(env: &Env) {
     assert_eq!((records, env.other.value(&key("w18-account")).await), (3, Some(json!({ "n": 3 }))));
 }
 
-/// A sweep never touches what is alive: rows, journals and documents without an end stay whatever their age.
+/// A sweep never touches live rows: work rows, journals and documents without an expiry stay, whatever their age.
 pub async fn w20_a_sweep_never_touches_the_living(env: &Env) {
     env.store.done(start("w20", 1)).await;
     env.pass(secs(1_000_000));

@@ -1,5 +1,5 @@
-//! The words of a history. They are symbols: a lease is "grant number 3", a version "one behind", an instant "the
-//! next boundary", and each side looks up what that is when it gets there.
+//! Commands of a generated history. They are symbolic: a lease is "grant number 3", a version "one behind", an instant
+//! "the next boundary". Each side resolves a symbol when it reaches the command.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tidelock_core::store::{Delta, Lifetime, Operation};
 /// One of a few streams, documents, rows, lanes or owners: so few that histories collide.
 pub(super) type Name = u8;
 
-/// A command, and which of the backend's two connections it goes to.
+/// A command, and the connection of the backend that runs it.
 #[derive(Clone)]
 pub(super) struct Step {
     pub(super) second: bool,
@@ -21,7 +21,7 @@ impl std::fmt::Debug for Step {
     }
 }
 
-/// One thing that happens.
+/// One command of a history.
 #[derive(Clone, Debug)]
 pub(super) enum Command {
     Apply { op: Option<u32>, acts: Vec<Act> },
@@ -39,7 +39,7 @@ pub(super) enum Command {
     Rows { doc: Name, stream: Name, row: Name, op: u32 },
 }
 
-/// One precondition or effect.
+/// One precondition or effect of a batch.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
     Append { stream: Name, want: Want, events: Vec<NewFact> },
@@ -55,7 +55,7 @@ pub(super) enum Act {
     GuardDocument { doc: Name, want: Want },
 }
 
-/// An event with a number for an id.
+/// An event whose id is a number.
 #[derive(Clone, Debug)]
 pub(super) struct NewFact {
     pub(super) id: u32,
@@ -63,7 +63,7 @@ pub(super) struct NewFact {
     pub(super) value: i64,
 }
 
-/// What is expected, against what is there when the batch is sent.
+/// The expected version, relative to the current one when the batch is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Want {
     Any,
@@ -74,23 +74,23 @@ pub(super) enum Want {
     OneAhead,
 }
 
-/// How much of a stream is removed, against what is there when the batch is sent.
+/// The range of a stream to remove, relative to its length when the batch is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reach {
-    /// What lies below a version.
+    /// All events below a version.
     Below(u64),
-    /// All but so many of its last events.
+    /// All events except this number of the last ones.
     AllBut(u64),
-    /// So many events more than it has.
+    /// More events than the stream has, by this number.
     Beyond(u64),
 }
 
-/// When something is due or ends.
+/// The instant at which something is due or expires.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum When {
     Now,
     After(Duration),
-    /// So long after the first instant of the history.
+    /// This long after the first instant of the history.
     At(Duration),
 }
 
@@ -102,17 +102,17 @@ pub(super) struct Job {
     pub(super) priority: u8,
     pub(super) lifetime: Lifetime,
     pub(super) payload: Option<i64>,
-    /// The position of the event of this rank.
+    /// The position of the event with this rank.
     pub(super) position: Option<usize>,
     pub(super) follow: Option<Name>,
     pub(super) want: Want,
 }
 
-/// A lease: that of the grant so many before the last one, or one that never was.
+/// A lease: that of the grant this number before the last one, or one that was never granted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     pub(super) back: usize,
-    /// Shown for this row instead of its own.
+    /// Presented for this row instead of the row of the grant.
     pub(super) other_row: Option<Name>,
 }
 
@@ -155,12 +155,12 @@ impl Filter {
     }
 }
 
-/// How the clock moves.
+/// A movement of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Move {
     By(Duration),
-    /// To one of the next instants at which something is due or ends.
+    /// To one of the next instants at which something is due or expires.
     ToBoundary(usize),
-    /// One tick before it.
+    /// One tick before such an instant.
     ToJustBefore(usize),
 }

@@ -1,4 +1,4 @@
-//! Histories from seeds.
+//! Generator of histories from seeds.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const LANES: usize = 2;
 const OWNERS: usize = 3;
 const KINDS: usize = 3;
 
-/// The history of a seed.
+/// Generates the history of a seed.
 pub(super) fn history(seed: u64, length: usize) -> Vec<Step> {
     let mut author = Author { rng: Rng::new(seed), next_id: 0, next_op: 0 };
     let mut steps: Vec<Step> = Vec::with_capacity(length);
@@ -58,7 +58,7 @@ impl Author {
         }
     }
 
-    /// An earlier batch once more, as it was or with something else in it.
+    /// Returns an earlier batch again, unchanged or with a modification.
     fn earlier(&mut self, steps: &[Step]) -> Option<Command> {
         let commands = steps.iter().map(|step| &step.command);
         let batches: Vec<&Command> = commands.filter(|c| matches!(c, Command::Apply { .. })).collect();
@@ -137,7 +137,7 @@ impl Author {
 
     fn grant(&mut self) -> Grant {
         let other_row = self.rng.one_in(12).then(|| self.name(ROWS));
-        // Mostly recent ones: older grants are mostly stale, which should happen, but not every time.
+        // Mostly recent grants: older ones are usually stale, which should happen, but not every time.
         let back = if self.rng.one_in(4) { self.rng.below(12) } else { self.rng.below(2) };
         Grant { back, other_row }
     }
@@ -168,7 +168,7 @@ impl Author {
         let lane = self.rng.one_in(3).then(|| self.name(LANES));
         let pattern =
             self.rng.one_in(4).then(|| self.rng.pick(&["row", "^tck row-[", "1$", "w-.$", "row%", "r.*2"]));
-        // A pattern that the grammar refuses would stop the author, not the store.
+        // A pattern that the grammar rejects would fail in the generator, not in the store.
         let pattern = pattern.filter(|p| !p.contains('['));
         RowFilter { lane, pattern, blocked: bool(&mut self.rng), leased: bool(&mut self.rng) }
     }
@@ -262,7 +262,7 @@ impl Author {
         }
     }
 
-    /// Mostly what is there, so that it is removed; sometimes what cannot be.
+    /// Mostly removes existing events; sometimes goes beyond them.
     fn reach(&mut self) -> Reach {
         match self.rng.below(8) {
             0..=2 => Reach::Below(self.rng.below(6) as u64),

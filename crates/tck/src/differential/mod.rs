@@ -1,12 +1,12 @@
-//! The differential run: one seeded history on the reference store and on the backend, every answer compared.
+//! Differential test: one seeded history runs on the reference store and on the backend, and every answer is compared.
 //!
-//! A history is a list of commands in symbols ("the lease of the third grant", "one version behind"), so
-//! that it means the same on both sides although positions and fences may be other numbers there: a backend may leave
-//! gaps in both, so only their order is compared. When an answer differs, the history is shortened while it still
-//! fails, and printed with its seed.
+//! A history is a list of symbolic commands ("the lease of the third grant", "one version behind"). It therefore means
+//! the same on both sides, although positions and fences may be different numbers. A backend may leave gaps in both, so
+//! only their order is compared. When an answer differs, the history is shortened while it still fails, and printed
+//! with its seed.
 //!
-//! `TIDELOCK_SEED` replays one history; `TIDELOCK_SEQUENCES` and `TIDELOCK_STEPS` change how many there are and how
-//! long.
+//! `TIDELOCK_SEED` replays one history. `TIDELOCK_SEQUENCES` and `TIDELOCK_STEPS` set the number of histories and their
+//! length.
 
 mod command;
 mod generate;
@@ -47,10 +47,10 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Runs as many histories as the environment asks for, or the default.
+/// Runs the number of histories that the environment sets, or the default.
 ///
 /// # Panics
-/// When an answer differs: with the seed, the shortened history and both answers.
+/// If an answer differs. The message contains the seed, the shortened history and both answers.
 pub async fn check(backend: &dyn Backend) {
     let base = run::seed();
     let replay = std::env::var_os("TIDELOCK_SEED").is_some();
@@ -64,13 +64,13 @@ pub async fn check(backend: &dyn Backend) {
 /// Runs the history of one seed.
 ///
 /// # Panics
-/// When an answer differs: with the seed, the shortened history and both answers.
+/// If an answer differs. The message contains the seed, the shortened history and both answers.
 pub async fn check_seed(backend: &dyn Backend, seed: u64) {
     let steps = run::setting("TIDELOCK_STEPS", STEPS);
     let history = generate::history(seed, usize::try_from(steps).unwrap_or(usize::MAX));
     let Err(first) = compare(backend, &history).await else { return };
     let short = shrink::shorten(history, async |history| compare(backend, history).await.is_err()).await;
-    // The shortened history fails for a reason of its own, most often the same one.
+    // The shortened history may fail for another reason, but usually for the same one.
     let last = compare(backend, &short).await.err().unwrap_or(first);
     let listed: Vec<String> = short.iter().enumerate().map(|(i, c)| format!("  {i}: {c:?}")).collect();
     let name = backend.name();
@@ -82,8 +82,8 @@ pub async fn check_seed(backend: &dyn Backend, seed: u64) {
     );
 }
 
-/// Runs a history on both sides. The backend gets it over two connections, so that neither may rely on what it
-/// remembers of rows that the other has changed.
+/// Runs a history on both sides. The backend receives it over two connections, so that neither can rely on cached rows
+/// that the other has changed.
 async fn compare(backend: &dyn Backend, history: &[Step]) -> Result<(), Box<Difference>> {
     let clock = Arc::new(ManualClock::default());
     let memory = Conn(Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as _)));

@@ -1,4 +1,4 @@
-//! From symbols to batches: what "as it is" and "the third grant" are when a side gets there.
+//! Resolution of symbolic commands to batches: the meaning of "as it is" and "the third grant" at each side.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use super::side::Side;
 use crate::dump::Dump;
 use crate::make::{event_type, lane, payload};
 
-/// What both sides agree on before a command: versions, instants, and whether their claims take turns alike.
+/// The common state of both sides before a command: versions, instants, and whether the turns of their claims agree.
 pub(super) struct Facts {
     streams: HashMap<Key, StreamVersion>,
     documents: HashMap<Key, DocVersion>,
     instants: Vec<Timestamp>,
     now: Timestamp,
-    /// Small claims take every fourth row by age, counted by fences. A backend that leaves gaps in its fences takes
-    /// its turns at other claims; then only claims of everything can be compared.
+    /// Small claims take every fourth row by age, counted by fences. A backend that leaves gaps in its fences takes its
+    /// turns at other claims. Then only claims of all rows can be compared.
     pub(super) same_turn: bool,
 }
 
@@ -47,7 +47,7 @@ impl Facts {
         }
     }
 
-    /// Where the clock goes.
+    /// Returns the instant to which the clock moves.
     pub(super) fn target(&self, movement: Move) -> Timestamp {
         let boundary = |nth: usize| self.instants.get(nth).or(self.instants.last()).copied();
         match movement {
@@ -109,7 +109,7 @@ fn due(when: When) -> Due {
     }
 }
 
-/// An instant, counted from the first of the history.
+/// Returns an instant, counted from the first one of the history.
 pub(super) fn instant(since: Duration) -> Timestamp {
     tidelock_core::clock::ManualClock::default().now().after(since)
 }
@@ -161,7 +161,7 @@ fn on_document(act: &Act, key: Key, expect: Expect<DocVersion>) -> Effect {
 }
 
 impl Side {
-    /// The batch that a command means here.
+    /// Resolves a command to the batch of this side.
     pub(super) fn batch(&self, command: &Command, facts: &Facts) -> Batch {
         let Command::Apply { op: id, acts } = command else { return Batch::new() };
         let batch = acts.iter().fold(Batch::new(), |batch, act| batch.with(self.effect(act, facts)));
@@ -246,7 +246,7 @@ impl Side {
         }
     }
 
-    /// The position of the event of a rank; the last one's when there are fewer.
+    /// Returns the position of the event with this rank, or of the last event if there are fewer.
     pub(super) fn position(&self, rank: usize) -> Position {
         self.positions.get(rank).or(self.positions.last()).copied().unwrap_or(Position(0))
     }

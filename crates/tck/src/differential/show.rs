@@ -1,4 +1,4 @@
-//! Answers as both sides must give them: positions and fences become ranks, payloads lose their spelling.
+//! Answers in comparable form: positions and fences become ranks, and payloads are normalised.
 
 use serde_json::Value;
 use tidelock_core::id::{Epoch, Fence, Position};
@@ -10,7 +10,7 @@ use tidelock_core::store::{
 
 use super::side::Side;
 
-/// The rank of what this side never gave out.
+/// The rank of a number that this side never issued.
 const UNKNOWN: u64 = 9_999;
 
 impl Side {
@@ -106,7 +106,7 @@ impl Side {
         document
     }
 
-    /// The order of creation is compared by the order of rows at the end, not by its numbers.
+    /// The order of rows at the end compares the order of creation, so its numbers are removed here.
     pub(super) fn row(&self, mut row: WorkRow) -> WorkRow {
         row.seq = 0;
         row.position = row.position.map(|position| self.rank(position));
@@ -120,7 +120,7 @@ impl Side {
         lease
     }
 
-    /// 1 for the first event, and so on; 0 is the beginning of the log.
+    /// Returns 1 for the first event, and so on; 0 is the start of the log.
     fn rank(&self, position: Position) -> Position {
         if position == Position(0) {
             return position;
@@ -134,7 +134,7 @@ impl Side {
     }
 }
 
-/// The same JSON in one spelling.
+/// Returns the payload in a normal form of JSON.
 fn plain(payload: &Payload) -> Payload {
     let value: Value = payload.parse().expect("a payload is JSON");
     Payload::of(&value).expect("a value can be written")

@@ -1,11 +1,11 @@
-//! Shortens a history that fails: chunks are removed, then single effects, while it still fails.
+//! Shrinking of a failing history: it removes chunks, then single effects, while the history still fails.
 
 use super::command::{Act, Command, Step};
 
-/// Each attempt needs a new database, so there is a limit to the patience.
+/// Upper bound of attempts, because each attempt needs a new database.
 const MOST_RUNS: usize = 400;
 
-/// The shortest history that was found to fail.
+/// Returns the shortest failing history that was found.
 pub(super) async fn shorten(steps: Vec<Step>, fails: impl AsyncFn(&[Step]) -> bool) -> Vec<Step> {
     let mut patience = MOST_RUNS;
     let steps = shorten_list(steps, &mut patience, async |list: &[Step]| fails(list).await).await;
@@ -33,7 +33,7 @@ async fn shorten_list<T: Clone>(
                 at += chunk;
             }
         }
-        // A round of single items that removed something may have made others superfluous.
+        // A round of single items that removed something may have made other items superfluous.
         if !(chunk == 1 && removed) {
             chunk /= 2;
         }

@@ -1,4 +1,4 @@
-//! One side of the comparison: a store, its clock, and the numbers that it has given out so far.
+//! One side of the comparison: a store, its clock, and the numbers that it has issued so far.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::conn::Conn;
 use crate::dump::Dump;
 use crate::make::owner;
 
-/// Claims of this many rows take all there are, so that turns do not matter.
+/// Claims of this size take all rows, so that turns do not matter.
 const EVERYTHING: usize = 100;
 
 /// One side.
 pub(super) struct Side {
     conns: [Conn; 2],
-    /// Whether the second connection is the one in use.
+    /// Whether the second connection is in use.
     second: bool,
     pub(super) clock: Arc<ManualClock>,
     /// The positions of all events, in order.
     pub(super) positions: Vec<Position>,
-    /// The leases of all grants, in order; their fences rise.
+    /// The leases of all grants, in order of their increasing fences.
     pub(super) grants: Vec<Lease>,
 }
 
@@ -35,17 +35,17 @@ impl Side {
         Self { conns, second: false, clock, positions: Vec::new(), grants: Vec::new() }
     }
 
-    /// The connection in use.
+    /// Returns the connection in use.
     pub(super) fn conn(&self) -> &Conn {
         &self.conns[usize::from(self.second)]
     }
 
-    /// Which turn the next small claim has.
+    /// Returns the turn of the next small claim.
     pub(super) fn turn(&self) -> u64 {
         self.grants.last().map_or(0, |lease| lease.fence.0) % 4
     }
 
-    /// Does what the command says; the answer is text in which numbers that may differ are replaced by their rank.
+    /// Performs the command. Returns the answer as text, with numbers that may differ replaced by their rank.
     pub(super) async fn perform(&mut self, step: &Step, facts: &Facts) -> String {
         self.second = step.second;
         match &step.command {
@@ -147,7 +147,7 @@ impl Side {
             let page = self.conn().read_log(query).await;
             return format!("{:?}", page.map(|page| self.event_page(page)));
         }
-        // How far a page of a filtered read looks is the backend's choice; what all pages show is not.
+        // The backend may choose how far a page of a filtered read scans; the pages together must show the same events.
         let mut all = Vec::new();
         loop {
             let page = match self.conn().read_log(query.clone()).await {
@@ -162,14 +162,14 @@ impl Side {
         }
     }
 
-    /// Reads on from the last known event, as a tailing reader would.
+    /// Reads from the last known event onwards, as a tailing reader would.
     async fn learn_positions(&mut self) {
         let after = self.positions.last().copied().unwrap_or(Position(0));
         let page = self.conn().read_log(LogQuery::after(after, 1_000)).await.expect("the store answers");
         self.positions.extend(page.events.iter().map(|event| event.position));
     }
 
-    /// Everything that can be read at the end of a history, each part as text.
+    /// Returns everything that can be read at the end of a history, each part as text.
     pub(super) async fn everything(&self, history: &[Step]) -> Vec<String> {
         let Dump { documents, streams, events, mut work } = Dump::of(self.conn()).await;
         let mut all: Vec<String> = documents.into_iter().map(|d| format!("{:?}", self.document(d))).collect();

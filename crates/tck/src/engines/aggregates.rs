@@ -1,4 +1,4 @@
-//! E1–E9 through `tidelock_core::events`: commands on aggregates, snapshots, time travel, tags, subscriptions.
+//! Aggregates (E1–E9 through `tidelock_core::events`): commands, snapshots, time travel, tags and subscriptions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,7 +53,7 @@ impl Stock {
         Ok(vec![Reserved { order: order.to_owned(), count }])
     }
 
-    /// Only a stock that nobody has begun can be begun.
+    /// A stock can only be created once.
     fn begin(&self, count: u32) -> Result<Vec<StockEvent>, String> {
         if *self == Self::default() { Ok(vec![Received { count }]) } else { Err("it is there".to_owned()) }
     }
@@ -75,7 +75,7 @@ fn concurrency<A, E>(done: Result<A, ExecuteError<Stock, E>>) -> (Expect<StreamV
     }
 }
 
-/// A pinned version that is not the newest is told with both versions, and never decided again.
+/// A stale pinned version is rejected with both versions, and the command is not decided again.
 pub async fn e1_a_pinned_version_is_not_decided_again(env: &Env) {
     let (here, there) = (events(&env.store), events(&env.other));
     receive(&here, "e1", 5).await;
@@ -96,7 +96,7 @@ pub async fn e1_a_pinned_version_is_not_decided_again(env: &Env) {
     assert_eq!((done.version, done.state.left), (Some(StreamVersion(2)), 0));
 }
 
-/// Commands that race on one stream all see each other: what is reserved is never more than what was there.
+/// Commands that race on one stream all see each other: reservations never exceed the stock.
 pub async fn e1_racing_commands_never_oversell(env: &Env) {
     for connections in ONE_AND_TWO {
         let id = format!("e1-race-{connections}");
@@ -115,7 +115,8 @@ pub async fn e1_racing_commands_never_oversell(env: &Env) {
     }
 }
 
-/// A command whose answer is lost, and that cannot be sent again: nobody may say that nothing was written.
+/// A command whose answer is lost, and that cannot be retried, has an unknown outcome. The error must not claim that
+/// nothing was written.
 pub async fn e1_a_doubt_is_not_cleared_by_a_failure(env: &Env) {
     let wire = Wire::to(&env.store.0);
     let store: SharedStore = wire.clone();
@@ -129,7 +130,7 @@ pub async fn e1_a_doubt_is_not_cleared_by_a_failure(env: &Env) {
     assert_eq!(events.load::<Stock>("e1-doubt").await.unwrap().state.left, 4, "it was written");
 }
 
-/// Creations of one new stream that race: one wins, always; the others are told what they saw.
+/// Of racing creations of one new stream, exactly one wins. The others receive the state that they lost to.
 pub async fn e2_one_creation_wins(env: &Env) {
     for connections in ONE_AND_TWO {
         for round in 0..5 {
@@ -155,7 +156,7 @@ pub async fn e2_one_creation_wins(env: &Env) {
     }
 }
 
-/// Whoever believes that a stream is new does not create it a second time.
+/// A cached belief that a stream is new does not create it a second time.
 pub async fn e2_a_stale_memory_creates_nothing(env: &Env) {
     let (here, there) = (events(&env.store), events(&env.other));
     assert_eq!(here.load::<Stock>("e2-stale").await.unwrap().version, None);
@@ -165,8 +166,8 @@ pub async fn e2_a_stale_memory_creates_nothing(env: &Env) {
     assert_eq!(there.load::<Stock>("e2-stale").await.unwrap().state.left, 5);
 }
 
-/// What was decided is a batch that somebody else sends: refused, if the stream changed meanwhile, also when nothing was
-/// decided.
+/// A decision is a batch that the caller sends later. It is rejected if the stream has changed since then, even if the
+/// decision was empty.
 pub async fn e3_what_was_decided_is_refused_when_it_is_late(env: &Env) {
     let (here, there) = (events(&env.store), events(&env.other));
     receive(&here, "e3-late", 1).await;
@@ -184,7 +185,7 @@ pub async fn e3_what_was_decided_is_refused_when_it_is_late(env: &Env) {
     assert_eq!(there.load::<Stock>("e3-late").await.unwrap().state.orders, ["early", "late"]);
 }
 
-/// A no, or nothing to do, is only said of the newest state, whatever is kept in memory.
+/// A rejection or an empty decision always refers to the newest state, whatever the cache contains.
 pub async fn e3_a_stale_memory_says_neither_no_nor_nothing(env: &Env) {
     let (here, there) = (events(&env.store), events(&env.other));
     receive(&here, "e3", 1).await;
@@ -198,7 +199,7 @@ pub async fn e3_a_stale_memory_says_neither_no_nor_nothing(env: &Env) {
     assert_eq!(done.appended, 1, "nothing to do was said of an older state");
 }
 
-/// Several streams and a document in one commit: all or none; what was only read must still be so.
+/// Several streams and a document change in one commit or not at all. Streams that were only read must be unchanged.
 pub async fn e4_streams_change_together_or_not_at_all(env: &Env) {
     let (here, there) = (events(&env.store), events(&env.other));
     receive(&here, "a", 3).await;
@@ -234,7 +235,7 @@ pub async fn e4_streams_change_together_or_not_at_all(env: &Env) {
     assert_eq!(left("a").await, 1, "nothing of it was appended");
 }
 
-/// What a unit only read must still be so when it is committed, for a yes and for a no.
+/// A stream that a unit only read must be unchanged at the commit, whether the unit succeeds or fails.
 pub async fn e4_what_was_only_read_is_guarded(env: &Env) {
     let (here, there) = (events(&env.store), events(&env.other));
     receive(&here, "read", 1).await;
@@ -259,7 +260,7 @@ pub async fn e4_what_was_only_read_is_guarded(env: &Env) {
     assert_eq!(there.load::<Stock>("written").await.unwrap().state.left, 2);
 }
 
-/// Money moves between accounts while many move it at once; the sum stays, and no account goes below zero.
+/// Many transfers between accounts run at once. The sum is constant, and no account becomes negative.
 pub async fn e4_racing_transfers_keep_the_sum(env: &Env) {
     for id in ["x", "y", "z"] {
         receive(&events(&env.store), id, 10).await;
@@ -288,7 +289,7 @@ pub async fn e4_racing_transfers_keep_the_sum(env: &Env) {
     assert_eq!(sum, 30);
 }
 
-/// Waits for the snapshot that is written behind.
+/// Waits for the snapshot, which is written in the background.
 async fn snapshot_at(env: &Env, id: &str, version: u64) {
     let k = Stock::stream(id).unwrap().beside("snapshot").unwrap();
     until(&format!("a snapshot of {id} at version {version}"), async || {
@@ -297,8 +298,8 @@ async fn snapshot_at(env: &Env, id: &str, version: u64) {
     .await;
 }
 
-/// For every version, the state from a snapshot and the tail is the state from all events. A snapshot of another fold, or one
-/// that does not read, is not used.
+/// For every version, the state from a snapshot and the tail equals the fold of all events. A snapshot of another fold,
+/// or an undecodable one, is not used.
 pub async fn e5_a_snapshot_and_the_tail_are_the_fold(env: &Env) {
     let writer = events(&env.store).snapshots::<Stock>(4);
     let plain = Events::with_options(Arc::clone(&env.other.0), Options { cached: 0, ..Options::default() });
@@ -318,7 +319,7 @@ pub async fn e5_a_snapshot_and_the_tail_are_the_fold(env: &Env) {
     let taken = env.store.value(&k).await.unwrap();
     let mut changed = taken["states"][0]["state"].clone();
     changed["left"] = json!(1_000);
-    // A snapshot of another fold, one that does not read, and one that was changed by hand are not used.
+    // A snapshot of another fold, an undecodable one and one that was changed by hand are not used.
     for change in [("fold", json!(2)), ("state", json!("?")), ("state", changed)] {
         let mut other = taken.clone();
         other["states"][0][change.0] = change.1;
@@ -327,7 +328,7 @@ pub async fn e5_a_snapshot_and_the_tail_are_the_fold(env: &Env) {
     }
 }
 
-/// The state as of a version, a position and a time, with and without snapshots.
+/// The state as of a version, a position or a time is correct, with and without snapshots.
 pub async fn e6_the_state_as_it_was(env: &Env) {
     let writer = events(&env.store).snapshots::<Stock>(3);
     let mut moments = Vec::new();
@@ -352,7 +353,7 @@ pub async fn e6_the_state_as_it_was(env: &Env) {
     }
 }
 
-/// A closed stream refuses commands and facts alike, with its last version.
+/// A closed stream rejects commands and appends alike, with its last version.
 pub async fn e7_a_closed_stream_refuses_commands(env: &Env) {
     let engine = events(&env.store);
     receive(&engine, "e7", 5).await;
@@ -366,7 +367,7 @@ pub async fn e7_a_closed_stream_refuses_commands(env: &Env) {
     assert!(matches!(error, EventsError::Closed { .. }), "{error}");
 }
 
-/// The stock of today: `Received` was `Bought` once, and had no unit; `Counted` is not known any more.
+/// The current stock type. `Received` was once called `Bought` and had no unit; `Counted` is unknown now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Today(Vec<String>);
 
@@ -402,8 +403,8 @@ macro_rules! today {
 today!(Strict, Unknown::Refuse);
 today!(Lenient, Unknown::Skip);
 
-/// Old events fold through new code; a type that nobody knows is an error or passed over, as the schema says; a payload that
-/// does not fit is always an error.
+/// Old events fold through new code. An unknown type is an error or is skipped, as the schema says. A payload that does
+/// not fit is always an error.
 pub async fn e8_old_events_fold_through_new_code(env: &Env) {
     let engine = events(&env.store);
     let stream = Stock::stream("e8").unwrap();
@@ -426,7 +427,7 @@ pub async fn e8_old_events_fold_through_new_code(env: &Env) {
     assert_eq!(types_of::<StockEvent>(), ["Received", "Reserved", "Counted"]);
 }
 
-/// A rule that fails carries the state that it saw, and nothing is written.
+/// A rule that fails returns the state that it saw, and nothing is written.
 pub async fn e9_a_rule_that_fails_carries_the_state(env: &Env) {
     let engine = events(&env.store);
     receive(&engine, "e9", 2).await;
@@ -438,7 +439,7 @@ pub async fn e9_a_rule_that_fails_carries_the_state(env: &Env) {
     assert_eq!(head, Some(StreamVersion(0)));
 }
 
-/// A rule over a tag: one user name, however many accounts are opened at once, over however many streams.
+/// A rule over a tag: a user name is taken once, however many accounts are opened at once, over however many streams.
 pub async fn e2_a_tag_is_taken_once(env: &Env) {
     let tag = Tag::new("name:alice");
     let engines = [events(&env.store), events(&env.other)];
@@ -476,7 +477,7 @@ pub async fn e2_a_tag_is_taken_once(env: &Env) {
     assert_eq!(original.state.left, 1);
 }
 
-/// The conversation, the cause, the trace and notes stand beside events, and are handed on.
+/// The correlation, the cause, the trace and notes are stored with events, and are passed on to the next ones.
 pub async fn e1_the_context_is_handed_on(env: &Env) {
     let engine = events(&env.store);
     let context = Context::correlated("c-1").trace("00-ab-cd-01").note("by", "ann");
@@ -493,8 +494,8 @@ pub async fn e1_the_context_is_handed_on(env: &Env) {
     assert_eq!((handed_on.traceparent(), handed_on.notes().len()), (Some("00-ab-cd-01"), 0));
 }
 
-/// Whoever subscribes gets what happened and then what happens: every event once, in order, also after starting again from
-/// the position; of one stream, of a type, of all but Tidelock's own.
+/// A subscription delivers past events and then new ones: every event once and in order, also after a restart from a
+/// position. It covers one stream, one type, or all events except the internal ones of Tidelock.
 pub async fn o1_a_subscription_misses_nothing(env: &Env) {
     let (here, there) = (events(&env.store), events(&env.other));
     receive(&here, "sub", 1).await;

@@ -1,5 +1,5 @@
-//! R14: failures count for the events that cause them. Losing a race is no failure, neighbours of a deadly event are healthy, and an
-//! event that cannot be routed holds up no key.
+//! Attribution of failures to the events that cause them (R14). A lost race is no failure, events beside a deadly one
+//! are healthy, and an event that cannot be routed delays no key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,8 @@ fn operator(env: &Env) -> Operator {
     Operator::new(Arc::clone(&env.other.0))
 }
 
-/// A handler that decides on something that others write all the time loses many races, and no attempt by it.
+/// A handler that decides on a document with constant concurrent writes loses many races, but no attempt because of
+/// them.
 pub async fn r14_a_lost_race_is_no_failure(env: &Env) {
     const RACES: usize = 40;
     let (hot, calls) = (key("r14-hot"), Arc::new(AtomicUsize::new(0)));
@@ -42,7 +43,7 @@ pub async fn r14_a_lost_race_is_no_failure(env: &Env) {
     assert_eq!(running.shutdown().await.reactions["r14-race"].failed, 0);
 }
 
-/// A refusal that comes again although no other process wrote is a failure like any other.
+/// A refusal that repeats although no other process wrote is a failure like any other.
 pub async fn r14_a_refusal_without_a_race_counts(env: &Env) {
     let taken = key("r14-taken");
     env.store.done(Batch::new().put(&taken, Expect::Absent, number(0))).await;
@@ -56,7 +57,7 @@ pub async fn r14_a_refusal_without_a_race_counts(env: &Env) {
     running.shutdown().await;
 }
 
-/// One event kills its process again and again while others run beside it: it is blocked, and they are handled.
+/// One event repeatedly kills its process while others run beside it. It is blocked, and they are handled.
 pub async fn r14_a_deadly_event_does_not_blame_its_neighbours(env: &Env) {
     const NEIGHBOURS: i64 = 7;
     let (name, dies) = ("r14-deadly", Arc::new(AtomicBool::new(false)));
@@ -70,7 +71,7 @@ pub async fn r14_a_deadly_event_does_not_blame_its_neighbours(env: &Env) {
                     std::future::pending::<()>().await;
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                // The process is dead by then, if it dies.
+                // If the process dies, it is dead by then.
                 while dies.load(Ordering::SeqCst) {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -101,8 +102,8 @@ pub async fn r14_a_deadly_event_does_not_blame_its_neighbours(env: &Env) {
     }
 }
 
-/// An event that cannot be routed is set aside, whatever the reaction does with events that fail; other keys go on. Replayed, it
-/// goes to the key that is chosen for it then.
+/// An event that cannot be routed is parked, whatever the reaction does with failing events, and other keys continue. A
+/// replay routes it to the key that is then chosen for it.
 pub async fn r14_an_event_that_cannot_be_routed_stops_no_key(env: &Env) {
     let (name, mended) = ("r14-route", Arc::new(AtomicBool::new(false)));
     let choosing = Arc::clone(&mended);

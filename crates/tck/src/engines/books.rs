@@ -1,5 +1,5 @@
-//! E7 through `tidelock_core::books`: closing is refused while reactions are pending, loses nothing in a race, and goes on
-//! after a death at any point.
+//! Archiving of streams (E7 through `tidelock_core::books`). Closing is refused while reactions are pending, loses
+//! nothing in a race, and resumes after a crash at any point.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::ledger::*;
 use crate::prelude::*;
 use crate::reacting::*;
 
-/// Closed for ever: everything goes to the archive, appends are refused, and a second call has nothing to do.
+/// Closed with a tombstone: all events go to the archive, appends are rejected, and a second call has nothing to do.
 pub async fn e7_books_closed_with_a_tombstone_take_nothing_more(env: &Env) {
     let (events, stream, shelf) = (here(env), stream("tomb"), Shelf::default());
     book(&events, "tomb", 5).await;
@@ -43,7 +43,8 @@ pub async fn e7_books_closed_with_a_tombstone_take_nothing_more(env: &Env) {
     assert_eq!(anew.removed, 0);
 }
 
-/// Begun anew: commands go on with the same state and the next version, here and elsewhere, also with another state.
+/// Closed with a restart: commands continue with the same state and the next version, on both connections, and also
+/// with a new state.
 pub async fn e7_books_begin_anew_with_the_state(env: &Env) {
     let (events, other, stream, shelf) = (here(env), there(env), stream("anew"), Shelf::default());
     book(&events, "anew", 5).await;
@@ -74,8 +75,8 @@ pub async fn e7_books_begin_anew_with_the_state(env: &Env) {
     assert!(matches!(gone, Err(EventsError::Archived { first: StreamVersion(7), .. })), "{gone:?}");
 }
 
-/// Up to a version or an instant: what is left folds to the same state, also in a program that has kept nothing, and what
-/// is gone is told.
+/// Closed up to a version or an instant: the remaining events fold to the same state, even in a program without a
+/// cache. A read of the removed part reports that it is gone.
 pub async fn e7_books_closed_up_to_a_version_keep_the_rest(env: &Env) {
     let (events, stream, shelf) = (here(env), stream("window"), Shelf::default());
     book(&events, "window", 5).await;
@@ -107,7 +108,7 @@ pub async fn e7_books_closed_up_to_a_version_keep_the_rest(env: &Env) {
     assert_eq!(there(env).load::<Ledger>("window").await.unwrap().state.sum, 42);
 }
 
-/// What the books say to be pending.
+/// Returns the pending reactions that a refused closing reports.
 async fn pending(events: &Events, id: &str) -> Vec<(String, Key, Waits)> {
     let shelf = Shelf::default();
     let before = events.store().stream(&stream(id)).await.unwrap();
@@ -120,8 +121,8 @@ async fn pending(events: &Events, id: &str) -> Vec<(String, Key, Waits)> {
     pending.into_iter().map(|pending| (pending.reaction, pending.key, pending.waits)).collect()
 }
 
-/// Refused while a reaction has something to do: not routed, not handled, blocked, parked; and with a reaction that nobody
-/// runs any more, unless it is named.
+/// Closing is refused while a reaction has an event that is not routed, not handled, blocked or parked. It is also
+/// refused for a reaction without workers, unless the call names that reaction.
 pub async fn e7_books_stay_open_while_reactions_are_pending(env: &Env) {
     let (events, ledgers) = (here(env), || KeyPrefix::kind(Ledger::KIND));
     let gate = Gate::closed();
@@ -152,7 +153,7 @@ pub async fn e7_books_stay_open_while_reactions_are_pending(env: &Env) {
     assert_eq!(careless.tombstone().await.unwrap().removed, 2);
 }
 
-/// Refused while a key is blocked, or an event is parked.
+/// Closing is refused while a key is blocked, or an event is parked.
 pub async fn e7_books_stay_open_while_an_operator_is_awaited(env: &Env) {
     let events = here(env);
     let fails = |name| {
@@ -179,7 +180,7 @@ pub async fn e7_books_stay_open_while_an_operator_is_awaited(env: &Env) {
     running.shutdown().await;
 }
 
-/// A reaction that chooses keys has inboxes: the key is named that has an event of the stream, and no other.
+/// A reaction that chooses keys has inboxes. The refusal names the key that has an event of the stream, and no other.
 pub async fn e7_books_look_into_inboxes(env: &Env) {
     let (events, gate) = (here(env), Gate::closed());
     let gathering = {
@@ -214,7 +215,8 @@ pub async fn e7_books_look_into_inboxes(env: &Env) {
     running.shutdown().await;
 }
 
-/// Somebody appends between the look and the commit: the commit is refused, and the books are closed with that event, too.
+/// An event is appended between the read and the commit. The commit is rejected, and the closing then includes that
+/// event.
 pub async fn e7_books_are_not_closed_over_an_append(env: &Env) {
     let gate = Arc::new(Held::default());
     let events = engine(&Detour::over(Arc::clone(&gate), &env.store.0));
@@ -236,7 +238,7 @@ pub async fn e7_books_are_not_closed_over_an_append(env: &Env) {
     assert_eq!(there(env).load::<Ledger>("race-a").await.unwrap().state.sum, 10);
 }
 
-/// Commands that go on while the books begin anew, again and again: nothing is lost, and nothing counted twice.
+/// Commands run while the stream is repeatedly closed with a restart. No event is lost, and none is counted twice.
 pub async fn e7_commands_go_on_while_books_are_closed(env: &Env) {
     let shelf = Shelf::default();
     let work = |i: usize, conn: Conn| {
@@ -264,7 +266,8 @@ pub async fn e7_commands_go_on_while_books_are_closed(env: &Env) {
     assert_eq!(all, (0..all.len() as u64).collect::<Vec<_>>(), "each event is archived or left");
 }
 
-/// One at a time: whoever comes second is told who closes the stream. Afterwards both see the same.
+/// Only one process closes a stream at a time. A second one learns which process does. Afterwards both see the same
+/// result.
 pub async fn e7_books_are_closed_by_one(env: &Env) {
     let (events, gate) = (here(env), Gate::closed());
     book(&events, "one", 2).await;
@@ -287,7 +290,7 @@ pub async fn e7_books_are_closed_by_one(env: &Env) {
     assert_eq!(first.await.unwrap().unwrap().removed, 2);
 }
 
-/// A closer that was away for too long writes nothing any more: somebody else has closed the stream meanwhile.
+/// A closer that lost its lease writes nothing, because another process has closed the stream.
 pub async fn e7_a_closer_without_its_lease_changes_nothing(env: &Env) {
     let (events, gate, stream) = (here(env), Gate::closed(), stream("late"));
     book(&events, "late", 3).await;
@@ -314,7 +317,7 @@ pub async fn e7_a_closer_without_its_lease_changes_nothing(env: &Env) {
     assert_eq!(Dump::of(&env.store).await, before);
 }
 
-/// An archive that fails keeps its events. The next call begins with the same page, and another way of closing is refused.
+/// A failing archive keeps its events. The next call starts with the same page, and another way of closing is refused.
 pub async fn e7_a_failing_archive_loses_nothing(env: &Env) {
     let (events, stream, shelf) = (here(env), stream("failing"), Shelf::default());
     book(&events, "failing", 5).await;
@@ -355,7 +358,7 @@ async fn close(way: Way, events: &Events, stream: &Key, shelf: &Shelf) -> Result
     }
 }
 
-/// The process dies at a write. Whether it came so far.
+/// Closes with a process that dies at a write. Returns whether it reached that write.
 async fn dies(env: &Env, way: Way, id: &str, shelf: &Shelf, (writes, death): (usize, Death)) -> bool {
     let fuse = Fuse::new(writes, death);
     let events = engine(&Detour::over(Arc::clone(&fuse), &env.store.0));
@@ -370,8 +373,8 @@ async fn dies(env: &Env, way: Way, id: &str, shelf: &Shelf, (writes, death): (us
     }
 }
 
-/// A death before and after every write of a closing, in each of its ways: the state is right at once, the next call goes
-/// on, every event is in the archive, and nothing of the closing is left.
+/// The process dies before or after any write of a closing, in each of its ways. The state is correct at once, and the
+/// next call resumes. Every event is archived, and no progress record remains.
 pub async fn e7_a_closing_goes_on_after_a_death_at_any_point(env: &Env) {
     for way in [Way::Tombstone, Way::Restart, Way::Window] {
         for death in [Death::There, Death::Back] {
@@ -384,7 +387,7 @@ pub async fn e7_a_closing_goes_on_after_a_death_at_any_point(env: &Env) {
                 if way != Way::Tombstone {
                     assert_eq!(there(env).load::<Ledger>(id.as_str()).await.unwrap().state.sum, 28, "{id}");
                 }
-                // Whoever died holds its lease until then.
+                // The lease of the dead process expires only then.
                 env.pass(secs(40));
                 let closed = close(way, &there(env), &stream, &shelf).await;
                 assert!(closed.is_ok(), "{id}: {closed:?}");
@@ -409,7 +412,7 @@ pub async fn e7_a_closing_goes_on_after_a_death_at_any_point(env: &Env) {
     }
 }
 
-/// More events than one batch may remove go in steps.
+/// A closing removes more events than one batch allows in several steps.
 pub async fn e7_long_books_are_closed_in_steps(env: &Env) {
     let (events, stream) = (here(env), stream("long"));
     let count = limits::TRUNCATE_EVENTS + 5;

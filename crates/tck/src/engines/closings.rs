@@ -1,4 +1,4 @@
-//! E7: a closing that another call has begun is finished in the same way, or refused.
+//! Resumed closings (E7): a closing that another call has started is finished in the same way, or refused.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::detour::{Death, Detour, Fuse};
 use crate::ledger::*;
 use crate::prelude::*;
 
-/// A closing that was begun without an archive is not resumed with one, nor the other way round: what is gone cannot be archived,
-/// and what is to be archived must not go. Resumed as it was begun, it is finished.
+/// A closing that started without an archive is not resumed with one, and vice versa. Removed events cannot be
+/// archived, and events to be archived must not be removed. Resumed with the same setting, it is finished.
 pub async fn e7_a_closing_is_resumed_with_the_archive_it_began_with(env: &Env) {
     for discards in [true, false] {
         let id = format!("mixed-{discards}");
         let stream = stream(&id);
         book(&here(env), &id, 7).await;
-        // It dies before the events are removed, or archived: after the lease and the note.
+        // It dies before the events are removed or archived: after the lease and the progress record.
         let fuse = Fuse::new(1, Death::There);
         let dying = engine(&Detour::over(Arc::clone(&fuse), &env.store.0));
         let shelf = Shelf::default();
@@ -58,7 +58,7 @@ pub async fn e7_a_closing_is_resumed_with_the_archive_it_began_with(env: &Env) {
     }
 }
 
-/// Events that somebody removed by hand while they were to be archived are passed over; the others are archived.
+/// Events removed by hand before they were archived are skipped; the others are archived.
 pub async fn e7_an_archive_passes_over_events_that_are_gone(env: &Env) {
     let (events, stream, shelf) = (here(env), stream("holes"), Shelf::default());
     book(&events, "holes", 9).await;

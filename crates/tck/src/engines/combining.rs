@@ -1,4 +1,5 @@
-//! S16–S18: mutations that outlive their caller's runtime, share a hot record with other stores, and fail alone.
+//! Combined mutations (S16–S18) that outlive their caller's runtime, share a hot record with other stores, and fail
+//! alone.
 
 use std::future::poll_fn;
 use std::panic::resume_unwind;
@@ -16,7 +17,7 @@ use tokio::sync::Notify;
 use crate::detour::{Detour, Gate};
 use crate::prelude::*;
 
-/// The longest wait for a thread that is expected to end at once, also on a busy machine.
+/// The longest wait for a thread that is expected to end at once, even on a busy machine.
 const HANG: Duration = Duration::from_secs(30);
 
 type Mutation = Pin<Box<dyn Future<Output = Result<(), StateError>> + Send>>;
@@ -43,7 +44,7 @@ async fn queue<F: Future + ?Sized>(mutation: &mut Pin<Box<F>>) {
     .await;
 }
 
-/// Runs blocking code on a thread of its own and waits for its end.
+/// Runs blocking code on a separate thread and waits for its end.
 async fn on_thread<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, ended) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || drop(done.send(work())));
@@ -123,8 +124,8 @@ pub async fn s16_a_mutation_during_shutdown_does_not_hang(env: &Env) {
     assert!([10, 11].contains(&value), "{value}");
 }
 
-/// The length of one round of a race, and the number of rounds after which an unfair result stands. A busy machine may favour
-/// one store for a while; starvation does not end with more rounds.
+/// The length of one round of a race, and the number of rounds after which an unfair result is final. A busy machine
+/// may favour one store for a while; starvation does not end with more rounds.
 const ROUND: Duration = Duration::from_secs(1);
 const ROUNDS: u32 = 6;
 
@@ -324,8 +325,7 @@ fn failed(results: &[Result<i64, StateError>]) -> Vec<usize> {
     results.iter().enumerate().filter(|(_, result)| result.is_err()).map(|(i, _)| i).collect()
 }
 
-/// A value that is too large for the store fails its own mutation and no other one of the combined write.
-/// Documents only.
+/// A value that is too large for the store fails its mutation and no other one of the combined write. Documents only.
 pub async fn s18_an_oversize_value_fails_alone(env: &Env) {
     let spoil = |value: &mut Fragile| value.text = "x".repeat(limits::PAYLOAD_BYTES);
     let (record, results) = combined(env, "s18-oversize", spoil).await;
@@ -365,7 +365,7 @@ impl Drop for Relapse {
     }
 }
 
-/// A panic whose payload panics in its `Drop` fails its own mutation, and leaves the record usable. Documents only.
+/// A panic whose payload panics in its `Drop` fails its mutation, and leaves the record usable. Documents only.
 pub async fn s18_a_panic_with_a_panicking_payload_fails_alone(env: &Env) {
     #[derive(Debug, Default, Serialize, Deserialize)]
     struct Broken(i64, #[serde(skip)] bool);

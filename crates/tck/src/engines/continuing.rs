@@ -1,4 +1,4 @@
-//! Runs that begin anew, and what reaches them from before: children, signals, changes of their code.
+//! Runs that continue as new, and the effect of earlier children, signals and code changes on them.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const GO: Signal<u32> = Signal::new("go");
 const OTHER: Signal<u32> = Signal::new("other");
 const WAIT: Workflow<u32, u32> = Workflow::new("wait").hears(GO).hears(OTHER);
 
-/// A child that its parent left ends in the instant in which the parent continues as new: the parent goes on.
+/// An abandoned child ends at the instant at which the parent continues as new. The parent continues.
 pub async fn w19_a_child_that_was_left_never_takes_its_parent_along(env: &Env) {
     const PARENTS: u32 = 40;
     let code = async |cx: &Ctx, round: u32| {
@@ -57,7 +57,7 @@ pub async fn w19_a_child_that_was_left_never_takes_its_parent_along(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A run without its row, as an older version could leave it, goes on when it is resumed.
+/// A run without its row, as an older version could leave it, continues after a resume.
 pub async fn w19_resume_restores_a_row_that_is_missing(env: &Env) {
     let there = client(&env.other);
     let run = there.start(WAIT, &7).id("r").await.unwrap();
@@ -69,7 +69,7 @@ pub async fn w19_resume_restores_a_row_that_is_missing(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A child answers for the generation that started it, and for no other that gave a child the same name.
+/// A child reports to the generation that started it, and to no other one that started a child of the same name.
 pub async fn w19_a_child_answers_for_its_own_generation(env: &Env) {
     let code = async |cx: &Ctx, round: u32| {
         if round > 0 {
@@ -91,7 +91,7 @@ pub async fn w19_a_child_answers_for_its_own_generation(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A signal that was handed to a wait which nobody looked at since is there for the next generation.
+/// A signal delivered to a wait that was not polled again is kept for the next generation.
 pub async fn w19_a_signal_that_was_not_taken_is_kept_over_a_new_beginning(env: &Env) {
     let (tally, gate) = (Tally::default(), Gate::closed());
     let (counted, passed) = (tally.clone(), gate.clone());
@@ -117,7 +117,8 @@ pub async fn w19_a_signal_that_was_not_taken_is_kept_over_a_new_beginning(env: &
     let run = client(&env.other).start(WAIT, &0).id("r").await.unwrap();
     until("the step runs", async || tally.of("work") == 1).await;
     run.signal(GO, &5).await.unwrap();
-    // Long enough for the run to hear it while the step runs, on most machines; the outcome is the same if it does not.
+    // Long enough for the run to receive the signal during the step, on most machines. Otherwise the outcome is the
+    // same.
     tokio::time::sleep(Duration::from_millis(400)).await;
     gate.open(1);
     until("it is over", async || run.status().await.unwrap().is_over()).await;
@@ -125,7 +126,7 @@ pub async fn w19_a_signal_that_was_not_taken_is_kept_over_a_new_beginning(env: &
     driving.shutdown().await;
 }
 
-/// A run that went on after a signal takes the old way at a change that comes after that, as if it had gone on after a step.
+/// A run that continued after a signal takes the old branch at a later version marker, as it would after a step.
 pub async fn w13_a_run_that_heard_a_signal_takes_the_old_way(env: &Env) {
     let old = async |cx: &Ctx, _: u32| Ok(cx.signal(GO).await? + cx.signal(GO).await?);
     let new = async |cx: &Ctx, _: u32| {
@@ -156,7 +157,7 @@ pub async fn w13_a_run_that_heard_a_signal_takes_the_old_way(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A sleep that is added before one that is pending does not take its place.
+/// A sleep added before a pending one does not replace it.
 pub async fn w13_a_sleep_that_is_added_takes_no_others_place(env: &Env) {
     let old = async |cx: &Ctx, n: u32| {
         cx.sleep(secs(3_600)).await?;
@@ -183,7 +184,7 @@ pub async fn w13_a_sleep_that_is_added_takes_no_others_place(env: &Env) {
     driving.shutdown().await;
 }
 
-/// What is asked for and not awaited holds no run in memory, and no shutdown up.
+/// An operation that is not awaited keeps no run in memory and delays no shutdown.
 pub async fn w21_a_step_that_is_not_awaited_holds_nothing(env: &Env) {
     let code = async |cx: &Ctx, n: u32| {
         let later = cx.step("later", async |_| Ok(n));
@@ -203,7 +204,7 @@ pub async fn w21_a_step_that_is_not_awaited_holds_nothing(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A run that awaits something of its own is driven on, whatever else it has asked for and not awaited.
+/// A run that awaits a foreign future stays active, whatever operations it has started without awaiting them.
 pub async fn w21_a_run_that_awaits_something_of_its_own_is_driven_on(env: &Env) {
     let gate = Gate::closed();
     let passed = gate.clone();
@@ -221,7 +222,7 @@ pub async fn w21_a_run_that_awaits_something_of_its_own_is_driven_on(env: &Env) 
     driving.shutdown().await;
 }
 
-/// A cancel that is accepted while the end of the run is on its way is heard before the run ends.
+/// A cancellation accepted while the end of the run is being written takes effect before the run ends.
 pub async fn w17_a_cancel_in_the_instant_of_the_end_is_heard(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();

@@ -1,4 +1,4 @@
-//! I6–I8 and R6 once more: what is put under a taken id, what is discarded, and destinations that are slow.
+//! Outbox destinations (I6–I8 and R6): messages under a taken id, discarded messages, and slow destinations.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use crate::reacting::{Gate, LEASE, at_once, until};
 
 const MAILS: Outbox = Outbox::new("mails");
 
-/// What was delivered: the key and the number of each message.
+/// The delivered messages: the key and the number of each.
 #[derive(Clone, Default)]
 struct Delivered(Arc<Mutex<Vec<(String, i64)>>>);
 
@@ -41,7 +41,7 @@ fn sender(conn: &Conn, outbox: Outbox, deliver: impl tidelock_core::outbox::Deli
         .retry(at_once(2))
 }
 
-/// A message that is put under the id of a blocked one takes its place, and is sent with a budget of its own.
+/// A message under the id of a blocked one replaces it, and is sent with a fresh budget.
 pub async fn i7_a_message_under_a_blocked_id_is_sent(env: &Env) {
     let (delivered, told) = (Delivered::default(), Delivered::default());
     let (done, tried) = (delivered.clone(), told.clone());
@@ -63,7 +63,7 @@ pub async fn i7_a_message_under_a_blocked_id_is_sent(env: &Env) {
     sending.shutdown().await;
 }
 
-/// A message that is put while the one before it is being sent is sent, also when that one is given up.
+/// A message put while the previous one is in flight is sent, even if that one fails permanently.
 pub async fn i7_a_message_put_beside_one_in_flight_is_sent(env: &Env) {
     let (delivered, gate) = (Delivered::default(), Gate::closed());
     let (done, held) = (delivered.clone(), gate.clone());
@@ -90,7 +90,7 @@ pub async fn i7_a_message_put_beside_one_in_flight_is_sent(env: &Env) {
     sending.shutdown().await;
 }
 
-/// Whoever discards the message that was found removes no other: not the one that was put under its id since then.
+/// Discarding a message that was looked up removes only that one, not the one that was put under its id since then.
 pub async fn i8_a_message_that_was_replaced_is_not_discarded(env: &Env) {
     env.store.done(put(&message("a", "m", 1))).await;
     let found = MAILS.find(&env.store.0, "m").await.unwrap();
@@ -104,7 +104,7 @@ pub async fn i8_a_message_that_was_replaced_is_not_discarded(env: &Env) {
     assert_eq!(env.store.count(&WorkFilter::default()).await, 0);
 }
 
-/// A message whose sending begins while it is being discarded is not discarded, alone or in order.
+/// A message whose delivery starts during a discard is not discarded, whether it is ordered or not.
 pub async fn i8_a_message_in_flight_is_not_discarded(env: &Env) {
     for in_order in [false, true] {
         let (message, name) = (message("a", "m", 1), if in_order { "a" } else { "m" });
@@ -159,7 +159,7 @@ pub async fn i6_two_outboxes_never_share_a_key(env: &Env) {
     assert!(keys.contains("shop:eu:7"), "a name without colons stands as it is: {keys:?}");
 }
 
-/// A destination that is slow does not delay the others: it has some of the slots of a sender, and never all of them.
+/// A slow destination does not delay the others: it takes some of the slots of a sender, and never all of them.
 pub async fn i7_a_slow_destination_delays_no_other(env: &Env) {
     let (gate, fast) = (Gate::closed(), Arc::new(AtomicUsize::new(0)));
     let (held, done, most) = (gate.clone(), Arc::clone(&fast), Arc::new(AtomicUsize::new(0)));
@@ -197,8 +197,8 @@ pub async fn i7_a_slow_destination_delays_no_other(env: &Env) {
     assert_eq!(sending.shutdown().await.failed, 0);
 }
 
-/// A row that takes the place of another begins anew: its holder is fenced off, and a guard on the old one refuses. A guard on a row
-/// that somebody holds refuses until the lease has ended.
+/// A row that replaces another starts afresh: the holder is fenced, and a guard on the old row is rejected. A guard on
+/// a leased row is rejected until the lease expires.
 pub async fn r6_a_guard_on_work_means_the_row_that_was_seen(env: &Env) {
     let k = key("guarded");
     let work = |n| NewWork::once(k.clone(), jobs()).payload(number(n));

@@ -1,4 +1,5 @@
-//! X1–X8 through `tidelock_core::state::Document`: transactions, schemas, quarantine. And what containers remember and show.
+//! Document transactions, schemas and quarantine (X1–X8 through `tidelock_core::state::Document`), and the history and
+//! watches of containers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ struct Task {
     delay: u32,
 }
 
-/// Version 1 had no tasks.
+/// Returns the schema. Version 1 had no tasks.
 fn schema() -> Schema {
     Schema::new().then(|mut board| {
         board["tasks"] = json!([]);
@@ -74,7 +75,7 @@ pub async fn x1_a_callback_that_fails_writes_nothing(env: &Env) {
     assert_eq!(env.other.value(&key("x1-doc")).await, Some(json!({"count": 1, "tasks": [], "version": 2})));
 }
 
-/// A write that fails is an error, the state is as before, and the next transaction runs. Documents only.
+/// A failed write is an error. The state is unchanged, and the next transaction runs. Documents only.
 pub async fn x2_a_write_that_fails_leaves_the_document(env: &Env) {
     let board = board(&env.store, "x2-doc");
     add(&board, 1).await;
@@ -89,7 +90,7 @@ pub async fn x2_a_write_that_fails_leaves_the_document(env: &Env) {
     assert_eq!(add(&board, 1).await.result, 2);
 }
 
-/// Without a set, and with a set of the same content, nothing is written; maps in another order are the same content.
+/// Without a set, or with a set of equal content, nothing is written. Maps in another order are equal content.
 /// Documents only.
 pub async fn x3_nothing_set_or_nothing_changed_is_not_written(env: &Env) {
     let doc = board(&env.store, "x3-doc");
@@ -115,7 +116,7 @@ pub async fn x3_nothing_set_or_nothing_changed_is_not_written(env: &Env) {
     assert!(text.as_str().find("k00") < text.as_str().find("k01"), "fields are in order: {text}");
 }
 
-/// A transaction inside another of the same document is an error at once; of another document it is fine. Documents only.
+/// A nested transaction on the same document is an error at once; on another document it is allowed. Documents only.
 pub async fn x4_a_transaction_inside_another_is_an_error(env: &Env) {
     let (outer, other) = (board(&env.store, "x4-doc"), board(&env.store, "x4-other"));
     let nested = outer.clone();
@@ -132,7 +133,7 @@ pub async fn x4_a_transaction_inside_another_is_an_error(env: &Env) {
     assert_eq!(beside, 1);
 }
 
-/// N transactions at once, on one connection and on two: N effects. Documents only.
+/// N concurrent transactions, on one connection and on two, have N effects. Documents only.
 pub async fn x5_n_transactions_have_n_effects(env: &Env) {
     for connections in ONE_AND_TWO {
         let name = format!("x5-doc-{connections}");
@@ -149,8 +150,8 @@ pub async fn x5_n_transactions_have_n_effects(env: &Env) {
     }
 }
 
-/// An old schema is migrated for the reader and persisted with the next write; a newer one is refused and left.
-/// Documents only.
+/// An old schema is migrated for the reader and persisted with the next write. A newer one is rejected and left
+/// unchanged. Documents only.
 pub async fn x6_old_schemas_are_migrated_and_newer_ones_refused(env: &Env) {
     let k = key("x6-doc");
     for old in [json!({"count": 1, "version": 1}), json!({"count": 1})] {
@@ -182,7 +183,7 @@ pub async fn x6_old_schemas_are_migrated_and_newer_ones_refused(env: &Env) {
     assert_eq!(env.other.value(&k).await, Some(newer));
 }
 
-/// A step that fails, a version that is none, and a shape that fits no version are told, and the document stays.
+/// A failing migration step, an invalid version and a shape that fits no version are errors, and the document stays.
 /// Documents only.
 pub async fn x6_what_cannot_be_migrated_stays(env: &Env) {
     let k = key("x6-stays");
@@ -207,7 +208,7 @@ pub async fn x6_what_cannot_be_migrated_stays(env: &Env) {
     }
 }
 
-/// One item that does not read is set aside: the others load, and it is written back at its place. Documents only.
+/// An undecodable item is quarantined. The others load, and it is written back at its place. Documents only.
 pub async fn x7_a_bad_item_is_kept(env: &Env) {
     let k = key("x7-doc");
     let (good, bad) = (json!({"name": "a", "delay": 1}), json!({"name": "b", "delay": "soon", "note": [1]}));
@@ -244,8 +245,8 @@ pub async fn x7_a_bad_item_is_kept(env: &Env) {
     assert_eq!(env.other.value(&k).await.unwrap()["tasks"], json!([]));
 }
 
-/// A store that is well is accessible, whether there is a document or not; a document that does not read is told. Nothing is
-/// written. Documents only.
+/// A healthy store is accessible, with or without a document. An undecodable document is an error. Nothing is written.
+/// Documents only.
 pub async fn x8_a_store_that_is_well_is_accessible(env: &Env) {
     let doc = board(&env.store, "x8-doc");
     doc.ensure_accessible().await.unwrap();
@@ -259,7 +260,7 @@ pub async fn x8_a_store_that_is_well_is_accessible(env: &Env) {
     assert!(matches!(error, StateError::Undecodable { .. }), "{error}");
 }
 
-/// A document is deleted by a transaction, and whoever looked before runs again. Documents only.
+/// A transaction deletes a document. A concurrent transaction that read it before runs again. Documents only.
 pub async fn t4_a_transaction_deletes(env: &Env) {
     let (here, there) = (board(&env.store, "x-delete"), board(&env.other, "x-delete"));
     add(&here, 1).await;
@@ -274,7 +275,7 @@ pub async fn t4_a_transaction_deletes(env: &Env) {
     assert_eq!(add(&there, 5).await.result, 5, "it begins anew");
 }
 
-/// A value that cannot be written fails alone: its neighbours in the same write land. Documents only.
+/// A value that cannot be encoded fails alone: other mutations in the same write succeed. Documents only.
 pub async fn s14_a_value_that_cannot_be_written_fails_alone(env: &Env) {
     #[derive(Clone, Default, Serialize, Deserialize)]
     struct Odd {
@@ -324,8 +325,8 @@ mod unwritable {
     }
 }
 
-/// Whoever watches sees the present version, and then the newest one in the end, from whichever connection it came; also
-/// that there is none. Documents only.
+/// A watch yields the current version and eventually the newest one, from either connection. It also reports that no
+/// document exists. Documents only.
 pub async fn s3_a_watch_ends_at_the_newest_version(env: &Env) {
     let here: Container<i64> = States::new(Arc::clone(&env.store.0)).at(&key("s3-watch"));
     let there: Container<i64> = States::new(Arc::clone(&env.other.0)).at(&key("s3-watch"));
@@ -355,7 +356,8 @@ pub async fn s3_a_watch_ends_at_the_newest_version(env: &Env) {
     assert_eq!(versions.next().await.unwrap(), None, "it was deleted");
 }
 
-/// With a history, every write is told in the same commit: values, deltas, ends; a write that did not happen is not.
+/// With a history, each write is recorded in the same commit: values, deltas and deletes. A write that did not happen
+/// is not recorded.
 pub async fn s6_a_history_tells_every_write_and_no_other(env: &Env) {
     let states = States::new(Arc::clone(&env.store.0)).with_history();
     let record: Container<HashMap<String, i64>> = states.at(&key("s6-history"));

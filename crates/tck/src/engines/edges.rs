@@ -1,4 +1,4 @@
-//! I1–I5: idempotency keys. What is HTTP about them, a missing key for example, is tested where HTTP is.
+//! Idempotency keys (I1–I5). Their HTTP side, for example a missing key, is tested in the HTTP crate.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 use crate::reacting::{LEASE, until};
 
-/// How long answers are kept.
+/// Time to live of stored responses.
 const LASTS: Duration = Duration::from_secs(3_600);
-/// How long whoever waits waits: longer than any case takes.
+/// Timeout of waiting requests: longer than any case takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn keys(store: &Arc<dyn Store>) -> Idempotency {
@@ -26,7 +26,7 @@ fn request(text: &str) -> Fingerprint {
     Fingerprint::of(["POST", "/orders", text])
 }
 
-/// The effect of a request: it is seen how often it was applied.
+/// Returns the effect of a request, which counts its applications.
 fn effect(name: &str) -> Batch {
     Batch::new().merge_or_create(&key(name), number(0), [Delta::inc("/n", 1)])
 }
@@ -67,7 +67,8 @@ fn stored(reserved: Reserved) -> Answer {
     }
 }
 
-/// Requests with one key at once: one runs, the others hear that it is in flight, by whom and since when.
+/// Of concurrent requests with one key, one runs. The others learn that it is in flight, by which process and since
+/// when.
 pub async fn i1_one_of_many_requests_runs(env: &Env) {
     for connections in ONE_AND_TWO {
         let name = format!("i1-{connections}");
@@ -86,7 +87,7 @@ pub async fn i1_one_of_many_requests_runs(env: &Env) {
     }
 }
 
-/// Requests with one key at once that wait: one runs, and all have its answer.
+/// Of concurrent requests with one key that wait, one runs, and all receive its response.
 pub async fn i1_whoever_waits_has_the_answer_of_the_one_that_runs(env: &Env) {
     for connections in ONE_AND_TWO {
         let name = format!("i1-waits-{connections}");
@@ -110,7 +111,8 @@ pub async fn i1_whoever_waits_has_the_answer_of_the_one_that_runs(env: &Env) {
     }
 }
 
-/// Whoever waits for a request that fails runs in its place; whoever waits no longer hears that it is in flight.
+/// A request that waits for a failing one runs after it. A request that stops waiting learns that the first one is in
+/// flight.
 pub async fn i1_whoever_waits_runs_when_the_first_one_fails(env: &Env) {
     let first = run(reserve(&env.store, "i1-fails").await);
     let soon = Duration::from_millis(5);
@@ -123,7 +125,7 @@ pub async fn i1_whoever_waits_runs_when_the_first_one_fails(env: &Env) {
     assert!(second.fence() > first.fence());
 }
 
-/// A request comes to its end between the look of another one at the record and its claim: that one does not run.
+/// A request ends after another one has read the record and before that one claims it. The other one does not run.
 pub async fn i1_an_end_between_the_look_and_the_claim_is_noticed(env: &Env) {
     let first = run(reserve(&env.store, "blink").await);
     let blink = Blink::closed();
@@ -136,9 +138,9 @@ pub async fn i1_an_end_between_the_look_and_the_claim_is_noticed(env: &Env) {
     assert_eq!(env.store.count(&WorkFilter::default()).await, 0, "it let the row go");
 }
 
-/// A request may take longer than its lease: it is renewed while its process lives.
+/// A request may take longer than its lease, which is renewed while its process lives.
 pub async fn i1_a_request_in_flight_is_renewed(env: &Env) {
-    // Long enough for a busy machine: a holder that cannot renew in time gives up, as it should.
+    // Long enough for a busy machine: a holder that cannot renew in time must give up.
     let short = keys(&env.store.0).lease_ttl(Duration::from_secs(3));
     let reservation = run(short.reserve("shop", "slow", &request("a")).await.unwrap());
     let first = in_flight(reserve(&env.other, "slow").await).until;
@@ -148,8 +150,8 @@ pub async fn i1_a_request_in_flight_is_renewed(env: &Env) {
     assert_eq!(stored(reserve(&env.other, "slow").await), answer());
 }
 
-/// Finished: status, headers and body come again, bytes as they are, from another instance and after a restart. The row of the
-/// reservation is gone.
+/// A finished request returns status, headers and body again, with unchanged bytes, from another instance and after a
+/// restart. The row of the reservation is gone.
 pub async fn i2_the_answer_comes_again_everywhere(env: &Env) {
     let bytes = Answer::new(200).body(vec![0, 159, 255]);
     let empty = Answer::new(204);
@@ -172,7 +174,7 @@ pub async fn i2_the_answer_comes_again_everywhere(env: &Env) {
     }
 }
 
-/// A reservation ends once: what comes after its commit changes nothing.
+/// A reservation ends once: calls after its commit change nothing.
 pub async fn i2_a_reservation_ends_once(env: &Env) {
     let reservation = run(reserve(&env.store, "ends").await);
     let (one, two) = (reservation.clone(), reservation.clone());
@@ -188,7 +190,7 @@ pub async fn i2_a_reservation_ends_once(env: &Env) {
     assert_eq!(effects(&env.other, "ends").await, 1);
 }
 
-/// The same key with another payload: it does not run, neither in flight nor later. In another scope it does.
+/// The same key with another payload does not run, neither in flight nor later. In another scope it does.
 pub async fn i3_another_payload_does_not_run(env: &Env) {
     let other = async |scope: &str| keys(&env.other.0).reserve(scope, "i3", &request("b")).await.unwrap();
     let reservation = run(reserve(&env.store, "i3").await);
@@ -200,7 +202,7 @@ pub async fn i3_another_payload_does_not_run(env: &Env) {
     drop(run(other("").await));
 }
 
-/// Keys that are none are refused before anything is written.
+/// Invalid keys are rejected before anything is written.
 pub async fn i3_a_key_has_a_form(env: &Env) {
     for bad in ["", "a\nb", &"k".repeat(256)] {
         let refused = keys(&env.store.0).reserve("shop", bad, &request("a")).await.unwrap_err();
@@ -209,7 +211,7 @@ pub async fn i3_a_key_has_a_form(env: &Env) {
     assert_eq!(env.store.count(&WorkFilter::default()).await, 0);
 }
 
-/// The handler failed before any effect: the key is usable again at once, released or dropped.
+/// If the handler failed before any effect, the key is usable again at once, after a release or a drop.
 pub async fn i4_a_failed_request_leaves_its_key_free(env: &Env) {
     let first = run(reserve(&env.store, "i4").await);
     first.release().await;
@@ -224,7 +226,7 @@ pub async fn i4_a_failed_request_leaves_its_key_free(env: &Env) {
     assert_eq!(effects(&env.other, "i4").await, 1);
 }
 
-/// A batch that is refused changes nothing, and its request goes on: it can decide again.
+/// A rejected batch changes nothing, and its request stays open: it can decide again.
 pub async fn i4_a_refused_batch_does_not_end_the_request(env: &Env) {
     let reservation = run(reserve(&env.store, "refused").await);
     let wrong = effect("refused").guard_document(&key("never"), Expect::Exists);
@@ -242,7 +244,7 @@ pub async fn i4_a_refused_batch_does_not_end_the_request(env: &Env) {
     );
 }
 
-/// The process was thought dead and comes back: its lease is over, so neither its effect nor its answer is written.
+/// A process returns after its lease has expired. Neither its effect nor its response is written.
 pub async fn i4_a_dead_process_leaves_its_key_free(env: &Env) {
     let late = run(reserve(&env.store, "late").await);
     env.pass(LEASE - TICK);
@@ -257,7 +259,8 @@ pub async fn i4_a_dead_process_leaves_its_key_free(env: &Env) {
     assert_eq!((stored(reserve(&env.store, "late").await), effects(&env.store, "late").await), (answer(), 1));
 }
 
-/// The process dies at its commit. Either the effect and the answer are there, or the key is free after its lease and neither is.
+/// The process dies at its commit. Either the effect and the response are stored, or neither is and the key is free
+/// after its lease.
 pub async fn i4_a_death_at_the_commit_leaves_both_or_neither(env: &Env) {
     for death in [Death::There, Death::Back] {
         let (name, fuse) = (format!("{death:?}"), Fuse::new(0, death));
@@ -281,7 +284,7 @@ pub async fn i4_a_death_at_the_commit_leaves_both_or_neither(env: &Env) {
     }
 }
 
-/// The answer of the store to the commit is lost: the commit asks again, and learns from the record that it was applied.
+/// The answer of the store to the commit is lost. The commit retries and learns from the record that it was applied.
 pub async fn i4_a_lost_answer_is_found_again(env: &Env) {
     let wire = Wire::to(&env.store.0);
     let store: Arc<dyn Store> = Arc::clone(&wire) as _;
@@ -294,7 +297,7 @@ pub async fn i4_a_lost_answer_is_found_again(env: &Env) {
     assert_eq!((stored(reserve(&env.other, "lost").await), effects(&env.other, "lost").await), (answer(), 1));
 }
 
-/// The time to live has passed: the request runs again.
+/// After the time to live, the request runs again.
 pub async fn i5_after_its_time_a_request_runs_again(env: &Env) {
     run(reserve(&env.store, "i5").await).commit(effect("i5"), answer()).await.unwrap();
     env.pass(LASTS - TICK);
@@ -305,7 +308,7 @@ pub async fn i5_after_its_time_a_request_runs_again(env: &Env) {
     assert_eq!((stored(reserve(&env.store, "i5").await).status, effects(&env.store, "i5").await), (200, 2));
 }
 
-/// Operators see keys of all scopes or of one, page by page, and forget what may run again; never what is in flight.
+/// Operators list the keys of all scopes or of one, page by page, and delete finished ones, but never those in flight.
 pub async fn i2_operators_list_show_and_forget(env: &Env) {
     let all = keys(&env.store.0);
     let mut held = Vec::new();

@@ -1,4 +1,4 @@
-//! D2 and D3: the history of the database is cut. Everything after a copy is lost, while connections are open.
+//! Cut database histories (D2 and D3): a restore loses everything after a copy, while connections are open.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ async fn after(conn: &Conn, position: Position) -> Result<Vec<Event>, StoreError
     conn.read_log(LogQuery::after(position, 1_000)).await.map(|page| page.events)
 }
 
-/// The rows that an idle process remembers are dropped: its merge sees the value of the new history, not its own lost one.
-/// Documents only.
+/// An idle process drops its cached rows: its merge sees the value of the new history, not the lost one. Documents
+/// only.
 pub async fn d2_a_merge_sees_the_current_value_after_a_cut(env: &Env) {
     let k = key("d2-merge");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(0))).await;
@@ -56,7 +56,7 @@ pub async fn d2_a_merge_sees_the_current_value_after_a_cut(env: &Env) {
     assert_eq!(env.other.value(&k).await, Some(json!({ "n": 6 })), "the lost 10 do not come back");
 }
 
-/// A holder of the lost history is fenced off, and the holder of the new one is not.
+/// A holder from the lost history is fenced, and the holder from the new one is not.
 pub async fn d2_a_fence_of_the_lost_history_is_stale(env: &Env) {
     env.store.done(enqueue(job("d2-fence"))).await;
     if !env.backup().await {
@@ -70,7 +70,7 @@ pub async fn d2_a_fence_of_the_lost_history_is_stale(env: &Env) {
     env.other.done(Batch::new().ack(&good.lease())).await;
 }
 
-/// A fence is worth nothing without its owner: two holders of two histories may have the same one.
+/// A fence is valid only together with its owner, because holders in two histories may have the same fence.
 pub async fn d2_a_lease_is_compared_by_fence_and_owner(env: &Env) {
     let grant = env.store.lock("a", &key("d2-owner")).await.unwrap();
     let other = Lease { owner: Some(owner("b")), ..grant.lease() };
@@ -81,7 +81,7 @@ pub async fn d2_a_lease_is_compared_by_fence_and_owner(env: &Env) {
     env.store.done(Batch::new().ack(&grant.lease())).await;
 }
 
-/// A batch that rests on a version of the lost history is refused, although the new one has that version. Documents only.
+/// A batch based on a version of the lost history is rejected, although the new one has that version. Documents only.
 pub async fn d2_a_version_of_the_lost_history_is_refused(env: &Env) {
     let k = key("d2-version");
     env.store.done(Batch::new().put(&k, Expect::Absent, number(0))).await;
@@ -103,7 +103,7 @@ pub async fn d2_a_version_of_the_lost_history_is_refused(env: &Env) {
     assert_eq!(env.store.info().await.unwrap().epoch, now);
 }
 
-/// A container drops the value that it carries. Documents only.
+/// A container drops its cached value. Documents only.
 pub async fn d2_a_container_drops_what_it_carries(env: &Env) {
     let container = |conn: &Conn| -> Container<i64> { States::new(Arc::clone(&conn.0)).at(&key("d2-state")) };
     let (here, there) = (container(&env.store), container(&env.other));
@@ -118,7 +118,7 @@ pub async fn d2_a_container_drops_what_it_carries(env: &Env) {
     assert_eq!(there.get().await.unwrap(), 6);
 }
 
-/// An aggregate that is kept in memory is loaded again, and a command decides on the new history.
+/// A cached aggregate is loaded again, and a command decides on the new history.
 pub async fn d2_a_cached_aggregate_is_loaded_again(env: &Env) {
     let (here, there) = (Events::new(Arc::clone(&env.store.0)), Events::new(Arc::clone(&env.other.0)));
     add(&here, 100).await;
@@ -132,7 +132,7 @@ pub async fn d2_a_cached_aggregate_is_loaded_again(env: &Env) {
     assert_eq!(*here.load::<Tally>("d2").await.unwrap().state, Tally(106));
 }
 
-/// Positions and fences of the lost history are never given again, also when one copy is restored twice.
+/// Positions and fences of the lost history are never issued again, even if one copy is restored twice.
 pub async fn d3_positions_and_fences_never_repeat(env: &Env) {
     let stream = key("d3-repeat");
     append(&env.store, &stream, 0).await;
@@ -156,7 +156,8 @@ pub async fn d3_positions_and_fences_never_repeat(env: &Env) {
     assert_eq!(env.other.log().await.len(), 1, "the copy is what is left");
 }
 
-/// A reader that has seen lost events gets a typed error that says where to continue; from there it misses nothing.
+/// A reader that has seen lost events gets a typed error with the position to continue from. From there it misses
+/// nothing.
 pub async fn d3_a_reader_of_the_lost_history_gets_an_error(env: &Env) {
     let stream = key("d3-reader");
     let kept = append(&env.store, &stream, 0).await;
@@ -191,7 +192,7 @@ pub async fn d3_a_position_beyond_the_log_is_an_error(env: &Env) {
     assert_eq!((error.kind, error.code().as_str()), (StoreErrorKind::PositionBeyond, "TL0311"), "{error}");
 }
 
-/// Subscriptions that have returned lost events fail; those behind the cut continue.
+/// Subscriptions that have returned lost events fail. Those that have not reached the cut continue.
 pub async fn d3_subscriptions_fail_after_lost_events_and_continue_before(env: &Env) {
     let stream = key("d3-subscription");
     let kept = append(&env.store, &stream, 0).await;
@@ -218,7 +219,7 @@ pub async fn d3_subscriptions_fail_after_lost_events_and_continue_before(env: &E
     }
 }
 
-/// Reactions handle the events of the new history, each once; those that they handled before the cut are not handled again.
+/// Reactions handle each event of the new history once. Events handled before the cut are not handled again.
 pub async fn d3_reactions_continue_in_the_new_history(env: &Env) {
     let stream = key("d3-reaction");
     let here = start(&env.store, noting("d3")).await;
@@ -235,14 +236,14 @@ pub async fn d3_reactions_continue_in_the_new_history(env: &Env) {
     for n in 10..13 {
         append(&env.other, &stream, n).await;
     }
-    // Leases of the lost history end by themselves.
+    // Leases of the lost history expire.
     env.pass(secs(600));
     assert_eq!(here.settle().await.unwrap(), Settled::default());
     assert_eq!(noted(&env.other, "d3", &stream).await, [0, 10, 11, 12]);
     here.abort().await;
 }
 
-/// A declared cut without a loss harms nothing: readers, receipts and leases go on. A lease of before stays good.
+/// A declared cut without a loss is harmless: readers, receipts and leases continue, and earlier leases stay valid.
 pub async fn d3_a_false_alarm_is_harmless(env: &Env) {
     let (stream, id) = (key("d3-alarm"), OpId::new());
     let named = Batch::new().append(&stream, Expect::Any, [event("Happened", 0)]).op_id(id);

@@ -1,4 +1,5 @@
-//! W16–W21 through `tidelock_core::workflow`: what operators do to runs, children, runs without an end, and many that wait.
+//! Operations on runs (W16–W21 through `tidelock_core::workflow`): resume, fork and retention, child runs, continued
+//! runs, and many waiting runs.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ fn impatient() -> tidelock_core::model::retry::RetryPolicy {
     tidelock_core::model::retry::RetryPolicy { max_attempts: 2, base: Duration::ZERO, ..Default::default() }
 }
 
-/// A run that failed is resumed by hand: the step that failed is tried again with a fresh budget, those before it are not.
+/// A failed run is resumed by hand. The failed step is retried with a fresh budget; earlier steps are not.
 pub async fn w16_a_failed_run_is_resumed_by_hand(env: &Env) {
     let (tally, fixed) = (Tally::default(), Tally::default());
     let (counted, healed) = (tally.clone(), fixed.clone());
@@ -55,7 +56,8 @@ pub async fn w16_a_failed_run_is_resumed_by_hand(env: &Env) {
     driving.shutdown().await;
 }
 
-/// Compensations run in reverse, once each, also when the process dies between them; a run that took things back is not resumed.
+/// Compensations run in reverse order, once each, even if the process dies between them. A compensated run is not
+/// resumed.
 pub async fn w16_a_saga_takes_back_in_reverse(env: &Env) {
     let (tally, gate) = (Tally::default(), Gate::closed());
     let code = |tally: Tally, gate: Gate| {
@@ -99,7 +101,7 @@ pub async fn w16_a_saga_takes_back_in_reverse(env: &Env) {
     second.shutdown().await;
 }
 
-/// A child's result reaches a parent that was put away meanwhile; a child that fails is an error that says so.
+/// The result of a child reaches a suspended parent. A failed child is an error that names the failure.
 pub async fn w19_a_childs_result_reaches_a_parent_that_rests(env: &Env) {
     let parent = async |cx: &Ctx, n: u32| {
         let (a, b) = tokio::join!(cx.child("a", KID, &n), cx.child("b", KID, &(n + 1)));
@@ -119,7 +121,7 @@ pub async fn w19_a_childs_result_reaches_a_parent_that_rests(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A run that continues as new keeps its id and the signals that it has not heard, and not its history.
+/// A run that continues as new keeps its id and its unread signals, but not its history.
 pub async fn w19_a_run_continues_as_new_and_keeps_its_mail(env: &Env) {
     let code = async |cx: &Ctx, sum: u32| {
         let more = cx.signal(GO).await?;
@@ -139,7 +141,7 @@ pub async fn w19_a_run_continues_as_new_and_keeps_its_mail(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A fork has done what the other run did before a step, and goes on from there; the other one stays as it was.
+/// A fork has the history of the original run up to a step and continues from there. The original stays unchanged.
 pub async fn w19_a_fork_goes_on_from_a_step(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
@@ -170,7 +172,7 @@ pub async fn w19_a_fork_goes_on_from_a_step(env: &Env) {
     driving.shutdown().await;
 }
 
-/// Retention removes what ended long ago, with all that it left, and nothing of a run that lives.
+/// Retention removes runs that ended long ago, with all their records, and nothing of a live run.
 pub async fn w20_retention_never_touches_a_live_run(env: &Env) {
     let code = async |cx: &Ctx, n: u32| {
         cx.publish("half", &n);
@@ -215,13 +217,13 @@ pub async fn w20_retention_never_touches_a_live_run(env: &Env) {
     assert_eq!(ids, ["alive", "parent", "parent/kid"], "a child of a parent that lives stays");
     there.signal("alive", GO, &9).await.unwrap();
     assert_eq!(there.handle(WAIT, "alive").result().await.unwrap(), 9);
-    // The id is free again, for another run.
+    // The id is free again for another run.
     let again = there.start(WAIT, &3).id("old").await.unwrap();
     assert_eq!(again.result().await.unwrap(), 3);
     driving.shutdown().await;
 }
 
-/// A worker that is told how long to keep runs removes them by itself, when the archive has them.
+/// A worker with a retention removes old runs automatically, after the archive has them.
 pub async fn w20_a_worker_archives_and_removes_what_is_old(env: &Env) {
     let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
     let (archive, tally) = (Arc::clone(&kept), Tally::default());
@@ -265,7 +267,7 @@ pub async fn w20_a_worker_archives_and_removes_what_is_old(env: &Env) {
     two.shutdown().await;
 }
 
-/// Runs that wait hold no task, however many they are, and all of them wake.
+/// Waiting runs hold no task, however many there are, and all of them wake.
 pub async fn w21_runs_that_wait_hold_no_task(env: &Env) {
     const RUNS: u64 = 300;
     let code = async |cx: &Ctx, n: u32| {
@@ -285,7 +287,7 @@ pub async fn w21_runs_that_wait_hold_no_task(env: &Env) {
     driving.shutdown().await;
 }
 
-/// Something that is done once under a key is done once over all processes, with its effects.
+/// An action under a key happens once over all processes, together with its effects.
 pub async fn w18_once_under_a_key_is_once_over_all(env: &Env) {
     let account = key("account");
     env.store.done(Batch::new().put(&account, Expect::Absent, payload(json!({ "paid": 0 })))).await;
@@ -307,7 +309,7 @@ pub async fn w18_once_under_a_key_is_once_over_all(env: &Env) {
     assert!(!forget_once(&env.store.0, "bad").await.unwrap());
 }
 
-/// A run that is to begin later does not begin earlier because it is told something; what it was told is there when it begins.
+/// A signal does not start a scheduled run early. The run receives the signal when it starts.
 pub async fn w8_a_signal_does_not_start_a_run_early(env: &Env) {
     let driving = worker(&env.store).register(WAIT, async |cx: &Ctx, _: u32| Ok(cx.signal(GO).await?));
     let driving = driving.start().await.unwrap();
@@ -321,7 +323,7 @@ pub async fn w8_a_signal_does_not_start_a_run_early(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A fork keeps the failures that the workflow handled before the step that it begins from.
+/// A fork keeps the failures that the workflow handled before the step from which it starts.
 pub async fn w19_a_fork_keeps_the_failures_that_were_handled(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();

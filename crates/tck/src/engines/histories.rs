@@ -1,5 +1,5 @@
-//! S2, S3 and S11 once more, by recorded histories: everything that clients of two processes were told must have one
-//! order, versions included.
+//! Linearizability of recorded histories (S2, S3 and S11). All answers to clients of two processes must have one order,
+//! including their versions.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::play::{Heard, Plan, Tally, ask, play};
 use crate::prelude::*;
 use crate::run;
 
-/// Clients of a case, half of them on each connection.
+/// Number of clients of a case, half of them on each connection.
 const CLIENTS: usize = 8;
 const KEYS: usize = 3;
-/// Operations of each client. `TIDELOCK_OPERATIONS` changes it.
+/// Operations per client. `TIDELOCK_OPERATIONS` overrides it.
 const OPERATIONS: u64 = 150;
-/// A store that takes longer than this for an operation of each client does fewer, and at least half of them.
+/// A store that takes longer than this per operation of each client runs fewer operations, but at least half.
 const EACH: Duration = Duration::from_millis(14);
-/// How many histories are recorded, at most, until all that matters has happened.
+/// Maximum number of histories to record until all relevant events have happened.
 const ROUNDS: u64 = 6;
 
-/// Records histories and finds their order, until enough has happened.
+/// Records histories and searches for their order, until enough has happened.
 async fn explained(env: &Env, faults: bool, enough: fn(&Tally) -> bool) -> Tally {
     let (first, name) = (run::seed(), env.backend.name());
     let steps = run::setting("TIDELOCK_OPERATIONS", OPERATIONS) as usize;
@@ -49,15 +49,15 @@ async fn explained(env: &Env, faults: bool, enough: fn(&Tally) -> bool) -> Tally
     panic!("seed {first}: this proves nothing, too little happened: {tally:?}");
 }
 
-/// Everything that clients of two processes are told about records has one order that explains it, versions included.
+/// All answers about records to clients of two processes have one order that explains them, including their versions.
 /// Documents only.
 pub async fn s2_recorded_histories_are_linearizable(env: &Env) {
     let tally = explained(env, false, |tally| tally.shared > 0 && tally.again > 0).await;
     assert_eq!((tally.failed, tally.left, tally.unknown), (0, 0, 0), "all is answered: {tally:?}");
 }
 
-/// The same with clients that are in a hurry or go away: what failed never happened, what is unknown happened once or
-/// never, and the store tells which. Documents only.
+/// The same holds with clients that time out or cancel. A failed operation never happened. An unknown one happened once
+/// or never, and the store resolves which. Documents only.
 pub async fn s3_histories_with_faults_are_linearizable(env: &Env) {
     let faults = |tally: &Tally| tally.left > 0 && tally.failed > 0 && tally.had_happened > 0;
     let tally = explained(env, true, faults).await;
@@ -65,7 +65,7 @@ pub async fn s3_histories_with_faults_are_linearizable(env: &Env) {
     assert!(tally.answered * 10 >= all * 7, "most are answered: {tally:?}");
 }
 
-/// A record whose next write can be held up before it reaches the store, and the same record of another process.
+/// A record whose next write a case can delay before it reaches the store, and the same record in another process.
 struct HeldUp {
     gate: Arc<Gate>,
     record: Container<Record>,
@@ -83,7 +83,7 @@ impl HeldUp {
         held_up
     }
 
-    /// Asks, and is told.
+    /// Runs an operation and records its answer.
     async fn told(&self, side: usize, record: &Container<Record>, what: What) {
         let begun = self.recorder.call(side, "record", Ask { side, what });
         match ask(record.clone(), what).await {
@@ -92,7 +92,7 @@ impl HeldUp {
         }
     }
 
-    /// Asks, and waits for no longer than this. The operation and its id, if nobody knows what became of it.
+    /// Runs an operation with a timeout. Returns the operation and its id if the outcome is unknown.
     async fn in_doubt(&self, what: What, limit: Duration) -> Option<(Begun, OpId)> {
         let begun = self.recorder.call(2, "record", Ask { side: 0, what });
         match ask(self.record.clone().limit(Some(limit)), what).await {
@@ -104,7 +104,8 @@ impl HeldUp {
         None
     }
 
-    /// When all that was queued is over, the store tells what became of the operation, and the history agrees.
+    /// Waits until all queued operations are over, resolves the outcome at the store, and checks that the history
+    /// agrees.
     async fn settles(&self, env: &Env, (begun, id): (Begun, OpId)) {
         self.told(0, &self.record, What::Touch).await;
         let receipt = env.other.resolve(id).await.unwrap().into_receipt();
@@ -118,13 +119,12 @@ impl HeldUp {
     }
 }
 
-/// A machine that is busy may need more time until a write is under way.
+/// A busy machine may need more time until a write is in flight.
 fn limits() -> impl Iterator<Item = (String, Duration)> {
     (1..=10).map(|n| (n.to_string(), Duration::from_millis(25 * n)))
 }
 
-/// A write whose caller left it in doubt, and that then meets a foreign one: what its id tells stays true.
-/// Documents only.
+/// A write in doubt then meets a foreign one. The resolution of its id stays correct. Documents only.
 pub async fn s11_a_doubtful_write_that_conflicts(env: &Env) {
     for (n, limit) in limits() {
         let held_up = HeldUp::new(env, &format!("s11-conflict-{n}")).await;
@@ -139,14 +139,14 @@ pub async fn s11_a_doubtful_write_that_conflicts(env: &Env) {
     panic!("no write was ever in doubt");
 }
 
-/// A delta whose caller left it in doubt, and whose neighbour then makes the write that they share fail: what its id
-/// tells stays true. Documents only.
+/// A delta is in doubt, and another one then makes their shared write fail. The resolution of its id stays correct.
+/// Documents only.
 pub async fn s11_a_doubtful_delta_with_a_misfit(env: &Env) {
     for (n, limit) in limits() {
         let held_up = HeldUp::new(env, &format!("s11-misfit-{n}")).await;
         let (gate, record) = (&held_up.gate, &held_up.record);
         gate.close();
-        // While the first write is held up, the deltas gather behind it. Then they are held up, too.
+        // While the first write is delayed, the deltas gather behind it. Then they are delayed as well.
         let first = held_up.told(0, record, What::Mutate { add: 10, tag: 2 });
         let hurried = async {
             let doubt = held_up.in_doubt(What::Inc(100), limit).await;

@@ -1,7 +1,7 @@
-//! K1–K7 again, through `tidelock_core::lease`: who holds, who waits in which order, and whose writes count.
+//! Leases (K1–K7 through `tidelock_core::lease`): the holder, the order of the waiters, and fencing of writes.
 //!
-//! The clock of the store stands still here until a case moves it, while holders renew by the time that really passes.
-//! The leases are so long that no renewal falls into a case.
+//! The clock of the store advances only when a case advances it, while holders renew by real time. The leases are so
+//! long that no renewal falls into a case.
 
 use tidelock_core::lease::{self, Held, Hold, LeaseError, LostReason};
 use tokio::task::JoinHandle;
@@ -22,7 +22,7 @@ async fn waiters(conn: &Conn, lock: &Key) -> Vec<String> {
     waiters.iter().map(|w| w.owner.as_str().split('/').next().unwrap().to_owned()).collect()
 }
 
-/// Waits in a task of its own; returns when it stands in line.
+/// Waits in a separate task. Returns when that task is in the wait queue.
 async fn in_line(conn: &Conn, lock: &Key, who: &str) -> JoinHandle<Result<Held, LeaseError>> {
     let task = tokio::spawn(hold(conn, lock, who).wait());
     while waiters(conn, lock).await.last().is_none_or(|last| last != who) {
@@ -31,7 +31,7 @@ async fn in_line(conn: &Conn, lock: &Key, who: &str) -> JoinHandle<Result<Held, 
     task
 }
 
-/// Holds that are asked for all at once: exactly one is granted, and the others hear by whom it is held.
+/// Of many concurrent requests for a lease, exactly one is granted. The others learn the holder.
 pub async fn k1_one_of_many_holds_is_granted(env: &Env) {
     for connections in ONE_AND_TWO {
         let lock = key(&format!("hold-{connections}"));
@@ -48,7 +48,7 @@ pub async fn k1_one_of_many_holds_is_granted(env: &Env) {
     }
 }
 
-/// Waiters on two connections are granted in the order of their arrival, one at a time, and leave nothing behind.
+/// Waiters on two connections are granted in the order of their arrival, one at a time, and leave no rows behind.
 pub async fn k2_waiters_are_granted_in_order(env: &Env) {
     let lock = key("hold-order");
     let first = hold(&env.store, &lock, "first").now().await.unwrap();
@@ -59,7 +59,7 @@ pub async fn k2_waiters_are_granted_in_order(env: &Env) {
         tasks.push(in_line(conn, &lock, name).await);
     }
     assert_eq!(waiters(&env.store, &lock).await, names);
-    // As another task: this one holds the lease, and is told so instead.
+    // In another task: this one holds the lease and would get a different error.
     let hasty = tokio::spawn(hold(&env.other, &lock, "hasty").now()).await.unwrap();
     let Err(LeaseError::Waited { waiters: ahead, .. }) = hasty else {
         panic!("nobody overtakes those who wait")
@@ -77,7 +77,7 @@ pub async fn k2_waiters_are_granted_in_order(env: &Env) {
     assert_eq!(env.store.count(&WorkFilter::default()).await, 0, "nobody leaves anything behind");
 }
 
-/// Ended and taken over: nothing that the old holder guards is applied, and its release changes nothing.
+/// An expired lease is taken over. No batch that the old holder guards is applied, and its release changes nothing.
 pub async fn k3_a_holder_that_was_taken_over_writes_nothing(env: &Env) {
     let lock = key("hold-over");
     let old = hold(&env.store, &lock, "old").now().await.unwrap();
@@ -100,7 +100,7 @@ pub async fn k3_a_holder_that_was_taken_over_writes_nothing(env: &Env) {
     new.release().await.unwrap();
 }
 
-/// A thief gets the lease at once, the old holder is fenced, and the reason stays with the lease.
+/// A stolen lease goes to the thief at once. The old holder is fenced, and the reason is stored with the lease.
 pub async fn k3_a_stolen_lease_fences_its_holder(env: &Env) {
     let lock = key("hold-steal");
     let old = hold(&env.store, &lock, "old").note("busy").now().await.unwrap();
@@ -118,14 +118,14 @@ pub async fn k3_a_stolen_lease_fences_its_holder(env: &Env) {
     assert!(env.store.claim_lane("w", "tidelock.leases", 9).await.is_empty(), "a lease is never due");
 }
 
-/// A release before the end of `at_least` keeps others out until then, by the store's clock.
+/// A release before the end of `at_least` excludes others until then, by the clock of the store.
 pub async fn k4_at_least_is_kept_to_the_instant(env: &Env) {
     let (lock, at_least) = (key("hold-least"), Duration::from_mins(5));
     let held = hold(&env.store, &lock, "one").at_least(at_least).now().await.unwrap();
     held.release().await.unwrap();
     let until = lease::view(&env.other.0, &lock).await.unwrap().unwrap().holder.unwrap().until;
     let lasts = until.since(env.now());
-    // The holder counts by the time that really passed, which is not much.
+    // The holder counts by the real time that has passed, which is not much.
     assert!(lasts <= at_least && lasts > at_least - Duration::from_mins(2), "{lasts:?}");
     env.pass(lasts - TICK);
     assert!(matches!(hold(&env.other, &lock, "two").now().await, Err(LeaseError::Held { .. })));
@@ -133,11 +133,11 @@ pub async fn k4_at_least_is_kept_to_the_instant(env: &Env) {
     hold(&env.other, &lock, "two").now().await.unwrap().release().await.unwrap();
 }
 
-/// A waiter that died is passed over when its place has ended, and its place is removed.
+/// A dead waiter is skipped when its place expires, and its place is removed.
 pub async fn k4_a_dead_waiter_is_passed_over(env: &Env) {
     let lock = key("hold-dead");
     let first = hold(&env.store, &lock, "first").now().await.unwrap();
-    // A place as a waiter makes it, and nobody who renews it.
+    // A place as a waiter creates it, but without renewal.
     let place = Key::of("tidelock.lease-wait", &[lock.to_string().into(), EventId::new().0.into()]).unwrap();
     let claim = Claim::named(&owner("dead/1"), &place, &lane("tidelock.lease-waits"), secs(5));
     assert_eq!(env.other.claim(claim).await.unwrap().grants.len(), 1);
@@ -152,7 +152,7 @@ pub async fn k4_a_dead_waiter_is_passed_over(env: &Env) {
     assert_eq!(env.store.find_row(&place).await, None);
 }
 
-/// All leases can be listed, in pages, with who holds them and who waits.
+/// All leases can be listed in pages, with their holders and waiters.
 pub async fn k2_leases_are_listed(env: &Env) {
     let mut held = Vec::new();
     for name in ["c", "a", "b"] {

@@ -1,4 +1,4 @@
-//! E1 on a hot stream: processes that write one stream take turns.
+//! Fairness on a hot stream (E1): processes that write one stream take turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::ledger::*;
 use crate::prelude::*;
 
-/// A process with one command at a time gets its share of a stream that another one writes without a pause.
+/// A process with one command at a time gets a share of a stream that another one writes without a pause.
 pub async fn e1_a_lone_command_has_its_share_of_a_hot_stream(env: &Env) {
     let (busy, lone) = (here(env), there(env));
     let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
@@ -33,7 +33,7 @@ pub async fn e1_a_lone_command_has_its_share_of_a_hot_stream(env: &Env) {
     for task in hammering {
         task.await.unwrap();
     }
-    // Without turns it is one of more than a hundred. On a busy machine, turns are shorter than the scheduler's.
+    // Without turns it gets less than one in a hundred. On a busy machine, turns are shorter than the scheduler's.
     assert!(foreign <= own * 80, "{own} commands beside {foreign}");
     let loaded = there(env).load::<Ledger>("hot").await.unwrap();
     assert_eq!(loaded.state.sum, i64::from(written.load(Ordering::SeqCst) + own + 1));

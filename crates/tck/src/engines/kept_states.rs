@@ -1,4 +1,4 @@
-//! E1–E7 and O1 once more: snapshots, caches, units of work and subscriptions never disagree with the log.
+//! Consistency of snapshots, caches, units of work and subscriptions with the log (E1–E7 and O1).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,13 +12,13 @@ use crate::ledger::{Booked, Ledger, Shelf, book, closing, engine, here, stream, 
 use crate::prelude::*;
 use crate::reacting::until;
 
-/// Counts the bookings of a hall.
+/// The number of bookings of a hall.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Bookings {
     count: u32,
 }
 
-/// Counts the refunds of a hall: another fold of the same stream, whose state reads like the other one's.
+/// The number of refunds of a hall: another fold of the same stream, whose state decodes like the other one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Refunds {
     count: u32,
@@ -59,7 +59,7 @@ fn plain(conn: &Conn) -> Events {
     Events::new(Arc::clone(&conn.0))
 }
 
-/// Waits until the state of an aggregate is kept as of a version.
+/// Waits until a snapshot of an aggregate at a version is stored.
 async fn snapshot_at(env: &Env, stream: &Key, version: u64) {
     let k = stream.beside("snapshot").unwrap();
     until("a snapshot is written", async || {
@@ -69,7 +69,7 @@ async fn snapshot_at(env: &Env, stream: &Key, version: u64) {
     .await;
 }
 
-/// Two aggregates that fold one stream keep two states: neither loads the other's, and a rule of one holds.
+/// Two aggregates that fold one stream have two snapshots. Neither loads the other's, and a rule of one holds.
 pub async fn e5_two_aggregates_on_one_stream_keep_two_snapshots(env: &Env) {
     let stream = Bookings::stream("e5-hall").unwrap();
     let writer = plain(&env.store).snapshots::<Bookings>(4).snapshots::<Refunds>(4);
@@ -90,7 +90,7 @@ pub async fn e5_two_aggregates_on_one_stream_keep_two_snapshots(env: &Env) {
     assert_eq!(fresh().as_of::<Bookings>("e5-hall", version).await.unwrap().state.count, 12);
 }
 
-/// The state that stands for the removed events of one aggregate is never taken for that of another.
+/// The base state that replaces removed events of one aggregate is never used for another.
 pub async fn e7_a_base_stands_for_its_own_aggregate_only(env: &Env) {
     let events = plain(&env.store).snapshots::<Bookings>(1_000).snapshots::<Refunds>(1_000);
     let stream = Bookings::stream("e7-hall").unwrap();
@@ -107,7 +107,7 @@ pub async fn e7_a_base_stands_for_its_own_aggregate_only(env: &Env) {
     assert_eq!(error.code().as_str(), "TL0803", "{error}");
 }
 
-/// A unit of work reads its own emits, whether it loaded before or not, as every aggregate of the stream.
+/// A unit of work reads its uncommitted events, whether it loaded before or not, through every aggregate of the stream.
 pub async fn e4_a_unit_reads_its_own_emits(env: &Env) {
     let events = plain(&env.store);
     events.append::<Bookings>("e4-own", [Sold]).await.unwrap();
@@ -123,7 +123,7 @@ pub async fn e4_a_unit_reads_its_own_emits(env: &Env) {
     });
     assert_eq!(seen.await.unwrap(), ((2, 1), (3, 1), 1));
     assert_eq!(plain(&env.other).load::<Bookings>("e4-own").await.unwrap().state.count, 3);
-    // What was loaded after an emit is a condition of the commit, like what was loaded before.
+    // A load after an emit is a precondition of the commit, like a load before it.
     let between = &plain(&env.other);
     let runs = &std::sync::atomic::AtomicU32::new(0);
     let sold = events.together(|unit| async move {
@@ -137,7 +137,7 @@ pub async fn e4_a_unit_reads_its_own_emits(env: &Env) {
     assert_eq!((sold.await.unwrap(), runs.load(Ordering::SeqCst)), (5, 2));
 }
 
-/// A name is taken once, also by one unit that asks for it twice.
+/// A name is taken once, even if one unit requests it twice.
 pub async fn e2_a_tag_is_taken_once_within_one_unit(env: &Env) {
     let events = plain(&env.store);
     let register = async |unit: &tidelock_core::events::Unit, user: &str| {
@@ -159,7 +159,7 @@ pub async fn e2_a_tag_is_taken_once_within_one_unit(env: &Env) {
     assert_eq!(streams, [Bookings::stream("u-1").unwrap()]);
 }
 
-/// A unit that looks at a tag twice is committed only if nothing came after its first look.
+/// A unit that reads a tag twice is committed only if no event followed its first read.
 pub async fn e2_the_first_look_at_a_tag_is_the_condition(env: &Env) {
     let (events, tag) = (plain(&env.store), Tag::new("seat:7"));
     let (runs, between) = (&std::sync::atomic::AtomicU32::new(0), &plain(&env.other));
@@ -191,14 +191,14 @@ pub async fn e2_the_first_look_at_a_tag_is_the_condition(env: &Env) {
     assert_eq!(taken.len(), 1, "a seat is sold once");
 }
 
-/// After a tombstone no cache and no late snapshot brings the state back, in any process.
+/// After a tombstone no cache and no late snapshot restores the state, in any process.
 pub async fn e7_nothing_brings_a_tombstoned_state_back(env: &Env) {
     let gate = Arc::new(Gate::default());
     let late = Events::new(Detour::over(Arc::clone(&gate), &env.store.0)).snapshots::<Ledger>(3);
     let warm = there(env);
     book(&here(env), "gone", 5).await;
     assert_eq!(warm.load::<Ledger>("gone").await.unwrap().state.sum, 15);
-    // The load writes a snapshot behind, which arrives when the stream is closed.
+    // The load writes a snapshot in the background, which arrives after the stream is closed.
     gate.close();
     assert_eq!(late.load::<Ledger>("gone").await.unwrap().state.sum, 15);
     gate.arrived().await;
@@ -212,7 +212,7 @@ pub async fn e7_nothing_brings_a_tombstoned_state_back(env: &Env) {
     };
     gone(&warm).await;
     gone(&late).await;
-    // Another write through the same connection: the late one has arrived before it, or is refused.
+    // Another write through the same connection: the late one has arrived before it, or is rejected.
     late.append::<Ledger>("beside", [Booked { n: 1 }]).await.unwrap();
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -233,7 +233,7 @@ pub async fn e7_nothing_brings_a_tombstoned_state_back(env: &Env) {
     assert!(matches!(error, EventsError::Closed { .. }), "{error}");
 }
 
-/// A restart leaves no snapshot of the time before it, also when one was on its way.
+/// A restart leaves no earlier snapshot, even if one was in flight.
 pub async fn e7_a_restart_leaves_no_older_snapshot(env: &Env) {
     let gate = Arc::new(Gate::default());
     let late = Events::new(Detour::over(Arc::clone(&gate), &env.store.0)).snapshots::<Ledger>(3);
@@ -259,7 +259,8 @@ pub async fn e7_a_restart_leaves_no_older_snapshot(env: &Env) {
     snapshot_at(env, &stream("fresh"), 8).await;
 }
 
-/// Events were removed and nothing stands for them: every way to the state is an error, with and without a snapshot or a cache.
+/// Events were removed without a base state. Every way to load the state is an error, with and without a snapshot or a
+/// cache.
 pub async fn e7_a_missing_base_is_an_error_everywhere(env: &Env) {
     for (id, before, kept) in [("no-base-some", 4, 7), ("no-base-all", 7, 7), ("no-base-old", 7, 3)] {
         let writer = Events::new(Arc::clone(&env.store.0)).snapshots::<Ledger>(kept);
@@ -292,7 +293,7 @@ pub async fn e7_a_missing_base_is_an_error_everywhere(env: &Env) {
     }
 }
 
-/// The state as of a time is the same with and without snapshots, also when the clock of the store went back.
+/// The state as of a time is the same with and without snapshots, even if the clock of the store went backwards.
 pub async fn e6_the_state_as_of_a_time_does_not_depend_on_snapshots(env: &Env) {
     let writer = Events::new(Arc::clone(&env.store.0)).snapshots::<Ledger>(3);
     let start = env.now().after(secs(1_000));
@@ -312,7 +313,7 @@ pub async fn e6_the_state_as_of_a_time_does_not_depend_on_snapshots(env: &Env) {
     }
 }
 
-/// A subscription that is asked for what is there gives what was committed before it was asked.
+/// `now` on a subscription returns an event that was committed before the call.
 pub async fn o1_what_is_committed_is_there_now(env: &Env) {
     let (here, there) = (here(env), there(env));
     for what in [What::all(), What::stream(&stream("now"))] {
@@ -325,13 +326,13 @@ pub async fn o1_what_is_committed_is_there_now(env: &Env) {
     }
 }
 
-/// A subscription to a stream is told of events that were archived before it came to them, once, and goes on behind them.
+/// A subscription to a stream reports once that events were archived before it read them, and continues after them.
 pub async fn o1_a_subscription_is_told_of_a_gap(env: &Env) {
     let (here, there, shelf) = (here(env), there(env), Shelf::default());
     book(&here, "gap", 6).await;
     let what = || What::stream(&stream("gap"));
     let mut subscription = there.subscribe(what(), Start::Beginning).await.unwrap();
-    // It reads ahead; what it has read before the events went is not lost.
+    // It reads ahead. Events read before the removal are not lost.
     let first = subscription.next().await.unwrap();
     let mut later = there.subscribe(what(), Start::After(first.position)).await.unwrap();
     let mut fresh = there.subscribe(what(), Start::Beginning).await.unwrap();
@@ -357,7 +358,7 @@ pub async fn o1_a_subscription_is_told_of_a_gap(env: &Env) {
     assert!(later.now().await.unwrap().is_none());
 }
 
-/// A store on which the first append is applied, its events are removed at once, and the reply is lost.
+/// A store that applies the first append, removes its events at once, and loses the reply.
 #[derive(Debug)]
 struct Truncating {
     store: SharedStore,
@@ -384,7 +385,7 @@ impl tidelock_core::store::layer::StoreLayer for Truncating {
     }
 }
 
-/// An append or a command whose reply is lost is not applied twice, also when its events were archived meanwhile.
+/// An append or a command whose reply is lost is not applied twice, even if its events were archived before the retry.
 pub async fn e1_nothing_is_doubled_after_a_truncation(env: &Env) {
     for command in [false, true] {
         let id = format!("twice-{command}");
@@ -410,7 +411,7 @@ pub async fn e1_nothing_is_doubled_after_a_truncation(env: &Env) {
     }
 }
 
-/// The time limit of a command counts its wait for the command before it.
+/// The timeout of a command includes its wait for the previous command.
 pub async fn e1_the_wait_for_a_turn_counts(env: &Env) {
     let gate = Arc::new(Gate::default());
     let options = Options { limit: Duration::from_millis(100), ..Options::default() };

@@ -1,4 +1,5 @@
-//! R7 and R12 through `tidelock_core::reactions`: whoever dies where, everything is routed and handled once.
+//! Crashes of reaction workers (R7 and R12 through `tidelock_core::reactions`). Wherever a worker dies, every event is
+//! routed and handled once.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ async fn append(conn: &Conn, n: i64) {
     conn.done(Batch::new().append(&stream(n), Expect::Any, [event("Happened", n)])).await;
 }
 
-/// Every event was handled once, in the order of its key, by both reactions of [`shop`].
+/// Checks that both reactions of [`shop`] handled every event once and in the order of its key.
 async fn all_handled(conn: &Conn, total: i64) {
     for i in 0..STREAMS {
         let expected: Vec<i64> = (0..total).filter(|n| n % STREAMS == i).collect();
@@ -38,7 +39,7 @@ async fn all_handled(conn: &Conn, total: i64) {
     }
 }
 
-/// Every event was copied to an inbox once, and all inboxes are empty again.
+/// Checks that every event was copied to an inbox once, and that all inboxes are empty again.
 async fn all_routed(conn: &Conn, total: i64) {
     let range = KeyPrefix::kind("tidelock.inbox");
     let inboxes = crate::dump::pages(async |page| conn.streams(&range, page).await).await;
@@ -47,8 +48,8 @@ async fn all_routed(conn: &Conn, total: i64) {
     assert!(inboxes.iter().all(|inbox| inbox.first.is_none()), "what was handled is not kept: {inboxes:?}");
 }
 
-/// Reactions that are dropped again and again, anywhere: effects and progress are one commit, so what was done is the fold of
-/// the log; and no event is left out on the way to a row, nor routed twice.
+/// Reactions are repeatedly dropped at any point. Effects and progress are one commit, so the result is the fold of the
+/// log. No event is skipped on the way to a row, or routed twice.
 pub async fn r7_dropped_anywhere_everything_is_done_once(env: &Env) {
     let seed = crate::run::seed();
     crate::run::say(&format!("r7: seed {seed}"));
@@ -67,7 +68,7 @@ pub async fn r7_dropped_anywhere_everything_is_done_once(env: &Env) {
             running.stats().reactions.values().map(|done| done.handled + done.routed).sum::<u64>() >= enough
         })
         .await;
-        // As a process that dies: its tasks are gone, and its leases stay until they end.
+        // Simulates a crash: the tasks are gone, and the leases stay until they expire.
         running.abort().await;
         env.pass(LEASE);
     }
@@ -78,7 +79,7 @@ pub async fn r7_dropped_anywhere_everything_is_done_once(env: &Env) {
     running.shutdown().await;
 }
 
-/// Processes that are killed while they route and handle: as above, with real deaths.
+/// Processes are killed while they route and handle: as above, with real crashes.
 pub async fn r12_killed_processes_leave_nothing_out_and_do_nothing_twice(env: &Env) {
     let address = if env.capabilities().processes { env.address().await } else { None };
     let Some(address) = address else { return };
@@ -96,13 +97,13 @@ pub async fn r12_killed_processes_leave_nothing_out_and_do_nothing_twice(env: &E
             append(&conn, total).await;
             total += 1;
         }
-        // Somewhere in the middle of that.
+        // Somewhere in the middle of these events.
         let some = total - 1 - i64::try_from(rng.below(20)).unwrap();
         until("some of it is handled", async || {
             noted(&conn, PROJECT, &stream(some)).await.contains(&some) || round % 2 == 1
         })
         .await;
-        // Not a wait for anything: it moves the kill to another place between two commits.
+        // This sleep waits for no condition. It moves the kill to another point between two commits.
         tokio::time::sleep(Duration::from_micros(rng.below(5_000) as u64)).await;
         workers[round % 2].kill().await;
         workers[round % 2] = worker(env, &address).await;
@@ -118,7 +119,7 @@ pub async fn r12_killed_processes_leave_nothing_out_and_do_nothing_twice(env: &E
     running.shutdown().await;
 }
 
-/// A process that runs the reactions until it is killed.
+/// Starts a process that runs the reactions until it is killed.
 async fn worker(env: &Env, address: &str) -> Process {
     let mut process = Process::start(env.backend.as_ref(), address, Task::React).await;
     process.go().await;
@@ -126,7 +127,7 @@ async fn worker(env: &Env, address: &str) -> Process {
     process
 }
 
-/// Whoever routes dies; another one goes on when the lease has ended, from the very place.
+/// The worker that routes dies. Another one continues from the same position when the lease has expired.
 pub async fn r12_another_router_takes_over(env: &Env) {
     let first = shop(&env.store.0, LEASE).start().await.unwrap();
     append(&env.store, 0).await;
@@ -155,7 +156,7 @@ pub async fn r12_another_router_takes_over(env: &Env) {
     assert_eq!(env.store.row(&router).await.lease, None, "the polite way hands it back");
 }
 
-/// Events of many streams for one key: copied in the order of the log, and seen by the handler as they were.
+/// Events of many streams for one key are copied in log order, and the handler sees them unchanged.
 pub async fn r12_events_for_a_chosen_key_are_seen_as_they_were(env: &Env) {
     let all = key("r12-all");
     let chosen = all.clone();

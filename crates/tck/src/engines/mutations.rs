@@ -1,4 +1,4 @@
-//! S2–S15 again, through `tidelock_core::state`: mutators that run on drafts, and share writes.
+//! State mutations (S2–S15 through `tidelock_core::state`): mutators run on drafts and share writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,7 +33,7 @@ impl Observer for Seen {
     }
 }
 
-/// Writers of one process all land, in far fewer writes, and each gets its own result. Documents only.
+/// All mutations of one process are applied, in far fewer writes, and each returns its result. Documents only.
 pub async fn s2_sixty_four_mutations_share_writes(env: &Env) {
     let seen = Arc::new(Seen::default());
     let states = States::new(Arc::clone(&env.store.0)).observer(seen.clone());
@@ -72,7 +72,8 @@ pub async fn s2_sixty_four_mutations_share_writes(env: &Env) {
     assert!(seen.len() <= 8, "64 mutations took {} writes", seen.len());
 }
 
-/// Writers of two processes all land: whoever was slower runs again on the winner's value. Documents only.
+/// All mutations of two processes are applied. After a conflict a mutator runs again on the value of the winner.
+/// Documents only.
 pub async fn s3_mutators_run_again_on_the_winners_value(env: &Env) {
     let (here, there) = (counter(&env.store, "s3-state"), counter(&env.other, "s3-state"));
     let tasks: Vec<_> = (0..40)
@@ -103,14 +104,14 @@ pub async fn s3_mutators_run_again_on_the_winners_value(env: &Env) {
     }
 }
 
-/// Attempts that are used up on conflicts: an error with their number and the current version, and nothing is stored.
-/// Documents only.
+/// Retries after conflicts are bounded. The error has the number of attempts and the current version, and nothing is
+/// stored. Documents only.
 pub async fn s4_attempts_are_bounded(env: &Env) {
     let options = Options { attempts: Some(3), ..Options::default() };
     let record: Container<Counter> =
         States::new(Arc::clone(&env.store.0)).options(options).at(&key("s4-state"));
     record.set(Counter::default()).await.unwrap();
-    // A foreign writer gets between every time.
+    // A foreign writer interferes every time.
     let other = env.other.clone();
     let runs = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&runs);
@@ -134,8 +135,7 @@ pub async fn s4_attempts_are_bounded(env: &Env) {
     assert_eq!(runs.load(Ordering::SeqCst), 3);
 }
 
-/// A write that is equal to what this process last saw is written all the same when somebody else wrote in between.
-/// Documents only.
+/// A value equal to the cached one is still written if another process wrote in between. Documents only.
 pub async fn s5_a_stale_cache_suppresses_nothing(env: &Env) {
     let record = counter(&env.store, "s5-state");
     let old = Counter { count: 1, names: vec![] };
@@ -146,7 +146,7 @@ pub async fn s5_a_stale_cache_suppresses_nothing(env: &Env) {
     assert_eq!(counter(&env.other, "s5-state").get().await.unwrap(), old);
 }
 
-/// A write that is equal to the confirmed value is no write. Documents only.
+/// A value equal to the confirmed one is not written. Documents only.
 pub async fn s6_what_is_the_same_is_not_written(env: &Env) {
     let record = counter(&env.store, "s6-state");
     let first = record.set(Counter { count: 5, names: vec![] }).await.unwrap();
@@ -155,7 +155,7 @@ pub async fn s6_what_is_the_same_is_not_written(env: &Env) {
     assert_eq!(env.store.doc(&key("s6-state")).await.unwrap().version, first.version());
 }
 
-/// Deltas from two processes make the sum, and share writes with their neighbours. Documents only.
+/// Deltas from two processes add up and share writes with concurrent ones. Documents only.
 pub async fn s7_deltas_never_conflict(env: &Env) {
     let (here, there) = (counter(&env.store, "s7-state"), counter(&env.other, "s7-state"));
     here.set(Counter::default()).await.unwrap();
@@ -176,12 +176,11 @@ pub async fn s7_deltas_never_conflict(env: &Env) {
     }
     let value = there.get().await.unwrap();
     assert_eq!((value.count, value.names.len()), (40, 20));
-    // A mutation after deltas goes on from what they made.
+    // A mutation after deltas continues from their result.
     assert_eq!(here.mutate(|counter| counter.count).await.unwrap().result, 40);
 }
 
-/// A delta on a record that does not exist creates nothing; one that does not fit fails alone.
-/// Documents only.
+/// A delta on a missing record creates nothing. A delta that does not fit fails alone. Documents only.
 pub async fn s8_deltas_need_a_record(env: &Env) {
     let record = counter(&env.store, "s8-state");
     assert!(matches!(record.inc("/count", 1).await, Err(StateError::NotFound { .. })));
@@ -194,7 +193,7 @@ pub async fn s8_deltas_need_a_record(env: &Env) {
     assert_eq!(record.get().await.unwrap().count, 1);
 }
 
-/// Time that is up while a mutation waits: its mutator never runs. Documents only.
+/// A mutation that times out in the queue never runs its mutator. Documents only.
 pub async fn s9_time_that_is_up_in_the_queue(env: &Env) {
     for record in [counter(&env.store, "s9-state"), Container::memory("s9", Counter::default())] {
         let (gate, inside) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -232,10 +231,10 @@ fn blocking(
     }
 }
 
-/// Time that is up while a mutator runs: its result is thrown away, and others go on. Documents only.
+/// The result of a mutator that times out is discarded, and others continue. Documents only.
 pub async fn s10_time_that_is_up_while_it_runs(env: &Env) {
     for record in [counter(&env.store, "s10-state"), Container::memory("s10", Counter::default())] {
-        // Long enough for the mutator to begin on a busy machine.
+        // Long enough for the mutator to start on a busy machine.
         let hurried = record.clone().limit(Some(Duration::from_millis(500)));
         let endless = |counter: Counter| async move {
             std::future::pending::<()>().await;
@@ -249,8 +248,7 @@ pub async fn s10_time_that_is_up_while_it_runs(env: &Env) {
     }
 }
 
-/// A result that does not fit the type, or fails the check, is refused, and the old value stays.
-/// Documents only.
+/// A result that does not fit the type, or fails the check, is rejected, and the old value stays. Documents only.
 pub async fn s12_what_does_not_fit_is_refused(env: &Env) {
     let states = States::new(Arc::clone(&env.store.0));
     let positive = |counter: &Counter| if counter.count < 0 { Err("below zero".to_owned()) } else { Ok(()) };
@@ -264,7 +262,7 @@ pub async fn s12_what_does_not_fit_is_refused(env: &Env) {
     assert_eq!(record.get().await.unwrap().count, 4);
 }
 
-/// A mutator that asks for its own container is told at once; another container is fine. Documents only.
+/// A mutator that mutates the same container gets an error at once. Another container is allowed. Documents only.
 pub async fn s13_nested_mutations_are_told(env: &Env) {
     for record in [counter(&env.store, "s13-state"), Container::memory("s13", Counter::default())] {
         let (inner, other) = (record.clone(), counter(&env.store, "s13-other"));
@@ -282,8 +280,7 @@ pub async fn s13_nested_mutations_are_told(env: &Env) {
     }
 }
 
-/// Of mutations that share a write, one that fails or panics changes nothing for its neighbours.
-/// Documents only.
+/// Among mutations that share a write, one that fails or panics does not affect the others. Documents only.
 pub async fn s14_one_that_fails_fails_alone(env: &Env) {
     let record = counter(&env.store, "s14-state");
     let (gate, inside) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -315,8 +312,7 @@ pub async fn s14_one_that_fails_fails_alone(env: &Env) {
     assert_eq!(record.get().await.unwrap().count, 3);
 }
 
-/// A mutator that says no on a value that is not the newest any more is asked again on the newest.
-/// Documents only.
+/// A mutator that rejects a stale value runs again on the newest one. Documents only.
 pub async fn s5_no_is_only_said_to_the_newest_value(env: &Env) {
     let record = counter(&env.store, "s5-no");
     record.set(Counter::default()).await.unwrap();
@@ -335,7 +331,7 @@ pub async fn s5_no_is_only_said_to_the_newest_value(env: &Env) {
     assert!(env.store.doc(&key("s5-none")).await.is_none(), "a mutator that says no creates nothing");
 }
 
-/// A caller that goes away while its mutation waits: the mutator does not run. Documents only.
+/// If the caller is cancelled while its mutation waits, the mutator does not run. Documents only.
 pub async fn s15_a_caller_that_goes_away(env: &Env) {
     for record in [counter(&env.store, "s15-state"), Container::memory("s15", Counter::default())] {
         let (gate, inside) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -353,7 +349,7 @@ pub async fn s15_a_caller_that_goes_away(env: &Env) {
     }
 }
 
-/// A record that does not read as the type is told, and stays. Documents only.
+/// A record that cannot be decoded is an error and stays unchanged. Documents only.
 pub async fn x7_an_undecodable_record_stays(env: &Env) {
     let strange = json!({"count": "many"});
     env.store.done(Batch::new().put(&key("x7-state"), Expect::Any, payload(strange.clone()))).await;

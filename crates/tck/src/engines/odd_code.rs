@@ -1,4 +1,4 @@
-//! Workflow code at its worst: panics where no one expects them, errors that are ignored, and steps that are dropped too late.
+//! Misbehaving workflow code: unexpected panics, ignored errors, and steps that are dropped too late.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::running::*;
 
 const JOB: Workflow<u32, u32> = Workflow::new("job");
 
-/// A value that panics when it is written or read as JSON.
+/// A value that panics when it is encoded to or decoded from JSON.
 #[derive(Clone, Copy)]
 struct Bomb {
     writes: bool,
@@ -47,7 +47,7 @@ fn twice() -> RetryPolicy {
     RetryPolicy { max_attempts: 2, base: Duration::ZERO, ..RetryPolicy::default() }
 }
 
-/// A result whose conversion to or from JSON panics fails its step at once, and does not execute it again.
+/// A result whose conversion to or from JSON panics fails its step at once, and the step is not executed again.
 pub async fn w16_a_result_that_panics_while_it_is_recorded_fails_its_step(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
@@ -77,7 +77,7 @@ pub async fn w16_a_result_that_panics_while_it_is_recorded_fails_its_step(env: &
     driving.shutdown().await;
 }
 
-/// An input whose conversion panics suspends its run with that reason, at once and not after its lease.
+/// An input whose conversion panics suspends its run with that reason, at once and not after its lease expires.
 pub async fn w12_an_input_that_panics_suspends_its_run(env: &Env) {
     const BOMB: Workflow<Bomb, u32> = Workflow::new("bomb");
     let driving = worker(&env.store).register(BOMB, async |_: &Ctx, _: Bomb| Ok(1)).start().await.unwrap();
@@ -94,7 +94,8 @@ pub async fn w12_an_input_that_panics_suspends_its_run(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A workflow whose locals panic when they are dropped keeps its worker and its row: the run is suspended with its own reason.
+/// A workflow whose locals panic on drop does not affect its worker or its row. The run is suspended with the original
+/// reason.
 pub async fn w12_a_panic_while_a_workflow_is_dropped_goes_no_further(env: &Env) {
     let code = async |cx: &Ctx, n: u32| {
         let _mine = Mine;
@@ -113,7 +114,7 @@ pub async fn w12_a_panic_while_a_workflow_is_dropped_goes_no_further(env: &Env) 
     driving.shutdown().await;
 }
 
-/// A step that is out of time and panics when it is dropped has failed like others, within its attempts.
+/// A step that times out and panics on drop fails like others, within its attempts.
 pub async fn w16_a_panic_while_a_late_step_is_dropped_fails_its_attempt(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
@@ -136,7 +137,7 @@ pub async fn w16_a_panic_while_a_late_step_is_dropped_fails_its_attempt(env: &En
     driving.shutdown().await;
 }
 
-/// A cancelled run that ignores its cancellation is suspended with a reason. It takes neither a thread nor its worker along.
+/// A cancelled run that ignores its cancellation is suspended with a reason. It blocks neither a thread nor its worker.
 pub async fn w17_a_run_that_ignores_its_cancellation_is_suspended(env: &Env) {
     let code = async |cx: &Ctx, _: u32| {
         for _ in 0..100_000 {
@@ -163,7 +164,7 @@ pub async fn w17_a_run_that_ignores_its_cancellation_is_suspended(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A step whose effects are rejected after the workflow has dropped it holds the run no longer.
+/// A step whose effects are rejected after the workflow has dropped it does not keep the run active.
 pub async fn w21_a_dropped_step_whose_effects_are_rejected_holds_nothing(env: &Env) {
     let missing = key("missing");
     let code = async move |cx: &Ctx, n: u32| {

@@ -1,4 +1,4 @@
-//! R6 and parking through `tidelock_core::reactions`: what operators see, and what they do.
+//! Operator actions on reactions (R6 and parking through `tidelock_core::reactions`): views and commands.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ async fn append(conn: &Conn, stream: &Key, n: i64) {
     conn.done(Batch::new().append(stream, Expect::Any, [event("Happened", n)])).await;
 }
 
-/// A reaction that fails on the number 1 until it is mended.
+/// Returns a reaction that fails on the number 1 until it is mended.
 fn failing_on_one(name: &'static str, mended: &Arc<AtomicBool>) -> Reaction {
     let mended = Arc::clone(mended);
     reaction(name).retry(at_once(2)).each(move |turn, event| {
@@ -31,7 +31,7 @@ fn failing_on_one(name: &'static str, mended: &Arc<AtomicBool>) -> Reaction {
     })
 }
 
-/// Three keys with the numbers 0 to 2, all blocked before 1.
+/// Creates three keys with the numbers 0 to 2, all blocked before 1.
 async fn blocked(
     env: &Env,
     name: &'static str,
@@ -51,8 +51,8 @@ fn operator(env: &Env) -> Operator {
     Operator::new(Arc::clone(&env.other.0))
 }
 
-/// Unblock goes on where it stopped, by names, by pattern, and all that is blocked without a condition. A dry run says how
-/// many, and changes nothing.
+/// Unblock resumes where a key stopped: by names, by pattern, or all blocked keys without a condition. A dry run
+/// returns the count and changes nothing.
 pub async fn r6_unblocked_keys_go_on_where_they_stopped(env: &Env) {
     let mended = Arc::new(AtomicBool::new(false));
     let (running, streams) = blocked(env, "r6-unblock", &mended).await;
@@ -82,7 +82,7 @@ pub async fn r6_unblocked_keys_go_on_where_they_stopped(env: &Env) {
     running.shutdown().await;
 }
 
-/// Reset begins at the first event of the keys that are meant, and of no others.
+/// Reset restarts the selected keys, and no others, at their first event.
 pub async fn r6_reset_keys_begin_again(env: &Env) {
     let mended = Arc::new(AtomicBool::new(false));
     let (running, streams) = blocked(env, "r6-reset", &mended).await;
@@ -96,8 +96,8 @@ pub async fn r6_reset_keys_begin_again(env: &Env) {
     running.shutdown().await;
 }
 
-/// A reaction that is reset as a whole routes and handles everything again, exactly once, with chosen keys, too; who was
-/// working on it commits nothing more.
+/// A reset of a whole reaction routes and handles everything again, exactly once, even with chosen keys. A handler that
+/// was in flight commits nothing.
 pub async fn r6_a_reaction_begins_again_as_a_whole(env: &Env) {
     for (name, chosen) in [("r6-streams", false), ("r6-chosen", true)] {
         let streams = ["a", "b"].map(|letter| Key::new(name, [letter]).unwrap());
@@ -133,7 +133,7 @@ pub async fn r6_a_reaction_begins_again_as_a_whole(env: &Env) {
     }
 }
 
-/// Keys that wait are tried at once, when somebody says so; also those that put themselves off. Urgency can be changed.
+/// An operator can retry waiting keys at once, including those that deferred themselves. The priority can be changed.
 pub async fn r6_waiting_keys_are_tried_at_once(env: &Env) {
     let policy = RetryPolicy { max_attempts: 5, base: Duration::from_hours(99), ..RetryPolicy::default() };
     let waiting = reaction("r6-wait").retry(policy).each(|turn, event| async move {
@@ -161,7 +161,7 @@ pub async fn r6_waiting_keys_are_tried_at_once(env: &Env) {
     running.shutdown().await;
 }
 
-/// Everything can be seen without leasing anything: how far, how far behind, who, why not.
+/// All rows can be viewed without a lease: position, lag, owner and error.
 pub async fn r6_rows_are_seen_without_leasing_them(env: &Env) {
     let mended = Arc::new(AtomicBool::new(false));
     let (running, streams) = blocked(env, "r6-view", &mended).await;
@@ -195,8 +195,8 @@ pub async fn r6_rows_are_seen_without_leasing_them(env: &Env) {
     running.shutdown().await;
 }
 
-/// Where order matters less than going on: an event whose attempts are used up is set aside, its key goes on, and it can be
-/// replayed: in vain, and then with success.
+/// With parking, an event that exhausts its attempts is set aside and its key continues. The event can be replayed,
+/// here first without success and then with success.
 pub async fn r6_a_parked_event_is_replayed(env: &Env) {
     let mended = Arc::new(AtomicBool::new(false));
     let parking = failing_on_one("r6-park", &mended).when_exhausted(WhenExhausted::Park);
@@ -226,7 +226,7 @@ pub async fn r6_a_parked_event_is_replayed(env: &Env) {
     running.shutdown().await;
 }
 
-/// While a parked event is replayed, nobody else works on its key.
+/// While a parked event is replayed, no other worker handles its key.
 pub async fn r6_a_replay_has_its_key_to_itself(env: &Env) {
     let stream = key("r6-alone");
     let (turnstile, mended) = (Turnstile::default(), Arc::new(AtomicBool::new(false)));
@@ -249,7 +249,7 @@ pub async fn r6_a_replay_has_its_key_to_itself(env: &Env) {
     for n in 10..20 {
         append(&env.store, &stream, n).await;
     }
-    // A replay that finds its key held comes again in a moment.
+    // A replay that finds its key leased is retried shortly after.
     assert_eq!(settle_in_time(env, &running).await, Settled::default());
     let mut seen = noted(&env.store, "r6-alone", &stream).await;
     seen.sort_unstable();
@@ -257,7 +257,7 @@ pub async fn r6_a_replay_has_its_key_to_itself(env: &Env) {
     running.shutdown().await;
 }
 
-/// An operator sets the event aside that a blocked key stands before, and the key goes on. What is dropped is gone.
+/// An operator parks the event that blocks a key, and the key continues. A dropped event is gone.
 pub async fn r6_an_operator_parks_and_drops(env: &Env) {
     let mended = Arc::new(AtomicBool::new(false));
     let (running, streams) = blocked(env, "r6-drop", &mended).await;
@@ -283,14 +283,14 @@ pub async fn r6_an_operator_parks_and_drops(env: &Env) {
     running.shutdown().await;
 }
 
-/// An event that kills its worker is set aside, and not the one before it.
+/// An event that kills its worker is parked, and not the one before it.
 pub async fn r4_the_event_that_kills_its_worker_is_parked(env: &Env) {
     let stream = key("r4-park");
     env.store.done(Batch::new().append(&stream, Expect::Any, events(4))).await;
     let reached = Arc::new(AtomicUsize::new(0));
     for attempt in 1..=3 {
         let reaching = reached.clone();
-        // Several at once, so that nobody knows which of them it is.
+        // The events arrive in a batch, so that the culprit is not known at first.
         let deadly = reaction("r4-park").retry(at_once(3)).when_exhausted(WhenExhausted::Park).batch(
             move |turn, events| {
                 let reached = reaching.clone();
@@ -309,7 +309,7 @@ pub async fn r4_the_event_that_kills_its_worker_is_parked(env: &Env) {
         running.abort().await;
         env.pass(LEASE);
     }
-    // The first time it was one of four, so the two before it were handled after that.
+    // The first batch had four events, so the two before the culprit were handled later.
     assert_eq!(noted(&env.store, "r4-park", &stream).await, [0, 1]);
     let last = noting("r4-park").retry(at_once(2)).when_exhausted(WhenExhausted::Park);
     let running = start(&env.store, last).await;
@@ -318,8 +318,8 @@ pub async fn r4_the_event_that_kills_its_worker_is_parked(env: &Env) {
     running.shutdown().await;
 }
 
-/// A reaction that is not wanted any more is ended as a whole, when nobody runs it: rows, inboxes, parked events, its name.
-/// Started again as it was, it does nothing; with another definition it begins with the first event.
+/// A reaction without workers can be deleted as a whole: rows, inboxes, parked events and its name. Restarted with the
+/// same definition it does nothing; with another definition it starts at the first event.
 pub async fn r6_an_ended_reaction_leaves_nothing(env: &Env) {
     let (name, chosen) = ("r6-end", |event: &Event| Some(Key::new("r6-hall", [n(event) % 2]).unwrap()));
     let make = || {

@@ -1,4 +1,4 @@
-//! Workers on a store in trouble: reads that fail, hints that never come, and requests without an answer.
+//! Workers during store outages: failing reads, missing hints, and requests without an answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::running::*;
 const JOB: Workflow<u32, u32> = Workflow::new("job");
 const KID: Workflow<u32, u32> = Workflow::new("kid");
 
-/// A store in trouble.
+/// A store with injected faults.
 #[derive(Default)]
 struct Trouble {
     store: Option<SharedStore>,
-    /// The journal and the clock cannot be read.
+    /// Reads of the journal and the clock fail.
     unreadable: AtomicBool,
     /// No request is answered.
     silent: AtomicBool,
-    /// Its hints never come.
+    /// A watcher whose hints never arrive.
     hints: Option<Watcher>,
 }
 
@@ -93,7 +93,7 @@ fn troubled(store: &Arc<Trouble>) -> tidelock_core::workflow::Worker {
     tidelock_core::workflow::Worker::new(store).poll_interval(Duration::from_millis(5)).lease_ttl(LEASE)
 }
 
-/// A step goes on while the journal and the clock cannot be read: the lease is held, and the outage passes.
+/// A step continues while the journal and the clock cannot be read: the lease is held, and the outage passes.
 pub async fn w2_a_step_goes_on_while_the_journal_cannot_be_read(env: &Env) {
     let (tally, gate) = (Tally::default(), Gate::closed());
     let (counted, passed) = (tally.clone(), gate.clone());
@@ -103,7 +103,7 @@ pub async fn w2_a_step_goes_on_while_the_journal_cannot_be_read(env: &Env) {
             passed.pass().await;
             Ok(())
         });
-        // The timer makes the driver read the clock while the step runs.
+        // The timer makes the worker read the clock while the step runs.
         let (work, slept) = tokio::join!(work, cx.sleep(secs(1)));
         work?;
         slept?;
@@ -115,7 +115,7 @@ pub async fn w2_a_step_goes_on_while_the_journal_cannot_be_read(env: &Env) {
     let run = there.start(JOB, &1).id("r").await.unwrap();
     until("the step runs", async || tally.of("first") == 1).await;
     store.unreadable.store(true, Ordering::SeqCst);
-    // Writes hint at news for the run.
+    // Each write sends the run a hint about possible changes.
     for n in 0..10 {
         env.store.done(Batch::new().put(&key("beside"), Expect::Any, number(n))).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -129,7 +129,7 @@ pub async fn w2_a_step_goes_on_while_the_journal_cannot_be_read(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A run hears of its cancellation while a step runs, also when the store sends no hints.
+/// A cancellation reaches a running step, even if the store sends no hints.
 pub async fn w17_a_cancel_reaches_a_step_without_hints(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
@@ -147,7 +147,7 @@ pub async fn w17_a_cancel_reaches_a_step_without_hints(env: &Env) {
     let driving = troubled(&Arc::new(store)).register(JOB, code).start().await.unwrap();
     let run = client(&env.other).start(JOB, &1).id("r").await.unwrap();
     until("the step runs", async || tally.of("long") == 1).await;
-    // Past the first look at the journal, which needs no hint.
+    // Past the first read of the journal, which needs no hint.
     tokio::time::sleep(Duration::from_millis(500)).await;
     run.cancel("no more").await.unwrap();
     until("it is over", async || run.status().await.unwrap().is_over()).await;
@@ -155,7 +155,7 @@ pub async fn w17_a_cancel_reaches_a_step_without_hints(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A shutdown ends when the store answers nothing: not a claim, and not the commit of a step.
+/// A shutdown ends although the store answers nothing, neither a claim nor the commit of a step.
 pub async fn w21_a_shutdown_ends_on_a_store_that_answers_nothing(env: &Env) {
     for busy in [false, true] {
         let (tally, gate) = (Tally::default(), Gate::closed());
@@ -204,7 +204,7 @@ pub async fn w21_a_shutdown_ends_beside_an_archive_that_hangs(env: &Env) {
     assert!(ended.is_ok(), "the shutdown hangs after {:?}", begun.elapsed());
 }
 
-/// A panic of the archive keeps no other run from being removed.
+/// A panic of the archive does not keep other runs from being removed.
 pub async fn w20_a_panic_of_the_archive_is_a_failure_of_one_run(env: &Env) {
     let retention = Retention::of(secs(100)).archive(|archived: Archived| async move {
         assert!(archived.view.run != "a", "not this one");
@@ -222,7 +222,7 @@ pub async fn w20_a_panic_of_the_archive_is_a_failure_of_one_run(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A child is cancelled with its parent, also when the first word to it was lost on the way.
+/// A child is cancelled with its parent, even if the first cancellation of the child was lost.
 pub async fn w17_a_lost_cancel_of_a_child_is_repeated(env: &Env) {
     let parent = async |cx: &Ctx, n: u32| Ok(cx.child("kid", KID, &n).await?);
     let kid = async |cx: &Ctx, n: u32| {

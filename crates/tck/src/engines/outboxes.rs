@@ -1,5 +1,5 @@
-//! I6–I8: outboxes. A message is sent if and only if its batch was applied, at least once, with one key; in order where that was
-//! asked; and it is blocked, not lost, when its attempts are used up.
+//! Transactional outboxes (I6–I8). A message is sent if and only if its batch was applied, at least once, under one
+//! key. Ordered messages arrive in order. A message that exhausts its attempts is blocked, not lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use crate::running::{client, worker};
 
 const MAILS: Outbox = Outbox::new("mails");
 
-/// The world outside: what it got, in the order in which it got it.
+/// The external receiver: the messages it received, in order.
 #[derive(Clone, Default)]
 struct World(Arc<Mutex<Vec<(String, String, i64)>>>);
 
@@ -31,7 +31,7 @@ impl World {
         self.0.lock().unwrap().iter().map(|(key, ..)| key.clone()).collect()
     }
 
-    /// The numbers that each destination got.
+    /// Returns the numbers that each destination received.
     fn numbers(&self) -> BTreeMap<String, Vec<i64>> {
         let mut all: BTreeMap<String, Vec<i64>> = BTreeMap::new();
         for (_, destination, n) in self.0.lock().unwrap().iter() {
@@ -49,7 +49,7 @@ fn put(message: &Message) -> Batch {
     MAILS.put(Batch::new(), message).unwrap()
 }
 
-/// A sender as cases run it: it looks often, because the clock of the store gives no hints.
+/// Returns a sender as the cases run it. It polls often, because the clock of the store gives no hints.
 fn sender(store: &Arc<dyn Store>, deliver: impl tidelock_core::outbox::Deliver) -> Sender {
     Sender::new(Arc::clone(store), MAILS, deliver)
         .lease_ttl(LEASE)
@@ -57,7 +57,7 @@ fn sender(store: &Arc<dyn Store>, deliver: impl tidelock_core::outbox::Deliver) 
         .retry(at_once(3))
 }
 
-/// A sender that tells the world.
+/// Starts a sender that delivers to the receiver.
 async fn telling(store: &Arc<dyn Store>, world: &World) -> WorkerHandle<OutboxEngine> {
     let world = world.clone();
     let deliver = move |message: Delivery| {
@@ -67,12 +67,13 @@ async fn telling(store: &Arc<dyn Store>, world: &World) -> WorkerHandle<OutboxEn
     sender(store, deliver).start().await.unwrap()
 }
 
-/// Nothing waits, is sent or is blocked, and nothing is left of what was.
+/// Returns whether no message is waiting, in flight or blocked, and no row is left.
 async fn is_empty(conn: &Conn) -> bool {
     conn.count(&WorkFilter::default()).await == 0
 }
 
-/// A message is sent if its batch was applied, together with what else is in it, and not if it was refused. Senders share the work.
+/// A message is sent if its batch was applied, together with the other effects of that batch, and not if it was
+/// rejected. Senders share the work.
 pub async fn i6_a_message_is_sent_with_its_batch(env: &Env) {
     let world = World::default();
     let both = [telling(&env.store.0, &world).await, telling(&env.other.0, &world).await];
@@ -102,7 +103,7 @@ async fn order(cx: &Ctx, n: i64) -> Result<i64, Failure> {
     Ok(cx.step_in("mail", mail).await?)
 }
 
-/// A step of a workflow puts a message into the commit of its end: the run ends once, and the message is sent once.
+/// A step of a workflow adds a message to the commit of its end. The run ends once, and the message is sent once.
 pub async fn i6_a_step_puts_a_message(env: &Env) {
     let world = World::default();
     let driving = worker(&env.store).register(ORDER, order).start().await.unwrap();
@@ -116,7 +117,8 @@ pub async fn i6_a_step_puts_a_message(env: &Env) {
     sending.shutdown().await;
 }
 
-/// The process dies at every write of sending: each message is sent at least once, always with its own key, and in order.
+/// The process dies at every write of a sender. Each message is sent at least once, always under the same key, and in
+/// order.
 pub async fn i6_a_death_at_any_write_sends_again_with_the_same_key(env: &Env) {
     for death in [Death::There, Death::Back] {
         let mut died = true;
@@ -135,7 +137,7 @@ pub async fn i6_a_death_at_any_write_sends_again_with_the_same_key(env: &Env) {
                 () = fuse.died() => {}
                 () = until("all are sent", async || is_empty(&env.other).await) => died = false,
             }
-            // When this returns, no claim of it is under way any more. What it holds ends with its lease.
+            // After `abort` returns, none of its claims is in flight. Its rows stay leased until the lease expires.
             dying.abort().await;
             env.pass(LEASE);
             let next = telling(&env.other.0, &world).await;
@@ -151,7 +153,8 @@ pub async fn i6_a_death_at_any_write_sends_again_with_the_same_key(env: &Env) {
     }
 }
 
-/// A message whose attempts are used up is blocked and seen; unblocked, it is sent with the same key; discarded, it is gone.
+/// A message that exhausts its attempts is blocked and visible. After an unblock it is sent under the same key; after a
+/// discard it is gone.
 pub async fn i7_a_message_is_blocked_after_its_budget(env: &Env) {
     let (world, open) = (World::default(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
     let (told, opened) = (world.clone(), Arc::clone(&open));
@@ -184,7 +187,7 @@ pub async fn i7_a_message_is_blocked_after_its_budget(env: &Env) {
         blocked("panic", "it panicked: of all things", 3),
     ];
     assert_eq!(reasons, meant);
-    // An attempt is counted when its commit is answered, and others see the commit before that.
+    // An attempt is counted when its commit is acknowledged, and others see the commit before that.
     let counted = SenderStats { delivered: 0, failed: 7, blocked: 3 };
     until("all are counted", async || sending.stats() == counted).await;
     MAILS.discard(&env.other.0, "never-1").await.unwrap();
@@ -198,8 +201,8 @@ pub async fn i7_a_message_is_blocked_after_its_budget(env: &Env) {
     sending.shutdown().await;
 }
 
-/// A message that failed waits, as long as the other side has asked for, by the clock of the store. One that takes too long has
-/// failed.
+/// A failed message waits for the delay that the receiver requested, by the clock of the store. A delivery that takes
+/// too long fails.
 pub async fn i7_a_message_is_not_sent_before_its_time(env: &Env) {
     let world = World::default();
     let told = world.clone();
@@ -231,8 +234,8 @@ pub async fn i7_a_message_is_not_sent_before_its_time(env: &Env) {
     assert_eq!(sending.shutdown().await, SenderStats { delivered: 3, failed: 2, blocked: 0 });
 }
 
-/// Messages in order arrive in order, with several senders; those to other destinations do not wait for them. What was sent leaves
-/// the log.
+/// Ordered messages arrive in order, even with several senders. Messages to other destinations do not wait for them.
+/// Sent messages leave the log.
 pub async fn i8_messages_arrive_in_order(env: &Env) {
     let world = World::default();
     let both = [telling(&env.store.0, &world).await, telling(&env.other.0, &world).await];
@@ -252,7 +255,7 @@ pub async fn i8_messages_arrive_in_order(env: &Env) {
     assert!(env.store.log().await.is_empty(), "what was sent leaves the log");
 }
 
-/// A message in order that cannot be delivered holds up those behind it, and nobody else. Discarded, it lets them go on.
+/// An ordered message that cannot be delivered delays only those behind it. After a discard they continue.
 pub async fn i8_a_blocked_message_holds_up_those_behind_it(env: &Env) {
     let (world, gate) = (World::default(), Gate::closed());
     let (told, held) = (world.clone(), gate.clone());
@@ -296,7 +299,7 @@ pub async fn i8_a_blocked_message_holds_up_those_behind_it(env: &Env) {
     sending.shutdown().await;
 }
 
-/// Who discards the message that was found removes no other: not the one that has taken its place since then, nor one behind it.
+/// Discarding a message that was looked up removes only that one: neither its successor nor one behind it.
 pub async fn i8_what_was_found_is_discarded_and_nothing_else(env: &Env) {
     for n in 0..3 {
         env.store.done(put(&message("line", n).in_order())).await;
@@ -307,7 +310,7 @@ pub async fn i8_what_was_found_is_discarded_and_nothing_else(env: &Env) {
     };
     let first = MAILS.find(&env.store.0, "line").await.unwrap();
     assert_eq!(first.view.id, "line-0");
-    // Somebody else was faster.
+    // Another caller was faster.
     MAILS.discard(&env.other.0, "line").await.unwrap();
     let late = MAILS.discard_found(&env.store.0, &first).await;
     assert!(matches!(late, Err(OutboxError::Unknown { ref message, .. }) if message == "line-0"), "{late:?}");
@@ -315,14 +318,14 @@ pub async fn i8_what_was_found_is_discarded_and_nothing_else(env: &Env) {
     let second = MAILS.find(&env.store.0, "line").await.unwrap();
     MAILS.discard_found(&env.store.0, &second).await.unwrap();
     assert_eq!(waiting().await.as_deref(), Some("line-2"));
-    // An id counts first.
+    // An id takes precedence.
     env.store.done(put(&message("other", 0).id("line"))).await;
     assert_eq!(MAILS.find(&env.store.0, "line").await.unwrap().view.in_order_of, None);
     let unknown = MAILS.find(&env.store.0, "nobody").await;
     assert!(matches!(unknown, Err(OutboxError::Unknown { .. })), "{unknown:?}");
 }
 
-/// A message that does not read is seen, so that somebody can discard it.
+/// An undecodable message is visible, so that an operator can discard it.
 pub async fn i7_a_message_that_does_not_read_is_seen(env: &Env) {
     let row = Key::new("tidelock.outbox", ["mails", "odd"]).unwrap();
     let seven = tidelock_core::payload::Payload::of(&7).unwrap();

@@ -1,4 +1,4 @@
-//! W18 where a step records its end itself, in the commit that has its effects.
+//! Self-recording steps (W18): a step records its completion in the commit that contains its effects.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const JOB: Workflow<u32, u32> = Workflow::new("job");
 const GO: Signal<u32> = Signal::new("go");
 const EITHER: Workflow<u32, u32> = Workflow::new("either").hears(GO);
 
-/// A step's own commit: what it does, and that it ended.
+/// Commits the effect of a step together with its completion.
 async fn pay(store: &Arc<dyn Store>, step: &TxStep, value: u32) -> Result<(), Failure> {
     let paid = Batch::new().merge_or_create(&key("account"), payload(json!(0)), [Delta::inc("", 1)]);
     store.apply(paid.and(step.end(&value)?)).await.map_err(|error| Failure::new(error.to_string()))?;
@@ -24,7 +24,7 @@ async fn paid(env: &Env) -> serde_json::Value {
     env.store.value(&key("account")).await.unwrap_or_default()
 }
 
-/// What the journal says counts, not what the code returned.
+/// The journal decides the result, not the return value of the code.
 pub async fn w18_a_step_that_records_itself_is_done_when_it_did(env: &Env) {
     let (tally, store) = (Tally::default(), Arc::clone(&env.store.0));
     let counted = tally.clone();
@@ -71,7 +71,7 @@ pub async fn w18_a_step_that_records_itself_is_done_when_it_did(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A step that never records its end has failed in the end, and says why.
+/// A step that never records its completion fails after its attempts, with the reason.
 pub async fn w16_a_step_that_never_records_its_end_fails(env: &Env) {
     let code = async |cx: &Ctx, _: u32| {
         let cx = cx.retry(RetryPolicy { max_attempts: 2, base: Duration::ZERO, ..RetryPolicy::default() });
@@ -86,7 +86,7 @@ pub async fn w16_a_step_that_never_records_its_end_fails(env: &Env) {
     driving.shutdown().await;
 }
 
-/// The process dies after the commit and before anybody knew: the step is done.
+/// The process dies after the commit and before any worker knows of it. The step is done.
 pub async fn w18_a_step_that_recorded_itself_and_died_is_not_run_again(env: &Env) {
     let (tally, gate) = (Tally::default(), Gate::closed());
     let code = |conn: &Conn| {
@@ -113,7 +113,7 @@ pub async fn w18_a_step_that_recorded_itself_and_died_is_not_run_again(env: &Env
     lives.shutdown().await;
 }
 
-/// A worker that was thought dead cannot commit any more, nor can one that is late.
+/// A worker that lost its lease cannot commit, and neither can a late one.
 pub async fn w18_a_step_of_a_driver_that_was_overtaken_records_nothing(env: &Env) {
     let (slow, fast, tally) = (Gate::closed(), Gate::closed(), Tally::default());
     let code = |conn: &Conn, gate: &Gate| {
@@ -145,7 +145,8 @@ pub async fn w18_a_step_of_a_driver_that_was_overtaken_records_nothing(env: &Env
     new.shutdown().await;
 }
 
-/// Code that stopped waiting for a step that has recorded its end: the journal counts, and every replay takes the same way.
+/// Code stops waiting for a step that has recorded its completion. The journal decides, and every replay takes the same
+/// branch.
 pub async fn w7_a_step_that_recorded_itself_wins_over_what_came_later(env: &Env) {
     let (tally, store) = (Tally::default(), Arc::clone(&env.store.0));
     let (counted, never) = (tally.clone(), Gate::closed());
@@ -168,7 +169,8 @@ pub async fn w7_a_step_that_recorded_itself_wins_over_what_came_later(env: &Env)
     let driving = skipping(env, &env.store).register(EITHER, code).start().await.unwrap();
     let run = client(&env.other).start(EITHER, &0).id("r").await.unwrap();
     until("it is paid", async || tally.of("paid") == 1).await;
-    // The signal stands after the end of the step in the journal. If it may come before it in memory, that is put right.
+    // In the journal the signal comes after the end of the step. If it arrives first in memory, the worker corrects
+    // that.
     match client(&env.other).signal("r", GO, &1).await {
         Ok(()) | Err(tidelock_core::workflow::WorkflowError::Over { .. }) => {}
         Err(error) => panic!("{error}"),
@@ -179,8 +181,8 @@ pub async fn w7_a_step_that_recorded_itself_wins_over_what_came_later(env: &Env)
     driving.shutdown().await;
 }
 
-/// Code that went another way, for a reason that no journal knows, goes back to where the journal says it was: whether it then goes on
-/// with a step or ends, and whether its driver has heard of the record before or not.
+/// Code that took another branch, for a reason outside the journal, rewinds to the recorded step. This holds whether it
+/// continues with a step or ends, and whether its worker already knew of the record.
 pub async fn w14_code_that_left_a_step_which_recorded_itself_goes_back(env: &Env) {
     const AT_ONCE: u32 = 1;
     let (tally, store) = (Tally::default(), Arc::clone(&env.store.0));

@@ -1,4 +1,4 @@
-//! C4–C6 once more: runs that somebody asked for are retried until they are done, whatever the timetable says.
+//! Requested runs of scheduled tasks (C4–C6): they are retried until they succeed, whatever the schedule.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::scheduling::*;
 
 const NOON: &str = "2026-01-15T12:00:30Z";
 
-/// A task that fails while a service is down.
+/// Returns a task that fails while a service is down.
 fn depending(log: &Log, down: &Arc<AtomicBool>) -> Task {
     let (log, down) = (log.clone(), Arc::clone(down));
     Task::new("t").cron("0 * * * *").retry(5 * MINUTE).run(move |fire| {
@@ -23,7 +23,7 @@ fn depending(log: &Log, down: &Arc<AtomicBool>) -> Task {
     })
 }
 
-/// A backfill that meets an outage is done afterwards, all of it, also when fires of the timetable come in between.
+/// A backfill during an outage is completed afterwards, even if scheduled fires occur in between.
 pub async fn c4_a_backfill_survives_an_outage(env: &Env) {
     set(env, NOON);
     let (log, down) = (Log::default(), Arc::new(AtomicBool::new(false)));
@@ -40,7 +40,7 @@ pub async fn c4_a_backfill_survives_an_outage(env: &Env) {
     let mut ran = log.take();
     ran.sort();
     assert_eq!(ran, ["04:00", "05:00", "06:00", "07:00", "08:00"]);
-    // The same, and the timetable fires before the retry is due.
+    // The same, but the schedule fires before the retry is due.
     down.store(true, Ordering::SeqCst);
     set(env, "2026-01-15T12:58:00Z");
     schedules(&env.other).backfill("t", after, to).await.unwrap();
@@ -57,7 +57,7 @@ pub async fn c4_a_backfill_survives_an_outage(env: &Env) {
     running.shutdown().await;
 }
 
-/// Every run that was asked for is done, also when all of them fail first and the task is paused.
+/// Every requested run is completed, even if all of them fail first and the task is paused.
 pub async fn c6_every_run_that_was_asked_for_is_done(env: &Env) {
     set(env, NOON);
     let (log, down) = (Log::default(), Arc::new(AtomicBool::new(false)));
@@ -82,7 +82,7 @@ pub async fn c6_every_run_that_was_asked_for_is_done(env: &Env) {
     running.shutdown().await;
 }
 
-/// A run that was asked for and cut by a shutdown runs again, also when the timetable fires first.
+/// A requested run that a shutdown interrupted runs again, even if the schedule fires first.
 pub async fn c5_a_run_that_was_asked_for_survives_a_shutdown(env: &Env) {
     set(env, NOON);
     let log = Log::default();

@@ -1,5 +1,5 @@
-//! R7 through `tidelock_core::projections`: rows equal the fold of the log, in the same commit and after it, and a new version
-//! takes the place of the old one in one step.
+//! Projections (R7 through `tidelock_core::projections`). Rows equal the fold of the log, both inline and
+//! asynchronously. A new version replaces the old one in one step.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Aggregate for Sale {
     }
 }
 
-/// A row: how many were sold, in how many sales. The first version counts no sales.
+/// A row: the number of items sold and the number of sales. The first version does not count sales.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Item {
     sold: i64,
@@ -45,7 +45,7 @@ struct Item {
 
 type Table = BTreeMap<String, Item>;
 
-/// The first version of a projection counts what was sold, the second one counts sales, too.
+/// Returns a projection. The first version counts items, and the second one also counts sales.
 fn items(name: &str, version: u32) -> Projection {
     Projection::new(name, version, move |fact, rows| {
         let Sold { item, n } = fact.read()?;
@@ -61,7 +61,7 @@ fn items(name: &str, version: u32) -> Projection {
     .streams(KeyPrefix::kind(Sale::KIND))
 }
 
-/// The fold of the log.
+/// Returns the fold of the log.
 async fn folded(conn: &Conn, version: u32) -> Table {
     let mut table = Table::new();
     let sales = KeyPrefix::kind(Sale::KIND);
@@ -76,7 +76,7 @@ async fn folded(conn: &Conn, version: u32) -> Table {
     table
 }
 
-/// All rows, page by page.
+/// Returns all rows, page by page.
 async fn table(model: &ReadModel) -> Table {
     let (mut all, mut after) = (Table::new(), None::<Vec<Arg>>);
     loop {
@@ -92,7 +92,7 @@ async fn table(model: &ReadModel) -> Table {
     }
 }
 
-/// All rows of one version, and which one that is: a write that was on its way when its process died may still swap them.
+/// Returns all rows of one version, and that version. A write in flight when its process died may still swap versions.
 async fn whole_version(model: &ReadModel) -> (u32, Table) {
     loop {
         let version = model.version().await.unwrap();
@@ -119,7 +119,7 @@ async fn sell(events: &Events, count: i64) {
     }
 }
 
-/// After the commit: while two processes run it and others append, the rows come to be the fold of the log.
+/// Asynchronous: while two processes run the projection and others append, the rows converge to the fold of the log.
 pub async fn r7_a_projection_is_the_fold_of_the_log(env: &Env) {
     let running = [&env.store, &env.other].map(|conn| projections(&conn.0).with(items("fold", 1)));
     let [here, there] = running;
@@ -137,7 +137,7 @@ pub async fn r7_a_projection_is_the_fold_of_the_log(env: &Env) {
     there.shutdown().await;
 }
 
-/// In the same commit: whoever reads after a command sees what it did, in races, too, and a refused one has done nothing.
+/// Inline: a read after a command sees its effects, even in races, and a rejected command has none.
 pub async fn r7_an_inline_projection_is_right_at_once(env: &Env) {
     let engine = |conn: &Conn| Events::new(Arc::clone(&conn.0)).inline(items("inline", 1).inline());
     let (events, rows) = (engine(&env.store), ReadModel::of_version(Arc::clone(&env.other.0), "inline", 1));
@@ -172,7 +172,7 @@ pub async fn r7_an_inline_projection_is_right_at_once(env: &Env) {
     assert_eq!(table(&rows).await, folded(&env.store, 1).await);
 }
 
-/// What an inline projection cannot read is not appended.
+/// An event that an inline projection cannot decode is not appended.
 pub async fn r7_an_inline_projection_that_fails_refuses_the_command(env: &Env) {
     let failing = Projection::new("failing", 1, |_, _| Err("never".into()));
     let events = Events::new(Arc::clone(&env.store.0)).inline(failing.inline());
@@ -181,7 +181,7 @@ pub async fn r7_an_inline_projection_that_fails_refuses_the_command(env: &Env) {
     assert!(env.store.history(&Sale::stream("x").unwrap()).await.is_empty());
 }
 
-/// A second version that cannot read anything before it is mended.
+/// Returns a second version that fails on every event until it is mended.
 fn mendable(name: &str, mended: &Arc<AtomicBool>) -> Projection {
     let (right, mended) = (items(name, 2).inline(), Arc::clone(mended));
     let kind = format!("{name}/v2");
@@ -189,7 +189,7 @@ fn mendable(name: &str, mended: &Arc<AtomicBool>) -> Projection {
         if !mended.load(Ordering::SeqCst) {
             return Err("not yet".into());
         }
-        // The same changes as those of the right one.
+        // The same changes as those of the correct projection.
         let mut event = NewEvent::new(fact.event_type.clone(), fact.payload.clone());
         event.id = fact.id;
         for effect in right(fact.stream, &[event])?.effects() {
@@ -203,8 +203,8 @@ fn mendable(name: &str, mended: &Arc<AtomicBool>) -> Projection {
     .streams(KeyPrefix::kind(Sale::KIND))
 }
 
-/// Readers see the old version as long as the new one is built, which goes on meanwhile; then the new one. No reader ever
-/// misses a row. Then nothing is left of the old one.
+/// Readers see the old version while the new one is built, and the old one stays up to date. Then they see the new one.
+/// No reader ever misses a row. Afterwards nothing is left of the old version.
 pub async fn r7_a_new_version_is_built_beside_the_old_one(env: &Env) {
     let (events, name) = (Events::new(Arc::clone(&env.store.0)), "beside");
     let old = projections(&env.store.0).with(items(name, 1)).start().await.unwrap();
@@ -259,7 +259,7 @@ pub async fn r7_a_new_version_is_built_beside_the_old_one(env: &Env) {
     new.shutdown().await;
 }
 
-/// How many rows there are of the first version, and how many reactions that make them.
+/// Returns the number of rows of the first version, and of the reactions that maintain them.
 async fn left_of_the_first(env: &Env, name: &str) -> (usize, usize) {
     let rows = env.store.documents(&KeyPrefix::kind(&format!("{name}/v1")), Page::first(100)).await.unwrap();
     let reactions = Operator::new(Arc::clone(&env.store.0)).reactions().await.unwrap();
@@ -267,7 +267,7 @@ async fn left_of_the_first(env: &Env, name: &str) -> (usize, usize) {
     (rows.rows.len(), reactions.iter().filter(|reaction| reaction.name == first).count())
 }
 
-/// Starts the second version on a store that dies. Whether it came so far.
+/// Starts the second version on a store that dies. Returns whether the process reached that write.
 async fn dies(env: &Env, name: &str, fuse: &Arc<Fuse>) -> bool {
     let store = Detour::over(Arc::clone(fuse), &env.store.0);
     let building = async {
@@ -286,8 +286,8 @@ async fn dies(env: &Env, name: &str, fuse: &Arc<Fuse>) -> bool {
     }
 }
 
-/// The process dies at every write of building, swapping and deleting: readers always see a whole version, and the next
-/// process goes on until the new one is the fold of the log.
+/// The process dies at every write of building, swapping and deleting. Readers always see a complete version. The next
+/// process continues until the new version is the fold of the log.
 pub async fn r7_a_rebuild_goes_on_after_a_death_at_any_point(env: &Env) {
     sell(&Events::new(Arc::clone(&env.store.0)), 8).await;
     for death in [Death::There, Death::Back] {
@@ -304,11 +304,11 @@ pub async fn r7_a_rebuild_goes_on_after_a_death_at_any_point(env: &Env) {
             let rows = model(&env.other, &name);
             let (version, seen) = whole_version(&rows).await;
             assert_eq!(seen, folded(&env.store, version).await, "{name}");
-            // Whoever died holds its leases until then.
+            // The leases of the dead process expire only then.
             env.pass(secs(40));
             let new = projections(&env.other.0).with(items(&name, 2)).start().await.unwrap();
             until("it is read", async || {
-                // A claim of the one that died may have come to the store after its death.
+                // A claim of the dead process may have reached the store after its death.
                 env.pass(Duration::from_millis(100));
                 rows.version().await.unwrap() == 2
             })
@@ -325,7 +325,7 @@ pub async fn r7_a_rebuild_goes_on_after_a_death_at_any_point(env: &Env) {
     }
 }
 
-/// Short words for what an operator sees.
+/// Helper methods for the operator's view.
 trait Blocked {
     async fn count_blocked(&self, which: &Which) -> usize;
 }

@@ -1,4 +1,4 @@
-//! W11 and W12 where a queue has limits: so many at once and in a while over all processes, and a turn for everybody.
+//! Queue limits (W11 and W12): concurrency and rate over all processes, and fairness.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::running::*;
 const JOB: Workflow<u32, u32> = Workflow::new("job");
 const MAIL: &str = "mail";
 
-/// Counts who is inside at once.
+/// Counts concurrent entries.
 #[derive(Clone, Default)]
 struct Room {
     now: Arc<AtomicUsize>,
@@ -48,7 +48,7 @@ impl Room {
     }
 }
 
-/// A worker of a queue, with code whose one step waits at a gate.
+/// Starts a worker of a queue, with code whose only step waits at a gate.
 async fn driving(
     conn: &Conn,
     queue: impl Into<Queue>,
@@ -80,7 +80,7 @@ async fn ended(env: &Env, runs: u32) {
     }
 }
 
-/// Two workers, each with room for all of it, drive two runs at once and no more; in the end all are done.
+/// Two workers, each with capacity for all runs, drive at most two runs at once. In the end all runs are done.
 pub async fn w11_a_queue_is_limited_over_all_processes(env: &Env) {
     let (room, gate) = (Room::default(), Gate::closed());
     let one = driving(&env.store, Queue::new("mail").concurrency(2), &room, &gate).await;
@@ -96,7 +96,7 @@ pub async fn w11_a_queue_is_limited_over_all_processes(env: &Env) {
     assert_eq!(one.shutdown().await.ended + two.shutdown().await.ended, 12);
 }
 
-/// Seats that a dead process held are free when its lease is over, and a seat that nobody needs is handed back at once.
+/// The slots of a dead process become free when its lease expires, and an unused slot is released at once.
 pub async fn w11_the_seats_of_a_dead_worker_are_taken_over(env: &Env) {
     let (room, shut, open) = (Room::default(), Gate::closed(), Gate::closed());
     open.open(100);
@@ -117,7 +117,7 @@ pub async fn w11_the_seats_of_a_dead_worker_are_taken_over(env: &Env) {
     elsewhere.shutdown().await;
 }
 
-/// Limits are changed while workers run: more seats, fewer, none at all.
+/// Limits can be changed while workers run: more slots, fewer, none at all.
 pub async fn w11_the_limits_of_a_queue_are_changed_under_way(env: &Env) {
     let (room, gate) = (Room::default(), Gate::closed());
     let here = client(&env.other);
@@ -135,10 +135,10 @@ pub async fn w11_the_limits_of_a_queue_are_changed_under_way(env: &Env) {
     until("four are driven", async || room.now() == 4).await;
     limit(Some(2)).await;
     assert_eq!(here.queue_limits(MAIL).await.unwrap().concurrency, Some(2));
-    // A claim that is under way may not know yet; the one after it does. A claim reads it twice at most.
+    // A claim in flight may not know the new limit yet; the next one does. A claim reads the limit at most twice.
     let before = readings.so_far();
     until("the limit is known", async || readings.so_far() > before + 2).await;
-    // Those that are driven come to their end; after that it is two.
+    // The runs in flight end; after that the limit of two holds.
     for left in 1..=6 {
         gate.open(1);
         until("one leaves", async || room.left() == left).await;
@@ -159,7 +159,7 @@ pub async fn w11_the_limits_of_a_queue_are_changed_under_way(env: &Env) {
     driven.shutdown().await;
 }
 
-/// Limits that make no sense are refused, and nothing is changed.
+/// Invalid limits are rejected, and nothing changes.
 pub async fn w9_limits_that_make_no_sense_are_refused(env: &Env) {
     let here = client(&env.store);
     let sound = QueueLimits { concurrency: Some(3), ..QueueLimits::default() };
@@ -176,7 +176,7 @@ pub async fn w9_limits_that_make_no_sense_are_refused(env: &Env) {
     assert_eq!(here.queues().await.unwrap(), [(MAIL.to_owned(), sound)]);
 }
 
-/// What the store has of one queue does not read: that one stands still until it is mended, and the others go on.
+/// A queue with undecodable limits stops until they are repaired, and other queues continue.
 pub async fn w12_a_queue_whose_limits_do_not_read_holds_up_no_other(env: &Env) {
     let limits = Key::new("tidelock.queue", [MAIL]).unwrap();
     env.store
@@ -196,7 +196,8 @@ pub async fn w12_a_queue_whose_limits_do_not_read_holds_up_no_other(env: &Env) {
     driven.shutdown().await;
 }
 
-/// So many begin in a while, however many workers there are; a run that goes on after a wait does not count.
+/// Runs of a queue start at the configured rate, however many workers there are. A run that resumes after a wait does
+/// not count.
 pub async fn w11_runs_of_a_queue_begin_at_a_rate(env: &Env) {
     let begun = Tally::default();
     let counted = begun.clone();
@@ -235,7 +236,7 @@ pub async fn w11_runs_of_a_queue_begin_at_a_rate(env: &Env) {
     two.shutdown().await;
 }
 
-/// Somebody with many runs does not keep another one waiting who has few.
+/// A tenant with many runs does not delay one with few.
 pub async fn w12_everybody_has_a_turn(env: &Env) {
     let gate = Gate::closed();
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));

@@ -1,5 +1,5 @@
-//! R1–R11 through `tidelock_core::reactions`: handlers on real tasks, while the clock of the store stands still until a case
-//! moves it.
+//! Reactions (R1–R11 through `tidelock_core::reactions`) with handlers on real tasks. The clock of the store advances
+//! only when a case advances it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use crate::env::ONE_AND_TWO;
 use crate::prelude::*;
 use crate::reacting::*;
 
-/// The row of a reaction for a key.
+/// Returns the row of a reaction for a key.
 fn row_of(reaction: &str, stream: &Key) -> Key {
     let mut args = vec![Arg::from(reaction), Arg::Str(stream.kind())];
     args.extend(stream.args());
@@ -27,7 +27,7 @@ async fn append(conn: &Conn, stream: &Key, n: i64) {
     conn.done(Batch::new().append(stream, Expect::Any, [event("Happened", n)])).await;
 }
 
-/// Workers on two connections: each key is handled by one at a time, in order, and nothing is skipped.
+/// Workers on two connections handle each key one at a time and in order, and skip nothing.
 pub async fn r1_handlers_see_each_key_in_order_one_at_a_time(env: &Env) {
     const KEYS: i64 = 5;
     const EVENTS: i64 = 12;
@@ -67,8 +67,8 @@ pub async fn r1_handlers_see_each_key_in_order_one_at_a_time(env: &Env) {
     }
 }
 
-/// What one event did is there for the next: a handler that reads and then writes loses nothing, and several that were
-/// handled together are taken apart when they got into each other's way.
+/// The effects of one event are visible to the next: a handler that reads and then writes loses nothing. Events handled
+/// together are handled separately after a conflict among them.
 pub async fn r1_what_one_event_did_is_there_for_the_next(env: &Env) {
     let stream = key("r1-count");
     for n in 0..20 {
@@ -97,7 +97,7 @@ pub async fn r1_what_one_event_did_is_there_for_the_next(env: &Env) {
     }
 }
 
-/// A reaction sees the events of its types and streams, from where it began.
+/// A reaction sees the events of its types and streams, from its start position.
 pub async fn r1_a_reaction_sees_what_it_is_about(env: &Env) {
     let (mine, other) = (key("r1-mine"), Key::new("else", ["r1-other"]).unwrap());
     let internal = NewEvent::new(event_type("tidelock.internal"), number(9));
@@ -123,8 +123,8 @@ pub async fn r1_a_reaction_sees_what_it_is_about(env: &Env) {
     running.shutdown().await;
 }
 
-/// A handler fails in the middle: what the events before it did is kept, in one commit with the failure; the rest comes
-/// again when the wait that is kept in the store is over.
+/// A handler fails in the middle of a batch. The effects of the earlier events are kept, in one commit with the
+/// failure. The other events are retried after the delay, which is persisted in the store.
 pub async fn r2_a_failure_keeps_the_prefix_and_its_wait(env: &Env) {
     let (stream, wait) = (key("r2"), secs(60));
     let ready = Arc::new(AtomicBool::new(false));
@@ -168,8 +168,8 @@ pub async fn r2_a_failure_keeps_the_prefix_and_its_wait(env: &Env) {
     running.shutdown().await;
 }
 
-/// Not now: it comes again at the time that it named and not before, whatever else happens to the key; the attempt does not
-/// count.
+/// A deferred event is retried at the requested time and not before, whatever else happens to the key. The attempt does
+/// not count.
 pub async fn r2_a_deferred_event_comes_again_when_it_said(env: &Env) {
     let stream = key("r2-defer");
     let calls = Arc::new(AtomicUsize::new(0));
@@ -207,7 +207,8 @@ pub async fn r2_a_deferred_event_comes_again_when_it_said(env: &Env) {
     running.shutdown().await;
 }
 
-/// Attempts used up: the key is blocked with the error, and others go on. A panic is a failure like any other.
+/// A key that exhausts its attempts is blocked with the error, and others continue. A panic is a failure like any
+/// other.
 pub async fn r3_spent_attempts_block_the_key_with_the_error(env: &Env) {
     let (bad, worse) = (key("r3-bad"), key("r3-worse"));
     let calls = Arc::new(AtomicUsize::new(0));
@@ -240,7 +241,7 @@ pub async fn r3_spent_attempts_block_the_key_with_the_error(env: &Env) {
     running.shutdown().await;
 }
 
-/// A worker that dies every time it takes the work: the key is blocked before the handler runs once more.
+/// Workers die each time they claim the row. The key is blocked before the handler runs once more.
 pub async fn r4_workers_that_die_use_up_the_attempts(env: &Env) {
     let stream = key("r4");
     append(&env.store, &stream, 0).await;
@@ -257,7 +258,7 @@ pub async fn r4_workers_that_die_use_up_the_attempts(env: &Env) {
         let running = start(if attempt == 2 { &env.other } else { &env.store }, deadly).await;
         gate.reached_by(1).await;
         assert_eq!(env.store.row(&row_of("r4", &stream)).await.attempts, attempt);
-        // As a process that dies: its tasks are gone, and its leases stay until they end.
+        // Simulates a crash: the tasks are gone, and the leases stay until they expire.
         running.abort().await;
         env.pass(LEASE);
     }
@@ -269,7 +270,7 @@ pub async fn r4_workers_that_die_use_up_the_attempts(env: &Env) {
     running.shutdown().await;
 }
 
-/// Not worth a retry: blocked at the first attempt, also when the event came with others.
+/// A non-retryable failure blocks at the first attempt, even if the event arrived in a batch.
 pub async fn r5_what_is_not_to_be_retried_blocks_at_once(env: &Env) {
     let stream = key("r5");
     let refuse = |event: &Event| {
@@ -295,9 +296,9 @@ pub async fn r5_what_is_not_to_be_retried_blocks_at_once(env: &Env) {
     running.shutdown().await;
 }
 
-/// A handler that takes longer than its lease keeps it.
+/// A handler that runs longer than its lease keeps it through renewal.
 pub async fn r8_a_slow_handler_keeps_its_lease(env: &Env) {
-    // Long enough for a machine that is busy with other tests: a holder that cannot renew in time gives up, as it should.
+    // Long enough for a machine that is busy with other tests: a holder that cannot renew in time must give up.
     let (stream, ttl) = (key("r8-slow"), Duration::from_secs(3));
     let gate = Gate::closed();
     let waiting = gate.clone();
@@ -313,7 +314,7 @@ pub async fn r8_a_slow_handler_keeps_its_lease(env: &Env) {
     gate.reached_by(1).await;
     let row = row_of("r8-slow", &stream);
     let fence = env.store.row(&row).await.lease.unwrap().fence;
-    // Half of it at a time: a renewal that is under way while the clock moves must leave its holder time for the next one.
+    // Half of the TTL at a time: a renewal in flight while the clock moves must leave its holder time for the next one.
     for _ in 0..4 {
         env.pass(ttl / 2);
         let until_then = env.now().after(ttl * 3 / 4);
@@ -328,7 +329,8 @@ pub async fn r8_a_slow_handler_keeps_its_lease(env: &Env) {
     running.shutdown().await;
 }
 
-/// Cut off from the store, a handler is broken off before anybody else can have its row, and nothing of it is written.
+/// A handler without connection to the store is cancelled before another worker can lease its row, and it writes
+/// nothing.
 pub async fn r8_a_handler_that_is_cut_off_is_broken_off(env: &Env) {
     struct Told(Arc<AtomicBool>);
     impl Drop for Told {
@@ -374,7 +376,7 @@ pub async fn r8_a_handler_that_is_cut_off_is_broken_off(env: &Env) {
     other.shutdown().await;
 }
 
-/// A commit to the stream whose events are just handled succeeds, and the reaction comes to it.
+/// A commit to a stream whose events are being handled succeeds, and the reaction handles it later.
 pub async fn r9_commits_do_not_wait_for_handlers(env: &Env) {
     let stream = key("r9");
     let gate = Gate::closed();
@@ -398,7 +400,7 @@ pub async fn r9_commits_do_not_wait_for_handlers(env: &Env) {
     running.shutdown().await;
 }
 
-/// 100 keys that fail at the head, and one that hangs: the others are handled all the same.
+/// 100 keys fail at the head and one hangs. The other keys are handled all the same.
 pub async fn r10_bad_and_slow_keys_hold_up_nobody(env: &Env) {
     for i in 0..100 {
         append(&env.store, &key(&format!("r10-bad-{i}")), 0).await;
@@ -426,10 +428,10 @@ pub async fn r10_bad_and_slow_keys_hold_up_nobody(env: &Env) {
     running.abort().await;
 }
 
-/// Settled is said only when nothing is pending: neither what follows from what was handled, nor what waits for its time.
+/// `settle` returns only when nothing is pending: no follow-up events, and no rows in backoff.
 pub async fn r11_settle_returns_only_when_nothing_is_pending(env: &Env) {
     let stream = key("r11");
-    // Three reactions, each of which follows from the one before; the last one fails once.
+    // A chain of three reactions; the last one fails once.
     let next = |name: &'static str, on: &'static str, then: &'static str| {
         reaction(name).on([on]).each(move |turn, event| async move {
             let follow_up = turn.follow_up(&event, self::event(then, n(&event)))?;
@@ -456,7 +458,7 @@ pub async fn r11_settle_returns_only_when_nothing_is_pending(env: &Env) {
     let third = Key::new("r11", ["Third"]).unwrap();
     let due = env.other.row(&row_of("r11-last", &third)).await.due.unwrap();
     assert!(due > env.now(), "it backs off");
-    // Somebody who settles looks at every change; this is one that changes nothing for it.
+    // `settle` checks after every change; this change has no effect on it.
     append(&env.store, &key("r11-other"), 0).await;
     assert!(!settling.is_finished(), "what backs off is pending");
     env.pass(secs(60));
@@ -468,7 +470,7 @@ pub async fn r11_settle_returns_only_when_nothing_is_pending(env: &Env) {
     }
 }
 
-/// Those who have nothing to do sleep: they look when something changes, and not because others look.
+/// Idle workers sleep. They poll when something changes, and not because other workers poll.
 pub async fn r11_idle_reactions_do_not_poll(env: &Env) {
     let idle =
         |conn: &Conn| reactions(conn).with(noting("r11-idle")).poll_interval(Duration::from_hours(1)).start();
@@ -477,7 +479,7 @@ pub async fn r11_idle_reactions_do_not_poll(env: &Env) {
     until("it is handled", async || noted(&env.store, "r11-idle", &key("r11-idle")).await == [0]).await;
     here.settle().await.unwrap();
     let claims = || here.stats().claims + there.stats().claims;
-    // Those who wake each other would never come to rest.
+    // Workers that wake each other would never become idle.
     until("they come to rest", async || {
         let before = claims();
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,4 +1,4 @@
-//! What a run can and cannot record: results, errors, many at once, and what the next process knows of a step that was broken off.
+//! Limits of run records: results, errors, concurrent steps, and the record of an interrupted step.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn thrice() -> RetryPolicy {
     RetryPolicy { max_attempts: 3, base: Duration::ZERO, ..RetryPolicy::default() }
 }
 
-/// A result or an error that cannot be recorded fails its step, within its attempts, and never runs for ever.
+/// A result or an error that cannot be recorded fails its step within its attempts. The step never runs forever.
 pub async fn w16_what_cannot_be_recorded_fails_its_step(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
@@ -88,7 +88,7 @@ pub async fn w16_an_output_that_cannot_be_recorded_fails_its_run(env: &Env) {
     driving.shutdown().await;
 }
 
-/// Many steps beside each other end, also when all ends do not fit into one batch, by number or by size.
+/// Many concurrent steps complete, even if their completions exceed one batch by number or by size.
 pub async fn w2_ends_that_do_not_fit_into_one_batch_are_written_in_several(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
@@ -115,7 +115,7 @@ pub async fn w2_ends_that_do_not_fit_into_one_batch_are_written_in_several(env: 
     driving.shutdown().await;
 }
 
-/// Ids of signals, however long, do not keep a run from beginning anew.
+/// Long signal ids do not keep a run from continuing as new.
 pub async fn w8_long_ids_do_not_keep_a_run_from_beginning_anew(env: &Env) {
     const SIGNALS: u32 = 300;
     let code = async |cx: &Ctx, round: u32| {
@@ -139,7 +139,7 @@ pub async fn w8_long_ids_do_not_keep_a_run_from_beginning_anew(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A step that was broken off by a shutdown, or whose commit was lost, may have run: the next attempt is told.
+/// A step that a shutdown interrupted, or whose commit was lost, may have run. The next attempt learns that.
 pub async fn w2_a_step_that_was_broken_off_may_have_run(env: &Env) {
     for lost in [false, true] {
         let (tally, gate) = (Tally::default(), Gate::closed());
@@ -204,7 +204,8 @@ pub async fn w2_keys_of_steps_do_not_collide(env: &Env) {
     driving.shutdown().await;
 }
 
-/// Values that nest deeper than a record holds are refused at the start, or fail what brought them.
+/// Values nested more deeply than a record allows are rejected at the start, or fail the step or run that returned
+/// them.
 pub async fn w16_values_that_nest_too_deep_fail_what_brought_them(env: &Env) {
     const NESTED: Workflow<serde_json::Value, serde_json::Value> = Workflow::new("nested");
     let nested = |depth: usize| (1..depth).fold(json!([]), |inner, _| json!([inner]));
@@ -248,7 +249,7 @@ pub async fn w16_values_that_nest_too_deep_fail_what_brought_them(env: &Env) {
     driving.shutdown().await;
 }
 
-/// An output that does not fit beside the input into the record of the run fails the run, and does not suspend it.
+/// An output that does not fit into the record together with the input fails the run, and does not suspend it.
 pub async fn w16_an_output_that_does_not_fit_beside_the_input_fails_its_run(env: &Env) {
     const ECHO: Workflow<String, String> = Workflow::new("echo");
     let code = async |_: &Ctx, input: String| Ok(input);

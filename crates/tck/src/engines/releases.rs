@@ -1,5 +1,5 @@
-//! R15: two releases of one program on one store. Types, queues and shapes of events change while both run, and no event is
-//! skipped, stranded or handled by a release that does not know it.
+//! Rolling releases (R15): two releases of one program on one store. Types, queues and event schemas change while both
+//! run. No event is skipped, stranded or handled by a release that does not know it.
 
 use std::sync::Arc;
 
@@ -21,18 +21,18 @@ async fn append(conn: &Conn, stream: &Key, kind: &str, n: i64) {
     conn.done(Batch::new().append(stream, Expect::Any, [event(kind, n)])).await;
 }
 
-/// A release of a reaction on the streams of a kind that has its name.
+/// Returns a release of a reaction on the streams of the kind with its name.
 fn release(name: &str, chosen: bool, types: &[&str]) -> Reaction {
     let of_kind = noting(name).streams(KeyPrefix::kind(name)).on(types.iter().copied());
     if chosen { of_kind.to(|event| Some(event.stream.beside("by").unwrap())) } else { of_kind }
 }
 
-/// The key that a stream's events are noted under.
+/// Returns the key under which the events of a stream are noted.
 fn noted_under(stream: &Key, chosen: bool) -> Key {
     if chosen { stream.beside("by").unwrap() } else { stream.clone() }
 }
 
-/// The old release runs beside the new one, which adds a type, and starts again after it: every event of the added type is
+/// The old release runs beside the new one, which adds a type, and restarts after it. Every event of the added type is
 /// handled once, with streams and with chosen keys.
 pub async fn r15_a_release_that_adds_a_type_loses_no_event(env: &Env) {
     const STREAMS: i64 = 5;
@@ -62,8 +62,8 @@ pub async fn r15_a_release_that_adds_a_type_loses_no_event(env: &Env) {
     }
 }
 
-/// A type that is added later counts from the start of the release that adds it: events before it are not handled, wherever
-/// the rows stand, and all events after it are.
+/// A type added later counts from the start of its release. Earlier events are not handled, wherever the rows are
+/// positioned. All later ones are.
 pub async fn r15_an_added_type_counts_from_its_release(env: &Env) {
     for (name, chosen) in [("r15-since", false), ("r15-since-keys", true)] {
         let stream = order(name, 0);
@@ -79,7 +79,7 @@ pub async fn r15_an_added_type_counts_from_its_release(env: &Env) {
     }
 }
 
-/// A release with a lower revision that registers for the first time, after the newer one, does not replace it.
+/// A release with a lower revision that first registers after the newer one does not replace it.
 pub async fn r15_a_lower_revision_never_replaces_a_higher_one(env: &Env) {
     let name = "r15-revision";
     let release = |types: &[&str], revision| release(name, false, types).revision(revision);
@@ -93,7 +93,7 @@ pub async fn r15_a_lower_revision_never_replaces_a_higher_one(env: &Env) {
     new.shutdown().await;
 }
 
-/// Books are closed by what the newest release is about, also when an older one has started since.
+/// A closing respects the event types of the newest release, even if an older one has started since.
 pub async fn r15_books_stay_open_over_events_of_an_added_type(env: &Env) {
     let release =
         |types: &[&str]| noting("r15-books").streams(KeyPrefix::kind(Ledger::KIND)).on(types.iter().copied());
@@ -112,7 +112,8 @@ pub async fn r15_books_stay_open_over_events_of_an_added_type(env: &Env) {
     new.shutdown().await;
 }
 
-/// A release that changes the queue strands no row, whichever release routed it, and nothing is settled before all rows are.
+/// A release that changes the queue strands no row, whichever release routed it. `settle` returns only after all rows
+/// are handled.
 pub async fn r15_a_changed_queue_strands_no_row(env: &Env) {
     const STREAMS: i64 = 20;
     for (name, chosen) in [("r15-queue", false), ("r15-queue-keys", true)] {
@@ -147,7 +148,7 @@ pub async fn r15_a_changed_queue_strands_no_row(env: &Env) {
     }
 }
 
-/// A person as programs know one today: `Registered` was `Joined` once, and names were not in capitals.
+/// The current person type. `Registered` was once called `Joined`, and names were not capitalised.
 #[derive(Clone, Debug, Default)]
 struct Person {
     names: Vec<String>,
@@ -176,7 +177,7 @@ impl Aggregate for Person {
     }
 }
 
-/// Two events of older shapes, and one of today.
+/// Appends two events in older schemas and one in the current schema.
 async fn people(env: &Env, id: &str) -> Key {
     let stream = Person::stream(id).unwrap();
     let old = ["Joined", "Registered"].into_iter().zip(["ann", "bob"]);
@@ -189,7 +190,7 @@ async fn people(env: &Env, id: &str) -> Key {
 
 const NAMES: [&str; 3] = ["ANN", "BOB", "Carol"];
 
-/// The document in which names are noted.
+/// Returns the key of the document in which names are noted.
 fn roll(of: &str) -> Key {
     Key::new("roll", [of]).unwrap()
 }
@@ -207,7 +208,7 @@ fn calling(name: &'static str) -> Reaction {
     })
 }
 
-/// Reactions get events in their present shape and by their present name, also when they choose keys.
+/// Reactions receive events in the current schema and under their current name, even if they choose keys.
 pub async fn r15_reactions_get_events_in_their_present_shape(env: &Env) {
     people(env, "r15").await;
     let keyed = calling("r15-keyed").to(|event| {
@@ -222,7 +223,7 @@ pub async fn r15_reactions_get_events_in_their_present_shape(env: &Env) {
     running.shutdown().await;
 }
 
-/// Projections get events in their present shape.
+/// Projections receive events in the current schema.
 pub async fn r15_projections_get_events_in_their_present_shape(env: &Env) {
     people(env, "r15").await;
     let names = Projection::new("r15-names", 1, |fact, rows| {
@@ -240,7 +241,7 @@ pub async fn r15_projections_get_events_in_their_present_shape(env: &Env) {
     running.shutdown().await;
 }
 
-/// Subscriptions get events in their present shape.
+/// Subscriptions receive events in the current schema.
 pub async fn r15_subscriptions_get_events_in_their_present_shape(env: &Env) {
     let stream = people(env, "r15").await;
     let events = Events::new(Arc::clone(&env.store.0));
@@ -257,7 +258,7 @@ pub async fn r15_subscriptions_get_events_in_their_present_shape(env: &Env) {
     }
 }
 
-/// What follows from an event is of the shape of today: it is not upcast again.
+/// Follow-up events have the current schema and are not upcast again.
 pub async fn r15_what_follows_is_of_the_shape_of_today(env: &Env) {
     append(&env.store, &key("r15-cause"), "Asked", 0).await;
     let follows = reaction("r15-follows").on(["Asked"]).each(|turn, event| async move {
@@ -274,7 +275,7 @@ pub async fn r15_what_follows_is_of_the_shape_of_today(env: &Env) {
     running.shutdown().await;
 }
 
-/// The same person, as an older release knows one: without any step.
+/// The same person, as an older release knows it: without upcasters.
 #[derive(Clone, Debug, Default)]
 struct OldPerson;
 
@@ -285,7 +286,7 @@ impl Aggregate for OldPerson {
     fn apply(&mut self, _: &PersonEvent) {}
 }
 
-/// An older release says so when it meets a shape that it does not know.
+/// An older release returns an error for a schema that it does not know.
 pub async fn r15_a_newer_shape_is_an_error(env: &Env) {
     let today = Registered { name: "Carol".to_owned() };
     let events = Events::new(Arc::clone(&env.store.0));
@@ -294,7 +295,7 @@ pub async fn r15_a_newer_shape_is_an_error(env: &Env) {
     assert!(matches!(loaded, Err(EventsError::Undecodable { .. })), "{loaded:?}");
 }
 
-/// Copies for tags keep the shape of the event, and are read in that of today.
+/// Copies for tags keep the schema of the event, and are read in the current one.
 pub async fn r15_tags_give_events_in_their_present_shape(env: &Env) {
     let (events, tag) = (Events::new(Arc::clone(&env.store.0)), Tag::new("r15"));
     let emitted = events.together(|unit| {
@@ -315,6 +316,6 @@ pub async fn r15_tags_give_events_in_their_present_shape(env: &Env) {
         let Registered { name } = tagged.decode::<Person>().unwrap();
         name
     });
-    // The old shape had no name that today's step could use.
+    // The old schema had no name that the current upcaster could use.
     assert_eq!(names.collect::<Vec<_>>(), ["", "Carol"]);
 }

@@ -1,4 +1,4 @@
-//! D15: reserved names are refused by the handles of the library, and an archived stream without its base is an error.
+//! Reserved names (D15): the handles of the library reject them, and an archived stream without its base is an error.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tidelock_core::state::{Schema, States};
 use crate::ledger::*;
 use crate::prelude::*;
 
-/// An account with 828 in events that are archived and 217 in the one that is left.
+/// Creates an account with 828 in archived events and 217 in the remaining one.
 async fn archived(env: &Env, id: &str) -> (Key, Key) {
     let events = here(env);
     for n in [800, 28, 217] {
@@ -25,7 +25,7 @@ async fn archived(env: &Env, id: &str) -> (Key, Key) {
     (stream, base)
 }
 
-/// What a process without a cache says to a load and to a command.
+/// Checks that a load and a command fail in a process without a cache. Returns the reason.
 async fn refused(env: &Env, id: &str) -> &'static str {
     let events = there(env);
     let error = events.load::<Ledger>(id).await.unwrap_err();
@@ -56,7 +56,7 @@ pub async fn d15_an_archived_stream_without_its_base_is_an_error(env: &Env) {
     );
 }
 
-/// The base is changed by hand, is one of another stream, or an older one: 1,045 is never loaded as 1,000,216.
+/// The base was changed by hand, or is of another stream, or is stale: 1,045 is never loaded as 1,000,216.
 pub async fn d15_a_base_that_does_not_fit_is_an_error(env: &Env) {
     let (stream, base) = archived(env, "d15-bob").await;
     let kept = env.store.doc(&base).await.unwrap().value;
@@ -80,7 +80,7 @@ pub async fn d15_a_base_that_does_not_fit_is_an_error(env: &Env) {
     assert!(refused(env, "d15-bob").await.contains("ends before"));
 }
 
-/// Events that were truncated without a base, some or all of them: nothing is folded from the middle.
+/// Some or all events were truncated without a base: no state is folded from the middle.
 pub async fn d15_a_truncated_stream_without_a_base_is_an_error(env: &Env) {
     let (some, all) = (stream("d15-some"), stream("d15-all"));
     for id in ["d15-some", "d15-all"] {
@@ -90,7 +90,7 @@ pub async fn d15_a_truncated_stream_without_a_base_is_an_error(env: &Env) {
     for id in ["d15-some", "d15-all"] {
         assert_eq!(refused(env, id).await, "is missing");
     }
-    // Neither does a process that remembers the state know better than the others.
+    // A process with the state in its cache gets the same error.
     let events = here(env);
     book(&events, "d15-known", 3).await;
     events.load::<Ledger>("d15-known").await.unwrap();
@@ -130,7 +130,7 @@ impl Aggregate for Anew {
     fn apply(&mut self, _: &AnewEvent) {}
 }
 
-/// Containers and documents write no reserved key. Documents only.
+/// Containers and documents do not write reserved keys. Documents only.
 pub async fn d15_containers_refuse_reserved_keys(env: &Env) {
     let states = States::new(Arc::clone(&env.store.0));
     for name in [r#"base("account", "ann")"#, r#"snapshot("account", "ann")"#, "tidelock.run(\"r\")"] {
@@ -156,7 +156,7 @@ pub async fn d15_containers_refuse_reserved_keys(env: &Env) {
     assert_eq!(states.at::<i64>(&key("base")).mutate(|n| *n += 1).await.unwrap().outcome.version().0, 1);
 }
 
-/// Aggregates append to no reserved stream, and no event of a reserved type.
+/// Aggregates append neither to a reserved stream nor an event of a reserved type.
 pub async fn d15_aggregates_refuse_reserved_streams_and_types(env: &Env) {
     let events = Events::new(Arc::clone(&env.store.0));
     let error = events.append::<Past>("user", [PastEvent::Forged]).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Runs that are resumed by hand: what failed is tried again, and nothing else.
+//! Manual resume of failed runs: only the failed part is retried.
 
 use tidelock_core::model::retry::RetryPolicy;
 use tidelock_core::workflow::{Ctx, Failure, Status, Workflow, WorkflowError};
@@ -26,8 +26,7 @@ fn withdraw(amount: i64) -> Batch {
     Batch::new().merge(&account(), [Delta::inc("/balance", -amount)])
 }
 
-/// A failure that the workflow handled stays handled, and what was done after it stays done: only what ended the run is tried
-/// again.
+/// A handled failure stays handled, and later results are kept. Only the failure that ended the run is retried.
 pub async fn w16_resume_takes_back_only_what_ended_the_run(env: &Env) {
     open_account(env).await;
     let (tally, fixed) = (Tally::default(), Tally::default());
@@ -64,7 +63,7 @@ pub async fn w16_resume_takes_back_only_what_ended_the_run(env: &Env) {
     driving.shutdown().await;
 }
 
-/// The same for what ran beside the failure: what ended well is not done again, and everything that failed is.
+/// The same holds for concurrent steps: completed ones are not repeated, and all failed ones are retried.
 pub async fn w16_resume_keeps_what_ended_beside_the_failure(env: &Env) {
     open_account(env).await;
     let (tally, fixed) = (Tally::default(), Tally::default());
@@ -91,7 +90,7 @@ pub async fn w16_resume_keeps_what_ended_beside_the_failure(env: &Env) {
     assert!(matches!(run.result().await, Err(WorkflowError::Failed { .. })));
     fixed.add("yes");
     until("it ends well", async || {
-        // A failure beside another may need a second word.
+        // One failure beside another may need a second resume.
         if run.status().await.unwrap() == Status::Failed {
             there.resume("r", "the server is back").await.unwrap();
         }
@@ -103,7 +102,7 @@ pub async fn w16_resume_keeps_what_ended_beside_the_failure(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A run that failed because its child did is resumed together with the child.
+/// A run that failed because of its child is resumed together with the child.
 pub async fn w16_a_parent_is_resumed_with_the_child_that_failed_it(env: &Env) {
     let (tally, fixed) = (Tally::default(), Tally::default());
     let (counted, healed) = (tally.clone(), fixed.clone());
@@ -135,7 +134,7 @@ pub async fn w16_a_parent_is_resumed_with_the_child_that_failed_it(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A child whose id is taken is an error that the parent hears, and no reason to wait for ever.
+/// A child whose id is taken is an error in the parent, which does not wait forever.
 pub async fn w19_a_child_whose_id_is_taken_is_an_error(env: &Env) {
     let code = async |cx: &Ctx, n: u32| match cx.child("kid", KID, &n).await {
         Err(error) if error.to_string().contains("could not be started") => Ok(99),
@@ -152,7 +151,7 @@ pub async fn w19_a_child_whose_id_is_taken_is_an_error(env: &Env) {
     driving.shutdown().await;
 }
 
-/// Two services with different workflows on one queue leave each other's runs alone.
+/// Two services with different workflows on one queue do not affect each other's runs.
 pub async fn w12_services_on_one_queue_leave_each_other_their_runs(env: &Env) {
     const RUNS: u32 = 30;
     let one = worker(&env.store).register(JOB, async |_: &Ctx, n: u32| Ok(n)).start().await.unwrap();
@@ -164,7 +163,8 @@ pub async fn w12_services_on_one_queue_leave_each_other_their_runs(env: &Env) {
         runs.push(there.start(workflow, &n).id(format!("r{n}")).await.unwrap());
     }
     until("all have ended", async || {
-        // The waits are those of the store's clock. It goes slowly, so that both services look often while a run is left to them.
+        // The delays follow the clock of the store. It advances slowly, so that both services poll often while a run is
+        // left to them.
         env.pass(Duration::from_millis(2));
         let mut over = 0;
         for run in &runs {
@@ -173,14 +173,14 @@ pub async fn w12_services_on_one_queue_leave_each_other_their_runs(env: &Env) {
         over == RUNS
     })
     .await;
-    // A service that stands still for seconds may leave some of its runs to the other for too long.
+    // A service that stalls for seconds may leave some of its runs to the other one for too long.
     let parked = one.stats().parked + two.stats().parked;
     assert!(parked < u64::from(RUNS) / 3, "{parked} runs were put off");
     one.shutdown().await;
     two.shutdown().await;
 }
 
-/// A child that ended while its parent had failed is reported to the parent when that is resumed, however the child ended.
+/// A child that ended after its parent had failed is reported when the parent is resumed, however the child ended.
 pub async fn w16_a_resumed_parent_hears_of_children_that_ended_meanwhile(env: &Env) {
     let (fixed, gate) = (Tally::default(), Gate::closed());
     let (healed, passed) = (fixed.clone(), gate.clone());
@@ -240,7 +240,7 @@ pub async fn w16_a_run_without_its_history_is_not_resumed(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A failure that the workflow handled stays handled where the run then failed for a reason of its own.
+/// A handled failure stays handled if the run then failed for another reason.
 pub async fn w16_a_failure_of_its_own_takes_back_no_handled_one(env: &Env) {
     let (tally, fixed) = (Tally::default(), Tally::default());
     let (counted, healed) = (tally.clone(), fixed.clone());

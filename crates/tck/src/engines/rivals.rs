@@ -1,5 +1,5 @@
-//! W2, W9, W11 and W17 where somebody else is faster: a driver that was overtaken, a run that ends under a signal, a cancel that
-//! comes before the end of a step is written.
+//! Workflow races (W2, W9, W11 and W17): a lost lease, a late signal, and a cancellation that precedes the end of a
+//! step.
 
 use std::sync::Arc;
 
@@ -20,8 +20,7 @@ async fn entries(conn: &Conn, run: &str, kind: &str) -> usize {
     conn.history(&journal).await.iter().filter(|event| event.event_type.as_str() == kind).count()
 }
 
-/// A worker that was thought dead and is not: its step ends after another one has taken over, and nothing of it is written, neither
-/// its record nor its effect.
+/// A slow worker loses its lease, and its step ends after the takeover. Neither its record nor its effect is written.
 pub async fn w11_a_driver_that_was_overtaken_writes_nothing(env: &Env) {
     let account = key("account");
     env.store.done(Batch::new().put(&account, Expect::Absent, payload(json!({ "paid": 0 })))).await;
@@ -40,7 +39,7 @@ pub async fn w11_a_driver_that_was_overtaken_writes_nothing(env: &Env) {
             Ok(1)
         }
     };
-    // It has no hand free, or it would be the one that takes over.
+    // It has no free slot, otherwise it would be the one that takes over.
     let old = worker(&env.store).concurrency(1).register(JOB, code(slow.clone())).start().await.unwrap();
     let run = client(&env.store).start(JOB, &0).id("r").await.unwrap();
     until("the first one pays", async || tally.of("pay") == 1).await;
@@ -59,7 +58,7 @@ pub async fn w11_a_driver_that_was_overtaken_writes_nothing(env: &Env) {
     new.shutdown().await;
 }
 
-/// A signal that is under way while its run ends is refused, not taken and never heard.
+/// A signal in flight while its run ends is rejected, not accepted and ignored.
 pub async fn w9_a_signal_that_comes_too_late_is_refused(env: &Env) {
     let held = Arc::new(Held::default());
     let there = Client::new(Detour::over(Arc::clone(&held), &env.other.0));
@@ -80,8 +79,8 @@ pub async fn w9_a_signal_that_comes_too_late_is_refused(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A cancel that is written before the end of a step counts as earlier, also where the code has been told of the end already: the
-/// first pass takes the way that a replay takes.
+/// A cancellation written before the end of a step precedes it, even if the code already knows that end. The first pass
+/// takes the same branch as a replay.
 pub async fn w17_a_cancel_before_the_end_of_a_step_is_seen_after_it(env: &Env) {
     for n in 0..10 {
         let (gate, tally) = (Gate::closed(), Tally::default());
@@ -96,7 +95,7 @@ pub async fn w17_a_cancel_before_the_end_of_a_step_is_seen_after_it(env: &Env) {
             let seen = u32::from(cx.is_cancelled());
             let cx = cx.clean_up();
             if seen == 0 {
-                // Recorded, it would be missing when the run is replayed.
+                // A recorded step would be missing when the run is replayed.
                 cx.step("went on", async |_| Ok(())).await?;
             }
             cx.sleep(secs(3600)).await?;

@@ -1,7 +1,9 @@
-//! R15: a rolling-release rig. Two releases of one program run on one store, and instances restart in random order from a seed.
+//! Rolling-release test (R15). Two releases of one program run on one store, and instances restart in random order from
+//! a seed.
 //!
-//! The second release adds a type, removes one, renames one, moves a reaction to another queue, chooses other keys, and has
-//! another version of a projection. `TIDELOCK_ROLLING_SECONDS` makes it longer, `TIDELOCK_SEED` repeats a run.
+//! The second release adds, removes and renames an event type. It also moves a reaction to another queue, chooses other
+//! keys, and has another version of a projection. `TIDELOCK_ROLLING_SECONDS` makes it longer, `TIDELOCK_SEED` repeats a
+//! run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +20,12 @@ use crate::reacting::at_once;
 use crate::rng::Rng;
 use crate::run;
 
-/// How long it runs in the test command.
+/// Default duration in seconds.
 const SECONDS: u64 = 3;
-/// Instances of the program.
+/// Number of instances of the program.
 const INSTANCES: usize = 3;
 const STREAMS: usize = 6;
-/// How long others wait for an instance that was killed.
+/// Lease TTL: the time until other instances take over from a killed one.
 const LEASE: Duration = Duration::from_secs(1);
 
 /// The two releases.
@@ -42,7 +44,7 @@ enum FirstEvent {
     Bought { n: i64 },
 }
 
-/// The events of the second: `Bought` has become `Ordered`, `Paid` is not wanted any more, and `Cancelled` is new.
+/// The events of the second release: `Bought` has become `Ordered`, `Paid` is removed, and `Cancelled` is new.
 #[derive(Serialize, Deserialize)]
 enum SecondEvent {
     Placed { n: i64 },
@@ -74,7 +76,7 @@ impl Aggregate for SecondOrder {
     }
 }
 
-/// The number of an event that a release must know.
+/// Returns the number of an event that a release must know.
 fn number_of(release: Release, event: &Event) -> Result<i64, InvalidInput> {
     let Event { event_type, payload, .. } = event;
     Ok(match release {
@@ -87,7 +89,8 @@ fn number_of(release: Release, event: &Event) -> Result<i64, InvalidInput> {
     })
 }
 
-/// A reaction of a release, which counts how often each event is handled. An event that the release does not know panics.
+/// Returns a reaction of a release that counts how often each event is handled. It panics on an event that the release
+/// does not know.
 fn counting(name: &'static str, release: Release) -> Reaction {
     let reaction = Reaction::new(name).streams(KeyPrefix::kind("order")).retry(at_once(u32::MAX));
     let reaction = match release {
@@ -100,7 +103,7 @@ fn counting(name: &'static str, release: Release) -> Reaction {
     })
 }
 
-/// The document that counts how often an event was handled.
+/// Returns the key of the document that counts how often an event was handled.
 fn handled(name: &str, n: i64) -> Key {
     Key::new("handled", [Arg::from(name), Arg::from(n)]).unwrap()
 }
@@ -119,7 +122,7 @@ fn reactions(store: &SharedStore, release: Release) -> Reactions {
     worker.with(ship).with(bill)
 }
 
-/// A projection of a release: how many events there are of each stream.
+/// Returns a projection of a release: the number of events of each stream.
 fn projections(store: &SharedStore, release: Release) -> Projections {
     let count = Projection::new("rolling", release as u32 + 1, move |fact, rows| {
         rows.merge([fact.stream.to_string()], &json!(0), [Delta::inc("", 1)])?;
@@ -142,7 +145,7 @@ impl Instance {
         Self { release, reactions, projections }
     }
 
-    /// Ends as programs do: politely, or killed.
+    /// Ends the instance, by a shutdown or by a kill.
     async fn end(self, killed: bool) {
         if killed {
             self.reactions.abort().await;
@@ -190,7 +193,7 @@ pub async fn r15_two_releases_restart_in_any_order(env: &Env) {
         if rng.one_in(4) {
             let old = instances.swap_remove(rng.below(INSTANCES));
             old.end(rng.one_in(3)).await;
-            // The first release starts again now and then, as long as not all instances are released.
+            // The first release restarts now and then, while not all instances run the second one.
             let release = if n > 20 && !rng.one_in(3) { Second } else { First };
             released |= release == Second;
             instances
@@ -214,7 +217,8 @@ async fn append(env: &Env, rng: &mut Rng, n: i64, released: bool, expected: &mut
     let kind = rng.pick(&["Placed", "Paid", "Bought", "Ordered", "Cancelled"]);
     let times = match kind {
         "Placed" | "Bought" => Times::Once,
-        // Types of the second release count from its first start, and what it dropped may still be handled before that.
+        // Types of the second release count from its first start. A type that it removed may still be handled before
+        // that.
         "Paid" if !released => Times::AtMostOnce,
         "Ordered" | "Cancelled" if released => Times::Once,
         _ => Times::Never,

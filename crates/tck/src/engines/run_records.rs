@@ -1,4 +1,4 @@
-//! What is recorded of runs: typed reasons, times, lists by time and counts.
+//! Records of runs: typed reasons, times, lists by time, and counts.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const GO: Signal<u32> = Signal::new("go");
 const JOB: Workflow<u32, u32> = Workflow::new("job").hears(GO);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A panic whose message reads like the report of dead workers stays a panic: the reason is data, not text.
+/// A panic whose message resembles the report of dead workers stays a panic: the reason is data, not text.
 pub async fn w30_a_panic_that_reads_like_a_dead_worker_stays_a_panic(env: &Env) {
     let code = async |_: &Ctx, _: u32| panic!("it was begun 3 times and never said how it went");
     let driving = worker(&env.store).register(JOB, code).start().await.unwrap();
@@ -34,7 +34,7 @@ pub async fn w30_a_panic_that_reads_like_a_dead_worker_stays_a_panic(env: &Env) 
     driving.shutdown().await;
 }
 
-/// A suspended run says why as data: its workflow is unknown, its input does not fit, its workers died.
+/// A suspended run has a typed reason: its workflow is unknown, its input does not fit, or its workers died.
 pub async fn w30_a_suspended_run_says_why_as_data(env: &Env) {
     let here = client(&env.store);
     let other: Workflow<u32, u32> = Workflow::new("other");
@@ -87,7 +87,7 @@ async fn all_documents(conn: &Conn, kind: &str) -> Vec<Document> {
     }
 }
 
-/// The index entries that the documents of all runs ask for, and those that are there.
+/// Returns the index entries that the documents of all runs require, and the existing ones.
 async fn entries(conn: &Conn) -> (BTreeSet<Key>, BTreeSet<Key>) {
     let mut expected = BTreeSet::new();
     for document in all_documents(conn, "tidelock.run").await {
@@ -103,7 +103,7 @@ async fn entries(conn: &Conn) -> (BTreeSet<Key>, BTreeSet<Key>) {
     (expected, found)
 }
 
-/// Waits until the index agrees with the documents, and the counts with both. The commit of a worker that was stopped may arrive
+/// Waits until the index agrees with the documents, and the counts with both. The commit of a stopped worker may arrive
 /// between two reads.
 async fn agrees(env: &Env, when: &str) {
     until(&format!("the index agrees {when}"), async || {
@@ -122,7 +122,7 @@ async fn ended(client: &Client, run: &str, status: Status) {
     until(&format!("{run} is {status}"), async || client.show(run).await.unwrap().status == status).await;
 }
 
-/// The entries of the index move with every change of a run's status, and go with the run.
+/// Index entries move with every change of a run's status, and are deleted with the run.
 pub async fn w31_no_index_entry_is_stale_after_any_change(env: &Env) {
     let (here, there) = (client(&env.store), client(&env.other));
     for (id, input) in [("done", 0), ("failed", 1), ("waits", 2), ("again", 3), ("parent", 4), ("stops", 2)] {
@@ -161,7 +161,7 @@ pub async fn w31_no_index_entry_is_stale_after_any_change(env: &Env) {
     driving.shutdown().await;
 }
 
-/// Workers that die anywhere between two commits leave the index in agreement with the documents.
+/// Workers that die anywhere between two commits leave the index consistent with the documents.
 pub async fn w31_the_index_agrees_whenever_a_worker_died(env: &Env) {
     let here = client(&env.store);
     for round in 0..12_u32 {
@@ -184,7 +184,7 @@ pub async fn w31_the_index_agrees_whenever_a_worker_died(env: &Env) {
     driving.shutdown().await;
 }
 
-/// All pages of a list, and between two pages something happens.
+/// Returns all pages of a list, and calls `between` after each page.
 async fn paged(client: &Client, filter: &RunFilter, mut between: impl AsyncFnMut(usize)) -> Vec<String> {
     let (mut runs, mut cursor, mut pages) = (Vec::new(), None::<RunCursor>, 0);
     loop {
@@ -204,7 +204,7 @@ pub async fn w32_lists_are_newest_first_while_runs_start_and_end(env: &Env) {
     let names: Vec<String> = (0..20).map(|n| format!("r-{:02}", (n * 7) % 20)).collect();
     for (n, id) in names.iter().enumerate() {
         here.start(JOB, &2).id(id).await.unwrap();
-        // Some have the same start: those are in the order of their ids.
+        // Some runs have the same start time and are ordered by id.
         env.pass(if n % 5 == 4 { Duration::ZERO } else { SECOND });
     }
     let mut expected = Vec::new();
@@ -231,7 +231,7 @@ pub async fn w32_lists_are_newest_first_while_runs_start_and_end(env: &Env) {
     driving.shutdown().await;
 }
 
-/// Conditions narrow a list down, whether the runs of a prefix are few or many.
+/// Filters narrow a list, whether a prefix has few runs or many.
 pub async fn w32_lists_are_narrowed_down(env: &Env) {
     let (here, there) = (client(&env.store), client(&env.other));
     let other: Workflow<u32, u32> = Workflow::new("other");
@@ -271,7 +271,7 @@ fn took(attempt: &AttemptView) -> Duration {
     attempt.ended_at.since(attempt.started_at)
 }
 
-/// A run has the times of its start and its end, and each step those of its attempts: over a retry and its backoff.
+/// A run records its start and end times, and each step those of its attempts, across a retry and its backoff.
 pub async fn w33_times_are_those_of_the_code(env: &Env) {
     let clock = env.clock.clone();
     let code = async move |cx: &Ctx, _: u32| {
@@ -325,7 +325,7 @@ pub async fn w33_times_are_those_of_the_code(env: &Env) {
     assert!(times.iter().all(Option::is_some) && times.is_sorted(), "{times:?}");
 }
 
-/// An attempt whose worker died leaves no record: the step began when the attempt that counts began.
+/// An attempt whose worker died leaves no record. The start of the step is that of the recorded attempt.
 pub async fn w33_a_step_that_runs_again_after_a_crash_has_the_times_of_its_last_attempt(env: &Env) {
     let (tally, gate) = (Tally::default(), Gate::closed());
     let code = |tally: Tally, gate: Gate| {

@@ -1,4 +1,5 @@
-//! W1–W18 through `tidelock_core::workflow`: steps that run once, waits, signals, cancels, and code that changes.
+//! Workflow runs (W1–W18 through `tidelock_core::workflow`): steps that run once, waits, signals, cancellation, and
+//! changed code.
 
 use tidelock_core::workflow::{
     Ctx, Doing, Failure, Replayed, RunHistory, Signal, Status, StepError, Workflow, WorkflowError, replay,
@@ -14,7 +15,7 @@ const GO: Signal<String> = Signal::new("go");
 const STOP: Signal<String> = Signal::new("stop");
 const ASK: Workflow<u32, String> = Workflow::new("ask").hears(GO).hears(STOP);
 
-/// A step runs once over a sleep of a month and the activation that follows it.
+/// A step runs once over a sleep of a month and the following activation.
 pub async fn w1_a_step_runs_once_over_sleep_and_resume(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
@@ -44,7 +45,8 @@ pub async fn w1_a_step_runs_once_over_sleep_and_resume(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A worker that dies inside the third step: the first two do not run again, the third does, under the same key and warned.
+/// A worker dies inside the third step. The first two steps do not run again. The third one does, under the same key
+/// and with a warning.
 pub async fn w2_killed_inside_a_step_only_that_step_runs_again(env: &Env) {
     let (tally, gate) = (Tally::default(), Gate::closed());
     let code = |tally: Tally, gate: Gate| {
@@ -86,7 +88,8 @@ pub async fn w2_killed_inside_a_step_only_that_step_runs_again(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A run that its processes die of is put off after some deaths, tried once after each wait, and put off for longer each time.
+/// A run whose workers repeatedly die backs off after some deaths. It is tried once after each delay, and the delays
+/// grow.
 pub async fn w2_a_run_that_kills_its_workers_is_put_off(env: &Env) {
     let (begun, gate) = (Tally::default(), Gate::closed());
     let code = |begun: Tally, gate: Gate| {
@@ -133,7 +136,7 @@ pub async fn w2_a_run_that_kills_its_workers_is_put_off(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A run that was started is there for whoever comes, with nobody alive in between.
+/// A started run is picked up by a worker that starts later, even if no process was alive in between.
 pub async fn w3_a_run_that_was_started_is_picked_up(env: &Env) {
     client(&env.store).start(JOB, &20).id("r").await.unwrap();
     let driving = worker(&env.other).register(JOB, async |_: &Ctx, n: u32| Ok(n + 1)).start().await.unwrap();
@@ -141,7 +144,7 @@ pub async fn w3_a_run_that_was_started_is_picked_up(env: &Env) {
     driving.shutdown().await;
 }
 
-/// The same id and input is the same run, before and after its end; another input or workflow is an error.
+/// The same id and input give the same run, before and after its end. Another input or workflow is an error.
 pub async fn w4_the_same_id_and_input_is_the_same_run(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
@@ -188,7 +191,7 @@ pub async fn w5_code_that_swallows_errors_still_waits(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A step beside a sleep keeps its record when the run is put away.
+/// A step that runs concurrently with a sleep keeps its record when the run is suspended.
 pub async fn w6_a_step_beside_a_sleep_keeps_its_record(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
@@ -217,7 +220,7 @@ async fn either(cx: &Ctx, _: u32) -> Result<String, Failure> {
     Ok(format!("{first}, then {second}"))
 }
 
-/// A race of two waits: either signal wins, and the other wait is gone with it.
+/// In a race of two waits, either signal can win. The other wait is then dropped.
 pub async fn w7_in_a_race_of_two_waits_either_wins(env: &Env) {
     let driving = worker(&env.store).register(ASK, either).start().await.unwrap();
     let there = client(&env.other);
@@ -239,7 +242,7 @@ fn run_key(run: &str) -> Key {
     Key::new("tidelock.run", [run]).unwrap()
 }
 
-/// Signals that come before they are waited for wait, in order; one that is sent twice under an id counts once.
+/// Signals that arrive early are queued in order. A signal sent twice under one id counts once.
 pub async fn w8_early_signals_wait_and_an_id_counts_once(env: &Env) {
     let there = client(&env.other);
     let run = there.start(ASK, &0).id("r").await.unwrap();
@@ -258,7 +261,8 @@ pub async fn w8_early_signals_wait_and_an_id_counts_once(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A signal of a name that the workflow does not hear, to a run that is over, or to none: each a refusal that says so.
+/// A signal is rejected if the workflow does not accept its name, or if the run has ended or does not exist. Each error
+/// names its cause.
 pub async fn w9_signals_that_cannot_be_heard_are_refused(env: &Env) {
     let there = client(&env.other);
     let unknown = there.signal("none", GO, &String::new()).await.unwrap_err();
@@ -277,11 +281,11 @@ pub async fn w9_signals_that_cannot_be_heard_are_refused(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A time limit and a signal at the same instant: one of them wins, and a replay says the same.
+/// If a timeout and a signal fall on the same instant, exactly one of them wins, and a replay has the same result.
 pub async fn w10_of_a_limit_and_a_signal_exactly_one_wins(env: &Env) {
     let code = async |cx: &Ctx, _: u32| {
         let heard = cx.signal_within(GO, secs(60)).await?;
-        // The replay must come to the same end.
+        // The replay must have the same result.
         cx.sleep(DAY).await?;
         Ok(format!("{heard:?}"))
     };
@@ -314,7 +318,7 @@ pub async fn w10_of_a_limit_and_a_signal_exactly_one_wins(env: &Env) {
     }
 }
 
-/// A run that one process drives is not driven by another, which hears by whom and until when.
+/// A run is driven by one process only. Another process learns which worker holds it and until when.
 pub async fn w11_one_drives_and_the_other_hears_so(env: &Env) {
     let (gate, tally) = (Gate::closed(), Tally::default());
     let (waits, counted) = (gate.clone(), tally.clone());
@@ -341,7 +345,8 @@ pub async fn w11_one_drives_and_the_other_hears_so(env: &Env) {
     other.shutdown().await;
 }
 
-/// Runs that nobody here knows, or whose code panics, are put off with a reason and a next try; the others go on.
+/// Runs of unknown workflows and runs whose code panics back off, with a reason and a next attempt. Other runs
+/// continue.
 pub async fn w12_runs_that_cannot_go_on_hold_nobody_up(env: &Env) {
     const LOST: Workflow<u32, u32> = Workflow::new("lost");
     const SICK: Workflow<u32, u32> = Workflow::new("sick");
@@ -357,7 +362,7 @@ pub async fn w12_runs_that_cannot_go_on_hold_nobody_up(env: &Env) {
     let driving = driving.start().await.unwrap();
     assert_eq!(good.result().await.unwrap(), 1);
     until("all are put off", async || {
-        // Others have the chance to take what this worker does not know.
+        // Other workers get the chance to take runs that this worker does not know.
         env.pass(Duration::from_millis(20));
         let mut reasons = 0;
         for run in (0..20).flat_map(|n| [format!("lost{n}"), format!("sick{n}")]) {
@@ -373,7 +378,7 @@ pub async fn w12_runs_that_cannot_go_on_hold_nobody_up(env: &Env) {
         assert_eq!(here.handle(JOB, run).status().await.unwrap(), Status::Running, "put off, not failed");
     }
     driving.shutdown().await;
-    // With the code at hand, the next try succeeds.
+    // With the code registered, the next attempt succeeds.
     let driving =
         worker(&env.store).register(LOST, async |_: &Ctx, n: u32| Ok(n + 100)).start().await.unwrap();
     env.pass(secs(600));
@@ -381,7 +386,8 @@ pub async fn w12_runs_that_cannot_go_on_hold_nobody_up(env: &Env) {
     driving.shutdown().await;
 }
 
-/// What a run did can be kept, and replayed against code before that is deployed: it says then what would be found later.
+/// The history of a run can be exported and replayed against new code before a deployment. The replay finds the same
+/// errors as the deployed code would.
 pub async fn w13_a_history_is_replayed_against_new_code(env: &Env) {
     let old = async |cx: &Ctx, n: u32| {
         let reserved = cx.step("reserve", async |_| Ok(n + 1)).await?;
@@ -425,7 +431,8 @@ pub async fn w13_a_history_is_replayed_against_new_code(env: &Env) {
     assert!(replay(OTHER, old, &history).unwrap_err().reason.contains("\"job\""));
 }
 
-/// Code that changed under a run: found, reported with both lists, and put off; the old code goes on with it.
+/// A nondeterministic code change under a run is detected and reported with both lists, and the run backs off. The old
+/// code continues it.
 pub async fn w13_changed_code_is_found_and_the_run_put_off(env: &Env) {
     let old = async |cx: &Ctx, _: u32| {
         cx.step("reserve", async |_| Ok(1)).await?;
@@ -483,7 +490,7 @@ pub async fn w13_changed_code_is_found_and_the_run_put_off(env: &Env) {
     driving.shutdown().await;
 }
 
-/// What a step brings is the same value on the first pass and on replay, also where JSON does not keep all of it.
+/// The result of a step is the same value on the first pass and on replay, even if JSON does not preserve all of it.
 pub async fn w14_results_are_the_same_on_replay(env: &Env) {
     #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
     struct Lossy {
@@ -514,7 +521,7 @@ fn once() -> tidelock_core::model::retry::RetryPolicy {
     tidelock_core::model::retry::RetryPolicy { max_attempts: 1, ..Default::default() }
 }
 
-/// A name that is used twice is an error; with an index it is not.
+/// A name used twice is an error, unless the uses have different indices.
 pub async fn w15_a_name_counts_once_and_an_index_makes_many(env: &Env) {
     let twice = async |cx: &Ctx, _: u32| {
         cx.step("a", async |_| Ok(1)).await?;
@@ -538,7 +545,7 @@ pub async fn w15_a_name_counts_once_and_an_index_makes_many(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A step whose attempts are used up fails the run, with what happened in its journal.
+/// A step that exhausts its attempts fails the run. The journal contains the attempts.
 pub async fn w16_a_spent_budget_fails_the_run_with_its_history(env: &Env) {
     let tally = Tally::default();
     let counted = tally.clone();
@@ -561,7 +568,7 @@ pub async fn w16_a_spent_budget_fails_the_run_with_its_history(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A cancelled run gives up what it waits for, lets a step end that has begun, and cleans up once.
+/// A cancelled run drops its waits, lets a started step finish, and cleans up once.
 pub async fn w17_a_cancelled_run_cleans_up_once(env: &Env) {
     let (tally, gate) = (Tally::default(), Gate::closed());
     let (counted, waits) = (tally.clone(), gate.clone());
@@ -623,7 +630,7 @@ pub async fn w17_a_cancelled_run_cleans_up_once(env: &Env) {
     driving.shutdown().await;
 }
 
-/// Effects in the same commit as the step: wherever a worker dies, there are as many effects as records.
+/// Effects are in the same commit as the step. Wherever a worker dies, there is one effect per record.
 pub async fn w18_effects_in_the_batch_are_there_exactly_once(env: &Env) {
     let account = key("account");
     env.store.done(Batch::new().put(&account, Expect::Absent, payload(json!({ "debits": 0 })))).await;
@@ -645,7 +652,7 @@ pub async fn w18_effects_in_the_batch_are_there_exactly_once(env: &Env) {
         .await;
         let over = run.status().await.unwrap().is_over();
         driving.abort().await;
-        // What it had sent may be carried out while this looks; effects and records never differ for long.
+        // The last request of the dead worker may still be in flight; effects and records differ only for a moment.
         let mut debits = 0;
         until("there are as many effects as records", async || {
             debits = env.store.value(&account).await.unwrap()["debits"].as_u64().unwrap();
@@ -660,7 +667,7 @@ pub async fn w18_effects_in_the_batch_are_there_exactly_once(env: &Env) {
     }
 }
 
-/// How many steps of a run are recorded.
+/// Returns the number of recorded steps of a run.
 async fn records(env: &Env, run: &str) -> u64 {
     let journal = Key::of("tidelock.journal", &[Arg::Str(run.to_owned()), Arg::Int(0)]).unwrap();
     let entries = env.store.history(&journal).await;

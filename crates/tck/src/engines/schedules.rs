@@ -1,4 +1,5 @@
-//! C1–C11 through `tidelock_core::schedule`: tasks that fire once for each of their times, whatever happens in between.
+//! Schedules (C1–C11 through `tidelock_core::schedule`): tasks fire once for each of their times, whatever happens in
+//! between.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::scheduling::*;
 
 const NOON: &str = "2026-01-15T12:00:30Z";
 
-/// A task that is new runs at once if the present minute is one of its times, and else at its next one.
+/// A new task runs at once if the current minute is one of its times, otherwise at its next time.
 pub async fn c1_a_new_task_runs_at_once_only_if_the_minute_matches(env: &Env) {
     set(env, NOON);
     let (now, later) = (Log::default(), Log::default());
@@ -32,7 +33,7 @@ pub async fn c1_a_new_task_runs_at_once_only_if_the_minute_matches(env: &Env) {
     again.shutdown().await;
 }
 
-/// Nobody is there for twelve hours: a task of every two hours runs once, and then at its times.
+/// Without a scheduler for twelve hours, a task with a period of two hours runs once, and then at its times.
 pub async fn c2_after_an_outage_a_task_runs_once(env: &Env) {
     set(env, NOON);
     let log = Log::default();
@@ -52,8 +53,8 @@ pub async fn c2_after_an_outage_a_task_runs_once(env: &Env) {
     running.shutdown().await;
 }
 
-/// A run that is longer than its period is followed by one, at once, and never overlaps itself. Skipping, it is followed by none;
-/// with a queue for all, by one for each fire.
+/// A run that is longer than its period is followed by one run, at once, and never overlaps itself. With `Skip` it is
+/// followed by none, with `QueueAll` by one for each fire.
 pub async fn c3_a_long_run_is_followed_by_one(env: &Env) {
     let rounds = [
         (NOON, Overlap::Queue, vec!["12:05"]),
@@ -87,12 +88,13 @@ pub async fn c3_a_long_run_is_followed_by_one(env: &Env) {
         pass(env, &running, MINUTE).await;
         assert_eq!(log.take(), ["12:06"], "{overlap:?}");
         running.shutdown().await;
-        // The next round is as new: the record is another one.
+        // The next round starts fresh, with a new record.
         env.store.done(Batch::new().delete(&Key::new("tidelock.task", ["t"]).unwrap(), Expect::Any)).await;
     }
 }
 
-/// A failure is tried again so long after its end as was said, under the same key, and a fire that comes earlier takes its place.
+/// A failure is retried after the delay, counted from its end and under the same key. An earlier fire replaces the
+/// retry.
 pub async fn c4_a_failure_is_tried_again_unless_a_fire_comes_first(env: &Env) {
     set(env, NOON);
     let tally = Tally::default();
@@ -128,8 +130,8 @@ pub async fn c4_a_failure_is_tried_again_unless_a_fire_comes_first(env: &Env) {
     running.shutdown().await;
 }
 
-/// The process of a task dies: whoever comes next runs the fire again, once and under the same key, and keeps the history. As
-/// long as its lease lasts, nobody touches it.
+/// The process of a task dies. The next scheduler runs the fire again, once and under the same key, and keeps the
+/// history. While the lease of the dead process lasts, no other scheduler runs the fire.
 pub async fn c5_a_dead_schedulers_fire_is_run_again_once(env: &Env) {
     set(env, NOON);
     let (tally, gate) = (Tally::default(), Gate::closed());
@@ -168,7 +170,7 @@ pub async fn c5_a_dead_schedulers_fire_is_run_again_once(env: &Env) {
     next.shutdown().await;
 }
 
-/// Wherever a process dies, the effects of each fire are there once, and so is the record of it.
+/// Wherever a process dies, the effects of each fire exist once, and so does its record.
 pub async fn c5_killed_at_any_write_effects_are_there_once(env: &Env) {
     set(env, NOON);
     let count = key("count");
@@ -188,7 +190,7 @@ pub async fn c5_killed_at_any_write_effects_are_there_once(env: &Env) {
         set(env, &format!("2026-01-{}T12:00:00Z", 16 + round));
         expected.push(format!("t:2026-01-{}T12:00:00Z", 16 + round));
         let death = if round % 2 == 0 { Death::There } else { Death::Back };
-        // One write registers; then a run begins and ends.
+        // One write registers the task; then a run starts and ends.
         let fuse = Fuse::new(round / 2, death);
         let store = Detour::over(Arc::clone(&fuse), &env.store.0);
         let dying = over(&store).with(task());
@@ -212,7 +214,8 @@ pub async fn c5_killed_at_any_write_effects_are_there_once(env: &Env) {
     }
 }
 
-/// A changed registration keeps the history, one that is gone is archived, one that comes back goes on, and a new one is new.
+/// A changed registration keeps its history and a removed one is archived. A returning one resumes, and a new one
+/// starts fresh.
 pub async fn c6_registrations_come_change_and_go(env: &Env) {
     set(env, NOON);
     let log = Log::default();
@@ -228,7 +231,7 @@ pub async fn c6_registrations_come_change_and_go(env: &Env) {
     assert_eq!(log.take(), ["12:00"]);
     running.shutdown().await;
 
-    // Other times: what the new ones would have missed did not happen.
+    // Other times: fires that the new times would have missed do not happen.
     env.pass(10 * MINUTE);
     let running = start(&[("a", "*/5 * * * *"), ("c", "10 12 * * *")]).await;
     assert_eq!(log.take(), ["12:10", "12:10"], "both match the present minute");
@@ -250,7 +253,7 @@ pub async fn c6_registrations_come_change_and_go(env: &Env) {
     running.shutdown().await;
 }
 
-/// Days that never come, times that cannot be read, zones that do not exist: a scheduler says so, and registers nothing.
+/// Days that never come, invalid expressions and unknown zones: the scheduler returns an error and registers nothing.
 pub async fn c7_impossible_times_are_refused(env: &Env) {
     for cron in ["0 0 30 2 *", "0 0 31 11 *", "60 * * * *", "* * * *", "@every 0s"] {
         let refused =
@@ -270,9 +273,10 @@ pub async fn c7_impossible_times_are_refused(env: &Env) {
     assert!(matches!(unknown, ScheduleError::UnknownTask { .. }), "{unknown}");
 }
 
-/// Clocks on walls go forward and back in four zones, on the same days or not: every day has its fire, and the loop lives.
+/// Daylight saving changes occur in several zones, on the same days or not. Every day has its fire, and the scheduler
+/// keeps running.
 pub async fn c8_tasks_live_through_changes_of_wall_clocks(env: &Env) {
-    // Spring in the north and autumn in the south, from March to April of 2026.
+    // Spring in the north and autumn in the south, from March to April 2026.
     set(env, "2026-03-07T00:00:00Z");
     let zones =
         ["America/New_York", "Europe/Berlin", "America/Santiago", "Australia/Lord_Howe", "Asia/Kolkata"];
@@ -305,7 +309,7 @@ pub async fn c8_tasks_live_through_changes_of_wall_clocks(env: &Env) {
     }
 }
 
-/// The clock of the store jumps ahead and back again: nothing runs twice, and nothing waits until the clock is there again.
+/// The clock of the store jumps ahead and back again. Nothing runs twice, and nothing waits until the clock catches up.
 pub async fn c9_a_clock_that_jumps_neither_doubles_nor_stalls(env: &Env) {
     set(env, NOON);
     let tally = Tally::default();
@@ -343,8 +347,8 @@ pub async fn c9_a_clock_that_jumps_neither_doubles_nor_stalls(env: &Env) {
     assert_eq!(tally.all(), expected);
 }
 
-/// The end of a run cannot be written for a while: that is tried again, and the task does not run twice. If the answer to the
-/// write is lost, the record tells the truth.
+/// The end of a run cannot be written for a while. The write is retried, and the task does not run twice. If the answer
+/// to the write is lost, the record has the correct result.
 pub async fn c10_the_end_of_a_run_is_written_later(env: &Env) {
     set(env, NOON);
     for lost in [false, true] {
@@ -384,7 +388,7 @@ pub async fn c10_the_end_of_a_run_is_written_later(env: &Env) {
     }
 }
 
-/// Two schedulers on two connections: each fire of each task runs once.
+/// Two schedulers on two connections run each fire of each task once.
 pub async fn c11_two_schedulers_run_each_fire_once(env: &Env) {
     const TASKS: usize = 5;
     const FIRES: usize = 12;

@@ -1,4 +1,5 @@
-//! C1–C11 once more: what else users of `tidelock_core::schedule` rely on. Operators, policies, workflows, and bad records.
+//! Further schedule behaviour (C1–C11 through `tidelock_core::schedule`): operators, policies, workflows, and bad
+//! records.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ fn task_key(name: &str) -> Key {
     Key::new("tidelock.task", [name]).unwrap()
 }
 
-/// Policies of catching up: all within a window, in order; or none, except what is only a little late.
+/// Catch-up policies: all fires within a window, in order; or none, except those that are only a little late.
 pub async fn c2_catching_up_goes_by_the_policy(env: &Env) {
     set(env, NOON);
     let (all, none) = (Log::default(), Log::default());
@@ -41,7 +42,7 @@ pub async fn c2_catching_up_goes_by_the_policy(env: &Env) {
     running.shutdown().await;
 }
 
-/// Fires of a time that has passed are run on demand, with their own keys, also while the task is paused.
+/// Past fires are run on demand under their normal keys, even while the task is paused.
 pub async fn c2_times_that_have_passed_are_run_on_demand(env: &Env) {
     set(env, NOON);
     let log = Log::default();
@@ -62,7 +63,7 @@ pub async fn c2_times_that_have_passed_are_run_on_demand(env: &Env) {
     running.shutdown().await;
 }
 
-/// Fires run beside each other where that is allowed, each on a row of its own, and each once.
+/// Fires run concurrently where that is allowed, each on a separate row, and each once.
 pub async fn c3_fires_run_beside_each_other_when_that_is_allowed(env: &Env) {
     set(env, NOON);
     let (log, gate) = (Log::default(), Gate::closed());
@@ -102,7 +103,7 @@ pub async fn c3_fires_run_beside_each_other_when_that_is_allowed(env: &Env) {
     running.shutdown().await;
 }
 
-/// A task that takes too long is broken off, one that panics has failed, and one that cannot succeed waits for its next fire.
+/// A task that exceeds its timeout is cancelled. A panic is a failure. A permanent failure waits for the next fire.
 pub async fn c4_runs_fail_in_many_ways(env: &Env) {
     set(env, NOON);
     let slow = Task::new("slow").cron("0 * * * *").timeout(Duration::from_millis(20));
@@ -134,7 +135,7 @@ pub async fn c4_runs_fail_in_many_ways(env: &Env) {
     running.shutdown().await;
 }
 
-/// A program that shuts down breaks off what does not end in time, and hands it back: it runs again elsewhere, at once.
+/// A shutdown cancels a run that does not end in time and releases it. The fire runs again elsewhere, at once.
 pub async fn c5_what_is_broken_off_runs_again_elsewhere(env: &Env) {
     set(env, NOON);
     let log = Log::default();
@@ -155,7 +156,7 @@ pub async fn c5_what_is_broken_off_runs_again_elsewhere(env: &Env) {
     running.shutdown().await;
 }
 
-/// A fire that kills its process every time counts as failed after a while, and waits like one.
+/// A fire that kills its process every time fails after some attempts, and backs off like a failure.
 pub async fn c5_a_fire_that_kills_its_process_has_failed(env: &Env) {
     set(env, NOON);
     let log = Log::default();
@@ -181,7 +182,7 @@ pub async fn c5_a_fire_that_kills_its_process_has_failed(env: &Env) {
     running.shutdown().await;
 }
 
-/// A task that is paused does not run, and what came meanwhile is not caught up; what is asked for by hand runs all the same.
+/// A paused task does not run, and missed fires are not caught up. A manual trigger still runs.
 pub async fn c6_paused_tasks_rest_and_run_by_hand(env: &Env) {
     set(env, NOON);
     let log = Log::default();
@@ -210,7 +211,7 @@ pub async fn c6_paused_tasks_rest_and_run_by_hand(env: &Env) {
     running.shutdown().await;
 }
 
-/// The history is as long as it was said to be, however often a task runs.
+/// The history is bounded by its configured length, however often a task runs.
 pub async fn c6_the_history_is_bounded(env: &Env) {
     set(env, NOON);
     let log = Log::default();
@@ -226,7 +227,7 @@ pub async fn c6_the_history_is_bounded(env: &Env) {
     running.shutdown().await;
 }
 
-/// A record that cannot be read is put into quarantine, whole; its task begins anew, and the others never notice.
+/// An undecodable record is quarantined as a whole. Its task starts afresh, and the others are not affected.
 pub async fn c10_a_bad_record_is_put_into_quarantine(env: &Env) {
     set(env, NOON);
     let (bad, good) = (Log::default(), Log::default());
@@ -246,7 +247,7 @@ pub async fn c10_a_bad_record_is_put_into_quarantine(env: &Env) {
     assert_eq!(running.shutdown().await.quarantined, 1);
 }
 
-/// A task starts a workflow once for each fire, under an id that is made of the task and the fire.
+/// A task starts a workflow once for each fire, under an id built from the task and the fire.
 pub async fn c11_a_workflow_is_started_once_for_each_fire(env: &Env) {
     set(env, NOON);
     let driving =
@@ -260,7 +261,7 @@ pub async fn c11_a_workflow_is_started_once_for_each_fire(env: &Env) {
     for (run, output) in [("t:2026-01-15T12:00:00Z", "12:00!"), ("t:2026-01-15T13:00:00Z", "13:00!")] {
         assert_eq!(client.handle(JOB, run).result().await.unwrap(), output);
     }
-    // Asked for once more, they are there.
+    // A second request finds them started already.
     let tasks = schedules(&env.other);
     let (after, to) = ("2026-01-15T11:00:00Z".parse().unwrap(), env.now());
     assert_eq!(tasks.backfill("t", after, to).await.unwrap(), 2);
@@ -283,7 +284,7 @@ pub async fn c11_a_workflow_is_started_once_for_each_fire(env: &Env) {
     let _ = (one.shutdown().await, two.shutdown().await, driving.shutdown().await);
 }
 
-/// Intervals, and one instant that has passed.
+/// An interval fires repeatedly, a future instant fires once, and a past instant fires at once.
 pub async fn c1_intervals_and_instants_fire_in_their_time(env: &Env) {
     set(env, NOON);
     let tally = Tally::default();

@@ -1,4 +1,4 @@
-//! Signals beside other waits: futures that are kept, more signals than a batch holds, and runs that begin later.
+//! Signals beside other waits: futures that are kept, more signals than a batch holds, and runs that start later.
 
 use std::pin::pin;
 
@@ -12,7 +12,7 @@ const GO: Signal<u32> = Signal::new("go");
 const OTHER: Signal<u32> = Signal::new("other");
 const WAIT: Workflow<u32, u32> = Workflow::new("wait").hears(GO).hears(OTHER);
 
-/// A wait that lost a race and is kept gives way to the wait that the workflow awaits. Awaited again, it receives the next
+/// A wait that lost a race and is kept yields to the wait that the workflow awaits. Awaited again, it receives the next
 /// signal.
 pub async fn w8_a_kept_wait_gives_way_to_the_one_that_is_awaited(env: &Env) {
     let code = async |cx: &Ctx, _: u32| {
@@ -66,7 +66,7 @@ pub async fn w8_a_signal_that_a_kept_wait_did_not_take_is_there_for_the_next(env
     let run = client(&env.other).start(WAIT, &0).id("r").await.unwrap();
     until("the step runs", async || tally.of("work") == 1).await;
     run.signal(GO, &1).await.unwrap();
-    // Long enough for the run to receive it while the step runs, on most machines; the outcome is the same if it does not.
+    // Long enough for the run to receive it during the step, on most machines. Otherwise the outcome is the same.
     tokio::time::sleep(Duration::from_millis(300)).await;
     gate.open(1);
     run.signal(GO, &2).await.unwrap();
@@ -92,7 +92,7 @@ pub async fn w19_more_signals_than_a_batch_holds_are_kept_over_a_new_beginning(e
     };
     let there = client(&env.other);
     let run = there.start(WAIT, &0).id("r").await.unwrap();
-    // As Client::signal writes them, many in one batch.
+    // In the form that `Client::signal` writes, many in one batch.
     let journal = Key::of("tidelock.journal", &[Arg::Str("r".to_owned()), Arg::Int(0)]).unwrap();
     for hundred in 0..SIGNALS / 100 {
         let heard = (0..100).map(|n| {
@@ -113,7 +113,7 @@ pub async fn w19_more_signals_than_a_batch_holds_are_kept_over_a_new_beginning(e
     driving.shutdown().await;
 }
 
-/// A run that was to begin later is woken by signals once it waits, however many came before it began.
+/// A run with a later start is woken by signals once it waits, however many arrived before it started.
 pub async fn w8_a_run_that_began_late_is_woken_after_many_early_signals(env: &Env) {
     const EARLY: u32 = 1_100;
     let code = async |cx: &Ctx, _: u32| {

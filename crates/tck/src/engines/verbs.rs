@@ -1,4 +1,5 @@
-//! R13: what operators do while programs run. No verb loses an event or lets one be handled twice, and large ones go in steps.
+//! Operator actions while programs run (R13). None loses an event or lets one be handled twice, and large ones take
+//! several commits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,14 +20,14 @@ fn operator(env: &Env) -> Operator {
     Operator::new(Arc::clone(&env.other.0))
 }
 
-/// The row of a reaction for a key.
+/// Returns the row of a reaction for a key.
 fn row_of(reaction: &str, stream: &Key) -> Key {
     let mut args = vec![Arg::from(reaction), Arg::Str(stream.kind())];
     args.extend(stream.args());
     Key::of("tidelock.reaction", &args).unwrap()
 }
 
-/// A reaction that fails on the number 1 until it is mended.
+/// Returns a reaction that fails on the number 1 until it is mended.
 fn failing_on_one(name: &'static str, mended: &Arc<AtomicBool>) -> Reaction {
     let mended = Arc::clone(mended);
     reaction(name).streams(KeyPrefix::kind(name)).each(move |turn, event| {
@@ -40,7 +41,7 @@ fn failing_on_one(name: &'static str, mended: &Arc<AtomicBool>) -> Reaction {
     })
 }
 
-/// A reset of chosen keys handles their parked events again: an inbox holds only what was not handled.
+/// A reset of chosen keys also handles their parked events: an inbox holds only events that were not handled.
 pub async fn r13_a_reset_keeps_parked_events_of_chosen_keys(env: &Env) {
     let (name, mended) = ("r13-reset", Arc::new(AtomicBool::new(false)));
     let by = Key::new("r13-by", [0]).unwrap();
@@ -58,7 +59,7 @@ pub async fn r13_a_reset_keeps_parked_events_of_chosen_keys(env: &Env) {
     running.shutdown().await;
 }
 
-/// What an operator wished for a key, or the key for itself, does not outlive a reset.
+/// Pending requests of an operator, or of the key itself, do not survive a reset.
 pub async fn r13_wishes_do_not_survive_a_reset(env: &Env) {
     let (name, mended) = ("r13-wish", Arc::new(AtomicBool::new(false)));
     let stream = Key::new(name, ["a"]).unwrap();
@@ -66,7 +67,7 @@ pub async fn r13_wishes_do_not_survive_a_reset(env: &Env) {
     let running = start(&env.store, failing_on_one(name, &mended)).await;
     assert_eq!(running.settle().await.unwrap().blocked, 1);
     running.shutdown().await;
-    // No process runs it, so that the wish is still there when it is reset. The row stands at the beginning both times.
+    // No process runs the reaction, so the request is still pending at the reset. The row is at the start both times.
     operator(env).reset(&Which::of(name)).await.unwrap();
     env.store
         .done(Batch::new().operate(Selection::Keys(vec![row_of(name, &stream)]), Operation::Reset))
@@ -83,7 +84,7 @@ pub async fn r13_wishes_do_not_survive_a_reset(env: &Env) {
     running.shutdown().await;
 }
 
-/// A reaction that is ended beside a program that still runs it stays ended, although its router was not held.
+/// A deleted reaction stays deleted beside a program that still runs it, although its router was not leased.
 pub async fn r13_an_ended_reaction_stays_ended_beside_its_program(env: &Env) {
     let name = "r13-end";
     let stream = Key::new(name, ["a"]).unwrap();
@@ -92,7 +93,7 @@ pub async fn r13_an_ended_reaction_stays_ended_beside_its_program(env: &Env) {
     }
     let running = start(&env.store, noting(name).streams(KeyPrefix::kind(name))).await;
     assert_eq!(running.settle().await.unwrap(), Settled::default());
-    // The router loses its row and cannot get it again, as a blocked one.
+    // The router loses its row and cannot claim it again, like a blocked one.
     let router = Key::new("tidelock.router", [name]).unwrap();
     env.pass(LEASE);
     env.pass(LEASE);
@@ -107,7 +108,7 @@ pub async fn r13_an_ended_reaction_stays_ended_beside_its_program(env: &Env) {
     let other = start(&env.other, noting("r13-beside").streams(KeyPrefix::kind(name))).await;
     append(&env.store, &stream, 10).await;
     other.settle().await.unwrap();
-    // Long enough for the program to look again, many times over.
+    // Long enough for the program to poll many times.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(noted(&env.store, name, &stream).await, (0..10).collect::<Vec<_>>());
     let names: Vec<_> =
@@ -133,7 +134,7 @@ fn projections(conn: &Conn) -> Projections {
     Projections::new(Arc::clone(&conn.0)).poll_interval(Duration::from_millis(5))
 }
 
-/// A version that never caught up goes when a later one is read, and does not keep anything waiting.
+/// A version that never caught up is removed when a later one goes live, and delays nothing.
 pub async fn r13_a_version_that_was_never_read_is_deleted(env: &Env) {
     let (name, bad) = ("r13-never", Arc::new(AtomicBool::new(false)));
     let stream = Key::new(name, ["a"]).unwrap();
@@ -162,14 +163,14 @@ pub async fn r13_a_version_that_was_never_read_is_deleted(env: &Env) {
     third.shutdown().await;
 }
 
-/// A deleted version does not come back with a program that slept while it was deleted.
+/// A deleted version is not restored by a program that was suspended during the deletion.
 pub async fn r13_a_deleted_version_does_not_come_back(env: &Env) {
     let (name, mended) = ("r13-back", Arc::new(AtomicBool::new(true)));
     let stream = Key::new(name, ["a"]).unwrap();
     append(&env.store, &stream, 0).await;
     let old = projections(&env.store).with(counting(name, 1, &mended)).start().await.unwrap();
     old.settle().await.unwrap();
-    // The program sleeps from here on: it does nothing, and its leases end.
+    // The program is suspended from here on: it does nothing, and its leases expire.
     let asleep = crate::cut::Wire::to(&env.store.0);
     asleep.cut();
     let shared: SharedStore = asleep.clone();
@@ -197,7 +198,7 @@ pub async fn r13_a_deleted_version_does_not_come_back(env: &Env) {
     new.shutdown().await;
 }
 
-/// Waiting for a rebuild says so when the new version cannot be read because it is blocked.
+/// Waiting for a rebuild returns an error if the new version cannot go live because it is blocked.
 pub async fn r13_a_blocked_rebuild_is_reported(env: &Env) {
     let (name, bad) = ("r13-behind", Arc::new(AtomicBool::new(false)));
     append(&env.store, &Key::new(name, ["a"]).unwrap(), 0).await;
@@ -210,7 +211,7 @@ pub async fn r13_a_blocked_rebuild_is_reported(env: &Env) {
     second.shutdown().await;
 }
 
-/// A reaction that is reset as a whole leaves nothing of the inboxes that it had.
+/// A reset of a whole reaction leaves nothing in its inboxes.
 pub async fn r13_a_reset_reaction_leaves_no_inbox(env: &Env) {
     let (name, mended) = ("r13-inbox", Arc::new(AtomicBool::new(false)));
     let blocks = failing_on_one(name, &mended).to(|event| Some(event.stream.beside("r13-by").unwrap()));
@@ -227,7 +228,7 @@ pub async fn r13_a_reset_reaction_leaves_no_inbox(env: &Env) {
     running.shutdown().await;
 }
 
-/// Thousands of parked events are replayed and dropped, in as many commits as that takes.
+/// Thousands of parked events are replayed and dropped, in several commits.
 pub async fn r13_many_parked_events_are_changed_in_steps(env: &Env) {
     const MANY: u64 = 12_000;
     let (name, mended) = ("r13-many", Arc::new(AtomicBool::new(false)));
@@ -264,7 +265,7 @@ pub async fn r13_many_parked_events_are_changed_in_steps(env: &Env) {
     assert!(matches!(unknown, Err(ReactionsError::Unknown { .. })));
 }
 
-/// More keys than one commit may change are reset one by one and as a whole.
+/// More keys than one commit may change are reset, individually and as a whole.
 pub async fn r13_many_keys_are_reset_in_steps(env: &Env) {
     const MANY: u64 = 100_500;
     let name = "r13-keys";

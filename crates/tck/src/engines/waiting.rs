@@ -1,4 +1,4 @@
-//! K2 and K5 for waiters: a store that is busy for a while, and a waiter that takes all the time of its thread.
+//! Lease waiters (K2 and K5) on a store that is temporarily busy, and a waiter that blocks its thread.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,12 +10,12 @@ use crate::detour::{Detour, Request, Way};
 use crate::prelude::*;
 
 const LEASE: Duration = Duration::from_mins(10);
-/// The requests of each kind that fail at first.
+/// Number of initial requests of each kind that fail.
 const FAILURES: usize = 3;
-/// An answer that takes longer does not come.
+/// Time limit after which an answer is considered missing.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Another process keeps the database to itself: the first requests of each kind fail as busy.
+/// A store that another process locks: the first requests of each kind fail as busy.
 #[derive(Debug, Default)]
 struct Busy {
     asked: [AtomicUsize; 5],
@@ -35,7 +35,7 @@ impl Way for Busy {
     }
 }
 
-/// A wait lasts through a store that is busy, at every one of its steps.
+/// A wait survives a busy store, at every one of its steps.
 pub async fn k2_a_wait_outlasts_a_busy_store(env: &Env) {
     let lock = key("hold-busy");
     let first = lease::hold(&env.store.0, &lock).ttl(LEASE).now().await.unwrap();
@@ -52,7 +52,7 @@ pub async fn k2_a_wait_outlasts_a_busy_store(env: &Env) {
     }
     first.release().await.unwrap();
     let held = waiter.await.unwrap().expect("a busy store is waited out");
-    // How often the clock is read depends on who is faster.
+    // The number of clock reads depends on timing.
     for request in [Request::Apply, Request::Claim, Request::ReadRow, Request::ReadPage] {
         let asked = way.asked[request as usize].load(Ordering::SeqCst);
         assert!(asked > FAILURES, "{request:?} was repeated until it was answered: {way:?}");
@@ -60,7 +60,7 @@ pub async fn k2_a_wait_outlasts_a_busy_store(env: &Env) {
     drop(held);
 }
 
-/// Stops the thread of whoever reads a row, until it is opened.
+/// A hook that blocks the thread of a row read until it is opened.
 #[derive(Debug, Default)]
 struct Hog {
     state: Mutex<HogState>,
@@ -96,7 +96,7 @@ impl Way for Hog {
     }
 }
 
-/// Opens it when the case ends, also by a panic: others need the thread.
+/// Opens the hook when the case ends, including by a panic: others need the thread.
 struct Opened(Arc<Hog>);
 
 impl Drop for Opened {
@@ -106,7 +106,7 @@ impl Drop for Opened {
     }
 }
 
-/// Counts the writes of a connection.
+/// A hook that counts the writes of a connection.
 #[derive(Debug, Default)]
 struct Writes(AtomicUsize);
 
@@ -128,7 +128,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     assert!(tokio::time::timeout(LIMIT, come).await.is_ok(), "not within {LIMIT:?}: {what}");
 }
 
-/// A waiter that takes all the time of its thread does not keep other leases of the process from being renewed.
+/// A waiter that blocks its thread does not keep other leases of the process from being renewed.
 pub async fn k5_waiters_do_not_delay_renewals(env: &Env) {
     let (other, contended) = (key("hold-other"), key("hold-contended"));
     let first = lease::hold(&env.store.0, &contended).ttl(LEASE).now().await.unwrap();
@@ -137,7 +137,7 @@ pub async fn k5_waiters_do_not_delay_renewals(env: &Env) {
     let slow = Detour::over(Arc::clone(&hog), &env.other.0);
     let writes = Arc::new(Writes::default());
     let counted = Detour::over(Arc::clone(&writes), &env.store.0);
-    // Short, so that it is soon renewed.
+    // A short TTL, so that it is soon renewed.
     let held = lease::hold(&counted, &other).ttl(secs(2)).now().await.unwrap();
     let before = writes.0.load(Ordering::SeqCst);
     let waiter = tokio::spawn(lease::hold(&slow, &contended).ttl(LEASE).wait());

@@ -1,7 +1,7 @@
-//! Why a history has no order, in as few operations as tell it.
+//! Explanation of a broken history, in the fewest operations that show it.
 //!
-//! A broken history stays broken whatever comes later, so its shortest broken beginning is found by halving. That
-//! beginning ends with the one answer without which all before it could still be explained.
+//! A broken history stays broken whatever follows. The module therefore finds the shortest broken prefix by bisection.
+//! That prefix ends with the one answer without which all earlier answers could still be explained.
 
 use std::error::Error;
 use std::fmt::{self, Debug, Write as _};
@@ -9,40 +9,41 @@ use std::fmt::{self, Debug, Write as _};
 use super::search::{self, Deepest, Found};
 use super::{Model, Operation, OperationOf, Outcome};
 
-/// How many operations of each kind a message shows.
+/// Maximum number of operations of each kind in a message.
 const SHOWN: usize = 8;
 
-/// Why there is no order.
+/// The reason why the search found no order.
 #[derive(Clone, Debug)]
 pub enum Trouble<S> {
-    /// There is none.
+    /// No order exists.
     Broken(Box<Broken<S>>),
-    /// The steps were used up before one was found or ruled out. Record fewer operations whose outcome nobody knows, or
-    /// allow more steps.
+    /// The step limit was reached before the search found an order or ruled one out. Record fewer operations with
+    /// unknown outcomes, or allow more steps.
     Undecided {
-        /// Of which key.
+        /// The key.
         key: String,
-        /// How many operations the key has.
+        /// Number of operations on the key.
         operations: usize,
-        /// How many of those that were answered had a place, at most.
+        /// The greatest number of answered operations that the search placed.
         placed: usize,
-        /// How many steps were allowed.
+        /// The step limit.
         most_steps: u64,
     },
 }
 
-/// A key whose history has no order. Operations are numbers among those of this key, in the order of the history.
+/// A key whose history has no order. Operations are identified by their index among those of this key, in history
+/// order.
 #[derive(Clone, Debug)]
 pub struct Broken<S> {
     /// The key.
     pub key: String,
-    /// The operation whose answer is the first that cannot be explained any more.
+    /// The first operation whose answer no order can explain.
     pub answer: usize,
-    /// The longest order that was found for what was answered up to then.
+    /// The longest order found for the operations answered up to then.
     pub placed: Vec<usize>,
-    /// What the key is after it, as the model says.
+    /// The state of the key after this order, according to the model.
     pub state: S,
-    /// The operations that would have to come next, of which none fits.
+    /// The candidates for the next operation, none of which fits.
     pub stuck: Vec<usize>,
     text: String,
 }
@@ -62,7 +63,7 @@ impl<S: Debug> fmt::Display for Trouble<S> {
 
 impl<S: Debug> Error for Trouble<S> {}
 
-/// The shortest beginning of the history that has no order, or that nobody knows.
+/// Finds the shortest prefix of the history that has no order, or that the search could not decide.
 pub(super) fn trouble<M: Model>(
     model: &M,
     key: &str,
@@ -74,12 +75,12 @@ pub(super) fn trouble<M: Model>(
     let mut ends: Vec<u64> = history.iter().filter_map(answered).collect();
     ends.sort_unstable();
     let (mut placed, mut broken) = (0, None);
-    // Every beginning before `low` has an order. One that takes too long may have a shorter one that is broken.
+    // Every prefix before `low` has an order. A prefix that exceeds the step limit may have a shorter, broken prefix.
     let (mut low, mut high) = (0, ends.len());
     let mut middle = high / 2;
     match whole {
         Found::None(deepest) => {
-            // Where the longest order ends is a good guess.
+            // The end of the longest order is a good first guess.
             let next = deepest.stuck.iter().map(|n| history[*n].end).min().unwrap_or_default();
             middle = ends.partition_point(|end| *end < next);
             broken = ends.last().map(|end| (*end, deepest));
@@ -145,7 +146,7 @@ fn tell<Q: Debug, A: Debug, S: Debug>(
     text
 }
 
-/// An operation, with its answer if it had one by then.
+/// Formats an operation, with its answer if it had one by `until`.
 fn line<Q: Debug, A: Debug>(operation: &Operation<Q, A>, until: u64) -> String {
     let Operation { client, asked, call, end, outcome, .. } = operation;
     let head = |end: String| format!("client {client} [{call}..{end}] {asked:?} ->");

@@ -1,14 +1,14 @@
-//! Recorded histories, and the search for an order that explains them.
+//! Recorded histories, and the linearizability check that searches for an order that explains them.
 //!
 //! A history is a list of operations, each with the instants of its call and of its answer on one counter that all
-//! clients share. It is linearizable when its operations can be put in one order, each at an instant between its call
-//! and its answer, so that a sequential [`Model`] gives every answer that was given. An operation that failed for certain
-//! is not in the order. One whose outcome nobody knows may stand anywhere after its call, or nowhere; if it is known to be
-//! over at some instant, not behind that.
+//! clients share. It is linearizable if its operations have an order in which a sequential [`Model`] returns every
+//! recorded answer. Each operation is placed at an instant between its call and its answer. An operation that certainly
+//! failed is not in the order. An operation with an unknown outcome may be placed anywhere after its call, or nowhere.
+//! If it is known to have ended by some instant, it is placed before that instant or nowhere.
 //!
-//! Keys are independent, so each is searched on its own. The search is that of Wing and Gong with Lowe's memory of what
-//! was tried: which operations are placed, and which state they lead to. It ends after a number of steps that the caller
-//! states: a history is linearizable, broken or undecided, and never a hang.
+//! Keys are independent, so each is searched separately. The algorithm is that of Wing and Gong with Lowe's memoization
+//! of the placed operations and the resulting state. The search ends after a number of steps that the caller sets. A
+//! history is linearizable, broken or undecided, and the search never hangs.
 //!
 //! ```
 //! use tidelock_tck::history::record::{Ask, Record, RecordModel, Told, What};
@@ -37,35 +37,35 @@ pub use explain::{Broken, Trouble};
 pub use model::Model;
 pub use recorder::{Begun, Recorder};
 
-/// Steps after which the search gives up, if the caller has no better number: a few seconds of a test build.
+/// Default step limit of the search: a few seconds in a test build.
 pub const MOST_STEPS: u64 = 1_000_000;
 
-/// How an operation ended, as its client knows it.
+/// The outcome of an operation, as its client knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<A> {
-    /// It happened, and this is the answer.
+    /// The operation happened and returned this answer.
     Ok(A),
-    /// It did not happen, and never will.
+    /// The operation did not happen and never will.
     Failed,
-    /// It may have happened at any time after its call, up to its end if it has one, or never.
+    /// The operation may have happened at any time after its call, up to its end if it has one, or never.
     Unknown,
 }
 
 /// One operation of a client.
 #[derive(Clone, Debug)]
 pub struct Operation<Q, A> {
-    /// Who asked.
+    /// The client that called the operation.
     pub client: usize,
-    /// What it is about. Operations on different keys have nothing to do with each other.
+    /// The key of the operation. Operations on different keys are independent.
     pub key: String,
-    /// What was asked.
+    /// The request.
     pub asked: Q,
     /// The instant of the call.
     pub call: u64,
-    /// The instant of the answer. Of an operation whose outcome nobody knows: the last instant at which it may happen,
-    /// `u64::MAX` for none.
+    /// The instant of the answer. For an operation with an unknown outcome, this is the last instant at which it may
+    /// happen, or `u64::MAX` for no limit.
     pub end: u64,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome<A>,
 }
 
@@ -74,21 +74,22 @@ pub type History<M> = Vec<OperationOf<M>>;
 /// An operation that a model understands.
 pub type OperationOf<M> = Operation<<M as Model>::Asked, <M as Model>::Answer>;
 
-/// What a search that found an order took.
+/// Statistics of a successful search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Explained {
-    /// Keys.
+    /// Number of keys.
     pub keys: usize,
-    /// Operations that have their place in an order.
+    /// Number of operations placed in an order.
     pub placed: usize,
-    /// Steps of the search, of all keys together.
+    /// Steps of the search over all keys.
     pub steps: u64,
 }
 
-/// Looks for an order of each key of the history, in at most so many steps for each of them.
+/// Searches for an order of each key of the history, in at most `most_steps` steps per key.
 ///
 /// # Errors
-/// [`Trouble::Broken`] when a key has none, with what fits nowhere; [`Trouble::Undecided`] when the steps were used up.
+/// Returns [`Trouble::Broken`] if a key has no order, with the operations that fit nowhere. Returns
+/// [`Trouble::Undecided`] if the step limit was reached.
 pub fn check<M: Model>(
     model: &M,
     history: &[OperationOf<M>],

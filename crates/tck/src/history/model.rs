@@ -1,4 +1,4 @@
-//! What one client alone would see: the sequential model that a history is compared with.
+//! The sequential model that a history is compared with: the view of a single client.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -7,19 +7,19 @@ use super::OperationOf;
 
 /// A sequential model of one key.
 pub trait Model: Sized {
-    /// What the key is at an instant.
+    /// The state of the key at an instant.
     type State: Clone + Eq + Hash + Debug;
-    /// What a client asks.
+    /// The request of a client.
     type Asked: Debug;
-    /// What a client is told.
+    /// The answer to a client.
     type Answer: Debug;
 
-    /// What the key is at the beginning.
+    /// Returns the initial state of the key.
     fn start(&self) -> Self::State;
 
-    /// Adds to `next` every state that the operation can lead to when it takes place in this state and the answer is
-    /// `answer`; nothing when it cannot be. Without an answer, nobody knows it, whatever the operation says: all states
-    /// that it can lead to.
+    /// Adds to `next` every state to which the operation can lead from `state` with the answer `answer`. Adds nothing
+    /// if that answer is impossible. With `None` the answer is unknown, whatever the operation records, and all
+    /// reachable states are added.
     fn step(
         &self,
         state: &Self::State,
@@ -28,15 +28,16 @@ pub trait Model: Sized {
         next: &mut Vec<Self::State>,
     );
 
-    /// Whether an operation that is still to come can be given this answer in this state or in one that follows it,
-    /// whatever comes in between. `true` when in doubt: a `false` only makes the search shorter.
+    /// Returns whether a later operation can still receive this answer in this state or in a following one, whatever
+    /// happens in between. `true` is always safe; `false` only shortens the search.
     fn open(&self, state: &Self::State, operation: &OperationOf<Self>, answer: &Self::Answer) -> bool {
         let _ = (state, operation, answer);
         true
     }
 
-    /// Whether an operation with this answer only looks: in no state does it change what later operations can see. Such
-    /// a one takes its place as soon as it fits. `false` when in doubt: a `true` only makes the search shorter.
+    /// Returns whether an operation with this answer is read-only: in no state does it change the view of later
+    /// operations. The search places a read-only operation as soon as it fits. `false` is always safe; `true` only
+    /// shortens the search.
     fn only_looks(&self, operation: &OperationOf<Self>, answer: &Self::Answer) -> bool {
         let _ = (operation, answer);
         false

@@ -1,11 +1,11 @@
 //! The model of a record, as [`Container`](tidelock_core::state::Container) offers it: a register and a counter with
 //! versions.
 //!
-//! Every write raises the version by one. Mutations of one process that wait together share a write and so a version, and
-//! so do deltas: while such a write is open, the next one of the same side may have the same version, if it was called
-//! before any of the others was answered. A reader, or a write of anybody else, closes it, for nobody may see half of it.
-//! A delete leaves the version behind, and the next
-//! record goes on from it.
+//! Every write raises the version by one. Mutations of one process that wait together share a write and therefore a
+//! version, and so do deltas. While such a write is open, another operation of the same side may join its version. That
+//! operation must have been called before any of the others was answered. A reader, or a write of any other client,
+//! closes the write, because no client may see half of it. A delete keeps the version, and the next record continues
+//! from it.
 
 use std::fmt;
 
@@ -16,9 +16,9 @@ use super::{Model, Operation};
 /// The value of a record.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Record {
-    /// A number that is added to.
+    /// A counter.
     pub count: i64,
-    /// The write that made it. No two writes of a history may have the same, so that it tells who was before whom.
+    /// The write that created the value. Tags are unique in a history, so that they reveal the order of the writes.
     pub tag: u64,
 }
 
@@ -28,12 +28,12 @@ impl fmt::Debug for Record {
     }
 }
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     /// The process, whose mutations may share writes.
     pub side: usize,
-    /// What it asks.
+    /// The operation.
     pub what: What,
 }
 
@@ -43,69 +43,69 @@ impl fmt::Debug for Ask {
     }
 }
 
-/// What can be asked of a record.
+/// The operations on a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// The value.
+    /// Reads the value.
     Get,
-    /// The value and its version.
+    /// Reads the value and its version.
     Read,
     /// Replaces the value.
     Set(Record),
-    /// Adds to the count, and sets the tag; tells the old value.
+    /// Adds to the count, sets the tag and returns the old value.
     Mutate {
-        /// What is added.
+        /// The number to add.
         add: i64,
         /// The new tag.
         tag: u64,
     },
-    /// A mutation that changes nothing; tells the value.
+    /// Mutates without a change and returns the value.
     Touch,
-    /// A mutation that changes its draft and then refuses; tells the value that it refused.
+    /// Changes the draft, then rejects the mutation and returns the rejected value.
     Refuse,
-    /// Adds to the count by a delta.
+    /// Adds to the count with a delta.
     Inc(i64),
     /// Deletes the record.
     Delete,
 }
 
-/// What a client is told.
+/// The answer to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// The value; the default when there is no record.
+    /// The value, or the default if there is no record.
     Value(Record),
     /// The version and the value, if there is a record.
     Found(Option<(u64, Record)>),
-    /// It was written as this version.
+    /// The write produced this version.
     Written {
-        /// What the value was before, if it was told.
+        /// The previous value, if the operation returns it.
         old: Option<Record>,
         /// The version.
         version: u64,
     },
-    /// Nothing changed, and this is the version.
+    /// Nothing changed at this version.
     Unchanged {
         /// The value.
         old: Record,
         /// The version.
         version: u64,
     },
-    /// The mutator refused this value.
+    /// The mutator rejected this value.
     Refused(Record),
-    /// There is no record for the delta.
+    /// There is no record to which the delta could apply.
     Missing,
-    /// There is no record any more.
+    /// The record is deleted.
     Deleted,
 }
 
-/// A record at an instant.
+/// The state of a record at an instant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Standing {
-    /// The value; `None` when there is no record.
+    /// The value, or `None` if there is no record.
     pub value: Option<Record>,
     /// The version of the last write.
     pub version: u64,
-    /// Who may still add to the last write.
+    /// The operations that may still join the last write.
     pub open: Option<Open>,
 }
 
@@ -119,16 +119,16 @@ impl fmt::Debug for Standing {
     }
 }
 
-/// A write that others may still be a part of.
+/// A write that other operations may still join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Open {
-    /// Whose.
+    /// The group that shares the write.
     pub by: Sharing,
-    /// The first answer to one of its parts: whoever was called later is not one of them.
+    /// The instant of the first answer to a member of the write. Operations called later cannot join it.
     pub before: u64,
 }
 
-/// Those whose writes may be one.
+/// A group of operations that may share a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sharing {
     /// The mutations of a side.
@@ -150,12 +150,12 @@ impl Standing {
         self.value.unwrap_or_default()
     }
 
-    /// Whether an operation can be a part of the last write.
+    /// Returns the open write if an operation can join it.
     fn takes(self, by: Sharing, call: u64) -> Option<Open> {
         self.open.filter(|open| open.by == by && call < open.before)
     }
 
-    /// The states that a write can lead to: a version of its own, or a part of the one that is open.
+    /// Adds the states to which a write can lead: with a new version, or as a part of the open write.
     fn write(self, value: Record, asked: &Asked, told: Option<u64>, next: &mut Vec<Self>) {
         let by = asked.asked.sharing();
         let before = told.map_or(u64::MAX, |_| asked.end);
@@ -175,7 +175,7 @@ impl Standing {
 }
 
 impl What {
-    /// What a mutation makes of a value.
+    /// Applies a mutation to a value.
     fn mutated(self, old: Record) -> Option<Record> {
         match self {
             Self::Set(record) => Some(record),
@@ -214,7 +214,7 @@ impl Model for RecordModel {
         }
     }
 
-    /// Versions never fall, and nobody adds to a write that is closed.
+    /// Versions never decrease, and no operation joins a closed write.
     fn open(&self, state: &Standing, asked: &Asked, told: &Told) -> bool {
         match *told {
             Told::Written { version, .. } => {
@@ -235,13 +235,13 @@ impl Model for RecordModel {
     }
 }
 
-/// What an operation leads to whose answer nobody knows. What changes nothing is left out.
+/// Adds the states after an operation with an unknown answer. Operations without an effect are left out.
 fn unknown(state: Standing, asked: &Asked, next: &mut Vec<Standing>) {
     let what = asked.asked.what;
     match what {
         What::Get | What::Read | What::Refuse => {}
         What::Delete => next.push(state.deleted()),
-        // Only creating a record is a change.
+        // A touch changes the state only if it creates the record.
         What::Touch if state.value.is_some() => {}
         What::Inc(_) if state.value.is_none() => {}
         What::Set(_) | What::Mutate { .. } | What::Touch | What::Inc(_) => {
@@ -271,7 +271,7 @@ fn known(state: Standing, asked: &Asked, told: Told, next: &mut Vec<Standing>) {
         {
             next.push(state.closed());
         }
-        // One that refuses may stand in the middle of a write of its own side.
+        // A rejected mutation may be placed within a write of the same side.
         (What::Refuse, Told::Refused(old)) if state.record() == old => {
             let part = state.takes(asked.asked.sharing(), asked.call);
             next.push(part.map_or(state.closed(), |_| state));

@@ -1,30 +1,31 @@
-//! Writes down what clients ask and hear. The clock is a counter: it has no ties, and nobody can set it back.
+//! Recorder of client operations and their results. The clock is a counter, so instants are unique and never go
+//! backwards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Operation, Outcome};
 
-/// Records a history. Shared by all clients.
+/// A recorder of a history, shared by all clients.
 #[derive(Debug)]
 pub struct Recorder<Q, A> {
     clock: AtomicU64,
     operations: Mutex<Vec<Operation<Q, A>>>,
 }
 
-/// An operation that was begun: its number in the history.
+/// A started operation: its index in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begun(pub usize);
 
 impl<Q, A> Recorder<Q, A> {
-    /// An empty history.
+    /// Creates an empty history.
     #[must_use]
     pub fn new() -> Self {
         Self { clock: AtomicU64::new(1), operations: Mutex::default() }
     }
 
-    /// To be called just before an operation. Until [`end`](Self::end) says more, nobody knows its outcome: so a client
-    /// that is dropped in the middle has nothing to do.
+    /// Records the start of an operation; called just before it. Until [`end`](Self::end) is called, the outcome is
+    /// unknown, so a client that is dropped in the middle has nothing to do.
     pub fn call(&self, client: usize, key: &str, asked: Q) -> Begun {
         let mut operations = self.operations();
         let call = self.now();
@@ -33,7 +34,7 @@ impl<Q, A> Recorder<Q, A> {
         Begun(operations.len() - 1)
     }
 
-    /// To be called just after an operation, or when its outcome becomes known later.
+    /// Records the outcome of an operation; called just after it, or when the outcome becomes known later.
     pub fn end(&self, begun: Begun, outcome: Outcome<A>) {
         let end = self.now();
         if let Some(operation) = self.operations().get_mut(begun.0) {
@@ -42,12 +43,12 @@ impl<Q, A> Recorder<Q, A> {
         }
     }
 
-    /// An instant: after all that was recorded before, before all that comes.
+    /// Returns an instant after all recorded events and before all future ones.
     pub fn now(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// What was recorded, in the order of the calls.
+    /// Returns the recorded operations in the order of their calls.
     pub fn history(&self) -> Vec<Operation<Q, A>>
     where
         Q: Clone,

@@ -1,33 +1,33 @@
-//! The search for an order, depth first, with a memory of what was tried.
+//! Depth-first search for an order, with a memory of the visited states.
 //!
-//! What may come next is what was called before the first answer among those that have no place yet. Operations with an
-//! answer are tried first: those that nobody knows about are only placed where nothing else fits.
+//! The next operation must have been called before the first answer among the unplaced operations. The search tries
+//! operations with an answer first. It places operations with unknown outcomes only where nothing else fits.
 
 use super::seen::Seen;
 use super::taken::{Place, Taken};
 use super::{Model, OperationOf, Outcome};
 
-/// What the search found.
+/// The result of the search.
 pub(super) enum Found<S> {
-    /// An order with so many operations, after so many steps.
+    /// An order with its number of operations, and the number of steps.
     Order { placed: usize, steps: u64 },
-    /// There is none. This is the longest beginning of one.
+    /// No order exists. This is the longest prefix of one.
     None(Deepest<S>),
-    /// The steps are used up, and so many operations had a place at most.
+    /// The step limit was reached. `placed` is the greatest number of operations that had a place.
     TooLong { placed: usize },
 }
 
 /// The longest order that was found.
 pub(super) struct Deepest<S> {
-    /// Numbers in the history, in this order.
+    /// Indices in the history, in this order.
     pub(super) placed: Vec<usize>,
-    /// What the key is after them.
+    /// The state of the key after them.
     pub(super) state: S,
-    /// Those that would have to come next, of which none fits.
+    /// The candidates for the next operation, none of which fits.
     pub(super) stuck: Vec<usize>,
 }
 
-/// Searches an order of what was called up to an instant. What was not answered by then has no answer yet.
+/// Searches for an order of the operations called up to `until`. Operations answered later count as unanswered.
 pub(super) fn run<M: Model>(
     model: &M,
     history: &[&OperationOf<M>],
@@ -44,28 +44,28 @@ struct Known {
     end: u64,
 }
 
-/// An operation that may have one.
+/// An operation that may have a place.
 struct Maybe {
     index: usize,
     call: u64,
-    /// Nothing that was called later stands before it.
+    /// Operations called after this instant are not placed before this one.
     end: u64,
 }
 
-/// One place in the order that is being built.
+/// One place in the order under construction.
 struct Frame<S> {
-    /// What stands here; nothing at the very beginning.
+    /// The operation at this place, or `None` at the start.
     took: Option<Place>,
     state: S,
-    /// What may come next.
+    /// The candidates for the next place.
     choices: Vec<(Place, S)>,
-    /// The first answer among those that have no place.
+    /// The first answer among the unplaced operations.
     first_end: u64,
-    /// The last call among those that have one.
+    /// The last call among the placed operations.
     last_call: u64,
-    /// The same, of those that must have one.
+    /// The last call among the placed operations that must have a place.
     last_known: u64,
-    /// Whether the choices contain what nobody knows about.
+    /// Whether the choices include operations with unknown outcomes.
     with_maybes: bool,
 }
 
@@ -77,7 +77,7 @@ struct Search<'a, M: Model> {
     taken: Taken,
     seen: Seen<M::State>,
     steps: u64,
-    /// The longest path that led nowhere: how many it had of those that must be placed, all of it, and the state behind it.
+    /// The longest dead end: the number of mandatory operations in it, the whole path, and the state after it.
     deepest: (usize, Vec<Place>, M::State),
 }
 
@@ -136,7 +136,7 @@ impl<'a, M: Model> Search<'a, M> {
         Found::None(self.longest())
     }
 
-    /// Numbers of those that must be placed and may come next, and the first answer among them.
+    /// Returns the mandatory operations that may come next, and the first answer among them.
     fn window(&self) -> (Vec<usize>, u64) {
         let (mut window, mut first_end) = (Vec::new(), u64::MAX);
         for (n, known) in self.known.iter().enumerate().skip(self.taken.first()) {
@@ -152,7 +152,7 @@ impl<'a, M: Model> Search<'a, M> {
         (window, first_end)
     }
 
-    /// The last calls when this comes after a frame.
+    /// Returns the last calls after placing `place` on top of a frame.
     fn calls(&self, frame: &Frame<M::State>, place: Place) -> (u64, u64) {
         match place {
             Place::Maybe(n) => (frame.last_call.max(self.maybe[n].call), frame.last_known),
@@ -174,11 +174,11 @@ impl<'a, M: Model> Search<'a, M> {
         };
         let open = |(operation, answer)| self.model.open(&frame.state, operation, answer);
         if !window.iter().filter_map(answered).all(open) {
-            // One of those that must come can never come again: there is no way on from here.
+            // A mandatory operation can no longer be placed, so this branch is a dead end.
             frame.with_maybes = true;
             return frame;
         }
-        // The last choice is tried first: whoever was answered first.
+        // The search tries the last choice first: the operation that was answered first.
         window.sort_by_key(|n| std::cmp::Reverse(self.known[*n].end));
         let mut next = Vec::new();
         for n in window {
@@ -186,7 +186,7 @@ impl<'a, M: Model> Search<'a, M> {
                 self.model.step(&frame.state, operation, Some(answer), &mut next);
                 let looks = next.contains(&frame.state) && self.model.only_looks(operation, answer);
                 if looks && !self.ends_one(&frame, operation.call) {
-                    // Whatever order there is, this one can as well stand here: nothing else need be tried.
+                    // Any valid order can also have this operation here, so no other choice needs a try.
                     frame.choices = vec![(Place::Known(n), frame.state.clone())];
                     frame.with_maybes = true;
                     return frame;
@@ -197,13 +197,13 @@ impl<'a, M: Model> Search<'a, M> {
         frame
     }
 
-    /// Whether one that nobody knows about, and that may come next, could not come any more after such a call.
+    /// Returns whether such a call rules out an operation with an unknown outcome that may still come next.
     fn ends_one(&self, frame: &Frame<M::State>, call: u64) -> bool {
         let ended = |maybe: &Maybe| frame.last_call < maybe.end && maybe.end < call;
         self.maybe.iter().enumerate().any(|(n, maybe)| ended(maybe) && !self.taken.has(Place::Maybe(n)))
     }
 
-    /// What nobody knows about and may come next. What changes nothing need not come.
+    /// Returns the operations with unknown outcomes that may come next. Those without an effect are left out.
     fn maybes(&self, frame: &Frame<M::State>) -> Vec<(Place, M::State)> {
         let (mut choices, mut next) = (Vec::new(), Vec::new());
         for (n, maybe) in self.maybe.iter().enumerate().rev() {

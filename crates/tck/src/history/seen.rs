@@ -1,7 +1,8 @@
-//! What the search has tried: which operations were placed, and which state they led to.
+//! Memory of the search: which operations were placed, and which state they led to.
 //!
-//! Of two ways to the same state with the same answered operations, one that needed fewer of those that nobody knows about
-//! has more of them left: whatever leads on from the other leads on from it, too. So the other need not be tried.
+//! Consider two paths to the same state with the same answered operations. The path that placed fewer operations with
+//! unknown outcomes has more of them left, so every continuation of the other path also continues this one. The other
+//! path need not be tried.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,10 +10,10 @@ use std::hash::Hash;
 
 use super::taken::Taken;
 
-/// A set of operations, as bits.
+/// A set of operations as a bit set.
 pub(super) type Set = Box<[u64]>;
 
-/// What was tried.
+/// The visited combinations.
 pub(super) struct Seen<S>(HashMap<(Set, S), Vec<Set>>);
 
 impl<S: Clone + Eq + Hash> Seen<S> {
@@ -20,8 +21,8 @@ impl<S: Clone + Eq + Hash> Seen<S> {
         Self(HashMap::new())
     }
 
-    /// Whether it is new, and nothing better was tried. From now on it was. `maybes` are those of the others that were
-    /// placed, and could be placed still.
+    /// Returns whether the combination is new and no better one was visited, and records it. `maybes` contains the
+    /// placed operations with unknown outcomes whose end has not passed.
     pub(super) fn is_new(&mut self, taken: &Taken, maybes: Set, state: &S) -> bool {
         match self.0.entry((taken.known(), state.clone())) {
             Entry::Vacant(vacant) => {
@@ -41,7 +42,7 @@ impl<S: Clone + Eq + Hash> Seen<S> {
     }
 }
 
-/// Whether everything of one set is in the other.
+/// Returns whether one set is a subset of the other.
 fn within(part: &[u64], whole: &[u64]) -> bool {
     part.iter().zip(whole).all(|(part, whole)| part & !whole == 0)
 }

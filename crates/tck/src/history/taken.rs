@@ -1,20 +1,20 @@
-//! Which operations have their place, as bits; and the same as a key of the memory that grows with what overlaps, not with
-//! the length of the history.
+//! Bit sets of the placed operations. The key derived from them grows with the number of overlapping operations, not
+//! with the length of the history.
 
-/// Which operations have their place in the order.
+/// The set of placed operations.
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
-    /// Those that must be placed, by the order of their calls.
+    /// The mandatory operations, in the order of their calls.
     known: Bits,
-    /// Those that may be.
+    /// The optional operations.
     maybe: Bits,
-    /// The first of those that must be placed and is not.
+    /// The first mandatory operation that is not placed.
     first: usize,
-    /// How many of those that must be placed are.
+    /// The number of placed mandatory operations.
     count: usize,
 }
 
-/// One operation, by its number among its kind.
+/// One operation, by its index within its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Known(usize),
@@ -65,7 +65,7 @@ impl Taken {
         self.count
     }
 
-    /// Those that may be placed and are, but for some.
+    /// Returns the placed optional operations, except those in `but`.
     pub(super) fn maybes(&self, but: impl Iterator<Item = usize>) -> Box<[u64]> {
         let mut maybes = self.maybe.clone();
         for n in but.filter(|n| self.maybe.has(*n)) {
@@ -74,8 +74,8 @@ impl Taken {
         maybes.0.into_boxed_slice()
     }
 
-    /// Those that must be placed and are, in few words: all before the first hole is left out, and so is all behind the
-    /// last bit.
+    /// Returns a compact key of the placed mandatory operations. It omits the full words before the first gap and
+    /// everything after the last set bit.
     pub(super) fn known(&self) -> Box<[u64]> {
         let full = self.first / WORD;
         let mut key = vec![full as u64];

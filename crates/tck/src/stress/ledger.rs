@@ -1,4 +1,4 @@
-//! What processes said, and the log that must agree with it.
+//! Expected results of the stress commands, and the check that the log agrees with them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::project::Projected;
 use super::stock::{Move, Rest, Said, Stock, StockEvent, Told, stocks};
 use crate::conn::Conn;
 
-/// How many events are read at once.
+/// Number of events per page.
 const PAGE: usize = 1_000;
 
-/// What the commands of all processes were told.
+/// The results that the commands of all processes received.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     told: HashMap<(u64, u64), Told>,
@@ -23,13 +23,13 @@ pub(crate) struct Ledger {
     pub(crate) rest: Rest,
 }
 
-/// What the log says.
+/// The fold of the log.
 #[derive(Debug, Default)]
 pub(crate) struct Fold {
     stocks: BTreeMap<Key, Stock>,
     pub(crate) projected: Projected,
     pub(crate) events: u64,
-    /// Events whose commands do not know of them.
+    /// Events of commands with an unknown outcome.
     pub(crate) surprises: u64,
 }
 
@@ -50,7 +50,7 @@ impl Ledger {
         self.rest.again += rest.again;
     }
 
-    /// What another process said, too.
+    /// Merges the reports of another process.
     pub(crate) fn and(&mut self, other: Self) {
         self.told.extend(other.told);
         self.unknown.extend(other.unknown);
@@ -65,7 +65,7 @@ impl Ledger {
         self.unknown.len() as u64
     }
 
-    /// Checks the log from its beginning to its end, and that the aggregates load as it says.
+    /// Checks the log from its start to its end, and that the aggregates load accordingly.
     pub(crate) async fn check(mut self, conn: &Conn, all: i64) -> Fold {
         let (mut fold, mut after) = (Fold::default(), Position(0));
         loop {
@@ -90,7 +90,7 @@ impl Ledger {
         fold
     }
 
-    /// Checks one event, and that its command was told the same.
+    /// Checks one event against the result of its command.
     fn meet(&mut self, fold: &mut Fold, event: &Event) {
         let moved: Move = event.payload.parse().expect("it was written");
         let at = format!("{} at version {}: {moved:?}", event.stream, event.version);
@@ -113,7 +113,7 @@ impl Ledger {
 }
 
 impl Fold {
-    /// Folds one event more; answers what is left.
+    /// Folds one more event and returns the remaining stock.
     fn meet(&mut self, event: &Event, moved: &Move, at: &str) -> i64 {
         let stock = self.stocks.entry(event.stream.clone()).or_default();
         assert_eq!(event.version, StreamVersion(stock.moves), "{at} leaves a hole");
@@ -126,7 +126,7 @@ impl Fold {
         left
     }
 
-    /// The aggregates load as the log says, with their snapshots and without.
+    /// Checks that the aggregates load as the log says, with and without snapshots.
     async fn check_loaded(&self, conn: &Conn, all: i64) {
         let kept = stocks(conn);
         let plain = Events::new(Arc::clone(&conn.0));

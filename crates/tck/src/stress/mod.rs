@@ -1,7 +1,8 @@
-//! Processes under stress for a time: commands on many aggregates and on one, and reactions whose processes come and go, or
-//! are killed. In the end the log says what the commands were told, and the projections are the fold of the log.
+//! Stress tests with several processes for a fixed time. Processes run commands on many aggregates or on one, and
+//! workers of reactions shut down, get killed and are replaced. At the end the log must match the results of the
+//! commands, and the projections must be the fold of the log.
 //!
-//! Nothing here depends on how fast the machine is: a slow one does less in the same time.
+//! No check depends on the speed of the machine: a slow one does less in the same time.
 
 mod ledger;
 mod project;
@@ -26,57 +27,57 @@ use crate::rng::Rng;
 use crate::run::{say, seed, setting};
 use crate::{Backend, Database};
 
-/// How long each scenario takes, in seconds, with neither its start nor its end. `TIDELOCK_STRESS_SECONDS` changes it.
+/// Duration of each scenario in seconds, without its start and its end. `TIDELOCK_STRESS_SECONDS` overrides it.
 const SECONDS: u64 = 20;
-/// Processes that give commands, or that react, at the same time.
+/// Number of processes that run commands, or that run reactions, at the same time.
 const PROCESSES: u64 = 3;
-/// How long the last one may take to do what is left. Whoever needs longer hangs.
+/// Time limit for the last process to finish the remaining work. A process that needs longer hangs.
 const SETTLE: Duration = Duration::from_secs(150);
 
-/// How processes end that react.
+/// How the worker processes of reactions end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// They are told to come to an end, and do.
+    /// The parent requests a shutdown, and the process finishes.
     Shutdown,
-    /// They are killed with SIGKILL.
+    /// The parent kills the process with SIGKILL.
     Kill,
 }
 
-/// What was found in the end.
+/// The result of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Report {
-    /// Which scenario it was.
+    /// The name of the scenario.
     pub scenario: &'static str,
-    /// Commands that were acknowledged.
+    /// Acknowledged commands.
     pub acknowledged: u64,
-    /// The fewest of them that a process was told of: how much of a turn everybody had.
+    /// The smallest number of acknowledged commands of any process. It measures fairness.
     pub fewest: u64,
     /// Events in the log.
     pub events: u64,
-    /// Commands of which nobody knows what became of them, and those of them whose events are in the log.
+    /// Commands with an unknown outcome, and those of them whose events are in the log.
     pub unknown: (u64, u64),
-    /// Commands that a rule refused.
+    /// Commands that a business rule rejected.
     pub refused: u64,
-    /// Commands that were given up, with the word that nothing was written.
+    /// Commands that failed with the guarantee that nothing was written.
     pub gave_up: u64,
-    /// Decisions after the first one, because others were faster.
+    /// Repeated decisions caused by conflicts with other commands.
     pub again: u64,
-    /// What became of the projections, in scenarios with reactions.
+    /// The result of the projections, in scenarios with reactions.
     pub drained: Option<Drained>,
 }
 
-/// What became of projections.
+/// The result of the projections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drained {
-    /// How processes ended.
+    /// How the processes ended.
     pub ending: Ending,
     /// Processes that ended while others worked.
     pub ended: u64,
-    /// What they and the last ones have handled. Those that are killed cannot say so.
+    /// Events that these processes and the last ones handled. Killed processes cannot report theirs.
     pub handled: u64,
-    /// Documents of the projections.
+    /// Number of documents of the projections.
     pub documents: usize,
-    /// How long the last one needed for what was left.
+    /// Time that the last process needed for the remaining work.
     pub settled_in: Duration,
 }
 
@@ -110,12 +111,12 @@ impl fmt::Display for Drained {
     }
 }
 
-/// What a child does.
+/// The role of a child process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Part {
-    /// Gives commands until it is told to come to an end; reports each that was acknowledged.
+    /// Runs commands until the parent stops it, and reports each acknowledged one.
     Command(Load),
-    /// Reacts until it is killed or told to come to an end.
+    /// Runs reactions until the parent kills or stops it.
     React,
 }
 
@@ -128,23 +129,23 @@ impl Part {
     }
 }
 
-/// How long the environment asks for.
+/// Returns the duration that the environment sets.
 pub(crate) fn time() -> Duration {
     Duration::from_secs(setting("TIDELOCK_STRESS_SECONDS", SECONDS))
 }
 
-/// Three processes with 16 tasks each give commands on 200 aggregates. What was acknowledged is in the log where it was told
-/// to be, once, decided on the newest state; versions have no holes, positions rise, and the aggregates load as the log says.
-/// The test program must contain [`child!`](crate::child).
+/// Runs commands on 200 aggregates from three processes with 16 tasks each. Each acknowledged command is in the log
+/// once, at the version and position that it returned, and was decided on the newest state. Versions have no gaps,
+/// positions increase, and the aggregates load as the log says. The test program must contain [`child!`](crate::child).
 ///
 /// # Panics
-/// When one of this is not so.
+/// If one of these promises is broken.
 pub async fn commit_storm(backend: &dyn Backend) -> Report {
     commands(backend, "commit storm", 200, 16).await
 }
 
-/// Three processes with 8 tasks each give commands on one aggregate, and ask for more than there is: it is never oversold, and
-/// otherwise as [`commit_storm`].
+/// Runs commands on one aggregate from three processes with 8 tasks each, which request more than the stock holds. The
+/// stock never becomes negative. Otherwise like [`commit_storm`].
 ///
 /// # Panics
 /// As [`commit_storm`].
@@ -154,12 +155,12 @@ pub async fn same_stream(backend: &dyn Backend) -> Report {
     report
 }
 
-/// A process gives commands, and three processes project what happened; again and again one of the three ends, and another one
-/// takes its place. In the end one process does what is left: the projections are the fold of the log, every event once, in
-/// order, and nothing is blocked or parked. The commands are checked as in [`commit_storm`].
+/// Runs commands in one process while three processes project the events. One of the three repeatedly ends and is
+/// replaced. Finally, one process completes the remaining work. The projections are the fold of the log, with every
+/// event once and in order, and nothing is blocked or parked. The commands are checked as in [`commit_storm`].
 ///
 /// # Panics
-/// As [`commit_storm`], or when the projections are not the fold of the log.
+/// As [`commit_storm`], or if the projections are not the fold of the log.
 pub async fn drain(backend: &dyn Backend, ending: Ending) -> Report {
     const STOCKS: i64 = 24;
     let (stage, seed) = (Stage::open(backend).await, seed());
@@ -194,7 +195,7 @@ pub async fn drain(backend: &dyn Backend, ending: Ending) -> Report {
     report
 }
 
-/// Several processes give commands for the time that is asked for.
+/// Runs commands from several processes for the configured time.
 async fn commands(backend: &dyn Backend, scenario: &'static str, stocks: i64, tasks: u64) -> Report {
     let (stage, seed) = (Stage::open(backend).await, seed());
     let mut processes = Vec::new();
@@ -219,7 +220,7 @@ async fn commands(backend: &dyn Backend, scenario: &'static str, stocks: i64, ta
     report
 }
 
-/// Hears what a process says; at the end of the time, it is told to come to an end.
+/// Collects the reports of a process. When the time is up, it stops the process.
 async fn hear_until(mut process: Process, end: Instant) -> Ledger {
     let mut ledger = Ledger::default();
     let ending = tokio::time::sleep_until(end);
@@ -235,7 +236,7 @@ async fn hear_until(mut process: Process, end: Instant) -> Ledger {
     ledger
 }
 
-/// Compares what was said with the log.
+/// Compares the reports with the log.
 async fn check(scenario: &'static str, ledger: Ledger, conn: &Conn, stocks: i64) -> (Report, Fold) {
     let (acknowledged, unknown, rest) = (ledger.acknowledged(), ledger.unknown(), ledger.rest);
     assert!(acknowledged > 0, "{scenario}: nothing was acknowledged");
@@ -254,7 +255,7 @@ async fn check(scenario: &'static str, ledger: Ledger, conn: &Conn, stocks: i64)
     (report, fold)
 }
 
-/// Does what is left; answers how long that took.
+/// Completes the remaining work and returns how long that took.
 async fn settle(survivor: &Conn) -> Duration {
     let begun = Instant::now();
     let running = project::reactions(&survivor.0).start().await.expect("reactions start");
@@ -265,11 +266,11 @@ async fn settle(survivor: &Conn) -> Duration {
     begun.elapsed()
 }
 
-/// A database, and how processes find it.
+/// A database with its address for other processes.
 struct Stage<'a> {
     backend: &'a dyn Backend,
     address: String,
-    /// A connection that was there before all of them.
+    /// A connection that was opened before all processes started.
     witness: Conn,
     _database: Box<dyn Database>,
 }
@@ -286,13 +287,13 @@ impl<'a> Stage<'a> {
         Process::start(self.backend, &self.address, Task::Stress(part)).await
     }
 
-    /// A new connection, when the processes are gone.
+    /// Opens a new connection after the processes have ended.
     async fn attach(&self) -> Conn {
         Conn(self.backend.attach(&self.address, SystemClock::shared()).await)
     }
 }
 
-/// Processes that react, the oldest first.
+/// The processes that run reactions, the oldest first.
 struct Crew<'a> {
     stage: &'a Stage<'a>,
     ending: Ending,
@@ -302,7 +303,7 @@ struct Crew<'a> {
 }
 
 impl Crew<'_> {
-    /// Starts one more, and waits until it reacts.
+    /// Starts one more process and waits until its reactions run.
     async fn hire(&mut self) {
         let mut process = self.stage.start(Part::React).await;
         process.go().await;
@@ -310,14 +311,14 @@ impl Crew<'_> {
         self.workers.push_back(process);
     }
 
-    /// Ends the oldest and starts another one, again and again.
+    /// Repeatedly ends the oldest process and starts another one.
     async fn change_until(&mut self, end: Instant, rng: &mut Rng) {
         let pause = match self.ending {
             Ending::Shutdown => 100..400,
             Ending::Kill => 500..1_500,
         };
         loop {
-            // Not a wait for anything: it says when the next one ends.
+            // The sleep below waits for no condition. It sets the time at which the next process ends.
             let next = Instant::now() + Duration::from_millis(rng.within(pause.clone()));
             if next >= end && self.ended > 0 {
                 return tokio::time::sleep_until(end).await;
@@ -340,7 +341,7 @@ impl Crew<'_> {
         }
     }
 
-    /// Ends all; answers what they have handled, as far as they could say so.
+    /// Ends all processes and returns the number of events that they reported as handled.
     async fn dismiss(mut self) -> u64 {
         while !self.workers.is_empty() {
             self.end_one().await;

@@ -1,7 +1,7 @@
-//! Reactions under stress: two projections of the stocks, made by processes that come and go.
+//! Reactions under stress: two projections of the stocks, run by worker processes that are repeatedly replaced.
 //!
-//! The first adds blindly: nothing but the lease keeps it from counting an event twice. The second gathers the events of all
-//! stocks under a few keys and depends on their order.
+//! The first projection adds without a check. Only the lease prevents it from counting an event twice. The second one
+//! gathers the events of all stocks under a few keys and depends on their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use crate::make::payload;
 use crate::process::{listen, say};
 use crate::reacting::at_once;
 
-/// How long others wait for a worker that died.
+/// Lease TTL: the time until other workers take over from a dead one.
 const TTL: Duration = Duration::from_secs(1);
 const SUM: &str = "stress-sum";
 const CHAIN: &str = "stress-chain";
-/// Keys that the events of all stocks are gathered under.
+/// Number of keys under which the events of all stocks are gathered.
 const CHAINS: i64 = 5;
 const MODULUS: u64 = 1_000_000_007;
 
-/// How many events a stock had, and the sum of their positions: one that is left out cannot hide behind another one.
+/// The number of events of a stock and the sum of their positions. A duplicate event cannot mask a missing one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sum {
     count: u64,
     positions: u64,
 }
 
-/// The same of the events under a chosen key, and a number that also depends on their order.
+/// The number of events under a chosen key, and a digest that also depends on their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Chain {
     count: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Projected {
 }
 
 impl Projected {
-    /// What one event more makes of them.
+    /// Folds one more event.
     pub(crate) fn fold(&mut self, event: &Event) {
         let sum = self.sums.entry(sum_of(&event.stream)).or_default();
         sum.count += 1;
@@ -59,12 +59,12 @@ impl Projected {
         self.chains.entry(chain_of(event)).or_default().fold(event);
     }
 
-    /// What the reactions have made of them.
+    /// Reads the documents that the reactions have written.
     pub(crate) async fn read(conn: &Conn) -> Self {
         Self { sums: documents(conn, SUM).await, chains: documents(conn, CHAIN).await }
     }
 
-    /// The documents that are not as expected: what was found, and what was not.
+    /// Returns the documents that differ, with the actual and the expected content.
     pub(crate) fn differ(&self, expected: &Self) -> Vec<String> {
         let mut all = differences(&self.sums, &expected.sums);
         all.extend(differences(&self.chains, &expected.chains));
@@ -98,24 +98,24 @@ fn differences<T: PartialEq + std::fmt::Debug>(
     differ.map(|(key, found, expected)| format!("{key} is {found:?} instead of {expected:?}")).collect()
 }
 
-/// The document of a stream.
+/// Returns the key of the document of a stream.
 fn sum_of(stream: &Key) -> Key {
     Key::new(SUM, [stream.to_string()]).expect("a short key")
 }
 
-/// The key that an event is gathered under, and the document of that key.
+/// Returns the key that an event is gathered under, which is also the key of its document.
 fn chain_of(event: &Event) -> Key {
     let moved: Move = event.payload.parse().expect("it was written");
     Key::new(CHAIN, [moved.count.rem_euclid(CHAINS)]).expect("a short key")
 }
 
-/// How many events of a stock are counted.
+/// Returns how many events of a stock the projection has counted.
 pub(crate) async fn counted(conn: &Conn, stock: i64) -> u64 {
     let document = conn.doc(&sum_of(&Stock::stream(stock).expect("a short key"))).await;
     document.map_or(0, |document| document.value.parse::<Sum>().expect("it was written").count)
 }
 
-/// Both reactions. They never give up.
+/// Returns both reactions. They retry without limit.
 pub(crate) fn reactions(store: &SharedStore) -> Reactions {
     let patient = |name| {
         let streams = KeyPrefix::kind(Stock::KIND);
@@ -141,7 +141,7 @@ async fn link(turn: Turn, events: Vec<Event>) -> Result<Batch, ReactionError> {
     Ok(Batch::new().put(turn.key(), expect, Payload::of(&chain)?))
 }
 
-/// What a process does: it reacts until it is killed, or told to come to an end, which it does politely.
+/// The role of a child process. It runs reactions until the parent kills it or requests a shutdown.
 pub(crate) async fn react(conn: Conn) {
     let running = reactions(&conn.0).start().await.expect("reactions start");
     say(&"running");
@@ -150,7 +150,7 @@ pub(crate) async fn react(conn: Conn) {
     say(&done.reactions.values().map(|done| done.handled).sum::<u64>());
 }
 
-/// Every event was copied once for the reaction that gathers, and no copy is kept.
+/// Checks that every event was copied once for the gathering reaction, and that no copy is left.
 pub(crate) async fn check_inboxes(conn: &Conn, total: u64) {
     let range = KeyPrefix::kind("tidelock.inbox");
     let inboxes = crate::dump::pages(async |page| conn.streams(&range, page).await).await;

@@ -1,7 +1,7 @@
-//! What processes do under stress: commands on stocks, which must never go below zero, and more is asked for than there is.
+//! Stress commands on stocks. A stock must never become negative, although the commands request more than there is.
 //!
-//! Every event says who wrote it and what its command saw. So a reader of the log can tell a command that is there twice, one
-//! that nobody asked for, and one that decided on a state that was not the newest.
+//! Every event names its command and the state that the command saw. A reader of the log can therefore recognise a
+//! duplicate command, an event without a command, and a decision on a stale state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,9 +17,10 @@ use crate::conn::Conn;
 use crate::process::{listen, say};
 use crate::rng::Rng;
 
-/// After how many events a snapshot is taken.
+/// Number of events between two snapshots.
 const SNAPSHOTS: u64 = 50;
-/// How far a paced task lets the projection of a stock fall behind, and how many commands it gives before it looks again.
+/// The greatest lag of a projection that a paced task tolerates, and the number of commands between two checks of the
+/// lag.
 const BEHIND: u64 = 100;
 const BURST: u64 = 8;
 
@@ -30,20 +31,20 @@ pub(crate) struct Stock {
     pub(crate) moves: u64,
 }
 
-/// What happens to it.
+/// The events of a stock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum StockEvent {
     Moved(Move),
 }
 
-/// Something came in, or went out.
+/// A change of the stock: items received or removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Move {
-    /// The task that gave the command, and which of its commands it was.
+    /// The task that issued the command, and the number of the command within the task.
     pub(crate) by: u64,
     pub(crate) n: u64,
     pub(crate) count: i64,
-    /// What was left when it was decided.
+    /// The stock on which the command decided.
     pub(crate) before: i64,
 }
 
@@ -63,31 +64,31 @@ pub(crate) fn stocks(conn: &Conn) -> Events {
     Events::new(Arc::clone(&conn.0)).snapshots::<Stock>(SNAPSHOTS)
 }
 
-/// What one process is to do.
+/// The work of one process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Load {
-    /// Which process it is.
+    /// The number of the process.
     pub(crate) process: u64,
     pub(crate) tasks: u64,
-    /// Stocks that the commands are about.
+    /// Number of stocks that the commands address.
     pub(crate) stocks: i64,
-    /// Whether it waits for the projections, so that those who make them see an end.
+    /// Whether the commands wait for the projections, so that the workers of the projections can catch up.
     pub(crate) paced: bool,
     pub(crate) seed: u64,
 }
 
-/// What a process says.
+/// A report from a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Said {
     /// A command was acknowledged.
     Told { by: u64, n: u64, told: Told },
-    /// Nobody knows what became of a command.
+    /// The outcome of a command is unknown.
     Unknown { by: u64, n: u64 },
-    /// What else there was, at the end of a task.
+    /// The other counts, reported when a task ends.
     Rest(Rest),
 }
 
-/// What an acknowledgement said.
+/// The content of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Told {
     pub(crate) stock: i64,
@@ -96,18 +97,18 @@ pub(crate) struct Told {
     pub(crate) left: i64,
 }
 
-/// What was not written, and how often it was decided once more.
+/// Commands that wrote nothing, and repeated decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rest {
-    /// Commands that a rule refused.
+    /// Commands that a business rule rejected.
     pub(crate) refused: u64,
-    /// Commands that were given up, with the word that nothing was written.
+    /// Commands that failed with the guarantee that nothing was written.
     pub(crate) gave_up: u64,
-    /// Decisions after the first one, of the commands that were acknowledged.
+    /// Repeated decisions of acknowledged commands.
     pub(crate) again: u64,
 }
 
-/// What a process does: its tasks give commands until it is told to come to an end.
+/// The role of a child process. Its tasks run commands until the parent stops the process.
 pub(crate) async fn command(conn: Conn, load: Load) {
     let (events, ending) = (stocks(&conn), Arc::new(AtomicBool::new(false)));
     let mut tasks = Vec::new();
@@ -139,7 +140,7 @@ impl Writer {
         while !ending.load(Ordering::SeqCst) {
             let stock = self.rng.below(load.stocks as usize) as i64;
             if load.paced && self.is_behind(stock).await {
-                // Not a wait for anything: another stock may be nearer.
+                // This sleep waits for no condition: another stock may lag less.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
             }
@@ -151,7 +152,7 @@ impl Writer {
         say(&Said::Rest(self.rest));
     }
 
-    /// Gives one command: something comes in, or, three times as often, something is asked for.
+    /// Runs one command. It adds to the stock or, three times as often, removes from it.
     async fn give(&mut self, stock: i64) {
         let (by, n) = (self.by, self.n);
         self.n += 1;
@@ -181,7 +182,7 @@ impl Writer {
         }
     }
 
-    /// Whether the projection of a stock has still much to do.
+    /// Returns whether the projection of a stock lags far behind.
     async fn is_behind(&self, stock: i64) -> bool {
         let there = self.events.load::<Stock>(stock).await.expect("the store answers").state.moves;
         there > project::counted(&self.conn, stock).await + BEHIND

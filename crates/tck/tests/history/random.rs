@@ -1,5 +1,5 @@
-//! Histories of a simulated record: those that are true always have an order, and the quick search agrees with one that
-//! simply tries everything.
+//! Tests of the checker on histories of a simulated record. Correct histories always have an order, and the fast search
+//! agrees with an exhaustive one.
 
 use std::time::Instant;
 
@@ -9,25 +9,25 @@ use tidelock_tck::rng::Rng;
 
 use super::Line;
 
-/// How a history is made.
+/// The parameters of a history.
 #[derive(Clone, Copy)]
 struct Shape {
     clients: usize,
     operations: usize,
-    /// One operation in so many ends without an answer.
+    /// One in this number of operations ends without an answer.
     lost: usize,
 }
 
-/// A client in the middle of an operation.
+/// A client with an operation in flight.
 struct Busy {
     line: usize,
-    /// Whether it takes place at all, and whether its client hears of it.
+    /// Whether the operation takes place at all, and whether its client receives the answer.
     happens: bool,
     heard: bool,
     answer: Option<Told>,
 }
 
-/// Clients that call, take effect and hear in a random order. Each operation has its effect at one instant.
+/// Simulates clients whose calls, effects and answers have a random order. Each operation takes effect at one instant.
 fn simulated(seed: u64, shape: Shape) -> Vec<Line> {
     let mut rng = Rng::new(seed);
     let (mut now, mut standing) = (0, RecordModel.start());
@@ -48,7 +48,7 @@ fn simulated(seed: u64, shape: Shape) -> Vec<Line> {
                 clients[client] = Some(busy);
             }
             Some(busy) => {
-                // Whoever comes now is not a part of a write that was answered.
+                // Operations called from now on cannot join a write that was answered.
                 standing.open = None;
                 let line = &mut history[busy.line];
                 line.outcome = match busy.answer {
@@ -56,7 +56,7 @@ fn simulated(seed: u64, shape: Shape) -> Vec<Line> {
                     None if busy.heard => Outcome::Failed,
                     _ => Outcome::Unknown,
                 };
-                // Of some that have no answer it is known at least that they are over.
+                // Some operations without an answer are at least known to have ended.
                 if busy.heard || rng.one_in(2) {
                     line.end = now;
                 }
@@ -87,7 +87,7 @@ fn begin(rng: &mut Rng, shape: Shape, history: &mut Vec<Line>, client: usize, no
     Busy { line: history.len() - 1, happens, heard: !lost || rng.one_in(2), answer: None }
 }
 
-/// What a true record does. Half of the mutations that could share a write do.
+/// Performs an operation as a correct record does. Half of the mutations that could share a write do so.
 fn perform(rng: &mut Rng, standing: Standing, line: &Line) -> (Standing, Told) {
     let what = line.asked.what;
     let old = standing.value.unwrap_or_default();
@@ -110,7 +110,7 @@ fn perform(rng: &mut Rng, standing: Standing, line: &Line) -> (Standing, Told) {
     (next, Told::Written { old, version: next.version })
 }
 
-/// One answer becomes another one, or somebody hears that nothing happened although it did.
+/// Falsifies one answer, or reports an operation as failed although it happened.
 fn spoiled(rng: &mut Rng, history: &mut [Line]) {
     let n = rng.below(history.len());
     let line = &mut history[n];
@@ -128,7 +128,7 @@ fn spoiled(rng: &mut Rng, history: &mut [Line]) {
     };
 }
 
-/// Tries every order of everything.
+/// Tries every order of all operations.
 fn brute(history: &[Line], placed: u32, standing: Standing) -> bool {
     let is_placed = |n: usize| placed >> n & 1 == 1;
     let must = |n: usize| matches!(history[n].outcome, Outcome::Ok(_)) && !is_placed(n);
@@ -178,7 +178,7 @@ fn the_quick_search_agrees_with_trying_everything() {
         assert_eq!(found.is_ok(), expected, "seed {seed}: {history:#?}");
         *(if expected { &mut sound } else { &mut broken }) += 1;
         if let Err(Trouble::Broken(it)) = found {
-            // What is told is true: without that answer the beginning has an order, and with it none.
+            // The explanation is correct: the prefix has an order without that answer, and none with it.
             assert!(!brute(&until(&history, history[it.answer].end), 0, RecordModel.start()), "seed {seed}");
             assert!(
                 brute(&until(&history, history[it.answer].end - 1), 0, RecordModel.start()),
@@ -189,7 +189,7 @@ fn the_quick_search_agrees_with_trying_everything() {
     assert!(sound > 500 && broken > 500, "{sound} with an order, {broken} without");
 }
 
-/// The history up to an instant.
+/// Returns the history up to an instant.
 fn until(history: &[Line], end: u64) -> Vec<Line> {
     let mut beginning: Vec<Line> = history.iter().filter(|line| line.call <= end).cloned().collect();
     for line in beginning.iter_mut().filter(|line| line.end > end) {
@@ -207,7 +207,7 @@ fn thousands_of_operations_take_few_steps() {
         let begun = Instant::now();
         let explained = check(&RecordModel, &history, STEPS).unwrap_or_else(|trouble| panic!("{trouble}"));
         println!("{clients} clients, {explained:?}: {:?}", begun.elapsed());
-        // And it finds the one among them that is not true: something happened, and its client was told that it did not.
+        // The search also finds the one false answer: an operation took effect, but its client received a failure.
         let mut wrong = history;
         let happened = |line: &&mut Line| matches!(line.outcome, Outcome::Ok(Told::Written { .. }));
         wrong.iter_mut().skip(2_000).find(happened).unwrap().outcome = Outcome::Failed;
@@ -218,5 +218,5 @@ fn thousands_of_operations_take_few_steps() {
     }
 }
 
-/// More than these histories need, and less than a second of a release build.
+/// More steps than these histories need, and less than a second in a release build.
 const STEPS: u64 = 100_000;

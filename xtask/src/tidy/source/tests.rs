@@ -1,4 +1,4 @@
-//! What counts as code, where functions end, and what is left out as tests.
+//! Tests of the source reader: blanking, function boundaries, and removal of test code.
 
 use super::{Function, code, functions, without_tests};
 

@@ -89,7 +89,7 @@ struct Jobs {
 }
 
 impl Jobs {
-    /// Finishes `jobs` jobs, or as many as `length` allows. Returns jobs per second.
+    /// Finishes `jobs` jobs, or the number that `length` allows. Returns jobs per second.
     async fn run(&self, jobs: u64, length: Duration) -> Result<f64> {
         let (started, before) = (Instant::now(), self.finished.load(Ordering::Relaxed));
         let enough = before.saturating_add(jobs);

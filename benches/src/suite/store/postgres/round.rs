@@ -1,4 +1,4 @@
-//! What one round measured on PostgreSQL, and how the rounds are compared and shown.
+//! The measurements of one round on PostgreSQL, and the comparison and display of rounds.
 
 use serde::Serialize;
 use tidelock_console::bench::claim::Claims;

@@ -1,4 +1,4 @@
-//! The proof must fail when there is something to find: a lost order, a doubled one, one that nobody asked for, an item astray.
+//! Violations that the proof must detect: a lost order, a duplicate, an order that was never placed, a stray item.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::super::shop::{Cart, Done, LEFT, Lines, ORDER, Order, PAID, PLACED, SH
 use super::*;
 use crate::demo::shop::Stock;
 
-/// A shop in which every order goes as it should, unless a test says otherwise.
+/// A shop in which every order succeeds, unless a test changes it.
 struct Street {
     store: SharedStore,
     shop: Shop,
@@ -43,7 +43,7 @@ impl Street {
         self.apply(Batch::new().append(stream, Expect::Any, [event])).await;
     }
 
-    /// An event of the shelf; returns its version.
+    /// Appends an event of the shelf and returns its version.
     async fn shelf(&self, event: StockEvent) -> u64 {
         let events = Events::new(Arc::clone(&self.store));
         let appended = events.append::<Stock>(self.shop.named("apples"), [event]).await.unwrap();
@@ -59,7 +59,7 @@ impl Street {
         self.apply(self.shop.sell("apples", Sales::of(number, count)).unwrap()).await;
     }
 
-    /// Puts an apple into a cart so often.
+    /// Puts an apple into a cart the given number of times.
     async fn put(&self, customer: usize, piece: u64, times: u64) {
         let states = States::new(Arc::clone(&self.store));
         let cart = states.container::<Cart>(&self.shop.customer(customer), "cart").unwrap();
@@ -74,12 +74,12 @@ impl Street {
         self.append(&self.shop.order(number).unwrap(), SHIPPED, &Self::done(number)).await;
     }
 
-    /// An apple, put into a cart, ordered, taken from the shelf, paid and shipped; its run completes.
+    /// Processes an order of one apple: put into a cart, ordered, reserved, paid and shipped. Its run completes.
     async fn order(&self, number: u64) {
         self.order_and_take(number, 1).await;
     }
 
-    /// The same, with so many apples taken from the shelf.
+    /// Does the same with the given number of apples reserved.
     async fn order_and_take(&self, number: u64, taken: u32) {
         let order = Order { number, customer: 0, lines: Lines::from([("apples".to_owned(), vec![number])]) };
         self.tally.put((0, "apples".to_owned(), number));

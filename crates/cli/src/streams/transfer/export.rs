@@ -1,4 +1,4 @@
-//! `tidelock streams export`: everything up to the last event that is there, in the order of the log.
+//! `tidelock streams export`: writes all events up to the current end of the log, in log order.
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
@@ -19,15 +19,15 @@ use crate::output;
 use crate::progress::Progress;
 use crate::streams::range;
 
-/// How many events are read at once.
+/// The number of events read in one page.
 const PAGE: usize = 1_000;
 
-/// What is printed when a file was written.
+/// The report printed after a file was written.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     events: u64,
     streams: u64,
-    /// Streams that are noted as closed.
+    /// Streams noted as closed.
     closed: u64,
     /// Streams whose first events were removed.
     truncated: u64,
@@ -72,7 +72,7 @@ async fn to_stdout(store: &dyn Store, prefix: &KeyPrefix) -> Result<Report> {
     Writer::new(BufWriter::new(io::stdout())).run(store, prefix).await
 }
 
-/// Writes a file that has its name only once it is whole.
+/// Writes a file that gets its name only once it is complete.
 async fn to_file(store: &dyn Store, prefix: &KeyPrefix, path: &Path) -> Result<Report> {
     let name = || format!("{} cannot be written", path.display());
     let mut file = NamedTempFile::new_in(directory_of(path)).with_context(name)?;
@@ -82,10 +82,10 @@ async fn to_file(store: &dyn Store, prefix: &KeyPrefix, path: &Path) -> Result<R
     Ok(report)
 }
 
-/// An export that is being written.
+/// An export in progress.
 struct Writer<W> {
     out: W,
-    /// The version that each stream goes on with.
+    /// The next expected version of each stream.
     next: HashMap<Key, StreamVersion>,
     report: Report,
 }
@@ -152,7 +152,8 @@ impl<W: Write> Writer<W> {
         self.line(&BeginsLine { stream, begins_at })
     }
 
-    /// Notes what the events do not tell: streams that have none left, and those that are closed.
+    /// Notes the facts that events do not carry: streams without remaining events, and closed
+    /// streams.
     async fn ends(&mut self, store: &dyn Store, prefix: &KeyPrefix) -> Result<()> {
         let mut page = Page::first(limits::PAGE_ROWS);
         loop {
@@ -175,7 +176,8 @@ impl<W: Write> Writer<W> {
             None if oldest.0 > 0 => self.begins(key, oldest)?,
             _ => {}
         }
-        // One that was appended to and closed meanwhile is still open where the file ends.
+        // A stream that was appended to and closed during the export is still open at the end of the
+        // file.
         let whole = written.unwrap_or(oldest) == after;
         if let Some(closed_at) = closed_at.filter(|_| whole) {
             self.report.closed += 1;
@@ -185,7 +187,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Events that were still to be written are gone.
+/// Returns the error for events that were removed before they were exported.
 fn torn(stream: &Key, next: StreamVersion, oldest: StreamVersion) -> anyhow::Error {
     let stream = output::key(stream);
     let reason = format!(
@@ -213,7 +215,7 @@ mod tests {
         }
     }
 
-    /// A stream as it is after the events were read: closed, with these versions.
+    /// Returns a stream after its events were read: closed, with these versions.
     fn info(first: Option<u64>, head: u64) -> StreamInfo {
         let (key, head) = (Key::single("a").unwrap(), Some(StreamVersion(head)));
         StreamInfo { key, head, first: first.map(StreamVersion), closed_at: Some(Timestamp::EPOCH) }

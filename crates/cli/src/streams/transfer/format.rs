@@ -1,4 +1,4 @@
-//! The lines of an export: a head, events, and notes of streams that were truncated or closed.
+//! The line format of an export: a head, events, and notes about truncated or closed streams.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use tidelock::store::Event;
 
 use crate::output;
 
-/// What the first line calls the format.
+/// The name of the format in the first line.
 const FORMAT: &str = "tidelock-streams";
 /// The version of the format that is written, and the newest that is read.
 const VERSION: u32 = 1;
-/// The note that tells when an event was committed in its first store.
+/// The note with the commit time of an event in its first store.
 const ORIGINAL_AT: &str = "original_at";
 
 /// The first line.
@@ -32,7 +32,7 @@ impl Head {
         Self { format: FORMAT.to_owned(), version: VERSION, exported_at }
     }
 
-    /// Checks a first line.
+    /// Validates a first line.
     pub(super) fn check(line: &str) -> Result<()> {
         let head: Self = serde_json::from_str(line)
             .context("line 1 is not the first line of an export, which names the format and its version")?;
@@ -49,7 +49,7 @@ impl Head {
     }
 }
 
-/// An event as it is written.
+/// An event as a line of the export.
 #[derive(Debug, Serialize)]
 pub(super) struct EventLine<'a> {
     stream: &'a Key,
@@ -71,14 +71,14 @@ impl<'a> EventLine<'a> {
     }
 }
 
-/// The note of a stream whose first events were removed. It stands before the first that is left.
+/// The note about a stream whose first events were removed. It precedes the first remaining event.
 #[derive(Debug, Serialize)]
 pub(super) struct BeginsLine<'a> {
     pub(super) stream: &'a Key,
     pub(super) begins_at: StreamVersion,
 }
 
-/// The note of a closed stream. It stands after its last event.
+/// The note about a closed stream. It follows the last event.
 #[derive(Debug, Serialize)]
 pub(super) struct ClosedLine<'a> {
     pub(super) stream: &'a Key,
@@ -86,35 +86,35 @@ pub(super) struct ClosedLine<'a> {
     pub(super) closed_at: Timestamp,
 }
 
-/// A line as text.
+/// Returns a line as text.
 pub(super) fn written(line: &impl Serialize) -> Result<String> {
     Ok(output::harmless(&text::compact(&serde_json::to_string(line)?)))
 }
 
-/// What a line that was read says.
+/// A decoded line.
 pub(super) enum Read {
-    /// An event, as it is appended here.
+    /// An event, ready to be appended.
     Event(Imported),
-    /// A stream has lost its events below this version.
+    /// A stream whose events below this version were removed.
     Begins { stream: Key, at: StreamVersion },
-    /// A stream is closed after its last event.
+    /// A stream that is closed after its last event.
     Closed { stream: Key, head: Option<StreamVersion> },
 }
 
-/// An event that is to be imported.
+/// An event to import.
 #[derive(Clone, Debug)]
 pub(super) struct Imported {
     pub(super) line: u64,
     pub(super) stream: Key,
     pub(super) version: StreamVersion,
     pub(super) event: NewEvent,
-    /// Its notes as they stand in the file.
+    /// Its notes as they are in the file.
     meta: Payload,
 }
 
 impl Imported {
-    /// Whether this event is the one that is there. Its time may be noted there or not: whoever imports into the store that
-    /// it came from finds it without.
+    /// Returns whether this event equals the stored one. The stored notes may lack the original time: an import into the
+    /// source store finds them without it.
     pub(super) fn is(&self, there: &Event) -> bool {
         there.id == self.event.id
             && there.event_type == self.event.event_type
@@ -124,7 +124,8 @@ impl Imported {
     }
 }
 
-/// The same value, or the same text but for its blanks: whole numbers of many digits are compared as text.
+/// Returns whether two payloads are equal as values, or as text without whitespace. Integers with many digits are compared
+/// as text.
 fn same(a: &Payload, b: &Payload) -> bool {
     a == b || text::compact(a.as_str()) == text::compact(b.as_str())
 }
@@ -147,7 +148,7 @@ struct AnyLine {
     closed_at: Option<Timestamp>,
 }
 
-/// Reads a line.
+/// Decodes a line.
 pub(super) fn read(line: u64, text: &str) -> Result<Read> {
     let wrong = || format!("line {line} is neither an event nor a note about a stream");
     let found: AnyLine = serde_json::from_str(text).with_context(wrong)?;
@@ -171,8 +172,8 @@ pub(super) fn read(line: u64, text: &str) -> Result<Read> {
 
 type Fields = BTreeMap<String, Box<RawValue>>;
 
-/// The notes beside an event with the time in its first store, unless an earlier import has noted it. Notes that are no
-/// object are left as they are.
+/// Returns the notes of an event with the time in its first store, unless an earlier import has recorded it. Notes that are
+/// not an object stay as they are.
 fn noted(meta: &Payload, at: Timestamp) -> Result<Payload> {
     let fields: Option<Fields> = match meta.as_str() {
         "null" => Some(Fields::new()),

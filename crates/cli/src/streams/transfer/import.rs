@@ -1,4 +1,4 @@
-//! `tidelock streams import`: what an export holds and the store does not.
+//! `tidelock streams import`: imports the events that an export holds and the store lacks.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -17,23 +17,23 @@ use crate::input::unreadable;
 use crate::output;
 use crate::progress::Progress;
 
-/// The most events of one batch, and about the most bytes.
+/// The maximum number of events in one batch, and the approximate maximum of bytes.
 const BATCH_EVENTS: usize = 500;
 const BATCH_BYTES: usize = 8 << 20;
-/// No line of an export is longer: a payload and notes, with each character written as six.
+/// The maximum length of a line: a payload and notes, with each character written as six.
 const LINE_BYTES: u64 = 64 << 20;
 
-/// Streams that are left out and shown to people.
+/// The maximum number of skipped streams shown to human readers.
 const SHOWN: usize = 10;
 
-/// What is printed.
+/// The printed report.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
     counts: &'a Counts,
-    /// The last line that was read.
+    /// The number of the last line read.
     lines: u64,
-    /// Where to go on; `None` when all is done.
+    /// The line to resume from; `None` when the import is complete.
     from_line: Option<u64>,
 }
 
@@ -63,7 +63,7 @@ pub(in crate::streams) async fn run(options: &StreamsImport) -> Result<Exit> {
     }
 }
 
-/// A file that is being read.
+/// A file being imported.
 struct Reading<'a> {
     lines: Lines,
     importer: Importer<'a>,
@@ -79,7 +79,7 @@ impl Reading<'_> {
             let text = match self.lines.next_line() {
                 Ok(Some(text)) => text,
                 Ok(None) => return self.flush().await,
-                // What was read before is well.
+                // The lines read before the error are valid, so they are imported.
                 Err(error) => return self.flush().await.and(Err(error)),
             };
             if let Some(progress) = progress {
@@ -117,7 +117,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Imports what waits. When that fails, it still waits.
+    /// Imports the buffered events. They stay buffered when that fails.
     async fn flush(&mut self) -> Result<()> {
         self.importer.add(self.waiting.clone()).await?;
         self.waiting.clear();
@@ -126,7 +126,7 @@ impl Reading<'_> {
     }
 }
 
-/// What is to be read, and how long it is, as far as that is known.
+/// Returns the source and its length, if known.
 fn source(options: &StreamsImport) -> Result<(Box<dyn BufRead>, Option<u64>)> {
     let Some(path) = &options.file else { return Ok((Box::new(io::stdin().lock()), None)) };
     let name = path.display().to_string();
@@ -135,19 +135,19 @@ fn source(options: &StreamsImport) -> Result<(Box<dyn BufRead>, Option<u64>)> {
     Ok((Box::new(BufReader::new(file)), Some(length)))
 }
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Debug, Default, Serialize)]
 struct Census {
     events: u64,
     streams: usize,
     /// Streams that end closed.
     closed: u64,
-    /// Streams that begin later than with version 0.
+    /// Streams that begin after version 0.
     begun_later: u64,
     dry_run: bool,
 }
 
-/// Counts what is meant, and asks. `Some` when nothing is to be imported.
+/// Counts the contents and asks for confirmation. Returns `Some` when nothing is to be imported.
 fn counted(options: &StreamsImport) -> Result<Option<Exit>> {
     let StreamsImport { file, consent, place, from_line, .. } = options;
     if consent.yes && !consent.dry_run {
@@ -173,21 +173,21 @@ fn counted(options: &StreamsImport) -> Result<Option<Exit>> {
     Ok(if nothing || ask::agreed(&question, false)? { None } else { Some(Exit::Failed) })
 }
 
-/// The lines of a file.
+/// A reader of the lines of a file.
 struct Lines {
     source: Box<dyn BufRead>,
-    /// The line that was read last.
+    /// The number of the last line read.
     line: u64,
 }
 
 impl Lines {
-    /// The first line says what the file is.
+    /// Reads and validates the first line.
     fn head(&mut self) -> Result<()> {
         let head = self.next_line()?;
         Ok(Head::check(head.as_deref().unwrap_or_default()).map_err(|e| UsageError(format!("{e:#}")))?)
     }
 
-    /// Counts what the rest holds.
+    /// Counts the contents of the remaining lines.
     fn census(mut self, from_line: u64) -> Result<Census> {
         let (mut census, mut streams) = (Census::default(), HashSet::new());
         self.head()?;
@@ -242,7 +242,7 @@ fn summary(counts: &Counts) -> String {
     text
 }
 
-/// Says which streams were left out, and why.
+/// Prints the skipped streams and the reasons.
 fn tell_left_out(counts: &Counts) {
     for left in counts.left_out.iter().take(SHOWN) {
         eprintln!("left out: {}", left.reason);
@@ -260,7 +260,7 @@ fn tell(report: &Report<'_>, layout: Layout) -> Result<Exit> {
     output::told(layout, report, summary(report.counts))
 }
 
-/// Says why it stopped, what was done, and where to go on.
+/// Reports the cause of the stop, the progress, and the line to resume from.
 fn stopped(error: anyhow::Error, report: &Report<'_>, layout: Layout) -> Result<Exit> {
     if layout != Layout::Table {
         output::told(layout, report, "")?;
@@ -294,7 +294,8 @@ fn stopped(error: anyhow::Error, report: &Report<'_>, layout: Layout) -> Result<
     Ok(Exit::Conflict)
 }
 
-/// What a line that does not read means: an error with a code stays as it is, any other is a wrong call.
+/// Classifies a line that cannot be decoded: an error with a code stays as it is, any other is a usage
+/// error.
 fn unfit(error: anyhow::Error) -> anyhow::Error {
     if explained(&error).is_some() { error } else { UsageError(format!("{error:#}")).into() }
 }

@@ -1,4 +1,4 @@
-//! Batches of an import: what is there already is left alone, what is something else stops it.
+//! Import batches. Events that are already present are left alone; events that differ stop the import.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,36 +10,36 @@ use tidelock::store::{Event, StreamInfo};
 use super::format::Imported;
 use super::refused::{Refused, Why};
 
-/// How often a batch is put together again because somebody else writes to the same streams.
+/// The maximum number of attempts per batch when other callers write to the same streams.
 const ATTEMPTS: usize = 10;
 
-/// How many events are read at once.
+/// The number of events read in one page.
 const PAGE: usize = 1_000;
-/// The most events that are appended only to be removed, in one batch.
+/// The maximum number of placeholder events that one batch appends and removes.
 const STEP: u64 = 5_000;
-/// Streams that are left out and told with the reason.
+/// The maximum number of skipped streams reported with a reason.
 const TOLD: usize = 100;
 
-/// What has been done so far.
+/// The progress so far.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Counts {
     /// Events that were appended.
     pub(super) imported: u64,
-    /// Events that were there.
+    /// Events that were already present.
     pub(super) there: u64,
-    /// Events of streams that were left out.
+    /// Events of skipped streams.
     pub(super) skipped: u64,
-    /// Streams that were left out.
+    /// Skipped streams.
     pub(super) skipped_streams: u64,
     /// Streams that were closed.
     pub(super) closed: u64,
-    /// Streams that begin later than with version 0.
+    /// Streams that begin after version 0.
     pub(super) begun_later: u64,
-    /// The first streams that were left out.
+    /// The first skipped streams.
     pub(super) left_out: Vec<LeftOut>,
 }
 
-/// A stream that was left out.
+/// A skipped stream.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LeftOut {
     pub(super) line: u64,
@@ -47,16 +47,16 @@ pub(super) struct LeftOut {
     pub(super) reason: String,
 }
 
-/// What is done about streams that cannot be taken over as they are.
+/// The policy for streams that cannot be imported as they are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ways {
-    /// Streams that do not fit what is here are left out.
+    /// Whether streams that conflict with the store are skipped.
     pub(super) skip_conflicts: bool,
-    /// Streams that were truncated are made, and begin as late as in the file.
+    /// Whether truncated streams are created to begin at the same version as in the file.
     pub(super) begin_later: bool,
 }
 
-/// An import that is going on.
+/// An import in progress.
 pub(super) struct Importer<'a> {
     store: &'a dyn Store,
     ways: Ways,
@@ -69,7 +69,7 @@ impl<'a> Importer<'a> {
         Self { store, ways, skipped: HashSet::new(), counts: Counts::default() }
     }
 
-    /// Imports events: all that are missing, or none.
+    /// Imports all missing events in one batch, or none of them.
     pub(super) async fn add(&mut self, mut events: Vec<Imported>) -> Result<()> {
         for attempt in 1.. {
             events.retain(|event| {
@@ -80,7 +80,7 @@ impl<'a> Importer<'a> {
             if events.is_empty() {
                 break;
             }
-            // Most of the time nothing is there, or everything.
+            // In most cases the store has none of the events or all of them.
             let refused = match self.store.apply(batch(&events)).await {
                 Ok(receipt) if !receipt.repeated => {
                     self.counts.imported += events.len() as u64;
@@ -105,7 +105,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Leaves out what is there already. What is there and is something else stops the import, or its stream is left out.
+    /// Returns the events that are missing. An event that differs stops the import, or its stream is skipped.
     async fn missing(&mut self, events: Vec<Imported>) -> Result<Vec<Imported>> {
         let mut here = self.look(&events).await?;
         let mut rest = Vec::new();
@@ -127,7 +127,7 @@ impl<'a> Importer<'a> {
         Ok(rest)
     }
 
-    /// Stops the import, or leaves the stream out if that was asked for.
+    /// Stops the import, or skips the stream if the policy allows it.
     fn refuse(&mut self, refused: Refused) -> Result<()> {
         if !self.ways.skip_conflicts || !refused.is_conflict() {
             return Err(refused.into());
@@ -141,7 +141,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// The streams as they are, with the versions that the events are about.
+    /// Reads the streams, with the versions that the events cover.
     async fn look(&self, events: &[Imported]) -> Result<HashMap<Key, Here>> {
         let mut ranges: HashMap<&Key, (StreamVersion, StreamVersion)> = HashMap::new();
         for event in events {
@@ -155,8 +155,9 @@ impl<'a> Importer<'a> {
         Ok(here)
     }
 
-    /// A stream has lost its first events where it comes from. What is here must have the oldest that is left, or else
-    /// nothing shows that it is the same stream. Where there is none, it is begun later if that was asked for.
+    /// Handles a stream whose first events were removed in the source. The store must have the oldest remaining event, or
+    /// else nothing shows that it is the same stream. Where the stream has no events, it is created to begin later if the
+    /// policy allows it.
     pub(super) async fn begin(&mut self, line: u64, stream: Key, at: StreamVersion) -> Result<()> {
         if self.skipped.contains(&stream) {
             return Ok(());
@@ -164,7 +165,7 @@ impl<'a> Importer<'a> {
         let info = self.store.stream(&stream).await?;
         let (head, first) = info.map_or((None, None), |info| (info.head, info.first));
         let next = head.map_or(StreamVersion(0), StreamVersion::next);
-        // The oldest event comes with the next line, and is compared then. Without any, the same version is next.
+        // The oldest event comes with the next line, and is compared then. Without any event, the same version is next.
         if next > at || (next == at && first.is_none()) {
             return Ok(());
         }
@@ -177,8 +178,8 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Brings a stream without events to a version: what is appended to count up is removed in the same batch, so nobody
-    /// ever sees it.
+    /// Advances a stream without events to a version. The placeholder events are appended and removed in the same batch,
+    /// so no reader ever sees them.
     async fn pass_over(
         &self,
         stream: &Key,
@@ -220,10 +221,10 @@ impl<'a> Importer<'a> {
     }
 }
 
-/// A stream as it is here.
+/// The stored state of a stream.
 struct Here {
     head: Option<StreamVersion>,
-    /// The oldest version that is left.
+    /// The oldest remaining version.
     first: Option<StreamVersion>,
     closed: bool,
     events: HashMap<StreamVersion, Event>,
@@ -263,7 +264,7 @@ impl Here {
         })
     }
 
-    /// Whether the event is there already; if not, it must be the next one.
+    /// Returns whether the event is already present. If it is not, it must be the next one.
     fn judge(&mut self, event: &Imported) -> Result<bool, Why> {
         let version = event.version;
         if self.head.is_some_and(|head| version <= head) {
@@ -286,12 +287,12 @@ impl Here {
     }
 }
 
-/// Neighbours of the same stream: each is one append.
+/// Groups consecutive events of the same stream. Each group is one append.
 fn appends(events: &[Imported]) -> impl Iterator<Item = &[Imported]> {
     events.chunk_by(|a, b| a.stream == b.stream && a.version.next() == b.version)
 }
 
-/// The events as one batch.
+/// Returns the events as one batch.
 fn batch(events: &[Imported]) -> Batch {
     appends(events).fold(Batch::new(), |batch, run| {
         let Some(first) = run.first() else { return batch };
@@ -303,20 +304,21 @@ fn batch(events: &[Imported]) -> Batch {
     })
 }
 
-/// Whether a receipt of a repeated batch says that all of it stands where it should. The store has compared the rest.
+/// Returns whether the receipt of a repeated batch shows all events at the expected versions. The store has compared the
+/// rest.
 fn stands_there(events: &[Imported], receipt: &Receipt) -> bool {
     let wanted = appends(events).filter_map(|run| run.first()).map(|first| (&first.stream, first.version));
     let found = receipt.appended.iter().map(|appended| (&appended.stream, appended.first_version));
     receipt.repeated && wanted.eq(found)
 }
 
-/// Whether the refusal may come from events that are there already.
+/// Returns whether the rejection may be caused by events that are already present.
 fn may_be_there(error: &ApplyError) -> bool {
     use Refusal::{EventIdReused, Stream, StreamClosed};
     matches!(error.refusal(), Some(Stream { .. } | EventIdReused { .. } | StreamClosed { .. }))
 }
 
-/// What the streams themselves do not explain: ids that are in use elsewhere.
+/// Returns the error for a rejection that the streams do not explain: ids that are used elsewhere.
 fn unexplained(events: &[Imported], refused: Option<ApplyError>) -> anyhow::Error {
     let id = match refused.as_ref().and_then(ApplyError::refusal) {
         Some(Refusal::EventIdReused { id, .. }) => Some(*id),

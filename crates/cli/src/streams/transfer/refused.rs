@@ -1,4 +1,4 @@
-//! Why an import does not go on.
+//! Import errors.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use tidelock::store::Event;
 
 use crate::output;
 
-/// Why a line is not imported.
+/// A rejected line, with the reason.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) line: u64,
@@ -19,9 +19,9 @@ pub(super) struct Refused {
 pub(super) enum Why {
     /// The stream has another event at this version.
     Other { version: StreamVersion, there: Option<Box<Event>> },
-    /// The stream was truncated here, so nobody knows whether it was this event.
+    /// The stored stream was truncated here, so it is unknown whether it held this event.
     Removed { version: StreamVersion, first: Option<StreamVersion> },
-    /// The stream was truncated where it comes from.
+    /// The stream was truncated in its source.
     Truncated { at: StreamVersion, head: Option<StreamVersion>, may_begin: bool },
     /// The stream is closed before this version.
     Closed { version: StreamVersion },
@@ -31,12 +31,12 @@ pub(super) enum Why {
     Gap { version: StreamVersion, head: Option<StreamVersion> },
     /// The file has a version twice.
     Twice { version: StreamVersion },
-    /// The id is another event's.
+    /// The id belongs to another event.
     Id(String),
 }
 
 impl Refused {
-    /// Whether what is here does not fit; otherwise the file itself is wrong.
+    /// Returns whether the event conflicts with the store; otherwise the file itself is invalid.
     pub(super) fn is_conflict(&self) -> bool {
         !matches!(self.why, Why::Twice { .. })
     }

@@ -1,4 +1,4 @@
-//! `tidelock streams blocked`: work that waits for an operator.
+//! `tidelock streams blocked`: work that is blocked until an operator acts.
 
 use anyhow::Result;
 use comfy_table::Table;
@@ -55,7 +55,7 @@ impl Line {
     }
 }
 
-/// Lists one page of what is blocked.
+/// Lists one page of blocked work.
 pub(in crate::streams) async fn run(options: &StreamsBlocked) -> Result<Exit> {
     let filter = filter(&options.rows, Some(true), None)?;
     sight::listing(&options.look, &options.pages, async |store, ask| {
@@ -72,7 +72,7 @@ pub(in crate::streams) async fn run(options: &StreamsBlocked) -> Result<Exit> {
     .await
 }
 
-/// Rows as a table.
+/// Returns rows as a table.
 pub(super) fn table(rows: &[Line]) -> Table {
     let mut table = output::table(&["key", "lane", "attempts", "blocked since", "error"], &[2]);
     for row in rows {

@@ -1,4 +1,4 @@
-//! How an operator's verb is told beforehand, asked about, and told afterwards.
+//! Preview, confirmation and report of an operator command.
 
 use anyhow::Result;
 use comfy_table::Table;
@@ -8,32 +8,32 @@ use crate::args::Layout;
 use crate::exit::Exit;
 use crate::{ask, output};
 
-/// More than this is asked about.
+/// The number of rows above which a confirmation is required.
 pub(super) const MANY: u64 = 100;
-/// So many are shown before something is done to them.
+/// The number of rows shown before the change.
 pub(super) const FIRST: usize = 10;
 
-/// What a verb prints.
+/// The printed report of a command.
 #[derive(Debug, Serialize)]
 pub(super) struct Report<'a, L> {
     pub(super) operation: &'a str,
     /// The reaction, if one was named.
     pub(super) reaction: Option<&'a str>,
     pub(super) dry_run: bool,
-    /// How many are meant.
+    /// The number of selected rows.
     pub(super) meant: u64,
-    /// How many of them would change, seen before anything was done.
+    /// The number of them that would change, counted before the change.
     pub(super) would_change: u64,
-    /// How many of them changed.
+    /// The number of them that changed.
     pub(super) changed: u64,
-    /// Rows that meet the condition and are Tidelock's own: they were left alone.
+    /// Rows that match the selection but belong to Tidelock itself. They were left alone.
     pub(super) left_alone: u64,
     /// The first of them, as they were before.
     pub(super) rows: Vec<L>,
 }
 
 impl<L: Serialize> Report<'_, L> {
-    /// Whether it is to be done; `what` is what the rows are called.
+    /// Returns whether the change may proceed; `what` is the noun for the rows.
     pub(super) fn agreed(&self, what: &str, why: &str, always: bool, yes: bool) -> Result<bool> {
         if self.would_change == 0 || !(always || self.would_change > MANY) {
             return Ok(true);
@@ -42,7 +42,7 @@ impl<L: Serialize> Report<'_, L> {
         ask::agreed(&format!("{}: {would} of {meant} {what} would change{why}. Go on?", self.operation), yes)
     }
 
-    /// Prints what would be done.
+    /// Prints the preview.
     pub(super) fn tell_dry(&self, what: &str, layout: Layout, table: fn(&[L]) -> Table) -> Result<Exit> {
         if layout != Layout::Table {
             return output::told(layout, self, "");
@@ -58,7 +58,7 @@ impl<L: Serialize> Report<'_, L> {
         Ok(Exit::Well)
     }
 
-    /// Prints what was done.
+    /// Prints the result.
     pub(super) fn tell(&self, what: &str, layout: Layout) -> Result<Exit> {
         let (meant, changed) = (output::number(self.meant), output::number(self.changed));
         let done = format!("{}: {changed} of {meant} {what} changed", self.operation);

@@ -1,4 +1,4 @@
-//! Work that is stuck, and how it goes on: rows by themselves, and the keys of reactions.
+//! Commands for stuck work: on single rows, and on the keys of reactions.
 
 mod blocked;
 mod call;
@@ -17,7 +17,7 @@ use self::reaction::Change;
 use crate::args::{StreamsOperate, StreamsReset};
 use crate::exit::Exit;
 
-/// A verb of the store, on rows or on keys of a reaction.
+/// Runs an operation of the store on rows or on keys of a reaction.
 pub(super) async fn operate(
     options: &StreamsOperate,
     name: &'static str,
@@ -29,7 +29,7 @@ pub(super) async fn operate(
     }
 }
 
-/// `reset`, of rows, keys or a whole reaction.
+/// Runs `reset` on rows, keys or a whole reaction.
 pub(super) async fn reset(options: &StreamsReset) -> Result<Exit> {
     match &options.operate.reaction {
         Some(name) if options.whole => {

@@ -1,4 +1,4 @@
-//! The operator's verbs on the keys and parked events of a reaction.
+//! The operator commands on the keys and parked events of a reaction.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -12,23 +12,23 @@ use crate::args::{Source, StreamsOperate, StreamsPark, StreamsReplay};
 use crate::exit::Exit;
 use crate::output;
 
-/// What is done.
+/// The change to make.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Change {
-    /// A verb of the store.
+    /// An operation of the store.
     Operation(Operation),
-    /// The whole reaction begins again.
+    /// Restart the whole reaction.
     Whole,
-    /// Events are set aside.
+    /// Park events as dead letters.
     Park,
-    /// Parked events are tried once more.
+    /// Retry parked events once.
     Replay,
-    /// Parked events are dropped.
+    /// Drop parked events.
     Drop,
 }
 
 impl Change {
-    /// What is counted.
+    /// Returns the noun for the affected rows.
     fn what(self) -> &'static str {
         match self {
             Self::Replay | Self::Drop => "parked events",
@@ -36,7 +36,7 @@ impl Change {
         }
     }
 
-    /// Whether it is asked about however few are meant.
+    /// Returns whether the change always needs a confirmation, however few rows it affects.
     fn is_grave(self) -> bool {
         matches!(self, Self::Whole | Self::Drop)
     }
@@ -56,14 +56,14 @@ impl Change {
     }
 }
 
-/// What was asked for.
+/// A parsed command.
 struct Call<'a> {
     name: &'static str,
     change: Change,
     reaction: &'a str,
     keys: Vec<Key>,
     which: Which,
-    /// Whether nothing but the reaction says what is meant.
+    /// Whether the selection names nothing but the reaction.
     all: bool,
     dry_run: bool,
     yes: bool,
@@ -99,7 +99,7 @@ fn call<'a>(name: &'static str, change: Change, options: &'a StreamsPark, at: &[
     Call::new(name, change, &chosen, (*dry_run, *yes), place)
 }
 
-/// What was typed to choose.
+/// The selection from the command line.
 struct Chosen<'a, 'b> {
     reaction: &'a str,
     keys: &'b [String],
@@ -107,13 +107,13 @@ struct Chosen<'a, 'b> {
     at: &'b [u64],
 }
 
-/// Says that a reaction does not know a key.
+/// Reports that a reaction does not know a key.
 fn never_seen(reaction: &str, key: &Key) -> Exit {
     unseen(reaction, key).iter().for_each(|line| eprintln!("{line}"));
     Exit::NotFound
 }
 
-/// How it is said that a reaction does not know a key.
+/// Returns the message that a reaction does not know a key.
 pub(super) fn unseen(reaction: &str, key: &Key) -> Vec<String> {
     let (key, name) = (output::key(key), output::escaped(reaction));
     vec![
@@ -122,7 +122,7 @@ pub(super) fn unseen(reaction: &str, key: &Key) -> Vec<String> {
     ]
 }
 
-/// Which keys of a reaction are meant.
+/// Returns the selected keys of a reaction.
 pub(super) fn which(reaction: &str, keys: &[Key], like: Option<&str>) -> Which {
     let mut which = Which::of(reaction);
     if !keys.is_empty() {
@@ -189,7 +189,8 @@ impl<'a> Call<'a> {
         report.tell(self.change.what(), self.place.output)
     }
 
-    /// The keys that are shown beforehand. Named ones are all shown: it is checked that they are there.
+    /// Returns the selection of keys to show before the change. Named keys are not filtered, because the command checks
+    /// that they exist.
     fn shown(&self) -> Which {
         let blocked = matches!(self.change, Change::Operation(Operation::Unblock) | Change::Park);
         match blocked && self.keys.is_empty() {
@@ -198,7 +199,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether it is to be done. What is blocked or waits may go on; everything else that concerns all is asked about.
+    /// Returns whether the change may proceed. A grave change always needs a confirmation. So does any change without
+    /// named keys, except unblocking and retrying. The report adds the limit on the number of rows.
     fn agreed<L: Serialize>(&self, report: &Report<'_, L>) -> Result<bool> {
         let grave = self.change.is_grave();
         let harmless = matches!(self.change, Change::Operation(Operation::Unblock | Operation::RetryNow));

@@ -1,5 +1,5 @@
-//! `unblock`, `reset`, `retry` and `prioritize` of work rows. What is counted and asked about is what is changed: the rows are
-//! named to the store, and not looked for again.
+//! `unblock`, `reset`, `retry` and `prioritize` of work rows. The command changes exactly the rows that it counted and
+//! confirmed: it passes their keys to the store and does not search again.
 
 use anyhow::Result;
 use tidelock::key::reserved::is_own;
@@ -13,10 +13,10 @@ use crate::exit::{Exit, UsageError};
 use crate::output;
 use crate::work::filter;
 
-/// How many rows are read at once.
+/// The number of rows read in one page.
 const PAGE: usize = 1_000;
 
-/// Carries out an operator's verb, or says what it would mean.
+/// Runs an operator command, or prints its preview.
 pub(super) async fn operate(
     options: &StreamsOperate,
     name: &'static str,
@@ -29,28 +29,28 @@ pub(super) async fn operate(
     ended
 }
 
-/// A verb: what it is called, what it does, and which rows it means.
+/// A command: its name, its operation, and its selection of rows.
 struct Verb {
     name: &'static str,
     operation: Operation,
     which: Chosen,
-    /// Whether nothing says which rows are meant.
+    /// Whether the selection is unrestricted.
     all: bool,
 }
 
-/// How rows are chosen.
+/// The selection of rows.
 enum Chosen {
     Keys(Vec<Key>),
     Filter(WorkFilter),
 }
 
-/// The rows that are meant.
+/// The selected rows.
 #[derive(Default)]
 struct Meant {
     rows: Vec<WorkRow>,
-    /// Rows that are Tidelock's own.
+    /// Rows that belong to Tidelock itself.
     left_alone: u64,
-    /// One that was named is not there.
+    /// A named key that does not exist.
     missing: Option<Key>,
 }
 
@@ -78,7 +78,7 @@ impl Verb {
         Ok(verb)
     }
 
-    /// Whether the verb may concern this row. To reset the row of a reaction takes more than its row.
+    /// Returns whether the command may change this row. Resetting a reaction requires more than changing its row.
     fn may(&self, key: &Key) -> bool {
         self.operation == Operation::Unblock || !is_own(key)
     }

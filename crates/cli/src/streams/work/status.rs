@@ -1,4 +1,5 @@
-//! `tidelock streams status` and `parked`: how far reactions are, and what they have set aside. Nothing is leased.
+//! `tidelock streams status` and `parked`: the progress and the parked events of reactions. The commands lease
+//! nothing.
 
 use std::time::Duration;
 
@@ -37,13 +38,13 @@ pub(in crate::streams) async fn run(options: &StreamsStatus) -> Result<Exit> {
     .await
 }
 
-/// How far behind something is, for programs.
+/// The lag of a key or a reaction, for programs.
 #[derive(Debug, Serialize)]
 struct LagLine {
     events: u64,
     /// Whether there may be more of them.
     at_least: bool,
-    /// How long the oldest of them has waited.
+    /// The age of the oldest of them.
     seconds: f64,
 }
 
@@ -89,7 +90,7 @@ impl KeyLine {
         Self { key, position, lag, due, attempts, takeovers, error, blocked_since, owner, until, fence }
     }
 
-    /// What it is doing, in a word.
+    /// Returns the state in one word.
     fn state(&self) -> &'static str {
         match (self.blocked_since, &self.owner, self.due) {
             (Some(_), ..) => "blocked",
@@ -99,7 +100,7 @@ impl KeyLine {
         }
     }
 
-    /// Since when, by whom until when, or when it is due.
+    /// Returns the time of the block, the holder and expiry of the lease, or the due time.
     fn more(&self) -> String {
         match (self.blocked_since, &self.owner, self.until, self.due) {
             (Some(since), ..) => output::instant(since),
@@ -112,7 +113,7 @@ impl KeyLine {
     }
 }
 
-/// Keys as a table.
+/// Returns keys as a table.
 pub(super) fn table(keys: &[KeyLine]) -> Table {
     let header = ["key", "position", "waiting", "behind", "attempts", "state", "when", "error"];
     let mut table = output::table(&header, &[1, 2, 3, 4]);
@@ -154,7 +155,7 @@ struct ReactionLine {
 impl ReactionLine {
     fn of(view: ReactionView) -> Self {
         let ReactionView { name, lane, types, chooses_keys, keys, blocked_keys, position, head, .. } = view;
-        // The last events may be gone: an inbox is emptied when it was handled.
+        // The last events may have been removed: an inbox is emptied after it was handled.
         let head = head.max(position);
         let (lag, owner, until, fence) = (LagLine::of(view.lag), view.owner, view.until, view.fence);
         let blocked_since = view.blocked.as_ref().map(|blocked| blocked.since);
@@ -211,7 +212,7 @@ fn table_of_reactions(lines: &[ReactionLine]) -> Table {
     table
 }
 
-/// Lists what a reaction has set aside.
+/// Lists the parked events of a reaction.
 pub(in crate::streams) async fn parked(options: &StreamsParked) -> Result<Exit> {
     sight::listing(&options.look, &options.pages, async |store, ask| {
         let operator = Operator::new(SharedStore::clone(store));

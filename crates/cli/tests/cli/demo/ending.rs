@@ -1,4 +1,4 @@
-//! A demo that is told to end, or that nobody reads any more: nothing stays behind, and it does not say that all is well.
+//! A demo that is stopped, or whose reader has closed its output: it leaves nothing behind and does not report success.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -10,10 +10,10 @@ use tidelock::prelude::*;
 use super::wait_until_shipped;
 use crate::support::command;
 
-/// How the link begins, which it prints when it can be looked at.
+/// The start of the link that the demo prints when its server is ready.
 const LINK: &str = "http://";
 
-/// A demo that plays for long. What it makes is in a directory of its own.
+/// A demo that runs for a long time. Its files are in a temporary directory.
 struct Playing {
     demo: Child,
     says: BufReader<ChildStderr>,
@@ -37,7 +37,7 @@ impl Playing {
         Self { demo, says, directory }
     }
 
-    /// Reads until it says something that begins like this; returns the rest of the line.
+    /// Reads until a line starts with the given text, and returns the rest of the line.
     fn hears(&mut self, beginning: &str) -> String {
         loop {
             let mut line = String::new();
@@ -53,8 +53,8 @@ impl Playing {
         assert!(sent.success());
     }
 
-    /// Waits for its end. Says how it ended, what it printed, what else it said, and what is left in its directory. The workers share
-    /// its standard error: that ends when the last of them is gone.
+    /// Waits until it exits. Returns the exit code, standard output, standard error, and the files left in its directory. The workers
+    /// share its standard error, which is closed when the last of them has exited.
     fn end(mut self) -> (Option<i32>, String, String, Vec<String>) {
         let (mut printed, mut said) = (String::new(), String::new());
         if let Some(mut out) = self.demo.stdout.take() {
@@ -70,13 +70,13 @@ impl Playing {
 
 impl Drop for Playing {
     fn drop(&mut self) {
-        // It has ended, unless the test failed.
+        // It has exited, unless the test failed.
         drop(self.demo.kill());
         drop(self.demo.wait());
     }
 }
 
-/// The processes that were started with this text somewhere in their arguments.
+/// Returns the processes that have this text in their arguments.
 pub(crate) fn processes_with(text: &str) -> Vec<String> {
     let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
     let commands = all.filter_map(|process| std::fs::read(process.ok()?.path().join("cmdline")).ok());
@@ -84,7 +84,7 @@ pub(crate) fn processes_with(text: &str) -> Vec<String> {
     commands.filter(|command| command.contains(text)).collect()
 }
 
-/// The file of a demo that made one in this directory.
+/// Returns the file of a demo that created one in this directory.
 fn file_in(directory: &Path) -> std::path::PathBuf {
     let made = std::fs::read_dir(directory).unwrap().next().unwrap().unwrap();
     made.path().join("demo.db")
@@ -125,7 +125,7 @@ async fn stopped_on_a_server_it_drops_its_schema() {
     assert_eq!(processes_with(&schema), Vec::<String>::new());
 }
 
-/// Somebody holds a table, so that the schema cannot be dropped yet.
+/// Another session locks a table, so that the schema cannot be dropped yet.
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once_and_it_says_what_stays() {
     let mut playing = Playing::start(&["--store", &crate::postgres::url()]);
@@ -144,7 +144,7 @@ async fn a_second_signal_ends_it_at_once_and_it_says_what_stays() {
     assert_eq!(code, Some(1));
     assert!(said.contains(&format!("the schema {schema}")), "{said}");
     client.batch_execute("COMMIT").await.unwrap();
-    // The server may still do what it was told to do before the demo was gone.
+    // The server may still execute a statement that the demo sent before it exited.
     while is_there(&client, &schema).await {
         drop(client.batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE")).await);
     }

@@ -1,4 +1,4 @@
-//! Runs at the command line: what is shown, started, told, mended, followed and removed.
+//! Runs at the command line: listing, starting, signalling, repairing, watching and removing.
 
 mod change;
 mod queues;
@@ -29,7 +29,8 @@ const COUNTDOWN: Workflow<u32, String> = Workflow::new("countdown");
 
 const PARENT: Workflow<(), bool> = Workflow::new("parent").hears(APPROVED);
 
-/// Reserves, waits to be approved, and charges. If its input names a gate, a file, that must be there to charge.
+/// Reserves, waits for approval, and charges. If the input names a gate, this file must exist for the charge to
+/// succeed.
 async fn order(cx: &Ctx, input: Value) -> Result<Value, Failure> {
     let reserved: u32 = cx.step("reserve", async |_| Ok(7)).await?;
     cx.publish("stage", "reserved");
@@ -52,13 +53,13 @@ async fn countdown(cx: &Ctx, from: u32) -> Result<String, Failure> {
     if from > 0 { cx.continue_as_new(&(from - 1)).await } else { Ok("lift off".to_owned()) }
 }
 
-/// Has a child that ends, and then waits.
+/// Starts a child that ends, and then waits.
 async fn parent(cx: &Ctx, (): ()) -> Result<bool, Failure> {
     cx.child("count", COUNTDOWN, &0).await?;
     Ok(cx.signal(APPROVED).await?)
 }
 
-/// A store in a directory of its own, with a worker.
+/// A store in a temporary directory, with a worker.
 struct Site {
     directory: TempDir,
     client: Client,
@@ -86,14 +87,14 @@ impl Site {
         command
     }
 
-    /// Runs a verb that must end like this.
+    /// Runs a verb that must exit with this code.
     fn run(&self, args: &[&str], code: i32) -> Output {
         let output = self.command(args).output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{args:?}: {} {}", stdout(&output), stderr(&output));
         output
     }
 
-    /// Runs a verb that must end like this and say this beside the data.
+    /// Runs a verb that must exit with this code and print this text on standard error.
     fn fails(&self, args: &[&str], code: i32, text: &str) {
         let output = self.run(args, code);
         assert!(stderr(&output).contains(text), "{args:?}: {}", stderr(&output));
@@ -105,7 +106,7 @@ impl Site {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// The run, once it stands like this.
+    /// Waits until the run meets a condition, and returns it.
     async fn until(&self, run: &str, wanted: impl Fn(&RunView) -> bool) -> RunView {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -118,13 +119,13 @@ impl Site {
         }
     }
 
-    /// An order that waits to be approved.
+    /// Starts an order that waits for approval.
     async fn waiting(&self, run: &str, input: Value) {
         self.client.start(ORDER, &input).id(run).attribute("customer", "c-7").await.unwrap();
         self.until(run, |view| view.doing == Doing::Waits { until: None }).await;
     }
 
-    /// An order that failed, because the bank is closed, and the gate that opens it.
+    /// Creates an order that failed because the bank is closed, and returns the gate that opens it.
     async fn failed(&self, run: &str) -> PathBuf {
         let gate = self.path(&format!("{run}.open"));
         self.waiting(run, json!({ "gate": gate })).await;

@@ -28,7 +28,7 @@ async fn a_run_is_started_and_its_id_is_printed() {
     let view = site.client.show("o-1").await.unwrap();
     assert_eq!((view.workflow.as_str(), view.priority, view.queue.as_str()), ("order", 9, "default"));
     assert_eq!((view.input.as_str(), view.attributes["city"].as_str()), (r#"{"a":1}"#, "Ulm"));
-    // The same again is the same run; with another input it is not.
+    // The same call returns the same run; another input is a conflict.
     site.run(&args, 0);
     site.fails(&["start", "order", "--id", "o-1", "--input", "2"], 4, "error[TL1002]");
 
@@ -84,7 +84,7 @@ async fn whoever_waits_gets_what_the_run_brought() {
         json!({"run": "c-2", "workflow": "countdown", "status": "completed", "output": "lift off"});
     assert_eq!(done, expected);
 
-    // A run that fails ends it with 6.
+    // A run that fails makes the command exit with 6.
     let gate = site.path("never");
     let input = json!({ "gate": gate }).to_string();
     let mut command = site.command(&["start", "order", "--id", "o-1", "--input", &input, "--wait"]);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{APPROVED, NAP, Site};
 use crate::support::{stderr, stdout};
 
-/// A child that follows a run.
+/// A child process that follows a run.
 struct Watching {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -29,7 +29,7 @@ impl Watching {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// How it ends, and what it said beside the data.
+    /// Waits until it exits, and returns the exit code and standard error.
     fn ends(mut self) -> (Option<i32>, String) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while Instant::now() < deadline {
@@ -54,7 +54,7 @@ async fn what_a_run_does_is_printed_as_it_comes_and_ends_with_the_run() {
     assert_eq!((&first["entry"], &second["entry"]), (&json!("started"), &json!("done")));
     assert_eq!((&second["payload"]["value"], &second["run"]), (&json!(7), &json!("o-1")));
     assert_eq!(watching.next()["entry"], "signal-wait");
-    // All that happened was printed; the rest comes as it happens.
+    // All past entries were printed; the rest arrives as it is written.
     site.client.signal("o-1", APPROVED, &true).await.unwrap();
     let rest: Vec<Value> = (0..3).map(|_| watching.next()["entry"].clone()).collect();
     assert_eq!(rest, ["heard", "done", "ended"]);
@@ -92,7 +92,7 @@ async fn a_run_that_fails_or_is_cancelled_ends_it_with_6() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_continues_as_new_is_followed() {
     let site = Site::new().await;
-    // Nobody drives it before it is watched.
+    // No worker drives it before it is watched.
     site.run(&["start", "countdown", "--input", "2", "--id", "c-1", "--queue", "later"], 0);
     let mut watching = Watching::start(&site, "c-1");
     assert_eq!(watching.next()["entry"], "started");
@@ -101,7 +101,7 @@ async fn a_run_that_continues_as_new_is_followed() {
     while seen.last() != Some(&(2, json!("ended"))) {
         let line = watching.next();
         seen.push((line["generation"].as_u64().unwrap(), line["entry"].clone()));
-        // Each generation stands in the queue anew; where it does not, it is driven already.
+        // Each generation enters the queue again; where it does not, a worker already drives it.
         let _ = site.driving.drive("c-1").await;
     }
     assert_eq!(seen.iter().filter(|(_, entry)| entry == "ended").count(), 3, "{seen:?}");

@@ -1,4 +1,4 @@
-//! A server that is killed amid writes: a change and the event that tells of it are there together, or neither is.
+//! A server killed amid writes: a change and its audit event are both present, or neither is.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,16 +11,16 @@ use tidelock::store::{Event, Page};
 
 use super::{Serving, store, tokens};
 
-/// How often a server is killed, unless `TIDELOCK_ROUNDS` says another number.
+/// The number of kills, unless `TIDELOCK_ROUNDS` sets another.
 const ROUNDS: u64 = 8;
-/// How many clients write at once.
+/// The number of concurrent clients.
 const CLIENTS: u64 = 4;
 
 fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// Numbers that follow from a seed.
+/// A pseudo-random generator with a seed.
 struct Random(u64);
 
 impl Random {
@@ -32,14 +32,14 @@ impl Random {
     }
 }
 
-/// What the clients of a round have seen.
+/// The observations of the clients of one round.
 #[derive(Default)]
 struct Seen {
     answered: AtomicU64,
     over: AtomicBool,
 }
 
-/// One client: writes until the server is gone.
+/// Runs one client, which writes until the server is gone.
 fn write(serving: &Serving, token: &str, client: u64, round: u64, seen: &Seen) {
     let mut fence = None;
     for n in 0.. {
@@ -60,7 +60,7 @@ fn write(serving: &Serving, token: &str, client: u64, round: u64, seen: &Seen) {
             },
         };
         let Some((status, said)) = serving.try_ask(method, &path, token, &body.to_string()) else { return };
-        // A lease ends by itself, and one of an earlier round may not have yet.
+        // A lease expires on its own, and one of an earlier round may not have expired yet.
         assert!(status < 300 || status == 409, "{method} {path}: {status} {said}");
         let said: Value = serde_json::from_str(&said).unwrap();
         fence = said["fence"].as_u64().filter(|_| n % 4 == 2);
@@ -68,7 +68,7 @@ fn write(serving: &Serving, token: &str, client: u64, round: u64, seen: &Seen) {
     }
 }
 
-/// Lets clients write, and kills the server after some of them were answered.
+/// Lets clients write, and kills the server after a number of responses.
 fn round(path: &str, number: u64, random: &mut Random) -> u64 {
     let serving = Serving::start(&["serve", "--store", path, "--allow-writes", "--rate", "0"]);
     let (_, token) = tokens(Path::new(&format!("{path}.tokens")));
@@ -102,7 +102,7 @@ async fn events(store: &SqliteStore, stream: &Key) -> Vec<Event> {
     }
 }
 
-/// Each change with the number of events that tell of it, and the other way round.
+/// Compares the changes with their audit events, in both directions.
 async fn compare(path: &Path, seed: u64) -> u64 {
     let store = SqliteStore::open(path, SqliteOptions::default()).await.unwrap();
     let mut told: BTreeMap<String, u64> = BTreeMap::new();
@@ -117,7 +117,7 @@ async fn compare(path: &Path, seed: u64) -> u64 {
     }
     let twice: Vec<_> = told.iter().filter(|(_, count)| **count != 1).collect();
     assert!(twice.is_empty(), "told twice, with seed {seed}: {twice:?}");
-    // A lease that was taken may be there untold: nobody has heard of it, and it ends by itself.
+    // An acquired lease may lack its audit event: no client has received it, and it expires.
     let mut done = Vec::new();
     for client in 0..CLIENTS {
         let stream = Key::single(&format!("s-{client}")).unwrap();

@@ -1,10 +1,10 @@
-//! The log of the server: what callers are not told.
+//! The log of the server: details that responses do not contain.
 
 use serde_json::Value;
 
 use super::{PUT, Serving, store, tokens};
 
-/// Serves a store whose file is taken away, and asks for a write: the code of the answer, and what was said beside the data.
+/// Serves a store whose file is removed, and sends a write. Returns the code of the response, and standard error.
 async fn broken(args: &[&str]) -> (String, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = store(directory.path()).await;

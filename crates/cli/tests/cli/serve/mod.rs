@@ -1,4 +1,4 @@
-//! `tidelock serve` and `tidelock dev`: the address, the tokens, what is allowed, and the end.
+//! `tidelock serve` and `tidelock dev`: the address, the tokens, the permissions, and the shutdown.
 
 mod killed;
 mod log;
@@ -16,7 +16,7 @@ use tidelock::prelude::*;
 
 use crate::support::{command, stderr, stdout, tidelock};
 
-/// A server that runs.
+/// A running server.
 struct Serving {
     child: Child,
     address: String,
@@ -42,12 +42,12 @@ impl Serving {
         Self { child, address, report }
     }
 
-    /// The status and the body of an answer.
+    /// Returns the status and the body of a response.
     fn ask(&self, method: &str, path: &str, token: &str, body: &str) -> (u16, String) {
         self.try_ask(method, path, token, body).expect("an answer")
     }
 
-    /// The same; `None` when no whole answer comes.
+    /// Does the same; `None` when no complete response arrives.
     fn try_ask(&self, method: &str, path: &str, token: &str, body: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         let (host, length) = (&self.address, body.len());
@@ -64,13 +64,13 @@ impl Serving {
         whole.then(|| (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
     }
 
-    /// Kills it as the system does, without a word.
+    /// Kills it with `SIGKILL`.
     fn kill(&self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
     }
 
-    /// Ends it with a signal; what it said beside the data.
+    /// Stops it with a signal, and returns its standard error.
     fn end(mut self, signal: &str) -> String {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
@@ -91,13 +91,13 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // It has ended, unless the test failed.
+        // It has exited, unless the test failed.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// The tokens of a file, to read and to write.
+/// Returns the read and the write token of a file.
 fn tokens(path: &Path) -> (String, String) {
     let text = std::fs::read_to_string(path).unwrap();
     let token = |role: &str| text.lines().find_map(|line| line.strip_prefix(role)).unwrap().to_owned();
@@ -176,7 +176,7 @@ async fn other_machines_are_not_served() {
     assert!(!directory.path().join("a.db.tokens").exists(), "no tokens were made");
 }
 
-/// What was loosened, as it was told at the start.
+/// Returns the warnings printed at the start.
 fn warnings(said: &str) -> Vec<&str> {
     said.lines().filter_map(|line| line.strip_prefix("warning: ")).collect()
 }
@@ -206,7 +206,7 @@ async fn each_loosening_is_told_at_every_start() {
     assert_eq!(warnings(&said), ["writes are allowed"]);
 }
 
-/// The files of a certificate for this machine, and a client that trusts it.
+/// Creates the files of a certificate for this machine, and a client that trusts it.
 fn certificate(directory: &Path) -> (String, String, Arc<rustls::ClientConfig>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (cert, key) = (directory.join("cert.pem"), directory.join("key.pem"));
@@ -290,7 +290,7 @@ async fn the_address_that_is_told_is_one_that_is_served() {
     let said = serving.end("-TERM");
     assert!(said.contains(&format!("{}/ui/#token={read}", url.as_str().unwrap())), "{said}");
 
-    // Another address of this machine, which has no name.
+    // Another address of this machine, without a name.
     if cfg!(target_os = "linux") {
         let serving = start(&["--listen", "127.0.0.2:0"]);
         assert!(serving.address.starts_with("127.0.0.2:"), "{}", serving.address);

@@ -1,4 +1,4 @@
-//! Streams at the command line: what is shown and followed, what is appended, copied and put back to work.
+//! Streams at the command line: listing, following, appending, copying, and restarting stuck work.
 
 mod reactions;
 mod read;
@@ -19,7 +19,7 @@ use crate::support::{self, stderr, stdout};
 
 const ORDER: &str = r#"order("o-1")"#;
 
-/// A store in a directory of its own.
+/// A store in a temporary directory.
 struct Site {
     directory: TempDir,
     store: SqliteStore,
@@ -42,7 +42,7 @@ impl Site {
         command
     }
 
-    /// Runs a verb that must end like this.
+    /// Runs a verb that must exit with this code.
     fn run(&self, args: &[&str], code: i32) -> Output {
         let output = self.command(args).output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{args:?}: {} {}", stdout(&output), stderr(&output));
@@ -59,7 +59,7 @@ impl Site {
         stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Appends an event whatever is there.
+    /// Appends an event unconditionally.
     async fn append(&self, stream: &str, event_type: &str, payload: Value) -> Receipt {
         let event = NewEvent::new(event_type.parse().unwrap(), Payload::of(&payload).unwrap());
         let batch = Batch::new().append(&stream.parse().unwrap(), Expect::Any, [event]);
@@ -75,7 +75,7 @@ impl Site {
         self.store.apply(batch).await.unwrap();
     }
 
-    /// The whole log.
+    /// Returns the whole log.
     async fn log(&self) -> Vec<Event> {
         self.store.read_log(LogQuery::all(10_000)).await.unwrap().events
     }

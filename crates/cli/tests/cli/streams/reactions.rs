@@ -1,4 +1,4 @@
-//! The operator's verbs on reactions: what is stuck is seen, goes on, begins again, or is set aside.
+//! The operator commands on reactions: stuck work is listed, resumed, reset, or parked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,7 +15,7 @@ use crate::support::{stderr, stdout};
 const LONG: Duration = Duration::from_secs(3600);
 const OTHER: &str = r#"order("o-2")"#;
 
-/// A reaction that cannot handle what is bad, until it is told that it can.
+/// A reaction that fails on bad events until it is switched to succeed.
 #[derive(Clone, Default)]
 struct Picky {
     well: Arc<AtomicBool>,
@@ -41,7 +41,7 @@ impl Picky {
         Reactions::new(Arc::new(site.store.clone())).with(reaction).start().await.unwrap()
     }
 
-    /// Lets it work until nothing is left to do.
+    /// Runs the reaction until no work is left.
     async fn work(&self, site: &Site) -> u32 {
         let running = self.start(site, self.reaction()).await;
         running.settle().await.unwrap();
@@ -50,7 +50,8 @@ impl Picky {
     }
 }
 
-/// One key is blocked before its second event of three, the other has handled its only one.
+/// Creates one key that is blocked at its second event of three, and another that has handled its
+/// only event.
 async fn stuck() -> (Site, Picky) {
     let (site, picky) = (Site::new().await, Picky::default());
     for payload in ["good", "bad", "late"] {
@@ -217,7 +218,7 @@ async fn a_key_that_waits_is_tried_at_once() {
     let running = Picky::default().start(&site, later).await;
     let row: Key = r#"tidelock.reaction("later", "order", "o-1")"#.parse().unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    // It has put itself off when nobody holds it and it has a note.
+    // The key is deferred once its row has a payload and no lease.
     while !site
         .store
         .work(&row)

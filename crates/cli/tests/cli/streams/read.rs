@@ -89,7 +89,7 @@ async fn what_is_not_there_ends_with_3_and_what_is_no_key_with_2() {
     site.run(&["list", "--limit", "0"], 2);
 }
 
-/// A child that follows the log.
+/// A child process that follows the log.
 struct Tail {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -109,7 +109,7 @@ impl Tail {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Ends it as Ctrl-C does; what it said beside the data.
+    /// Interrupts it like Ctrl-C, and returns its standard error.
     fn interrupt(self) -> String {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
@@ -117,7 +117,7 @@ impl Tail {
     }
 }
 
-/// The child ends by itself, and well.
+/// Waits until the child exits with success, and returns its standard error.
 fn ends(mut child: Child) -> String {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
@@ -157,7 +157,7 @@ async fn a_tail_from_now_passes_over_what_happened() {
     let site = Site::new().await;
     site.append(ORDER, "Old", json!(0)).await;
     let mut tail = Tail::start(&site, &["--from", "now"]);
-    // It says nothing until something happens, so things happen until it says something.
+    // It prints nothing before the first event, so events are appended until it prints one.
     let (said, heard) = std::sync::mpsc::channel();
     let first = std::thread::spawn(move || {
         let line = tail.next();

@@ -22,7 +22,7 @@ impl Site {
         let mut command = self.command(&[&["import", "--yes"], args].concat());
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // A child that refuses the beginning does not read the end.
+        // A child that rejects the first lines does not read the rest.
         drop(child.stdin.take().unwrap().write_all((lines.join("\n") + "\n").as_bytes()));
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{} {}", stdout(&output), stderr(&output));
@@ -36,7 +36,7 @@ impl Site {
     }
 }
 
-/// A store with events of several streams in turns.
+/// Creates a store with interleaved events of several streams.
 async fn source(events: usize) -> Site {
     let site = Site::new().await;
     for chunk in (0..events).collect::<Vec<_>>().chunks(400) {
@@ -51,7 +51,7 @@ async fn source(events: usize) -> Site {
     site
 }
 
-/// What an import keeps of an event.
+/// Returns the properties of an event that an import preserves.
 fn kept(event: &Event) -> (Key, StreamVersion, EventId, String, Payload, Option<String>) {
     let name = event.event_type.to_string();
     let Event { stream, version, id, payload, correlation, .. } = event.clone();
@@ -146,7 +146,7 @@ async fn a_file_that_has_grown_adds_what_is_new() {
 #[tokio::test]
 async fn a_stream_with_other_events_stops_the_import_before_its_batch() {
     let (from, to) = (source(1_100).await, Site::new().await);
-    // The other events begin where the third batch does, so two batches are imported before they are met.
+    // The conflicting events are in the third batch, so two batches are imported first.
     let lines: Vec<String> = from.export(&[]);
     from.append("last", "Seen", json!(1)).await;
     to.append("last", "Other", json!(2)).await;
@@ -198,7 +198,7 @@ async fn the_same_events_at_other_versions_are_a_conflict() {
         from.append("a", "T", json!(n)).await;
     }
     let all = from.export(&[]);
-    // The same ids, one version further: what the store recognises stands elsewhere.
+    // The same ids, one version later: the store recognises the events at other versions.
     to.import(&all, &[], 0);
     let later: Vec<String> = (0..3).rev().fold(all.clone(), |lines, n| {
         let (was, is) = (format!(r#""version":{n},"id""#), format!(r#""version":{},"id""#, n + 1));
@@ -261,7 +261,7 @@ async fn an_import_that_is_killed_has_done_whole_batches_and_can_be_repeated() {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // Two batches and a part of the third; the end never comes.
+    // Two batches and a part of the third; the input never ends.
     stdin.write_all((all[..1_200].join("\n") + "\n").as_bytes()).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while to.log().await.len() < 1_000 {

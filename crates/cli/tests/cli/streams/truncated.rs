@@ -1,4 +1,4 @@
-//! Copies of streams whose first events were removed: what begins later is noted, refused, or begins later in the copy as well.
+//! Copies of truncated streams: the later start is noted, rejected, or preserved in the copy.
 
 use serde_json::{Value, json};
 use tidelock::prelude::*;
@@ -14,7 +14,7 @@ impl Site {
         self.store.stream(&stream.parse().unwrap()).await.unwrap()
     }
 
-    /// Events whose payload is their version.
+    /// Appends events whose payload is their version.
     async fn with(&self, stream: &str, events: u64) {
         for n in 0..events {
             self.append(stream, "Placed", json!(n)).await;
@@ -22,7 +22,7 @@ impl Site {
     }
 }
 
-/// A stream that begins with version 3, and a closed one that has no events left.
+/// Creates a stream that begins with version 3, and a closed one without remaining events.
 async fn source() -> Site {
     let site = Site::new().await;
     site.append("whole", "Seen", json!(1)).await;
@@ -99,7 +99,7 @@ async fn a_late_beginning_that_was_interrupted_goes_on() {
     from.with(ORDER, 5).await;
     from.truncate(ORDER, 3).await;
     let all = from.export(&[]);
-    // As an import leaves it that was killed on the way to version 3.
+    // The state after an import that was killed before it reached version 3.
     let to = Site::new().await;
     to.with(ORDER, 2).await;
     to.truncate(ORDER, 2).await;
@@ -116,7 +116,7 @@ async fn what_is_here_must_show_that_it_is_the_same_stream() {
     let before = from.export(&[]);
     from.truncate(ORDER, 3).await;
     let after = from.export(&[]);
-    // It has exactly the events that were removed, or so it seems.
+    // The store seems to have exactly the events that were removed.
     to.with(ORDER, 3).await;
     for ways in [&[][..], &["--begin-later"]] {
         let said = stderr(&to.import(&after, ways, 4));

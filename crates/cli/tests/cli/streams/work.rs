@@ -20,7 +20,7 @@ impl Site {
         self.store.apply(batch).await.unwrap();
     }
 
-    /// Takes all work of a lane and says something about it.
+    /// Claims all work of a lane and applies an outcome to each row.
     async fn each(&self, lane: &str, say: impl Fn(Batch, &Lease) -> Batch) {
         let owner: Owner = "worker".parse().unwrap();
         let claim = Claim::lanes(&owner, [lane.parse().unwrap()], 1_000, TTL);
@@ -29,7 +29,7 @@ impl Site {
         self.store.apply(batch).await.unwrap();
     }
 
-    /// Blocked work of this lane.
+    /// Creates blocked work in this lane.
     async fn block(&self, lane: &str, names: &[&str]) {
         self.enqueue(lane, &names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).await;
         self.each(lane, |batch, lease| batch.block(lease, "bad\u{1b} address\nline 2")).await;

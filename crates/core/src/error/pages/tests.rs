@@ -1,4 +1,5 @@
-//! Every code has a page with the same sections, and the example on it is the message that programs print.
+//! Tests of the error pages. Every code has a page with the same sections, and its example is the message that programs
+//! print.
 
 use super::{all, example, page};
 use crate::clock::Timestamp;
@@ -61,13 +62,13 @@ fn each_example_is_the_real_message() {
         checked.push(code);
     }
     checked.sort_unstable();
-    // The crates `tidelock-sealed`, `tidelock-edge` and `tidelock-server` look at their own pages.
+    // The crates `tidelock-sealed`, `tidelock-edge` and `tidelock-server` check their own pages.
     let elsewhere = |code: &str| ["TL09", "TL121", "TL13"].iter().any(|start| code.starts_with(start));
     let codes: Vec<&str> = all().iter().map(|(code, _)| *code).filter(|code| !elsewhere(code)).collect();
     assert_eq!(checked, codes);
 }
 
-/// The text with one word for every place in a source.
+/// Returns the text with every source location replaced by one word.
 fn without_places(text: &str) -> String {
     let word = |word: &str| match word.split_once(".rs:") {
         Some((_, rest)) => {
@@ -78,7 +79,7 @@ fn without_places(text: &str) -> String {
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// Errors of all types, to be compared with their pages.
+/// Errors of all types, for comparison with their pages.
 pub(crate) type Examples = Vec<Box<dyn Explain>>;
 
 /// Boxes errors of one type.

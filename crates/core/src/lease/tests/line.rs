@@ -1,4 +1,4 @@
-//! Waiting: in order, past the dead, without a trace of those who left.
+//! Tests of waiting: in order, past dead waiters, and without a trace of waiters that left.
 
 use super::*;
 use crate::payload::Payload;
@@ -50,7 +50,7 @@ async fn nobody_overtakes_the_line() {
     drop(granted);
 }
 
-/// A place in line whose owner is dead: nobody renews it.
+/// Creates a place whose owner is dead, so that it is never renewed.
 async fn dead_waiter(store: &SharedStore, lock: &Key, ttl: Duration) -> Key {
     let place = names::place(lock).unwrap();
     let claim = Claim::named(&owner("dead/1"), &place, &names::waits().unwrap(), ttl);
@@ -105,7 +105,7 @@ async fn a_dropped_waiter_leaves_the_line() {
 async fn a_waiter_dropped_after_its_grant_releases() {
     let (store, lock) = (store(), key("late"));
     let held = asked(&store, &lock, "first").now().await.unwrap();
-    // A task of its own: this one holds the lease.
+    // A separate scope, because this task holds the lease.
     let mut leaver = Box::pin(crate::lock::scope(asked(&store, &lock, "leaver").wait()));
     let begin = tokio::time::timeout(Duration::from_millis(1), leaver.as_mut());
     assert!(begin.await.is_err(), "it waits");
@@ -141,7 +141,7 @@ async fn a_grant_that_comes_after_the_deadline_is_given_back() {
     let faulty = Faulty::new();
     let (store, lock): (SharedStore, Key) = (faulty.clone(), key("too-late"));
     faulty.stopped.store(true, Ordering::SeqCst);
-    // On a busy machine the time may be up before the claim has begun. Then there is more of it.
+    // On a busy machine the deadline may pass before the claim starts. The next attempt then has more time.
     for millis in [50, 500, 5_000, 20_000] {
         let deadline = Instant::now() + Duration::from_millis(millis);
         let late = asked(&store, &lock, "late").wait_until(deadline);
@@ -205,7 +205,7 @@ async fn a_hundred_tasks_never_overlap() {
                 let read = store.document(&document).await.unwrap();
                 let count: i64 = read.map_or(0, |document| document.value.parse().unwrap());
                 tokio::task::yield_now().await;
-                // Read, then written without looking: right only if nobody else is here.
+                // A blind write after a read is correct only if no other task is inside.
                 let write = Batch::new().put(&document, Expect::Any, Payload::of(&(count + 1)).unwrap());
                 store.apply(held.guard(write).unwrap()).await.unwrap();
                 inside.fetch_sub(1, Ordering::SeqCst);

@@ -1,20 +1,20 @@
-//! K5, K6: how a holder loses its lease, and what it is told when.
+//! Tests of lease loss (K5, K6): its causes, and when the holder is notified.
 
 use super::*;
 use crate::lease::LostReason;
 use crate::payload::Payload;
 
 const SHORT: Duration = Duration::from_millis(600);
-/// A lease that is kept, also by a machine that leaves its thread waiting for a second.
+/// A lease time that survives a machine on which the renewal thread is delayed by a second.
 const KEPT: Duration = Duration::from_secs(2);
 
-/// Who holds the lease in the store, and until when.
+/// Returns the holder of the lease in the store.
 async fn holder(store: &SharedStore, lock: &Key) -> LeaseRow {
     view_of(store, lock).await.unwrap().holder.unwrap()
 }
 
-/// Checks that the holder gives up before the lease ends in the store, by both clocks at one instant. When the token fires is no
-/// measure: the thread that looks at it may come late.
+/// Checks that the holder gives up before the lease expires in the store, by both clocks at one instant. The time at
+/// which the token fires is no measure, because the thread that observes it may be late.
 async fn check_ends_first(store: &SharedStore, lock: &Key, held: &Held) {
     let until = holder(store, lock).await.until;
     let left = until.since(store.now().await.unwrap());
@@ -59,7 +59,7 @@ async fn a_renewal_that_fails_for_a_moment_is_tried_again() {
     let held = asked(&store, &lock, "one").ttl(ttl).now().await.unwrap();
     let first = holder(&store, &lock).await;
     faulty.break_writes(true);
-    // Past the first attempt, before the deadline.
+    // After the first attempt, but before the deadline.
     let late = first.since.after(ttl / 2);
     super::until("an attempt has failed", async || store.now().await.unwrap() >= late).await;
     faulty.break_writes(false);
@@ -85,7 +85,7 @@ fn a_blocked_executor_loses_no_lease() {
     runtime.block_on(async {
         let (store, lock) = (store(), key("blocked"));
         let held = crate::lease::hold(&store, &lock).ttl(KEPT).now().await.unwrap();
-        // This is what the test is about: the only thread of the executor is blocked for longer than the lease lasts.
+        // The test case: the only thread of the executor is blocked for longer than the lease lasts.
         std::thread::sleep(KEPT * 2);
         assert!(!held.is_lost());
         let write = held.guard(Batch::new().put(&lock, Expect::Absent, Payload::null())).unwrap();
@@ -103,7 +103,7 @@ async fn whoever_was_taken_over_is_refused_and_told_by_whom() {
     faulty.break_writes(true);
     let lost = in_time("the old one gives up", old.lost()).await;
     assert!(matches!(lost, LostReason::CouldNotRenew { .. }), "{lost}");
-    // The place in line cannot be removed while writes fail; whoever takes over needs none.
+    // The place in the queue cannot be removed while writes fail, and a takeover needs none.
     let taken = async || {
         asked(&store, &lock, "new").now().await.is_ok_and(|held| {
             std::mem::forget(held);

@@ -1,4 +1,4 @@
-//! Taking, releasing and stealing.
+//! Tests of acquiring, releasing and stealing leases.
 
 use super::*;
 use crate::lease::LostReason;
@@ -116,7 +116,7 @@ async fn stealing_what_nobody_holds_is_taking_it() {
 #[tokio::test]
 async fn at_least_shortens_the_lease_instead_of_releasing_it() {
     let (store, lock) = (store(), key("g"));
-    // Long enough to be refused meanwhile, on a busy machine.
+    // Long enough for a refusal within this time, even on a busy machine.
     let at_least = Duration::from_secs(2);
     let held = asked(&store, &lock, "one").at_least(at_least).now().await.unwrap();
     held.release().await.unwrap();

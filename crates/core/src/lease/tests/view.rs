@@ -1,4 +1,4 @@
-//! What others see.
+//! Tests of lease views.
 
 use super::*;
 use crate::lease::list;

@@ -1,4 +1,4 @@
-//! Every way through an attempt: free, shared, waiting, refused, and waiting in a cycle.
+//! Tests of lock acquisition: free, shared, waiting, refused, and waiting in a cycle.
 
 use std::sync::Arc;
 
@@ -122,14 +122,14 @@ async fn a_waiter_that_goes_away_leaves_nothing() {
     }
     yield_now().await;
     assert_eq!(locks.snapshot().terms.iter().map(|term| term.waiters.len()).sum::<usize>(), 3);
-    // Some are let in and dropped before they are polled again.
+    // Some are granted the lock and dropped before they are polled again.
     drop(guard);
     tasks.shutdown().await;
     nothing_is_left(&locks);
     drop(locks.lock(&term).await.unwrap());
 }
 
-/// Tasks in a ring, each with one term, each asking for the next one's.
+/// Tasks in a ring each hold one term and request the term of the next task.
 #[tokio::test]
 async fn a_cycle_is_told_to_exactly_one() {
     if !DETECTION {
@@ -153,7 +153,7 @@ async fn a_cycle_is_told_to_exactly_one() {
     }
 }
 
-/// A cycle that closes through a task that was let in a moment ago, and still stood among those who wait.
+/// A cycle that closes through a task whose wait was granted an instant ago, but is still recorded.
 #[tokio::test]
 async fn a_cycle_through_a_holder_that_waited_before_is_told() {
     if !DETECTION {

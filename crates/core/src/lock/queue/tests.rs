@@ -1,4 +1,4 @@
-//! The queue against a plain list, by random operations.
+//! Queue compared with a plain list under random operations.
 
 use std::collections::VecDeque;
 

@@ -1,29 +1,29 @@
-//! Why a time that was written down cannot be one.
+//! Errors of cron expressions and time zones.
 
 use thiserror::Error;
 
 use crate::error::codes;
 
-/// Why an expression or a zone cannot be used.
+/// The reason why an expression or a zone is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CronError {
-    /// The expression cannot be read.
+    /// The expression cannot be parsed.
     #[error(
         "{text:?} says no times: {reason}; write five fields (minute, hour, day of month, month, day of week) such as \
          \"30 2 * * MON-FRI\", a name such as @daily, @every 10m, or @at 2026-03-29T01:00:00Z"
     )]
     Expression {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// What is wrong with it.
+        /// The reason why the text is invalid.
         reason: String,
     },
-    /// There is no such zone.
+    /// The time zone does not exist.
     #[error(
         "there is no time zone {zone:?}; take a name of the IANA database such as Europe/Berlin, or leave it out for UTC"
     )]
     Zone {
-        /// What was given.
+        /// The given name.
         zone: String,
     },
 }

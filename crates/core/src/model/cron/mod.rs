@@ -1,8 +1,8 @@
-//! When tasks fire: expressions, zones, and what is done about fires that were missed. Pure, like all of the model.
+//! Fire times of scheduled tasks: expressions, zones, and policies for missed fires. Pure, like all of the model.
 //!
-//! - [`When`] is what people write: a cron expression, an interval, or one instant.
-//! - [`Timetable`] adds the zone and the policies, and answers which fire comes after an instant.
-//! - [`Progress`] is how far a task is on its timetable; [`plan`](plan()) says what is to be done now.
+//! - [`When`] is the time specification: a cron expression, an interval, or one instant.
+//! - [`Timetable`] adds the zone and the policies, and returns the next fire after an instant.
+//! - [`Progress`] is the progress of a task on its timetable; [`plan`](plan()) decides the next action.
 
 mod error;
 mod expression;

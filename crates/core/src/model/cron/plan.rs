@@ -1,4 +1,4 @@
-//! What a task has to do now: fire, try again, or wait.
+//! The next action of a scheduled task: fire, retry, or wait.
 
 use std::time::Duration;
 
@@ -8,83 +8,83 @@ use super::{Progress, Span, Timetable};
 use crate::clock::{Timestamp, millis};
 use crate::model::retry::RetryPolicy;
 
-/// What becomes of fires that were missed because nobody was there.
+/// The policy for fires that were missed because no scheduler was running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CatchUp {
-    /// The last of them runs, the others do not.
+    /// Runs the last of them and skips the others.
     #[default]
     One,
-    /// All of them run, one after the other, as far as they are no older than this.
+    /// Runs all of them that are no older than this, one after the other.
     All(#[serde(with = "millis")] Duration),
-    /// None of them runs. What is late by no more than this was not missed.
+    /// Runs none of them. A fire that is late by no more than this was not missed.
     None(#[serde(with = "millis")] Duration),
 }
 
-/// What becomes of fires that come while the task runs.
+/// The policy for fires that come while the task runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// The last of them runs when the run before it has ended.
+    /// Runs the last of them when the current run has ended.
     #[default]
     Queue,
-    /// All of them run, one after the other, when the run before them has ended.
+    /// Runs all of them, one after the other, when the current run has ended.
     QueueAll,
-    /// They do not run.
+    /// Skips them.
     Skip,
-    /// They run beside it.
+    /// Runs them concurrently with it.
     Allow,
 }
 
-/// What is known about a task.
+/// The input of [`plan`](plan()): the state of a task.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
-    /// When it fires.
+    /// The fire times of the task.
     pub timetable: &'a Timetable,
-    /// How far it is.
+    /// The progress of the task.
     pub progress: &'a Progress,
-    /// What becomes of fires that were missed.
+    /// The policy for missed fires.
     pub catch_up: CatchUp,
-    /// What becomes of fires that come while it runs.
+    /// The policy for fires that come while the task runs.
     pub overlap: Overlap,
-    /// When it ran last.
+    /// The last run.
     pub busy: Option<Span>,
-    /// When the fire that failed last is to be tried again.
+    /// The time of the next retry of the fire that failed last.
     pub retry: Option<Timestamp>,
 }
 
-/// What is to be done.
+/// The next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Nothing, until then. `None` when there is nothing to come.
+    /// Waits. `until` is `None` when no fire is left.
     Wait {
-        /// When to look again.
+        /// The time of the next decision.
         until: Option<Timestamp>,
-        /// How far the task is.
+        /// The progress of the task.
         progress: Progress,
-        /// How many fires were passed over, counted up to a thousand.
+        /// The number of skipped fires, counted up to a thousand.
         skipped: u32,
     },
-    /// The fire that failed runs again.
+    /// Retries the fire that failed.
     Retry {
-        /// How far the task is.
+        /// The progress of the task.
         progress: Progress,
     },
-    /// A fire runs. A retry that is pending is given up for it, unless all fires are to run.
+    /// Runs a fire. It supersedes a pending retry, unless all fires must run.
     Fire {
-        /// Its time on the timetable.
+        /// The time of the fire on the timetable.
         fire: Timestamp,
-        /// How far the task is then.
+        /// The progress of the task after the fire.
         progress: Progress,
-        /// How many fires were passed over, counted up to a thousand.
+        /// The number of skipped fires, counted up to a thousand.
         skipped: u32,
     },
 }
 
-/// Fires that are passed over are counted up to here.
+/// The limit up to which skipped fires are counted.
 const COUNTED: u32 = 1_000;
 
-/// Decides what is to be done now.
+/// Decides the next action.
 #[must_use]
 pub fn plan(situation: &Situation<'_>, now: Timestamp) -> Plan {
     let Situation { timetable, catch_up, overlap, busy, retry, .. } = *situation;
@@ -102,7 +102,7 @@ pub fn plan(situation: &Situation<'_>, now: Timestamp) -> Plan {
             return Plan::Wait { until, progress, skipped };
         };
         if let (Some(retry), CatchUp::All(_)) = (retry, catch_up) {
-            // All of them run, one after the other: none takes the place of one that failed.
+            // All fires run, one after the other, so none supersedes the one that failed.
             return if retry_has_come {
                 Plan::Retry { progress }
             } else {
@@ -112,7 +112,7 @@ pub fn plan(situation: &Situation<'_>, now: Timestamp) -> Plan {
         let due = timetable.due(first);
         let during = busy.filter(|busy| busy.contains(due));
         let chosen = match (overlap, during) {
-            // A fire before the end of the last run came during one of the runs before it: the others were passed over.
+            // A fire before the end of the last run came during one of the runs before it. Other fires were skipped.
             (Overlap::QueueAll, _) if busy.is_some_and(|busy| due <= busy.to) => Ok(Some(first)),
             (Overlap::Skip, Some(busy)) => Err(latest(timetable, &progress, busy.to.min(now))),
             (Overlap::Queue, Some(busy)) if catch_up != CatchUp::One => {
@@ -134,13 +134,14 @@ pub fn plan(situation: &Situation<'_>, now: Timestamp) -> Plan {
     }
 }
 
-/// When a fire that failed is tried again: so long after its end as the policy says. `None` when its attempts are used up.
+/// Returns the time of the next retry: the end of the failed attempt plus the delay of the policy. Returns `None` when the
+/// attempts are used up.
 #[must_use]
 pub fn retry_at(policy: &RetryPolicy, attempt: u32, ended: Timestamp) -> Option<Timestamp> {
     policy.allows(attempt.saturating_add(1)).then(|| ended.after(policy.longest_wait(attempt)))
 }
 
-/// The fire that runs of those that have come, or the last one that does not.
+/// Returns the fire to run among those that have come, or else the last one to skip.
 fn choose(
     timetable: &Timetable,
     progress: &Progress,
@@ -171,7 +172,8 @@ fn choose(
     }
 }
 
-/// The last open fire that is due at an instant. It is looked for close to the instant first: there may be many.
+/// Returns the last open fire that is due at an instant. The search starts close to the instant, because there may be
+/// many.
 fn latest(timetable: &Timetable, progress: &Progress, bound: Timestamp) -> Option<Timestamp> {
     let mut reach = Duration::from_mins(10);
     loop {
@@ -189,7 +191,7 @@ fn latest(timetable: &Timetable, progress: &Progress, bound: Timestamp) -> Optio
     }
 }
 
-/// How many open fires come before one.
+/// Returns the number of open fires before the given one.
 fn between(timetable: &Timetable, progress: &Progress, fire: Timestamp) -> u32 {
     let (mut count, mut at) = (0, progress.cursor);
     while count < COUNTED
@@ -202,7 +204,8 @@ fn between(timetable: &Timetable, progress: &Progress, fire: Timestamp) -> u32 {
     count
 }
 
-/// An instant so long before. It stops just after the microsecond so that what lies exactly so long before is after it.
+/// Returns the instant one microsecond more than `by` before `at`. A fire exactly `by` before `at` therefore lies after
+/// it.
 fn before(at: Timestamp, by: Duration) -> Timestamp {
     let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(at.as_micros().saturating_sub(by).saturating_sub(1))

@@ -1,63 +1,63 @@
-//! How far a task is on its timetable, and which fires have run.
+//! Progress of a task on its timetable, and the fires that have run.
 //!
-//! Normally that is one instant: everything up to it is decided. When a clock goes back, what has run must not run again, and
-//! what has not must not wait until the clock is where it was. So the fires that ran are kept as spans, and the holes between
-//! them, fires that were passed over, are open once more.
+//! Normally the progress is one instant, and everything up to it is decided. When a clock goes back, a fire that has run must
+//! not run again. A fire that has not run must not wait until the clock has caught up. The progress therefore keeps the fires
+//! that ran as spans. The gaps between them, which are skipped fires, are open again.
 
 use serde::{Deserialize, Serialize};
 
 use super::Timetable;
 use crate::clock::Timestamp;
 
-/// How many spans are kept. Beyond that, the oldest are joined: what lay between them does not fire again.
+/// The maximum number of spans. Beyond it the oldest are joined, and skipped fires between them stay skipped.
 const SPANS: usize = 16;
 
 /// The instants after one and up to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// Not this one.
+    /// The exclusive start.
     pub after: Timestamp,
-    /// This one, too.
+    /// The inclusive end.
     pub to: Timestamp,
 }
 
 impl Span {
-    /// Whether an instant lies in it.
+    /// Returns whether the span contains an instant.
     #[must_use]
     pub fn contains(&self, at: Timestamp) -> bool {
         self.after < at && at <= self.to
     }
 }
 
-/// How far a task is.
+/// The progress of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Everything up to here is decided.
+    /// The instant up to which everything is decided.
     pub cursor: Timestamp,
-    /// In these spans, every fire has run. They rise and do not touch.
+    /// Spans in which every fire has run. They are in ascending order and do not touch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ran: Vec<Span>,
 }
 
 impl Progress {
-    /// Nothing has run, and what comes up to this instant never will.
+    /// Creates a progress at which nothing has run. Fires up to this instant never run.
     #[must_use]
     pub fn beginning(at: Timestamp) -> Self {
         Self { cursor: at, ran: Vec::new() }
     }
 
-    /// Takes notice of the time: if the clock has gone back, what comes is open again, except for what has run.
+    /// Observes the current time. If the clock has gone back, later fires are open again unless they have run.
     pub fn look(&mut self, now: Timestamp) {
         self.cursor = self.cursor.min(now);
     }
 
-    /// The first fire that is still open.
+    /// Returns the first open fire.
     #[must_use]
     pub fn next(&self, timetable: &Timetable) -> Option<Timestamp> {
         self.next_after(timetable, self.cursor)
     }
 
-    /// The first fire after an instant that has not run.
+    /// Returns the first fire after an instant that has not run.
     #[must_use]
     pub fn next_after(&self, timetable: &Timetable, after: Timestamp) -> Option<Timestamp> {
         let mut after = after;
@@ -70,7 +70,7 @@ impl Progress {
         }
     }
 
-    /// A fire runs. Those before it that were still open are passed over.
+    /// Records that a fire runs. Earlier open fires are skipped.
     pub fn run(&mut self, timetable: &Timetable, fire: Timestamp) {
         let passed_over = self.next(timetable).is_some_and(|first| first < fire);
         let just_before = Timestamp::from_micros(fire.as_micros().saturating_sub(1));
@@ -80,7 +80,7 @@ impl Progress {
         self.cursor = fire;
     }
 
-    /// Fires up to an instant are passed over.
+    /// Skips fires up to an instant.
     pub fn pass(&mut self, to: Timestamp) {
         self.cursor = self.cursor.max(to);
     }

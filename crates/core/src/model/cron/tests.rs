@@ -1,4 +1,5 @@
-//! Timetables by hand: see `tests/daylight.rs` for the table of zones, and `tests/timetables.rs` for random ones.
+//! Timetables with hand-written cases. See `tests/daylight.rs` for the table of zones, and `tests/timetables.rs` for
+//! random ones.
 
 use std::time::Duration;
 
@@ -121,7 +122,7 @@ fn spread_and_jitter_are_the_same_whoever_asks() {
     assert_eq!(table.due(at("2026-01-01T00:00:00Z")), at("2026-01-01T00:00:48.358101Z"), "it never changes");
 }
 
-/// A task that is looked at, with runs that take no time.
+/// A task under test, with runs that take no time.
 struct Looked {
     table: Timetable,
     progress: Progress,
@@ -145,7 +146,7 @@ impl Looked {
         plan(&Situation { timetable: table, progress, catch_up, overlap, busy, retry }, now)
     }
 
-    /// What runs at an instant, until it is time to wait.
+    /// Returns the runs at an instant, until the plan is to wait.
     fn runs(&mut self, now: &str) -> Vec<String> {
         let mut runs = Vec::new();
         loop {

@@ -1,7 +1,7 @@
-//! The fires of a task: which comes after an instant, and when it is due.
+//! Timetables: the next fire of a task after an instant, and its due time.
 //!
-//! A zone is a row of stretches with one offset each. Inside a stretch the expression is followed by the clock on the wall. So
-//! wall times that are left out do not fire, and wall times that happen twice fire twice, unless the policy says otherwise.
+//! A zone is a sequence of stretches with one offset each. Inside a stretch the expression follows the wall clock. Skipped
+//! wall times therefore do not fire, and repeated wall times fire twice, unless the policy says otherwise.
 
 use std::time::Duration;
 
@@ -10,46 +10,46 @@ use serde::{Deserialize, Serialize};
 use super::{Expression, When, Zone};
 use crate::clock::Timestamp;
 
-/// What becomes of fires at wall times that are left out when clocks go forward.
+/// The policy for fires at wall times that are skipped when clocks go forward (DST gap).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gap {
     /// Like Vixie's cron: [`After`](Self::After) when the expression names hours and minutes, else [`Skip`](Self::Skip).
     #[default]
     Vixie,
-    /// They are one fire, at the first instant after the gap.
+    /// Merges them into one fire at the first instant after the gap.
     After,
-    /// They are no fires.
+    /// Skips them.
     Skip,
 }
 
-/// What becomes of fires at wall times that happen twice when clocks go back.
+/// The policy for fires at wall times that occur twice when clocks go back (DST overlap).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Repeat {
     /// Like Vixie's cron: [`First`](Self::First) when the expression names hours and minutes, else [`Both`](Self::Both).
     #[default]
     Vixie,
-    /// They fire the first time only.
+    /// Fires the first time only.
     First,
-    /// They fire both times.
+    /// Fires both times.
     Both,
 }
 
-/// When a task fires, where, and by which policies.
+/// The times, the zone and the policies of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timetable {
-    /// When.
+    /// The times.
     pub when: When,
-    /// Where: for cron expressions.
+    /// The zone of cron expressions.
     pub zone: Zone,
-    /// Wall times that are left out.
+    /// The policy for skipped wall times.
     pub gap: Gap,
-    /// Wall times that happen twice.
+    /// The policy for repeated wall times.
     pub repeat: Repeat,
-    /// What intervals are counted from.
+    /// The start of intervals.
     pub anchor: Timestamp,
-    /// What is hashed for spread and jitter: the name of the task.
+    /// The name of the task, which is hashed for spread and jitter.
     pub name: String,
     /// All fires of the task are due later, by a share of this that the name hashes to.
     pub spread: Duration,
@@ -57,11 +57,11 @@ pub struct Timetable {
     pub jitter: Duration,
 }
 
-/// How many stretches of a zone are looked at before a timetable is taken to have no more fires.
+/// The number of stretches of a zone that are searched before a timetable counts as exhausted.
 const STRETCHES: usize = 1_000;
 
 impl Timetable {
-    /// A timetable in a zone, with the default policies.
+    /// Creates a timetable in a zone, with the default policies.
     #[must_use]
     pub fn new(name: &str, when: When, zone: Zone) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Timetable {
         }
     }
 
-    /// The first fire after an instant.
+    /// Returns the first fire after an instant.
     #[must_use]
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.when {
@@ -95,7 +95,8 @@ impl Timetable {
         }
     }
 
-    /// When a fire is due: later than its time by the shares of spread and jitter, which are the same whoever asks.
+    /// Returns the due time of a fire: its time plus its shares of spread and jitter. The shares are the same in every
+    /// process.
     #[must_use]
     pub fn due(&self, fire: Timestamp) -> Timestamp {
         let spread = share(self.spread, hash(self.name.as_bytes(), 0));
@@ -103,8 +104,8 @@ impl Timetable {
         fire.after(spread).after(share(self.jitter, hash(self.name.as_bytes(), seed)))
     }
 
-    /// Where a task begins that is new: a cron expression fires at once if the present minute matches, an interval passes
-    /// once before the first fire, and an instant that has passed is a fire that was missed.
+    /// Returns the start of a new task. A cron expression fires at once if the current minute matches. An interval passes once
+    /// before the first fire. A past instant is a missed fire.
     #[must_use]
     pub fn beginning(&self, now: Timestamp) -> Timestamp {
         const MINUTE: i64 = 60_000_000;
@@ -129,7 +130,7 @@ impl Timetable {
                     return Some(begin);
                 }
                 if first {
-                    // The wall shows for the second time what it has shown before the stretch began.
+                    // The wall clock shows these times for the second time. It showed them first before the stretch began.
                     lowest = lowest.max(begin + (before - stretch.offset).max(0));
                 }
             }
@@ -147,14 +148,15 @@ fn of_seconds(second: i64) -> Timestamp {
     Timestamp::from_micros(second.saturating_mul(1_000_000))
 }
 
-/// A share of a length of time.
+/// Returns a share of a duration.
 fn share(whole: Duration, hash: u64) -> Duration {
     let micros = u64::try_from(whole.as_micros()).unwrap_or(u64::MAX);
     let part = (u128::from(micros) * u128::from(hash)) >> 64;
     Duration::from_micros(u64::try_from(part).unwrap_or(0))
 }
 
-/// FNV-1a, with the finaliser of splitmix64 so that short names differ in all bits. It must never change: fires would move.
+/// Hashes with FNV-1a and the finaliser of splitmix64, so that short names differ in all bits. The hash must never change,
+/// because fires would move.
 fn hash(name: &[u8], seed: u64) -> u64 {
     let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let z = name.iter().fold(0xcbf2_9ce4_8422_2325 ^ seed, fnv);

@@ -1,4 +1,4 @@
-//! What people write down as the time of a task.
+//! Time specifications of tasks: cron, interval, or instant.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,25 +7,26 @@ use std::time::Duration;
 use super::{CronError, Expression};
 use crate::clock::{Timestamp, format_duration, parse_duration, short};
 
-/// The shortest interval.
+/// The minimum interval.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// When a task fires. As text it is one field: `30 2 * * *`, `@daily`, `@every 10m` or `@at 2026-03-29T01:00:00Z`.
+/// The times of a task. As text it is one field: `30 2 * * *`, `@daily`, `@every 10m` or `@at 2026-03-29T01:00:00Z`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum When {
-    /// At the times of a cron expression, by the clock on the wall of a zone.
+    /// At the times of a cron expression, by the wall clock of a zone.
     Cron(Expression),
-    /// Every so often, counted from when the task was first registered so.
+    /// At an interval, counted from the first registration of the task with these times.
     Every(Duration),
     /// Once, at that instant.
     At(Timestamp),
 }
 
 impl When {
-    /// Every so often.
+    /// Creates a specification that fires at an interval.
     ///
     /// # Errors
-    /// [`CronError::Expression`] when that is less than a tenth of a second, or not a whole number of milliseconds.
+    /// [`CronError::Expression`] when the interval is less than 100 milliseconds, not a whole number of milliseconds,
+    /// or more than a hundred years.
     pub fn every(interval: Duration) -> Result<Self, CronError> {
         let text = format!("@every {}ms", interval.as_millis());
         if interval < SHORTEST || !interval.subsec_nanos().is_multiple_of(1_000_000) {

@@ -1,4 +1,4 @@
-//! Time zones, as far as timetables need them: stretches of time with one offset from UTC.
+//! Time zones for timetables: stretches of time with one offset from UTC.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use jiff::tz::TimeZone;
 
 use super::CronError;
 
-/// A time zone of the IANA database, by its name. The machine's own database comes first, and one that is compiled in second.
+/// A time zone of the IANA database, by its name. The database of the machine takes precedence over the one that is compiled
+/// in.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Zone {
     name: String,
@@ -17,11 +18,11 @@ pub struct Zone {
 /// A stretch of time with one offset, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
-    /// When it began, and the offset before; `None` when it always was so.
+    /// The start, and the offset before it. `None` when the offset has always applied.
     pub(super) begin: Option<(i64, i64)>,
-    /// What is added to UTC.
+    /// The offset from UTC.
     pub(super) offset: i64,
-    /// When it ends; `None` when it always will be so.
+    /// The end. `None` when the offset applies indefinitely.
     pub(super) end: Option<i64>,
 }
 
@@ -32,10 +33,10 @@ impl Zone {
         Self { name: "UTC".to_owned(), zone: TimeZone::UTC }
     }
 
-    /// The zone of that name.
+    /// Looks up a zone by name.
     ///
     /// # Errors
-    /// [`CronError::Zone`] when there is none.
+    /// [`CronError::Zone`] when the zone does not exist.
     pub fn parse(name: &str) -> Result<Self, CronError> {
         if name.eq_ignore_ascii_case("utc") {
             return Ok(Self::utc());
@@ -44,13 +45,13 @@ impl Zone {
         Ok(Self { name: name.to_owned(), zone: TimeZone::get(name).map_err(unknown)? })
     }
 
-    /// Its name.
+    /// Returns the name of the zone.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.name
     }
 
-    /// The stretch that a second lies in.
+    /// Returns the stretch that contains a second.
     pub(super) fn stretch(&self, second: i64) -> Option<Stretch> {
         let at = Timestamp::from_second(second).ok()?;
         let next = Timestamp::from_second(second.saturating_add(1)).ok()?;

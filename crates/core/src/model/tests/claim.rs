@@ -1,4 +1,4 @@
-//! What is handed out: by urgency, but never without a share for the oldest.
+//! Claim order: by priority, with a share for the oldest.
 
 use super::super::claim::{Candidate, choose};
 use super::*;
@@ -34,14 +34,14 @@ fn a_quarter_goes_by_age_so_that_urgent_work_starves_nobody() {
     let mut all: Vec<Candidate> = (0..8).map(|i| candidate(&format!("u{i}"), 9, 100 + i, i as u64)).collect();
     all.push(candidate("patient", 0, 1, 99));
     assert!(names(&choose(all.clone(), 4, Fence(1))).contains(&"patient".to_owned()));
-    // A worker that takes one at a time comes to the oldest about every fourth time.
+    // A worker that claims one row at a time gets the oldest about every fourth time.
     let turns = (0..1_000).filter(|turn| names(&choose(all.clone(), 1, Fence(*turn))) == ["patient"]);
     let turns = turns.count();
     assert!((200..300).contains(&turns), "{turns} of 1000 claims went by age");
 }
 
-/// However fast the fences rise between the claims of one worker, because others claim as well, and wherever they
-/// begin: the oldest row is reached.
+/// A small claim reaches the oldest row, however fast other workers raise the fences between claims, and wherever the
+/// fences start.
 #[test]
 fn no_rhythm_of_small_claims_starves_the_oldest() {
     let mut all: Vec<Candidate> = (0..4).map(|i| candidate(&format!("u{i}"), 9, 100 + i, i as u64)).collect();
@@ -79,11 +79,11 @@ fn a_lane_with_much_in_it_leaves_the_others_their_turn() {
     all.push(in_lane("small", "s", 5, 1_000, 200));
     all.push(in_lane("other", "o", 5, 1_001, 201));
     all.push(in_lane("urgent", "u", 9, 1_002, 202));
-    // One goes by age, then the urgent one, then one of each lane.
+    // One row goes by age, then the urgent one, then one of each lane.
     let chosen = names(&choose(all.clone(), 5, Fence(1)));
     assert_eq!(chosen[..2], ["f0", "u"]);
     assert!(["f1", "s", "o"].iter().all(|name| chosen.contains(&(*name).to_owned())), "{chosen:?}");
-    // One at a time, every lane has its share.
+    // With one row at a time, every lane gets its share.
     all.pop();
     let counted = |prefix: &str| {
         let first = |turn| names(&choose(all.clone(), 1, Fence(turn))).concat();

@@ -48,7 +48,7 @@ fn t3_a_version_never_comes_back() {
     let receipt = desk.apply(&put(Expect::Absent), NOW).unwrap();
     assert_eq!(receipt.documents[0].version, DocVersion(3));
     assert!(desk.apply(&put(Expect::Exact(DocVersion(1))), NOW).is_err());
-    // Swept tombstones raise the floor for keys that nobody remembers.
+    // Swept tombstones raise the version floor for keys that the store has forgotten.
     desk.facts.counters.document_floor = DocVersion(7);
     let receipt = desk.apply(&Batch::new().put(&key("new"), Expect::Absent, number(1)), NOW).unwrap();
     assert_eq!(receipt.documents[0].version, DocVersion(8));
@@ -86,7 +86,7 @@ fn batch_of(ops: &[Op]) -> Batch {
 }
 
 proptest! {
-    /// Whatever is asked, versions and positions rise without holes, and what is refused might as well not have been.
+    /// Versions and positions rise without gaps under any sequence of batches, and a refused batch leaves no trace.
     #[test]
     fn o4_versions_have_no_holes(batches in proptest::collection::vec(proptest::collection::vec(op(), 1..5), 1..40)) {
         let mut desk = Desk::new();

@@ -7,7 +7,7 @@ use super::super::delta::{Delta, Misfit};
 use super::super::draft::Draft;
 use crate::payload::Payload;
 
-/// The text after a delta; its length is what the draft said.
+/// Returns the text after a delta, and checks its length against the draft.
 fn merged(before: &str, delta: &Delta) -> Result<String, Misfit> {
     let mut draft = Draft::of(&Payload::from_json(before).unwrap());
     draft.apply(delta)?;
@@ -26,7 +26,7 @@ fn refused(before: Value, delta: &Delta, needed: &str, found: &str) {
     assert_eq!((misfit.needed, misfit.found.as_str()), (needed, found), "{delta:?}");
 }
 
-/// A delta by any fraction.
+/// Creates a delta that adds a fraction.
 fn inc(path: &str, by: f64) -> Delta {
     Delta::Inc { path: path.to_owned(), by: serde_json::Number::from_f64(by).unwrap() }
 }
@@ -119,7 +119,7 @@ fn text_that_is_no_json_is_refused() {
     }
 }
 
-/// Numbers that parsing would round or write in another way, and others.
+/// Generates numbers, including those that parsing would round or reformat.
 fn odd_number() -> impl Strategy<Value = String> {
     prop_oneof![
         "-?[1-9][0-9]{0,30}",
@@ -128,7 +128,7 @@ fn odd_number() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The text of any JSON value, with blanks in it.
+/// Generates the text of any JSON value, with whitespace in it.
 fn json_text() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![odd_number(), Just("null".to_owned()), Just(r#""a,]}\"1\\""#.to_owned())];
     leaf.prop_recursive(3, 24, 4, |inner| {
@@ -152,7 +152,7 @@ fn any_delta() -> impl Strategy<Value = Delta> {
     })
 }
 
-/// Every number of a text with the way to it, as it is written.
+/// Collects every number of a text with its path, as it is written.
 fn numbers(text: &str, path: &str, found: &mut Vec<(String, String)>) {
     if text.starts_with(['[', '{']) {
         for (i, part) in crate::payload::parts::split(text).unwrap().into_iter().enumerate() {
@@ -165,7 +165,7 @@ fn numbers(text: &str, path: &str, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// The same delta on a parsed value.
+/// Applies the same delta to a parsed value.
 fn on_value(at: &mut Value, path: &[&str], delta: &Delta) -> Result<(), ()> {
     let Some((first, rest)) = path.split_first() else {
         match delta {
@@ -208,8 +208,8 @@ fn on_value(at: &mut Value, path: &[&str], delta: &Delta) -> Result<(), ()> {
 }
 
 proptest! {
-    /// Merges change what they name and nothing else: structure as on parsed values, and every number that no delta names, or
-    /// moves, letter for letter.
+    /// Merges change only the parts that they name. The structure changes as on parsed values. Every number that no delta
+    /// names or moves stays letter for letter.
     #[test]
     fn d16_merges_preserve_every_number_that_they_do_not_touch(before in json_text(), deltas in proptest::collection::vec(any_delta(), 1..6)) {
         let mut draft = Draft::of(&Payload::from_json(&*before).unwrap());
@@ -232,7 +232,7 @@ proptest! {
             prop_assert_eq!(text.len(), draft.bytes());
             let mut found = Vec::new();
             numbers(text.as_str(), "", &mut found);
-            // What lies beside the path, and not behind an element that a removal moves, is as it was.
+            // Numbers outside the path are unchanged, unless they follow an element that a removal moves.
             let (touched, around) = (delta.path(), delta.path().rsplit_once('/').map_or("", |(around, _)| around));
             let moves = matches!(delta, Delta::Remove { .. });
             let changed = |path: &str| path.starts_with(touched) || (moves && path.starts_with(around));

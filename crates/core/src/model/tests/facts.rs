@@ -1,4 +1,4 @@
-//! What the working set weighs: enough that a store which keeps it warm notices when it grows.
+//! Weight of the working set: a store that caches it notices when it grows.
 
 use super::*;
 use crate::payload::Payload;

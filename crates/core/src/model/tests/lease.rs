@@ -1,4 +1,4 @@
-//! Leases: one boundary for everybody, attempts that count at the claim, fences that only rise.
+//! Leases: one expiry boundary for all owners, attempts that count at the claim, fences that only rise.
 
 use super::super::batch::{Batch, NewWork, Operation, Selection};
 use super::super::lease::{is_of, ready_at};
@@ -67,7 +67,7 @@ fn k2_a_fence_of_an_earlier_grant_to_the_same_owner_is_stale() {
     desk.apply(&Batch::new().ack(&Lease { owner: None, ..fresh }), NOW).unwrap();
 }
 
-/// The fence must be equal, and the owner as well where it is shown.
+/// The fence must be equal, and so must the owner where it is presented.
 #[test]
 fn a_lease_is_that_of_its_fence_and_its_owner() {
     let held = LeaseRow { owner: owner("a"), fence: Fence(7), since: NOW, until: NOW.after(TTL) };

@@ -1,4 +1,4 @@
-//! Batches and claims that ask for too much, refused before anything is done with them.
+//! Limits: batches and claims that exceed them are rejected before any work is done.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::id::{EventType, Position};
 use crate::payload::Payload;
 use crate::store::Claim;
 
-/// What was measured, what was found and what is allowed.
+/// Returns the measured quantity, the amount and the limit.
 #[track_caller]
 fn exceeded(batch: &Batch) -> (&'static str, usize, usize) {
     match batch.validate() {

@@ -1,4 +1,4 @@
-//! The portable pattern grammar: what matches, what is refused, and no way to burn time with it.
+//! Portable pattern grammar: matches, rejections, and bounded matching time.
 
 use proptest::prelude::*;
 
@@ -50,7 +50,7 @@ fn a_bomb_is_cheap() {
     assert!(!pattern.matches(&"b".repeat(100_000)));
 }
 
-/// The obvious slow way, as the oracle.
+/// Matches by naive recursion, as the oracle.
 fn slow(pattern: &[char], text: &[char]) -> bool {
     match (pattern, text) {
         ([], []) => true,

@@ -1,4 +1,4 @@
-//! Retries: a budget that ends, and waits that spread.
+//! Retries: a limited budget, and delays with jitter.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Truncates: only the beginning of a stream goes, all of what was asked or nothing, and nothing is ever counted anew.
+//! Truncates: only a prefix of a stream is removed, entirely or not at all, and no number is ever assigned again.
 
 use super::super::batch::{Batch, Expect, NewEvent};
 use super::super::facts::Truncated;
@@ -22,7 +22,7 @@ fn truncate(before: u64) -> Batch {
     Batch::new().truncate(&key("s"), StreamVersion(before))
 }
 
-/// The first version that is left, and the last.
+/// Returns the first and the last version that are left.
 fn ends(desk: &Desk) -> (Option<u64>, Option<u64>) {
     let row = desk.facts.stream(&key("s")).unwrap();
     (row.oldest().map(|v| v.0), row.head.map(|v| v.0))
@@ -108,7 +108,7 @@ fn e7_a_batch_removes_so_many_events_and_no_more() {
     let found = TRUNCATE_EVENTS + 1;
     assert_eq!(refusal, Refusal::TruncateTooMuch { index: 0, stream: key("s"), before, found, step_to });
     assert_eq!((refusal.code().as_str(), refusal.retry()), ("TL0210", Retry::Never));
-    // Those of other streams count, too.
+    // Removed events of other streams count as well.
     let both = Batch::new().truncate(&key("t"), StreamVersion(1)).truncate(&key("s"), step_to);
     let refusal = desk.apply(&both, NOW).unwrap_err();
     assert!(

@@ -1,4 +1,4 @@
-//! The decisions, without a store.
+//! Tests of the pure decisions, without a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,7 +199,7 @@ fn an_added_type_counts_from_where_it_was_added() {
     let wants = |stored: &Stored, name| [5, 6].map(|position| stored.wants(&event(position, "a", name)));
     assert_eq!(wants(&added, "Cancelled"), [false, true]);
     assert_eq!(wants(&added, "Placed"), [true, true]);
-    // Removed and added again: nothing of the time without it comes back.
+    // Removed and added again: events up to the second addition are not wanted.
     let back = added.replaced_by(&of(&["Cancelled"])).completed(Position(7)).replaced_by(&first);
     let back = back.completed(Position(9));
     let placed = [6, 8, 9, 10].map(|position| back.wants(&event(position, "a", "Placed")));

@@ -1,4 +1,4 @@
-//! Answers of the store that are lost: nothing is done twice, and nothing is left out.
+//! Lost responses of the store: no effect is applied twice, and none is omitted.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,16 +8,16 @@ use parking_lot::Mutex;
 use super::*;
 use crate::error::Outcome;
 
-/// What happens to a batch whose answer is lost.
+/// The fate of a batch whose response is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// It was applied.
     Applied,
-    /// It is applied later, when its sender has given it up.
+    /// It is applied later, after its sender has given up.
     Late,
 }
 
-/// A store that loses every third answer to a batch of more than one effect.
+/// A store that loses every third response to a batch of more than one effect.
 #[derive(Debug)]
 struct Lossy {
     inner: MemoryStore,
@@ -47,7 +47,7 @@ impl crate::store::layer::StoreLayer for Lossy {
             let answer = self.inner.apply(batch).await;
             let late = std::mem::take(&mut *self.late.lock());
             for batch in late {
-                // The wire was slow: what was given up arrives now.
+                // The network was slow, and the abandoned batch arrives now.
                 drop(self.inner.apply(batch).await);
             }
             return answer;

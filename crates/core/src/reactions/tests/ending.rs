@@ -1,4 +1,4 @@
-//! How reactions end: politely, and at once.
+//! Shutdown of reactions, graceful and immediate.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// A reaction whose handlers say that they have begun, and wait until they are let go on.
+/// A reaction whose handlers report that they have started, and wait until they are released.
 fn waiting(name: &str, begun: &Arc<AtomicUsize>, go_on: &Arc<Notify>) -> Reaction {
     let (begun, go_on) = (Arc::clone(begun), Arc::clone(go_on));
     Reaction::new(name).each(move |_, event| {

@@ -1,4 +1,4 @@
-//! What is refused at the start, and what a reaction finds that ran before under its name.
+//! Errors at the start, and starts under the name of an earlier reaction.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

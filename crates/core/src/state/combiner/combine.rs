@@ -1,4 +1,4 @@
-//! Many mutators, one draft, one compare-and-swap.
+//! Combined mutation: many mutators, one draft, one compare-and-swap.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
@@ -44,8 +44,8 @@ impl<T: Value> Combiner<T> {
         }
     }
 
-    /// Writes a group. Returns its halves when the store rejects the combined value: they are then written one after the
-    /// other, so that a value which the store rejects fails its own mutation alone.
+    /// Writes a group. Returns its halves when the store rejects the combined value. The caller then writes them one
+    /// after the other, so that a rejected value fails only its own mutation.
     async fn mutate_group(&self, mut waiting: Vec<Ran<T>>, known: &mut Known<T>) -> Option<Halves<T>> {
         let (mut attempts, mut careful, begun) = (0, false, Instant::now());
         loop {
@@ -215,7 +215,7 @@ impl<T: Value> Combiner<T> {
         refused.or_else(|| if careful { self.content(changed).err() } else { None })
     }
 
-    /// Reports the end to every caller. Returns what is known of the record now.
+    /// Reports the end to every caller. Returns the new state of the record.
     fn settled(
         &self,
         waiting: Vec<Ran<T>>,
@@ -238,7 +238,7 @@ impl<T: Value> Combiner<T> {
         for mut ran in waiting {
             let end = match ran.failure.take() {
                 Some(error) => End::Failed(error),
-                // Those that refused tell their own reason.
+                // A mutator that refused reports its own reason.
                 None if !ran.fine => End::ItsOwn,
                 None => End::Did(outcome),
             };

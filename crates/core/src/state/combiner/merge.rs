@@ -1,4 +1,4 @@
-//! Deltas: they need no draft and never conflict.
+//! Delta writes, which need no draft and never conflict.
 
 use std::time::Instant;
 
@@ -12,11 +12,11 @@ use crate::state::error::StateError;
 use crate::state::mutator::End;
 use crate::store::{ApplyError, Batch, Delta, Receipt, Refusal};
 
-/// Deltas with whoever sent them.
+/// Deltas with the mutation that sent them.
 type Sent<T> = (Vec<Delta>, Ran<T>);
 
 impl<T: Value> Combiner<T> {
-    /// Sends deltas as one merge; if that is refused, each on its own.
+    /// Sends deltas as one merge. If the store refuses it, sends each mutation's deltas separately.
     pub(super) async fn merge(&self, batch: Vec<Pending<T>>) {
         let mut known = self.known.lock().await;
         let carried = &mut known.carried;
@@ -25,7 +25,7 @@ impl<T: Value> Combiner<T> {
         if sent.is_empty() {
             return;
         }
-        // Taken before: what the receipt says is at least as new.
+        // The epoch is read first, so the receipt is at least as new.
         let epoch = self.store.epoch();
         let all = sent.iter().flat_map(|(deltas, _)| deltas.iter().cloned()).collect();
         let result = self.send_deltas(all, sent.len(), id).await;
@@ -101,7 +101,7 @@ impl<T: Value> Combiner<T> {
     }
 }
 
-/// The deltas of a caller that still wants them, about to be written under this id.
+/// Returns the deltas of a caller that still waits, about to be written under this id.
 fn sent<T>(pending: Pending<T>, id: OpId) -> Option<Sent<T>> {
     let Pending { work: Work::Deltas(deltas, mutator), mutation, within, since, place } = pending else {
         return None;

@@ -1,4 +1,4 @@
-//! Telling the observer.
+//! Notification of the observer.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::state::Outcome;
 use crate::state::observe::Change;
 use crate::telemetry;
 
-/// A write that is about to be told.
+/// A write to report.
 pub(super) struct Told<'a> {
     pub(super) old: Option<&'a Payload>,
     pub(super) new: Option<&'a Payload>,
@@ -19,7 +19,7 @@ pub(super) struct Told<'a> {
 }
 
 impl<T> Combiner<T> {
-    /// Tells the observer, if there is one and anybody's change is part of the write.
+    /// Notifies the observer, if there is one and at least one mutation is part of the write.
     pub(super) fn observed<'a>(&self, ran: impl Iterator<Item = &'a Ran<T>>, told: Told<'_>)
     where
         T: 'a,

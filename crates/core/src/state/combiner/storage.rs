@@ -1,4 +1,4 @@
-//! Record I/O: reads the base of a draft, decides what a draft means for the record, and sends it.
+//! Record I/O: reads the base of a draft, plans the write of a draft, and sends it.
 
 use std::time::{Duration, Instant};
 
@@ -12,29 +12,29 @@ use crate::state::codec::{Content, Misread, Value};
 use crate::state::error::StateError;
 use crate::store::{ApplyError, Batch, Document, DocumentFound, Expect, Receipt, Refusal};
 
-/// What is to be sent.
+/// The operation to send.
 pub(super) enum Plan {
-    /// Nothing, if the record is still this version, or still absent.
+    /// Nothing, if the record still has this version, or is still absent.
     Confirm(Option<DocVersion>),
     /// A value.
     Put(Expect<DocVersion>, Payload),
-    /// The end of the record.
+    /// A deletion of the record.
     Delete(DocVersion),
 }
 
-/// What became of a write.
+/// The result of a write.
 pub(super) enum Wrote {
     Done(DocVersion),
     Conflict(DocumentFound),
     /// The id is void: a caller that left has resolved it. Nothing was written.
     Void,
-    /// The history of the store was cut: what was seen counts no more.
+    /// The history of the store was cut, so the observed state is invalid.
     OtherEpoch,
     Failed(StateError),
 }
 
 impl<T: Value> Combiner<T> {
-    /// Returns the record to draft on when it is this driver's turn: the one that was carried, or the one in the store.
+    /// Returns the base of the next draft when it is this driver's turn: the carried record, or the one in the store.
     pub(super) async fn base(&self, known: &mut Known<T>) -> Result<Carried<T>, StateError> {
         self.await_turn(known).await?;
         let epoch = self.store.epoch();
@@ -48,7 +48,7 @@ impl<T: Value> Combiner<T> {
         self.adopt(found, epoch)
     }
 
-    /// Leaves a gap after the own turn, and waits for the end of a foreign one. Carries what it reads.
+    /// Leaves a gap after this driver's turn, and waits for the end of a foreign one. Carries the record that it reads.
     pub(super) async fn await_turn(&self, known: &mut Known<T>) -> Result<(), StateError> {
         match known.contention.next(Instant::now()) {
             Turn::Write => return Ok(()),
@@ -73,7 +73,7 @@ impl<T: Value> Combiner<T> {
         Ok(())
     }
 
-    /// Waits until another writer wrote, or until the gap ends.
+    /// Waits until another writer has written, or until the gap ends.
     async fn leave_gap(&self, known: &mut Known<T>, gap: Duration) -> Result<(), StateError> {
         let Some(own) = known.carried.as_ref().map(|carried| version(&carried.found)) else {
             known.contention.gap_unused(Instant::now());
@@ -125,12 +125,12 @@ impl<T: Value> Combiner<T> {
         })
     }
 
-    /// What a draft means for the record.
+    /// Encodes a draft.
     pub(super) fn content(&self, draft: &T) -> Result<Content, String> {
         isolate("the encoder", || self.codec.write(draft)).flatten()
     }
 
-    /// Returns what a draft asks for: nothing when no mutation changed it or the content is the same.
+    /// Returns the operation of a draft: nothing when no mutation changed it or the content is the same.
     pub(super) fn plan(&self, base: &Carried<T>, draft: Option<&T>) -> Result<Plan, String> {
         let known = base.found.as_ref().map(|(version, _)| *version);
         let Some(draft) = draft else { return Ok(Plan::Confirm(known)) };
@@ -171,7 +171,7 @@ impl<T: Value> Combiner<T> {
         }
     }
 
-    /// Nothing changed, if the record is still the one that was seen.
+    /// Confirms an unchanged draft, if the record still has the observed version.
     async fn confirm(&self, version: Option<DocVersion>, epoch: Epoch) -> Wrote {
         let found = match self.store.document(&self.key).await {
             Ok(found) => found,
@@ -196,7 +196,7 @@ fn written(receipt: &Receipt) -> Wrote {
     }
 }
 
-/// The version of what was found, as the rule of contention counts it.
+/// Returns the version of the found record in the form that contention uses.
 fn version(found: &Option<(DocVersion, Payload)>) -> Option<u64> {
     found.as_ref().map(|(version, _)| version.0)
 }

@@ -1,7 +1,7 @@
-//! The reference store: the model applied to maps, and the oracle of the differential tests.
+//! Reference store: the model applied to maps, and the oracle of the differential tests.
 //!
-//! It loses everything with the process, and says so ([`Durability::None`]). Several handles
-//! to one [`MemoryStore`] behave like connections to one database.
+//! It loses everything with the process, and reports that ([`Durability::None`]). Several handles to one
+//! [`MemoryStore`] behave like connections to one database.
 
 mod read;
 mod tables;
@@ -22,13 +22,13 @@ use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::id::{Epoch, Lane, OpId};
 use crate::key::{Key, KeyPrefix};
 
-/// A store in memory. Cloning gives another handle to the same data.
+/// A store in memory. Clones share the same data.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
 }
 
-/// The content of a memory store at one moment.
+/// A snapshot of the content of a memory store.
 #[derive(Clone, Debug)]
 pub struct Backup(Tables);
 
@@ -40,26 +40,26 @@ struct Shared {
 }
 
 impl MemoryStore {
-    /// An empty store on the machine's clock.
+    /// Creates an empty store on the machine's clock.
     #[must_use]
     pub fn new() -> Self {
         Self::with_clock(SystemClock::shared())
     }
 
-    /// An empty store on the given clock.
+    /// Creates an empty store on the given clock.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let shared = Shared { tables: Mutex::default(), clock, watcher: Watcher::default() };
         Self { shared: Arc::new(shared) }
     }
 
-    /// A copy of everything that the store holds, to [go back to](Self::restore).
+    /// Returns a copy of all data in the store, for [`restore`](Self::restore).
     #[must_use]
     pub fn backup(&self) -> Backup {
         Backup(self.shared.tables.lock().clone())
     }
 
-    /// Goes back to a backup and begins a new epoch, as a restored database does.
+    /// Restores a backup and begins a new epoch, as a restored database does.
     pub fn restore(&self, backup: &Backup) -> HistoryCut {
         self.write(
             |tables, now| {
@@ -77,7 +77,7 @@ impl MemoryStore {
         f(&tables, self.shared.clock.now())
     }
 
-    /// Writes, and wakes those who listen when something changed: whoever looks and finds nothing wakes nobody.
+    /// Writes, and wakes the listeners when data changed. An operation without a change wakes no listener.
     fn write<T>(&self, f: impl FnOnce(&mut Tables, Timestamp) -> T, changed: impl FnOnce(&T) -> bool) -> T {
         let done = {
             let mut tables = self.shared.tables.lock();

@@ -44,7 +44,7 @@ impl Tables {
         self.visible(prefix, None, now).count() as u64
     }
 
-    /// The documents of a range that a reader sees, after a key.
+    /// Returns the visible documents of a range, after a key.
     fn visible<'a>(
         &'a self,
         prefix: &'a KeyPrefix,
@@ -146,7 +146,7 @@ fn beyond(after: Option<&Key>) -> Bound<&Key> {
     after.map_or(Bound::Unbounded, Bound::Excluded)
 }
 
-/// A page of rows that cannot fail.
+/// Creates a page of rows from an infallible iterator.
 fn gathered<T>(
     rows: impl Iterator<Item = T>,
     limit: usize,

@@ -1,4 +1,4 @@
-//! The maps behind the reference store, and the way a batch and a claim go through the model.
+//! Maps of the reference store, with the application of batches and claims through the model.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +19,7 @@ use crate::model::lease;
 use crate::model::limits::{self, OPERATE_ROWS};
 use crate::model::rows::{DocumentRow, Event, StreamRow, WorkRow};
 
-/// Everything the reference store holds.
+/// All data of the reference store.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     pub(super) events: BTreeMap<Position, Event>,
@@ -33,7 +33,7 @@ pub(super) struct Tables {
     pub(super) cuts: Vec<HistoryCut>,
 }
 
-/// What is kept under an operation id.
+/// The record of an operation id.
 #[derive(Clone, Debug)]
 struct Operation {
     at: Timestamp,
@@ -96,7 +96,7 @@ impl Tables {
         Ok(receipt)
     }
 
-    /// The keys of work rows that the batch's filters may match: those that match now, and those that the batch
+    /// Returns the keys of work rows that the batch's filters may match: those that match now, and those that the batch
     /// itself touches.
     fn select(&self, batch: &Batch) -> Result<Vec<Key>, Refusal> {
         let mut selected = Vec::new();

@@ -1,4 +1,4 @@
-//! What an activation decides: the action of its driver.
+//! Actions of the driver, as an activation decides them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::clock::{Due, Timestamp};
 use crate::payload::Payload;
 use crate::workflow::broken::Broken;
 
-/// What the driver has to do next.
+/// The next action of the driver.
 #[derive(Debug, PartialEq)]
 pub(in crate::workflow) enum Action {
     /// Poll the workflow: something was delivered to it, or a step may run.
@@ -17,7 +17,7 @@ pub(in crate::workflow) enum Action {
     Commit,
     /// Commit the outgoing entries and let the run wait in the store.
     Suspend(Due),
-    /// Read what others wrote into the journal.
+    /// Read the entries that others wrote into the journal.
     ReadJournal,
     /// Read the journal for the ends of steps that record themselves.
     ReadOwnRecords,
@@ -35,7 +35,7 @@ pub(in crate::workflow) enum Action {
     Fail(Broken),
 }
 
-/// What follows when the workflow has returned an output.
+/// The decision after the workflow has returned an output.
 #[derive(Debug, PartialEq)]
 pub(in crate::workflow) enum Finish {
     /// Commit the outgoing entries first: they do not fit into the batch of the end.
@@ -48,7 +48,7 @@ pub(in crate::workflow) enum Finish {
     End,
 }
 
-/// What [`Activation::next`](super::Activation::next) must know of the world.
+/// The external conditions that [`Activation::next`](super::Activation::next) depends on.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::workflow) struct Moment {
     /// The process shuts down.

@@ -19,7 +19,7 @@ pub(in crate::workflow) struct OpHandle {
     index: usize,
 }
 
-/// What an awaited operation brings.
+/// The event that an awaited operation yields.
 #[derive(Debug)]
 pub(in crate::workflow) enum OpEvent {
     Resolved(Resolution),
@@ -28,7 +28,7 @@ pub(in crate::workflow) enum OpEvent {
 }
 
 impl OpHandle {
-    /// Requests an operation. It has its name and its place in the order from now on, whenever it is awaited.
+    /// Requests an operation. Its name and its position in the order are fixed from now on, whenever it is awaited.
     pub(in crate::workflow) fn request(activation: &ActivationRef, request: Request) -> Self {
         let site = context_guard::call_site(activation);
         let index = activation.lock().request(request, site);
@@ -84,7 +84,7 @@ impl OpHandle {
         self.activation.lock().end_attempt(self.index, (result, ran), policy, effects);
     }
 
-    /// Ends an attempt of a step that records its end itself: the journal tells the result.
+    /// Ends an attempt of a step that records its end itself. The journal decides the result.
     pub(in crate::workflow) fn end_recorded_attempt(
         &self,
         failure: Option<Failure>,

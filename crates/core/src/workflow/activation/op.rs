@@ -44,7 +44,7 @@ pub(super) struct Op {
     pub(super) awaited: bool,
     /// A transaction of the step itself records its end (`step_tx`).
     pub(super) records_itself: bool,
-    /// It ran in this activation, or its end entered the journal meanwhile.
+    /// It ran in this activation, or its end entered the journal during the activation.
     pub(super) ran: bool,
     pub(super) waker: Option<Waker>,
 }

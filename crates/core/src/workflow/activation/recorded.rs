@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::workflow::broken::{Broken, side_by_side};
 use crate::workflow::entry::{Done, Entry, GaveUp, Kind, OpId, Placed, Version};
 
-/// What the journal records of operations and versions.
+/// The operations and versions that the journal records.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
     /// The operations of the journal at the beginning of the activation, by name.
@@ -93,7 +93,7 @@ impl Recorded {
     }
 }
 
-/// The answer to a question for a version.
+/// The result of a version lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Versioned {
     Known(u32),

@@ -19,7 +19,7 @@ use crate::workflow::failure::{Failure, StepError};
 /// once, so code that ignores the cancellation would never end.
 const MAX_GIVEN_UP: usize = 10_000;
 
-/// The failure of a step that was to record its end and did not.
+/// The failure of a step that should have recorded its end and did not.
 const NOT_RECORDED: &str = "the step ended well, and its transaction did not record that: \
     apply the batch of TxStep::end in it, and commit it before the step returns";
 
@@ -236,7 +236,7 @@ impl Activation {
         self.outgoing.push(Outgoing { policy: *policy, delivered, ..outgoing });
     }
 
-    /// Ends an attempt of a step that records its end itself: the journal tells whether it did.
+    /// Ends an attempt of a step that records its end itself. The journal shows whether it did.
     pub(super) fn end_recorded_attempt(&mut self, unproven: Unproven) {
         let op = self.ops.get_mut(unproven.index).filter(|op| op.state == OpState::Running);
         let Some(op) = op else { return };
@@ -245,7 +245,7 @@ impl Activation {
         self.changed = true;
     }
 
-    /// Fails the steps that were to record their end and did not. The whole journal was read and received.
+    /// Fails the steps that should have recorded their end and did not. The caller has read and received the whole journal.
     pub(in crate::workflow) fn prove(&mut self) {
         for Unproven { index, failure, policy, ran } in std::mem::take(&mut self.unproven) {
             let committing = self.ops.get(index).filter(|op| op.state == OpState::Committing);

@@ -30,7 +30,7 @@ fn at(now: Timestamp) -> Moment {
     Moment { now: Some(now), ..moment() }
 }
 
-/// The next action after the first poll.
+/// Creates an activation that has requested its first poll.
 fn fresh(history: Vec<Entry>) -> ActivationRef {
     let activation = Activation::new(placed(history), &[]);
     assert_eq!(activation.lock().next(moment()), Action::Poll);
@@ -79,7 +79,7 @@ fn timer(activation: &ActivationRef, name: &str, wait: Duration) -> OpHandle {
     op
 }
 
-/// Commits what is outgoing at an instant, as a driver does.
+/// Commits the outgoing entries at an instant, as a driver does.
 fn commit(activation: &ActivationRef) -> Vec<Entry> {
     let mut activation = activation.lock();
     let mut entries = Vec::new();
@@ -439,7 +439,7 @@ fn a_step_that_records_itself_and_was_dropped_makes_the_run_read_its_journal() {
     activation.lock().receive(ended);
     assert_eq!(activation.lock().finish(), Finish::Rewind);
     assert_eq!(activation.lock().next(moment()), Action::Rewind);
-    // One that is awaited is proven by the journal.
+    // The journal proves a step that is awaited.
     let activation = fresh(vec![]);
     let op = own(&activation, "a");
     op.end_recorded_attempt(None, &RetryPolicy::default(), Ran::EPOCH);

@@ -1,4 +1,4 @@
-//! What an activation waits for, and whether the run can rest meanwhile.
+//! Waits of an activation, and whether the run can rest during them.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::clock::{Due, Timestamp};
 use crate::lease::NEVER;
 use crate::workflow::entry::{Entry, Kind, TimerSet, When};
 
-/// What the open operations wait for.
+/// The waits of the open operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
-    /// A step runs, or the workflow awaits a future of its own.
+    /// A step runs, or the workflow awaits a future that is not an operation.
     pub(super) busy: bool,
-    /// The earliest instant at which an operation continues by itself.
+    /// The earliest instant at which an operation continues without an external event.
     pub(super) next: Option<Timestamp>,
 }
 
@@ -36,7 +36,7 @@ impl Activation {
     pub(super) fn waiting(&mut self) -> Waiting {
         let (mut next, mut busy, mut awaited) = (None::<Timestamp>, false, false);
         self.ops.each_open(|_, op| {
-            // An operation that is only kept says nothing of what the code awaits, which may be a future of its own.
+            // An operation that is only kept does not show what the code awaits, which may be a future that is not an operation.
             awaited |= op.awaited;
             busy |= matches!(op.state, OpState::Running | OpState::Runnable | OpState::Committing);
             if let OpState::Sleeping(until) = op.state {
@@ -46,8 +46,8 @@ impl Activation {
         Waiting { busy: busy || !awaited, next }
     }
 
-    /// Returns when the run continues by itself, if it can rest as soon as the outgoing entries are committed: nothing runs or wants
-    /// to, and only timers and waits are outgoing.
+    /// Returns when the run continues without an external event, if it can rest as soon as the outgoing entries are committed. It
+    /// can when no step runs or is about to, and only timers and waits are outgoing.
     pub(super) fn suspends_until(&mut self, linger: Duration) -> Option<Due> {
         let mut timers = Vec::new();
         for outgoing in &self.outgoing {
@@ -75,7 +75,7 @@ impl Activation {
         }
         match earliest(at, &timers)? {
             Due::After(wait) if wait <= linger => None,
-            // Whether the instant has come must be looked up first.
+            // The driver must read the clock first, to see whether the instant has come.
             Due::At(at) if at != NEVER => None,
             due => Some(due),
         }

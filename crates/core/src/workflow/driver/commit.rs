@@ -13,7 +13,7 @@ use crate::store::{Batch, Expect, Receipt, Refusal};
 use crate::telemetry::WORKFLOW;
 use crate::worker::Committed;
 
-/// What the journal had that the driver did not write.
+/// The presence of journal entries that the driver did not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::workflow) enum News {
     Nothing,
@@ -23,7 +23,7 @@ pub(in crate::workflow) enum News {
 }
 
 impl Drive {
-    /// Commits the outgoing entries. What others wrote before is delivered to the workflow first.
+    /// Commits the outgoing entries. Entries that others wrote before them are delivered to the workflow first.
     pub(super) async fn commit_outgoing(&mut self) -> Flow {
         let ahead = self.activation.lock().is_ahead();
         let mut flow = Flow::On;
@@ -71,12 +71,12 @@ impl Drive {
         }
     }
 
-    /// The batch of a group: what was done, what is recorded of it.
+    /// Returns the batch of a group: its effects and its entries.
     pub(in crate::workflow) fn batch(&self, group: &[Outgoing]) -> Result<Batch, String> {
         self.batch_at(group, self.expected())
     }
 
-    /// The same where the journal must be at a version.
+    /// Returns the batch of a group for a journal at an expected version.
     pub(in crate::workflow) fn batch_at(
         &self,
         group: &[Outgoing],
@@ -94,19 +94,20 @@ impl Drive {
             batch = batch.append(&self.journal, expected, events);
         }
         if self.stumbled {
-            // Progress: the claims before it do not count any more.
+            // Progress resets the count of earlier claims.
             batch = batch.advance(self.holding.lease(), Position(0));
         }
         Ok(batch)
     }
 
-    /// What the journal must be for something to be written. Others may write at any time, and are heard afterwards; but once the
-    /// workflow left a step that may have recorded its end, what it did instead counts only if the step has not.
+    /// Returns the version that the journal must have for a write. Others may write at any time, and their entries are delivered
+    /// afterwards. Once the workflow has dropped a step that may have recorded its end, a write requires an unchanged journal: the
+    /// path that the workflow took instead counts only if the step has not recorded its end.
     pub(in crate::workflow) fn expected(&self) -> Expect<StreamVersion> {
         if self.activation.lock().has_abandoned() { Expect::Exact(self.last()) } else { Expect::Any }
     }
 
-    /// Whether a batch was refused because there is more in the journal than was heard.
+    /// Returns whether a batch was rejected because the journal has entries that the driver has not read.
     pub(in crate::workflow) fn is_behind(&self, refusal: &Refusal) -> bool {
         self.activation.lock().has_abandoned()
             && matches!(refusal, Refusal::Stream { stream, .. } if *stream == self.journal)
@@ -146,12 +147,12 @@ impl Drive {
         flow
     }
 
-    /// Writes what an end that was not written would have brought along.
+    /// Writes the outgoing entries of an end that was not committed.
     pub(in crate::workflow) async fn write_rest(&mut self, group: Vec<Outgoing>) -> Flow {
         self.write(group, true).await
     }
 
-    /// Delivers to a workflow that has ended what others wrote meanwhile.
+    /// Delivers entries of others to a workflow that has already returned.
     pub(in crate::workflow) async fn deliver_rest(&mut self) -> Result<(), Left> {
         loop {
             let (delivered, orphans) = {
@@ -165,7 +166,7 @@ impl Drive {
         }
     }
 
-    /// Takes up what others wrote into the journal, and steps about themselves, up to a version.
+    /// Reads and receives the entries before a version: those of others, and those of steps that record themselves.
     pub(in crate::workflow) async fn read_news(
         &mut self,
         before: Option<StreamVersion>,
@@ -188,7 +189,7 @@ impl Drive {
         Ok(read)
     }
 
-    /// Takes up entries, up to a version. A journal that cannot be decoded makes the run unfit to continue.
+    /// Receives the entries before a version. A journal that cannot be decoded makes the run unfit to continue.
     pub(super) fn take_up(
         &mut self,
         read: Result<Vec<Placed>, Unready>,

@@ -1,4 +1,5 @@
-//! A property: whatever order things end in, and wherever the process dies, a replay observes what was committed.
+//! Property test of replays: in whatever order operations end, and wherever the process dies, a replay observes what was
+//! committed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::*;
 /// One operation of a generated workflow.
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    /// A step that fails so often before it ends.
+    /// A step that fails this number of times before it succeeds.
     Step {
         failures: u32,
     },
@@ -97,13 +98,13 @@ fn operation(
     }
 }
 
-/// The store, as far as a run needs it.
+/// The parts of a store that a run needs.
 struct World {
     journal: Vec<Placed>,
     now: Timestamp,
     /// Choices, from the test's input.
     choices: VecDeque<u8>,
-    /// What was observed when the journal was last written.
+    /// The observations when the journal was last written.
     committed: Vec<String>,
     signals_left: usize,
 }
@@ -126,7 +127,7 @@ impl World {
         Some(self.write(heard("go", &value)))
     }
 
-    /// One activation. Returns what it observed when the workflow ended.
+    /// Runs one activation. Returns its observations if the workflow ended.
     fn live(&mut self, program: &Program) -> Option<Vec<String>> {
         let (log, gates) = (Log::default(), Gates::default());
         let activation = Activation::new(self.journal.clone(), &[]);
@@ -176,7 +177,7 @@ impl World {
         }
     }
 
-    /// Writes what is outgoing, unless the process dies before or after.
+    /// Writes the outgoing entries, unless the process dies before or after.
     fn commit(&mut self, activation: &ActivationRef, log: &Log) -> Option<()> {
         if self.choose(10) == 1 {
             return None;
@@ -191,7 +192,7 @@ impl World {
                 activation.lock().receive(placed);
             }
         }
-        // A signal that came before what the workflow received ahead of the journal: the driver rewinds.
+        // The signal precedes a result that the workflow received ahead of the journal, so the driver rewinds.
         if interrupted {
             return None;
         }
@@ -207,7 +208,7 @@ impl World {
         }
     }
 
-    /// Lets the time pass that a run rests, or sends what it waits for.
+    /// Advances the clock over a rest of the run, or sends the signal that it waits for.
     fn pass(&mut self, action: &Action) {
         match action {
             Action::Suspend(Due::After(wait)) => self.now = self.now.after(*wait),
@@ -245,7 +246,7 @@ proptest! {
                 break;
             }
         }
-        // All that is recorded is observed again, in the same order, by code that only replays.
+        // Code that only replays observes everything recorded again, in the same order.
         let observed = world.committed.clone();
         let replayed = world.live(&program).unwrap_or_else(|| world.committed.clone());
         prop_assert_eq!(replayed, observed);
