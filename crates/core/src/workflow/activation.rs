@@ -88,6 +88,8 @@ pub(super) struct Activation {
     /// The workflow changed something while it was polled.
     changed: bool,
     cancelled: Option<String>,
+    /// The cancelled run asked to continue as new, and got an error.
+    refused_to_continue: bool,
     /// Children to cancel.
     orphans: Vec<String>,
     /// The wait that received the signal which was delivered last.
@@ -387,9 +389,22 @@ impl Activation {
         }
     }
 
-    pub(super) fn continue_as_new(&mut self, input: Payload) {
+    /// Ends the history with the next input. A cancelled run does not continue: it gets an error, and is suspended when its code
+    /// ignores that.
+    pub(super) fn continue_as_new(&mut self, input: Payload) -> Result<(), StepError> {
+        if let Some(reason) = self.cancelled.clone() {
+            if std::mem::replace(&mut self.refused_to_continue, true) {
+                let what =
+                    "the run is cancelled, and its code continues as new all the same; return the error"
+                        .to_owned();
+                self.fail(Broken::Invalid { what });
+                return Ok(());
+            }
+            return Err(StepError::Cancelled { what: "continue_as_new".to_owned(), reason });
+        }
         self.continue_with = Some(input);
         self.changed = true;
+        Ok(())
     }
 
     pub(super) fn continues_as_new(&self) -> bool {

@@ -409,15 +409,15 @@ impl Ctx {
     /// Unread signals are kept, however many there are. Returns only on an error.
     ///
     /// # Errors
-    /// [`Failure`] when the input cannot be recorded. The return type is that of the workflow, so that this call can be its last
-    /// expression.
+    /// [`Failure`] when the input cannot be recorded, or the run is cancelled. The return type is that of the workflow, so that
+    /// this call can be its last expression.
     pub async fn continue_as_new<I: Serialize + Sync, O>(&self, input: &I) -> Result<O, Failure> {
         let never =
             |error: InvalidInput| Failure::permanent(format!("its next input cannot be recorded: {error}"));
         let input = Payload::of(input).map_err(never)?;
         within("the length in bytes", "the input", input.len(), RESULT_BYTES).map_err(never)?;
         within("the nesting depth", "the input", depth(input.as_str()), INPUT_DEPTH).map_err(never)?;
-        self.life.activation.lock().continue_as_new(input);
+        self.life.activation.lock().continue_as_new(input)?;
         std::future::pending().await
     }
 

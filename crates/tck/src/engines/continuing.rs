@@ -250,3 +250,32 @@ pub async fn w17_a_cancel_in_the_instant_of_the_end_is_heard(env: &Env) {
     assert_eq!((run.status().await.unwrap(), tally.of("work")), (Status::Cancelled, 1));
     driving.shutdown().await;
 }
+
+/// A cancelled run ends, although its code would continue as new for ever. Code that ignores the error is suspended.
+pub async fn w17_a_cancelled_run_does_not_continue_as_new(env: &Env) {
+    let code = async |cx: &Ctx, ignores: u32| {
+        let _: Result<(), _> = cx.sleep(secs(3_600)).await;
+        if ignores == 1 {
+            let _: Result<u32, _> = cx.continue_as_new(&1).await;
+        }
+        cx.continue_as_new(&ignores).await
+    };
+    let driving = worker(&env.store).register(WAIT, code).start().await.unwrap();
+    let there = client(&env.other);
+    for (id, ignores) in [("obeys", 0), ("ignores", 1)] {
+        let run = there.start(WAIT, &ignores).id(id).await.unwrap();
+        until("it sleeps", async || {
+            matches!(there.show(id).await.unwrap().doing, Doing::Waits { until: Some(_) })
+        })
+        .await;
+        run.cancel("no more").await.unwrap();
+    }
+    let obeys = there.handle(WAIT, "obeys");
+    until("it is over", async || obeys.status().await.unwrap() == Status::Cancelled).await;
+    until("it is suspended", async || match there.show("ignores").await.unwrap().doing {
+        Doing::PutOff { reason, .. } => reason.contains("the run is cancelled"),
+        _ => false,
+    })
+    .await;
+    driving.shutdown().await;
+}
