@@ -1,9 +1,9 @@
-// The server: who we are to it, what we ask, and the pulse that says when to ask again.
+// Client of the server API: the token, requests, and the change notifications (the pulse) that trigger a reload.
 
 const BASE = new URL('../api/v1/', document.baseURI);
 const KEPT = 'tidelock.token';
 
-/** A refusal, with its code. */
+/** An error response of the server, with its code. */
 export class Problem extends Error {
   /** @param {number} status @param {{code?: string, detail?: string, title?: string, outcome?: string}} body */
   constructor(status, body) {
@@ -15,8 +15,8 @@ export class Problem extends Error {
 }
 
 /**
- * Takes the token out of the link that logs in, so that it is neither shown nor kept in the history of the browser. Says whether
- * there was one.
+ * Removes the token from the login link, so that the browser neither shows it nor keeps it in its history. Returns whether there
+ * was one.
  */
 export function takeToken() {
   const found = /^#token=([^&]+)/.exec(location.hash);
@@ -25,7 +25,7 @@ export function takeToken() {
   try {
     token = decodeURIComponent(token);
   } catch {
-    // It is no token of ours, and the server says so.
+    // Not a token of this server. The server refuses it.
   }
   setToken(token);
   history.replaceState(null, '', `${location.pathname}${location.search}#/`);
@@ -50,7 +50,7 @@ function headers(more = {}) {
   return token ? { ...more, authorization: `Bearer ${token}` } : more;
 }
 
-/** Numbers that do not fit keep all their digits. */
+/** A reviver for `JSON.parse` that keeps all digits of integers beyond the safe range. */
 function exact(_key, value, context) {
   if (typeof value === 'number' && context && !Number.isSafeInteger(value) && /^-?\d+$/.test(context.source)) {
     return BigInt(context.source);
@@ -72,15 +72,15 @@ async function answered(response) {
     body = { detail: `the server answered ${response.status}, and what it said cannot be read` };
   }
   if (response.ok) return body;
-  // Whatever was asked: who is not known here must log in again.
+  // On any route: a caller whose token is unknown must log in again.
   if (response.status === 401) tell('refused');
   throw new Problem(response.status, body);
 }
 
-/** So long is waited for an answer. */
+/** Request timeout, in milliseconds. */
 const PATIENCE = 30000;
 
-/** Ends with the view, and when no answer comes. @param {AbortSignal} [signal] */
+/** Returns a signal that aborts with the view, and after the timeout. @param {AbortSignal} [signal] */
 function patience(signal) {
   const limit = AbortSignal.timeout(PATIENCE);
   return signal ? AbortSignal.any([signal, limit]) : limit;
@@ -100,22 +100,22 @@ export function post(where, body) {
   return postText(where, JSON.stringify(body));
 }
 
-/** Sends JSON as it stands, with all digits of its numbers. @param {string} where @param {string} body */
+/** Sends JSON text unchanged, with all digits of its numbers. @param {string} where @param {string} body */
 export async function postText(where, body) {
   const init = { method: 'POST', headers: headers({ 'content-type': 'application/json' }), body, signal: patience() };
   return answered(await fetch(new URL(where, BASE), init));
 }
 
-// The pulse. It is read with fetch and not with EventSource, which cannot show a token.
+// The pulse. It is read with fetch, because EventSource cannot send a token.
 
 /** @type {Set<() => void>} */
 const heard = new Set();
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 5000;
-/** The server beats every five seconds at least. When nothing comes for so long, the connection is dead, whatever it looks like. */
+/** Silence after which the connection counts as dead, in milliseconds. The server sends a heartbeat at least every five seconds. */
 const SILENT = 15000;
 
-/** What is known of the connection: `connecting`, `live`, `lost`, `paused` or `refused`. */
+/** The state of the connection: `connecting`, `live`, `lost`, `paused` or `refused`. */
 export const live = { state: 'connecting', position: 0, now: 0, at: 0, beats: 0, connects: 0 };
 
 let paused = false;
@@ -163,7 +163,7 @@ function disconnect() {
   last?.abort();
 }
 
-/** With another token. */
+/** Reconnects with the current token. */
 export function reconnect() {
   disconnect();
   wait = FIRST_WAIT;
@@ -223,5 +223,5 @@ export function pause(on) {
   }
 }
 
-// A tab that nobody sees needs no connection: browsers have few of them for one server.
+// A hidden tab needs no connection. Browsers limit the number of connections to one server.
 document.addEventListener('visibilitychange', () => (document.hidden ? disconnect() : connect()));

@@ -1,4 +1,4 @@
-// The shell: who looks, which view, what is pressed.
+// The application shell: login, routing and keyboard shortcuts.
 import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from './vendor/htm-preact.js';
 import { Problem, connect, forgetToken, get, hasToken, live, onPulse, pause, reconnect, setToken, takeToken } from './api.js';
 import { About, Toast } from './actions.js';
@@ -16,7 +16,7 @@ import { Schedules } from './pages/schedules.js';
 import { Audit } from './pages/audit.js';
 
 /**
- * The pages: where, what they are called, and the key that goes there after `g`.
+ * The pages: path, title, and the key that opens the page after `g`.
  * @type {[string, string, string, Function][]}
  */
 const PAGES = [
@@ -32,7 +32,7 @@ const PAGES = [
   ['audit', 'Audit', 'a', Audit],
 ];
 
-/** The view that the address names. */
+/** Returns the view that the address names. */
 function where() {
   const [path, asked = ''] = location.hash.replace(/^#\/?/, '').split('?');
   const parts = path.split('/').filter(Boolean).map((part) => {
@@ -100,7 +100,7 @@ function typing(target) {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 }
 
-/** Moves to the row after or before the one that has the focus. */
+/** Moves the focus to the next or the previous row. */
 function step(by) {
   const rows = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('[data-row]')]);
   if (rows.length === 0) return;
@@ -111,7 +111,7 @@ function step(by) {
 
 function useKeys(help) {
   useEffect(() => {
-    // When `g` was pressed last; long ago at the beginning, however young the page is.
+    // The time when `g` was last pressed. Initially it is in the infinite past, so that a young page has no pending `g`.
     let gone = -Infinity;
     const pressed = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
@@ -155,7 +155,7 @@ function Login({ wrong, error, done }) {
     <p class="quiet">It is kept for this tab only, and sent in a header, never in a cookie or an address.</p></main>`;
 }
 
-/** What a page that breaks leaves: the reason, and a way on. Whoever goes elsewhere leaves it behind. */
+/** An error boundary that shows the error of a page and a button to reload. Navigation to another view resets it. */
 function Guarded({ view, children }) {
   const [error, reset] = useErrorBoundary((broken) => console.error(broken));
   const last = useRef(view);
@@ -202,7 +202,7 @@ function Shell({ about }) {
   </${Toast.Provider}></${About.Provider}>`;
 }
 
-/** Who looks: asked of the server at the beginning, with every token, and when it does not take the one that is there. */
+/** Queries the permissions of the caller at the start, with every new token, and when the server refuses the current one. */
 function App() {
   const [state, set] = useState({ about: null, error: null, wrong: false, asks: 0 });
   const ask = () => set((s) => ({ ...s, about: null, error: null, asks: s.asks + 1 }));
@@ -215,7 +215,7 @@ function App() {
         const refused = error.status === 401;
         set((s) => ({ ...s, error, wrong: refused && hasToken() }));
         if (refused) forgetToken();
-        // A server that is away may come back.
+        // The server is unreachable and may return.
         if (!(error instanceof Problem)) setTimeout(() => !ended && ask(), 2000);
       },
     );
@@ -230,7 +230,7 @@ function App() {
     addEventListener('hashchange', pasted);
     return () => removeEventListener('hashchange', pasted);
   }, []);
-  // A token that is not taken any more: the server is asked once again, and then the user.
+  // The server now refuses the token: query the server once more, and then show the login.
   useEffect(() => onPulse(() => live.state === 'refused' && set((s) => (s.about ? { ...s, about: null, asks: s.asks + 1 } : s))), []);
   if (state.about) return html`<${Shell} key=${state.asks} about=${state.about} />`;
   const { error } = state;

@@ -1,4 +1,4 @@
-// Small charts of what the overview has seen since the page was opened.
+// Small charts of the values that the overview has collected since the page was opened.
 import { html, useEffect, useRef } from './vendor/htm-preact.js';
 import uPlot from './vendor/uplot.js';
 
@@ -8,7 +8,7 @@ function colour(of, name) {
   return getComputedStyle(of).getPropertyValue(name).trim() || '#888';
 }
 
-/** Where the axis ends as long as nothing was seen. */
+/** The end of the time axis while there are no values. */
 function now() {
   return Date.now() / 1000;
 }
@@ -23,7 +23,7 @@ function options(host, label, series) {
   return {
     width: Math.max(host.clientWidth, 120),
     height: HEIGHT,
-    // Like every other time that is shown.
+    // UTC, like all other times in the inspector.
     tzDate: (at) => uPlot.tzDate(new Date(at * 1000), 'Etc/UTC'),
     legend: { show: false },
     cursor: { show: false },

@@ -1,4 +1,4 @@
-// What differs between two values, path by path.
+// Differences between two JSON values, by path.
 import { html } from './vendor/htm-preact.js';
 import { brief, name } from './show.js';
 
@@ -15,7 +15,7 @@ function isObject(value) {
   return value !== null && typeof value === 'object';
 }
 
-/** What stands under a key, and nothing that every object has: keys may be called `constructor`. */
+/** Returns an own property of an object. Inherited ones are excluded, because a key may be called `constructor`. */
 function own(value, key) {
   return Object.hasOwn(value, key) ? value[key] : undefined;
 }

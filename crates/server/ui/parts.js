@@ -1,10 +1,10 @@
-// The parts that pages are made of.
+// Components and hooks that the pages share.
 import { html, useCallback, useEffect, useRef, useState } from './vendor/htm-preact.js';
 import { Problem, live, now, onPulse } from './api.js';
 import { usePlace } from './place.js';
 import { instant, isNever, lines, micros, name, pretty, short, span } from './show.js';
 
-/** Draws again with every pulse, and as often as is said besides. */
+/** Redraws the component with every pulse, and also every `every` milliseconds if that is not 0. */
 export function usePulse(every = 0) {
   const [, draw] = useState(0);
   useEffect(() => onPulse(() => draw((n) => n + 1)), []);
@@ -18,7 +18,7 @@ export function usePulse(every = 0) {
 const APART = 900;
 
 /**
- * Loads now, and with each pulse after that: at most once in a while, and never without a last look after a burst.
+ * Loads now, and after each pulse. The rate is limited, and a burst of pulses always ends with a load.
  * @param {() => Promise<unknown>} load
  */
 function follow(load) {
@@ -52,9 +52,9 @@ function follow(load) {
 }
 
 /**
- * What is loaded, and loaded again with the pulse. What was there stays until the new is, also when what it depends on changes; only
- * an error takes away what is about something else. Every redraw keeps the reader's place.
- * @param {(signal: AbortSignal) => Promise<any>} load @param {unknown[]} by what it depends on
+ * Loads data, and reloads it with the pulse. The previous data stays until the new data arrives, also when the dependencies change.
+ * Only an error removes the data of other dependencies. Every redraw keeps the reader's place.
+ * @param {(signal: AbortSignal) => Promise<any>} load @param {unknown[]} by the dependencies
  */
 export function useLive(load, by) {
   usePlace();
@@ -82,7 +82,7 @@ export function useLive(load, by) {
   return { data: state.data, error: state.error, reload };
 }
 
-/** A link to a view. @param {string[]} parts @param {Record<string, unknown>} query */
+/** Returns the link to a view. @param {string[]} parts @param {Record<string, unknown>} query */
 export function link(parts, query = {}) {
   const words = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== '');
   const asked = words.map(([key, value]) => `${key}=${encodeURIComponent(String(value))}`).join('&');
@@ -94,7 +94,7 @@ export function go(parts, query = {}) {
   location.hash = link(parts, query);
 }
 
-/** A name that came from outside. */
+/** A name from an external source. */
 export function Name({ of, most = 90 }) {
   return html`<span class="mono name" title=${name(of)}>${short(String(of ?? ''), most)}</span>`;
 }
@@ -108,7 +108,7 @@ export function When({ at }) {
   return html`<time class="num" title=${instant(at)}>${said}</time>`;
 }
 
-/** The time that is left, counted down. */
+/** A countdown of the remaining time. */
 export function Left({ until }) {
   usePulse(1000);
   if (isNever(until)) return html`<span class="quiet">without end</span>`;
@@ -125,7 +125,7 @@ export function Badge({ tone = '', children, title }) {
   return html`<span class=${`badge ${tone}`} title=${title}>${children}</span>`;
 }
 
-/** Why something is not there, with a button that tries again where that may help. */
+/** An error message, with an optional button to retry. */
 export function Failed({ error, retry, word = 'Try again' }) {
   if (!error || error.name === 'AbortError') return null;
   return html`<div class="notice bad" role="alert"><b>${error.code || (error instanceof Problem ? 'Refused' : 'No answer')}</b> <span class="lines">${lines(error.message)}</span>
@@ -133,18 +133,18 @@ export function Failed({ error, retry, word = 'Try again' }) {
     ${retry ? html`<p><button type="button" data-retry onClick=${retry}>${word}</button></p>` : null}</div>`;
 }
 
-/** An error of the store's programs, as they wrote it. */
+/** An error text that a program recorded in the store, unchanged. */
 export function ErrorText({ of }) {
   return html`<pre class="error" tabindex="0">${lines(of)}</pre>`;
 }
 
-/** What is said where there is nothing: what would be here, and how it comes here. */
+/** The placeholder of an empty view. It explains the missing content and how to create it. */
 export function Empty({ title, children, cli, code }) {
   return html`<div class="empty"><h2>${title}</h2><p>${children}</p>
     ${code ? html`<pre class="json" tabindex="0">${code}</pre>` : null}${cli ? html`<${Cli} text=${cli} />` : null}</div>`;
 }
 
-/** A command that does the same, to be copied. Where there is no clipboard, as on a page without TLS, it is selected instead. */
+/** The equivalent command, with a copy button. Without a clipboard, as on a page without TLS, the button selects the text. */
 export function Cli({ text, label = 'Copy' }) {
   const [said, say] = useState('');
   const shown = useRef(null);
@@ -166,17 +166,17 @@ export function Cli({ text, label = 'Copy' }) {
     <button type="button" class="small" onClick=${copy} aria-label=${`Copy command: ${name(text)}`}>${said || label}</button></span>`;
 }
 
-/** The head of a page. */
+/** The header of a page. */
 export function Head({ title, children, cli }) {
   return html`<header class="head"><h1>${title}</h1><div class="tools">${children}</div>${cli ? html`<${Cli} text=${cli} />` : null}</header>`;
 }
 
-/** A field that narrows a list; it is one view for each text. */
+/** A filter field of a list. Each text is a separate view. */
 export function Filter({ value, onChange, label, hint }) {
   const [text, set] = useState(value);
   const [last, setLast] = useState(value);
   const input = useRef(null);
-  // Another view has another text. Not in an effect: that may come after the first key was pressed.
+  // Another view has another text. An effect would be too late: it may run after the first key press.
   if (last !== value) {
     setLast(value);
     set(value);
@@ -195,7 +195,7 @@ export function Pick({ label, value, options, onChange }) {
     ${options.map(([key, text]) => html`<option value=${key} selected=${key === value}>${text}</option>`)}</select></label>`;
 }
 
-/** The way to further rows: a view of its own, so that back goes back. */
+/** Links to the first and the next page. Each page is a separate view, so that the back button works. */
 export function Pager({ parts, query, next, first }) {
   return html`<nav class="pager" aria-label="pages">
     ${first ? html`<a class="button small" href=${link(parts, { ...query, after: '' })}>First page</a>` : null}
@@ -203,7 +203,7 @@ export function Pager({ parts, query, next, first }) {
   </nav>`;
 }
 
-/** A table whose rows lead somewhere: the first cell has the link. */
+/** A table. The first cell of a row contains its link. */
 export function Table({ label, heads, rows }) {
   return html`<div class="scroll"><table aria-label=${label}><thead><tr>${heads.map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
     <tbody>${rows}</tbody></table></div>`;

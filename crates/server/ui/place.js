@@ -11,7 +11,7 @@ export function usePlace() {
   useLayoutEffect(() => before && restore(before));
 }
 
-/** The element that is drawn, moved and removed as one with a link in it. @param {Element} of */
+/** Returns the row or article around a link, which is drawn, moved and removed as a whole. @param {Element} of */
 function rowAround(of) {
   return of.closest('tr, article') || of;
 }
@@ -33,12 +33,12 @@ function note() {
   const rows = /** @type {HTMLElement[]} */ ([...main.querySelectorAll('[data-row]')]);
   const active = /** @type {HTMLElement | null} */ (document.activeElement);
   const focused = active && active !== main && main.contains(active) ? active : null;
-  // The top of a page shows what is new, unless the reader stands on a row.
+  // At the top of a page new rows push the others down, unless a visible row has the focus.
   const anchor = focused && isVisible(focused) ? focused : scrollY > 0 ? rows.find(isVisible) : undefined;
   return { candidates: focused ? candidates(focused, rows, main) : [], anchor, top: anchor ? topOf(anchor) : 0, selected: selection(main) };
 }
 
-/** The elements that the focus may go to, the best one first. @param {HTMLElement} focused @param {HTMLElement[]} rows @param {HTMLElement} main */
+/** Returns the candidates for the focus, best first. @param {HTMLElement} focused @param {HTMLElement[]} rows @param {HTMLElement} main */
 function candidates(focused, rows, main) {
   const own = rows.filter((row) => rowAround(row) === rowAround(focused));
   const below = rows.filter((row) => focused.compareDocumentPosition(row) & Node.DOCUMENT_POSITION_FOLLOWING);
@@ -63,7 +63,7 @@ function restore({ candidates, anchor, top, selected }) {
   if (kept) scrollBy(0, topOf(kept) - top);
 }
 
-/** Selects the text again whose elements were moved. @param {[Node, number, Node, number]} selected */
+/** Restores a text selection whose elements were moved. @param {[Node, number, Node, number]} selected */
 function reselect([from, start, to, end]) {
   const now = getSelection();
   if (!now || !from.isConnected || !to.isConnected) return;

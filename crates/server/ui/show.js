@@ -1,6 +1,6 @@
-// How things look as text. Everything that came from a store passes through here before it is shown.
+// Formatting of values as text. Every value from a store passes through this module before it is displayed.
 
-/** Characters that move the cursor, turn the direction or take no room; they are written as escapes. */
+/** Control characters, characters that change the text direction, and characters without width. They are displayed as escapes. */
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
 
 /** @param {unknown} text */
@@ -8,7 +8,7 @@ export function name(text) {
   return String(text ?? '').replace(HIDDEN, (c) => `\\u{${c.charCodeAt(0).toString(16)}}`);
 }
 
-/** Text of several lines: line ends and tabs stay. @param {unknown} text */
+/** Escapes text of several lines. Line ends and tabs stay. @param {unknown} text */
 export function lines(text) {
   return String(text ?? '').split('\n').map((line) => line.split('\t').map(name).join('\t')).join('\n');
 }
@@ -24,7 +24,7 @@ export function count(n) {
   return n === null || n === undefined ? '–' : Number(n).toLocaleString('en-GB');
 }
 
-/** A time for people. It is rounded first and split then, so that nothing is 60 seconds long. @param {number} ms */
+/** Formats a duration. It is rounded before it is split, so that the result never contains 60 seconds. @param {number} ms */
 export function span(ms) {
   const all = Math.round(Math.abs(ms));
   if (all < 1000) return `${all} ms`;
@@ -38,11 +38,11 @@ export function span(ms) {
   return `${count(Math.floor(h / 24))} d ${h % 24} h`;
 }
 
-/** The instant that stands for never, in microseconds: what rests until it is woken is due then. */
+/** The sentinel for never, in microseconds. It is the due time of rows that rest until they are woken. */
 const NEVER = 253402300799000000;
 
 /**
- * An instant that can be counted with. One beyond the year 2255 has more digits than a number keeps, and came as a long one.
+ * Converts an instant to a number. Instants beyond the year 2255 exceed the safe integers and arrive as `bigint`.
  * @param {number | bigint | null | undefined} at
  */
 export function micros(at) {
@@ -59,12 +59,12 @@ function date(at) {
   return Number.isNaN(found.getTime()) ? null : found.toISOString();
 }
 
-/** Microseconds since the epoch. @param {number | bigint} at */
+/** Formats an instant in microseconds since the epoch, as date and time in UTC. @param {number | bigint} at */
 export function instant(at) {
   return date(at)?.replace('T', ' ').replace('Z', ' UTC') ?? String(at);
 }
 
-/** The time of the day, UTC. @param {number | bigint} at */
+/** Formats the time of day of an instant, in UTC. @param {number | bigint} at */
 export function clock(at) {
   return date(at)?.slice(11, 23) ?? String(at);
 }
@@ -75,7 +75,7 @@ export function bytes(n) {
   return n < 1048576 ? `${(n / 1024).toFixed(1)} KiB` : `${(n / 1048576).toFixed(1)} MiB`;
 }
 
-/** JSON for people. Numbers that are too long for a number of JavaScript keep all their digits. @param {unknown} value */
+/** Formats a value as indented JSON. Integers beyond the range of JavaScript numbers keep all their digits. @param {unknown} value */
 export function pretty(value, indent = '') {
   const deeper = `${indent}  `;
   if (typeof value === 'bigint') return value.toString();
@@ -92,21 +92,21 @@ export function pretty(value, indent = '') {
   return JSON.stringify(value ?? null);
 }
 
-/** On one line. @param {unknown} value @param {number} most */
+/** Formats a value as JSON on one line, truncated to `most` characters. @param {unknown} value @param {number} most */
 export function brief(value, most = 120) {
   return short(pretty(value).replace(/\s*\n\s*/g, ' '), most);
 }
 
-/** A word of a shell. @param {string} text */
+/** Quotes a word for a shell. @param {string} text */
 export function quoted(text) {
   return /^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${text.replace(/'/g, `'\\''`)}'`;
 }
 
 /**
- * A command for a terminal; the store comes from TIDELOCK_STORE. Options come before names, and `--` between them where a name
- * would be taken for an option.
+ * Builds a command for a terminal. The store comes from TIDELOCK_STORE. Options precede names, with `--` between them where a name
+ * would be parsed as an option.
  * @param {string} verb @param {(string | null | undefined | false)[]} names
- * @param {Record<string, string | boolean | null | undefined>} options what is empty is left out
+ * @param {Record<string, string | boolean | null | undefined>} options empty ones are omitted
  */
 export function command(verb, names = [], options = {}) {
   const words = ['tidelock', verb];

@@ -1,4 +1,4 @@
-// What was done over the API, by whom: the newest first.
+// The audit log: writes over the API and their callers, newest first.
 import { html } from '../vendor/htm-preact.js';
 import { get, path } from '../api.js';
 import { Badge, Empty, Failed, Head, Loading, Name, Table, When, link, useLive } from '../parts.js';

@@ -1,4 +1,4 @@
-// Who waits for whom, drawn: tasks in a ring, an arrow from each that waits to the one that holds. What goes round is red.
+// Wait-for graph of locks. Tasks form a ring, with an arrow from each waiter to the holder. Cycles (deadlocks) are red.
 import { html } from '../vendor/htm-preact.js';
 import { count, name, short } from '../show.js';
 
@@ -6,7 +6,7 @@ const MOST = 40;
 const SIZE = 440;
 const NODE = { width: 108, height: 26 };
 
-/** The arrows of a snapshot. */
+/** Returns the edges of a snapshot. */
 export function edges(terms) {
   const found = [];
   for (const { term, waiters } of terms) {
@@ -17,12 +17,12 @@ export function edges(terms) {
   return found;
 }
 
-/** Whether an arrow is a part of a cycle. */
+/** Returns whether an edge is part of a cycle. */
 function goesRound(edge, cycles) {
   return cycles.some((cycle) => cycle.some((task, i) => task === edge.from && cycle[(i + 1) % cycle.length] === edge.to));
 }
 
-/** Where the border of a box is crossed on the way to another. */
+/** Returns the point where the line between two boxes crosses the border of the first. */
 function border(from, to) {
   const [dx, dy] = [to.x - from.x, to.y - from.y];
   const by = Math.min(Math.abs((NODE.width / 2 + 4) / (dx || 1e-9)), Math.abs((NODE.height / 2 + 4) / (dy || 1e-9)));

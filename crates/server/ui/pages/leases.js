@@ -1,4 +1,4 @@
-// Leases: who holds what across processes, under which fence, and for how long.
+// Leases across processes: holder, fence and remaining time.
 import { html } from '../vendor/htm-preact.js';
 import { get, path } from '../api.js';
 import { Badge, Empty, Failed, Head, Left, Loading, Name, Pager, Table, When, link, useLive } from '../parts.js';

@@ -1,4 +1,4 @@
-// Locks of the program: who holds, who waits, and who waits in a cycle.
+// Locks of the program: holders, waiters and deadlock cycles.
 import { html } from '../vendor/htm-preact.js';
 import { get } from '../api.js';
 import { Badge, Empty, Failed, Head, Loading, Name, Table, useLive } from '../parts.js';

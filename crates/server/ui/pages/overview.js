@@ -1,4 +1,4 @@
-// The numbers that matter, and how they move.
+// The overview: key figures and their recent history.
 import { html, useEffect, useState } from '../vendor/htm-preact.js';
 import { get, live } from '../api.js';
 import { Chart } from '../chart.js';
@@ -6,7 +6,7 @@ import { Badge, Empty, Failed, Head, Loading, Name, Table, link, useLive } from 
 import { count, span } from '../show.js';
 
 const KEPT = 180;
-/** What was seen since the page was opened: it outlives the view. */
+/** The values collected since the page was opened. They outlive the view. */
 const seen = { at: [], rate: [], blocked: [], leased: [], last: /** @type {{ at: number, position: number } | null} */ (null) };
 let drawn = { rate: [[], []], work: [[], [], []] };
 
@@ -27,12 +27,12 @@ function Card({ title, value, note, tone = '', href }) {
   return html`<a class=${`card ${tone}`} href=${href} data-card=${title} data-row><h2>${title}</h2><p class="big num">${value}</p><p class="note">${note}</p></a>`;
 }
 
-/** A number that may be a lower bound. */
+/** Formats a number that may be a lower bound. */
 function bound(n, whole) {
   return `${whole ? '' : 'at least '}${count(n)}`;
 }
 
-/** A store that takes longer to answer, in microseconds, is worth a look. */
+/** The store latency above which the overview shows a warning, in microseconds. */
 const SLOW = 250000;
 
 function latency(us) {

@@ -1,4 +1,4 @@
-// What documents were: before and after a write, as far as their history tells it, and the slider that goes through it.
+// Earlier values of documents, before and after a write, from their history; and the slider that selects a version.
 import { html, useEffect, useState } from '../vendor/htm-preact.js';
 import { Problem, get, path } from '../api.js';
 import { Diff } from '../diff.js';
@@ -8,7 +8,7 @@ import { lines } from '../show.js';
 const NOTHING = { value: undefined };
 const REMOVED = { problem: 'What was there before is not in the history any more.' };
 
-/** What a document was after a write: its value, nothing, or why that cannot be told. */
+/** Returns the value of a document after a write, no value if it was deleted, or the reason why the value is unknown. */
 async function was(record, number, signal) {
   try {
     const found = await get(`${path('state', record)}/at`, { number }, signal);
@@ -19,7 +19,7 @@ async function was(record, number, signal) {
   }
 }
 
-/** What a write made of a document, and of what. `first` is the oldest write that is kept. */
+/** Returns the values of a document before and after a write. `first` is the oldest write in the history. */
 export async function change(record, number, first, signal) {
   const before = number > first ? was(record, number - 1, signal) : number > 0 ? REMOVED : NOTHING;
   const [after, earlier] = await Promise.all([was(record, number, signal), before]);
@@ -31,23 +31,23 @@ function Value({ of }) {
   return of.value === undefined ? html`<p class="quiet">Deleted.</p>` : html`<${Json} of=${of.value} />`;
 }
 
-/** Both sides by side. A side that is not known is compared with nothing. */
+/** The value after a write beside its difference to the value before. Without both values there is no difference. */
 export function Change({ number, word, after, before, children }) {
   const unknown = after.problem || before.problem;
   return html`<section class="two"><div><h2>Value after ${word} ${number}${after.now ? ', as it is now' : ''}</h2><${Value} of=${after} />${children}</div>
     <div><h2>What this ${word} changed</h2>${unknown ? html`<p class="quiet lines">It cannot be told: ${lines(unknown)}</p>` : html`<${Diff} before=${before.value} after=${after.value} />`}</div></section>`;
 }
 
-/** A number that the address gives, within what there is. */
+/** Parses the number in the address and clamps it to the existing versions. */
 export function within(at, first, head) {
   const asked = at === undefined || at === '' ? head : Number(at);
   return Math.min(Math.max(Number.isFinite(asked) ? asked : head, first), head);
 }
 
-/** Goes through versions. Where it stands is told by the address, and not by what is loaded, so that it can be moved on at once. */
+/** A slider over versions. Its position comes from the address and not from the loaded data, so that it can move again at once. */
 export function Slider({ word, at, first, head, follows, to, newest, children }) {
   const [shown, show] = useState(null);
-  // With the address, and not after what is drawn of it: what was moved on meanwhile would be taken back.
+  // Reset when the address changes. A reset after the redraw would undo movements made in between.
   useEffect(() => {
     const moved = () => show(null);
     addEventListener('hashchange', moved);

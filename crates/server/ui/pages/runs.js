@@ -1,4 +1,4 @@
-// Runs of workflows: which there are, what each did, and what can be asked of them.
+// Workflow runs: the list, the journal of each run, and its operations.
 import { html } from '../vendor/htm-preact.js';
 import { Problem, get, path, post, postText } from '../api.js';
 import { Action } from '../actions.js';
@@ -14,7 +14,7 @@ export function Runs({ parts, query }) {
   return parts[0] ? html`<${Run} key=${parts[0]} of=${parts[0]} query=${query} />` : html`<${List} query=${query} />`;
 }
 
-/** What a run does at the moment, in words. */
+/** The current activity of a run, as text. */
 function Doing({ run }) {
   switch (run.doing) {
     case 'driven': return html`<span>driven by <${Name} of=${run.by} most=${24} /> · fence ${run.fence} · <${Left} until=${run.until} /></span>`;
@@ -45,7 +45,7 @@ function List({ query }) {
       <${Pager} parts=${['runs']} query=${{ status, workflow, prefix }} next=${data.next} first=${after} />`}`;
 }
 
-/** The last entries of a journal; those before an entry, when it is given. */
+/** Loads the last entries of a journal, or those before a given entry. */
 async function journal(of, generation, before, signal) {
   const where = path('streams', `tidelock.journal(${JSON.stringify(of)}, ${generation})`);
   try {
@@ -65,7 +65,7 @@ async function load(of, before, signal) {
   const run = await get(path('runs', of), {}, signal);
   const [found, row] = await Promise.all([
     journal(of, run.generation, before, signal),
-    // The row goes when the run ends.
+    // The row is removed when the run ends.
     get('work/rows', { key: `tidelock.run(${JSON.stringify(of)})` }, signal).then(({ rows }) => rows[0] ?? null),
   ]);
   return { run, ...found, row };
@@ -113,7 +113,7 @@ function Facts({ run }) {
     ${Object.entries(run.attributes).map(([key, value]) => html`<div key=${key}><dt>${name(key)}</dt><dd><${Name} of=${value} /></dd></div>`)}</dl>`;
 }
 
-/** Which entries are shown, when those are not all. */
+/** The range of displayed entries, if the journal has more. */
 function Window({ of, events, first, head }) {
   if (events.length === 0 || events.length > head - first) return null;
   const [from, to] = [events[0].version, events[events.length - 1].version];

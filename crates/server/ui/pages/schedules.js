@@ -1,4 +1,4 @@
-// Tasks that run at their times.
+// Schedules (cron) and their runs.
 import { html } from '../vendor/htm-preact.js';
 import { get, path, post } from '../api.js';
 import { Action } from '../actions.js';

@@ -1,4 +1,4 @@
-// Documents: their values, their versions, what they were, and how often changes met each other.
+// Documents: values, versions, history and conflicts.
 import { html, useEffect, useState } from '../vendor/htm-preact.js';
 import { Problem, get, path } from '../api.js';
 import { Badge, Empty, Failed, Filter, Head, Json, Loading, Name, Pager, Table, When, go, link, useLive } from '../parts.js';
@@ -6,14 +6,14 @@ import { brief, bytes, command, count } from '../show.js';
 import { Change, Slider, change, within } from './past.js';
 
 const ROWS = 100;
-/** So many scopes are looked for, one small question each. */
+/** Maximum number of scopes to find. Each takes one small request. */
 const SCOPES = 40;
 
 export function State({ parts, query }) {
   return parts[0] ? html`<${Record} key=${parts[0]} of=${parts[0]} query=${query} />` : html`<${List} query=${query} />`;
 }
 
-/** The kinds of documents, found by stepping over all documents of a kind at once. */
+/** Finds the kinds of documents. Each request skips all documents of the kind before. */
 async function scopes(signal) {
   const found = [];
   for (let after = ''; found.length < SCOPES;) {
@@ -22,13 +22,13 @@ async function scopes(signal) {
     const kind = records[0].key.split('(')[0];
     if (kind === found[found.length - 1]) return { found, whole: false };
     found.push(kind);
-    // No key of this kind is behind this one, and none of another is before it.
+    // This key sorts after all keys of this kind, and before all keys of the next one.
     after = `${kind}-`;
   }
   return { found, whole: false };
 }
 
-/** Where to begin: whose documents there are. */
+/** Links to the scopes that contain documents. */
 function Scopes({ chosen }) {
   const [state, set] = useState({ found: [], whole: true, error: null });
   useEffect(() => {
@@ -64,13 +64,13 @@ function Conflicts({ data }) {
       <td class="num">${count(tally.conflicts)}</td><td class="num">${((100 * tally.conflicts) / Math.max(tally.mutations, 1)).toFixed(1)}</td></tr>`)} />`}</section>`;
 }
 
-/** The stream that holds the history of a document. */
+/** Returns the name of the stream that holds the history of a document. */
 export function historyOf(key) {
   const found = /^([^(]+)(?:\((.*)\))?$/s.exec(key);
   return found ? `history(${[JSON.stringify(found[1]), found[2]].filter(Boolean).join(', ')})` : null;
 }
 
-/** What is there, or nothing: no such document, no history, or a store that keeps none. */
+/** Awaits a response. Returns `null` if there is no such document or history, or if the store does not support it. */
 async function orNothing(asked) {
   try {
     return await asked;
@@ -80,7 +80,7 @@ async function orNothing(asked) {
   }
 }
 
-/** Which writes are kept. It is looked for and not asked for by name: that there is none is no mistake. */
+/** Finds the history stream of a document, or `null`. It lists streams by prefix, because a missing history is not an error. */
 async function kept(of, signal) {
   const history = historyOf(of);
   const found = history && (await orNothing(get('streams', { prefix: history, limit: 1 }, signal)));

@@ -1,4 +1,4 @@
-// Streams: their names, their events, and what they were at any version.
+// Streams: names, events, and their state at any version.
 import { html } from '../vendor/htm-preact.js';
 import { get, path } from '../api.js';
 import { Diff } from '../diff.js';
@@ -34,7 +34,7 @@ function Nothing({ prefix }) {
     : html`<${Empty} title="No streams yet" cli=${`tidelock streams append 'order("o-1")' placed '{}'`}>A stream holds the events of one thing, in order. It begins with its first event.</${Empty}>`;
 }
 
-/** The document whose history a stream is. */
+/** Returns the document whose history a stream contains. */
 export function recordOf(key) {
   const found = /^history\("([a-zA-Z][\w.-]*)"(?:, (.*))?\)$/.exec(key);
   return found ? (found[2] ? `${found[1]}(${found[2]})` : found[1]) : null;

@@ -1,4 +1,4 @@
-// What waits for an operator, why, and the buttons that mend it.
+// Blocked work that waits for an operator: the reasons, and the operations that resolve it.
 import { html } from '../vendor/htm-preact.js';
 import { get, path, post } from '../api.js';
 import { Action } from '../actions.js';
@@ -6,7 +6,7 @@ import { Badge, Empty, ErrorText, Failed, Filter, Head, Json, Left, Loading, Nam
 import { command, count, lines, name, span } from '../show.js';
 
 const ROWS = 100;
-/** So many rows that wait are looked at for those that have failed. */
+/** Maximum number of waiting rows that are searched for failed ones. */
 const LOOKED = 500;
 
 export function Stuck({ parts, query }) {
@@ -17,7 +17,7 @@ export function Stuck({ parts, query }) {
   return html`<${Blocked} query=${query} tabs=${tabs} />`;
 }
 
-/** How a verb is asked for: counted first, then confirmed with that number. */
+/** Builds an operation that is counted first and then confirmed with that number. */
 export function operation(where, body, word) {
   return {
     preview: async () => (await post(where, { ...body, dry_run: true })).would,
@@ -28,7 +28,7 @@ export function operation(where, body, word) {
   };
 }
 
-/** The verbs for a row: those of its reaction, which knows what beginning again and setting aside mean, or those of rows. */
+/** The operations on a row. A row of a reaction has those of the reaction, which include reset and park (dead letter). */
 export function RowActions({ row, reload }) {
   const { key, reaction, reaction_key: of, blocked, lease } = row;
   const [where, names] = reaction ? [`${path('reactions', reaction)}/operate`, [of]] : ['work/operate', [key]];
@@ -37,7 +37,7 @@ export function RowActions({ row, reload }) {
     cli: command(`streams ${word}`, names, { reaction }), done: reload, about: shown, ...operation(where, { verb: word, keys: names }, told),
   });
   const failed = blocked || row.last_error;
-  // Runs, tasks and the like are put back to work on their own pages.
+  // Runs, schedules and other internal rows are resumed on their own pages.
   const retried = !blocked && !lease && (reaction || !key.startsWith('tidelock.'));
   return html`
     ${blocked ? html`<${Action} label="Unblock" title="Let it go on where it stopped, with a fresh budget" ...${verb('unblock', 'Unblocked')} />` : null}
@@ -62,7 +62,7 @@ function Item({ row, reload, children }) {
     <footer><${RowActions} row=${row} reload=${reload} />${row.follow ? html`<a class="button" href=${link(['streams', row.follow])}>Stream</a>` : null}</footer></article>`;
 }
 
-/** What has failed, and is tried again by itself. */
+/** Rows that have failed and are retried automatically. */
 function Failing({ data, reload }) {
   if (data.failing.length === 0) return null;
   return html`<section data-failing=${data.failing.length}><h2>Fails, and is tried again by itself</h2>

@@ -1,4 +1,4 @@
-// A run over time: what each activation did, and what it only replayed.
+// Timeline of a run: the operations that each activation executed, and those that it replayed.
 import { html } from '../vendor/htm-preact.js';
 import { Badge, Name } from '../parts.js';
 import { brief, clock, count, instant, name, span } from '../show.js';
@@ -9,13 +9,13 @@ const ROW = 22;
 
 const ENDINGS = new Map([['completed', 'done'], ['failed', 'failed'], ['cancelled', 'cancelled'], ['continued', 'done']]);
 
-/** How a child ended, in one word. */
+/** Returns the outcome of a child run, as one word. */
 function ended(ending) {
   const [word] = typeof ending === 'string' ? [ending] : Object.keys(ending ?? {});
   return ENDINGS.get(word) ?? 'done';
 }
 
-/** The words of a journal entry: what it is about, and how it stands. */
+/** The description of each type of journal entry: kind, name, state and value. */
 const ENTRIES = new Map(Object.entries({
   done: (p) => ['step', p.op?.name, 'done', p.value],
   'gave-up': (p) => ['step', p.op?.name, 'failed', p.error],
@@ -27,10 +27,10 @@ const ENTRIES = new Map(Object.entries({
   heard: (p) => ['signal', p.signal, 'heard', p.value],
 }));
 
-/** What came to an end: only that is taken from the journal by those who drive the run later. What was only tried runs again. */
+/** The final states. Later activations replay only operations in one of them from the journal. A failed attempt runs again. */
 const SETTLED = new Set(['done', 'failed', 'fired', 'heard', 'cancelled']);
 
-/** Who drove the run when, by the fences that are noted beside the entries; and who drives it now. */
+/** Returns the activations of a run, by the fences that the entries record, and the current one. */
 export function activations(events, fence) {
   const found = [];
   for (const event of events) {
@@ -42,20 +42,20 @@ export function activations(events, fence) {
   return found.map((one, i) => ({ ...one, number: i + 1 }));
 }
 
-/** The rows of the timeline: one for each thing that was asked for, with all its entries. */
+/** Returns the rows of the timeline: one for each operation, with all its entries. */
 export function rows(events, acts) {
   const found = new Map();
   for (const event of events) {
     const type = event.type.startsWith(PREFIX) ? event.type.slice(PREFIX.length) : event.type;
     const read = ENTRIES.get(type);
-    // Steps that failed are tried again from here on.
+    // Failed steps are retried from here on.
     if (type === 'resumed') for (const row of found.values()) if (row.kind === 'step' && row.state === 'failed') Object.assign(row, { state: 'tried', replays: 0 });
     if (read) {
       const [kind, what, state, value] = read(event.payload ?? {});
       const act = acts.find((one) => one.fence === event.meta?.fence);
       const key = kind === 'signal' ? `signal ${event.version}` : `${kind} ${what}`;
       const row = found.get(key) || { key, kind, what, marks: [], attempts: 0 };
-      // An attempt of a step has the times of its code; a timer or a child lasts from its first entry to its last.
+      // An attempt of a step records the times of its code. A timer or a child lasts from its first entry to its last.
       const ran = event.payload?.ran;
       const from = ran?.began ?? row.marks[row.marks.length - 1]?.at ?? event.at;
       row.marks.push({ state, from, at: ran?.ended ?? event.at, act: act?.number });
@@ -76,7 +76,7 @@ function Bars({ row, from, to }) {
   </svg>`;
 }
 
-/** The marks of a row: which activation executed it, and how many others replayed it. */
+/** The marks of a row: the activation that executed it, and the number of activations that replayed it. */
 function Marks({ row }) {
   const executed = row.act ? html`<${Badge} tone="executed" title="Its code ran in this activation">executed in ${row.act}</${Badge}>` : null;
   const replayed = row.replays ? html`<${Badge} tone="replayed" title="Later activations took its result from the journal; its code did not run again">replayed ×${row.replays}</${Badge}>` : null;

@@ -1,4 +1,4 @@
-// Rows of work: what waits, who has it, and until when.
+// Rows of work: due times, owners and leases.
 import { html } from '../vendor/htm-preact.js';
 import { get, path } from '../api.js';
 import { Action } from '../actions.js';
@@ -7,7 +7,7 @@ import { command, count, isNever, name } from '../show.js';
 import { RowActions } from './stuck.js';
 
 const ROWS = 100;
-/** What each choice asks for, and what the command line calls it. */
+/** The query of each choice, and its name at the command line. */
 const SHOWS = new Map(Object.entries({
   '': [{}, ''], leased: [{ leased: true }, 'held'], waiting: [{ leased: false, blocked: false }, 'free'], blocked: [{ blocked: true }, 'blocked'],
 }));
