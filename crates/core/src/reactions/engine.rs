@@ -115,7 +115,7 @@ impl Engine for ReactionEngine {
             }
         }
         if Rules::is_recorded(attempts, takeovers) {
-            match suspect::record(&worker.store, &name, &grant, &work).await {
+            match suspect::record(&worker.store, &grant, &work).await {
                 Ok(Some(attempt)) => grant.row.attempts = attempt,
                 Ok(None) => return work.release().await,
                 Err(error) => {

@@ -19,6 +19,7 @@ const PARKED: &str = "tidelock.parked";
 const REPLAY: &str = "tidelock.replay";
 /// The kind of the documents with recorded attempts of rows whose holders died.
 const SUSPECT: &str = "tidelock.suspect";
+const SUSPECT_REPLAY: &str = "tidelock.suspect-replay";
 /// The type of the events in an inbox.
 pub(super) const ROUTED: &str = "tidelock.routed";
 /// The prefix of event types that are reserved for Tidelock.
@@ -84,9 +85,11 @@ pub(super) fn replay(name: &str, key: &Key, position: Position) -> Result<Key, I
     below(REPLAY, name, key, Some(position))
 }
 
-/// Returns the key of the document with the last recorded attempt of a row whose holder died.
-pub(super) fn suspect(name: &str, row: &Key) -> Result<Key, InvalidInput> {
-    below(SUSPECT, name, row, None)
+/// Returns the key of the document with the last recorded attempt of a row whose holder died. It is hardly longer than that of
+/// the row, and has no other row's name.
+pub(super) fn suspect(row: &Key) -> Result<Key, InvalidInput> {
+    let kind = if row.kind() == REPLAY { SUSPECT_REPLAY } else { SUSPECT };
+    Key::of(kind, &row.args())
 }
 
 /// Returns the range of the parked events of a reaction.

@@ -29,17 +29,17 @@ struct Recorded {
 }
 
 /// Records that a row is about to run, and returns the number of the attempt among those that count. `None` when its lease
-/// is lost.
+/// is lost. All attempts of a row count whose name leaves no room for that of a record.
 ///
 /// # Errors
 /// The error of the store.
 pub(super) async fn record(
     store: &SharedStore,
-    reaction: &str,
     grant: &Grant,
     work: &LeasedWork,
 ) -> Result<Option<u32>, ReactionsError> {
-    let (row, key) = (&grant.row, names::suspect(reaction, &grant.row.key)?);
+    let row = &grant.row;
+    let Ok(key) = names::suspect(&row.key) else { return Ok(Some(row.attempts)) };
     let found = store.document(&key).await?.and_then(|found| found.value.parse::<Recorded>().ok());
     let before = found.filter(|found| found.position == row.position).map(|found| found.attempt);
     let attempt = Rules::counted(row.attempts, row.last_error.is_some(), before);
