@@ -2,7 +2,7 @@
 //!
 //! Attempts count when a row is granted, so every row that a dying process holds loses one, whether its handler ran or not. After
 //! a death, an attempt is therefore recorded in the store before the handler starts, and only recorded attempts count. A row
-//! that waited for its turn to run alone while another one killed the process keeps its budget.
+//! that waited for its turn to run alone while another one killed the process keeps its budget (decision 0050).
 
 use std::time::Duration;
 
