@@ -1,9 +1,9 @@
-//! A program with something of everything that the inspector shows, for its tests and screenshots: a key that is blocked, runs whose
-//! worker was killed, tasks in a cycle of locks, tasks with times, documents with a history, leases, and names that mean harm.
+//! Sample data for every page of the inspector, for its tests and screenshots: a blocked key, runs whose worker was killed, a
+//! deadlock, schedules, documents with a history, leases, and hostile names.
 //!
-//! `cargo run -p tidelock-server --example inspected -- STORE PORT [read] [empty]`. It prints where it is and a token, and reads what is
-//! to happen from its standard input: `mend` lets the handler succeed that fails until then, `long` starts a run of many steps, `quit`
-//! ends it.
+//! `cargo run -p tidelock-server --example inspected -- STORE PORT [read] [empty]`. It prints its address and a token, and
+//! reads commands from standard input: `mend` lets the failing handler succeed, `long` starts a run of many steps, `quit` ends the
+//! program.
 #![expect(clippy::print_stdout, reason = "a program talks to people")]
 
 use std::error::Error;
@@ -34,10 +34,10 @@ static CART: Functor = Functor::new("cart");
 
 const ORDER: Workflow<u32, String> = Workflow::new("order");
 const APPROVAL: Workflow<String, String> = Workflow::new("approval").hears(APPROVED);
-/// So many steps that they do not fit on a page.
+/// More steps than fit on a page.
 const LONG: Workflow<u32, u32> = Workflow::new("long");
 const APPROVED: Signal<bool> = Signal::new("approved");
-/// A kind of key with what would be a part of a page, if names were.
+/// A kind of key that contains markup.
 const HOSTILE: &str = "<img src=x onerror=\"window.hurt=1\">";
 
 /// Whether the mail server answers.
@@ -120,7 +120,7 @@ async fn serve(store: SharedStore, port: u16, read: bool, seen: Option<(&Locks, 
     Ok(server.serve(listener, told(client)).await?)
 }
 
-/// Does what it is told on the standard input, and is done when that ends.
+/// Executes the commands from standard input until it is closed.
 async fn told(client: Client) {
     let (say, mut said) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -144,7 +144,7 @@ async fn told(client: Client) {
     }
 }
 
-/// What must stay alive.
+/// Guards and handles that must stay alive.
 type Live = Vec<Box<dyn std::any::Any + Send>>;
 
 async fn fill(
@@ -197,7 +197,7 @@ async fn orders(store: &SharedStore) -> Done {
     let big = event("counted", &json!({"left": u64::MAX, "note": "\u{202e}desrever"}))?;
     let key = Key::new("order", ["\u{202e}txt.exe", HOSTILE])?;
     store.apply(Batch::new().append(&key, Expect::Absent, [big])).await?;
-    // Keys that objects of JavaScript have already.
+    // Keys that every JavaScript object has.
     let odd = Key::new("odd", ["keys"])?;
     let first = event("noted", &json!({"constructor": 1, "kept": true}))?;
     let second = event("noted", &json!({"toString": 2, "__proto__": {"x": 1}, "kept": true}))?;
@@ -223,7 +223,7 @@ fn mails() -> Reaction {
 
 /// Fails for one order, and is tried again much later.
 fn labels() -> Reaction {
-    // Waits are drawn up to this long: none is over while anybody looks.
+    // Upper bound of the random backoff, longer than any test.
     let month = Duration::from_secs(30 * 24 * 3600);
     let patient = RetryPolicy { base: month, cap: month, ..RetryPolicy::default() };
     Reaction::new("print-label").on(["placed"]).retry(patient).each(|turn, _| async move {
@@ -290,7 +290,7 @@ async fn documents(store: &SharedStore, conflicts: &Arc<Conflicts>) -> Done {
         other?;
     }
     cart.inc("/total", 1).await?;
-    // Its history begins with a merge: what that was merged into is not told.
+    // Its history begins with a merge, so the value before it is unknown.
     let (score, up) = (Key::new("user", ["u-9", "score"])?, Delta::inc("/points", 5));
     let told = history_batch(&score, PastChange::Merge(vec![up.clone()]), 1)?;
     store
@@ -304,7 +304,7 @@ async fn documents(store: &SharedStore, conflicts: &Arc<Conflicts>) -> Done {
     Ok(())
 }
 
-/// A lease that is held, and somebody who waits for it.
+/// A held lease with a waiter.
 async fn held(store: &SharedStore) -> Result<Live, Box<dyn Error>> {
     let key = Key::new("report", ["nightly"])?;
     let hold = |who: &str| {
@@ -332,7 +332,7 @@ fn scheduler(store: &SharedStore) -> Scheduler {
         .poll_interval(Duration::from_millis(200))
 }
 
-/// Two tasks that wait for each other for good. One of them is told of it, and does not look: it has stopped to poll what it asked for.
+/// Two tasks in a deadlock. One of them receives the error, but has stopped to poll its request.
 async fn cycle(locks: &Locks) -> Done {
     let (a, b) = (ACCOUNT.term(["alice"])?, ACCOUNT.term(["bob"])?);
     let (first, locks_of_first, keys) = (locks.lock_owned(&a).await?, locks.clone(), (a.clone(), b.clone()));
@@ -343,7 +343,7 @@ async fn cycle(locks: &Locks) -> Done {
         let Ok(_held) = b_is_held.await else { return };
         let mut to_b = std::pin::pin!(locks_of_first.lock(&b));
         let mut to_a = std::pin::pin!(locks_of_first.lock(&a));
-        // Asks for both at once, and is in line for both.
+        // Requests both at once, and is queued for both.
         drop((to_a.as_mut().now_or_never(), to_b.as_mut().now_or_never()));
         let _ = all_wait.send(());
         let _a = to_a.await;
@@ -358,14 +358,14 @@ async fn cycle(locks: &Locks) -> Done {
         }
         let mut to_a = std::pin::pin!(locks.lock(&a));
         drop(to_a.as_mut().now_or_never());
-        // The first one of the line comes in, and with that the cycle is closed.
+        // The head of the queue is granted the lock, which closes the cycle.
         drop(first);
         drop(to_a.await);
     });
     Ok(())
 }
 
-/// Two tasks that would wait for each other: the one that closes the cycle is refused.
+/// Two tasks that would wait for each other. The request that closes the cycle is rejected.
 async fn refused_cycle(locks: &Locks) -> Done {
     let (x, y) = (CART.term(["x"])?, CART.term(["y"])?);
     let met = Arc::new(tokio::sync::Barrier::new(2));

@@ -1,4 +1,4 @@
-//! Delivery reports: a response body that tells a task when the connection has read it.
+//! Delivery reports: a response body that notifies a task when the connection has read it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -40,8 +40,8 @@
 //!
 //! # What is left behind
 //!
-//! Every write leaves an event in the stream `tidelock.audit`, in the same batch: both happen, or neither. Only when a lease is taken it
-//! comes under the new fence, before the caller hears of it.
+//! Every write appends an event to the stream `tidelock.audit` in the same batch: both commit, or neither. The one exception is the
+//! acquisition of a lease: its event is committed under the new fence, before the response is sent.
 
 mod api;
 mod audit;
@@ -105,15 +105,15 @@ impl Server {
         self
     }
 
-    /// Also shows how often changes of state met others that were faster.
+    /// Also shows how often state mutations lost a conflict.
     #[must_use]
     pub fn conflicts(self, conflicts: &Arc<Conflicts>) -> Self {
         let _ = self.app.inspected.conflicts.set(Arc::clone(conflicts));
         self
     }
 
-    /// Also tells the metrics of this program at `/metrics`, after those of the store: `render` gives what its recorder has, as Prometheus
-    /// reads it.
+    /// Also serves the metrics of this program at `/metrics`, after those of the store. `render` returns them in the text format of
+    /// Prometheus.
     #[must_use]
     pub fn metrics(self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
         // The first one stays.
@@ -121,8 +121,8 @@ impl Server {
         self
     }
 
-    /// Also asks the program at `/readyz` whether a part of it is of use, such as a loop that should have come round a moment ago. The first
-    /// one that says why not makes the answer 503, with the name and the reason. It is called for each request and must not wait.
+    /// Adds a readiness check to `/readyz`, for example whether a poll loop has run recently. The first check that fails makes the
+    /// response 503, with its name and reason. Each request calls the check, which must not block.
     #[must_use]
     pub fn probe(
         self,
@@ -133,27 +133,27 @@ impl Server {
         self
     }
 
-    /// The routes, for an application of your own.
+    /// Returns the routes, to be mounted in another application.
     pub fn router(&self) -> Router {
         self.warn();
         routes::router(&self.app)
     }
 
-    /// Tells the log what is looser than without a word.
+    /// Logs a warning for every option that permits more than the default.
     fn warn(&self) {
         for what in self.app.options.loosened() {
             tracing::warn!(target: "tidelock::server", loosened = %what, "the server allows more than without a word");
         }
     }
 
-    /// Ends the answers that have no end by themselves, such as those to clients that follow the log: for an application of your
-    /// own that ends and waits for its requests.
+    /// Ends endless responses, such as those of clients that follow the log. An application that mounts the routes calls this when
+    /// it shuts down and waits for its requests.
     pub fn end(&self) {
         self.app.end();
     }
 
-    /// Serves until `shutdown` is done. Then no connection is taken any more, those who follow the log are let go, and other
-    /// requests may end in [a stated time](Options::end_time).
+    /// Serves until `shutdown` completes. Then the server accepts no connection, ends the responses that follow the log, and gives
+    /// other requests [a limited time](Options::end_time) to complete.
     ///
     /// # Errors
     /// [`ServerError::Beyond`] when other machines can reach the listener, and [that was not allowed](Options::beyond_this_machine)

@@ -1,4 +1,4 @@
-//! Leases over HTTP, when callers go away in the middle.
+//! Leases over HTTP whose clients leave during the request.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 #[macro_use]
@@ -15,7 +15,7 @@ use serde_json::json;
 use tidelock::lease;
 use tokio::sync::Notify;
 
-/// A request whose client leaves after so many polls.
+/// A request whose client leaves after a number of polls.
 struct Cut<F> {
     asked: Pin<Box<F>>,
     left: u32,
@@ -64,7 +64,7 @@ async fn take(site: &Site, owner: &str) -> Answer {
     site.post("/api/v1/leases/k", &json!({"owner": owner, "ttl_ms": 3_600_000})).await
 }
 
-/// Takes the lease as soon as it is free, and gives it back.
+/// Acquires the lease as soon as it is free, and releases it.
 async fn passed_on(site: &Site, owner: &str) {
     let deadline = Instant::now() + LONG;
     let held = loop {
@@ -79,7 +79,7 @@ async fn passed_on(site: &Site, owner: &str) {
     site.ask("DELETE", &path).send().await.when(200);
 }
 
-/// Whether nobody holds it, and what was told as taken was told as given back.
+/// Returns whether the lease is free and the audit has a release for every acquisition.
 async fn is_over(site: &Site) -> bool {
     let view = lease::view(&site.store, &"k".parse().unwrap()).await.unwrap();
     let audit = site.audit().await;
@@ -91,7 +91,7 @@ async fn a_take_that_is_cut_off_anywhere_leaves_no_lease(site: Site) {
     for left in 1.. {
         let (gone, next) = (format!("gone-{left}"), format!("next-{left}"));
         let answer = Cut { asked: Box::pin(take(&site, &gone)), left }.await;
-        // Who heard the answer gives it back. A store in memory may answer before anybody is cut off.
+        // A client that received the response releases the lease. On the memory store the first request may complete.
         if let Some(held) = answer.as_ref().filter(|answer| answer.status == 200) {
             let path = format!("/api/v1/leases/k?fence={}", held.json()["fence"]);
             site.ask("DELETE", &path).send().await.when(200);

@@ -1,6 +1,6 @@
 //! Suspended reactions: events wait, and no process routes them.
 //!
-//! A process whose definition was replaced stands down. When no other process registers the stored one, for example after a
+//! A process whose definition was replaced ignores the reaction. When no other process registers the stored one, for example after a
 //! rollback of a release, the reaction stops without an error.
 
 use std::time::Duration;

@@ -93,7 +93,7 @@ impl Client {
         let owner: Owner = format!("owner-{number}").parse()?;
         let lane: Lane = "locks".parse()?;
         let key = Key::new("lock", [lock.to_string().as_str()])?;
-        // A claim that fails may have been granted; the lease ends by itself.
+        // A failed claim may have been granted. Its lease expires.
         let claimed = self.store.claim(Claim::named(&owner, &key, &lane, TTL)).await;
         let Some(grant) = claimed.ok().and_then(|claimed| claimed.grants.into_iter().next()) else {
             return Ok(());
@@ -103,7 +103,7 @@ impl Client {
         let lease = grant.lease();
         let batch = Batch::new().guard_lease(&lease).append(&key, Expect::Any, [event]);
         self.submit(number, batch, Some(OpId::new())).await;
-        // A lease that is not released ends by itself.
+        // A lease that is not released expires.
         drop(self.store.apply(Batch::new().release(&lease)).await);
         Ok(())
     }

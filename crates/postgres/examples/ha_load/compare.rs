@@ -61,7 +61,7 @@ async fn read_log(store: &PostgresStore) -> crate::Result<Vec<Event>> {
     }
 }
 
-/// Each write is in the log once, or not at all if that is what its client was told.
+/// Each write is in the log once, or not at all if its client got that outcome.
 fn writes(log: &[Event], ledger: &Ledger, resolved: &HashMap<Number, bool>, found: &mut Found) {
     let mut times: HashMap<Number, u64> = HashMap::new();
     for number in log.iter().filter_map(|event| field(&event.payload, "number")) {

@@ -1,4 +1,4 @@
-//! What the clients were told.
+//! Outcomes as the clients received them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ impl Verdict {
     }
 }
 
-/// What is known about one write.
+/// The known outcome of one write.
 pub(crate) struct Entry {
     pub(crate) verdict: Verdict,
     way: &'static str,

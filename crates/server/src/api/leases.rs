@@ -1,4 +1,4 @@
-//! Leases of callers that renew them by themselves. They are the leases of the library: who holds one here holds it there.
+//! Leases over HTTP. Clients renew them. They are the leases of the library, so a client and a program exclude each other.
 //!
 //! An acquisition is a claim, not a batch. Its audit event is written under the new fence before the response is sent. If that write
 //! fails, or the response does not reach the connection, the lease is released. If the process dies in between, no client knows the
@@ -81,8 +81,8 @@ pub(crate) struct Held {
     until: Timestamp,
 }
 
-/// What the owners of leases begin with that are held over HTTP. Owners inside of programs are named in another way, so that nobody
-/// takes, renews or releases what one of them holds.
+/// The prefix of owners over HTTP. Owners inside programs have other names, so that no client can renew or release the lease of
+/// a program.
 const OVER_HTTP: &str = "http/";
 
 fn ttl(app: &Shared, millis: u64) -> Result<Duration, ServerError> {
@@ -96,7 +96,7 @@ fn ttl(app: &Shared, millis: u64) -> Result<Duration, ServerError> {
     Ok(ttl)
 }
 
-/// A lease that a caller says to hold, under which something else is written.
+/// A lease that a client presents as a guard for another write.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ShownLease")]
@@ -108,19 +108,19 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// The lease as the store knows it.
+    /// Returns the lease with the key of its row.
     pub(crate) fn lease(&self) -> Result<Lease, InvalidInput> {
         Ok(Lease { key: lease::row_of(&self.key)?, fence: self.fence, owner: None })
     }
 }
 
-/// The batch that refuses all that is added to it when the fence is stale; without a lease, an empty one.
+/// Returns a batch that is rejected when the fence is stale; an empty one without a lease.
 pub(crate) fn under(shown: Option<&Shown>) -> Result<Batch, InvalidInput> {
     let Some(shown) = shown else { return Ok(Batch::new()) };
     Ok(Batch::new().guard_lease(&shown.lease()?))
 }
 
-/// The details of a write for the audit, with the lease under which it was done.
+/// Adds the presented lease to the audit details of a write.
 pub(crate) fn with_lease(mut details: Value, shown: Option<&Shown>) -> Value {
     if let (Value::Object(fields), Some(shown)) = (&mut details, shown) {
         fields.insert("lease".to_owned(), json!(shown));
@@ -128,7 +128,7 @@ pub(crate) fn with_lease(mut details: Value, shown: Option<&Shown>) -> Value {
     details
 }
 
-/// Where a lease is shown behind the question mark.
+/// A lease presented in the query string.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ShownQuery {
@@ -147,7 +147,7 @@ impl ShownQuery {
     }
 }
 
-/// Takes a lease that nobody holds or waits for. Its owner may take it again, and then has a new fence.
+/// Acquires a free lease without waiters. Its owner may acquire it again, and gets a new fence.
 pub(crate) async fn take(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -165,7 +165,7 @@ pub(crate) async fn take(
         return Err(LeaseError::Waited { key, waiters }.into());
     }
     let (answer, answered) = oneshot::channel();
-    // A connection that breaks off drops this handler at any point, but not the task.
+    // A broken connection drops this handler at any point, but not the task.
     tokio::spawn(Taking { app, caller, key, owner, ttl }.run(answer));
     let (held, report) = answered.await.map_err(|_| ServerError::Panicked)??;
     Ok(reported(ok(&held)?, report))
@@ -216,10 +216,10 @@ impl Taking {
         Told::new(&self.caller, did, &self.key, details)
     }
 
-    /// Gives the lease back. What cannot be given back ends by itself.
+    /// Releases the lease. If that fails, the lease expires.
     async fn give_back(&self, lease: &Lease, told: Option<&Told<'_>>) {
         if self.given_back(lease, told).await.is_err() {
-            // The problem itself was logged, or is that somebody else has the lease by now.
+            // The failure was logged already, or another owner has the lease by now.
             let key = escaped(&self.key.to_string());
             tracing::warn!(target: "tidelock::server", %key, "a lease that nobody waits for ends by itself");
         }
@@ -255,8 +255,8 @@ async fn claim(app: &Shared, key: &Key, owner: &Owner, ttl: Duration) -> Result<
     .into())
 }
 
-/// Refuses to touch a lease that a program holds. No fence is given twice, so that the owner of one stays who it is; another fence than
-/// the one that is shown is refused by the store.
+/// Rejects changes of a lease that a program holds. Fences are never reused, so the owner of a fence never changes. The store
+/// rejects a stale fence.
 async fn held_over_http(app: &Shared, key: &Key, lease: &Lease) -> Result<(), Problem> {
     let held = app.store().work(&lease.key).await?.and_then(|row| row.lease);
     match held {
@@ -277,7 +277,7 @@ pub(crate) struct Renew {
     ttl_ms: u64,
 }
 
-/// Keeps a lease for longer, under its fence.
+/// Renews a lease under its fence.
 pub(crate) async fn renew(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -294,7 +294,7 @@ pub(crate) async fn renew(
     let holder = app.store().work(&lease.key).await?.and_then(|row| row.lease);
     match holder.filter(|holder| holder.fence == fence) {
         Some(holder) => ok(&Held { key, owner: holder.owner, fence, until: holder.until }),
-        // It was renewed, and somebody has taken it since.
+        // It was renewed, and another owner has acquired it since.
         None => Err(ServerError::NotFound { what: "lease", name: key.to_string() }.into()),
     }
 }
@@ -313,7 +313,7 @@ pub(crate) struct Released {
     fence: Fence,
 }
 
-/// Gives a lease back.
+/// Releases a lease.
 pub(crate) async fn release(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -331,10 +331,10 @@ pub(crate) async fn release(
     ok(&Released { key, fence })
 }
 
-/// The batch that gives a lease back.
+/// Returns the batch that releases a lease.
 async fn giving_back(app: &Shared, key: &Key, lease: &Lease) -> Result<Batch, Problem> {
     let seen = lease::view(&app.store, key).await?;
-    // A row that tells a story stays; others go with their holder, so that keys used once leave nothing behind.
+    // A row with takeovers stays for operators. Other rows are removed, so that a key used once leaves nothing behind.
     let stays = seen.is_some_and(|seen| seen.takeovers > 0 || seen.stolen.is_some());
     Ok(if stays {
         Batch::new().release(lease)

@@ -47,7 +47,7 @@ async fn beside_a_writer<T>(
     (last, read(&env.other).await)
 }
 
-/// Rows of every kind that one batch writes are read together or not at all, however many batches are written meanwhile.
+/// Rows of every kind that one batch writes are read together or not at all, beside a writer.
 pub async fn t14_a_read_of_rows_is_one_snapshot(env: &Env) {
     let (a, b, stream, row) = (key("t14-a"), key("t14-b"), key("t14-s"), key("t14-w"));
     let gets = [

@@ -251,7 +251,7 @@ pub async fn w17_a_cancel_in_the_instant_of_the_end_is_heard(env: &Env) {
     driving.shutdown().await;
 }
 
-/// A cancelled run ends, although its code would continue as new for ever. Code that ignores the error is suspended.
+/// A cancelled run ends, although its code would always continue as new. Code that ignores the error is suspended.
 pub async fn w17_a_cancelled_run_does_not_continue_as_new(env: &Env) {
     let code = async |cx: &Ctx, ignores: u32| {
         let _: Result<(), _> = cx.sleep(secs(3_600)).await;

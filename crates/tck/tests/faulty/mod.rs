@@ -1,4 +1,4 @@
-//! A store that is sound but for one planted fault.
+//! A store with one planted fault.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::store::*;
 use tidelock_tck::{Backend, Capabilities, Database};
 
-/// What is wrong with the store.
+/// The planted fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
@@ -28,13 +28,13 @@ pub(crate) enum Fault {
     SkipsAtPageEnds,
     GrantsWhatIsHeld,
     LosesWakes,
-    /// Takes the version of a document that a writer has seen for any version.
+    /// Treats an exact expected version of a document as any version.
     IgnoresExactVersions,
-    /// Now and then reads a document as it was a few versions ago.
+    /// Sometimes returns a document as it was a few versions ago.
     ReadsStale,
-    /// Now and then says that a document was written, and does not write it.
+    /// Sometimes acknowledges a put without applying it.
     ForgetsWrites,
-    /// Now and then merges twice.
+    /// Sometimes applies a merge twice.
     MergesTwice,
     TruncatesTooMuch,
     ForgetsHeads,
@@ -70,11 +70,11 @@ pub(crate) struct FaultyStore {
     fault: Fault,
     sound: MemoryStore,
     clock: Arc<ManualClock>,
-    /// How often something could have gone wrong.
+    /// The number of opportunities for the fault.
     calls: Arc<AtomicU64>,
-    /// How many batches were applied.
+    /// The number of batches applied.
     applied: Arc<AtomicU64>,
-    /// What documents were.
+    /// Earlier versions of documents.
     past: Arc<Mutex<BTreeMap<Key, VecDeque<Document>>>>,
 }
 
@@ -98,7 +98,7 @@ impl FaultyStore {
         self.fault == fault
     }
 
-    /// The batch as the faulty store understands it.
+    /// Returns the batch as the faulty store understands it.
     async fn misread(&self, batch: Batch) -> Batch {
         let mut misread = Batch::new();
         for effect in batch.effects() {
@@ -150,12 +150,12 @@ impl FaultyStore {
         }
     }
 
-    /// Once in so many calls.
+    /// Returns true on every fortieth call.
     fn now_and_then(&self, fault: Fault) -> bool {
         self.has(fault) && self.calls.fetch_add(1, Ordering::SeqCst) % 40 == 39
     }
 
-    /// What would be answered to a batch that is forgotten.
+    /// Returns the receipt for a batch that is not applied.
     async fn pretend(&self, batch: &Batch) -> Option<Receipt> {
         let [Effect::Put { key, .. }] = batch.effects() else { return None };
         let current = self.sound.document(key).await.ok()??;
@@ -164,7 +164,7 @@ impl FaultyStore {
         Some(receipt)
     }
 
-    /// The document as it was some versions ago.
+    /// Returns the document as it was some versions ago.
     fn stale(&self, document: Document) -> Document {
         let mut past = self.past.lock().unwrap();
         let versions = past.entry(document.key.clone()).or_default();
@@ -176,7 +176,7 @@ impl FaultyStore {
         old.cloned().unwrap_or(document)
     }
 
-    /// Waits for the batch of another caller, for a second at most: then there is no other.
+    /// Waits for the batch of another caller, at most for a second.
     async fn next_batch(&self) {
         let (seen, since) = (self.applied.load(Ordering::SeqCst), Instant::now());
         while self.applied.load(Ordering::SeqCst) == seen && since.elapsed() < Duration::from_secs(1) {
@@ -188,7 +188,7 @@ impl FaultyStore {
         self.sound.work(key).await.ok().flatten()?.lease
     }
 
-    /// A stream as the faulty store tells of it: its head may be that of its last event, whether one is left or not.
+    /// Returns a stream as the faulty store reports it: without a head when no event is left.
     fn seen(&self, mut info: StreamInfo) -> StreamInfo {
         if self.has(Fault::ForgetsHeads) && info.first.is_none() {
             info.head = None;
@@ -223,7 +223,7 @@ impl tidelock_core::store::layer::StoreLayer for FaultyStore {
             kept = kept.op_id(id);
         }
         if self.has(Fault::TearsBatches) && kept.effects().len() > 1 && kept.id().is_none() {
-            // What comes before the effect that fails stays.
+            // Effects before the failing one stay.
             let mut last = None;
             for effect in kept.effects() {
                 last = Some(self.sound.apply(Batch::new().with(effect.clone())).await?);
