@@ -1,5 +1,5 @@
 // What changes something: a button, how many it is about, the same at the command line, and then the deed.
-import { html, createContext, useContext, useLayoutEffect, useRef, useState } from './vendor/htm-preact.js';
+import { html, createContext, useContext, useEffect, useLayoutEffect, useRef, useState } from './vendor/htm-preact.js';
 import { Cli, Failed } from './parts.js';
 import { count } from './show.js';
 
@@ -21,29 +21,48 @@ export function Action(props) {
     ${open ? html`<${Confirm} ...${props} close=${() => set(false)} />` : null}`;
 }
 
-function Confirm({ label, title, about, cli, danger, preview, ask = [], run, done, close }) {
+/**
+ * A modal dialog. It is shown before the next paint, so that a key that is pressed at once belongs to it. It is left once: the browser reports
+ * the close of a dialog later, when another one may be open already.
+ * @param {() => void} close
+ * @returns {[{current: any}, () => void]}
+ */
+export function useModal(close) {
   const dialog = useRef(null);
-  const toast = useContext(Toast);
-  const [given, setGiven] = useState(ask.map((field) => field.value || ''));
-  const [state, set] = useState({ meant: null, busy: false, error: null });
   const opener = useRef(document.activeElement);
-  // Before the next paint: a key that is pressed in between belongs to the dialog.
+  const left = useRef(false);
   useLayoutEffect(() => {
     const shown = dialog.current;
     shown.showModal();
-    if (preview) preview().then((meant) => set((s) => ({ ...s, meant })), (error) => set((s) => ({ ...s, error })));
     // As long as it is open, nothing behind it takes the focus.
     return () => {
+      left.current = true;
       shown.close();
       opener.current?.focus?.();
     };
+  }, []);
+  const leave = () => {
+    if (left.current) return;
+    left.current = true;
+    close();
+  };
+  return [dialog, leave];
+}
+
+function Confirm({ label, title, about, cli, danger, preview, ask = [], run, done, close }) {
+  const [dialog, leave] = useModal(close);
+  const toast = useContext(Toast);
+  const [given, setGiven] = useState(ask.map((field) => field.value || ''));
+  const [state, set] = useState({ meant: null, busy: false, error: null });
+  useEffect(() => {
+    if (preview) preview().then((meant) => set((s) => ({ ...s, meant })), (error) => set((s) => ({ ...s, error })));
   }, []);
   const act = async (event) => {
     event.preventDefault();
     set((s) => ({ ...s, busy: true, error: null }));
     try {
       const said = await run(given, state.meant);
-      close();
+      leave();
       toast(said);
       done?.();
     } catch (error) {
@@ -55,7 +74,7 @@ function Confirm({ label, title, about, cli, danger, preview, ask = [], run, don
   const none = preview && state.meant === 0;
   const lacks = ask.some((field, i) => field.required && !given[i].trim());
   const shown = typeof cli === 'function' ? cli(...given) : cli;
-  return html`<dialog ref=${dialog} class="confirm" aria-label=${title} onCancel=${close} onClose=${close}><form onSubmit=${act}>
+  return html`<dialog ref=${dialog} class="confirm" aria-label=${title} onCancel=${leave} onClose=${leave}><form onSubmit=${act}>
     <h2>${title}</h2>
     ${about ? html`<p>${about}</p>` : null}
     ${preview ? html`<p class="meant" data-meant=${state.meant ?? ''}>${waits ? 'Counting…' : html`This is about <b>${count(state.meant)}</b>.`}</p>` : null}
@@ -64,7 +83,7 @@ function Confirm({ label, title, about, cli, danger, preview, ask = [], run, don
       <input value=${given[i]} list=${field.options ? `offered-${i}` : undefined} onInput=${(e) => setGiven(given.map((v, n) => (n === i ? e.currentTarget.value : v)))} autocomplete="off" /></label>`)}
     <p class="quiet">At the command line, with TIDELOCK_STORE set:</p><${Cli} text=${shown} />
     <${Failed} error=${state.error} />
-    <footer><button type="button" onClick=${close}>Not now</button>
+    <footer><button type="button" onClick=${leave}>Not now</button>
       <button type="submit" class=${danger ? 'danger' : 'primary'} data-confirm disabled=${waits || none || lacks || state.busy}>
         ${label}${preview && state.meant !== null ? ` ${count(state.meant)}` : ''}</button></footer>
   </form></dialog>`;

@@ -1,7 +1,7 @@
 // The application shell: login, routing and keyboard shortcuts.
-import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from './vendor/htm-preact.js';
+import { html, render, useEffect, useErrorBoundary, useRef, useState } from './vendor/htm-preact.js';
 import { Problem, connect, forgetToken, get, hasToken, live, onPulse, pause, reconnect, setToken, takeToken } from './api.js';
-import { About, Toast } from './actions.js';
+import { About, Toast, useModal } from './actions.js';
 import { Failed, Loading, go, usePulse } from './parts.js';
 import { name } from './show.js';
 import { Overview } from './pages/overview.js';
@@ -86,14 +86,13 @@ function Signal() {
 }
 
 function Keys({ close }) {
-  const dialog = useRef(null);
-  useLayoutEffect(() => dialog.current.showModal(), []);
+  const [dialog, leave] = useModal(close);
   const row = (keys, what) => html`<tr><td>${keys.map((key) => html`<kbd>${key}</kbd> `)}</td><td>${what}</td></tr>`;
-  return html`<dialog ref=${dialog} class="keys" aria-label="Keys" onClose=${close} onCancel=${close}><h2>Keys</h2><table><tbody>
+  return html`<dialog ref=${dialog} class="keys" aria-label="Keys" onClose=${leave} onCancel=${leave}><h2>Keys</h2><table><tbody>
     ${PAGES.map(([, title, key]) => row(['g', key], title))}
     ${row(['/'], 'To the filter')}${row(['j'], 'Next row')}${row(['k'], 'Row before')}${row(['Enter'], 'Opens the row')}
     ${row(['u'], 'Up: back to the list')}${row(['p'], 'Pause, or go on')}${row(['?'], 'This list')}${row(['Esc'], 'Closes')}
-  </tbody></table><footer><button type="button" autofocus onClick=${close}>Close</button></footer></dialog>`;
+  </tbody></table><footer><button type="button" autofocus onClick=${leave}>Close</button></footer></dialog>`;
 }
 
 function typing(target) {
