@@ -13,7 +13,7 @@ pub(crate) fn agreed(question: &str, yes: bool) -> Result<bool> {
         return Ok(true);
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        let reason = format!("{question} Nobody can be asked here: add --yes if it is meant");
+        let reason = format!("{question} There is no terminal to confirm it: add --yes");
         return Err(UsageError(reason).into());
     }
     eprint!("{question} [y/N] ");

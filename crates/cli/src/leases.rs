@@ -61,7 +61,7 @@ async fn list(options: &LeasesList) -> Result<Exit> {
         let has_ended = |row: &WorkRow| row.lease.as_ref().is_some_and(|lease| lease.until.has_come(now));
         let (rows, next) = page_of(store, &filter, &ask, |row| !options.ended || has_ended(row)).await?;
         let lines = rows.into_iter().filter_map(|row| Line::of(row, now)).collect();
-        let none = if options.ended { "none has ended without release" } else { "nobody holds anything" };
+        let none = if options.ended { "none has ended without release" } else { "no leases are held" };
         Ok(Listing::new("leases", lines, table).or(none).next(next.map(|key| key.to_string())))
     })
     .await

@@ -95,7 +95,7 @@ async fn list(options: &LocksList) -> Result<Exit> {
 }
 
 fn read<T: serde::de::DeserializeOwned>(url: &Uri, told: Value) -> Result<T> {
-    serde_json::from_value(told).with_context(|| format!("{url} tells of locks in another way than expected"))
+    serde_json::from_value(told).with_context(|| format!("{url} returned locks in an unexpected format"))
 }
 
 /// Returns the URL of the lock listing. The token is sent in clear text, so only this machine is accepted.

@@ -134,7 +134,7 @@ pub(crate) fn map(what: &str, error: &tokio_postgres::Error) -> StoreError {
 fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(db) if is_foreign_session(db) => format!(
-            "{} (SQLSTATE {}); a pooler in transaction mode seems to stand between: add pooler=transaction to the address",
+            "{} (SQLSTATE {}); a pooler in transaction mode seems to be in between: add pooler=transaction to the address",
             db.message(),
             db.code().code()
         ),

@@ -126,7 +126,7 @@ pub(crate) fn header_text(
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(unreadable(shown, "it stands there twice"));
+        return Err(unreadable(shown, "it is given twice"));
     }
     let text = value.to_str().map_err(|_| unreadable(shown, "it is not ASCII"))?;
     Ok(Some(text.to_owned()))

@@ -121,7 +121,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::read("/api/v1/streams/{key}/events", "Events of a stream, from a version on", || get(streams::events))
         .query(&["from", "limit"]).answers::<streams::Events<'static>>(200),
     Route::write(Verb::Post, "/api/v1/streams/{key}/events", "Append events", || post(streams::append)).body::<streams::Append>().answers::<streams::Receipt<'static>>(201),
-    Route::read("/api/v1/log/tail", "Events as they come (text/event-stream); goes on after Last-Event-ID", || get(log::tail))
+    Route::read("/api/v1/log/tail", "Follow the log (text/event-stream); resumes after Last-Event-ID", || get(log::tail))
         .query(&["from", "stream", "prefix", "types", "internal"]).sends::<shape::ServerSentEvent>("text/event-stream"),
 
     Route::read("/api/v1/state", "Documents in the order of their keys, without their values", || get(state::list)).query(PAGE).answers::<state::Listing>(200),
@@ -141,20 +141,20 @@ pub(crate) const ROUTES: &[Route] = &[
         .query(&["workflow", "status", "prefix", "cursor", "limit"]).answers::<runs::Listing>(200),
     Route::write(Verb::Post, "/api/v1/runs", "Start a run of a workflow that some worker knows", || post(runs::start)).body::<runs::Start>().answers::<runs::Started>(201),
     Route::read("/api/v1/runs/{run}", "A run", || get(runs::show)).answers::<shape::Run>(200),
-    Route::read("/api/v1/runs/{run}/steps", "What a run has asked for so far", || get(runs::steps)).query(&["from", "limit"]).answers::<runs::Steps<'static>>(200),
+    Route::read("/api/v1/runs/{run}/steps", "List the steps of a run", || get(runs::steps)).query(&["from", "limit"]).answers::<runs::Steps<'static>>(200),
     Route { lasts: Lasts::Waits, ..Route::read("/api/v1/runs/{run}/result", "How a run ended; waits for that (202 when it still runs)", || get(runs::result)) }
         .query(&["wait"]).answers::<runs::Ended>(200),
     Route::write(Verb::Post, "/api/v1/runs/{run}/signals", "Send a run a signal", || post(runs::signal)).body::<runs::Signal>().answers::<runs::RunId>(202),
     Route::write(Verb::Post, "/api/v1/runs/{run}/cancel", "Ask a run to stop", || post(runs::cancel)).body::<runs::Reason>().answers::<runs::RunId>(202),
-    Route::write(Verb::Post, "/api/v1/runs/{run}/resume", "Let a run go on that cannot by itself", || post(runs::resume)).body::<runs::Reason>().answers::<runs::RunId>(202),
+    Route::write(Verb::Post, "/api/v1/runs/{run}/resume", "Resume a failed or suspended run", || post(runs::resume)).body::<runs::Reason>().answers::<runs::RunId>(202),
 
     Route::read("/api/v1/work/blocked", "Work that waits for an operator", || get(work::blocked)).query(&["lane", "like", "after", "limit"]).answers::<work::Blocked>(200),
-    Route::write(Verb::Post, "/api/v1/work/unblock", "Let blocked work go on, after its number was confirmed", || post(work::unblock)).body::<work::Unblock>().answers::<rows::Operated>(200),
+    Route::write(Verb::Post, "/api/v1/work/unblock", "Unblock work, after its count was confirmed", || post(work::unblock)).body::<work::Unblock>().answers::<rows::Operated>(200),
 
     Route::read("/api/v1/schedules", "Tasks in the order of their names", || get(schedules::list)).query(&["after", "limit"]).answers::<schedules::Listing>(200),
     Route::read("/api/v1/schedules/{task}", "A task, its next fires and its last runs", || get(schedules::show)).answers::<schedules::Whole>(200),
 
-    Route::read("/api/v1/about", "What the server is, and what the caller may do", || get(about::about)).answers::<about::About>(200),
+    Route::read("/api/v1/about", "Describe the server and the permissions of the caller", || get(about::about)).answers::<about::About>(200),
     Route::read("/api/v1/overview", "The numbers that matter", || get(overview::overview)).answers::<overview::Overview>(200),
     Route::read("/api/v1/pulse", "A sign whenever something may have changed (text/event-stream)", || get(about::pulse)).sends::<shape::ServerSentEvent>("text/event-stream"),
     Route::read("/api/v1/locks", "Locks of the program that the server is mounted in", || get(locks::list)).answers::<locks::Shown>(200),
@@ -169,12 +169,12 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::write(Verb::Post, "/api/v1/reactions/{reaction}/operate", "Unblock, reset, retry, park, replay or drop, after the number was confirmed", || post(reactions::operate))
         .body::<reactions::Operate>().answers::<rows::Operated>(200),
     Route::read("/api/v1/state/{key}/history", "The last writes to a document, newest first", || get(past::list)).query(&["before", "limit"]).answers::<past::Listing>(200),
-    Route::read("/api/v1/state/{key}/at", "What a document was after a write of its history", || get(past::at)).query(&["number!"]).answers::<past::At>(200),
+    Route::read("/api/v1/state/{key}/at", "Show a document as of a write of its history", || get(past::at)).query(&["number!"]).answers::<past::At>(200),
     Route::read("/api/v1/conflicts", "How often changes of state met others, by kind of record", || get(past::conflicts)).answers::<past::Conflicts>(200),
     Route::write(Verb::Post, "/api/v1/runs/{run}/fork", "Start a run that has done what another one did before a step", || post(forks::fork)).body::<forks::Fork>().answers::<forks::Forked>(201),
     Route::write(Verb::Post, "/api/v1/schedules/{task}/run", "Ask for a run of a task now", || post(tasks::run)).body::<tasks::Nothing>().answers::<tasks::TaskRun>(202),
     Route::write(Verb::Post, "/api/v1/schedules/{task}/pause", "Let a task rest", || post(tasks::pause)).body::<runs::Reason>().answers::<tasks::TaskName>(202),
-    Route::write(Verb::Post, "/api/v1/schedules/{task}/resume", "Let a task go on", || post(tasks::resume)).body::<tasks::Nothing>().answers::<tasks::TaskName>(202),
+    Route::write(Verb::Post, "/api/v1/schedules/{task}/resume", "Resume a schedule", || post(tasks::resume)).body::<tasks::Nothing>().answers::<tasks::TaskName>(202),
 ];
 
 /// Returns whether a request needs no token.

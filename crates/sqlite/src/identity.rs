@@ -29,11 +29,9 @@ impl Identity {
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let detail = match mark(&self.path) {
             Ok(found) if self.opened.is_none_or(|opened| opened == found) => return Ok(()),
-            Ok(_) => {
-                "another file was put in its place while the store was open; open the store again".to_owned()
-            }
+            Ok(_) => "the file was replaced while the store was open; open the store again".to_owned(),
             Err(e) => {
-                format!("the file that the store has open is not there any more ({e}); stop and put it back")
+                format!("the file that the store has open was removed ({e}); stop and put it back")
             }
         };
         let what = format!("looking for the SQLite database {}", self.path.display());

@@ -95,5 +95,5 @@ async fn d2_nothing_is_written_to_a_file_that_was_replaced_while_open() {
     std::fs::rename(&other, &path).unwrap();
     let event = NewEvent::new(EventType::new("Happened").unwrap(), Payload::null());
     let refused = store.apply(Batch::new().append(&stream(), Expect::Any, [event])).await.unwrap_err();
-    assert!(refused.to_string().contains("another file was put in its place"), "{refused}");
+    assert!(refused.to_string().contains("the file was replaced while the store was open"), "{refused}");
 }

@@ -97,7 +97,7 @@ async fn settings(store: &PostgresStore, report: &mut Report) -> Result<()> {
     report.ok("store", format!("{} {}, schema {}", info.backend, info.engine, info.schema));
     report.ok("epoch", info.epoch.to_string());
     if info.durability == Durability::Full {
-        report.ok("durability", "full: flushed before the caller hears OK");
+        report.ok("durability", "full: flushed before a commit is acknowledged");
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ async fn settings(store: &SqliteStore, report: &mut Report) -> Result<()> {
     report.ok("store", format!("{} {}, schema {}", info.backend, info.engine, info.schema));
     report.ok("epoch", info.epoch.to_string());
     match info.durability {
-        Durability::Full => report.ok("durability", "full: flushed before the caller hears OK"),
+        Durability::Full => report.ok("durability", "full: flushed before a commit is acknowledged"),
         other => report.warn("durability", format!("{other:?}"), "open the store with Durability::Full"),
     }
     let kind = filesystem::file_system(filesystem::directory_of(store.path()));

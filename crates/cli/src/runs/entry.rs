@@ -82,7 +82,7 @@ impl Ending {
             Self::Completed(value) => format!("completed: {}", compact(value)),
             Self::Failed(failure) => format!("failed: {}", output::flat(failure.message())),
             Self::Cancelled(failure) => format!("cancelled: {}", output::flat(failure.message())),
-            Self::Continued(input) => format!("goes on as new with {}", compact(input)),
+            Self::Continued(input) => format!("continues as new with {}", compact(input)),
         }
     }
 }

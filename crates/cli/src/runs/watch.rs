@@ -30,7 +30,7 @@ pub(super) async fn run(options: &RunsWatch) -> Result<Exit> {
         // Listens before the first entry is printed: a reader of that entry may interrupt at once.
         biased;
         asked_to_stop = tokio::signal::ctrl_c() => {
-            eprintln!("interrupted; {} goes on", shown(&options.run));
+            eprintln!("interrupted; {} continues", shown(&options.run));
             asked_to_stop.map(|()| Exit::Failed).map_err(Into::into)
         }
         () = reader::gone() => Ok(Exit::Well),

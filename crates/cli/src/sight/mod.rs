@@ -90,7 +90,7 @@ impl<R> Listing<R> {
     fn hint(&self) -> Option<String> {
         let next = self.next.as_deref()?;
         let cursor = output::quoted(&output::harmless(next));
-        Some(format!("hint: there may be more; go on with --cursor {cursor}"))
+        Some(format!("hint: there may be more; continue with --cursor {cursor}"))
     }
 }
 
@@ -353,7 +353,7 @@ mod tests {
         let read: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(read, serde_json::json!({"blocked": 7, "keys": [1, 2], "next": "b\u{202e}"}));
         assert!(!json.contains('\u{202e}'));
-        assert_eq!(listing.notes(), [r"hint: there may be more; go on with --cursor 'b\u202e'"]);
+        assert_eq!(listing.notes(), [r"hint: there may be more; continue with --cursor 'b\u202e'"]);
         assert_eq!(listing.lines().unwrap(), ["1", "2"]);
     }
 }

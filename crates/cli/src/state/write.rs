@@ -223,10 +223,9 @@ impl Write {
                 format!("is at version {}", document.version),
                 format!("look at it with `tidelock state get {}` and decide again", output::quoted(&key)),
             ),
-            DocumentFound::Gone(_) | DocumentFound::Absent => (
-                "does not exist".to_owned(),
-                "somebody else has deleted it, or the key is another".to_owned(),
-            ),
+            DocumentFound::Gone(_) | DocumentFound::Absent => {
+                ("does not exist".to_owned(), "another writer deleted it, or the key is wrong".to_owned())
+            }
         };
         let expected = match self.expect {
             Expect::Absent => "none was expected".to_owned(),

@@ -75,7 +75,7 @@ fn explained(key: &Key, error: ApplyError) -> anyhow::Error {
 
 fn tell(receipt: &Receipt, id: EventId, layout: Layout) -> Result<Exit> {
     let Some(Appended { stream, last_version, last_position, .. }) = receipt.appended.first() else {
-        return Err(anyhow::anyhow!("the store did not say where the event stands"));
+        return Err(anyhow::anyhow!("the store returned no position of the event"));
     };
     let (version, position) = (*last_version, *last_position);
     let new = if version.0 == 0 { "; it is new" } else { "" };

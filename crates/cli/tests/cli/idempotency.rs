@@ -112,7 +112,7 @@ async fn a_key_is_forgotten_after_a_question() {
     let site = Site::new().await;
     site.answered("shop", "k", Answer::new(201)).await;
     let flying = site.reserve("shop", "flying").await;
-    site.fails(&["forget", "k", "--scope", "shop"], 2, "Nobody can be asked here: add --yes");
+    site.fails(&["forget", "k", "--scope", "shop"], 2, "There is no terminal to confirm it: add --yes");
     let dry = site.json(&["forget", "k", "--scope", "shop", "--dry-run"]);
     assert_eq!((&dry["forgotten"], &dry["dry_run"]), (&json!(false), &json!(true)));
     assert_eq!(site.listed(&[]).len(), 2);

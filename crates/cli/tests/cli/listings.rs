@@ -82,7 +82,7 @@ async fn lines_of_json_are_all_rows_and_nothing_else() {
     assert_eq!(stderr(&all), "");
     let some = site.run(&["state", "list", "-o", "jsonl", "--limit", "2"]);
     assert_eq!(keys(&stdout(&some)), ["k0", "k1"]);
-    assert_eq!(stderr(&some), "hint: there may be more; go on with --cursor k1\n");
+    assert_eq!(stderr(&some), "hint: there may be more; continue with --cursor k1\n");
     let rest = site.run(&["state", "list", "-o", "jsonl", "--cursor", "k1"]);
     assert_eq!(keys(&stdout(&rest)), ["k2", "k3", "k4"]);
 }

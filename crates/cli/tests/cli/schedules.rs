@@ -118,7 +118,7 @@ async fn fires_that_have_passed_are_run_when_somebody_means_it() {
     let time = ["--after", "2015-01-01T00:00:00Z", "--to", "2025-01-01T00:00:00Z"];
     let with = |more: &[&'static str]| [&["run", "report"], &time[..], more].concat();
     assert_eq!(stdout(&site.run(&with(&["--dry-run"]), 0)), "3 fires of report would be run\n");
-    site.fails(&with(&[]), 2, "Nobody can be asked here: add --yes");
+    site.fails(&with(&[]), 2, "There is no terminal to confirm it: add --yes");
     assert_eq!(site.tasks.show("report").await.unwrap().runs, 0);
     assert_eq!(site.json(&with(&["--yes"])), json!({"task": "report", "fires": 3, "dry_run": false}));
     site.ran("report", 3).await;

@@ -209,7 +209,9 @@ async fn conditions_that_do_not_hold_end_with_4_and_tell_the_version() {
     assert_eq!(site.json(&["set", CART, "3", "--if-version", "2"])["version"], 3);
     assert_eq!(site.json(&["set", "new", "3", "--if-absent"])["version"], 1);
     assert_eq!(site.json(&["set", CART, "4", "--force"])["version"], 4);
-    assert!(stderr(&site.run(&["delete", CART], 2)).contains("Delete it? Nobody can be asked here"));
+    assert!(
+        stderr(&site.run(&["delete", CART], 2)).contains("Delete it? There is no terminal to confirm it")
+    );
     assert_eq!(site.json(&["delete", CART, "--dry-run"])["changed"], false);
     assert!(site.value(CART).await.is_some(), "nothing was deleted");
     assert_eq!(site.json(&["delete", "--yes", CART, "--if-version", "4"])["before"]["value"], 4);

@@ -114,7 +114,7 @@ async fn rows_that_are_left_out_do_not_make_pages_short() {
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_are_listed_with_owner_fence_and_time_left() {
     let site = Site::new().await;
-    assert!(stderr(&site.run(&["leases", "list"], 0)).contains("nobody holds anything"));
+    assert!(stderr(&site.run(&["leases", "list"], 0)).contains("no leases are held"));
     site.enqueue("a").await;
     let fence = site.claim("jobs").await[0].lease().fence;
     let leases = site.json(&["leases", "list"], 0);

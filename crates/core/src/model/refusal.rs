@@ -65,7 +65,7 @@ impl std::fmt::Display for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Gone => f.write_str("the row is gone"),
-            Self::Nobody => f.write_str("nobody holds it now"),
+            Self::Nobody => f.write_str("it is not leased now"),
             Self::Held(lease) => {
                 write!(f, "{} holds it with fence {} until {}", lease.owner, lease.fence, lease.until)
             }
@@ -116,7 +116,7 @@ pub enum Refusal {
     },
     /// The lease is no longer the writer's.
     #[error(
-        "work {key}: fence {fence} is stale, {holder}; stop, somebody else may own the work (effect {index})"
+        "work {key}: fence {fence} is stale, {holder}; stop: another worker may hold it (effect {index})"
     )]
     Fenced {
         /// The index of the effect.

@@ -9,7 +9,7 @@ use crate::store::{ApplyError, StoreError};
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum OutboxError {
     /// No Tokio runtime is available to send messages.
-    #[error("a sender was started outside of a tokio runtime; start it inside of one that goes on")]
+    #[error("cannot start a sender: no Tokio runtime; call start() from a runtime that outlives it")]
     NoRuntime,
     /// There is no such message.
     #[error(

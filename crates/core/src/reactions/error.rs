@@ -33,7 +33,7 @@ pub enum ReactionsError {
         name: String,
     },
     /// No Tokio runtime is available to run handlers.
-    #[error("reactions were started outside of a tokio runtime; start them inside of one that goes on")]
+    #[error("cannot start reactions: no Tokio runtime; call start() from a runtime that outlives them")]
     NoRuntime,
     /// The reaction assigns keys in another way than the one that has run under this name.
     #[error(

@@ -76,7 +76,7 @@ pub enum ScheduleError {
         limit: usize,
     },
     /// No Tokio runtime can run tasks.
-    #[error("a scheduler was started outside of a tokio runtime; start it inside of one that goes on")]
+    #[error("cannot start a scheduler: no Tokio runtime; call start() from a runtime that outlives it")]
     NoRuntime,
     /// A value or a name is invalid.
     #[error(transparent)]

@@ -195,7 +195,7 @@ impl StoreErrorKind {
             Self::Corrupt => ("TL0304", "stop writing, keep the file, restore a backup"),
             Self::Io => ("TL0305", "check the device and the system log"),
             Self::Closed => ("TL0306", "open the store again"),
-            Self::Unreachable => ("TL0308", "check that the server runs; the store connects again by itself"),
+            Self::Unreachable => ("TL0308", "check that the server runs; the store reconnects automatically"),
             Self::Unsupported => ("TL0309", "use the memory, SQLite or PostgreSQL store for it"),
             Self::PositionLost => (
                 "TL0310",

@@ -70,9 +70,9 @@ pub const METRICS: &[Metric] = &[
     Metric { name: REACTION_LAG_SECONDS, kind: Kind::Histogram, label: None, help: "How long an event had waited when its reaction began." },
     Metric { name: STEPS, kind: Kind::Counter, label: Some(("outcome", "executed, replayed, failed")), help: "Steps of workflows: ended, read from the journal instead of being run again, and attempts that failed." },
     Metric { name: RUNS, kind: Kind::Counter, label: Some(("outcome", "taken_up, ended, put_off, lost")), help: "Runs of workflows, by what a worker did with them." },
-    Metric { name: RUN_SECONDS, kind: Kind::Histogram, label: Some(("status", "completed, failed, cancelled")), help: "How long runs took from their start to their end, waiting included; one that began anew, since then." },
+    Metric { name: RUN_SECONDS, kind: Kind::Histogram, label: Some(("status", "completed, failed, cancelled")), help: "Duration of runs from start to end, waiting included. A run that continued as new counts from there." },
     Metric { name: SCHEDULE_RUNS, kind: Kind::Counter, label: Some(("outcome", "done, failed, lost, quarantined")), help: "Runs of scheduled tasks, by how they ended." },
-    Metric { name: SCHEDULE_MISFIRES, kind: Kind::Counter, label: None, help: "Times of schedules that were passed over, because nobody was there or a run went on." },
+    Metric { name: SCHEDULE_MISFIRES, kind: Kind::Counter, label: None, help: "Firings of schedules that were skipped, because no scheduler ran or a run was in flight." },
     Metric { name: DELIVERIES, kind: Kind::Counter, label: Some(("outcome", "delivered, failed, blocked")), help: "Messages of outboxes, by what became of them." },
 ];
 

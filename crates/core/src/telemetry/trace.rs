@@ -21,9 +21,7 @@ static CONTEXT: OnceLock<Box<dyn TraceContext>> = OnceLock::new();
 
 /// A provider is already registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error(
-    "traces are known to somebody else already: trace_with was called twice; call it once, where the program starts"
-)]
+#[error("a tracer is installed already: trace_with was called twice; call it once, where the program starts")]
 pub struct TracesAlready;
 
 /// Registers the provider of trace contexts. From then on, writes carry the trace context of their writer.

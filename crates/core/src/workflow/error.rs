@@ -105,7 +105,7 @@ pub enum WorkflowError {
         reason: String,
     },
     /// No Tokio runtime is available to drive runs.
-    #[error("a worker was started outside of a tokio runtime; start it inside of one that goes on")]
+    #[error("cannot start a worker: no Tokio runtime; call start() from a runtime that outlives it")]
     NoRuntime,
     /// A value or a name is invalid, and will never be accepted.
     #[error(transparent)]

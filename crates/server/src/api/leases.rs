@@ -207,7 +207,10 @@ impl Taking {
         // A refused message is dropped, and its report with it.
         let _ = answer.send(Ok((Held { key, owner, fence, until }, report)));
         if delivered.await.is_err() {
-            let told = self.told("release", json!({"fence": fence, "why": "nobody waited for the answer"}));
+            let told = self.told(
+                "release",
+                json!({"fence": fence, "why": "the client left before the response was read"}),
+            );
             self.give_back(&lease, Some(&told)).await;
         }
     }

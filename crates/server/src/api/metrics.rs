@@ -43,16 +43,16 @@ fn set(name: &'static str, help: &'static str, value: u64) {
 
 fn store(seen: &Overview) {
     let Overview { info, work, .. } = seen;
-    describe_gauge!("tidelock_store_info", "What the store is.");
+    describe_gauge!("tidelock_store_info", "Backend and engine of the store.");
     let (backend, schema) = (info.backend.clone(), info.schema.to_string());
     gauge!("tidelock_store_info", "backend" => backend, "schema" => schema).set(1);
     let position = seen.position.map_or(0, |position| position.0);
     set("tidelock_log_position", "The position of the last event.", position);
     set("tidelock_work_rows", "Rows of work, whatever they wait for.", work.rows);
     set("tidelock_blocked", "Rows of work that wait for an operator.", work.blocked);
-    set("tidelock_leased", "Rows of work that somebody holds.", work.leased);
-    set("tidelock_overdue", "Rows of work that are due and that nobody has taken for 5 s.", work.overdue);
-    let all = "Whether tidelock_overdue counts all rows; otherwise it is at least so many.";
+    set("tidelock_leased", "Rows of work that are leased.", work.leased);
+    set("tidelock_overdue", "Rows of work that have been due for 5 s and are not leased.", work.overdue);
+    let all = "Whether tidelock_overdue counts all rows; otherwise it is a lower bound.";
     set("tidelock_overdue_counted_all", all, work.whole.into());
     describe_gauge!("tidelock_overdue_oldest_seconds", "How long the oldest of them has been due.");
     gauge!("tidelock_overdue_oldest_seconds").set(seconds(work.oldest_ms));

@@ -188,7 +188,7 @@ pub(crate) async fn append(
     let batch = if chosen { told.with_repeatable(batch, &ids)? } else { told.with(batch)? };
     let receipt = app.store().apply(batch).await?;
     let Some(appended) = receipt.appended.first() else {
-        return Err(unreadable("events", "the store did not say where they stand").into());
+        return Err(unreadable("events", "the store returned no positions").into());
     };
     let body = Receipt { appended, ids: &ids, at: receipt.at, repeated: receipt.repeated };
     answer(StatusCode::CREATED, &body)

@@ -28,7 +28,7 @@ async fn a_signal_is_heard_once() {
 async fn a_run_is_cancelled_when_somebody_means_it() {
     let site = Site::new().await;
     site.client.start(NAP, &()).id("n-1").await.unwrap();
-    site.fails(&["cancel", "n-1"], 2, "Nobody can be asked here: add --yes");
+    site.fails(&["cancel", "n-1"], 2, "There is no terminal to confirm it: add --yes");
     assert_eq!(site.json(&["cancel", "n-1", "--dry-run"])["dry_run"], true);
     assert_eq!(site.json(&["show", "n-1"])["status"], "running");
     assert_eq!(site.client.show("n-1").await.unwrap().status, Status::Running);

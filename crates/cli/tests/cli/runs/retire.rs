@@ -25,7 +25,7 @@ async fn only_runs_that_ended_long_ago_are_removed() {
             .starts_with("2 runs ")
     );
     assert_eq!(site.json(&["list"])["runs"].as_array().unwrap().len(), 4);
-    site.fails(&["retire", "--older", "0s"], 2, "Nobody can be asked here: add --yes");
+    site.fails(&["retire", "--older", "0s"], 2, "There is no terminal to confirm it: add --yes");
     site.fails(&["retire", "--yes"], 2, "--older");
 
     assert_eq!(stdout(&site.run(&["retire", "--older", "30d"], 0)), "0 runs removed\n");
