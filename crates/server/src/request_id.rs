@@ -38,6 +38,14 @@ pub(crate) async fn within<B>(id: String, doing: impl Future<Output = Response<B
     response
 }
 
+/// Runs a task as part of the current request, which it may outlive.
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    match current() {
+        Some(id) => drop(tokio::spawn(CURRENT.scope(id, task))),
+        None => drop(tokio::spawn(task)),
+    }
+}
+
 /// Returns the id of the current request; `None` outside a request.
 pub(crate) fn current() -> Option<String> {
     CURRENT.try_with(Clone::clone).ok()

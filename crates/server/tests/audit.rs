@@ -119,6 +119,10 @@ async fn a_request_has_one_name_in_its_answer_in_the_audit_and_in_the_log() {
     let answer = pause().header("x-request-id", "not plain").send().await;
     let made = answer.headers["x-request-id"].to_str().unwrap().to_owned();
     assert_eq!((made.len(), last(&site.store).await["request"].clone()), (36, json!(made)));
+    // The task that acquires a lease may outlive its request.
+    let take = site.ask("POST", "/api/v1/leases/k").json(&json!({"owner": "me", "ttl_ms": 10_000}));
+    take.header("x-request-id", "from-the-caller.2").send().await.when(200);
+    assert_eq!(last(&site.store).await["request"], "from-the-caller.2");
     let away = Site::writing(Away::after(&site.store, 0));
     let failed = away.post("/api/v1/schedules/t/pause", &json!({"reason": "rest"})).await;
     failed.refused(503);

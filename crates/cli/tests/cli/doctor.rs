@@ -163,6 +163,10 @@ async fn with_a_stopped_reaction(path: &Path) {
     let reaction = Reaction::new("notify").each(|_, _| async { Ok(Batch::new()) });
     let running = Reactions::new(Arc::new(store.clone())).with(reaction).start().await.unwrap();
     running.shutdown().await;
+    // More internal events than one look at the log returns.
+    let internal = (0..1_100).map(|_| NewEvent::new("tidelock.noise".parse().unwrap(), Payload::null()));
+    let noise = Key::new("noise", ["1"]).unwrap();
+    store.apply(Batch::new().append(&noise, Expect::Any, internal)).await.unwrap();
     let placed = NewEvent::new("Placed".parse().unwrap(), Payload::null());
     let order = Key::new("order", ["1"]).unwrap();
     store.apply(Batch::new().append(&order, Expect::Any, [placed])).await.unwrap();

@@ -136,13 +136,45 @@ impl Rules {
         takeovers > 0 && attempts > 1
     }
 
-    /// Returns the number of an attempt among those that count. `recorded` is the number of the last one that was recorded. Without a
-    /// record, attempts count that ended with an error; of those that did not end, one.
-    pub(super) fn counted(attempts: u32, has_failed: bool, recorded: Option<u32>) -> u32 {
-        let granted_before = attempts.saturating_sub(1);
-        let before = recorded.unwrap_or(if has_failed { granted_before } else { granted_before.min(1) });
+    /// Returns the number of an attempt among those that count.
+    ///
+    /// A grant with the number of the recorded one repeats it: that one was deferred or released. A lower number means that an
+    /// operator has reset the row. Without a record, attempts count that ended with an error; of those that did not end, one.
+    pub(super) fn counted(row: Granted, recorded: Option<Recorded>) -> u32 {
+        let Granted { attempts, takeovers, has_failed } = row;
+        let before = match recorded {
+            Some(recorded) if recorded.granted == attempts => return recorded.attempt.min(attempts),
+            Some(recorded) if recorded.granted < attempts => recorded.attempt,
+            _ => {
+                let before = attempts.saturating_sub(1);
+                let failed = before.saturating_sub(takeovers).max(u32::from(has_failed));
+                before.min(failed.saturating_add(1))
+            }
+        };
         attempts.min(before.saturating_add(1))
     }
+}
+
+/// A granted row, as far as its attempts are concerned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Granted {
+    /// Grants since the last progress, except deferred and released ones.
+    pub(super) attempts: u32,
+    /// Holders that died or lost the row, ever.
+    pub(super) takeovers: u32,
+    /// Whether an attempt ended with an error.
+    pub(super) has_failed: bool,
+}
+
+/// An attempt that was recorded before its handler started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Recorded {
+    /// The position of the row. The record counts only while the row stays there.
+    pub(super) position: Option<Position>,
+    /// The number of the attempt among those that count.
+    pub(super) attempt: u32,
+    /// The number of the grant.
+    pub(super) granted: u32,
 }
 
 /// Returns the pace of a grant: careful after an attempt that failed or did not end.

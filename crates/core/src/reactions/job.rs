@@ -13,6 +13,7 @@ use super::decide::{self, End, Failure, Pace, Verdict};
 use super::definition::Definition;
 use super::notes::RowNote;
 use super::stored::Stored;
+use super::suspect;
 use super::{parked, routed};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, Retry};
@@ -301,7 +302,10 @@ impl Job {
             Verdict::Retry { error, wait } => {
                 Some(batch.fail(self.lease(), error.as_str(), Due::After(*wait)))
             }
-            Verdict::Block { reason } => Some(batch.block(self.lease(), reason.as_str())),
+            Verdict::Block { reason } => {
+                let batch = suspect::forget(batch, &self.grant.row);
+                Some(batch.block(self.lease(), reason.as_str()))
+            }
             Verdict::Defer(due) => self.deferred(batch, &steps, *due).await,
             Verdict::Park { error } => match self.parked(batch, error).await {
                 Ok(parked) => parked,
@@ -389,7 +393,7 @@ impl Job {
     async fn cannot_park(&mut self, error: &str, reason: &str) -> Flow {
         let reason = format!("{error}; and the event cannot be parked: {reason}");
         let steps = std::mem::take(&mut self.handled);
-        let batch = self.done(&steps).block(self.lease(), reason.as_str());
+        let batch = suspect::forget(self.done(&steps), &self.grant.row).block(self.lease(), reason.as_str());
         if matches!(self.commit(batch).await, Committed::Done(_)) {
             self.progressed(&steps);
             self.pronounced(&Verdict::Block { reason });

@@ -6,27 +6,16 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::decide::Rules;
+use super::decide::{Granted, Recorded, Rules};
 use super::error::ReactionsError;
 use super::names;
 use crate::clock::Due;
-use crate::id::Position;
 use crate::payload::Payload;
-use crate::store::{Batch, Expect, Grant, SharedStore};
+use crate::store::{Batch, Expect, Grant, SharedStore, WorkRow};
 use crate::worker::{Committed, LeasedWork};
 
 /// How long a record is kept.
 const RETENTION: Duration = Duration::from_hours(7 * 24);
-
-/// The last attempt that was recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Recorded {
-    /// The position of the row. The record counts only while the row stays there.
-    position: Option<Position>,
-    attempt: u32,
-}
 
 /// Records that a row is about to run, and returns the number of the attempt among those that count. `None` when its lease
 /// is lost. All attempts of a row count whose name leaves no room for that of a record.
@@ -41,11 +30,20 @@ pub(super) async fn record(
     let row = &grant.row;
     let Ok(key) = names::suspect(&row.key) else { return Ok(Some(row.attempts)) };
     let found = store.document(&key).await?.and_then(|found| found.value.parse::<Recorded>().ok());
-    let before = found.filter(|found| found.position == row.position).map(|found| found.attempt);
-    let attempt = Rules::counted(row.attempts, row.last_error.is_some(), before);
-    let record = Payload::of(&Recorded { position: row.position, attempt })?;
+    let granted =
+        Granted { attempts: row.attempts, takeovers: row.takeovers, has_failed: row.last_error.is_some() };
+    let attempt = Rules::counted(granted, found.filter(|found| found.position == row.position));
+    let record = Payload::of(&Recorded { position: row.position, attempt, granted: row.attempts })?;
     match work.commit(Batch::new().put_until(&key, Expect::Any, record, Due::After(RETENTION))).await {
         Committed::Done(_) => Ok(Some(attempt)),
         Committed::Gone | Committed::Refused(_) => Ok(None),
+    }
+}
+
+/// Adds to a batch that blocks a row that its record is removed: an unblocked row has all its attempts again.
+pub(super) fn forget(batch: Batch, row: &WorkRow) -> Batch {
+    match names::suspect(&row.key) {
+        Ok(key) if row.takeovers > 0 => batch.delete(&key, Expect::Any),
+        _ => batch,
     }
 }

@@ -36,7 +36,7 @@ impl Turn {
         &self.key
     }
 
-    /// Returns the attempt number, starting at 1. Attempts of workers that died count.
+    /// Returns the attempt number, starting at 1. An attempt whose worker died counts, if its handler had started.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt

@@ -19,6 +19,8 @@ use crate::store::{Blocked, Event, Get, LogQuery, Page, PageOf, StreamQuery, Wor
 
 /// The number of events that are read to determine the lag of routing.
 const LOOK: usize = 1_000;
+/// The number of such pages without a wanted event after which the search ends.
+const PAGES: usize = 20;
 /// The number of events that are read for the lag of one key. A page has many keys.
 const KEY_LOOK: usize = 100;
 
@@ -218,11 +220,21 @@ impl Operator {
         position: Position,
         now: Timestamp,
     ) -> Result<Lag, ReactionsError> {
-        let query = LogQuery { filter: noted.filter(), ..LogQuery::after(position, LOOK) };
-        let page = self.store.read_log(query).await?;
-        let waiting: Vec<&Event> = page.events.iter().filter(|event| noted.wants(event)).collect();
-        let behind = waiting.first().map_or(Duration::ZERO, |event| now.since(event.at));
-        Ok(Lag { events: waiting.len() as u64, at_least: !page.end, behind })
+        let mut after = position;
+        for _ in 0..PAGES {
+            let query = LogQuery { filter: noted.filter(), ..LogQuery::after(after, LOOK) };
+            let page = self.store.read_log(query).await?;
+            let waiting: Vec<&Event> = page.events.iter().filter(|event| noted.wants(event)).collect();
+            match (waiting.first(), page.scanned_to) {
+                // Only internal events so far, which the store cannot filter out.
+                (None, Some(scanned)) if !page.end && scanned > after => after = scanned,
+                (first, _) => {
+                    let behind = first.map_or(Duration::ZERO, |event| now.since(event.at));
+                    return Ok(Lag { events: waiting.len() as u64, at_least: !page.end, behind });
+                }
+            }
+        }
+        Ok(Lag { at_least: true, ..Lag::default() })
     }
 }
 

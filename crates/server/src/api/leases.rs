@@ -26,6 +26,7 @@ use crate::error::ServerError;
 use crate::openapi::shape;
 use crate::problem::Problem;
 use crate::request::{Answered, Asked, Body, Named, ok, page, unreadable};
+use crate::request_id;
 use crate::shared::{App, Shared};
 use crate::shown::escaped;
 use crate::token::Caller;
@@ -166,7 +167,7 @@ pub(crate) async fn take(
     }
     let (answer, answered) = oneshot::channel();
     // A broken connection drops this handler at any point, but not the task.
-    tokio::spawn(Taking { app, caller, key, owner, ttl }.run(answer));
+    request_id::spawn(Taking { app, caller, key, owner, ttl }.run(answer));
     let (held, report) = answered.await.map_err(|_| ServerError::Panicked)??;
     Ok(reported(ok(&held)?, report))
 }

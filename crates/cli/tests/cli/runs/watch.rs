@@ -120,5 +120,5 @@ async fn an_interrupted_watch_has_not_seen_the_run_complete() {
     let pid = watching.child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let (code, said) = watching.ends();
-    assert_eq!((code, said.trim()), (Some(1), "interrupted; o-1 goes on"));
+    assert_eq!((code, said.trim()), (Some(1), "interrupted; o-1 continues"));
 }

@@ -235,15 +235,22 @@ fn only_recorded_attempts_count_after_a_death() {
         assert_eq!(Rules::is_recorded(attempts, takeovers), recorded, "{attempts} {takeovers}");
         assert_eq!(rules.is_suspect(attempts, takeovers), suspect, "{attempts} {takeovers}");
     }
-    for (attempts, has_failed, recorded, counted) in [
-        (2, false, None, 2),
-        (9, false, None, 2),
-        (4, true, None, 4),
-        (9, false, Some(2), 3),
-        (9, true, Some(4), 5),
-        // The row has made progress, and the record has not.
-        (1, false, Some(4), 1),
+    let at = |attempt, granted| Some(Recorded { position: None, attempt, granted });
+    for (attempts, takeovers, has_failed, recorded, number) in [
+        (2, 1, false, None, 2),
+        (9, 8, false, None, 2),
+        // Three failures, then a death.
+        (4, 1, true, None, 4),
+        // Two failures, then deaths that the row waited through.
+        (8, 5, true, None, 4),
+        (9, 8, false, at(2, 8), 3),
+        // The recorded grant was deferred.
+        (9, 8, false, at(2, 9), 2),
+        // An operator unblocked the row.
+        (2, 8, true, at(5, 6), 2),
+        (1, 8, false, at(4, 4), 1),
     ] {
-        assert_eq!(Rules::counted(attempts, has_failed, recorded), counted, "{attempts} {recorded:?}");
+        let row = Granted { attempts, takeovers, has_failed };
+        assert_eq!(Rules::counted(row, recorded), number, "{row:?} {recorded:?}");
     }
 }
