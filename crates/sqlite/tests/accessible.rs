@@ -88,7 +88,7 @@ async fn x8_a_file_that_was_replaced_is_noticed() {
     std::fs::rename(site.directory.path().join("b.db"), site.path()).unwrap();
     let error = site.refused().await;
     assert_eq!(error.kind, StoreErrorKind::CannotOpen, "{error}");
-    assert!(error.to_string().contains("another file"), "{error}");
+    assert!(error.to_string().contains("was replaced"), "{error}");
 }
 
 #[tokio::test]
