@@ -6,15 +6,15 @@
 
 use std::time::{Duration, Instant};
 
-use tidelock::lock::{Functor, LockError, Locks};
+use tidelock::lock::{LockClass, LockError, Locks};
 
 /// The functor of all cart locks, declared once in the process. A second functor with this name is an error that names both declarations.
-static CART: Functor = Functor::new("cart");
+static CART: LockClass = LockClass::new("cart");
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locks = Locks::new();
-    let cart = CART.term(["user-17"])?;
+    let cart = CART.key(["user-17"])?;
 
     // Ten tasks read, wait and write. Without the lock, nine of the updates would be lost.
     let total = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));

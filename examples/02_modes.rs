@@ -4,20 +4,20 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use tidelock::lock::{Functor, LockError, Locks, Mode, Modes};
+use tidelock::lock::{LockClass, LockError, Locks, Mode, Modes};
 
 const REBUILD: Mode = Mode::new(0);
 const PULL: Mode = Mode::new(1);
 const OBSERVE: Mode = Mode::new(2);
 
 /// The lock of the graph, with the pairs of modes that may hold it together. Modes without a listed pair exclude each other.
-static GRAPH: Functor = Functor::new("graph")
+static GRAPH: LockClass = LockClass::new("graph")
     .modes(Modes::new(&["rebuild", "pull", "observe"], &[(PULL, PULL), (OBSERVE, OBSERVE)]));
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locks = Locks::new();
-    let graph = GRAPH.term(["main"])?;
+    let graph = GRAPH.key(["main"])?;
 
     // The tasks request the lock in this order. The first two pulls run together, then the observer, then the last pull, then the rebuild.
     let first = locks.lock(graph.mode(PULL)).await?;

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidelock::lease::{self, Hold};
+use tidelock::lease::{self, LeaseRequest};
 use tidelock::prelude::*;
 
 #[tokio::main]
@@ -26,14 +26,14 @@ async fn open(file: &str) -> Result<SharedStore, Box<dyn Error>> {
     Ok(Arc::new(SqliteStore::open(file, SqliteOptions::default()).await?))
 }
 
-fn ask(store: &SharedStore, who: &str) -> Result<Hold, Box<dyn Error>> {
+fn ask(store: &SharedStore, who: &str) -> Result<LeaseRequest, Box<dyn Error>> {
     let nightly = Key::new("report", ["nightly"])?;
-    Ok(lease::hold(store, &nightly).owner(who.parse()?).ttl(Duration::from_secs(1)))
+    Ok(lease::request(store, &nightly).owner(who.parse()?).ttl(Duration::from_secs(1)))
 }
 
 /// Acquires the lease and holds it. The lease is renewed in the background while the process lives.
 async fn hold_until_killed(file: &str) -> Result<(), Box<dyn Error>> {
-    let held = ask(&open(file).await?, "worker-1")?.note("since midnight").now().await?;
+    let held = ask(&open(file).await?, "worker-1")?.note("since midnight").try_acquire().await?;
     println!("{}", held.fence());
     Err(held.lost().await.to_string().into())
 }
@@ -49,14 +49,14 @@ async fn take_over() -> Result<(), Box<dyn Error>> {
     let fence = Fence(said.trim().parse()?);
 
     // Another process holds the lease, so `now` fails immediately.
-    if let Err(error) = ask(&store, "worker-2")?.now().await {
+    if let Err(error) = ask(&store, "worker-2")?.try_acquire().await {
         println!("{error} ({})", error.code());
     }
     other.kill()?;
     other.wait()?;
 
     // `wait` joins the wait queue. A dead process does not renew its lease, so the lease expires.
-    let held = ask(&store, "worker-2")?.wait().await?;
+    let held = ask(&store, "worker-2")?.acquire().await?;
     println!("{} took over with fence {}", held.owner(), held.fence());
 
     // The store rejects every batch of the first holder as a whole, even if the holder was only paused and has resumed.

@@ -24,8 +24,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut stocks = Vec::new();
     for _ in 0..2 {
         let store = SqliteStore::open(&file, SqliteOptions::default()).await?;
-        let states = States::new(Arc::new(store));
-        stocks.push(states.container::<Stock>(&Scope::org("shop"), "apples")?);
+        let states = StateRegistry::new(Arc::new(store));
+        stocks.push(states.state::<Stock>(&Scope::org("shop"), "apples")?);
     }
     let [here, there] = stocks.as_slice() else { return Err("two stores".into()) };
     here.set(Stock { left: 60, sold: Vec::new() }).await?;

@@ -67,7 +67,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let store = SqliteStore::open(directory.path().join("scheduler.db"), SqliteOptions::default()).await?;
     let key = Key::new("runtime_state", ["current"])?;
-    let states = States::new(Arc::new(store.clone()));
+    let states = StateRegistry::new(Arc::new(store.clone()));
     let document: Document<RuntimeState> = states.document(&key, schema());
 
     // Checks before any work that the document is readable and the store accepts writes.

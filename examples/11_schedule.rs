@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tidelock::prelude::*;
-use tidelock::schedule::{Scheduler, Schedules, Task, TaskError};
+use tidelock::schedule::{Schedule, Scheduler, Schedules, TaskError};
 use tidelock::workflow::{Client, Ctx, Failure, Worker, Workflow};
 
 const BILL: Workflow<String, String> = Workflow::new("bill");
@@ -19,8 +19,8 @@ async fn bill(cx: &Ctx, day: String) -> Result<String, Failure> {
 }
 
 /// Declares the report task. Each report is a line in a document, in the same commit as the record that the task has run.
-fn report() -> Task {
-    Task::new("report").cron("30 2 * * *").zone("Europe/Berlin").run(|fire| async move {
+fn report() -> Schedule {
+    Schedule::new("report").cron("30 2 * * *").zone("Europe/Berlin").run(|fire| async move {
         let empty = Payload::from_json(r#"{"lines": []}"#)?;
         let line = [Delta::push("/lines", fire.key())];
         Ok(Batch::new().merge_or_create(&Key::single("reports")?, empty, line))
@@ -28,15 +28,17 @@ fn report() -> Task {
 }
 
 /// Declares the heartbeat task, whose first attempt fails.
-fn heartbeat() -> Task {
+fn heartbeat() -> Schedule {
     let beats = Arc::new(AtomicU32::new(0));
-    Task::new("heartbeat").every(Duration::from_hours(24)).retry(Duration::from_mins(10)).run(move |fire| {
-        let first = beats.fetch_add(1, Ordering::SeqCst) == 0;
-        async move {
-            println!("heartbeat of {}, attempt {}", fire.time(), fire.attempt());
-            if first { Err(TaskError::retry("nobody answered")) } else { Ok(()) }
-        }
-    })
+    Schedule::new("heartbeat").every(Duration::from_hours(24)).retry(Duration::from_mins(10)).run(
+        move |fire| {
+            let first = beats.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                println!("heartbeat of {}, attempt {}", fire.time(), fire.attempt());
+                if first { Err(TaskError::retry("nobody answered")) } else { Ok(()) }
+            }
+        },
+    )
 }
 
 #[tokio::main]
@@ -45,7 +47,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store: SharedStore = Arc::new(MemoryStore::with_clock(clock.clone()));
     let driving = Worker::new(Arc::clone(&store)).register(BILL, bill).start().await?;
 
-    let bills = Task::new("bills").cron("0 6 * * MON").start(BILL, |fire| fire.time().to_string());
+    let bills = Schedule::new("bills").cron("0 6 * * MON").start(BILL, |fire| fire.time().to_string());
     let scheduler = Scheduler::new(Arc::clone(&store)).with(report()).with(heartbeat()).with(bills);
     let running = scheduler.poll_interval(Duration::from_millis(5)).start().await?;
     for _ in 0..4 * 24 * 2 {

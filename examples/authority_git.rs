@@ -10,11 +10,11 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tidelock::authority::{self, Options, Push};
-use tidelock::lock::Functor;
+use tidelock::lock::LockClass;
 use tidelock::model::retry::RetryPolicy;
 use tokio::process::Command;
 
-static REPOSITORY: Functor = Functor::new("repository");
+static REPOSITORY: LockClass = LockClass::new("repository");
 const CHANGES: usize = 8;
 
 type Fault = Box<dyn std::error::Error>;
@@ -59,7 +59,7 @@ async fn add_lines(remote: &Path, name: &str) -> Result<(), Fault> {
         ..RetryPolicy::default()
     };
     let options = Options { retry, ..Options::default() };
-    let repository = REPOSITORY.term([remote.to_string_lossy().into_owned()])?;
+    let repository = REPOSITORY.key([remote.to_string_lossy().into_owned()])?;
     for i in 0..CHANGES {
         let tries = std::cell::Cell::new(0);
         let fetch = async || clone(remote).await;

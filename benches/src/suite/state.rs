@@ -106,7 +106,7 @@ impl Rig {
         let slices = u64::from(plan.pace.rounds) * phases().count() as u64;
         let progress = Progress::new(rows + slices * Self::WEIGHT);
         progress.say("creating records");
-        let states = States::new(Arc::clone(&store));
+        let states = StateRegistry::new(Arc::clone(&store));
         let mut prepared = Vec::new();
         for (load, strategy) in phases() {
             let count = plan.records(load);

@@ -45,23 +45,23 @@ struct Seen {
 
 /// A lock key that is held or waited for.
 #[derive(Debug, Deserialize)]
-struct Term {
+struct LockView {
     term: String,
-    holders: Vec<Party>,
-    waiters: Vec<Party>,
+    holders: Vec<LockOwner>,
+    waiters: Vec<LockOwner>,
     waiting: u64,
 }
 
 /// A holder or a waiter.
 #[derive(Debug, Deserialize)]
-struct Party {
+struct LockOwner {
     task: Option<String>,
     mode: String,
     age_ms: u64,
     place: String,
 }
 
-impl Party {
+impl LockOwner {
     fn shown(&self) -> String {
         let task = self.task.as_deref().unwrap_or("a task without a name");
         format!("{} at {}", output::flat(task), output::flat(&self.place))
@@ -84,7 +84,7 @@ async fn list(options: &LocksList) -> Result<Exit> {
         Layout::Table if seen.terms.is_empty() => Ok(()),
         Layout::Table => {
             let terms =
-                seen.terms.iter().map(|term| read(&url, term.clone())).collect::<Result<Vec<Term>>>()?;
+                seen.terms.iter().map(|term| read(&url, term.clone())).collect::<Result<Vec<LockView>>>()?;
             output::say(table(&terms))
         }
     };
@@ -145,20 +145,20 @@ async fn ask(url: &Uri, token: &str) -> Result<Value> {
     }
 }
 
-fn table(terms: &[Term]) -> Table {
+fn table(terms: &[LockView]) -> Table {
     let mut table = output::table(&["term", "held by", "mode", "for", "waiting", "first in line"], &[4]);
-    for Term { term, holders, waiters, waiting } in terms {
+    for LockView { term, holders, waiters, waiting } in terms {
         let more = holders.len().saturating_sub(1);
         let and = if more > 0 { format!(" and {more} more") } else { String::new() };
         let holder = holders.first();
         let age = holder.map(|holder| output::span(Duration::from_millis(holder.age_ms)));
         table.add_row([
             output::flat(term),
-            format!("{}{and}", holder.map(Party::shown).unwrap_or_default()),
+            format!("{}{and}", holder.map(LockOwner::shown).unwrap_or_default()),
             holder.map(|holder| output::flat(&holder.mode)).unwrap_or_default(),
             age.unwrap_or_default(),
             waiting.to_string(),
-            waiters.first().map(Party::shown).unwrap_or_default(),
+            waiters.first().map(LockOwner::shown).unwrap_or_default(),
         ]);
     }
     table

@@ -17,7 +17,7 @@ use std::time::Instant;
 use thiserror::Error;
 
 use crate::error::{Explain, Explanation, Outcome, Retry};
-use crate::lock::{Ask, LockError, Locks, Place, Term};
+use crate::lock::{LockError, LockKey, LockRequest, Locks, Place};
 use crate::model::retry::{AfterFailure, RetryPolicy};
 use crate::runtime::jitter::fraction;
 
@@ -46,7 +46,7 @@ pub enum UpdateError<E> {
     )]
     Rejected {
         /// The term of the update.
-        term: Term,
+        term: LockKey,
         /// Where the update was requested.
         asked: Place,
         /// Number of pushes.
@@ -99,7 +99,7 @@ impl Default for Options {
 #[track_caller]
 pub fn update<'a, T, R, E, Fetch, Transform, PushIt>(
     options: &'a Options,
-    term: &'a Term,
+    term: &'a LockKey,
     fetch: Fetch,
     transform: Transform,
     push: PushIt,
@@ -110,7 +110,7 @@ where
     PushIt: AsyncFn(T) -> Result<Push, E>,
 {
     let asked = Location::caller();
-    let lock = options.locks.lock(Ask::from(term));
+    let lock = options.locks.lock(LockRequest::from(term));
     async move {
         let _guard = lock.await?;
         let mut attempts = 0;

@@ -72,6 +72,7 @@ mod snapshot;
 mod subscribe;
 mod tags;
 mod travel;
+mod typed;
 mod unit;
 mod upcast;
 
@@ -88,10 +89,12 @@ pub use schema::{EventSchema, Unknown};
 pub use subscribe::{Start, Subscription, What};
 pub use tags::{Tag, TaggedEvent};
 pub use travel::AsOf;
+pub use typed::{TypedEvent, TypedSubscription};
 pub use unit::Unit;
 
 pub(crate) use schema::stamped_shape;
 pub(crate) use snapshot::begins_anew;
+pub(crate) use typed::{EventDecoder, EventNames};
 pub(crate) use upcast::Upcasters;
 
 use crate::store::SharedStore;

@@ -4,6 +4,7 @@
 //! [`encoding`]), which every backend stores unchanged. Equal keys have equal text, and text order is key order.
 
 pub mod encoding;
+mod into_key;
 mod readable;
 pub mod reserved;
 
@@ -16,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::error::InvalidInput;
+
+pub use into_key::{IntoArg, IntoKey};
 
 /// One argument of a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +70,17 @@ impl From<i32> for Arg {
 impl From<u32> for Arg {
     fn from(number: u32) -> Self {
         Self::Int(number.into())
+    }
+}
+
+/// Writes the argument as plain text, without quotes.
+impl fmt::Display for Arg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Str(text) => f.write_str(text),
+            Self::Uuid(id) => id.fmt(f),
+            Self::Int(number) => number.fmt(f),
+        }
     }
 }
 

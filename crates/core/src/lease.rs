@@ -1,13 +1,13 @@
-//! Distributed leases: exclusive ownership of a key across processes. [`hold`] a key, work, [`release`](Held::release)
+//! Distributed leases: exclusive ownership of a key across processes. [`request`] a key, work, [`release`](LeaseGuard::release)
 //! it.
 //!
 //! A lease is a `work` row in a separate lane. Only the store's clock decides when it expires, and the fencing token
 //! decides whose writes count. The holder uses its own monotonic clock, by which the lease ends a margin earlier. So
-//! its [`token`](Held::token) fires before another process can own the lease. One thread of the process renews all
+//! its [`token`](LeaseGuard::token) fires before another process can own the lease. One thread of the process renews all
 //! leases and does nothing else. Neither a blocked executor nor thousands of waiters can therefore cause the loss of a
 //! lease.
 //!
-//! [Waiters](Hold::wait) queue in the store, in the order of arrival over all processes, and the queue is visible
+//! [Waiters](LeaseRequest::wait) queue in the store, in the order of arrival over all processes, and the queue is visible
 //! there. The leases and queue entries of a process that dies expire.
 //!
 //! ```
@@ -23,7 +23,7 @@
 //! let store: SharedStore = Arc::new(MemoryStore::new());
 //! let nightly = Key::new("report", ["nightly"])?;
 //!
-//! let held = lease::hold(&store, &nightly).ttl(Duration::from_secs(30)).now().await?;
+//! let held = lease::request(&store, &nightly).ttl(Duration::from_secs(30)).try_acquire().await?;
 //! let write = Batch::new().put(&nightly, Expect::Any, Payload::of(&42)?);
 //! store.apply(held.guard(write)?).await?; // refused, if somebody else holds the lease by then
 //! held.release().await?;
@@ -34,20 +34,20 @@
 mod background;
 mod error;
 mod guard;
-mod hold;
 mod line;
 mod local_places;
 mod names;
 mod registry;
+mod request;
 mod row;
 mod take;
 mod view;
 
 pub use crate::worker::{DEFAULT_TTL, LostReason, MAX_TTL, MIN_TTL};
 pub use error::LeaseError;
-pub use guard::Held;
-pub use hold::{Hold, hold};
+pub use guard::LeaseGuard;
 pub use names::{lane, row_of};
+pub use request::{LeaseRequest, request};
 pub use row::Stolen;
 pub use view::{View, Waiter, list, view};
 

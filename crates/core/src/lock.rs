@@ -1,6 +1,6 @@
 //! Keyed in-process locks: fair, cancel-safe, and never a silent hang.
 //!
-//! A [`Functor`] declares a lock class once, a [`Term`] is a lock key, and [`Locks`] is the table of held terms. There
+//! A [`LockClass`] declares a lock class once, a [`LockKey`] is a lock key, and [`Locks`] is the table of held terms. There
 //! is one primitive with a table of [`Modes`]: a mutex has one mode, a reader-writer lock has two, and a table of your
 //! own has up to eight.
 //!
@@ -10,7 +10,7 @@
 //! - A waiter that is dropped leaves no trace. A holder that panics releases the lock to the next waiter. A free term
 //!   costs no memory.
 //! - A task that requests a term that it holds gets [`LockError::Reentrant`] at once. A task that closes a cycle of
-//!   waits gets [`LockError::Deadlock`]. A request that violates the order of [ranks](Functor::rank) gets
+//!   waits gets [`LockError::Deadlock`]. A request that violates the order of [ranks](LockClass::rank) gets
 //!   [`LockError::OutOfOrder`]. Detection also runs in release builds. The feature `lock-detection`, which is on by
 //!   default, can be switched off.
 //! - [`Locks::snapshot`] lists the holders with the age and source location of each hold, and the waiters with the
@@ -20,14 +20,14 @@
 //! same process.
 //!
 //! ```
-//! use tidelock_core::lock::{Functor, Locks};
+//! use tidelock_core::lock::{LockClass, Locks};
 //!
-//! static CART: Functor = Functor::new("cart");
+//! static CART: LockClass = LockClass::new("cart");
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let locks = Locks::new();
-//! let cart = CART.term(["user-17"])?;
+//! let cart = CART.key(["user-17"])?;
 //! let guard = locks.lock(&cart).await?;
 //! assert!(locks.try_lock(&cart).is_err_and(|error| error.is_reentrant()));
 //! drop(guard);
@@ -49,11 +49,11 @@
 //! [adopts](OwnedGuard::adopt) it.
 
 mod acquire;
+mod class;
 mod coarse_clock;
 mod entry;
 mod error;
 mod flight;
-mod functor;
 mod guard;
 mod modes;
 mod order;
@@ -76,13 +76,13 @@ use std::thread::Thread;
 use std::time::Instant;
 
 pub use acquire::Lock;
-pub use error::{Busy, Cycle, Link, LockError, Place, TermError};
+pub use class::{LockClass, LockKey, LockRequest, declare};
+pub use error::{Busy, Cycle, Link, LockError, LockKeyError, Place};
 pub use flight::{FlightError, SingleFlight};
-pub use functor::{Ask, Functor, Term, declare};
 pub use guard::{Guard, OwnedGuard};
 pub use modes::{EXCLUSIVE, MOST_MODES, Mode, Modes, READ, WRITE};
-pub use snapshot::{Edge, HeldTerm, Party, Snapshot};
-pub use stats::{FunctorStats, Histogram};
+pub use snapshot::{Edge, LockEntry, LockOwner, Snapshot};
+pub use stats::{Histogram, LockClassStats};
 pub use task::{Scope, Task, scope};
 
 use table::{Asker, Table};
@@ -120,7 +120,7 @@ impl Locks {
     }
 
     /// Acquires the lock, waiting in the queue if it is not free. Pass `&term` for the functor's first mode, or
-    /// [`term.mode(…)`](Term::mode) for another one.
+    /// [`term.mode(…)`](LockKey::mode) for another one.
     ///
     /// # Errors
     /// [`LockError::Reentrant`], [`LockError::Deadlock`] and [`LockError::OutOfOrder`] instead of a hang, and
@@ -130,8 +130,21 @@ impl Locks {
     /// A future that is dropped while it waits leaves the queue, and the other waiters keep their order. A future that
     /// is dropped after the grant, but before it is polled again, releases the lock to the next waiter.
     #[track_caller]
-    pub fn lock<'l, 't>(&'l self, ask: impl Into<Ask<'t>>) -> Lock<'l, 't> {
+    pub fn lock<'l, 't>(&'l self, ask: impl Into<LockRequest<'t>>) -> Lock<'l, 't> {
         Lock::new(&self.table, ask.into(), Location::caller(), None)
+    }
+
+    /// Acquires the lock like [`lock`](Self::lock), on behalf of the code at `place`. For wrappers that are async functions,
+    /// which do not know their caller.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn lock_at<'l, 't>(
+        &'l self,
+        ask: impl Into<LockRequest<'t>>,
+        place: &'static Location<'static>,
+    ) -> Lock<'l, 't> {
+        Lock::new(&self.table, ask.into(), place, None)
     }
 
     /// Acquires the lock, waiting until the deadline at most. A free lock is acquired even after the deadline.
@@ -143,7 +156,7 @@ impl Locks {
     /// # Cancel safety
     /// As [`lock`](Self::lock).
     #[track_caller]
-    pub fn lock_before<'l, 't>(&'l self, ask: impl Into<Ask<'t>>, deadline: Instant) -> Lock<'l, 't> {
+    pub fn lock_before<'l, 't>(&'l self, ask: impl Into<LockRequest<'t>>, deadline: Instant) -> Lock<'l, 't> {
         Lock::new(&self.table, ask.into(), Location::caller(), Some(deadline))
     }
 
@@ -152,8 +165,8 @@ impl Locks {
     /// # Errors
     /// [`LockError::Busy`] when it is not free. Otherwise as [`lock`](Self::lock).
     #[track_caller]
-    pub fn try_lock<'t>(&self, ask: impl Into<Ask<'t>>) -> Result<Guard<'_>, LockError> {
-        let Ask { term, mode } = ask.into();
+    pub fn try_lock<'t>(&self, ask: impl Into<LockRequest<'t>>) -> Result<Guard<'_>, LockError> {
+        let LockRequest { term, mode } = ask.into();
         let task = Task::current();
         let asker = Asker { term, mode, task, holder: task, place: Location::caller() };
         let hold = self.table.try_lock(&asker)?;
@@ -174,7 +187,7 @@ impl Locks {
     #[track_caller]
     pub fn lock_owned<'t>(
         &self,
-        ask: impl Into<Ask<'t>>,
+        ask: impl Into<LockRequest<'t>>,
     ) -> impl Future<Output = Result<OwnedGuard, LockError>> {
         let lock = self.lock(ask).detached();
         async move { Ok(lock.await?.owned()) }
@@ -191,7 +204,7 @@ impl Locks {
     #[track_caller]
     pub fn with<'l, 't, F: Future>(
         &'l self,
-        ask: impl Into<Ask<'t>>,
+        ask: impl Into<LockRequest<'t>>,
         future: F,
     ) -> impl Future<Output = Result<F::Output, LockError>> {
         let (ask, place) = (ask.into(), Location::caller());
@@ -211,7 +224,7 @@ impl Locks {
     /// # Errors
     /// As [`lock`](Self::lock).
     #[track_caller]
-    pub fn lock_blocking<'l, 't>(&'l self, ask: impl Into<Ask<'t>>) -> Result<Guard<'l>, LockError> {
+    pub fn lock_blocking<'l, 't>(&'l self, ask: impl Into<LockRequest<'t>>) -> Result<Guard<'l>, LockError> {
         struct Unpark(Thread);
         impl Wake for Unpark {
             fn wake(self: Arc<Self>) {
@@ -244,7 +257,7 @@ impl Locks {
 
     /// Returns acquisition counts, wait times and hold times of each functor since the table was created.
     #[must_use]
-    pub fn stats(&self) -> Vec<FunctorStats> {
+    pub fn stats(&self) -> Vec<LockClassStats> {
         self.table.stats()
     }
 }

@@ -46,10 +46,12 @@ mod names;
 mod projection;
 mod read;
 mod swap;
+mod typed;
 mod watermark;
 
 pub use engine::{ProjectionEngine, Projections};
 pub use error::ProjectionsError;
 pub use projection::{Fact, ProjectError, Projection, Rows};
 pub use read::{ReadModel, RowPage};
+pub use typed::TypedProjection;
 pub use watermark::Watermark;

@@ -54,10 +54,10 @@
 //!
 //! # What a handler must know
 //! - Effects in the returned batch are applied exactly once. Other side effects (a mail, another database, its own
-//!   [`Store::apply`](crate::store::Store::apply)) happen at least once. Pass [`Turn::effect_key`] to the other system
+//!   [`Store::apply`](crate::store::Store::apply)) happen at least once. Pass [`ReactionCtx::effect_key`] to the other system
 //!   as idempotency key.
 //! - If the store refuses its effects because of concurrent writes, the handler runs again at once.
-//! - The handler is dropped when another worker may soon own its lease ([`Turn::cancelled`]). Nothing of it is written
+//! - The handler is dropped when another worker may soon own its lease ([`ReactionCtx::cancelled`]). Nothing of it is written
 //!   then.
 //!
 //! # Operators
@@ -65,6 +65,7 @@
 
 mod builder;
 mod call;
+mod context;
 mod decide;
 mod definition;
 pub(crate) mod effects;
@@ -87,11 +88,12 @@ mod settle;
 mod stats;
 mod stored;
 mod suspect;
-mod turn;
+mod typed;
 mod view;
 mod which;
 
 pub use builder::Reactions;
+pub use context::ReactionCtx;
 pub use effects::{Effects, ReactionError};
 pub use engine::ReactionEngine;
 pub use error::ReactionsError;
@@ -103,7 +105,7 @@ pub use reaction::{Reaction, WhenExhausted};
 pub use settle::Settled;
 pub use stats::{ReactionStats, Stats};
 pub use stored::Standing;
-pub use turn::Turn;
+pub use typed::{EventCtx, TypedReaction};
 pub use view::{KeyView, Lag, Parked, ReactionView};
 pub use which::Which;
 

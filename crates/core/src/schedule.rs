@@ -1,6 +1,6 @@
 //! Cron-style schedules: each firing runs once across all processes, whichever process crashes.
 //!
-//! A [`Task`] has a name, a schedule, and an action: an async function, or the start of a workflow. Its record in the
+//! A [`Schedule`] has a name, a schedule, and an action: an async function, or the start of a workflow. Its record in the
 //! store says which firings are done. However many processes run a [`Scheduler`] with the same tasks, each firing runs
 //! in one of them. If that process dies, another one takes over when the lease expires.
 //!
@@ -10,7 +10,7 @@
 //! use tidelock_core::clock::ManualClock;
 //! use tidelock_core::key::Key;
 //! use tidelock_core::payload::Payload;
-//! use tidelock_core::schedule::{Scheduler, Schedules, Task};
+//! use tidelock_core::schedule::{Scheduler, Schedules, Schedule};
 //! use tidelock_core::store::{Batch, Expect, MemoryStore, SharedStore};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -19,7 +19,7 @@
 //! let store: SharedStore = Arc::new(MemoryStore::with_clock(clock.clone()));
 //!
 //! // What a task answers is committed with the record that it has run: once, or not at all.
-//! let report = Task::new("report").cron("30 2 * * *").zone("UTC").run(|fire| async move {
+//! let report = Schedule::new("report").cron("30 2 * * *").zone("UTC").run(|fire| async move {
 //!     let report = Key::new("report", [fire.key()])?;
 //!     Ok(Batch::new().put(&report, Expect::Absent, Payload::null()))
 //! });
@@ -38,9 +38,9 @@
 //!
 //! # What a task must know
 //! - Effects in the returned batch are applied exactly once. Other side effects happen at least once: pass
-//!   [`Fire::key`] to the other system as idempotency key.
+//!   [`Tick::key`] to the other system as idempotency key.
 //! - A task never overlaps itself, unless [`Overlap::Allow`] is set.
-//! - It is dropped when another process may soon own its lease ([`Fire::cancelled`]), after its timeout, and when a
+//! - It is dropped when another process may soon own its lease ([`Tick::cancelled`]), after its timeout, and when a
 //!   shutdown exceeds the shutdown timeout. Nothing of it is written then.
 
 mod call;
@@ -48,7 +48,6 @@ mod change;
 mod detached;
 mod engine;
 mod error;
-mod fire;
 mod history;
 mod job;
 mod names;
@@ -58,18 +57,19 @@ mod register;
 mod scheduler;
 mod survey;
 mod task;
+mod tick;
 mod view;
 
 pub use crate::model::cron::{CatchUp, CronError, Gap, Overlap, Repeat};
 pub use crate::reactions::Effects;
 pub use engine::ScheduleEngine;
 pub use error::{ScheduleError, TaskError};
-pub use fire::{Fire, Kind};
 pub use history::{Entry, Outcome};
 pub use operate::Schedules;
 pub use record::TaskRecord;
 pub use scheduler::{Scheduler, SchedulerStats};
-pub use task::Task;
+pub use task::Schedule;
+pub use tick::{Kind, Tick};
 pub use view::{Doing, TaskView};
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Shared state that many tasks and processes change at once, without lost updates.
 //!
-//! A [`Scope`] names the owner of the state. A [`Container`] holds one value of a serde type there, in memory or in a
+//! A [`Scope`] names the owner of the state. A [`State`] holds one value of a serde type there, in memory or in a
 //! store. Mutations run one after another in the order of arrival. In a store, mutations that wait together share one
 //! write. The version of the record detects writes of other processes (optimistic concurrency), and a mutation that
 //! lost runs again on the newer value.
@@ -9,7 +9,7 @@
 //! use std::sync::Arc;
 //!
 //! use serde::{Deserialize, Serialize};
-//! use tidelock_core::state::{Scope, States};
+//! use tidelock_core::state::{Scope, StateRegistry};
 //! use tidelock_core::store::MemoryStore;
 //!
 //! #[derive(Clone, Default, Serialize, Deserialize)]
@@ -19,8 +19,8 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let states = States::new(Arc::new(MemoryStore::new()));
-//! let cart = states.container::<Cart>(&Scope::session("s-1"), "cart")?;
+//! let states = StateRegistry::new(Arc::new(MemoryStore::new()));
+//! let cart = states.state::<Cart>(&Scope::session("s-1"), "cart")?;
 //! let count = cart.mutate(|cart| {
 //!     cart.items.push("apples".to_owned());
 //!     cart.items.len()
@@ -32,9 +32,9 @@
 
 mod codec;
 mod combiner;
-mod container;
 mod document;
 mod error;
+mod handle;
 mod history;
 mod items;
 mod memory;
@@ -54,22 +54,22 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use container::Container;
 pub use document::{Document, Record, Transaction};
 pub use error::{MutateError, Stage, StateError};
+pub use handle::State;
 pub use history::{Past, PastChange, PastPage, history, history_batch, history_key, history_page};
 pub use items::{BadItem, Items};
 pub use observe::{Change, Observer};
 pub use schema::Schema;
-pub use scope::{Scope, States};
+pub use scope::{Scope, StateRegistry};
 pub use watch::{Versions, versions};
 
 use crate::id::DocVersion;
 
-/// A type that a container can hold. A record that does not exist has the default value.
-pub trait State: Serialize + DeserializeOwned + Clone + Default + Send + Sync + 'static {}
+/// A type that a state can hold. A record that does not exist has the default value.
+pub trait StateValue: Serialize + DeserializeOwned + Clone + Default + Send + Sync + 'static {}
 
-impl<T: Serialize + DeserializeOwned + Clone + Default + Send + Sync + 'static> State for T {}
+impl<T: Serialize + DeserializeOwned + Clone + Default + Send + Sync + 'static> StateValue for T {}
 
 /// Options of mutations in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]

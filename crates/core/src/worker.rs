@@ -16,6 +16,7 @@ pub(crate) mod local_notify;
 mod options;
 mod owner;
 mod poll;
+mod quiesce;
 mod renewal;
 mod slots;
 
@@ -36,6 +37,7 @@ pub(crate) use local_lease::LocalLease;
 pub(crate) use options::{WorkerOptions, bounded, interval, worker_setters};
 pub(crate) use owner::unique_owner;
 pub(crate) use poll::Poll;
+pub(crate) use quiesce::is_idle;
 pub(crate) use renewal::{LEASES, NoThread, Renewer, TASKS, settle};
 pub(crate) use slots::Active;
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tidelock_core::authority::{self, Options, Push, UpdateError};
 use tidelock_core::error::{Explain as _, Outcome};
-use tidelock_core::lock::{Functor, Locks, Term};
+use tidelock_core::lock::{LockClass, LockKey, Locks};
 use tidelock_core::model::retry::RetryPolicy;
 
-static REMOTE: Functor = Functor::new("remote");
+static REMOTE: LockClass = LockClass::new("remote");
 
 /// A list with a version, which rejects pushes that are based on an old version.
 #[derive(Default)]
@@ -47,8 +47,8 @@ fn options(attempts: u32) -> Options {
     Options { locks: Locks::new(), retry }
 }
 
-fn remote() -> Term {
-    REMOTE.term(["origin"]).expect("once")
+fn remote() -> LockKey {
+    REMOTE.key(["origin"]).expect("once")
 }
 
 async fn add(options: &Options, remote: &Remote, number: u32) -> Result<usize, UpdateError<io::Error>> {

@@ -12,14 +12,15 @@ use std::task::{Context, Waker};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use tidelock_core::lock::{Functor, LockError, Locks, Mode, Modes, Term, scope};
+use tidelock_core::lock::{LockClass, LockError, LockKey, Locks, Mode, Modes, scope};
 
 const ALONE: Mode = Mode::new(0);
 const SHARED: Mode = Mode::new(1);
-static THING: Functor = Functor::new("thing").modes(Modes::new(&["alone", "shared"], &[(SHARED, SHARED)]));
+static THING: LockClass =
+    LockClass::new("thing").modes(Modes::new(&["alone", "shared"], &[(SHARED, SHARED)]));
 
-fn thing(name: &str) -> Term {
-    THING.term([name]).expect("declared once")
+fn thing(name: &str) -> LockKey {
+    THING.key([name]).expect("declared once")
 }
 
 /// Runs a future as a task that locks can identify.
@@ -37,7 +38,7 @@ fn check(preemptions: Option<usize>, test: impl Fn() + Send + Sync + 'static) {
 fn three_threads_are_never_inside_together() {
     check(Some(2), || {
         let (locks, x, inside) = (Locks::new(), thing("x"), Arc::new(AtomicUsize::new(0)));
-        let visit = move |locks: &Locks, x: &Term, inside: &AtomicUsize| {
+        let visit = move |locks: &Locks, x: &LockKey, inside: &AtomicUsize| {
             let guard = block_on(locks.lock(x)).expect("no cycle");
             assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "two at once");
             inside.fetch_sub(1, Ordering::Relaxed);
@@ -104,7 +105,7 @@ fn readers_share_and_a_writer_is_alone() {
 fn of_two_that_wait_for_each_other_at_most_one_is_told_and_none_hangs() {
     check(Some(3), || {
         let (locks, x, y) = (Locks::new(), thing("x"), thing("y"));
-        let crossing = |locks: &Locks, first: &Term, second: &Term| {
+        let crossing = |locks: &Locks, first: &LockKey, second: &LockKey| {
             block_on(async {
                 let _first = locks.lock(first).await.expect("a first lock closes no cycle");
                 match locks.lock(second).await {

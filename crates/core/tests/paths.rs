@@ -21,7 +21,7 @@ use tidelock_core::key::Key;
 use tidelock_core::lease;
 use tidelock_core::payload::Payload;
 use tidelock_core::reactions::{Reaction, Reactions};
-use tidelock_core::state::{Scope, States};
+use tidelock_core::state::{Scope, StateRegistry};
 use tidelock_core::store::*;
 use tidelock_core::workflow::{Client, Ctx, Doing, Failure, Queue, RunFilter, Worker, Workflow};
 
@@ -97,7 +97,7 @@ async fn path<Fut: Future<Output = u64>>(name: &str, most: u64, measure: impl Fn
 #[tokio::test]
 async fn a_warm_mutation_is_one_trip() {
     let (counted, store) = counted();
-    let count = States::new(store).container::<u64>(&Scope::org("o"), "count").unwrap();
+    let count = StateRegistry::new(store).state::<u64>(&Scope::org("o"), "count").unwrap();
     count.mutate(|count| *count += 1).await.unwrap();
     let (trips, _) = counted.of(count.mutate(|count| *count += 1)).await;
     assert_eq!(trips, 1);
@@ -192,7 +192,7 @@ async fn a_retry_shares_the_effects_of_its_batch() {
 async fn a_release_that_is_retried_shares_the_effects_of_its_batch() {
     let lossy = Lossy::new(0);
     let store = Arc::clone(&lossy) as SharedStore;
-    let held = lease::hold(&store, &Key::single("lock").unwrap()).now().await.unwrap();
+    let held = lease::request(&store, Key::single("lock").unwrap()).try_acquire().await.unwrap();
     lossy.batches.lock().unwrap().clear();
     lossy.losses.store(2, Ordering::SeqCst);
     held.release().await.unwrap_err();
@@ -310,7 +310,7 @@ async fn a_run_is_shown_and_listed_in_few_trips() {
 async fn a_lease_is_seen_in_two_trips() {
     let (counted, store) = counted();
     let key = Key::single("lock").unwrap();
-    let held = lease::hold(&store, &key).now().await.unwrap();
+    let held = lease::request(&store, &key).try_acquire().await.unwrap();
     let (trips, seen) = counted.of(lease::view(&store, &key)).await;
     assert_eq!(seen.unwrap().unwrap().holder.unwrap().fence, held.fence());
     assert_eq!(trips, 2, "the row of a lease and its wait queue");

@@ -14,18 +14,19 @@ use std::task::Poll;
 
 use shuttle::future::{JoinHandle, block_on, yield_now};
 use shuttle::rand::{Rng as _, thread_rng};
-use tidelock_core::lock::{Functor, LockError, Locks, Mode, Modes, Term, scope};
+use tidelock_core::lock::{LockClass, LockError, LockKey, Locks, Mode, Modes, scope};
 
 const ALONE: Mode = Mode::new(0);
 const SHARED: Mode = Mode::new(1);
-static THING: Functor = Functor::new("thing").modes(Modes::new(&["alone", "shared"], &[(SHARED, SHARED)]));
+static THING: LockClass =
+    LockClass::new("thing").modes(Modes::new(&["alone", "shared"], &[(SHARED, SHARED)]));
 
 fn schedules() -> usize {
     std::env::var("TIDELOCK_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(50_000)
 }
 
-fn thing(name: &str) -> Term {
-    THING.term([name]).expect("declared once")
+fn thing(name: &str) -> LockKey {
+    THING.key([name]).expect("declared once")
 }
 
 /// Spawns a task that locks can identify.
@@ -140,7 +141,7 @@ impl<F: Future> AwaitWith for F {}
 fn a_cycle_is_told_to_exactly_one_and_never_hangs() {
     let test = || {
         let locks = Locks::new();
-        let terms: Vec<Term> = ["x", "y", "z"].map(thing).to_vec();
+        let terms: Vec<LockKey> = ["x", "y", "z"].map(thing).to_vec();
         let told = Arc::new(AtomicUsize::new(0));
         let tasks: Vec<_> = (0..3)
             .map(|i| {

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use tidelock_core::lock::{Functor, Locks, scope};
+use tidelock_core::lock::{LockClass, Locks, scope};
 
 /// A subscriber that records the names of new spans.
 #[derive(Default)]
@@ -30,9 +30,9 @@ impl tracing::Subscriber for Spans {
 
 #[test]
 fn a_wait_is_a_span_and_so_is_a_hold() {
-    static THING: Functor = Functor::new("thing");
+    static THING: LockClass = LockClass::new("thing");
     let (locks, spans) = (Locks::new(), Spans::default());
-    let (names, term) = (Arc::clone(&spans.0), THING.term(["spans"]).expect("declared once"));
+    let (names, term) = (Arc::clone(&spans.0), THING.key(["spans"]).expect("declared once"));
     let mut context = Context::from_waker(Waker::noop());
     tracing::subscriber::with_default(spans, || {
         let Poll::Ready(Ok(guard)) = pin!(scope(locks.lock(&term))).poll(&mut context) else {

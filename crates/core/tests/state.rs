@@ -13,7 +13,7 @@ use tidelock_core::error::{Explain as _, Outcome};
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
 use tidelock_core::state::{
-    Change, Container, Observer, PastChange, Stage, StateError, States, history_batch, versions,
+    Change, Observer, PastChange, Stage, State, StateError, StateRegistry, history_batch, versions,
 };
 use tidelock_core::store::*;
 use tokio::sync::Notify;
@@ -43,7 +43,7 @@ impl tidelock_core::store::layer::StoreLayer for Slow {
 
 #[tokio::test]
 async fn s1_two_increments_in_memory_both_land_and_each_mutator_runs_once() {
-    let record = Container::memory("s1", 0_u64);
+    let record = State::memory("s1", 0_u64);
     let before = record.read().await.unwrap().unwrap().version;
     let runs = Arc::new(AtomicU32::new(0));
     let add = || {
@@ -68,7 +68,7 @@ const UNDER_WAY: Duration = Duration::from_millis(500);
 async fn s11_time_that_is_up_while_the_write_is_under_way_is_unknown_and_the_id_tells() {
     let slow = Arc::new(Slow::default());
     let key = Key::single("s11").unwrap();
-    let record: Container<u64> = States::new(slow.clone()).at(&key);
+    let record: State<u64> = StateRegistry::new(slow.clone()).at(&key);
     let hurried = record.clone().limit(Some(UNDER_WAY));
     let error = hurried.mutate(|count| *count += 1).await.unwrap_err();
     let StateError::TimedOut { stage: Stage::Unknown(id), .. } = &error else { panic!("{error}") };
@@ -80,7 +80,7 @@ async fn s11_time_that_is_up_while_the_write_is_under_way_is_unknown_and_the_id_
 
 #[test]
 fn a_container_in_memory_needs_no_runtime() {
-    let record = Container::memory("plain", 1_u64);
+    let record = State::memory("plain", 1_u64);
     let mut mutation = pin!(record.mutate(|count| {
         *count += 1;
         *count
@@ -109,8 +109,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 #[test]
 fn a_container_in_a_store_needs_no_runtime_of_the_caller() {
-    let states = States::new(Arc::new(MemoryStore::new()));
-    let record: Container<u64> = states.at(&Key::single("plain").unwrap());
+    let states = StateRegistry::new(Arc::new(MemoryStore::new()));
+    let record: State<u64> = states.at(Key::single("plain").unwrap());
     block_on(record.mutate(|count| *count += 1)).unwrap();
     block_on(record.inc("", 1)).unwrap();
     // A caller that is dropped in the middle of an async mutator stops it, and the next mutation runs.
@@ -127,8 +127,8 @@ fn a_container_in_a_store_needs_no_runtime_of_the_caller() {
 
 #[test]
 fn async_mutators_run_on_a_runtime_with_timers() {
-    let states = States::new(Arc::new(MemoryStore::new()));
-    let record: Container<u64> = states.at(&Key::single("timers").unwrap());
+    let states = StateRegistry::new(Arc::new(MemoryStore::new()));
+    let record: State<u64> = states.at(Key::single("timers").unwrap());
     let slow = record.mutate_async(|count| async move {
         tokio::time::sleep(Duration::from_millis(1)).await;
         Ok::<_, ()>((count + 1, ()))
@@ -142,7 +142,7 @@ async fn a_store_that_panics_leaves_an_unknown_outcome_and_a_usable_record() {
     let slow = Arc::new(Slow::default());
     slow.gate.notify_one();
     slow.panics.store(true, Ordering::SeqCst);
-    let record: Container<u64> = States::new(slow.clone()).at(&Key::single("panics").unwrap());
+    let record: State<u64> = StateRegistry::new(slow.clone()).at(Key::single("panics").unwrap());
     let error = record.mutate(|count| *count += 1).await.unwrap_err();
     let StateError::Panicked { stage: Stage::Unknown(id), .. } = &error else { panic!("{error}") };
     assert_eq!(error.outcome(), Outcome::Unknown(Some(*id)));
@@ -156,7 +156,7 @@ async fn a_store_that_panics_leaves_an_unknown_outcome_and_a_usable_record() {
 async fn s11_what_was_given_up_while_it_was_written_is_never_written_under_another_id() {
     let slow = Arc::new(Slow::default());
     let key = Key::single("s11-conflict").unwrap();
-    let record: Container<u64> = States::new(slow.clone()).at(&key);
+    let record: State<u64> = StateRegistry::new(slow.clone()).at(&key);
     let warm = tokio::spawn({
         let record = record.clone();
         async move { record.set(1).await }
@@ -190,8 +190,8 @@ impl Observer for Told {
 #[tokio::test]
 async fn an_observer_hears_who_asked_and_its_panic_changes_nothing() {
     let told = Arc::new(Told::default());
-    let states = States::new(Arc::new(MemoryStore::new())).observer(told.clone());
-    let record: Container<u64> = states.at(&Key::single("observed").unwrap());
+    let states = StateRegistry::new(Arc::new(MemoryStore::new())).observer(told.clone());
+    let record: State<u64> = states.at(Key::single("observed").unwrap());
     let (line, _) = (line!(), record.mutate(|count| *count += 1).await.unwrap());
     record.inc("", 1).await.unwrap();
     record.set(3).await.unwrap();
@@ -202,9 +202,9 @@ async fn an_observer_hears_who_asked_and_its_panic_changes_nothing() {
 
 #[tokio::test]
 async fn a_check_that_panics_refuses() {
-    let states = States::new(Arc::new(MemoryStore::new()));
+    let states = StateRegistry::new(Arc::new(MemoryStore::new()));
     let check = |count: &u64| if *count < 2 { Ok(()) } else { panic!("too many") };
-    let record: Container<u64> = states.checked(&Key::single("checked").unwrap(), check);
+    let record: State<u64> = states.checked(&Key::single("checked").unwrap(), check);
     record.set(1).await.unwrap();
     let error = record.set(2).await.unwrap_err();
     assert!(matches!(&error, StateError::Invalid { reason, .. } if reason.contains("too many")), "{error}");
@@ -213,7 +213,7 @@ async fn a_check_that_panics_refuses() {
 
 #[tokio::test]
 async fn a_container_in_memory_is_watched_too() {
-    let record = Container::memory("watched", 1_u64);
+    let record = State::memory("watched", 1_u64);
     let mut versions = record.watch();
     assert_eq!(versions.next().await.unwrap().unwrap().value, 1);
     record.set(2).await.unwrap();
@@ -228,9 +228,9 @@ async fn a_container_in_memory_is_watched_too() {
 #[tokio::test]
 async fn a_write_without_a_container_is_seen_and_told_like_any_other() {
     let store: SharedStore = Arc::new(MemoryStore::new());
-    let states = States::new(Arc::clone(&store)).with_history();
+    let states = StateRegistry::new(Arc::clone(&store)).with_history();
     let key = Key::new("count", ["visits"]).unwrap();
-    let record: Container<u64> = states.at(&key);
+    let record: State<u64> = states.at(&key);
     record.set(1).await.unwrap();
     let mut seen = versions(&store, &key);
     assert_eq!(seen.next().await.unwrap().unwrap().value.value, Payload::of(&1).unwrap());

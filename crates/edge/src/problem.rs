@@ -14,7 +14,7 @@ use crate::error::RequestError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     status: StatusCode,
-    code: Code,
+    code: Option<Code>,
     detail: String,
     retry_after: Option<u64>,
 }
@@ -24,21 +24,49 @@ struct Body<'a> {
     r#type: String,
     title: &'a str,
     status: u16,
-    code: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'a str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     detail: &'a str,
 }
 
 impl Problem {
+    /// Creates a problem with a status.
+    #[must_use]
+    pub fn new(status: StatusCode) -> Self {
+        Self { status, code: None, detail: String::new(), retry_after: None }
+    }
+
+    /// Sets the text that the caller sees.
+    #[must_use]
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = detail.into();
+        self
+    }
+
+    /// Sets the stable code.
+    #[must_use]
+    pub fn with_code(mut self, code: Code) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// Sets the header `Retry-After`, unless a retry does not help.
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry_after = seconds(retry);
+        self
+    }
+
     /// Returns the status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// Returns the code; `tidelock explain CODE` prints its page.
+    /// Returns the code; `tidelock explain CODE` prints its page. A problem of the application has none.
     #[must_use]
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> Option<Code> {
         self.code
     }
 
@@ -46,10 +74,12 @@ impl Problem {
     #[must_use]
     pub fn response<B: From<Bytes>>(&self) -> Response<B> {
         let body = Body {
-            r#type: format!("urn:tidelock:error:{}", self.code),
+            r#type: self
+                .code
+                .map_or_else(|| "about:blank".to_owned(), |code| format!("urn:tidelock:error:{code}")),
             title: self.status.canonical_reason().unwrap_or("Problem"),
             status: self.status.as_u16(),
-            code: self.code.as_str(),
+            code: self.code.as_ref().map(|code| code.as_str()),
             detail: &self.detail,
         };
         // Texts and numbers always serialize to JSON.
@@ -65,13 +95,13 @@ impl Problem {
 
     /// Creates a problem of the caller, with its details.
     fn told(status: StatusCode, error: &impl Explain) -> Self {
-        Self { status, code: error.code(), detail: error.to_string(), retry_after: retry_after(error) }
+        Self::new(status).with_code(error.code()).detail(error.to_string()).retry(error.retry())
     }
 
     /// Creates a problem of the service: the caller gets the code, and the log gets the details.
     fn logged(status: StatusCode, error: &impl Explain) -> Self {
         tracing::error!(target: "tidelock::edge", code = %error.code(), %error, "a request failed");
-        Self { status, code: error.code(), detail: String::new(), retry_after: retry_after(error) }
+        Self::new(status).with_code(error.code()).retry(error.retry())
     }
 
     fn failed(error: &impl Explain) -> Self {
@@ -81,8 +111,8 @@ impl Problem {
     }
 }
 
-fn retry_after(error: &impl Explain) -> Option<u64> {
-    match error.retry() {
+fn seconds(retry: Retry) -> Option<u64> {
+    match retry {
         Retry::Never => None,
         Retry::Now => Some(0),
         Retry::After(wait) => Some(wait.as_secs().max(1)),

@@ -10,7 +10,7 @@ use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 use tidelock_core::error::Explain as _;
 use tidelock_core::key::Key;
-use tidelock_core::state::{Document, Schema, StateError, States};
+use tidelock_core::state::{Document, Schema, StateError, StateRegistry};
 use tidelock_core::store::{StoreError, StoreErrorKind};
 use tidelock_files::{FilesStore, Options};
 
@@ -28,7 +28,8 @@ impl Site {
         let options = Options { busy_timeout: Duration::from_millis(20), ..Options::default() };
         let store = FilesStore::open(directory.path().join("s"), options).await.unwrap();
         let key = Key::single("settings").unwrap();
-        let document: Document<Settings> = States::new(Arc::new(store.clone())).document(&key, Schema::new());
+        let document: Document<Settings> =
+            StateRegistry::new(Arc::new(store.clone())).document(&key, Schema::new());
         document.ensure_accessible().await.unwrap();
         let write = document.transaction(|tx| {
             tx.set(Settings::from([("per_hour".to_owned(), 100)]));

@@ -9,7 +9,7 @@ use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use serde::{Deserialize, Serialize};
 use tidelock_core::events::{Aggregate, Events};
-use tidelock_core::lock::{Functor, Locks};
+use tidelock_core::lock::{LockClass, Locks};
 use tidelock_core::reactions::{Reaction, ReactionError, Reactions};
 use tidelock_core::store::{Batch, SharedStore};
 use tidelock_core::telemetry::{EVENTS_EXECUTE, LOCK_WAIT, REACTION_RUN, WORKFLOW_RUN, WORKFLOW_STEP};
@@ -20,7 +20,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 const GREET: Workflow<String, String> = Workflow::new("greet");
-static DOOR: Functor = Functor::new("door");
+static DOOR: LockClass = LockClass::new("door");
 
 #[derive(Clone, Debug, Default)]
 struct Guests(u32);
@@ -70,7 +70,7 @@ async fn follow_up(path: &Path) {
 
 async fn wait_at_the_door() {
     let locks = Locks::new();
-    let door = DOOR.term(["front"]).unwrap();
+    let door = DOOR.key(["front"]).unwrap();
     let held = locks.lock(&door).await.unwrap();
     let waiting = tokio::spawn({
         let (locks, door) = (locks.clone(), door.clone());

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tidelock_core::error::{Explain as _, Outcome, Retry};
 use tidelock_core::key::Key;
-use tidelock_core::state::{Document, Schema, StateError, States};
+use tidelock_core::state::{Document, Schema, StateError, StateRegistry};
 use tidelock_core::store::{ApplyError, StoreError, StoreErrorKind};
 use tidelock_pgserver::Server;
 use tidelock_postgres::tokio_postgres::{Client, NoTls};
@@ -35,7 +35,8 @@ impl Site {
         let options = Options { patience: Duration::from_millis(1_500), ..common::options() };
         let store = PostgresStore::open(&server.url(), options).await.unwrap();
         let key = Key::single("settings").unwrap();
-        let document: Document<Settings> = States::new(Arc::new(store.clone())).document(&key, Schema::new());
+        let document: Document<Settings> =
+            StateRegistry::new(Arc::new(store.clone())).document(&key, Schema::new());
         document.ensure_accessible().await.unwrap();
         let write = document.transaction(|tx| {
             tx.set(Settings::from([("per_hour".to_owned(), 100)]));

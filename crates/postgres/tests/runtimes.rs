@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tidelock_core::key::Key;
 use tidelock_core::payload::Payload;
-use tidelock_core::state::{Container, States};
+use tidelock_core::state::{State, StateRegistry};
 use tidelock_core::store::{Batch, Claim, Delta, Expect, Page, Store as _, StreamQuery};
 use tidelock_postgres::PostgresStore;
 use tokio::runtime::{Builder, Runtime};
@@ -76,7 +76,7 @@ fn a_mutation_needs_no_runtime_of_its_caller() {
     let backend = common::Postgres::default();
     let address = common::address(&backend.schema());
     let store = opened_in_a_runtime_that_ended(&address);
-    let record: Container<i64> = States::new(Arc::new(store)).at(&Key::single("record").unwrap());
+    let record: State<i64> = StateRegistry::new(Arc::new(store)).at(Key::single("record").unwrap());
     // An executor without timers or I/O.
     let bare = Builder::new_current_thread().build().unwrap();
     bare.block_on(record.mutate(|value| *value += 1)).unwrap();

@@ -17,11 +17,11 @@ use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidelock::lease;
-use tidelock::lock::{Functor, Locks, Term};
+use tidelock::lock::{LockClass, LockKey, Locks};
 use tidelock::model::retry::RetryPolicy;
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, ReactionError, Reactions};
-use tidelock::schedule::{Scheduler, Task, TaskError};
+use tidelock::schedule::{Schedule, Scheduler, TaskError};
 use tidelock::state::{PastChange, history_batch};
 use tidelock::store::Delta;
 use tidelock::workflow::{Client, Ctx, Failure, Signal, Worker, Workflow};
@@ -29,8 +29,8 @@ use tidelock_server::{Conflicts, Options, Server, Token, Tokens};
 
 type Done = Result<(), Box<dyn Error>>;
 
-static ACCOUNT: Functor = Functor::new("account");
-static CART: Functor = Functor::new("cart");
+static ACCOUNT: LockClass = LockClass::new("account");
+static CART: LockClass = LockClass::new("cart");
 
 const ORDER: Workflow<u32, String> = Workflow::new("order");
 const APPROVAL: Workflow<String, String> = Workflow::new("approval").hears(APPROVED);
@@ -273,12 +273,12 @@ async fn runs(store: &SharedStore, file: &str) -> Done {
 }
 
 async fn documents(store: &SharedStore, conflicts: &Arc<Conflicts>) -> Done {
-    let states = States::new(Arc::clone(store)).with_history().observer(Arc::clone(conflicts) as _);
+    let states = StateRegistry::new(Arc::clone(store)).with_history().observer(Arc::clone(conflicts) as _);
     // A second set of states stands for another process, so that changes meet.
-    let others = States::new(Arc::clone(store)).with_history().observer(Arc::clone(conflicts) as _);
+    let others = StateRegistry::new(Arc::clone(store)).with_history().observer(Arc::clone(conflicts) as _);
     let (cart, same) = (
-        states.container::<Cart>(&Scope::user("u-1"), "cart")?,
-        others.container::<Cart>(&Scope::user("u-1"), "cart")?,
+        states.state::<Cart>(&Scope::user("u-1"), "cart")?,
+        others.state::<Cart>(&Scope::user("u-1"), "cart")?,
     );
     for (number, item) in ["apples", "pears", "plums", "quinces"].into_iter().enumerate() {
         let add = move |cart: &mut Cart| {
@@ -299,7 +299,7 @@ async fn documents(store: &SharedStore, conflicts: &Arc<Conflicts>) -> Done {
     let told = history_batch(&score, PastChange::Merge(vec![up.clone()]), 1)?;
     store.apply(Batch::new().merge(&score, vec![up]).and(told)).await?;
     for user in 2..=5 {
-        states.container::<Cart>(&Scope::user(format!("u-{user}")), "cart")?.set(Cart::default()).await?;
+        states.state::<Cart>(&Scope::user(format!("u-{user}")), "cart")?.set(Cart::default()).await?;
     }
     Ok(())
 }
@@ -308,21 +308,21 @@ async fn documents(store: &SharedStore, conflicts: &Arc<Conflicts>) -> Done {
 async fn held(store: &SharedStore) -> Result<Live, Box<dyn Error>> {
     let key = Key::new("report", ["nightly"])?;
     let hold = |who: &str| {
-        Ok::<_, Box<dyn Error>>(lease::hold(store, &key).owner(who.parse()?).ttl(Duration::from_secs(20)))
+        Ok::<_, Box<dyn Error>>(lease::request(store, &key).owner(who.parse()?).ttl(Duration::from_secs(20)))
     };
-    let holder = hold("worker-1")?.note("since midnight").now().await?;
-    let waits = hold("worker-2")?.wait();
+    let holder = hold("worker-1")?.note("since midnight").try_acquire().await?;
+    let waits = hold("worker-2")?.acquire();
     let waiter = tokio::spawn(async move { waits.await.map(drop) });
     Ok(vec![Box::new(holder), Box::new(waiter)])
 }
 
 fn scheduler(store: &SharedStore) -> Scheduler {
-    let report = Task::new("nightly-report")
+    let report = Schedule::new("nightly-report")
         .cron("30 2 * * *")
         .zone("Europe/Berlin")
         .run(|_| async { Ok(Batch::new()) });
-    let beat = Task::new("heartbeat").every(Duration::from_secs(2)).run(|_| async { Ok(Batch::new()) });
-    let fails = Task::new("invoices")
+    let beat = Schedule::new("heartbeat").every(Duration::from_secs(2)).run(|_| async { Ok(Batch::new()) });
+    let fails = Schedule::new("invoices")
         .cron("0 6 * * MON")
         .run(|_| async { Err::<Batch, _>(TaskError::non_retryable("the printer is broken")) });
     Scheduler::new(Arc::clone(store))
@@ -334,7 +334,7 @@ fn scheduler(store: &SharedStore) -> Scheduler {
 
 /// Two tasks in a deadlock. One of them receives the error, but has stopped to poll its request.
 async fn cycle(locks: &Locks) -> Done {
-    let (a, b) = (ACCOUNT.term(["alice"])?, ACCOUNT.term(["bob"])?);
+    let (a, b) = (ACCOUNT.key(["alice"])?, ACCOUNT.key(["bob"])?);
     let (first, locks_of_first, keys) = (locks.lock_owned(&a).await?, locks.clone(), (a.clone(), b.clone()));
     let (has_b, b_is_held) = tokio::sync::oneshot::channel();
     let (all_wait, go) = tokio::sync::oneshot::channel();
@@ -367,9 +367,9 @@ async fn cycle(locks: &Locks) -> Done {
 
 /// Two tasks that would wait for each other. The request that closes the cycle is rejected.
 async fn refused_cycle(locks: &Locks) -> Done {
-    let (x, y) = (CART.term(["x"])?, CART.term(["y"])?);
+    let (x, y) = (CART.key(["x"])?, CART.key(["y"])?);
     let met = Arc::new(tokio::sync::Barrier::new(2));
-    let task = |one: Term, other: Term| {
+    let task = |one: LockKey, other: LockKey| {
         let (locks, met) = (locks.clone(), Arc::clone(&met));
         tokio::spawn(async move {
             let _one = locks.lock(&one).await;

@@ -7,11 +7,11 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tidelock::error::InvalidInput;
-use tidelock::id::{EventId, EventType};
-use tidelock::key::Key;
-use tidelock::payload::Payload;
-use tidelock::store::{Batch, Expect, NewEvent};
+use tidelock_core::error::InvalidInput;
+use tidelock_core::id::{EventId, EventType};
+use tidelock_core::key::Key;
+use tidelock_core::payload::Payload;
+use tidelock_core::store::{Batch, Expect, NewEvent};
 
 use crate::request_id;
 use crate::token::Caller;

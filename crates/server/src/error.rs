@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use thiserror::Error;
-use tidelock::codes;
-use tidelock::error::{Outcome, Retry};
+use tidelock_core::codes;
+use tidelock_core::error::{Outcome, Retry};
 
 /// The reason why the server refused a request or could not start.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::Authority;
 use http::{StatusCode, Uri};
-use tidelock::error::Explain as _;
+use tidelock_core::error::Explain as _;
 
 use crate::error::ServerError;
 use crate::options::Access;

@@ -107,7 +107,7 @@ mod tests {
     use axum::body::Body;
     use axum::middleware::from_fn_with_state;
     use axum::routing::get;
-    use tidelock::store::MemoryStore;
+    use tidelock_core::store::MemoryStore;
     use tower::ServiceExt as _;
 
     use super::*;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tidelock::lock::Locks;
-use tidelock::state::{Change, Observer};
+use tidelock_core::lock::Locks;
+use tidelock_core::state::{Change, Observer};
 
 use crate::api::overview::Last;
 
@@ -55,7 +55,7 @@ impl Inspected {
 
 /// Counters of optimistic concurrency conflicts between state mutations, by the kind of record. The inspector shows them.
 ///
-/// Pass it to the program's `States` as an observer, and to the [server](crate::Server::conflicts).
+/// Pass it to the program's `StateRegistry` as an observer, and to the [server](crate::Server::conflicts).
 #[derive(Debug, Default)]
 pub struct Conflicts {
     kinds: Mutex<BTreeMap<String, Tally>>,

@@ -8,7 +8,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use tidelock::prelude::*;
+//! use tidelock_core::prelude::*;
 //! use tidelock_server::{Options, Server, Token, Tokens};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -31,7 +31,7 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use tidelock::prelude::*;
+//! # use tidelock_core::prelude::*;
 //! # use tidelock_server::{Options, router};
 //! # let store: SharedStore = Arc::new(MemoryStore::new());
 //! let ours = router(store, Options::behind_own_auth().host("admin.example.com"));
@@ -72,8 +72,8 @@ mod ui;
 use std::sync::Arc;
 
 use axum::Router;
-use tidelock::lock::Locks;
-use tidelock::store::SharedStore;
+use tidelock_core::lock::Locks;
+use tidelock_core::store::SharedStore;
 use tokio::net::TcpListener;
 
 pub use error::ServerError;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidelock::lease::{MAX_TTL, MIN_TTL};
+use tidelock_core::lease::{MAX_TTL, MIN_TTL};
 use tokio::sync::Semaphore;
 
 use crate::rate::Rate;

@@ -8,14 +8,16 @@ use http::{HeaderValue, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tidelock::error::{Explain, InvalidInput, Outcome, Retry};
-use tidelock::events::EventsError;
-use tidelock::lease::LeaseError;
-use tidelock::reactions::ReactionsError;
-use tidelock::schedule::ScheduleError;
-use tidelock::state::StateError;
-use tidelock::store::{ApplyError, DocumentFound, Holder, Refusal, StoreError, StoreErrorKind, StreamFound};
-use tidelock::workflow::WorkflowError;
+use tidelock_core::error::{Explain, InvalidInput, Outcome, Retry};
+use tidelock_core::events::EventsError;
+use tidelock_core::lease::LeaseError;
+use tidelock_core::reactions::ReactionsError;
+use tidelock_core::schedule::ScheduleError;
+use tidelock_core::state::StateError;
+use tidelock_core::store::{
+    ApplyError, DocumentFound, Holder, Refusal, StoreError, StoreErrorKind, StreamFound,
+};
+use tidelock_core::workflow::WorkflowError;
 
 use crate::error::ServerError;
 use crate::request_id;

@@ -9,8 +9,8 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tidelock::key::{Key, KeyPrefix};
-use tidelock::store::Page;
+use tidelock_core::key::{Key, KeyPrefix};
+use tidelock_core::store::Page;
 
 use crate::error::ServerError;
 use crate::problem::Problem;

@@ -133,8 +133,8 @@ pub(crate) const ROUTES: &[Route] = &[
 
     Route::read("/api/v1/leases", "Leases in the order of their keys", || get(leases::list)).query(&["after", "limit"]).answers::<leases::Listing>(200),
     Route::read("/api/v1/leases/{key}", "A lease, and who waits for it", || get(leases::show)).answers::<shape::Lease>(200),
-    Route::write(Verb::Post, "/api/v1/leases/{key}", "Take a lease", || post(leases::take)).body::<leases::Take>().answers::<leases::Held>(200),
-    Route::write(Verb::Put, "/api/v1/leases/{key}", "Renew a lease", || put(leases::renew)).body::<leases::Renew>().answers::<leases::Held>(200),
+    Route::write(Verb::Post, "/api/v1/leases/{key}", "Take a lease", || post(leases::take)).body::<leases::Take>().answers::<leases::AcquiredLease>(200),
+    Route::write(Verb::Put, "/api/v1/leases/{key}", "Renew a lease", || put(leases::renew)).body::<leases::Renew>().answers::<leases::AcquiredLease>(200),
     Route::write(Verb::Delete, "/api/v1/leases/{key}", "Release a lease", || delete(leases::release)).query(&["fence!"]).answers::<leases::Released>(200),
 
     Route::read("/api/v1/runs", "Runs, newest first", || get(runs::list))

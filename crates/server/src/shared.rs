@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use tidelock::store::{SharedStore, Store};
-use tidelock::workflow::Client;
+use tidelock_core::store::{SharedStore, Store};
+use tidelock_core::workflow::Client;
 use tokio::sync::{Semaphore, watch};
 
 use crate::guesses::Guesses;

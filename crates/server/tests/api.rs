@@ -11,7 +11,7 @@ use common::{Answer, Site, encoded};
 use serde_json::{Value, json};
 use tidelock::lease;
 use tidelock::prelude::*;
-use tidelock::schedule::{Scheduler, Schedules, Task};
+use tidelock::schedule::{Schedule, Scheduler, Schedules};
 use tidelock::state::history_batch;
 
 fn key(text: &str) -> Key {
@@ -230,7 +230,7 @@ async fn a_lease_is_taken_renewed_and_released_under_its_fence(site: Site) {
     let other = take(&site, "report(1)", "you", 30_000).await;
     assert_eq!(other.refused(409), "TL0511");
     assert_eq!(other.json()["found"]["holder"]["fence"], fence);
-    let inside = lease::hold(&site.store, &key("report(1)")).now().await;
+    let inside = lease::request(&site.store, key("report(1)")).try_acquire().await;
     assert!(
         matches!(inside, Err(LeaseError::Held { .. })),
         "the leases of the library are the same: {inside:?}"
@@ -262,7 +262,8 @@ async fn a_lease_is_taken_renewed_and_released_under_its_fence(site: Site) {
 }
 
 async fn a_lease_of_the_library_is_not_taken_over(site: Site) {
-    let held = lease::hold(&site.store, &key("k")).ttl(Duration::from_secs(30)).now().await.unwrap();
+    let held =
+        lease::request(&site.store, key("k")).ttl(Duration::from_secs(30)).try_acquire().await.unwrap();
     let name = held.owner().to_string();
     assert_eq!(take(&site, "k", &name, 1_000).await.refused(409), "TL0511");
     assert_eq!(take(&site, "other", "", 1_000).await.refused(400), "TL0103", "an owner has a name");
@@ -274,7 +275,8 @@ async fn a_lease_of_the_library_is_not_taken_over(site: Site) {
 }
 
 async fn a_lease_of_the_library_is_neither_renewed_nor_released(site: Site) {
-    let held = lease::hold(&site.store, &key("k")).ttl(Duration::from_secs(30)).now().await.unwrap();
+    let held =
+        lease::request(&site.store, key("k")).ttl(Duration::from_secs(30)).try_acquire().await.unwrap();
     let (owner, fence) = (held.owner().to_string(), held.fence());
     let before = site.get("/api/v1/leases/k").await.when(200);
     let renew = site.ask("PUT", "/api/v1/leases/k").json(&json!({"fence": fence, "ttl_ms": 60_000}));
@@ -394,7 +396,8 @@ async fn blocked_work_goes_on_after_its_number_was_confirmed(site: Site) {
 }
 
 async fn tasks_are_listed_and_shown(site: Site) {
-    let task = |name: &str| Task::new(name).cron("0 3 * * *").zone("UTC").run(|_| async { Ok(Batch::new()) });
+    let task =
+        |name: &str| Schedule::new(name).cron("0 3 * * *").zone("UTC").run(|_| async { Ok(Batch::new()) });
     let scheduler = Scheduler::new(Arc::clone(&site.store)).with(task("a")).with(task("b"));
     let running = scheduler.start().await.unwrap();
     assert_eq!(Schedules::new(Arc::clone(&site.store)).list().await.unwrap().len(), 2);

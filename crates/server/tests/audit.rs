@@ -12,7 +12,7 @@ use common::{Site, encoded};
 use serde_json::{Value, json};
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, ReactionError, Reactions};
-use tidelock::schedule::{Scheduler, Task};
+use tidelock::schedule::{Schedule, Scheduler};
 use tidelock::store::WorkFilter;
 use tidelock::workflow::{Client, Ctx, Failure, Signal, Worker, Workflow};
 use tidelock_server::{Options, Server, Token, Tokens};
@@ -37,7 +37,7 @@ async fn filled() -> SharedStore {
         tokio::task::yield_now().await;
     }
     worker.shutdown().await;
-    let task = Task::new("t").cron("0 3 * * *").zone("UTC").run(|_| async { Ok(Batch::new()) });
+    let task = Schedule::new("t").cron("0 3 * * *").zone("UTC").run(|_| async { Ok(Batch::new()) });
     Scheduler::new(Arc::clone(&store)).with(task).start().await.unwrap().shutdown().await;
     let policy = tidelock::model::retry::RetryPolicy { max_attempts: 1, ..Default::default() };
     let reaction = Reaction::new("mail")

@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{Site, encoded};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use tidelock::lock::Functor;
+use tidelock::lock::LockClass;
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, ReactionError, Reactions};
 use tidelock::state::{PastChange, history_batch};
@@ -221,8 +221,9 @@ async fn rows_are_unblocked_by_name_with_their_event_in_the_audit() {
 async fn a_document_is_shown_as_it_was() {
     let site = Site::new();
     let conflicts = Conflicts::new();
-    let states = States::new(Arc::clone(&site.store)).with_history().observer(Arc::clone(&conflicts) as _);
-    let cart = states.container::<serde_json::Value>(&Scope::user("u"), "cart").unwrap();
+    let states =
+        StateRegistry::new(Arc::clone(&site.store)).with_history().observer(Arc::clone(&conflicts) as _);
+    let cart = states.state::<serde_json::Value>(&Scope::user("u"), "cart").unwrap();
     cart.set(json!({"total": 1})).await.unwrap();
     cart.inc("/total", 2).await.unwrap();
     cart.inc("/total", 4).await.unwrap();
@@ -291,7 +292,7 @@ async fn a_value_that_was_built_by_very_many_merges_is_not_said_to_be_lost() {
     assert!(lost.text.contains("not in the history any more"), "{lost:?}");
 }
 
-static ACCOUNT: Functor = Functor::new("inspector-account");
+static ACCOUNT: LockClass = LockClass::new("inspector-account");
 
 /// Returns the response of a server that shows these locks.
 async fn asked_of(locks: &Locks, path: &str) -> String {
@@ -308,7 +309,7 @@ async fn asked_of(locks: &Locks, path: &str) -> String {
 
 #[tokio::test]
 async fn locks_that_are_held_and_waited_for_are_measured() {
-    let (locks, term) = (Locks::new(), ACCOUNT.term(["held"]).unwrap());
+    let (locks, term) = (Locks::new(), ACCOUNT.key(["held"]).unwrap());
     let held = locks.lock(&term).await.unwrap();
     let waiting = tokio::spawn({
         let (locks, term) = (locks.clone(), term.clone());
@@ -332,7 +333,7 @@ async fn a_cycle_that_was_refused_is_remembered() {
     let locks = Locks::new();
     let met = Arc::new(tokio::sync::Barrier::new(2));
     let task = |one: &str, other: &str| {
-        let (one, other) = (ACCOUNT.term([one]).unwrap(), ACCOUNT.term([other]).unwrap());
+        let (one, other) = (ACCOUNT.key([one]).unwrap(), ACCOUNT.key([other]).unwrap());
         let (locks, met) = (locks.clone(), Arc::clone(&met));
         tokio::spawn(async move {
             let _held = locks.lock(&one).await.unwrap();
@@ -352,7 +353,7 @@ async fn a_cycle_that_was_refused_is_remembered() {
 #[tokio::test]
 async fn tasks_are_asked_for_over_the_api() {
     let site = Site::new();
-    let task = tidelock::schedule::Task::new("t").cron("0 3 * * *").run(|_| async { Ok(Batch::new()) });
+    let task = tidelock::schedule::Schedule::new("t").cron("0 3 * * *").run(|_| async { Ok(Batch::new()) });
     let running =
         tidelock::schedule::Scheduler::new(Arc::clone(&site.store)).with(task).start().await.unwrap();
     assert_eq!(site.post("/api/v1/schedules/t/pause", &json!({"reason": "x"})).await.when(202)["task"], "t");

@@ -15,7 +15,7 @@ use common::{Site, encoded};
 use serde_json::json;
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, ReactionError, Reactions};
-use tidelock::schedule::{Scheduler, Task};
+use tidelock::schedule::{Schedule, Scheduler};
 use tidelock::store::NewWork;
 
 /// The time limit for all requests of a page.
@@ -96,14 +96,14 @@ async fn fill_engines(store: &SharedStore, site: &Site) {
     let running = Reactions::new(Arc::clone(store)).with(reaction).start().await.unwrap();
     running.settle().await.unwrap();
     running.shutdown().await;
-    let states = States::new(Arc::clone(store)).with_history();
-    let cart = states.container::<serde_json::Value>(&Scope::user("h"), "cart").unwrap();
+    let states = StateRegistry::new(Arc::clone(store)).with_history();
+    let cart = states.state::<serde_json::Value>(&Scope::user("h"), "cart").unwrap();
     cart.set(json!({"total": 0})).await.unwrap();
     for _ in 0..scaled(1_000) {
         cart.inc("/total", 1).await.unwrap();
     }
     let task = |n: usize| {
-        Task::new(format!("t-{n:04}")).cron("0 3 * * *").zone("UTC").run(|_| async { Ok(Batch::new()) })
+        Schedule::new(format!("t-{n:04}")).cron("0 3 * * *").zone("UTC").run(|_| async { Ok(Batch::new()) })
     };
     let scheduler = (0..100).fold(Scheduler::new(Arc::clone(store)), |all, n| all.with(task(n)));
     scheduler.start().await.unwrap().shutdown().await;

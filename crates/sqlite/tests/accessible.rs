@@ -14,7 +14,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tidelock_core::error::{Explain as _, Outcome, Retry};
 use tidelock_core::key::Key;
-use tidelock_core::state::{Document, Schema, StateError, States};
+use tidelock_core::state::{Document, Schema, StateError, StateRegistry};
 use tidelock_core::store::{ApplyError, Store as _, StoreError, StoreErrorKind};
 use tidelock_sqlite::rusqlite::Connection;
 use tidelock_sqlite::{Options, SqliteStore};
@@ -48,7 +48,7 @@ impl Site {
         let options = Options { busy_timeout: Duration::from_millis(20), ..Options::default() };
         let store = SqliteStore::open(directory.path().join("a.db"), options).await.unwrap();
         let key = Key::single("settings").unwrap();
-        let document = States::new(Arc::new(store.clone())).document(&key, Schema::new());
+        let document = StateRegistry::new(Arc::new(store.clone())).document(&key, Schema::new());
         Self { directory, store, document }
     }
 

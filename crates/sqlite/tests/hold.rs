@@ -28,7 +28,7 @@ fn a_blocked_executor_loses_no_lease() {
         let file = directory.path().join("blocked.db");
         let store: SharedStore = Arc::new(SqliteStore::open(file, Options::default()).await.unwrap());
         let lock = Key::single("blocked").unwrap();
-        let held = lease::hold(&store, &lock).ttl(Duration::from_secs(2)).now().await.unwrap();
+        let held = lease::request(&store, &lock).ttl(Duration::from_secs(2)).try_acquire().await.unwrap();
         // The subject of the test: the only thread of the executor is blocked for longer than the lease lasts.
         std::thread::sleep(Duration::from_secs(4));
         assert!(!held.is_lost());
@@ -49,7 +49,7 @@ async fn k2_a_wait_outlasts_a_file_that_is_locked_for_longer_than_a_write_waits(
     let lock = Key::single("locked").unwrap();
     let other = tidelock_sqlite::rusqlite::Connection::open(&file).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let waiter = tokio::spawn(lease::hold(&store, &lock).wait());
+    let waiter = tokio::spawn(lease::request(&store, &lock).acquire());
     // The subject of the test: the file stays locked for many times as long as a write waits for it.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!waiter.is_finished(), "it gave up: {:?}", waiter.await);

@@ -37,5 +37,6 @@ pub mod runs;
 pub mod schedules;
 pub mod scheduling;
 pub mod signals;
+pub mod typed;
 pub mod verbs;
 pub mod waiting;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidelock_core::clock::{ManualClock, SystemClock};
-use tidelock_core::state::{Container, StateError, States};
+use tidelock_core::state::{State, StateError, StateRegistry};
 use tidelock_core::store::Delta;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -35,9 +35,9 @@ const SECONDS: u64 = 2;
 /// The kind of addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Way {
-    /// `Container::mutate`, which reads and writes, and retries after a conflict with another writer.
+    /// `State::mutate`, which reads and writes, and retries after a conflict with another writer.
     Mutate,
-    /// Deltas, as `Container::inc` sends them.
+    /// Deltas, as `State::inc` sends them.
     Inc,
 }
 
@@ -148,8 +148,8 @@ pub async fn round(backend: &dyn Backend, way: Way, time: Duration) -> Report {
 const FASTEST: Duration = Duration::from_millis(400);
 const SLOWEST: Duration = Duration::from_secs(1);
 
-fn record(conn: &Conn) -> Container<Count> {
-    States::new(Arc::clone(&conn.0)).at(&key("kill"))
+fn record(conn: &Conn) -> State<Count> {
+    StateRegistry::new(Arc::clone(&conn.0)).at(key("kill"))
 }
 
 /// A running process.
@@ -199,7 +199,7 @@ impl Band<'_> {
     }
 
     /// Compares the reports with the record.
-    async fn check(&self, survivor: &Container<Count>) -> Report {
+    async fn check(&self, survivor: &State<Count>) -> Report {
         let found = survivor.read().await.expect("the record can be read").expect("it was created");
         let (way, value) = (self.way, &found.value);
         let sum = |count: fn(&Heard) -> u64| self.lives.iter().map(count).sum::<u64>();
@@ -282,7 +282,7 @@ pub(crate) async fn add(conn: Conn, life: usize, way: Way) {
     }
 }
 
-async fn add_one(record: &Container<Count>, life: usize, way: Way) -> Result<(), StateError> {
+async fn add_one(record: &State<Count>, life: usize, way: Way) -> Result<(), StateError> {
     match way {
         Way::Mutate => {
             let add = move |count: &mut Count| {

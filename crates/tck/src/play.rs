@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use tidelock_core::error::{Explain as _, Outcome as Did};
 use tidelock_core::id::OpId;
-use tidelock_core::state::{Change, Container, MutateError, Observer, Outcome as Wrote, StateError, States};
+use tidelock_core::state::{
+    Change, MutateError, Observer, Outcome as Wrote, State, StateError, StateRegistry,
+};
 use tidelock_core::store::Store;
 
 use crate::conn::Conn;
@@ -120,7 +122,7 @@ struct Doubt {
 /// One process with its connection and its records.
 struct Side {
     conn: Conn,
-    records: Vec<Container<Record>>,
+    records: Vec<State<Record>>,
 }
 
 struct Stage {
@@ -188,8 +190,8 @@ impl Stage {
             // Faults need slow writes; with fast ones no timeout ever expires.
             let most = if plan.faults { 60 } else { 4 };
             let store: Arc<dyn Store> = Detour::over(Dawdle::new(plan.seed ^ side, most), &conn.0);
-            let states = States::new(Arc::clone(&store)).observer(seen.clone());
-            let records = (0..plan.keys).map(|k| states.at(&key(&name(plan, k)))).collect();
+            let states = StateRegistry::new(Arc::clone(&store)).observer(seen.clone());
+            let records = (0..plan.keys).map(|k| states.at(key(&name(plan, k)))).collect();
             Side { conn: Conn(store), records }
         });
         Self { plan, sides: sides.collect(), recorder: Recorder::new(), seen: Arc::clone(&seen) }
@@ -247,7 +249,7 @@ impl Stage {
         }
     }
 
-    async fn ask_and_hear(&self, side: usize, k: usize, record: &Container<Record>, what: What) {
+    async fn ask_and_hear(&self, side: usize, k: usize, record: &State<Record>, what: What) {
         let begun = self.recorder.call(self.plan.clients + side, &self.name(k), Ask { side, what });
         match ask(record.clone().limit(None), what).await {
             Heard::Told(told) => self.recorder.end(begun, Outcome::Ok(told)),
@@ -303,7 +305,7 @@ fn draw(rng: &mut Rng, tag: u64) -> What {
 }
 
 /// Runs the operation through the public API.
-pub(crate) async fn ask(record: Container<Record>, what: What) -> Heard {
+pub(crate) async fn ask(record: State<Record>, what: What) -> Heard {
     match what {
         What::Get => heard(record.get().await, Told::Value),
         What::Read => heard(record.read().await, |found| {

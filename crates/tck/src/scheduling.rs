@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidelock_core::clock::Timestamp;
-use tidelock_core::schedule::{Fire, ScheduleEngine, Scheduler, Schedules, Task};
+use tidelock_core::schedule::{Schedule, ScheduleEngine, Scheduler, Schedules, Tick};
 use tidelock_core::store::SharedStore;
 use tidelock_core::worker::WorkerHandle;
 
@@ -34,7 +34,7 @@ pub(crate) fn schedules(conn: &Conn) -> Schedules {
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    pub(crate) fn add(&self, fire: &Fire) {
+    pub(crate) fn add(&self, fire: &Tick) {
         self.0.lock().unwrap().push(short(fire.time()));
     }
 
@@ -59,9 +59,9 @@ pub(crate) fn short(at: Timestamp) -> String {
 }
 
 /// Returns a task that notes its fire times.
-pub(crate) fn noting(name: &str, cron: &str, log: &Log) -> Task {
+pub(crate) fn noting(name: &str, cron: &str, log: &Log) -> Schedule {
     let log = log.clone();
-    Task::new(name).cron(cron).run(move |fire| {
+    Schedule::new(name).cron(cron).run(move |fire| {
         log.add(&fire);
         async { Ok(()) }
     })

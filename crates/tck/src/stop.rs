@@ -45,7 +45,8 @@ pub async fn round(backend: &dyn Backend) {
     process.go().await;
     let fence: Fence = process.hear().await.expect("the process takes the lease");
     process.signal("STOP").await;
-    let held = lease::hold(&conn.0, &key("k8")).ttl(TTL * 20).wait().await.expect("the lease ends by itself");
+    let held =
+        lease::request(&conn.0, key("k8")).ttl(TTL * 20).acquire().await.expect("the lease ends by itself");
     assert!(held.fence() > fence);
     let view = lease::view(&conn.0, &key("k8")).await.expect("the store answers").expect("it is held");
     assert_eq!(view.takeovers, 1);
@@ -68,7 +69,7 @@ pub async fn round(backend: &dyn Backend) {
 
 /// The role of the child process that is stopped.
 pub(crate) async fn hold(conn: Conn, name: &str) {
-    let held = lease::hold(&conn.0, &key(name)).ttl(TTL).now().await.expect("nobody holds it");
+    let held = lease::request(&conn.0, key(name)).ttl(TTL).try_acquire().await.expect("nobody holds it");
     say(&held.fence());
     listen().await;
     let guarded = held.guard(Batch::new()).is_ok();

@@ -1,33 +1,50 @@
-//! Tidelock keeps application state correct while many tasks, processes and machines work on it at once.
+//! Tidelock keeps application state correct while many tasks, processes and machines work on it concurrently.
 //!
-//! Three kinds of rows and one write: *events* in streams, versioned *documents*, and *work*, rows that one worker at a
-//! time may lease. [`Store::apply`] changes any of them in one batch, all or nothing.
+//! [`Tidelock`] is a handle of a store: one SQLite file, a PostgreSQL database, or memory. It offers keyed locks, leases with
+//! fencing tokens, state with compare-and-swap, event streams, durable workflows, schedules and idempotency keys. A
+//! [`Service`] runs the workers of a process.
 //!
 //! ```
 //! use tidelock::prelude::*;
 //!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = MemoryStore::new();
-//! let order = Key::new("order", ["o-1"])?;
-//! let stock = Key::new("stock", ["apples"])?;
-//! store.apply(Batch::new().put(&stock, Expect::Absent, Payload::from_json(r#"{"left": 10}"#)?)).await?;
+//! const GREET: Workflow<String, String> = Workflow::new("greet");
 //!
-//! // The event, the state it changes and the work it causes commit together, or not at all.
-//! let placed = NewEvent::new("OrderPlaced".parse()?, Payload::of(&3)?);
-//! let batch = Batch::new()
-//!     .append(&order, Expect::Absent, [placed])
-//!     .merge(&stock, [Delta::inc("/left", -3)])
-//!     .enqueue(NewWork::once(Key::new("mail", ["o-1"])?, "mails".parse()?));
-//! let receipt = store.apply(batch).await?;
-//! assert_eq!(receipt.documents[0].version, DocVersion(2));
+//! async fn greet(cx: &Ctx, name: String) -> Result<String, Failure> {
+//!     let greeting = cx.step("write", async |_| Ok(format!("Hello, {name}!"))).await?; // recorded: runs once
+//!     Ok(greeting)
+//! }
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), tidelock::Error> {
+//! let tide = Tidelock::open("memory:").await?; // sqlite:app.db, postgres://…
+//! let service = tide.service().workflow(GREET, greet).start().await?;
+//!
+//! tide.state::<u64>(("visits", "ann")).mutate(|count| *count += 1).await?;
+//! let run = tide.start(GREET, &"Ann".to_owned()).id("greet-ann").await?;
+//! assert_eq!(run.result().await?, "Hello, Ann!");
+//! service.shutdown().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The engines build on these rows: [`lock`] and [`lease`] for exclusion, [`state`] for values with many writers,
-//! [`events`] and [`reactions`] for aggregates and their consequences. [`workflow`] runs async functions whose steps
-//! survive the death of their process, and [`schedule`] runs cron-style tasks.
+//! Beneath the engines there are three kinds of rows and one write. *Events* belong to streams, *documents* are versioned
+//! values, and *work* rows are leased to one worker at a time. [`Tidelock::apply`] changes any of them in one batch, all
+//! or nothing.
+
+mod aggregate;
+mod caller_error;
+mod handle;
+mod open;
+mod service;
+mod url;
+
+pub use aggregate::AggregateHandle;
+pub use caller_error::{Error, ErrorKind};
+pub use handle::Tidelock;
+pub use open::OpenOptions;
+pub use service::{Leadership, Service, ServiceHandle, ServiceReport};
+pub use tidelock_core::workflow::Failure;
+pub use url::StoreUrl;
 
 pub use tidelock_core::store::Store;
 pub use tidelock_core::{
@@ -50,10 +67,12 @@ pub use tidelock_otel as otel;
 pub use tidelock_postgres as postgres;
 #[cfg(feature = "sealed")]
 pub use tidelock_sealed as sealed;
+#[cfg(feature = "server")]
+pub use tidelock_server as server;
 #[cfg(feature = "sqlite")]
 pub use tidelock_sqlite as sqlite;
 
-/// Everything that a program usually needs: `use tidelock::prelude::*`.
+/// The names that most programs need: `use tidelock::prelude::*`. The modules have the rest.
 pub mod prelude {
     pub use tidelock_core::clock::{Clock, Due, ManualClock, SystemClock, Timestamp};
     pub use tidelock_core::error::{Explain, Outcome, Retry};
@@ -61,15 +80,23 @@ pub mod prelude {
     pub use tidelock_core::id::{
         DocVersion, EventId, EventType, Fence, Lane, OpId, Owner, Position, Priority, StreamVersion,
     };
-    pub use tidelock_core::key::{Arg, Key, KeyPrefix};
-    pub use tidelock_core::lease::{Held, LeaseError, LostReason};
-    pub use tidelock_core::lock::{Functor, Guard, LockError, Locks, Mode, Modes, Term};
+    pub use tidelock_core::key::{Arg, IntoKey, Key, KeyPrefix};
+    pub use tidelock_core::lease::{LeaseError, LeaseGuard, LostReason};
+    pub use tidelock_core::lock::{Guard, LockClass, LockError, LockKey, Locks, Mode, Modes};
+    pub use tidelock_core::model::retry::RetryPolicy;
+    pub use tidelock_core::outbox::{Delivery, Outbox};
     pub use tidelock_core::payload::Payload;
-    pub use tidelock_core::state::{Container, Scope, StateError, States};
+    pub use tidelock_core::projections::{Projection, Rows};
+    pub use tidelock_core::reactions::{Effects, Reaction, ReactionCtx};
+    pub use tidelock_core::schedule::{Schedule, Tick};
+    pub use tidelock_core::state::{Scope, State, StateError, StateRegistry};
     pub use tidelock_core::store::{
         ApplyError, Batch, Claim, Claimed, Delta, Expect, Grant, Lease, LogQuery, MemoryStore, NewEvent,
         NewWork, Page, Receipt, Refusal, SharedStore, Store, StoreError, StreamQuery,
     };
+    pub use tidelock_core::workflow::{Ctx, Failure, Queue, Signal, Workflow};
+
+    pub use crate::{ErrorKind, Service, ServiceHandle, Tidelock};
 
     #[cfg(feature = "files")]
     pub use tidelock_files::{FilesStore, Options as FilesOptions};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidelock::outbox::{Delivery, Message, Outbox, Sender, Undelivered};
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, ReactionError, Reactions};
-use tidelock::schedule::{Scheduler, Task, TaskError};
+use tidelock::schedule::{Schedule, Scheduler, TaskError};
 use tidelock::workflow::{Client, Ctx, Failure, Worker, Workflow};
 use tokio::time::timeout;
 
@@ -45,7 +45,7 @@ async fn of_workflows() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_schedules() {
-    let task = Task::new("one").every(Duration::from_millis(100)).timeout(ENDLESS);
+    let task = Schedule::new("one").every(Duration::from_millis(100)).timeout(ENDLESS);
     let task = task.run(|_| async { Ok::<_, TaskError>(Batch::new()) });
     let scheduler = Scheduler::new(store()).shutdown_timeout(ENDLESS);
     let running = scheduler.with(task).start().await.unwrap();

@@ -10,13 +10,13 @@ use tidelock::lease;
 use tidelock::outbox::{Delivery, Message, Outbox, Sender, Undelivered};
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, ReactionError, Reactions};
-use tidelock::schedule::{Scheduler, Task, TaskError};
+use tidelock::schedule::{Schedule, Scheduler, TaskError};
 use tidelock::telemetry::{Kind, METRICS};
 use tidelock::workflow::{Client, Ctx, Failure, Worker, Workflow};
 
 const ONE: Workflow<u32, u32> = Workflow::new("one");
 const MAILS: Outbox = Outbox::new("mails");
-static DOOR: Functor = Functor::new("door");
+static DOOR: LockClass = LockClass::new("door");
 
 fn event() -> NewEvent {
     NewEvent::new("Came".parse().unwrap(), Payload::null())
@@ -27,10 +27,11 @@ async fn write(store: &SharedStore) {
     let stream = Key::single("guests").unwrap();
     store.apply(Batch::new().append(&stream, Expect::Absent, [event()])).await.unwrap();
     store.apply(Batch::new().append(&stream, Expect::Absent, [event()])).await.unwrap_err();
-    let held = lease::hold(store, &stream).now().await.unwrap();
+    let held = lease::request(store, &stream).try_acquire().await.unwrap();
     let (there, key) = (Arc::clone(store), stream.clone());
     let thief = tokio::spawn(async move {
-        let stolen = lease::hold(&there, &key).owner("thief".parse().unwrap()).steal("a test").await.unwrap();
+        let stolen =
+            lease::request(&there, &key).owner("thief".parse().unwrap()).steal("a test").await.unwrap();
         stolen.release().await.unwrap();
     });
     thief.await.unwrap();
@@ -38,7 +39,7 @@ async fn write(store: &SharedStore) {
 }
 
 async fn wait_for_a_lock() {
-    let (locks, door) = (Locks::new(), DOOR.term(["front"]).unwrap());
+    let (locks, door) = (Locks::new(), DOOR.key(["front"]).unwrap());
     let held = locks.lock(&door).await.unwrap();
     let waiting = tokio::spawn({
         let (locks, door) = (locks.clone(), door.clone());
@@ -67,7 +68,8 @@ async fn run(store: &SharedStore) {
 }
 
 async fn schedule(store: &SharedStore) {
-    let task = Task::new("beat").every(Duration::from_millis(100)).run(|_| async { Ok::<_, TaskError>(()) });
+    let task =
+        Schedule::new("beat").every(Duration::from_millis(100)).run(|_| async { Ok::<_, TaskError>(()) });
     let running = Scheduler::new(Arc::clone(store)).with(task).start().await.unwrap();
     while running.stats().runs == 0 {
         tokio::task::yield_now().await;
@@ -80,7 +82,7 @@ async fn miss() {
     let clock = Arc::new(ManualClock::default());
     let store: SharedStore = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as _));
     let start = async || {
-        let task = Task::new("hourly").every(Duration::from_secs(3_600));
+        let task = Schedule::new("hourly").every(Duration::from_secs(3_600));
         let task = task.run(|_| async { Ok::<_, TaskError>(()) });
         Scheduler::new(Arc::clone(&store)).with(task).start().await.unwrap()
     };

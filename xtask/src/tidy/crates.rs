@@ -24,11 +24,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tidelock-files",
             "tidelock-otel",
             "tidelock-sealed",
+            "tidelock-server",
             "tidelock-sqlite",
             "tidelock-postgres",
         ],
     ),
-    ("tidelock-server", &["tidelock", "tidelock-core"]),
+    ("tidelock-server", &["tidelock-core"]),
     ("tidelock-console", &["tidelock", "tidelock-core"]),
 ];
 

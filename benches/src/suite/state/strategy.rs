@@ -82,13 +82,13 @@ pub(super) struct Tried {
 pub(super) struct Incrementer {
     pub(super) strategy: Strategy,
     pub(super) store: SharedStore,
-    states: States,
+    states: StateRegistry,
     random: Random,
 }
 
 impl Incrementer {
     /// Creates a handle.
-    pub(super) fn new(strategy: Strategy, store: &SharedStore, states: &States) -> Self {
+    pub(super) fn new(strategy: Strategy, store: &SharedStore, states: &StateRegistry) -> Self {
         Self { strategy, store: SharedStore::clone(store), states: states.clone(), random: Random::fresh() }
     }
 

@@ -159,7 +159,7 @@ mod tests {
             let store: SharedStore = Arc::new(MemoryStore::new());
             let load = (Load::Spread, strategy);
             let records = Records::create(&*store, load, 3, &Progress::new(3)).await.unwrap();
-            let incrementer = Incrementer::new(strategy, &store, &States::new(Arc::clone(&store)));
+            let incrementer = Incrementer::new(strategy, &store, &StateRegistry::new(Arc::clone(&store)));
             let mut writers = Writers::new(&incrementer, records, 4, &Zipf::new(3));
             // An increment that was lost is an error of the slice.
             let mut increments = writers.slice(Duration::from_millis(20)).await.unwrap();

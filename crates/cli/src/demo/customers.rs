@@ -26,7 +26,7 @@ const BACKLOG: u64 = 100;
 const TWICE_EVERY: u64 = 20;
 
 /// Serializes the orders of a cart: the other window waits for its turn.
-static CART: Functor = Functor::new("cart");
+static CART: LockClass = LockClass::new("cart");
 
 /// The customers of the shop.
 #[derive(Clone, Debug)]
@@ -57,8 +57,8 @@ impl Customers {
     }
 
     async fn window(&self, customer: usize, until: Instant) -> Result<()> {
-        let states = States::new(self.store.clone()).observer(self.conflicts.clone());
-        let cart = states.container::<Cart>(&self.shop.customer(customer), "cart")?;
+        let states = StateRegistry::new(self.store.clone()).observer(self.conflicts.clone());
+        let cart = states.state::<Cart>(&self.shop.customer(customer), "cart")?;
         let mut random = Random::fresh();
         while Instant::now() < until {
             for _ in 0..=random.below(3) {
@@ -81,9 +81,9 @@ impl Customers {
     }
 
     /// Orders the contents of the cart, unless it is empty.
-    async fn order(&self, cart: &Container<Cart>, customer: usize) -> Result<()> {
+    async fn order(&self, cart: &State<Cart>, customer: usize) -> Result<()> {
         let key = self.shop.customer(customer).key("cart")?;
-        let _turn = self.locks.lock(&CART.term([key.to_string()])?).await?;
+        let _turn = self.locks.lock(&CART.key([key.to_string()])?).await?;
         loop {
             let Some(seen) = cart.read().await?.filter(|seen| !seen.value.lines.is_empty()) else {
                 return Ok(());

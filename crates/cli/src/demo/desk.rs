@@ -31,7 +31,7 @@ pub(crate) const PATIENT: RetryPolicy = RetryPolicy {
 };
 
 /// Serializes the tasks of this process, so that only one of them requests the lease.
-static GATE: Functor = Functor::new("gate");
+static GATE: LockClass = LockClass::new("gate");
 
 /// The handles that a worker's steps use.
 #[derive(Clone, Debug)]
@@ -85,9 +85,9 @@ impl Desk {
 
     async fn ship(&self, step: &TxStep, order: u64) -> Result<(), Failure> {
         let gate = self.shop.gate_of(order).map_err(told)?;
-        let _turn = self.locks.lock(&GATE.term([gate.to_string()])?).await?;
+        let _turn = self.locks.lock(&GATE.key([gate.to_string()])?).await?;
         let owner: Owner = self.name.parse()?;
-        let held = lease::hold(&self.store, &gate).owner(owner).ttl(LEASE).wait().await?;
+        let held = lease::request(&self.store, &gate).owner(owner).ttl(LEASE).acquire().await?;
         let done = Done { fence: Some(held.fence().0), ..self.done(step, order) };
         let event = |name: &str| Ok::<_, Failure>(NewEvent::new(name.parse()?, Payload::of(&done)?));
         let mut batch = Batch::new()

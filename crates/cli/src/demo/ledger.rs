@@ -310,9 +310,9 @@ async fn sold(store: &dyn Store, shop: &Shop, item: &str) -> Result<Sales> {
 }
 
 async fn in_carts(store: &SharedStore, shop: &Shop) -> Result<Vec<Piece>> {
-    let (states, mut all) = (States::new(store.clone()), Vec::new());
+    let (states, mut all) = (StateRegistry::new(store.clone()), Vec::new());
     for customer in 0..CUSTOMERS {
-        let cart = states.container::<Cart>(&shop.customer(customer), "cart")?;
+        let cart = states.state::<Cart>(&shop.customer(customer), "cart")?;
         all.extend(of_customer(customer, &cart.get().await?.lines));
     }
     Ok(all)

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tidelock::housekeeping::{Housekeeping, HousekeepingHandle};
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, ReactionEngine, ReactionError, Reactions};
-use tidelock::schedule::{CatchUp, Overlap, ScheduleEngine, Scheduler, Task};
+use tidelock::schedule::{CatchUp, Overlap, Schedule, ScheduleEngine, Scheduler};
 use tidelock::store::Event;
 use tidelock::worker::WorkerHandle;
 use tidelock::workflow::{Ctx, Worker, WorkflowEngine};
@@ -187,9 +187,9 @@ fn shelf(stream: &Key) -> Option<String> {
 }
 
 /// Records the stock-taking in the same commit that completes the fire.
-fn take_stock(shop: &Shop) -> Result<Task> {
+fn take_stock(shop: &Shop) -> Result<Schedule> {
     let key = shop.takes()?;
-    let task = Task::new(shop.named("take-stock")).every(TAKE_EVERY);
+    let task = Schedule::new(shop.named("take-stock")).every(TAKE_EVERY);
     // No fire gives up in a demo, regardless of how many times its process loses the lease.
     let task = task.catch_up(CatchUp::All(MAKE_UP)).overlap(Overlap::QueueAll).retry_policy(desk::PATIENT);
     Ok(task.run(move |fire| {

@@ -38,7 +38,7 @@ fn not_kept(key: &Key) -> Listing<Past> {
     let mut listing = Listing::new("writes", Vec::new(), table).or("");
     listing.notes = vec![
         format!("error: no history of {} is kept", output::key(key)),
-        "hint: a program begins one by making its containers from `States::with_history`".to_owned(),
+        "hint: a program begins one by making its state from `StateRegistry::with_history`".to_owned(),
     ];
     listing.exit = Exit::NotFound;
     listing

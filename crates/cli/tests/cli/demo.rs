@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tidelock::prelude::*;
-use tidelock::schedule::{Doing, Scheduler, Schedules, Task, TaskError};
+use tidelock::schedule::{Doing, Schedule, Scheduler, Schedules, TaskError};
 
 use crate::support::{command, stderr, stdout, tidelock};
 
@@ -67,7 +67,7 @@ async fn two_demos_at_once_and_a_program_with_tasks_leave_each_other_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("shared.db");
     let store: SharedStore = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).await.unwrap());
-    let task = Task::new("backup")
+    let task = Schedule::new("backup")
         .every(Duration::from_secs(3600))
         .run(|_| async { Ok::<_, TaskError>(Batch::new()) });
     Scheduler::new(Arc::clone(&store)).with(task).start().await.unwrap().shutdown().await;

@@ -10,7 +10,7 @@ use tidelock::edge::{Answer, Fingerprint, Idempotency, Reserved};
 use tidelock::outbox::{Message, Outbox};
 use tidelock::prelude::*;
 use tidelock::reactions::{Reaction, ReactionError, Reactions};
-use tidelock::schedule::{Scheduler, Task};
+use tidelock::schedule::{Schedule, Scheduler};
 use tidelock::store::{Page, WorkFilter};
 use tidelock::workflow::{Client, Ctx, Failure, Status, Worker, Workflow};
 
@@ -42,7 +42,7 @@ impl Site {
         site.blocked_work().await;
         site.stuck_reaction().await;
         site.runs().await;
-        let report = Task::new("report").cron("@daily").run(|_| async { Ok(()) });
+        let report = Schedule::new("report").cron("@daily").run(|_| async { Ok(()) });
         Scheduler::new(Arc::clone(&site.store)).with(report).start().await.unwrap().shutdown().await;
         let answered = Idempotency::new(&site.store).reserve("", "order-17", &Fingerprint::of(["a"])).await;
         let Reserved::Run(reservation) = answered.unwrap() else { panic!("it is new") };

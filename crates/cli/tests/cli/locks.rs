@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use crate::support::{command, stderr, stdout};
 
-static CART: Functor = Functor::new("cart");
+static CART: LockClass = LockClass::new("cart");
 
 /// Runs the command without blocking the server, which is in this process.
 async fn ask(server: &str, file: &Path, more: &'static [&'static str]) -> Output {
@@ -24,7 +24,7 @@ async fn ask(server: &str, file: &Path, more: &'static [&'static str]) -> Output
 async fn a_program_tells_what_is_locked_in_it() {
     let directory = tempfile::tempdir().unwrap();
     let (locks, token, file) = (Locks::new(), Token::generate().unwrap(), directory.path().join("token"));
-    let cart = CART.term(["ada"]).unwrap();
+    let cart = CART.key(["ada"]).unwrap();
     let held = locks.lock(&cart).await.unwrap();
     let store: SharedStore = Arc::new(MemoryStore::new());
     let options = || Options::new(Tokens::none().read(&token));

@@ -61,8 +61,8 @@ impl Site {
     }
 
     /// Returns a container with a history.
-    fn told(&self, key: &str) -> Container<Value> {
-        States::new(Arc::new(self.store.clone())).with_history().at(&key.parse().unwrap())
+    fn told(&self, key: &str) -> State<Value> {
+        StateRegistry::new(Arc::new(self.store.clone())).with_history().at(key.parse::<Key>().unwrap())
     }
 }
 
@@ -273,7 +273,7 @@ async fn a_record_without_a_history_says_how_to_begin_one() {
     site.run(&["set", CART, "1"], 0);
     let none = site.run(&["history", CART], 3);
     assert!(stdout(&none).is_empty());
-    assert!(stderr(&none).contains("States::with_history"), "{}", stderr(&none));
+    assert!(stderr(&none).contains("StateRegistry::with_history"), "{}", stderr(&none));
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ async fn work_is_listed_by_how_it_stands() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_are_left_out_do_not_make_pages_short() {
     let site = Site::new().await;
-    let held = lease::hold(&site.store, &Key::single("report").unwrap()).now().await.unwrap();
+    let held = lease::request(&site.store, Key::single("report").unwrap()).try_acquire().await.unwrap();
     for name in ["a", "b"] {
         MAILS
             .put(Batch::new(), &Message::new("x", &1).unwrap().id(name))
@@ -126,7 +126,7 @@ async fn leases_are_listed_with_owner_fence_and_time_left() {
     assert!(stdout(&site.run(&["leases", "list"], 0)).contains("5"), "some seconds are left");
     assert!(stderr(&site.run(&["leases", "list", "--ended"], 0)).contains("none has ended"));
 
-    let held = lease::hold(&site.store, &Key::single("report").unwrap()).now().await.unwrap();
+    let held = lease::request(&site.store, Key::single("report").unwrap()).try_acquire().await.unwrap();
     let shown = stdout(&site.run(&["leases", "show", "report"], 0));
     assert!(shown.contains("holder") && shown.contains("fence"), "{shown}");
     assert!(stderr(&site.run(&["leases", "show", "nothing"], 3)).contains("nobody holds a lease on nothing"));

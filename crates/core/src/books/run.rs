@@ -15,7 +15,7 @@ use crate::error::InvalidInput;
 use crate::events::{Aggregate, AsOf, Events, EventsError, begins_anew};
 use crate::id::{OpId, StreamVersion};
 use crate::key::Key;
-use crate::lease::{self, Held};
+use crate::lease::{self, LeaseGuard};
 use crate::payload::Payload;
 use crate::reactions::Operator;
 use crate::runtime::backoff::CONFLICT;
@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Closes a stream, or resumes a closing that another call has started.
 pub(super) async fn close(closing: Closing, way: Way, plan: &dyn Plan) -> Result<Closed, BooksError> {
     let name = progress::name(&closing.stream)?;
-    let held = lease::hold(closing.events.store(), &name).ttl(closing.ttl).now().await?;
+    let held = lease::request(closing.events.store(), &name).ttl(closing.ttl).try_acquire().await?;
     let closed =
         Closed { stream: closing.stream.clone(), way, below: None, archived: 0, removed: 0, resumed: false };
     let mut run = Run { closing, name, held, closed };
@@ -60,7 +60,7 @@ pub(super) trait Plan: Send + Sync {
 struct Run {
     closing: Closing,
     name: Key,
-    held: Held,
+    held: LeaseGuard,
     closed: Closed,
 }
 

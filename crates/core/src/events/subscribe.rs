@@ -204,8 +204,17 @@ impl Subscription {
     /// # Cancel safety
     /// Cancel safe: the next call returns the events that were not returned.
     pub async fn next(&mut self) -> Result<Event, EventsError> {
+        self.next_as(Ok).await
+    }
+
+    /// Returns the next event like [`next`](Self::next), converted by a function. An event that the function refuses was
+    /// not returned.
+    pub(super) async fn next_as<T>(
+        &mut self,
+        convert: impl Fn(Event) -> Result<T, EventsError>,
+    ) -> Result<T, EventsError> {
         loop {
-            if let Some(event) = self.now().await? {
+            if let Some(event) = self.now_as(&convert).await? {
                 return Ok(event);
             }
             tokio::select! {
@@ -223,6 +232,15 @@ impl Subscription {
     /// # Cancel safety
     /// As [`next`](Self::next).
     pub async fn now(&mut self) -> Result<Option<Event>, EventsError> {
+        self.now_as(Ok).await
+    }
+
+    /// Returns the next event like [`now`](Self::now), converted by a function. An event that the function refuses was not
+    /// returned.
+    pub(super) async fn now_as<T>(
+        &mut self,
+        convert: impl Fn(Event) -> Result<T, EventsError>,
+    ) -> Result<Option<T>, EventsError> {
         let mut caught_up = false;
         loop {
             let epoch = self.store.epoch();
@@ -231,8 +249,9 @@ impl Subscription {
                 (self.epoch, caught_up) = (epoch, false);
             }
             if let Some(event) = self.ready.front() {
-                let event = self.present(event)?;
-                self.after = Some(event.position);
+                let position = event.position;
+                let event = convert(self.present(event)?)?;
+                self.after = Some(position);
                 self.ready.pop_front();
                 return Ok(Some(event));
             }

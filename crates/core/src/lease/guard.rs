@@ -22,7 +22,7 @@ use crate::worker::{LocalLease, LostReason, TASKS, settle};
 /// The lease of a process that dies expires at most its `ttl` after the last renewal. Its committed writes stay.
 #[must_use = "dropping it releases the lease"]
 #[derive(Debug)]
-pub struct Held {
+pub struct LeaseGuard {
     key: Key,
     owner: Owner,
     kept: Arc<LocalLease>,
@@ -32,7 +32,7 @@ pub struct Held {
     ended: bool,
 }
 
-impl Held {
+impl LeaseGuard {
     pub(super) fn new(
         key: Key,
         owner: Owner,
@@ -82,7 +82,7 @@ impl Held {
     }
 
     /// Returns a token that fires when the lease ends for its holder, before another process can own it. Only
-    /// [`Hold::steal`](super::Hold::steal) and an operator can be faster; the fencing token then rejects the old
+    /// [`LeaseRequest::steal`](super::LeaseRequest::steal) and an operator can be faster; the fencing token then rejects the old
     /// holder's writes.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
@@ -117,7 +117,7 @@ impl Held {
         registry::adopt(&self.owner, Task::current());
     }
 
-    /// Releases the lease. Before the time of [`Hold::at_least`](super::Hold::at_least) is over, the lease is shortened
+    /// Releases the lease. Before the time of [`LeaseRequest::at_least`](super::Hold::at_least) is over, the lease is shortened
     /// to that instant instead.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for LeaseGuard {
     /// Releases the lease in the background. If the process ends first, the lease expires.
     fn drop(&mut self) {
         if let Some(batch) = self.end() {

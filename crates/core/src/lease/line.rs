@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::background::no_thread;
 use super::error::LeaseError;
-use super::guard::Held;
+use super::guard::LeaseGuard;
 use super::take::{Ask, take};
 use super::view::Waiter;
 use super::{background, local_places, names};
@@ -98,7 +98,7 @@ pub(super) async fn wait(
     ask: Arc<Ask>,
     deadline: Option<Instant>,
     gone: CancellationToken,
-) -> Result<Held, LeaseError> {
+) -> Result<LeaseGuard, LeaseError> {
     let begun = Instant::now();
     let timed_out = || LeaseError::TimedOut { key: ask.key.clone(), waited: begun.elapsed() };
     let late = async {
@@ -119,7 +119,7 @@ pub(super) async fn wait(
     if late && answer.is_ok() { Err(timed_out()) } else { answer }
 }
 
-async fn granted(ask: &Arc<Ask>) -> Result<Held, LeaseError> {
+async fn granted(ask: &Arc<Ask>) -> Result<LeaseGuard, LeaseError> {
     if let Some(held) = patiently(ask, || at_once(ask)).await? {
         return Ok(held);
     }
@@ -152,7 +152,7 @@ where
 }
 
 /// Acquires the lease if it is free and has no waiters.
-async fn at_once(ask: &Arc<Ask>) -> Result<Option<Held>, LeaseError> {
+async fn at_once(ask: &Arc<Ask>) -> Result<Option<LeaseGuard>, LeaseError> {
     if !is_awaited(&ask.store, &ask.key).await? {
         match take(ask).await? {
             Ok(held) => return Ok(Some(held)),
@@ -220,7 +220,7 @@ impl Drop for Place {
 }
 
 /// Waits in the queue until the lease is granted. Returns `None` when the place was lost.
-async fn stand(ask: &Arc<Ask>, place: &Place) -> Result<Option<Held>, LeaseError> {
+async fn stand(ask: &Arc<Ask>, place: &Place) -> Result<Option<LeaseGuard>, LeaseError> {
     let mut watch = ask.store.watch();
     let mut ahead = patiently(ask, || Ahead::of(ask, place)).await?;
     while place.kept.lost().is_none() {
@@ -302,7 +302,7 @@ async fn look(
     ask: &Arc<Ask>,
     place: &Place,
     ahead: &mut Ahead,
-) -> Result<Result<Held, Duration>, LeaseError> {
+) -> Result<Result<LeaseGuard, Duration>, LeaseError> {
     loop {
         if let Some(left) = behind(ask, ahead).await? {
             return Ok(Err(left));
@@ -368,7 +368,7 @@ async fn left_of(ask: &Ask, place: &Key) -> Result<Option<Duration>, LeaseError>
 
 /// Claims the lease as the first waiter, or returns the minimum time that it is still held. A read costs less than a
 /// claim.
-async fn first(ask: &Arc<Ask>) -> Result<Result<Held, Duration>, LeaseError> {
+async fn first(ask: &Arc<Ask>) -> Result<Result<LeaseGuard, Duration>, LeaseError> {
     let (row, now) = ask.look().await?;
     if let Some(holder) = row.and_then(|row| row.lease) {
         ask.not_mine(&holder)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::LeaseError;
-use super::guard::Held;
+use super::guard::LeaseGuard;
 use super::row::{Said, Stolen, cut};
 use super::{background, line, names, registry};
 use crate::clock::Timestamp;
@@ -38,7 +38,7 @@ pub(super) struct Ask {
 }
 
 /// The lease, or the row of its present holder.
-pub(super) type Taken = Result<Held, LeaseRow>;
+pub(super) type Taken = Result<LeaseGuard, LeaseRow>;
 
 impl Ask {
     /// Rejects a request of the task that holds the lease, which would wait for itself.
@@ -83,17 +83,17 @@ async fn claim(ask: Arc<Ask>) -> Result<Taken, LeaseError> {
     Ok(Ok(held))
 }
 
-fn granted(ask: &Ask, grant: &Grant, sent: Instant) -> Result<Held, LeaseError> {
+fn granted(ask: &Ask, grant: &Grant, sent: Instant) -> Result<LeaseGuard, LeaseError> {
     let kept = LocalLease::start(&LEASES, &ask.store, grant.lease(), ask.ttl, sent)?;
     registry::enter(&ask.owner, ask.task, ask.place, &kept);
     // A row with a history stays. Other rows are removed with their holder, so that keys used once leave nothing
     // behind.
     let stays = grant.row.takeovers > 0 || Said::of(&grant.row).stolen.is_some();
-    Ok(Held::new(ask.key.clone(), ask.owner.clone(), kept, ask.at_least, stays))
+    Ok(LeaseGuard::new(ask.key.clone(), ask.owner.clone(), kept, ask.at_least, stays))
 }
 
 /// Acquires the lease if it has no holder and no waiters.
-pub(super) async fn now(ask: Arc<Ask>) -> Result<Held, LeaseError> {
+pub(super) async fn now(ask: Arc<Ask>) -> Result<LeaseGuard, LeaseError> {
     let (waiters, _) = line::alive(&ask.store, &ask.key).await?;
     if waiters.is_empty() {
         return match take(&ask).await? {
@@ -111,7 +111,7 @@ pub(super) async fn now(ask: Arc<Ask>) -> Result<Held, LeaseError> {
 }
 
 /// Takes the lease from its present holder, ahead of all waiters.
-pub(super) async fn steal(ask: Arc<Ask>, reason: String) -> Result<Held, LeaseError> {
+pub(super) async fn steal(ask: Arc<Ask>, reason: String) -> Result<LeaseGuard, LeaseError> {
     let mut robbed: Option<LeaseRow> = None;
     for _ in 0..STEALS {
         match take(&ask).await? {

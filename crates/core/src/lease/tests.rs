@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::{Held, Hold, LeaseError, View, names};
+use super::{LeaseError, LeaseGuard, LeaseRequest, View, names};
 use crate::id::{OpId, Owner};
 use crate::key::Key;
 use crate::store::*;
@@ -37,8 +37,8 @@ fn owner(name: &str) -> Owner {
 
 /// Starts a request under this owner's name.
 #[track_caller]
-fn asked(store: &SharedStore, key: &Key, who: &str) -> Hold {
-    crate::lease::hold(store, key).owner(owner(who)).ttl(LONG)
+fn asked(store: &SharedStore, key: &Key, who: &str) -> LeaseRequest {
+    crate::lease::request(store, key).owner(owner(who)).ttl(LONG)
 }
 
 /// Waits for a future that must complete in time.
@@ -71,8 +71,8 @@ fn given(owner: &Owner) -> String {
 }
 
 /// Starts to wait in a separate task, and returns when it is in the queue.
-async fn in_line(store: &SharedStore, key: &Key, who: &str) -> JoinHandle<Result<Held, LeaseError>> {
-    let task = tokio::spawn(asked(store, key, who).wait());
+async fn in_line(store: &SharedStore, key: &Key, who: &str) -> JoinHandle<Result<LeaseGuard, LeaseError>> {
+    let task = tokio::spawn(asked(store, key, who).acquire());
     until("it stands in line", async || waiting(store, key).await.iter().any(|waiter| waiter == who)).await;
     task
 }

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use super::class::LockRequest;
 use super::coarse_clock::{self, Tick};
 use super::entry::{Holder, Waiter, Woken};
 use super::error::{Busy, Cycle, LockError, Place};
-use super::functor::Ask;
 use super::guard::Guard;
-use super::table::{Asker, Hold, Ownership, Table};
+use super::table::{Asker, LockHold, Ownership, Table};
 use super::task::Task;
 use super::waits::{Wait, Wanted};
 use crate::runtime::timer::Timer;
@@ -24,7 +24,7 @@ use crate::telemetry;
 
 /// The result of an attempt.
 enum Attempt {
-    Granted(Hold),
+    Granted(LockHold),
     Queued(Wait),
     /// The term is not free, and the attempt was not queued.
     Busy(Busy),
@@ -50,7 +50,7 @@ impl Table {
     /// Acquires the lock if the term has no holders.
     // Separate from the contended path and inlined, so that the hold stays in registers on its way to the guard.
     #[inline]
-    fn take(&self, asker: &Asker<'_>, now: Tick) -> Option<Hold> {
+    fn take(&self, asker: &Asker<'_>, now: Tick) -> Option<LockHold> {
         let hold = self.shard(asker.term.hash()).take(asker, now)?;
         self.order.note(asker.holder, asker.term, hold.number, asker.place);
         Some(hold)
@@ -75,7 +75,7 @@ impl Table {
             return Err(LockError::Reentrant { term: term.clone(), task, asked: place, held });
         }
         if entry.join(Holder { number, task: holder, place, since: now, mode }).is_ok() {
-            let hold = Hold { hash, entry: entry.number, number };
+            let hold = LockHold { hash, entry: entry.number, number };
             shard.tally(index, |tally| tally.acquired());
             drop(shard);
             self.order.note(holder, term, number, place);
@@ -91,7 +91,7 @@ impl Table {
     }
 
     /// Acquires the lock if it is free.
-    pub(super) fn try_lock(&self, asker: &Asker<'_>) -> Result<Hold, LockError> {
+    pub(super) fn try_lock(&self, asker: &Asker<'_>) -> Result<LockHold, LockError> {
         self.check(asker)?;
         let now = coarse_clock::now();
         if let Some(hold) = self.take(asker, now) {
@@ -212,7 +212,7 @@ fn busy(asker: &Asker<'_>, state: Busy) -> LockError {
 #[must_use = "a lock is only asked for when the future is polled"]
 pub struct Lock<'l, 't> {
     table: &'l Arc<Table>,
-    ask: Ask<'t>,
+    ask: LockRequest<'t>,
     place: Place,
     deadline: Option<Instant>,
     /// The task that makes the attempt, if known before the first poll.
@@ -236,7 +236,12 @@ enum State {
 }
 
 impl<'l, 't> Lock<'l, 't> {
-    pub(super) fn new(table: &'l Arc<Table>, ask: Ask<'t>, place: Place, deadline: Option<Instant>) -> Self {
+    pub(super) fn new(
+        table: &'l Arc<Table>,
+        ask: LockRequest<'t>,
+        place: Place,
+        deadline: Option<Instant>,
+    ) -> Self {
         Self { table, ask, place, deadline, task: None, ownership: Ownership::Asker, state: State::Done }
     }
 
@@ -259,7 +264,7 @@ impl<'l, 't> Lock<'l, 't> {
     }
 
     #[inline]
-    fn granted(&mut self, hold: Hold) -> Poll<Result<Guard<'l>, LockError>> {
+    fn granted(&mut self, hold: LockHold) -> Poll<Result<Guard<'l>, LockError>> {
         self.state = State::Done;
         Poll::Ready(Ok(Guard::new(self.table, hold, self.ask.mode)))
     }
@@ -345,7 +350,7 @@ impl<'l, 't> Lock<'l, 't> {
                 task.into_iter().for_each(|task| self.table.forget_wait(task, &Wanted::Lock(wait)));
                 let Wait { hash, entry, number, .. } = wait;
                 self.table.order.note(self.ownership.holder(task), self.ask.term, number, self.place);
-                self.granted(Hold { hash, entry, number })
+                self.granted(LockHold { hash, entry, number })
             }
         }
     }

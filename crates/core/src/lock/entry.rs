@@ -5,9 +5,9 @@ use std::task::Waker;
 
 use foldhash::HashMap;
 
+use super::class::LockKey;
 use super::coarse_clock::Tick;
 use super::error::{Busy, Cycle, Place};
-use super::functor::Term;
 use super::modes::{MOST_MODES, Mode};
 use super::queue::{Queue, Seat};
 use super::task::Task;
@@ -43,7 +43,7 @@ pub(super) struct Waiter {
 /// A term that is held.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) term: Term,
+    pub(super) term: LockKey,
     pub(super) number: Number,
     /// The only holder, or one of several.
     first: Option<Holder>,
@@ -100,7 +100,7 @@ impl Crowd {
 }
 
 impl Entry {
-    pub(super) fn new(term: Term, number: Number, holder: Holder) -> Self {
+    pub(super) fn new(term: LockKey, number: Number, holder: Holder) -> Self {
         Self { term, number, first: Some(holder), crowd: None }
     }
 

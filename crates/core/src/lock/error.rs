@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use thiserror::Error;
 
-use super::functor::Term;
+use super::class::LockKey;
 use super::task::Task;
 use crate::error::{InvalidInput, Retry, codes};
 
@@ -14,7 +14,7 @@ pub type Place = &'static Location<'static>;
 
 /// A term cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum TermError {
+pub enum LockKeyError {
     /// Two functors have the same name.
     #[error("functor {name:?} is declared at {first} and again at {second}; give one of them another name")]
     Twice {
@@ -31,7 +31,7 @@ pub enum TermError {
 }
 
 codes! {
-    TermError {
+    LockKeyError {
         Twice => "TL0506",
         Key(error) => error,
     }
@@ -47,7 +47,7 @@ pub enum LockError {
     )]
     Reentrant {
         /// The requested term.
-        term: Term,
+        term: LockKey,
         /// The task that requests the term and holds it.
         task: Task,
         /// Where the task requests it now.
@@ -68,7 +68,7 @@ pub enum LockError {
     )]
     OutOfOrder {
         /// The requested term.
-        term: Term,
+        term: LockKey,
         /// Its rank.
         rank: u32,
         /// The requesting task.
@@ -76,7 +76,7 @@ pub enum LockError {
         /// Where the task requests it.
         asked: Place,
         /// The held term of the same or a higher rank.
-        above: Term,
+        above: LockKey,
         /// The rank of the held term.
         above_rank: u32,
         /// Where the held term was acquired.
@@ -86,7 +86,7 @@ pub enum LockError {
     #[error("the time was up at {asked} while waiting for {term}; {state}")]
     TimedOut {
         /// The requested term.
-        term: Term,
+        term: LockKey,
         /// Where it was requested.
         asked: Place,
         /// The holders and the number of waiters at the deadline.
@@ -96,7 +96,7 @@ pub enum LockError {
     #[error("{term} is not free for {asked}; {state}")]
     Busy {
         /// The requested term.
-        term: Term,
+        term: LockKey,
         /// Where it was requested.
         asked: Place,
         /// The holders and the number of waiters.
@@ -106,7 +106,7 @@ pub enum LockError {
     #[error("{term} has no way from mode {from} to mode {to}; its modes are {names:?}")]
     Mode {
         /// The requested term.
-        term: Term,
+        term: LockKey,
         /// The mode that is held; `none` for an acquisition.
         from: &'static str,
         /// The index of the requested mode.
@@ -176,7 +176,7 @@ pub struct Link {
     /// The waiting task.
     pub task: Task,
     /// The term that it waits for.
-    pub term: Term,
+    pub term: LockKey,
     /// Where it requested the term.
     pub asked: Place,
     /// The task that holds the term.

@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::watch;
 
+use super::class::LockKey;
 use super::error::{Link, LockError, Place};
-use super::functor::Term;
 use super::task::Task;
 use super::waits::Wanted;
-use super::{Ask, Locks};
+use super::{LockRequest, Locks};
 
 /// The error of a caller that got no result.
 #[derive(Debug, Error)]
@@ -43,14 +43,14 @@ impl<E> Clone for FlightError<E> {
 /// that runs a call is dropped or panics, one of the callers that share it runs its own call.
 ///
 /// ```
-/// use tidelock_core::lock::{Functor, Locks, SingleFlight};
+/// use tidelock_core::lock::{LockClass, Locks, SingleFlight};
 ///
-/// static REPOSITORY: Functor = Functor::new("repository");
+/// static REPOSITORY: LockClass = LockClass::new("repository");
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let fetches: SingleFlight<&str, u32, std::io::Error> = SingleFlight::new(Locks::new());
-/// let main = REPOSITORY.term(["main"])?;
+/// let main = REPOSITORY.key(["main"])?;
 /// let fetch = || async { Ok::<_, std::io::Error>(42) };
 /// assert_eq!(fetches.run(&main, "shallow", fetch).await?, 42);
 /// # Ok(())
@@ -67,7 +67,7 @@ type Receiver<T, E> = watch::Receiver<Option<Landed<T, E>>>;
 
 /// The calls that run or wait for their turn, by term.
 struct Flights<Q, T, E> {
-    by_term: foldhash::HashMap<Term, Vec<Flight<Q, T, E>>>,
+    by_term: foldhash::HashMap<LockKey, Vec<Flight<Q, T, E>>>,
     last: u64,
 }
 
@@ -104,7 +104,7 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
     #[track_caller]
     pub fn run<'a, F, Fut>(
         &'a self,
-        term: &'a Term,
+        term: &'a LockKey,
         question: Q,
         call: F,
     ) -> impl Future<Output = Result<T, FlightError<E>>> + use<'a, Q, T, E, F, Fut>
@@ -131,7 +131,7 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
     }
 
     /// Joins an equal call in flight, or starts one.
-    fn enter(&self, term: &Term, question: &Q, place: Place) -> Result<Role<T, E>, LockError> {
+    fn enter(&self, term: &LockKey, question: &Q, place: Place) -> Result<Role<T, E>, LockError> {
         let (task, mine) = (Task::current(), question.clone());
         let mut flights = self.flights.lock();
         let on_their_way = flights.by_term.get(term).map_or(&[][..], Vec::as_slice);
@@ -153,7 +153,7 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
     /// Records that this task waits for the leader of the call, for as long as the returned value lives.
     fn follow<'a>(
         &'a self,
-        term: &Term,
+        term: &LockKey,
         leader: Option<Task>,
         asked: Place,
         held: Place,
@@ -167,7 +167,7 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
     /// Runs the call and sends its result to the callers that share it.
     async fn lead<F, Fut>(
         &self,
-        term: &Term,
+        term: &LockKey,
         number: u64,
         sender: Sender<T, E>,
         call: F,
@@ -178,7 +178,7 @@ impl<Q: PartialEq + Clone, T: Clone, E> SingleFlight<Q, T, E> {
     {
         // Dropped before the sender, so that followers notified of the end find no call to join.
         let over = Over { flights: &self.flights, term, number };
-        let guard = self.locks.lock(Ask::from(term)).await?;
+        let guard = self.locks.lock(LockRequest::from(term)).await?;
         let result = call().await.map_err(Arc::new);
         drop(over);
         drop(guard);
@@ -215,7 +215,7 @@ impl Drop for Following<'_> {
 /// Removes a call from the list, however it ended.
 struct Over<'a, Q, T, E> {
     flights: &'a Mutex<Flights<Q, T, E>>,
-    term: &'a Term,
+    term: &'a LockKey,
     number: u64,
 }
 

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::class::LockKey;
 use super::coarse_clock;
 use super::entry::Woken;
 use super::error::LockError;
-use super::functor::Term;
 use super::modes::Mode;
-use super::table::{Hold, Table};
+use super::table::{LockHold, Table};
 use super::task::Task;
 
 /// A guard that releases its term when dropped. A panic drops it as well, and the next waiter acquires the term.
@@ -19,7 +19,7 @@ use super::task::Task;
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard<'l> {
     table: &'l Arc<Table>,
-    hold: Hold,
+    hold: LockHold,
     mode: Mode,
 }
 
@@ -30,12 +30,12 @@ pub struct Guard<'l> {
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct OwnedGuard {
     table: Arc<Table>,
-    hold: Hold,
+    hold: LockHold,
     mode: Mode,
 }
 
 impl<'l> Guard<'l> {
-    pub(super) fn new(table: &'l Arc<Table>, hold: Hold, mode: Mode) -> Self {
+    pub(super) fn new(table: &'l Arc<Table>, hold: LockHold, mode: Mode) -> Self {
         Self { table, hold, mode }
     }
 
@@ -77,7 +77,7 @@ macro_rules! guard {
 
             /// Returns the held term. It is never `None` while the guard lives.
             #[must_use]
-            pub fn term(&self) -> Option<Term> {
+            pub fn term(&self) -> Option<LockKey> {
                 self.table.term(&self.hold)
             }
 
@@ -118,11 +118,11 @@ guard!(Guard<'_>);
 guard!(OwnedGuard);
 
 impl Table {
-    fn term(&self, hold: &Hold) -> Option<Term> {
+    fn term(&self, hold: &LockHold) -> Option<LockKey> {
         self.shard(hold.hash).entry(hold.hash, hold.entry).map(|entry| entry.term.clone())
     }
 
-    fn step_down(&self, hold: &Hold, from: Mode, to: Mode) -> Result<(), LockError> {
+    fn step_down(&self, hold: &LockHold, from: Mode, to: Mode) -> Result<(), LockError> {
         let (mut woken, now) = (Woken::default(), coarse_clock::now());
         let mut shard = self.shard(hold.hash);
         let Some(entry) = shard.entry(hold.hash, hold.entry) else { return Ok(()) };
@@ -138,7 +138,7 @@ impl Table {
     }
 
     /// Reassigns a hold to another task, or to none. Its rank entry moves with it.
-    fn give(&self, hold: &Hold, task: Option<Task>) {
+    fn give(&self, hold: &LockHold, task: Option<Task>) {
         let mut shard = self.shard(hold.hash);
         let Some(entry) = shard.entry(hold.hash, hold.entry) else { return };
         let before = entry.give(hold.number, task);

@@ -2,11 +2,11 @@
 
 use foldhash::HashMap;
 
+use super::class::LockKey;
 use super::entry::Number;
 use super::error::{LockError, Place};
-use super::functor::Term;
 use super::sync::Mutex;
-use super::table::{Asker, Hold};
+use super::table::{Asker, LockHold};
 use super::task::Task;
 
 /// The held terms with a rank, by task.
@@ -19,7 +19,7 @@ pub(super) struct Order {
 struct Ranked {
     /// Unique only together with the term.
     number: Number,
-    term: Term,
+    term: LockKey,
     rank: u32,
     place: Place,
 }
@@ -55,19 +55,19 @@ impl Order {
 
     /// Records that the task holds the term.
     #[inline]
-    pub(super) fn note(&self, task: Option<Task>, term: &Term, number: Number, place: Place) {
+    pub(super) fn note(&self, task: Option<Task>, term: &LockKey, number: Number, place: Place) {
         if let (Some(rank), Some(task)) = (term.rank(), task) {
             self.note_rank(task, term, rank, number, place);
         }
     }
 
-    fn note_rank(&self, task: Task, term: &Term, rank: u32, number: Number, place: Place) {
+    fn note_rank(&self, task: Task, term: &LockKey, rank: u32, number: Number, place: Place) {
         let ranked = Ranked { number, term: term.clone(), rank, place };
         self.held.lock().entry(task).or_default().push(ranked);
     }
 
     /// Removes the record of a hold that the task released.
-    pub(super) fn forget(&self, task: Task, hold: &Hold) {
+    pub(super) fn forget(&self, task: Task, hold: &LockHold) {
         let mut held = self.held.lock();
         let Some(its) = held.get_mut(&task) else { return };
         its.retain(|ranked| (ranked.term.hash(), ranked.number) != (hold.hash, hold.number));

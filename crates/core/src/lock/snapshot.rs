@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::class::{LockKey, registered};
 use super::coarse_clock::{self, Tick};
 use super::entry::Entry;
 use super::error::Place;
-use super::functor::{Term, registered};
-use super::stats::FunctorStats;
+use super::stats::LockClassStats;
 use super::table::Table;
 use super::task::Task;
 
@@ -17,23 +17,23 @@ use super::task::Task;
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// The terms, sorted by key.
-    pub terms: Vec<HeldTerm>,
+    pub terms: Vec<LockEntry>,
 }
 
 /// A term that is held.
 #[derive(Clone, Debug)]
-pub struct HeldTerm {
+pub struct LockEntry {
     /// The term.
-    pub term: Term,
+    pub term: LockKey,
     /// The holders, longest hold first.
-    pub holders: Vec<Party>,
+    pub holders: Vec<LockOwner>,
     /// The waiters, in queue order.
-    pub waiters: Vec<Party>,
+    pub waiters: Vec<LockOwner>,
 }
 
 /// A holder or a waiter.
 #[derive(Clone, Debug)]
-pub struct Party {
+pub struct LockOwner {
     /// The task; `None` when it is unknown.
     pub task: Option<Task>,
     /// The name of the mode.
@@ -54,7 +54,7 @@ pub struct Edge {
     /// The task that it waits for.
     pub holder: Task,
     /// The term that it waits for.
-    pub term: Term,
+    pub term: LockKey,
 }
 
 impl Snapshot {
@@ -74,7 +74,7 @@ impl Snapshot {
 impl Table {
     pub(super) fn snapshot(&self) -> Snapshot {
         let now = coarse_clock::exact();
-        let mut terms: Vec<HeldTerm> = self
+        let mut terms: Vec<LockEntry> = self
             .shards()
             .flat_map(|shard| shard.entries().map(|entry| held(entry, now)).collect::<Vec<_>>())
             .collect();
@@ -83,12 +83,12 @@ impl Table {
     }
 
     /// Returns the counters since the table was created, by functor.
-    pub(super) fn stats(&self) -> Vec<FunctorStats> {
+    pub(super) fn stats(&self) -> Vec<LockClassStats> {
         let mut names = registered();
-        names.push((super::functor::NO_FUNCTOR, ""));
+        names.push((super::class::NO_FUNCTOR, ""));
         let named =
-            |(_, name): &(u32, &str)| FunctorStats { functor: (*name).to_owned(), ..Default::default() };
-        let mut stats: Vec<FunctorStats> = names.iter().map(named).collect();
+            |(_, name): &(u32, &str)| LockClassStats { functor: (*name).to_owned(), ..Default::default() };
+        let mut stats: Vec<LockClassStats> = names.iter().map(named).collect();
         for shard in self.shards() {
             for ((index, _), stats) in names.iter().zip(&mut stats) {
                 if let Some(tally) = shard.tallies().get(*index as usize) {
@@ -102,11 +102,11 @@ impl Table {
     }
 }
 
-fn held(entry: &Entry, now: Tick) -> HeldTerm {
+fn held(entry: &Entry, now: Tick) -> LockEntry {
     let mode = |mode| entry.term.modes().name(mode).unwrap_or("none");
-    let mut holders: Vec<Party> = entry
+    let mut holders: Vec<LockOwner> = entry
         .holders()
-        .map(|holder| Party {
+        .map(|holder| LockOwner {
             task: holder.task,
             mode: mode(holder.mode),
             age: now.since(holder.since),
@@ -126,7 +126,7 @@ fn held(entry: &Entry, now: Tick) -> HeldTerm {
                 let blocking = entry.holders().filter(|holder| holder.mode.bit() & excluding != 0);
                 blocked_by = blocking.filter_map(|holder| holder.task).collect();
             }
-            Party {
+            LockOwner {
                 task: waiter.task,
                 mode: mode(waiter.mode),
                 age: now.since(waiter.since),
@@ -135,7 +135,7 @@ fn held(entry: &Entry, now: Tick) -> HeldTerm {
             }
         })
         .collect();
-    HeldTerm { term: entry.term.clone(), holders, waiters }
+    LockEntry { term: entry.term.clone(), holders, waiters }
 }
 
 impl fmt::Display for Snapshot {
@@ -152,7 +152,7 @@ impl fmt::Display for Snapshot {
     }
 }
 
-impl Party {
+impl LockOwner {
     fn line(&self, f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
         let task = self.task.map_or_else(|| "somebody".to_owned(), |task| task.to_string());
         let Self { mode, age, place, .. } = self;

@@ -38,7 +38,7 @@ impl Tally {
 
 /// Acquisition counts, wait times and hold times of one functor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FunctorStats {
+pub struct LockClassStats {
     /// The functor's name; empty for terms that were built from keys.
     pub functor: String,
     /// Number of grants.
@@ -54,7 +54,7 @@ pub struct FunctorStats {
     pub hold: Histogram,
 }
 
-impl FunctorStats {
+impl LockClassStats {
     pub(super) fn add(&mut self, tally: &Tally) {
         self.acquired += tally.acquired;
         self.waited += tally.waited;

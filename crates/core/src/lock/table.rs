@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 
+use super::class::LockKey;
 use super::coarse_clock::{self, Tick};
 use super::entry::{Entry, Holder, Number, Woken};
-use super::functor::Term;
 use super::modes::Mode;
 use super::order::Order;
 use super::stats::Tally;
@@ -78,7 +78,7 @@ impl Table {
 
     /// Releases a hold.
     #[inline]
-    pub(super) fn release(&self, hold: &Hold) {
+    pub(super) fn release(&self, hold: &LockHold) {
         let now = coarse_clock::now();
         let mut shard = self.shard(hold.hash);
         let Some((rank, task)) = shard.release_alone(hold, now) else {
@@ -93,7 +93,7 @@ impl Table {
 
     /// Releases a hold on the slow path: the term has other holders or waiters, or its entry is hashed.
     #[cold]
-    fn hand_off(&self, hold: &Hold, now: Tick) {
+    fn hand_off(&self, hold: &LockHold, now: Tick) {
         let mut woken = Woken::default();
         let mut shard = self.shard(hold.hash);
         let ended = shard.change(hold.hash, hold.entry, |entry| {
@@ -115,7 +115,7 @@ impl Table {
 
 /// The location of a hold in the table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hold {
+pub(super) struct LockHold {
     pub(super) hash: u64,
     pub(super) entry: Number,
     pub(super) number: Number,
@@ -123,7 +123,7 @@ pub(super) struct Hold {
 
 /// A lock request and its requester.
 pub(super) struct Asker<'a> {
-    pub(super) term: &'a Term,
+    pub(super) term: &'a LockKey,
     pub(super) mode: Mode,
     /// The task that makes the request and waits.
     pub(super) task: Option<Task>,
@@ -169,7 +169,7 @@ impl Shard {
     }
 
     /// Returns the term's entry, which may be vacant.
-    pub(super) fn find(&mut self, term: &Term) -> Option<&mut Entry> {
+    pub(super) fn find(&mut self, term: &LockKey) -> Option<&mut Entry> {
         match self.few.iter().position(|entry| entry.term == *term) {
             Some(at) => self.few.get_mut(at),
             None if self.many.is_empty() => None,
@@ -187,7 +187,7 @@ impl Shard {
 
     /// Acquires a term that has no holders and no waiters. Returns `None` when it has some.
     #[inline]
-    pub(super) fn take(&mut self, asker: &Asker<'_>, now: Tick) -> Option<Hold> {
+    pub(super) fn take(&mut self, asker: &Asker<'_>, now: Tick) -> Option<LockHold> {
         let Asker { term, mode, holder, place, .. } = *asker;
         let (hash, number) = (term.hash(), self.last + 1);
         let holder = Holder { number, task: holder, place, since: now, mode };
@@ -203,11 +203,11 @@ impl Shard {
         };
         self.last = number;
         self.tally(term.index(), Tally::acquired);
-        Some(Hold { hash, entry, number })
+        Some(LockHold { hash, entry, number })
     }
 
     /// Inserts an entry for a term that has none.
-    fn insert(&mut self, term: &Term, holder: Holder) -> Number {
+    fn insert(&mut self, term: &LockKey, holder: Holder) -> Number {
         let number = holder.number;
         let new = Entry::new(term.clone(), number, holder);
         if self.few.len() < FEW {
@@ -247,7 +247,7 @@ impl Shard {
 
     /// Releases a hold on an entry among the few, if it has no other holders and no waiters. Returns its rank and task.
     #[inline]
-    fn release_alone(&mut self, hold: &Hold, now: Tick) -> Option<(Option<u32>, Option<Task>)> {
+    fn release_alone(&mut self, hold: &LockHold, now: Tick) -> Option<(Option<u32>, Option<Task>)> {
         let at = self.few.iter().position(|entry| entry.number == hold.entry)?;
         let entry = self.few.get_mut(at)?;
         let holder = entry.release_alone(hold.number)?;

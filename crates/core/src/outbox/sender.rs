@@ -12,10 +12,11 @@ use super::message::Outbox;
 use super::names;
 use crate::id::Lane;
 use crate::model::retry::RetryPolicy;
-use crate::store::{Grant, SharedStore};
+use crate::store::{Grant, SharedStore, WorkFilter};
 use crate::telemetry::{Count, DELIVERIES};
 use crate::worker::{
-    ClaimSpec, Engine, LeasedWork, Metered, Worker, WorkerHandle, WorkerOptions, bounded, worker_setters,
+    ClaimSpec, Engine, LeasedWork, Metered, Worker, WorkerHandle, WorkerOptions, bounded, is_idle,
+    worker_setters,
 };
 
 /// The most ordered messages in one grant.
@@ -164,6 +165,20 @@ impl Engine for OutboxEngine {
 
     async fn execute(self: Arc<Self>, grant: Grant, work: LeasedWork) {
         Job::new(self, work).run(grant).await;
+    }
+}
+
+impl WorkerHandle<OutboxEngine> {
+    /// Returns whether no message of this outbox is due or in flight, in any process. Blocked messages do not count.
+    ///
+    /// # Errors
+    /// Returns [`OutboxError::Store`] when the store cannot be read.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it only reads.
+    pub async fn is_idle(&self) -> Result<bool, OutboxError> {
+        let filter = WorkFilter { lane: Some(self.engine.lane.clone()), ..WorkFilter::default() };
+        Ok(is_idle(&self.worker().store, &filter, |_| true).await?)
     }
 }
 

@@ -57,6 +57,7 @@ impl Projections {
         tokio::runtime::Handle::try_current().map_err(|_| ReactionsError::NoRuntime)?;
         let mut by_name: BTreeMap<String, BTreeMap<u32, Projection>> = BTreeMap::new();
         for projection in projections {
+            projection.reaction().check_names()?;
             let (name, version) = (projection.name.clone(), projection.version);
             if by_name.entry(name.clone()).or_default().insert(version, projection).is_some() {
                 return Err(ReactionsError::Twice { name: names::kind(&name, version) }.into());

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::names;
 use crate::error::InvalidInput;
-use crate::events::{Aggregate, Upcasters, decode};
+use crate::events::{Aggregate, EventNames, Upcasters, decode};
 use crate::id::{EventId, EventType};
 use crate::key::{Arg, Key, KeyPrefix};
 use crate::payload::Payload;
@@ -114,6 +114,7 @@ pub struct Projection {
     pub(super) name: String,
     pub(super) version: u32,
     types: Vec<String>,
+    names: Option<EventNames>,
     streams: Option<KeyPrefix>,
     to: Option<Choose>,
     upcasters: Upcasters,
@@ -130,7 +131,7 @@ impl Projection {
     ) -> Self {
         let (types, project) = (Vec::new(), Arc::new(project));
         let upcasters = Upcasters::default();
-        Self { name: name.into(), version, types, streams: None, to: None, upcasters, project }
+        Self { name: name.into(), version, types, names: None, streams: None, to: None, upcasters, project }
     }
 
     /// Subscribes to events of these types. Without a call, the projection receives all events except Tidelock's own.
@@ -151,6 +152,12 @@ impl Projection {
         self
     }
 
+    /// Sets the names that the types are checked against at the start.
+    pub(super) fn names(mut self, names: EventNames) -> Self {
+        self.names = Some(names);
+        self
+    }
+
     /// Sets the function that chooses the key of an event, as [`Reaction::to`] does. Events of one key are projected in the
     /// order of the log; by default the key is the stream. If events of several streams write a row, choose the row as the
     /// key. An inline projection ignores the key, because the order of the commits applies.
@@ -163,8 +170,14 @@ impl Projection {
     /// that appends the events. Read the rows with [`ReadModel::of_version`](super::ReadModel::of_version). An inline
     /// projection must exist from the first event on, and is never rebuilt. Its rows lack events that are appended without
     /// it.
+    ///
+    /// A [typed](Self::of) projection that subscribes to an unknown event refuses every append.
     pub fn inline(self) -> impl Fn(&Key, &[NewEvent]) -> Result<Batch, InvalidInput> + Send + Sync + 'static {
+        let checked = self.reaction().check_names();
         move |stream, events| {
+            if let Err(error) = &checked {
+                return Err(InvalidInput::name("projection", &self.name, error.to_string()));
+            }
             let mut rows = self.rows();
             for event in events {
                 let NewEvent { id, event_type, payload, correlation, .. } = event;
@@ -198,6 +211,7 @@ impl Projection {
     pub(super) fn reaction(&self) -> Reaction {
         let mut reaction = Reaction::new(names::reaction(&self.name, self.version))
             .on(self.types.clone())
+            .names(self.names)
             .upcasters(self.upcasters.clone())
             .ends_for_good()
             .together(TOGETHER);

@@ -8,11 +8,11 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
+use super::context::ReactionCtx;
 use super::decide::Failure;
 use super::definition::Definition;
 use super::effects::{Effects, ReactionError, told};
 use super::reaction::Handler;
-use super::turn::Turn;
 use crate::clock::Due;
 use crate::events::Context;
 use crate::key::Key;
@@ -48,7 +48,7 @@ impl Call<'_> {
     pub(super) async fn run(&self, mut events: Vec<Event>) -> Called {
         let token = self.lease.child_token();
         let _ended = token.clone().drop_guard();
-        let turn = Turn {
+        let turn = ReactionCtx {
             reaction: Arc::clone(&self.definition.name),
             key: self.key.clone(),
             attempt: self.attempt,

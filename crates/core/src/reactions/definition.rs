@@ -50,9 +50,11 @@ struct Seen {
 impl Definition {
     /// Validates a reaction. A reaction without a lease time gets the default.
     pub(super) fn check(reaction: Reaction, default_ttl: Duration) -> Result<Self, ReactionsError> {
+        reaction.check_names()?;
         let Reaction {
             name,
             types,
+            names: _,
             streams,
             lane,
             to,

@@ -56,6 +56,18 @@ pub enum ReactionsError {
         /// The existing reactions.
         known: Vec<String>,
     },
+    /// The reaction or projection subscribes to an event that its aggregate does not have.
+    #[error("cannot start {name:?}: the aggregate {kind:?} has no event {event:?}; use one of {}", .known.join(", "))]
+    UnknownEvent {
+        /// The name of the reaction.
+        name: String,
+        /// The kind of the aggregate.
+        kind: &'static str,
+        /// The unknown name.
+        event: String,
+        /// The names of the aggregate's events.
+        known: Vec<&'static str>,
+    },
     /// A process still routes events to the reaction that was to be ended.
     #[error("reaction {name:?} is run by {owner}; end the programs that run it first")]
     Running {
@@ -100,6 +112,7 @@ codes! {
         Changed => "TL0705",
         Unknown => "TL0706",
         Running => "TL0707",
+        UnknownEvent => "TL0710",
         Invalid { error } => error,
         Store(error) => error,
         Write(error) => error,

@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::context::ReactionCtx;
 use super::effects::{Effects, ReactionError};
-use super::turn::Turn;
-use crate::events::{Aggregate, Start, Upcasters};
+use crate::events::{Aggregate, EventNames, Start, Upcasters};
 use crate::id::{EventType, Lane};
 use crate::key::{Key, KeyPrefix};
 use crate::model::limits::PAGE_ROWS;
@@ -42,8 +42,8 @@ pub(super) type Choose = Arc<dyn Fn(&Event) -> Option<Key> + Send + Sync>;
 /// The user's handler.
 #[derive(Clone)]
 pub(super) enum Handler {
-    Each(Arc<dyn Fn(Turn, Event) -> Answer + Send + Sync>),
-    Batch(Arc<dyn Fn(Turn, Vec<Event>) -> Answer + Send + Sync>),
+    Each(Arc<dyn Fn(ReactionCtx, Event) -> Answer + Send + Sync>),
+    Batch(Arc<dyn Fn(ReactionCtx, Vec<Event>) -> Answer + Send + Sync>),
 }
 
 /// An event handler with stored progress.
@@ -59,6 +59,7 @@ pub(super) enum Handler {
 pub struct Reaction {
     pub(super) name: String,
     pub(super) types: Vec<String>,
+    pub(super) names: Option<EventNames>,
     pub(super) streams: Option<KeyPrefix>,
     pub(super) lane: Option<Lane>,
     pub(super) to: Option<Choose>,
@@ -80,6 +81,7 @@ impl Reaction {
         Self {
             name: name.into(),
             types: Vec::new(),
+            names: None,
             streams: None,
             lane: None,
             to: None,
@@ -151,6 +153,12 @@ impl Reaction {
         self
     }
 
+    /// Sets the names that the types are checked against at the start.
+    pub(crate) fn names(mut self, names: Option<EventNames>) -> Self {
+        self.names = names;
+        self
+    }
+
     pub(crate) fn upcasters(mut self, upcasters: Upcasters) -> Self {
         self.upcasters = upcasters;
         self
@@ -170,11 +178,11 @@ impl Reaction {
     /// [`together`](Self::together) is set.
     pub fn each<F, Fut, R>(mut self, handler: F) -> Self
     where
-        F: Fn(Turn, Event) -> Fut + Send + Sync + 'static,
+        F: Fn(ReactionCtx, Event) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, ReactionError>> + Send + 'static,
         R: Into<Effects>,
     {
-        let each = move |turn: Turn, event: Event| -> Answer {
+        let each = move |turn: ReactionCtx, event: Event| -> Answer {
             let answer = handler(turn, event);
             Box::pin(async move { answer.await.map(Into::into) })
         };
@@ -186,11 +194,11 @@ impl Reaction {
     /// receives them one by one, so that a bad event does not affect its neighbours.
     pub fn batch<F, Fut, R>(mut self, handler: F) -> Self
     where
-        F: Fn(Turn, Vec<Event>) -> Fut + Send + Sync + 'static,
+        F: Fn(ReactionCtx, Vec<Event>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, ReactionError>> + Send + 'static,
         R: Into<Effects>,
     {
-        let batch = move |turn: Turn, events: Vec<Event>| -> Answer {
+        let batch = move |turn: ReactionCtx, events: Vec<Event>| -> Answer {
             let answer = handler(turn, events);
             Box::pin(async move { answer.await.map(Into::into) })
         };

@@ -3,7 +3,8 @@
 //! A writer that commits back to back never loses, and a slower one never wins: its read is stale by the time it writes.
 //! Writers therefore take turns, by time and not by writes, and every writer follows the same rules:
 //! - A turn is a run of writes at full speed, from the version that the last one wrote. It lasts at least eight writes of the
-//!   slowest writer known, so that the hand-over is a small part of it, and a slow rival takes no more time than a fast one.
+//!   slowest writer known, so that the hand-over is a small part of it. A writer that is much slower than its rivals takes a
+//!   shorter one, because the hand-over to it costs its rivals time as well.
 //! - After its turn, a writer leaves a gap and polls the record. The gap ends with the first foreign write.
 //! - A loser waits while the others write. It reads until the record has been quiet for longer than a write takes, and attempts
 //!   its own write from that read. The longer it has waited, the less quiet it asks for.
@@ -22,6 +23,8 @@ const LONGEST: Duration = Duration::from_millis(50);
 /// The shortest turn, and the number of writes that it has room for.
 const SHORTEST_TURN: Duration = Duration::from_millis(4);
 const TURN_WRITES: u32 = 8;
+/// The number of own writes in the turn of a writer that takes twice as long as its rivals, or longer.
+const SLOW_TURN_WRITES: u32 = 5;
 /// Unused gaps after which no rival is assumed. Each doubles the turn.
 const MAX_UNUSED: u32 = 6;
 /// The same shortly after a foreign write: a rival that was too late for one gap is in time for the next.
@@ -111,7 +114,7 @@ impl Contention {
             }
             return if self.foreign_write.is_some() { Turn::Read } else { Turn::Write };
         }
-        let turn = self.turn() * (1 << self.unused.min(self.max_unused(now)));
+        let turn = self.own_turn() * (1 << self.unused.min(self.max_unused(now)));
         if now.saturating_duration_since(since) < turn { Turn::Write } else { Turn::Gap(self.gap()) }
     }
 
@@ -225,6 +228,12 @@ impl Contention {
     /// The length of a turn beside rivals.
     fn turn(&self) -> Duration {
         (self.slowest_write() * TURN_WRITES).max(self.delay * GAP_DELAYS).max(SHORTEST_TURN)
+    }
+
+    /// The length of the own turn.
+    fn own_turn(&self) -> Duration {
+        let is_slow = self.foreign_write.is_some_and(|foreign| self.own_write() >= foreign * 2);
+        if is_slow { self.turn() * SLOW_TURN_WRITES / TURN_WRITES } else { self.turn() }
     }
 
     /// The length of a gap: a rival needs up to two quiet times to notice it, and then the time of its write.

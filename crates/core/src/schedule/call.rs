@@ -11,9 +11,9 @@ use tracing::Instrument as _;
 use super::change::Ended;
 use super::engine::ScheduleEngine;
 use super::error::TaskError;
-use super::fire::Fire;
 use super::record::Begun;
-use super::task::{Action, RunFuture, Task};
+use super::task::{Action, RunFuture, Schedule};
+use super::tick::Tick;
 use crate::runtime::panic::{isolate, text};
 use crate::runtime::timer::sleep_until;
 use crate::store::Batch;
@@ -32,7 +32,7 @@ pub(super) enum Called {
 /// An invocation of a task for one fire.
 pub(super) struct Call<'a> {
     pub(super) engine: &'a ScheduleEngine,
-    pub(super) task: &'a Task,
+    pub(super) task: &'a Schedule,
     pub(super) begun: &'a Begun,
     /// Fires when another owner may soon acquire the row.
     pub(super) lease: &'a CancellationToken,
@@ -62,10 +62,10 @@ impl Call<'_> {
         }
     }
 
-    fn fire(&self, token: CancellationToken) -> Fire {
+    fn fire(&self, token: CancellationToken) -> Tick {
         let Begun { fire, kind, attempt, .. } = *self.begun;
         let (task, store) = (Arc::from(self.task.name.as_str()), Arc::clone(&self.engine.worker.store));
-        Fire { task, time: fire, kind, attempt, store, token }
+        Tick { task, time: fire, kind, attempt, store, token }
     }
 
     async fn running(&self, running: RunFuture) -> Called {

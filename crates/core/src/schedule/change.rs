@@ -1,8 +1,8 @@
 //! State transitions of a task record: the next action, and the start and end of a run. Pure.
 
-use super::fire::Kind;
 use super::history::{Entry, Outcome};
 use super::record::{Begun, Record, Retrying};
+use super::tick::Kind;
 use crate::clock::Timestamp;
 use crate::model::cron::{Overlap, Plan, Situation, Span, Timetable, plan, retry_at};
 

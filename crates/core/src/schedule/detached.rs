@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::call::{Call, Called};
 use super::change::{self, Ended, Run};
 use super::error::ScheduleError;
-use super::fire::Kind;
 use super::job::{Job, PUT_OFF, Read, Wrote, is_run, refused};
 use super::names;
 use super::record::Begun;
 use super::register::written;
-use super::task::Task;
+use super::task::Schedule;
+use super::tick::Kind;
 use crate::clock::{Due, Timestamp};
 use crate::key::Key;
 use crate::store::Batch;
@@ -51,7 +51,7 @@ impl Job {
     async fn ended(
         &self,
         key: &Key,
-        task: &Task,
+        task: &Schedule,
         begun: &Begun,
         ended: Ended,
         effects: Batch,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::job::Job;
 use super::scheduler::SchedulerStats;
 use super::survey;
-use super::task::Task;
+use super::task::Schedule;
 use crate::clock::Timestamp;
 use crate::id::Lane;
 use crate::store::Grant;
@@ -27,7 +27,7 @@ pub struct ScheduleEngine {
     pub(super) worker: Arc<Worker>,
     pub(super) name: String,
     pub(super) lane: Lane,
-    pub(super) tasks: BTreeMap<String, Arc<Task>>,
+    pub(super) tasks: BTreeMap<String, Arc<Schedule>>,
     pub(super) counters: Counters,
     pub(super) reconciled: Mutex<Reconciled>,
 }

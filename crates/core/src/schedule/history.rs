@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::fire::Kind;
 use super::names;
+use super::tick::Kind;
 use crate::clock::Timestamp;
 use crate::error::InvalidInput;
 use crate::id::StreamVersion;

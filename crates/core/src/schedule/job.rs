@@ -14,7 +14,7 @@ use super::history::{self, Entry};
 use super::names::{self, Row};
 use super::record::{Begun, Record};
 use super::register::{quarantined, row, written};
-use super::task::{Action, Task};
+use super::task::{Action, Schedule};
 use crate::clock::{Due, Timestamp};
 use crate::error::{Explain as _, Retry};
 use crate::id::DocVersion;
@@ -61,8 +61,8 @@ pub(super) struct Read {
 impl Job {
     pub(super) async fn run(self) {
         let ended = match Row::read(&self.grant.row.key) {
-            Some(Row::Task(name)) => self.task(&name).await,
-            Some(Row::Fire(name, fire)) => self.beside(&name, fire).await,
+            Some(Row::Schedule(name)) => self.task(&name).await,
+            Some(Row::Tick(name, fire)) => self.beside(&name, fire).await,
             None => {
                 let reason = "this is no row of a task; remove it";
                 drop(self.work.commit(Batch::new().block(self.lease(), reason)).await);
@@ -139,7 +139,7 @@ impl Job {
     }
 
     /// Runs the task on its own row, and records its end.
-    async fn call(&self, key: &Key, task: &Task, begun: &Begun) -> Result<(), ScheduleError> {
+    async fn call(&self, key: &Key, task: &Schedule, begun: &Begun) -> Result<(), ScheduleError> {
         let mut conflicts = 0;
         let call = Call { engine: &self.engine, task, begun, lease: self.work.token() };
         let Called::Ended(mut ended, mut effects) = call.run().await else { return self.gone() };

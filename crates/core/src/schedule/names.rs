@@ -45,18 +45,18 @@ pub(super) fn lane(scheduler: &str) -> Result<Lane, InvalidInput> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Row {
     /// A task: its times, and its runs unless they overlap.
-    Task(String),
+    Schedule(String),
     /// One concurrent fire of a task.
-    Fire(String, Timestamp),
+    Tick(String, Timestamp),
 }
 
 impl Row {
     pub(super) fn read(key: &Key) -> Option<Self> {
         let mut args = key.args().into_iter();
         match (key.kind().as_str(), args.next(), args.next()) {
-            (TASK, Some(Arg::Str(name)), None) => Some(Self::Task(name)),
+            (TASK, Some(Arg::Str(name)), None) => Some(Self::Schedule(name)),
             (FIRE, Some(Arg::Str(name)), Some(Arg::Int(micros))) => {
-                Some(Self::Fire(name, Timestamp::from_micros(micros)))
+                Some(Self::Tick(name, Timestamp::from_micros(micros)))
             }
             _ => None,
         }

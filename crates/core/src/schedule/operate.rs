@@ -1,11 +1,11 @@
 //! Administration of tasks: list, history, and operator requests. It needs no scheduler in the process.
 
 use super::error::ScheduleError;
-use super::fire;
 use super::history::{self, Entry};
 use super::names;
 use super::record::{Paused, Record};
 use super::register::{is_conflict, row, written};
+use super::tick;
 use super::view::TaskView;
 use crate::clock::Timestamp;
 use crate::key::{Arg, Key};
@@ -153,7 +153,7 @@ impl Schedules {
     pub async fn run_now(&self, task: &str) -> Result<String, ScheduleError> {
         let fire = self
             .change(task, |record, now| {
-                let again = record.retrying.iter().filter(|retry| retry.kind == fire::Kind::Manual).count();
+                let again = record.retrying.iter().filter(|retry| retry.kind == tick::Kind::Manual).count();
                 within(task, "runs that are not done", record.asked.len() + again + 1, ASKED)?;
                 let at = unlike(now, record.last_asked);
                 record.last_asked = Some(at);
@@ -161,7 +161,7 @@ impl Schedules {
                 Ok(at)
             })
             .await?;
-        Ok(fire::key(task, fire))
+        Ok(tick::key(task, fire))
     }
 
     /// Runs a task for all its fires after one instant and up to another, one after the other, whether they have run or not.

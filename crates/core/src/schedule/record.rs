@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::fire::Kind;
+use super::tick::Kind;
 use crate::clock::{Timestamp, iso, millis};
 use crate::model::cron::{CatchUp, CronError, Gap, Overlap, Progress, Repeat, Span, Timetable, Zone};
 use crate::model::retry::RetryPolicy;

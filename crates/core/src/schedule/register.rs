@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::error::ScheduleError;
 use super::record::Record;
-use super::task::Task;
+use super::task::Schedule;
 use super::{change, names};
 use crate::clock::{Due, Timestamp};
 use crate::id::DocVersion;
@@ -18,7 +18,7 @@ use crate::telemetry::SCHEDULE;
 pub(super) async fn all(
     store: &SharedStore,
     scheduler: &str,
-    tasks: &BTreeMap<String, Arc<Task>>,
+    tasks: &BTreeMap<String, Arc<Schedule>>,
 ) -> Result<(), ScheduleError> {
     for task in tasks.values() {
         one(store, scheduler, task).await?;
@@ -41,7 +41,7 @@ pub(super) async fn all(
     }
 }
 
-async fn one(store: &SharedStore, scheduler: &str, task: &Task) -> Result<(), ScheduleError> {
+async fn one(store: &SharedStore, scheduler: &str, task: &Schedule) -> Result<(), ScheduleError> {
     let key = names::task(&task.name)?;
     loop {
         let mut rows = store.read(&[Get::Document(key.clone()), Get::Work(key.clone())]).await?;

@@ -8,18 +8,18 @@ use parking_lot::Mutex;
 
 use super::engine::{Counters, Reconciled, ScheduleEngine};
 use super::error::ScheduleError;
-use super::task::Task;
+use super::task::Schedule;
 use super::{names, register};
 use crate::runtime::timer::sleep_until;
-use crate::store::{Page, SharedStore, WorkFilter};
-use crate::worker::{Worker, WorkerHandle, WorkerOptions, idle, worker_setters};
+use crate::store::{SharedStore, WorkFilter};
+use crate::worker::{Worker, WorkerHandle, WorkerOptions, idle, is_idle, worker_setters};
 
 /// A builder for a worker that runs tasks at their times.
 #[must_use = "nothing runs before start() is awaited"]
 #[derive(Debug)]
 pub struct Scheduler {
     store: SharedStore,
-    tasks: Vec<Task>,
+    tasks: Vec<Schedule>,
     options: Options,
 }
 
@@ -38,7 +38,7 @@ impl Scheduler {
     }
 
     /// Adds a task.
-    pub fn with(mut self, task: Task) -> Self {
+    pub fn with(mut self, task: Schedule) -> Self {
         self.tasks.push(task);
         self
     }
@@ -116,23 +116,7 @@ impl WorkerHandle<ScheduleEngine> {
     }
 
     async fn is_settled(&self) -> Result<bool, ScheduleError> {
-        const PAGE: usize = 1_000;
-        let store = &self.worker().store;
         let filter = WorkFilter { lane: Some(self.engine.lane.clone()), ..WorkFilter::default() };
-        let mut page = Page::first(PAGE);
-        loop {
-            let found = store.works(&filter, page).await?;
-            let now = found.now;
-            let busy = found
-                .rows
-                .iter()
-                .filter(|row| row.blocked.is_none())
-                .any(|row| row.lease.is_some() || row.due.is_some_and(|due| due.has_come(now)));
-            match found.next {
-                _ if busy => return Ok(false),
-                Some(next) => page = Page::after(&next, PAGE),
-                None => return Ok(true),
-            }
-        }
+        Ok(is_idle(&self.worker().store, &filter, |_| true).await?)
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::error::{ScheduleError, TaskError};
-use super::fire::Fire;
 use super::names;
 use super::record::{Record, Spec, TaskRecord};
+use super::tick::Tick;
 use crate::clock::Timestamp;
 use crate::model::cron::{CatchUp, CronError, Gap, Overlap, Progress, Repeat, Timetable, When, Zone};
 use crate::model::retry::RetryPolicy;
@@ -20,9 +20,9 @@ use crate::workflow::{Client, Start, Workflow, WorkflowError};
 /// The future of a run.
 pub(super) type RunFuture = Pin<Box<dyn Future<Output = Result<Effects, TaskError>> + Send>>;
 /// The callback that starts a run.
-type Callback = dyn Fn(Fire) -> RunFuture + Send + Sync;
+type Callback = dyn Fn(Tick) -> RunFuture + Send + Sync;
 /// The callback that starts a workflow for a fire, and returns the id of its run.
-type Starter = dyn Fn(&Client, &Fire) -> Result<(String, Batch), WorkflowError> + Send + Sync;
+type Starter = dyn Fn(&Client, &Tick) -> Result<(String, Batch), WorkflowError> + Send + Sync;
 
 /// The action of a task.
 pub(super) enum Action {
@@ -37,7 +37,7 @@ pub(super) enum Action {
 /// The name identifies the record. A task that is registered again with other times or policies keeps its history. A task that
 /// its scheduler no longer registers is archived.
 #[must_use = "a task does nothing before it is given to a scheduler"]
-pub struct Task {
+pub struct Schedule {
     pub(super) name: String,
     when: Option<Result<When, CronError>>,
     zone: String,
@@ -48,7 +48,7 @@ pub struct Task {
     does: String,
 }
 
-impl Task {
+impl Schedule {
     /// Creates a task of this name.
     pub fn new(name: impl Into<String>) -> Self {
         let retry_delay = Duration::from_mins(1);
@@ -166,11 +166,11 @@ impl Task {
     /// Sets the action to an async function that returns effects, or `()`.
     pub fn run<F, Fut, E>(mut self, code: F) -> Self
     where
-        F: Fn(Fire) -> Fut + Send + Sync + 'static,
+        F: Fn(Tick) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<E, TaskError>> + Send + 'static,
         E: Into<Effects>,
     {
-        let call = move |fire: Fire| -> RunFuture {
+        let call = move |fire: Tick| -> RunFuture {
             let running = code(fire);
             Box::pin(async move { running.await.map(Into::into) })
         };
@@ -179,12 +179,12 @@ impl Task {
         self
     }
 
-    /// Sets the action to the start of a workflow. The id of the run is the [key](Fire::key) of the fire. The start commits
+    /// Sets the action to the start of a workflow. The id of the run is the [key](Tick::key) of the fire. The start commits
     /// together with the record, so each fire has exactly one run.
     pub fn start<I, O>(
         self,
         workflow: Workflow<I, O>,
-        input: impl Fn(&Fire) -> I + Send + Sync + 'static,
+        input: impl Fn(&Tick) -> I + Send + Sync + 'static,
     ) -> Self
     where
         I: Serialize + 'static,
@@ -194,13 +194,13 @@ impl Task {
         self.start_with(name, move |client, fire| client.start(workflow, &input(fire)))
     }
 
-    /// Like [`start`](Self::start), with a queue, a priority or attributes. The id is set to the [key](Fire::key) of the fire.
+    /// Like [`start`](Self::start), with a queue, a priority or attributes. The id is set to the [key](Tick::key) of the fire.
     pub fn start_with<O>(
         mut self,
         workflow: &str,
-        make: impl Fn(&Client, &Fire) -> Start<O> + Send + Sync + 'static,
+        make: impl Fn(&Client, &Tick) -> Start<O> + Send + Sync + 'static,
     ) -> Self {
-        let start = move |client: &Client, fire: &Fire| make(client, fire).id(fire.key()).batch();
+        let start = move |client: &Client, fire: &Tick| make(client, fire).id(fire.key()).batch();
         self.action = Some(Action::Start(Box::new(start)));
         self.does = format!("workflow {workflow}");
         self
@@ -262,10 +262,10 @@ impl Task {
     }
 }
 
-impl fmt::Debug for Task {
+impl fmt::Debug for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, when, zone, does, .. } = self;
-        let mut task = f.debug_struct("Task");
+        let mut task = f.debug_struct("Schedule");
         task.field("name", name).field("when", when).field("zone", zone).field("does", does);
         task.finish_non_exhaustive()
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::change::{self, Ended, Next};
 use super::record::Record;
-use super::task::Task;
+use super::task::Schedule;
 use crate::clock::Timestamp;
 use crate::payload::Payload;
 
@@ -13,7 +13,7 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn record() -> Record {
-    let task = Task::new("report").cron("30 2 * * *").zone("Europe/Berlin").retry(Duration::from_mins(5));
+    let task = Schedule::new("report").cron("30 2 * * *").zone("Europe/Berlin").retry(Duration::from_mins(5));
     task.run(|_| async { Ok(()) }).check("default", at("2026-01-05T01:30:10Z")).unwrap()
 }
 

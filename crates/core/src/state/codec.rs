@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::State;
+use super::StateValue;
 use crate::payload::Payload;
 
 /// A value that can be drafted. Clones must be cheap enough to be discarded.
@@ -49,7 +49,7 @@ impl<T> Plain<T> {
     }
 }
 
-impl<T: State> Codec<T> for Plain<T> {
+impl<T: StateValue> Codec<T> for Plain<T> {
     fn absent(&self) -> T {
         T::default()
     }

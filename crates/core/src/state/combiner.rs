@@ -135,7 +135,7 @@ impl<T: Value> Combiner<T> {
         // Started before the mutation is queued: spawning on it cannot fail.
         let runtime = DRIVERS
             .handle()
-            .map_err(|error| StateError::NoRuntime { container: self.name(), reason: error.to_string() })?;
+            .map_err(|error| StateError::NoRuntime { key: self.name(), reason: error.to_string() })?;
         let mut queue = self.queue.lock();
         queue.waiting.push_back(pending);
         let driven = std::mem::replace(&mut queue.driven, true);
@@ -188,7 +188,7 @@ impl<T: Value> Combiner<T> {
 
     /// Returns the error of a mutation whose user code panicked before anything was written.
     fn panicked(&self, reason: String) -> StateError {
-        StateError::Panicked { container: self.name(), reason, stage: Stage::NotApplied }
+        StateError::Panicked { key: self.name(), reason, stage: Stage::NotApplied }
     }
 }
 

@@ -34,7 +34,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Record for T {}
 /// ```
 /// # use std::sync::Arc;
 /// # use serde::{Deserialize, Serialize};
-/// # use tidelock_core::{key::Key, state::{Document, Schema, States}, store::MemoryStore};
+/// # use tidelock_core::{key::Key, state::{Document, Schema, StateRegistry}, store::MemoryStore};
 /// #[derive(Clone, Default, Serialize, Deserialize)]
 /// struct Settings {
 ///     colour: String,
@@ -42,7 +42,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Record for T {}
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let states = States::new(Arc::new(MemoryStore::new()));
+/// let states = StateRegistry::new(Arc::new(MemoryStore::new()));
 /// let settings: Document<Settings> = states.document(&Key::single("settings")?, Schema::new());
 /// let colour = settings.transaction(|tx| {
 ///     let mut settings = tx.current();
@@ -163,7 +163,7 @@ impl<T: Record> Document<T> {
         let cell = Arc::clone(&self.cell);
         Versions::stored(&self.cell, move |document| {
             // A document that decodes has a value.
-            cell.read(document)?.value.ok_or_else(|| StateError::NotFound { container: cell.name() })
+            cell.read(document)?.value.ok_or_else(|| StateError::NotFound { key: cell.name() })
         })
     }
 

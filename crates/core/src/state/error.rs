@@ -49,10 +49,10 @@ impl std::fmt::Display for Stage {
 #[derive(Clone, Debug, Error)]
 pub enum StateError {
     /// The timeout was reached. It includes queueing and running.
-    #[error("{container}: not done within {limit:?}; {stage}")]
+    #[error("{key}: not done within {limit:?}; {stage}")]
     TimedOut {
-        /// The container.
-        container: String,
+        /// The key of the state.
+        key: String,
         /// The timeout.
         limit: Duration,
         /// The progress of the mutation.
@@ -60,32 +60,28 @@ pub enum StateError {
     },
     /// Other writers wrote the record repeatedly, until the time or the attempts were used up.
     #[error(
-        "{container}: {attempts} attempts met a newer version, the last one {}; allow more time, or send deltas",
+        "{key}: {attempts} attempts met a newer version, the last one {}; allow more time, or send deltas",
         version_text(.current)
     )]
     ConcurrentModification {
-        /// The container.
-        container: String,
+        /// The key of the state.
+        key: String,
         /// The number of attempts.
         attempts: u32,
         /// The version that was found last. `None` when the record did not exist.
         current: Option<DocVersion>,
     },
-    /// A mutator of this container requested a mutation of the same container, and would wait for itself.
-    #[error(
-        "{container}: a mutator asks for a mutation of its own container; change the draft that it has instead"
-    )]
+    /// A mutator of this state requested a mutation of the same state, and would wait for itself.
+    #[error("{key}: a mutator asks for a mutation of its own state; change the draft that it has instead")]
     Reentrant {
-        /// The container.
-        container: String,
+        /// The key of the state.
+        key: String,
     },
     /// The record does not decode as the type. It stays unchanged.
-    #[error(
-        "{container}: version {version} does not read as the expected type: {reason}; it was left as it is"
-    )]
+    #[error("{key}: version {version} does not read as the expected type: {reason}; it was left as it is")]
     Undecodable {
-        /// The container.
-        container: String,
+        /// The key of the state.
+        key: String,
         /// The version of the record.
         version: DocVersion,
         /// The message of the decoder.
@@ -93,12 +89,12 @@ pub enum StateError {
     },
     /// The document was written under a newer schema than this program knows. It stays unchanged.
     #[error(
-        "{container}: version {version} has schema {found}, and this program knows {known}; run a newer program. It was left \
+        "{key}: version {version} has schema {found}, and this program knows {known}; run a newer program. It was left \
          as it is"
     )]
     NewerSchema {
-        /// The container.
-        container: String,
+        /// The key of the state.
+        key: String,
         /// The version of the record.
         version: DocVersion,
         /// The schema of the record.
@@ -108,43 +104,43 @@ pub enum StateError {
     },
     /// An event in the stream of a record's history was not written by a history.
     #[error(
-        "{container}: event {event} of its history does not read: {reason}; something else appends to that stream"
+        "{key}: event {event} of its history does not read: {reason}; something else appends to that stream"
     )]
     History {
-        /// The container.
-        container: String,
+        /// The key of the state.
+        key: String,
         /// The event's version in the stream.
         event: StreamVersion,
         /// The message of the decoder.
         reason: String,
     },
     /// The result of a mutation is invalid. The old value stays.
-    #[error("{container}: the new value is refused: {reason}; the old one stays")]
+    #[error("{key}: the new value is refused: {reason}; the old one stays")]
     Invalid {
-        /// The container.
-        container: String,
+        /// The key of the state.
+        key: String,
         /// The message of the check.
         reason: String,
     },
     /// A delta was sent to a record that does not exist. Nothing was created.
-    #[error("{container}: there is no record for the delta; create it with set or mutate first")]
+    #[error("{key}: there is no record for the delta; create it with set or mutate first")]
     NotFound {
-        /// The container.
-        container: String,
+        /// The key of the state.
+        key: String,
     },
     /// The operating system provides no thread for the driver of the mutations. Nothing was queued.
-    #[error("cannot mutate {container}: no thread for the driver: {reason}; raise the limit of threads")]
+    #[error("cannot mutate {key}: no thread for the driver: {reason}; raise the limit of threads")]
     NoRuntime {
-        /// The container.
-        container: String,
+        /// The key of the state.
+        key: String,
         /// The error of the operating system.
         reason: String,
     },
     /// The value's `Clone`, another part of the user's code, or the store panicked.
-    #[error("cannot mutate {container}: {reason}; {stage}")]
+    #[error("cannot mutate {key}: {reason}; {stage}")]
     Panicked {
-        /// The container.
-        container: String,
+        /// The key of the state.
+        key: String,
         /// The code that panicked, and its message.
         reason: String,
         /// The progress of the mutation.

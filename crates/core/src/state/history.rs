@@ -73,8 +73,8 @@ impl History {
     }
 }
 
-/// Returns the batch that a container with a history adds to each write: the event in the history stream. Programs that write a
-/// record without a container add it with [`Batch::and`], so that the history contains their writes.
+/// Returns the batch that a state with a history adds to each write: the event in the history stream. Programs that write a
+/// record without a state add it with [`Batch::and`], so that the history contains their writes.
 ///
 /// # Errors
 /// [`InvalidInput`] when the key is too long for a history.
@@ -144,7 +144,7 @@ pub async fn history_page(
 
 fn past(record: &Key, event: &Event) -> Result<Past, StateError> {
     let told: Told = event.payload.parse().map_err(|error| StateError::History {
-        container: record.to_string(),
+        key: record.to_string(),
         event: event.version,
         reason: error.to_string(),
     })?;

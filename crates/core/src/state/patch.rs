@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::State;
+use super::StateValue;
 use crate::model::draft::Draft;
 use crate::payload::Payload;
 use crate::store::Delta;
 
 /// Sets the fields of an object that the patch names.
-pub(super) fn patched<T: State>(draft: &mut T, patch: &Value) -> Result<(), String> {
+pub(super) fn patched<T: StateValue>(draft: &mut T, patch: &Value) -> Result<(), String> {
     let mut json = serde_json::to_value(&*draft).map_err(|error| error.to_string())?;
     match (&mut json, patch) {
         (Value::Object(fields), Value::Object(new)) => {
@@ -21,7 +21,7 @@ pub(super) fn patched<T: State>(draft: &mut T, patch: &Value) -> Result<(), Stri
 }
 
 /// Applies deltas to the value.
-pub(super) fn with_deltas<T: State>(draft: &mut T, deltas: &[Delta]) -> Result<(), String> {
+pub(super) fn with_deltas<T: StateValue>(draft: &mut T, deltas: &[Delta]) -> Result<(), String> {
     let mut merged = Draft::of(&Payload::of(draft).map_err(|error| error.to_string())?);
     for change in deltas {
         merged.apply(change).map_err(|misfit| {

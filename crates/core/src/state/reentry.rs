@@ -1,7 +1,7 @@
-//! Reentrancy of mutators: a mutation of a container inside a mutator of the same container never gets its turn.
+//! Reentrancy of mutators: a mutation of a state inside a mutator of the same state never gets its turn.
 //!
-//! A mutator may mutate another container and wait for it. The other mutator runs on another thread, so each mutation carries
-//! the containers whose mutators wait for it.
+//! A mutator may mutate another state and wait for it. The other mutator runs on another thread, so each mutation carries
+//! the states whose mutators wait for it.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 thread_local! {
-    /// The containers whose mutators run on this thread, or wait for one that does.
+    /// The states whose mutators run on this thread, or wait for one that does.
     static RUNNING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns a process-unique number for a container.
+/// Returns a process-unique number for a state.
 pub(super) fn next_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The container of a mutation, and those whose mutators wait for it.
+/// The state of a mutation, and those whose mutators wait for it.
 #[derive(Clone, Debug)]
 pub(super) struct Within {
     number: u64,
@@ -30,7 +30,7 @@ pub(super) struct Within {
 }
 
 impl Within {
-    /// Returns the place of a new mutation of a container; `None` when one of its mutators waits for it.
+    /// Returns the place of a new mutation of a state; `None` when one of its mutators waits for it.
     pub(super) fn enter(number: u64) -> Option<Self> {
         RUNNING.with_borrow(|running| {
             let outer = (!running.is_empty()).then(|| Arc::from(running.as_slice()));
@@ -45,7 +45,7 @@ impl Within {
     }
 }
 
-/// Restores the containers of the thread, when the run ends or panics.
+/// Restores the states of the thread, when the run ends or panics.
 struct Inside(usize);
 
 impl Inside {

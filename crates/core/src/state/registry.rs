@@ -1,4 +1,4 @@
-//! The containers in use: finds the live combiner of a record, in constant amortised time.
+//! The states in use: finds the live combiner of a record, in constant amortised time.
 
 use std::any::{Any, TypeId};
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! State scopes: a kind and an id, with containers by name.
+//! StateValue scopes: a kind and an id, with states by name.
 
 use std::any::TypeId;
 use std::fmt;
@@ -8,15 +8,15 @@ use parking_lot::Mutex;
 
 use super::codec::{Codec, Plain, Value};
 use super::combiner::{Check, Combiner};
-use super::container::Container;
 use super::document::{Document, Record, WithSchema};
+use super::handle::State;
 use super::history::History;
 use super::observe::Observer;
 use super::registry::Registry;
 use super::schema::Schema;
-use super::{Options, State};
+use super::{Options, StateValue};
 use crate::error::InvalidInput;
-use crate::key::{Arg, Key};
+use crate::key::{Arg, IntoKey, Key};
 use crate::store::SharedStore;
 
 /// The owner of state: a kind, such as a session or a user, and an id.
@@ -68,30 +68,30 @@ impl Scope {
 
 /// The state of a program in a store. Clones share it.
 #[derive(Clone)]
-pub struct States {
+pub struct StateRegistry {
     store: SharedStore,
     options: Options,
     observer: Option<Arc<dyn Observer>>,
     history: bool,
-    /// The records in use, so that all containers of one record share its queue.
+    /// The records in use, so that all states of one record share its queue.
     registry: Arc<Mutex<Registry>>,
 }
 
-impl States {
+impl StateRegistry {
     /// Creates a handle to the state in this store.
     #[must_use]
     pub fn new(store: SharedStore) -> Self {
         Self { store, options: Options::default(), observer: None, history: false, registry: Arc::default() }
     }
 
-    /// Sets the options. Call it before you create containers.
+    /// Sets the options. Call it before you create states.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// Sets an observer of all mutations. Call it before you create containers.
+    /// Sets an observer of all mutations. Call it before you create states.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
@@ -99,36 +99,39 @@ impl States {
     }
 
     /// Enables a history: every write also appends an event, in the same commit, to the stream that
-    /// [`history_key`](super::history_key) names. Call it before you create containers. It needs a store with streams.
+    /// [`history_key`](super::history_key) names. Call it before you create states. It needs a store with streams.
     #[must_use]
     pub fn with_history(mut self) -> Self {
         self.history = true;
         self
     }
 
-    /// Returns the container of a name in a scope.
+    /// Returns the state of a name in a scope.
     ///
     /// # Errors
     /// [`InvalidInput`] when the kind is empty or the key is too long.
-    pub fn container<T: State>(&self, scope: &Scope, name: &str) -> Result<Container<T>, InvalidInput> {
+    pub fn state<T: StateValue>(&self, scope: &Scope, name: &str) -> Result<State<T>, InvalidInput> {
         Ok(self.at(&scope.key(name)?))
     }
 
-    /// Returns the container of a record by its key.
+    /// Returns the state of a record by its key. The operations of a state with an invalid key return the error.
     #[must_use]
-    pub fn at<T: State>(&self, key: &Key) -> Container<T> {
-        Container::stored(self.combiner(key, None, || Arc::new(Plain::new())))
+    pub fn at<T: StateValue>(&self, key: impl IntoKey) -> State<T> {
+        match key.into_key() {
+            Ok(key) => State::stored(self.combiner(&key, None, || Arc::new(Plain::new()))),
+            Err(error) => State::invalid(error),
+        }
     }
 
-    /// Returns the container of a record by its key, with a check of new values. The check of the first container
-    /// counts, as long as any container of the record is in use.
+    /// Returns the state of a record by its key, with a check of new values. The check of the first state
+    /// counts, as long as any state of the record is in use.
     #[must_use]
-    pub fn checked<T: State>(
+    pub fn checked<T: StateValue>(
         &self,
         key: &Key,
         check: impl Fn(&T) -> Result<(), String> + Send + Sync + 'static,
-    ) -> Container<T> {
-        Container::stored(self.combiner(key, Some(Arc::new(check)), || Arc::new(Plain::new())))
+    ) -> State<T> {
+        State::stored(self.combiner(key, Some(Arc::new(check)), || Arc::new(Plain::new())))
     }
 
     /// Returns the document of a key. The schema of the first document counts, as long as any document of the key is in
@@ -155,9 +158,12 @@ impl States {
     }
 }
 
-impl fmt::Debug for States {
+impl fmt::Debug for StateRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let States { store, options, .. } = self;
-        f.debug_struct("States").field("store", store).field("options", options).finish_non_exhaustive()
+        let StateRegistry { store, options, .. } = self;
+        f.debug_struct("StateRegistry")
+            .field("store", store)
+            .field("options", options)
+            .finish_non_exhaustive()
     }
 }

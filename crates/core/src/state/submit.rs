@@ -15,6 +15,7 @@ use super::mutation::Mutation;
 use super::mutator::{Answer, Asked, AtOnce, InTime, Mutator};
 use super::reentry::Within;
 use crate::runtime::timer::sleep_until;
+use crate::store::StoreError;
 
 /// A value that runs one mutation after another.
 pub(super) struct Turns<T: Value> {
@@ -25,6 +26,8 @@ pub(super) struct Turns<T: Value> {
 pub(super) enum Backing<T: Value> {
     Memory(Arc<Memory<T>>),
     Store(Arc<Combiner<T>>),
+    /// A value whose key is invalid. Every operation returns this error.
+    Invalid(StoreError),
 }
 
 impl<T: Value> Clone for Turns<T> {
@@ -32,6 +35,7 @@ impl<T: Value> Clone for Turns<T> {
         let backing = match &self.backing {
             Backing::Memory(memory) => Backing::Memory(Arc::clone(memory)),
             Backing::Store(cell) => Backing::Store(Arc::clone(cell)),
+            Backing::Invalid(error) => Backing::Invalid(error.clone()),
         };
         Self { backing, limit: self.limit }
     }
@@ -47,6 +51,7 @@ impl<T: Value> Turns<T> {
         match &self.backing {
             Backing::Memory(memory) => memory.name().to_owned(),
             Backing::Store(cell) => cell.name(),
+            Backing::Invalid(_) => "(invalid key)".to_owned(),
         }
     }
 
@@ -54,6 +59,7 @@ impl<T: Value> Turns<T> {
         match &self.backing {
             Backing::Memory(memory) => memory.number(),
             Backing::Store(cell) => cell.number,
+            Backing::Invalid(_) => 0,
         }
     }
 
@@ -93,7 +99,7 @@ impl<T: Value> Turns<T> {
         answered: oneshot::Receiver<Answer<R, E>>,
     ) -> Result<Mutated<R>, MutateError<E>> {
         let Some(within) = Within::enter(self.number()) else {
-            return Err(StateError::Reentrant { container: self.name() }.into());
+            return Err(StateError::Reentrant { key: self.name() }.into());
         };
         let caller = Caller { mutation: Arc::default(), answered: false };
         let mutation = Arc::clone(&caller.mutation);
@@ -106,6 +112,7 @@ impl<T: Value> Turns<T> {
                 cell.push(Pending { work, mutation, within, since: Instant::now(), place })?;
                 self.answer(caller, answered).await
             }
+            (Backing::Invalid(error), _) => Err(StateError::Read(error.clone()).into()),
         }
     }
 
@@ -140,19 +147,19 @@ impl<T: Value> Turns<T> {
     /// panicked.
     fn abandoned(&self, mutation: &Mutation) -> StateError {
         let reason = "the store or the value panicked".to_owned();
-        StateError::Panicked { container: self.name(), reason, stage: mutation.give_up().stage }
+        StateError::Panicked { key: self.name(), reason, stage: mutation.give_up().stage }
     }
 
     fn timed_out(&self, mutation: &Mutation, limit: Duration) -> StateError {
         let given_up = mutation.give_up();
-        let container = self.name();
+        let key = self.name();
         match given_up.stage {
             Stage::NotApplied if given_up.conflicts > 0 => StateError::ConcurrentModification {
-                container,
+                key,
                 attempts: given_up.conflicts,
                 current: given_up.current,
             },
-            stage => StateError::TimedOut { container, limit, stage },
+            stage => StateError::TimedOut { key, limit, stage },
         }
     }
 }

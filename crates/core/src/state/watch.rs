@@ -11,7 +11,7 @@ use super::memory::Memory;
 use crate::id::{DocVersion, Epoch};
 use crate::key::Key;
 use crate::runtime::timer::sleep_until;
-use crate::store::{Document, SharedStore, Watch};
+use crate::store::{Document, SharedStore, StoreError, Watch};
 
 /// The maximum time until a change is noticed when the store's hint was missed.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
@@ -30,6 +30,7 @@ pub struct Versions<T> {
 enum Source<T> {
     Memory { memory: Arc<Memory<T>>, changed: tokio::sync::watch::Receiver<DocVersion> },
     Store { store: SharedStore, key: Key, hints: Watch, read: Reads<T> },
+    Invalid(StoreError),
 }
 
 /// Returns the versions of a record regardless of its type, from now on, starting with the current one.
@@ -50,6 +51,10 @@ impl<T: Clone + Send + Sync + 'static> Versions<T> {
         Self::of(Arc::clone(&cell.store), cell.key.clone(), Box::new(read))
     }
 
+    pub(super) fn invalid(error: StoreError) -> Self {
+        Self { source: Source::Invalid(error), seen: None }
+    }
+
     fn of(store: SharedStore, key: Key, read: Reads<T>) -> Self {
         let hints = store.watch();
         Self { source: Source::Store { store, key, hints, read }, seen: None }
@@ -66,6 +71,7 @@ impl<T: Clone + Send + Sync + 'static> Versions<T> {
     pub async fn next(&mut self) -> Result<Option<Versioned<T>>, StateError> {
         loop {
             match &mut self.source {
+                Source::Invalid(error) => return Err(StateError::Read(error.clone())),
                 Source::Memory { memory, changed } => {
                     let now = memory.read().await;
                     let seen = Some((Epoch(0), Some(now.version)));

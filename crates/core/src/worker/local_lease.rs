@@ -134,7 +134,7 @@ pub enum LostReason {
         /// The fence of the new owner.
         fence: Fence,
     },
-    /// The row was reset or removed, or finished under this lease by other means than [`Held`](crate::lease::Held).
+    /// The row was reset or removed, or finished under this lease by other means than [`LeaseGuard`](crate::lease::LeaseGuard).
     Revoked,
     /// No renewal succeeded in time, so the holder gave up before another owner can have it.
     CouldNotRenew {

@@ -97,6 +97,11 @@ pub(super) fn all_workflows() -> KeyPrefix {
     KeyPrefix::kind(WORKFLOW)
 }
 
+/// Returns whether a work row belongs to a run.
+pub(super) fn is_run(row: &Key) -> bool {
+    row.kind() == RUN
+}
+
 /// Returns the lane of a queue's runs that have begun.
 pub(super) fn lane(queue: &str) -> Result<Lane, InvalidInput> {
     Lane::new(format!("run.{queue}"))

@@ -24,7 +24,7 @@ use crate::error::InvalidInput;
 use crate::lease::LeaseError;
 use crate::model::limits::{depth, within};
 use crate::payload::Payload;
-use crate::store::{Batch, Claim, Denied, Expect, SharedStore};
+use crate::store::{Batch, Claim, Denied, Expect, SharedStore, WorkFilter};
 use crate::worker::{self, Active, Engine as _, LeasedWork, WorkerHandle, worker_setters};
 
 /// An async function or closure that can be a workflow: `async fn(&Ctx, I) -> Result<O, Failure>` whose future is `Send`. The
@@ -195,6 +195,19 @@ pub struct WorkerStats {
 }
 
 impl WorkerHandle<WorkflowEngine> {
+    /// Returns whether no run of the store is due or executing, in any process. Runs that sleep, wait or are suspended do
+    /// not count.
+    ///
+    /// # Errors
+    /// [`WorkflowError::Store`] when the store cannot be read.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it only reads.
+    pub async fn is_idle(&self) -> Result<bool, WorkflowError> {
+        let store = &self.worker().store;
+        Ok(worker::is_idle(store, &WorkFilter::default(), names::is_run).await?)
+    }
+
     /// Drives one run now, whether it is due or not, and waits until it ends, rests or is suspended.
     ///
     /// # Errors

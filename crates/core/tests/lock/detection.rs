@@ -4,10 +4,10 @@ use std::task::Poll;
 
 use crate::hand::{ALONE, Hand, OBSERVE, PULL, asking, assert_free, granted, graph, taking, thing};
 use tidelock_core::error::Explain as _;
-use tidelock_core::lock::{Functor, LockError, Locks, Task, scope};
+use tidelock_core::lock::{LockClass, LockError, Locks, Task, scope};
 
-static LOW: Functor = Functor::new("low").rank(10);
-static HIGH: Functor = Functor::new("high").rank(20);
+static LOW: LockClass = LockClass::new("low").rank(10);
+static HIGH: LockClass = LockClass::new("high").rank(20);
 
 #[tokio::test]
 async fn l3_a_task_that_asks_for_what_it_holds_hears_of_it_with_both_places() {
@@ -51,14 +51,14 @@ async fn l4_nested_in_the_same_mode_is_reported_while_another_mode_waits() {
 #[tokio::test]
 async fn l13_locking_against_the_rank_is_an_error() {
     let locks = Locks::new();
-    let (low, high) = (LOW.term(["a"]).expect("once"), HIGH.term(["b"]).expect("once"));
+    let (low, high) = (LOW.key(["a"]).expect("once"), HIGH.key(["b"]).expect("once"));
     let first = locks.lock(&low).await.expect("free");
     let second = locks.lock(&high).await.expect("in order");
     drop(first);
     let error = locks.lock(&low).await.expect_err("against the order");
     assert!(matches!(&error, LockError::OutOfOrder { rank: 10, above_rank: 20, .. }), "{error}");
     assert!(locks.try_lock(&low).is_err());
-    let same = LOW.term(["c"]).expect("once");
+    let same = LOW.key(["c"]).expect("once");
     drop(second);
     let first = locks.lock(&low).await.expect("nothing above is held");
     assert!(
@@ -252,13 +252,13 @@ async fn branches_in_scopes_are_tasks_of_their_own() {
 #[test]
 fn ranks_follow_a_guard_that_moves() {
     let locks = Locks::new();
-    let (low, high) = (LOW.term(["move"]).expect("once"), HIGH.term(["move"]).expect("once"));
+    let (low, high) = (LOW.key(["move"]).expect("once"), HIGH.key(["move"]).expect("once"));
     let mut task = Hand::new(async {
         let guard = locks.lock(&high).await.expect("free");
         guard.detach();
         let low = locks.lock(&low).await.is_ok();
         guard.adopt();
-        let again = locks.lock(&LOW.term(["other"]).expect("once")).await.is_ok();
+        let again = locks.lock(&LOW.key(["other"]).expect("once")).await.is_ok();
         (low, again)
     });
     assert_eq!(task.poll(), Poll::Ready((true, false)));

@@ -6,22 +6,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use tidelock_core::lock::{Ask, Functor, Guard, LockError, Locks, Mode, Modes, Scope, Term, scope};
+use tidelock_core::lock::{
+    Guard, LockClass, LockError, LockKey, LockRequest, Locks, Mode, Modes, Scope, scope,
+};
 
 pub(crate) const ALONE: Mode = Mode::new(0);
 pub(crate) const PULL: Mode = Mode::new(1);
 pub(crate) const OBSERVE: Mode = Mode::new(2);
 
-pub(crate) static THING: Functor = Functor::new("thing");
-pub(crate) static GRAPH: Functor = Functor::new("graph")
+pub(crate) static THING: LockClass = LockClass::new("thing");
+pub(crate) static GRAPH: LockClass = LockClass::new("graph")
     .modes(Modes::new(&["alone", "pull", "observe"], &[(PULL, PULL), (OBSERVE, OBSERVE)]));
 
-pub(crate) fn thing(name: &str) -> Term {
-    THING.term([name]).expect("declared once")
+pub(crate) fn thing(name: &str) -> LockKey {
+    THING.key([name]).expect("declared once")
 }
 
-pub(crate) fn graph() -> Term {
-    GRAPH.term(["g"]).expect("declared once")
+pub(crate) fn graph() -> LockKey {
+    GRAPH.key(["g"]).expect("declared once")
 }
 
 #[derive(Default)]
@@ -57,7 +59,7 @@ impl<F: Future> Hand<F> {
 /// Requests a lock as a separate task, and polls once.
 pub(crate) fn asking<'a>(
     locks: &'a Locks,
-    ask: Ask<'a>,
+    ask: LockRequest<'a>,
 ) -> Hand<impl Future<Output = Result<Guard<'a>, LockError>>> {
     let mut hand = Hand::new(locks.lock(ask));
     match hand.poll() {
@@ -67,7 +69,7 @@ pub(crate) fn asking<'a>(
 }
 
 /// Acquires a lock as a separate task.
-pub(crate) fn taking<'a>(locks: &'a Locks, ask: impl Into<Ask<'a>>) -> Guard<'a> {
+pub(crate) fn taking<'a>(locks: &'a Locks, ask: impl Into<LockRequest<'a>>) -> Guard<'a> {
     match Hand::new(locks.lock(ask)).poll() {
         Poll::Ready(result) => result.expect("it is free"),
         Poll::Pending => panic!("it should be free"),

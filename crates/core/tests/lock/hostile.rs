@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::hand::{ALONE, Hand, PULL, asking, assert_free, granted, graph, taking, thing};
-use tidelock_core::lock::{Functor, LockError, Locks, Modes, SingleFlight, declare};
+use tidelock_core::lock::{LockClass, LockError, Locks, Modes, SingleFlight, declare};
 
 type Deed = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
@@ -269,10 +269,10 @@ fn tasks_that_nobody_knows_are_not_taken_for_one() {
 
 #[test]
 fn asking_again_is_reentrant_whatever_the_ranks() {
-    static LOW: Functor = Functor::new("hostile-low").rank(10);
-    static HIGH: Functor = Functor::new("hostile-high").rank(20);
+    static LOW: LockClass = LockClass::new("hostile-low").rank(10);
+    static HIGH: LockClass = LockClass::new("hostile-high").rank(20);
     let locks = Locks::new();
-    let (low, high) = (LOW.term(["a"]).unwrap(), HIGH.term(["a"]).unwrap());
+    let (low, high) = (LOW.key(["a"]).unwrap(), HIGH.key(["a"]).unwrap());
     let mut task = Hand::new(async {
         let _held = (locks.lock(&low).await?, locks.lock(&high).await?);
         locks.lock(&low).await.map(|_| ())
@@ -282,8 +282,8 @@ fn asking_again_is_reentrant_whatever_the_ranks() {
 
 macro_rules! two_in_one_place {
     ($one:ident, $other:ident) => {
-        static $one: Functor = Functor::new("one-place");
-        static $other: Functor = Functor::new("one-place").modes(Modes::READ_WRITE);
+        static $one: LockClass = LockClass::new("one-place");
+        static $other: LockClass = LockClass::new("one-place").modes(Modes::READ_WRITE);
     };
 }
 two_in_one_place!(ONE, OTHER);

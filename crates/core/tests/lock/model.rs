@@ -13,7 +13,7 @@ const MODES: [Mode; 3] = [ALONE, PULL, OBSERVE];
 
 #[derive(Clone, Debug)]
 enum Step {
-    Ask(usize),
+    LockRequest(usize),
     Try(usize),
     Release(usize),
     Leave(usize),
@@ -22,7 +22,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (0_usize..3).prop_map(Step::Ask),
+        4 => (0_usize..3).prop_map(Step::LockRequest),
         1 => (0_usize..3).prop_map(Step::Try),
         4 => any::<usize>().prop_map(Step::Release),
         2 => any::<usize>().prop_map(Step::Leave),
@@ -62,13 +62,13 @@ proptest! {
 
     #[test]
     fn the_lock_does_what_the_plain_queue_does(steps in proptest::collection::vec(step(), 1..60)) {
-        let (locks, term) = (Locks::new(), GRAPH.term(["model"]).expect("once"));
+        let (locks, term) = (Locks::new(), GRAPH.key(["model"]).expect("once"));
         let mut plain = Plain::default();
         let mut guards: Vec<(u32, Guard<'_>)> = Vec::new();
         let mut waiting: Vec<(u32, Hand<_>)> = Vec::new();
         for (who, step) in (0_u32..).zip(steps) {
             match step {
-                Step::Ask(mode) => {
+                Step::LockRequest(mode) => {
                     let mut hand = Hand::new(locks.lock(term.mode(MODES[mode])));
                     let polled: Poll<Result<Guard<'_>, LockError>> = hand.poll();
                     if plain.queue.is_empty() && plain.admits(mode) {

@@ -5,10 +5,10 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use crate::hand::{Hand, assert_free, taking, thing};
-use tidelock_core::lock::{Functor, LockError, Locks, OwnedGuard, Task};
+use tidelock_core::lock::{LockClass, LockError, Locks, OwnedGuard, Task};
 
-static LOW: Functor = Functor::new("moved-low").rank(10);
-static HIGH: Functor = Functor::new("moved-high").rank(20);
+static LOW: LockClass = LockClass::new("moved-low").rank(10);
+static HIGH: LockClass = LockClass::new("moved-high").rank(20);
 
 fn polled<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
@@ -135,7 +135,7 @@ fn l3_branches_of_one_task_may_both_wait_for_owned_guards() {
 #[test]
 fn l13_an_owned_guard_has_no_rank_in_its_first_task() {
     let locks = Locks::new();
-    let (low, high) = (LOW.term(["a"]).expect("once"), HIGH.term(["b"]).expect("once"));
+    let (low, high) = (LOW.key(["a"]).expect("once"), HIGH.key(["b"]).expect("once"));
     let mut task = Hand::new(async {
         let given_away = locks.lock_owned(&high).await?;
         let low_held = locks.lock(&low).await?;

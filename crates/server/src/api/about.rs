@@ -13,9 +13,9 @@ use http::HeaderMap;
 use http::header::HeaderName;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tidelock::clock::Timestamp;
-use tidelock::id::Position;
-use tidelock::store::{Durability, Watch};
+use tidelock_core::clock::Timestamp;
+use tidelock_core::id::Position;
+use tidelock_core::store::{Durability, Watch};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 

@@ -3,8 +3,8 @@
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tidelock::id::Position;
-use tidelock::store::{Direction, LogQuery};
+use tidelock_core::id::Position;
+use tidelock_core::store::{Direction, LogQuery};
 
 use crate::error::ServerError;
 use crate::problem::Problem;

@@ -11,13 +11,13 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tidelock::clock::Timestamp;
-use tidelock::error::InvalidInput;
-use tidelock::id::{Fence, Owner};
-use tidelock::key::Key;
-use tidelock::key::reserved::check_name;
-use tidelock::lease::{self, LeaseError, MIN_TTL, View};
-use tidelock::store::{Batch, Claim, Denied, Grant, Lease, LeaseRow, Operation, Selection};
+use tidelock_core::clock::Timestamp;
+use tidelock_core::error::InvalidInput;
+use tidelock_core::id::{Fence, Owner};
+use tidelock_core::key::Key;
+use tidelock_core::key::reserved::check_name;
+use tidelock_core::lease::{self, LeaseError, MIN_TTL, View};
+use tidelock_core::store::{Batch, Claim, Denied, Grant, Lease, LeaseRow, Operation, Selection};
 use tokio::sync::oneshot;
 
 use crate::audit::Told;
@@ -71,7 +71,7 @@ pub(crate) struct Take {
 }
 
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Held {
+pub(crate) struct AcquiredLease {
     #[schemars(with = "shape::Key")]
     key: Key,
     #[schemars(with = "String")]
@@ -184,7 +184,7 @@ struct Taking {
 impl Taking {
     /// Acquires the lease. Releases it when the client leaves before, during or after the hand-over of the response: a response that
     /// lies in the channel, or in a layer above the handler, is dropped there together with its delivery report.
-    async fn run(self, answer: oneshot::Sender<Result<(Held, oneshot::Sender<()>), Problem>>) {
+    async fn run(self, answer: oneshot::Sender<Result<(AcquiredLease, oneshot::Sender<()>), Problem>>) {
         let grant = match claim(&self.app, &self.key, &self.owner, self.ttl).await {
             Ok(grant) => grant,
             Err(problem) => return drop(answer.send(Err(problem))),
@@ -206,7 +206,7 @@ impl Taking {
         let until = grant.row.lease.map_or(grant.row.enqueued_at, |lease| lease.until);
         let (report, delivered) = oneshot::channel();
         // A refused message is dropped, and its report with it.
-        let _ = answer.send(Ok((Held { key, owner, fence, until }, report)));
+        let _ = answer.send(Ok((AcquiredLease { key, owner, fence, until }, report)));
         if delivered.await.is_err() {
             let told = self.told(
                 "release",
@@ -297,7 +297,7 @@ pub(crate) async fn renew(
     app.store().apply(told.with(Batch::new().renew(&lease, ttl))?).await?;
     let holder = app.store().work(&lease.key).await?.and_then(|row| row.lease);
     match holder.filter(|holder| holder.fence == fence) {
-        Some(holder) => ok(&Held { key, owner: holder.owner, fence, until: holder.until }),
+        Some(holder) => ok(&AcquiredLease { key, owner: holder.owner, fence, until: holder.until }),
         // It was renewed, and another owner has acquired it since.
         None => Err(ServerError::NotFound { what: "lease", name: key.to_string() }.into()),
     }

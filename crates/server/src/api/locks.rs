@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tidelock::lock::{Cycle, FunctorStats, HeldTerm, Locks, Party, Snapshot, Task};
+use tidelock_core::lock::{Cycle, LockClassStats, LockEntry, LockOwner, Locks, Snapshot, Task};
 
 use crate::request::{Answered, ok};
 use crate::shared::App;
@@ -25,7 +25,7 @@ pub(crate) struct Shown {
     held: usize,
     /// The number of waiting tasks.
     waiting: usize,
-    terms: Vec<Term>,
+    terms: Vec<LockView>,
     /// The current cycles of tasks that wait for each other.
     cycles: Vec<Vec<String>>,
     /// The recently detected deadlocks. In each of them, one task received an error.
@@ -35,7 +35,7 @@ pub(crate) struct Shown {
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "LockedTerm")]
-pub(crate) struct Term {
+pub(crate) struct LockView {
     term: String,
     holders: Vec<Line>,
     waiters: Vec<Line>,
@@ -113,7 +113,7 @@ fn shown(locks: &Locks) -> Shown {
         shown: true,
         held,
         waiting,
-        terms: terms.iter().map(Term::of).collect(),
+        terms: terms.iter().map(LockView::of).collect(),
         cycles,
         found: locks.cycles().iter().map(|(ago, cycle)| Found::of(*ago, cycle)).collect(),
         functors: locks.stats().iter().map(Stats::of).collect(),
@@ -124,9 +124,9 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Term {
-    fn of(held: &HeldTerm) -> Self {
-        let lines = |parties: &[Party]| parties.iter().take(PARTIES).map(Line::of).collect();
+impl LockView {
+    fn of(held: &LockEntry) -> Self {
+        let lines = |parties: &[LockOwner]| parties.iter().take(PARTIES).map(Line::of).collect();
         Self {
             term: held.term.to_string(),
             holders: lines(&held.holders),
@@ -137,7 +137,7 @@ impl Term {
 }
 
 impl Line {
-    fn of(party: &Party) -> Self {
+    fn of(party: &LockOwner) -> Self {
         Self {
             task: party.task.map(|task| task.to_string()),
             mode: party.mode,
@@ -150,7 +150,7 @@ impl Line {
 
 impl Found {
     fn of(ago: Duration, cycle: &Cycle) -> Self {
-        let link = |link: &tidelock::lock::Link| Link {
+        let link = |link: &tidelock_core::lock::Link| Link {
             task: link.task.to_string(),
             term: link.term.to_string(),
             asked: link.asked.to_string(),
@@ -162,7 +162,7 @@ impl Found {
 }
 
 impl Stats {
-    fn of(stats: &FunctorStats) -> Self {
+    fn of(stats: &LockClassStats) -> Self {
         Self {
             functor: stats.functor.clone(),
             acquired: stats.acquired,

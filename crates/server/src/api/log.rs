@@ -12,10 +12,10 @@ use futures_util::stream::unfold;
 use http::HeaderMap;
 use http::header::HeaderName;
 use serde::Deserialize;
-use tidelock::error::{Explain as _, Retry};
-use tidelock::events::{EventLine, Events, EventsError, Start, Subscription, What};
-use tidelock::id::{EventType, Position};
-use tidelock::store::SharedStore;
+use tidelock_core::error::{Explain as _, Retry};
+use tidelock_core::events::{EventLine, Events, EventsError, Start, Subscription, What};
+use tidelock_core::id::{EventType, Position};
+use tidelock_core::store::SharedStore;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::error::ServerError;

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use http::header::CONTENT_TYPE;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use tidelock::lock::Locks;
+use tidelock_core::lock::Locks;
 
 use crate::api::overview::{self, Overview, Reaction, Runs};
 use crate::problem::Problem;

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tidelock::clock::Timestamp;
-use tidelock::id::Position;
-use tidelock::key::Key;
-use tidelock::reactions::{Operator, ReactionView, Which, reaction_row};
-use tidelock::store::{Page, SharedStore, StoreInfo, WorkFilter, WorkRow};
-use tidelock::workflow::Status;
+use tidelock_core::clock::Timestamp;
+use tidelock_core::id::Position;
+use tidelock_core::key::Key;
+use tidelock_core::reactions::{Operator, ReactionView, Which, reaction_row};
+use tidelock_core::store::{Page, SharedStore, StoreInfo, WorkFilter, WorkRow};
+use tidelock_core::workflow::Status;
 
 use crate::api::health;
 use crate::openapi::shape;
@@ -160,7 +160,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn locked(locks: &tidelock::lock::Locks) -> Locked {
+fn locked(locks: &tidelock_core::lock::Locks) -> Locked {
     let seen = locks.snapshot();
     let waiting = seen.terms.iter().map(|term| term.waiters.len()).sum();
     Locked { terms: seen.terms.len(), waiting, cycles: super::locks::cycles(&seen).len() }

@@ -9,9 +9,9 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tidelock::key::Key;
-use tidelock::reactions::{KeyView, Operator, Parked, ReactionView, Verb as Asks, Which};
-use tidelock::store::{Page, SharedStore};
+use tidelock_core::key::Key;
+use tidelock_core::reactions::{KeyView, Operator, Parked, ReactionView, Verb as Asks, Which};
+use tidelock_core::store::{Page, SharedStore};
 
 use crate::api::rows::{Operated, confirmed};
 use crate::audit::{self, Told};

@@ -8,10 +8,10 @@ use futures_util::future::try_join_all;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tidelock::clock::Timestamp;
-use tidelock::key::Key;
-use tidelock::reactions::{forget_put_off, reaction_row};
-use tidelock::store::{Batch, Operation, Pattern, Selection, WorkFilter, WorkRow};
+use tidelock_core::clock::Timestamp;
+use tidelock_core::key::Key;
+use tidelock_core::reactions::{forget_put_off, reaction_row};
+use tidelock_core::store::{Batch, Operation, Pattern, Selection, WorkFilter, WorkRow};
 
 use crate::audit::{self, Told};
 use crate::error::ServerError;

@@ -11,10 +11,12 @@ use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tidelock::clock::parse_duration;
-use tidelock::id::Priority;
-use tidelock::payload::Payload;
-use tidelock::workflow::{RunCursor, RunFilter, RunPage, RunView, Status, StepView, Workflow, WorkflowError};
+use tidelock_core::clock::parse_duration;
+use tidelock_core::id::Priority;
+use tidelock_core::payload::Payload;
+use tidelock_core::workflow::{
+    RunCursor, RunFilter, RunPage, RunView, Status, StepView, Workflow, WorkflowError,
+};
 
 use crate::audit::Told;
 use crate::error::ServerError;

@@ -3,9 +3,9 @@
 use axum::extract::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tidelock::clock::Timestamp;
-use tidelock::schedule::{Entry, Schedules, TaskView};
-use tidelock::store::SharedStore;
+use tidelock_core::clock::Timestamp;
+use tidelock_core::schedule::{Entry, Schedules, TaskView};
+use tidelock_core::store::SharedStore;
 
 use crate::openapi::shape;
 use crate::request::{Answered, Asked, Named, ok, rows};

@@ -6,9 +6,9 @@ use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tidelock::error::InvalidInput;
-use tidelock::schedule::Schedules;
-use tidelock::store::SharedStore;
+use tidelock_core::error::InvalidInput;
+use tidelock_core::schedule::Schedules;
+use tidelock_core::store::SharedStore;
 
 use crate::api::runs::Reason;
 use crate::audit::Told;

@@ -5,8 +5,8 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tidelock::key::Key;
-use tidelock::store::{Batch, Operation, Page, Pattern, Selection, WorkFilter, WorkRow, limits};
+use tidelock_core::key::Key;
+use tidelock_core::store::{Batch, Operation, Page, Pattern, Selection, WorkFilter, WorkRow, limits};
 
 use crate::api::rows::{Operated, confirmed, named};
 use crate::audit::{self, Told};

@@ -8,7 +8,7 @@ use tidelock_core::events::{Aggregate, AsOf, Events, EventsError};
 use tidelock_core::lease::LeaseError;
 use tidelock_core::reactions::{Operator, ReactionError, Waits, WhenExhausted, Which};
 
-use crate::detour::{Death, Detour, Fuse, Gate as Held};
+use crate::detour::{Death, Detour, Fuse, Gate as LeaseGuard};
 use crate::ledger::*;
 use crate::prelude::*;
 use crate::reacting::*;
@@ -218,7 +218,7 @@ pub async fn e7_books_look_into_inboxes(env: &Env) {
 /// An event is appended between the read and the commit. The commit is rejected, and the closing then includes that
 /// event.
 pub async fn e7_books_are_not_closed_over_an_append(env: &Env) {
-    let gate = Arc::new(Held::default());
+    let gate = Arc::new(LeaseGuard::default());
     let events = engine(&Detour::over(Arc::clone(&gate), &env.store.0));
     for (id, restart) in [("race-a", true), ("race-b", false)] {
         book(&events, id, 3).await;

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use tidelock_core::state::{Container, MutateError, Options, StateError, States};
+use tidelock_core::state::{MutateError, Options, State, StateError, StateRegistry};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
@@ -22,11 +22,11 @@ const HANG: Duration = Duration::from_secs(30);
 
 type Mutation = Pin<Box<dyn Future<Output = Result<(), StateError>> + Send>>;
 
-fn number_at(store: &Arc<dyn Store>, name: &str) -> Container<i64> {
-    States::new(Arc::clone(store)).at(&key(name))
+fn number_at(store: &Arc<dyn Store>, name: &str) -> State<i64> {
+    StateRegistry::new(Arc::clone(store)).at(key(name))
 }
 
-fn add(record: &Container<i64>, by: i64) -> Mutation {
+fn add(record: &State<i64>, by: i64) -> Mutation {
     let record = record.clone();
     Box::pin(async move { record.mutate(move |number| *number += by).await.map(|_| ()) })
 }
@@ -96,7 +96,7 @@ pub async fn s16_the_end_of_a_runtime_fails_no_other_caller(env: &Env) {
 /// Documents only.
 pub async fn s16_a_mutation_during_shutdown_does_not_hang(env: &Env) {
     /// Polls a mutation while its task is dropped.
-    struct Late(Container<i64>, mpsc::Sender<()>);
+    struct Late(State<i64>, mpsc::Sender<()>);
 
     impl Drop for Late {
         fn drop(&mut self) {
@@ -153,7 +153,7 @@ async fn race(name: &str, racers: &[Racer]) -> Vec<u64> {
     let mut running = Vec::new();
     for Racer { store, callers, work } in racers {
         let (record, work) = (number_at(store, name).limit(None), *work);
-        let caller = move |record: Container<i64>| async move {
+        let caller = move |record: State<i64>| async move {
             let mut count = 0;
             while Instant::now() < end {
                 match work {
@@ -177,7 +177,7 @@ async fn race(name: &str, racers: &[Racer]) -> Vec<u64> {
     counts
 }
 
-fn add_slowly(record: &Container<i64>, work: Duration) -> Mutation {
+fn add_slowly(record: &State<i64>, work: Duration) -> Mutation {
     let record = record.clone();
     Box::pin(async move {
         let slow = move |number| async move {
@@ -285,9 +285,9 @@ async fn combined(
     env: &Env,
     name: &str,
     spoil: fn(&mut Fragile),
-) -> (Container<Fragile>, Vec<Result<i64, StateError>>) {
+) -> (State<Fragile>, Vec<Result<i64, StateError>>) {
     let options = Options { limit: Some(HANG), ..Options::default() };
-    let record: Container<Fragile> = States::new(Arc::clone(&env.store.0)).options(options).at(&key(name));
+    let record: State<Fragile> = StateRegistry::new(Arc::clone(&env.store.0)).options(options).at(key(name));
     let (gate, inside) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (open, entered) = (Arc::clone(&gate), Arc::clone(&inside));
     let block = move |value: Fragile| {
@@ -379,7 +379,7 @@ pub async fn s18_a_panic_with_a_panicking_payload_fails_alone(env: &Env) {
         }
     }
 
-    let record: Container<Broken> = States::new(Arc::clone(&env.store.0)).at(&key("s18-payload"));
+    let record: State<Broken> = StateRegistry::new(Arc::clone(&env.store.0)).at(key("s18-payload"));
     let record = record.limit(Some(HANG));
     let error = record.mutate(|value| value.1 = true).await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Deserialize, Serialize};
 use tidelock_core::state::{
-    Container, Document as Doc, Items, MutateError, Mutated, Outcome as Did, PastChange, Schema, StateError,
-    States, history_key,
+    Document as Doc, Items, MutateError, Mutated, Outcome as Did, PastChange, Schema, State, StateError,
+    StateRegistry, history_key,
 };
 
 use crate::env::ONE_AND_TWO;
@@ -36,7 +36,7 @@ fn schema() -> Schema {
 }
 
 fn board(conn: &Conn, name: &str) -> Doc<Board> {
-    States::new(Arc::clone(&conn.0)).document(&key(name), schema())
+    StateRegistry::new(Arc::clone(&conn.0)).document(&key(name), schema())
 }
 
 async fn add(board: &Doc<Board>, by: i64) -> Mutated<i64> {
@@ -102,7 +102,7 @@ pub async fn x3_nothing_set_or_nothing_changed_is_not_written(env: &Env) {
     let looked = doc.transaction(|tx| Ok::<_, String>(tx.current().count)).await.unwrap();
     assert_eq!((looked.result, looked.outcome), (1, Did::Unchanged { version: first }));
 
-    let states = States::new(Arc::clone(&env.store.0));
+    let states = StateRegistry::new(Arc::clone(&env.store.0));
     let map: Doc<HashMap<String, u32>> = states.document(&key("x3-map"), Schema::new());
     let fill = |tx: &mut tidelock_core::state::Transaction<HashMap<String, u32>>| {
         tx.set((0..50).map(|i| (format!("k{i:02}"), i)).collect());
@@ -129,7 +129,7 @@ pub async fn x4_a_transaction_inside_another_is_an_error(env: &Env) {
         }
     });
     let (error, beside) = result.await.unwrap().result;
-    assert!(error.contains("its own container"), "{error}");
+    assert!(error.contains("its own state"), "{error}");
     assert_eq!(beside, 1);
 }
 
@@ -187,7 +187,7 @@ pub async fn x6_old_schemas_are_migrated_and_newer_ones_refused(env: &Env) {
 /// Documents only.
 pub async fn x6_what_cannot_be_migrated_stays(env: &Env) {
     let k = key("x6-stays");
-    let doc: Doc<Board> = States::new(Arc::clone(&env.store.0))
+    let doc: Doc<Board> = StateRegistry::new(Arc::clone(&env.store.0))
         .document(&k, Schema::starting_at(4).then(|_| Err("no way".to_owned())));
     let cases = [
         (json!({"version": 4}), "no way"),
@@ -283,7 +283,7 @@ pub async fn s14_a_value_that_cannot_be_written_fails_alone(env: &Env) {
         #[serde(with = "unwritable")]
         name: String,
     }
-    let record: Container<Odd> = States::new(Arc::clone(&env.store.0)).at(&key("s14-odd"));
+    let record: State<Odd> = StateRegistry::new(Arc::clone(&env.store.0)).at(key("s14-odd"));
     let tasks: Vec<_> = (0..20)
         .map(|i| {
             let change = move |odd: &mut Odd| {
@@ -328,8 +328,8 @@ mod unwritable {
 /// A watch yields the current version and eventually the newest one, from either connection. It also reports that no
 /// document exists. Documents only.
 pub async fn s3_a_watch_ends_at_the_newest_version(env: &Env) {
-    let here: Container<i64> = States::new(Arc::clone(&env.store.0)).at(&key("s3-watch"));
-    let there: Container<i64> = States::new(Arc::clone(&env.other.0)).at(&key("s3-watch"));
+    let here: State<i64> = StateRegistry::new(Arc::clone(&env.store.0)).at(key("s3-watch"));
+    let there: State<i64> = StateRegistry::new(Arc::clone(&env.other.0)).at(key("s3-watch"));
     let mut versions = here.watch();
     assert_eq!(versions.next().await.unwrap(), None, "there is none yet");
     let seen = Arc::new(AtomicU32::new(0));
@@ -359,8 +359,8 @@ pub async fn s3_a_watch_ends_at_the_newest_version(env: &Env) {
 /// With a history, each write is recorded in the same commit: values, deltas and deletes. A write that did not happen
 /// is not recorded.
 pub async fn s6_a_history_tells_every_write_and_no_other(env: &Env) {
-    let states = States::new(Arc::clone(&env.store.0)).with_history();
-    let record: Container<HashMap<String, i64>> = states.at(&key("s6-history"));
+    let states = StateRegistry::new(Arc::clone(&env.store.0)).with_history();
+    let record: State<HashMap<String, i64>> = states.at(key("s6-history"));
     record.set(HashMap::from([("a".to_owned(), 1)])).await.unwrap();
     record.set(HashMap::from([("a".to_owned(), 1)])).await.unwrap();
     record.inc("/a", 2).await.unwrap();

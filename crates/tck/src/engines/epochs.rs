@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tidelock_core::events::{Aggregate, Events, EventsError, Start, What};
 use tidelock_core::reactions::Settled;
-use tidelock_core::state::{Container, States};
+use tidelock_core::state::{State, StateRegistry};
 
 use crate::prelude::*;
 use crate::reacting::{noted, noting, start};
@@ -105,7 +105,8 @@ pub async fn d2_a_version_of_the_lost_history_is_refused(env: &Env) {
 
 /// A container drops its cached value. Documents only.
 pub async fn d2_a_container_drops_what_it_carries(env: &Env) {
-    let container = |conn: &Conn| -> Container<i64> { States::new(Arc::clone(&conn.0)).at(&key("d2-state")) };
+    let container =
+        |conn: &Conn| -> State<i64> { StateRegistry::new(Arc::clone(&conn.0)).at(key("d2-state")) };
     let (here, there) = (container(&env.store), container(&env.other));
     here.set(0).await.unwrap();
     if !env.backup().await {

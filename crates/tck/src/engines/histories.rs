@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tidelock_core::state::{Container, States};
+use tidelock_core::state::{State, StateRegistry};
 
 use crate::detour::{Detour, Gate};
 use crate::history::record::{Ask, Record, RecordModel, Told, What};
@@ -68,23 +68,23 @@ pub async fn s3_histories_with_faults_are_linearizable(env: &Env) {
 /// A record whose next write a case can delay before it reaches the store, and the same record in another process.
 struct HeldUp {
     gate: Arc<Gate>,
-    record: Container<Record>,
-    foreign: Container<Record>,
+    record: State<Record>,
+    foreign: State<Record>,
     recorder: Recorder<Ask, Told>,
 }
 
 impl HeldUp {
     async fn new(env: &Env, name: &str) -> Self {
         let gate = Arc::new(Gate::default());
-        let record = States::new(Detour::over(Arc::clone(&gate), &env.store.0)).at(&key(name));
-        let foreign = States::new(Arc::clone(&env.other.0)).at(&key(name));
+        let record = StateRegistry::new(Detour::over(Arc::clone(&gate), &env.store.0)).at(key(name));
+        let foreign = StateRegistry::new(Arc::clone(&env.other.0)).at(key(name));
         let held_up = Self { gate, record, foreign, recorder: Recorder::new() };
         held_up.told(0, &held_up.record, What::Set(Record { count: 1, tag: 1 })).await;
         held_up
     }
 
     /// Runs an operation and records its answer.
-    async fn told(&self, side: usize, record: &Container<Record>, what: What) {
+    async fn told(&self, side: usize, record: &State<Record>, what: What) {
         let begun = self.recorder.call(side, "record", Ask { side, what });
         match ask(record.clone(), what).await {
             Heard::Told(told) => self.recorder.end(begun, Ended::Ok(told)),

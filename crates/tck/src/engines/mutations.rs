@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use tidelock_core::state::{
-    Change, Container, MutateError, Observer, Options, Outcome as Did, Stage, StateError, States,
+    Change, MutateError, Observer, Options, Outcome as Did, Stage, State, StateError, StateRegistry,
 };
 use tokio::sync::Notify;
 
@@ -19,8 +19,8 @@ struct Counter {
     names: Vec<String>,
 }
 
-fn counter(conn: &Conn, name: &str) -> Container<Counter> {
-    States::new(Arc::clone(&conn.0)).at(&key(name))
+fn counter(conn: &Conn, name: &str) -> State<Counter> {
+    StateRegistry::new(Arc::clone(&conn.0)).at(key(name))
 }
 
 #[derive(Default)]
@@ -36,8 +36,8 @@ impl Observer for Seen {
 /// All mutations of one process are applied, in far fewer writes, and each returns its result. Documents only.
 pub async fn s2_sixty_four_mutations_share_writes(env: &Env) {
     let seen = Arc::new(Seen::default());
-    let states = States::new(Arc::clone(&env.store.0)).observer(seen.clone());
-    let record: Container<Counter> = states.at(&key("s2-state"));
+    let states = StateRegistry::new(Arc::clone(&env.store.0)).observer(seen.clone());
+    let record: State<Counter> = states.at(key("s2-state"));
     let (gate, inside) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let blocker = tokio::spawn(blocking(record.clone(), &gate, &inside));
     inside.notified().await;
@@ -108,8 +108,8 @@ pub async fn s3_mutators_run_again_on_the_winners_value(env: &Env) {
 /// stored. Documents only.
 pub async fn s4_attempts_are_bounded(env: &Env) {
     let options = Options { attempts: Some(3), ..Options::default() };
-    let record: Container<Counter> =
-        States::new(Arc::clone(&env.store.0)).options(options).at(&key("s4-state"));
+    let record: State<Counter> =
+        StateRegistry::new(Arc::clone(&env.store.0)).options(options).at(key("s4-state"));
     record.set(Counter::default()).await.unwrap();
     // A foreign writer interferes every time.
     let other = env.other.clone();
@@ -195,7 +195,7 @@ pub async fn s8_deltas_need_a_record(env: &Env) {
 
 /// A mutation that times out in the queue never runs its mutator. Documents only.
 pub async fn s9_time_that_is_up_in_the_queue(env: &Env) {
-    for record in [counter(&env.store, "s9-state"), Container::memory("s9", Counter::default())] {
+    for record in [counter(&env.store, "s9-state"), State::memory("s9", Counter::default())] {
         let (gate, inside) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let blocker = tokio::spawn(blocking(record.clone(), &gate, &inside));
         inside.notified().await;
@@ -213,7 +213,7 @@ pub async fn s9_time_that_is_up_in_the_queue(env: &Env) {
 
 /// Holds the container until the gate opens.
 fn blocking(
-    record: Container<Counter>,
+    record: State<Counter>,
     gate: &Arc<Notify>,
     inside: &Arc<Notify>,
 ) -> impl Future<Output = ()> + use<> {
@@ -233,7 +233,7 @@ fn blocking(
 
 /// The result of a mutator that times out is discarded, and others continue. Documents only.
 pub async fn s10_time_that_is_up_while_it_runs(env: &Env) {
-    for record in [counter(&env.store, "s10-state"), Container::memory("s10", Counter::default())] {
+    for record in [counter(&env.store, "s10-state"), State::memory("s10", Counter::default())] {
         // Long enough for the mutator to start on a busy machine.
         let hurried = record.clone().limit(Some(Duration::from_millis(500)));
         let endless = |counter: Counter| async move {
@@ -250,9 +250,9 @@ pub async fn s10_time_that_is_up_while_it_runs(env: &Env) {
 
 /// A result that does not fit the type, or fails the check, is rejected, and the old value stays. Documents only.
 pub async fn s12_what_does_not_fit_is_refused(env: &Env) {
-    let states = States::new(Arc::clone(&env.store.0));
+    let states = StateRegistry::new(Arc::clone(&env.store.0));
     let positive = |counter: &Counter| if counter.count < 0 { Err("below zero".to_owned()) } else { Ok(()) };
-    let record: Container<Counter> = states.checked(&key("s12-state"), positive);
+    let record: State<Counter> = states.checked(&key("s12-state"), positive);
     record.set(Counter { count: 3, names: vec![] }).await.unwrap();
     let misfit = record.patch(json!({"count": "three"})).await.unwrap_err();
     assert!(matches!(misfit, StateError::Invalid { .. }), "{misfit}");
@@ -264,7 +264,7 @@ pub async fn s12_what_does_not_fit_is_refused(env: &Env) {
 
 /// A mutator that mutates the same container gets an error at once. Another container is allowed. Documents only.
 pub async fn s13_nested_mutations_are_told(env: &Env) {
-    for record in [counter(&env.store, "s13-state"), Container::memory("s13", Counter::default())] {
+    for record in [counter(&env.store, "s13-state"), State::memory("s13", Counter::default())] {
         let (inner, other) = (record.clone(), counter(&env.store, "s13-other"));
         let nested = move |mut counter: Counter| {
             let (inner, other) = (inner.clone(), other.clone());
@@ -333,7 +333,7 @@ pub async fn s5_no_is_only_said_to_the_newest_value(env: &Env) {
 
 /// If the caller is cancelled while its mutation waits, the mutator does not run. Documents only.
 pub async fn s15_a_caller_that_goes_away(env: &Env) {
-    for record in [counter(&env.store, "s15-state"), Container::memory("s15", Counter::default())] {
+    for record in [counter(&env.store, "s15-state"), State::memory("s15", Counter::default())] {
         let (gate, inside) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let blocker = tokio::spawn(blocking(record.clone(), &gate, &inside));
         inside.notified().await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidelock_core::schedule::{Kind, Outcome as Ran, Task, TaskError};
+use tidelock_core::schedule::{Kind, Outcome as Ran, Schedule, TaskError};
 
 use crate::prelude::*;
 use crate::reacting::until;
@@ -12,9 +12,9 @@ use crate::scheduling::*;
 const NOON: &str = "2026-01-15T12:00:30Z";
 
 /// Returns a task that fails while a service is down.
-fn depending(log: &Log, down: &Arc<AtomicBool>) -> Task {
+fn depending(log: &Log, down: &Arc<AtomicBool>) -> Schedule {
     let (log, down) = (log.clone(), Arc::clone(down));
-    Task::new("t").cron("0 * * * *").retry(5 * MINUTE).run(move |fire| {
+    Schedule::new("t").cron("0 * * * *").retry(5 * MINUTE).run(move |fire| {
         let failed = down.load(Ordering::SeqCst);
         if !failed {
             log.add(&fire);
@@ -91,7 +91,7 @@ pub async fn c5_a_run_that_was_asked_for_survives_a_shutdown(env: &Env) {
     running.shutdown().await;
     log.take();
     let noted = log.clone();
-    let endless = Task::new("t").cron("0 * * * *").run(move |fire| {
+    let endless = Schedule::new("t").cron("0 * * * *").run(move |fire| {
         noted.add(&fire);
         std::future::pending::<Result<(), TaskError>>()
     });

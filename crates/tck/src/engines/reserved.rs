@@ -7,7 +7,7 @@ use tidelock_core::error::Explain as _;
 use tidelock_core::events::{Aggregate, Events, EventsError};
 use tidelock_core::key::reserved::BASE;
 use tidelock_core::payload::Payload;
-use tidelock_core::state::{Schema, States};
+use tidelock_core::state::{Schema, StateRegistry};
 
 use crate::ledger::*;
 use crate::prelude::*;
@@ -132,7 +132,7 @@ impl Aggregate for Anew {
 
 /// Containers and documents do not write reserved keys. Documents only.
 pub async fn d15_containers_refuse_reserved_keys(env: &Env) {
-    let states = States::new(Arc::clone(&env.store.0));
+    let states = StateRegistry::new(Arc::clone(&env.store.0));
     for name in [r#"base("account", "ann")"#, r#"snapshot("account", "ann")"#, "tidelock.run(\"r\")"] {
         let reserved: Key = name.parse().unwrap();
         let container = states.at::<i64>(&reserved);

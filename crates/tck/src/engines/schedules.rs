@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tidelock_core::schedule::{Doing, Kind, Outcome as Ran, Overlap, ScheduleError, Task, TaskError};
+use tidelock_core::schedule::{Doing, Kind, Outcome as Ran, Overlap, Schedule, ScheduleError, TaskError};
 
 use crate::cut::Wire;
 use crate::detour::{Death, Detour, Fuse};
@@ -65,7 +65,7 @@ pub async fn c3_a_long_run_is_followed_by_one(env: &Env) {
         set(env, noon);
         let (log, gate) = (Log::default(), Gate::closed());
         let (noted, passed) = (log.clone(), gate.clone());
-        let task = Task::new("t").cron("* * * * *").overlap(overlap).run(move |fire| {
+        let task = Schedule::new("t").cron("* * * * *").overlap(overlap).run(move |fire| {
             let passed = passed.clone();
             noted.add(&fire);
             async move {
@@ -100,7 +100,7 @@ pub async fn c4_a_failure_is_tried_again_unless_a_fire_comes_first(env: &Env) {
     let tally = Tally::default();
     let failing = |delay| {
         let counted = tally.clone();
-        Task::new("t").cron("*/10 * * * *").retry(delay).run(move |fire| {
+        Schedule::new("t").cron("*/10 * * * *").retry(delay).run(move |fire| {
             counted.add(&format!("{} {}", short(fire.time()), fire.attempt()));
             async move { Err::<(), _>(TaskError::retry(format!("attempt {}", fire.attempt()))) }
         })
@@ -137,7 +137,7 @@ pub async fn c5_a_dead_schedulers_fire_is_run_again_once(env: &Env) {
     let (tally, gate) = (Tally::default(), Gate::closed());
     let task = |tally: &Tally, gate: &Gate| {
         let (tally, gate) = (tally.clone(), gate.clone());
-        Task::new("t").cron("0 * * * *").run(move |fire| {
+        Schedule::new("t").cron("0 * * * *").run(move |fire| {
             tally.add(&format!("{} {}", fire.key(), fire.attempt()));
             let gate = gate.clone();
             async move {
@@ -177,7 +177,7 @@ pub async fn c5_killed_at_any_write_effects_are_there_once(env: &Env) {
     env.store.done(Batch::new().put(&count, Expect::Absent, payload(json!({ "fires": [] })))).await;
     let task = || {
         let count = count.clone();
-        Task::new("t").cron("0 12 * * *").run(move |fire| {
+        Schedule::new("t").cron("0 12 * * *").run(move |fire| {
             let effect = Batch::new().merge(&count, [Delta::push("/fires", fire.key())]);
             async move { Ok(effect) }
         })
@@ -263,7 +263,7 @@ pub async fn c7_impossible_times_are_refused(env: &Env) {
     let nowhere = noting("t", "@daily", &Log::default()).zone("Atlantis/Capital");
     let refused = scheduler(&env.store).with(nowhere).start().await.unwrap_err();
     assert_eq!(refused.code().as_str(), "TL1102", "{refused}");
-    let idle = scheduler(&env.store).with(Task::new("t").cron("@daily")).start().await.unwrap_err();
+    let idle = scheduler(&env.store).with(Schedule::new("t").cron("@daily")).start().await.unwrap_err();
     assert!(matches!(idle, ScheduleError::Incomplete { .. }), "{idle}");
     let twice = scheduler(&env.store).with(noting("t", "@daily", &Log::default()));
     let twice = twice.with(noting("t", "@hourly", &Log::default())).start().await.unwrap_err();
@@ -284,7 +284,7 @@ pub async fn c8_tasks_live_through_changes_of_wall_clocks(env: &Env) {
     let mut tasks = scheduler(&env.store);
     for zone in zones {
         let counted = tally.clone();
-        tasks = tasks.with(Task::new(zone).cron("15 2 * * *").zone(zone).run(move |fire| {
+        tasks = tasks.with(Schedule::new(zone).cron("15 2 * * *").zone(zone).run(move |fire| {
             counted.add(&fire.key());
             async { Ok(()) }
         }));
@@ -314,7 +314,7 @@ pub async fn c9_a_clock_that_jumps_neither_doubles_nor_stalls(env: &Env) {
     set(env, NOON);
     let tally = Tally::default();
     let counted = tally.clone();
-    let task = Task::new("t").cron("0 * * * *").run(move |fire| {
+    let task = Schedule::new("t").cron("0 * * * *").run(move |fire| {
         counted.add(&fire.key());
         async { Ok(()) }
     });
@@ -355,7 +355,7 @@ pub async fn c10_the_end_of_a_run_is_written_later(env: &Env) {
         let (log, gate) = (Log::default(), Gate::closed());
         let (noted, passed) = (log.clone(), gate.clone());
         let name = format!("lost-{lost}");
-        let task = Task::new(name.as_str()).cron("* * * * *").run(move |fire| {
+        let task = Schedule::new(name.as_str()).cron("* * * * *").run(move |fire| {
             noted.add(&fire);
             let passed = passed.clone();
             async move {
@@ -398,7 +398,7 @@ pub async fn c11_two_schedulers_run_each_fire_once(env: &Env) {
         let mut tasks = scheduler(conn);
         for i in 0..TASKS {
             let counted = tally.clone();
-            tasks = tasks.with(Task::new(format!("t{i}")).cron("* * * * *").run(move |fire| {
+            tasks = tasks.with(Schedule::new(format!("t{i}")).cron("* * * * *").run(move |fire| {
                 counted.add(&fire.key());
                 async { Ok(()) }
             }));

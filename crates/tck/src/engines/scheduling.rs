@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tidelock_core::schedule::{
-    CatchUp, Doing, Kind, Outcome as Ran, Overlap, ScheduleError, Task, TaskError,
+    CatchUp, Doing, Kind, Outcome as Ran, Overlap, Schedule, ScheduleError, TaskError,
 };
 use tidelock_core::workflow::{Client, Ctx, Workflow};
 
@@ -68,7 +68,7 @@ pub async fn c3_fires_run_beside_each_other_when_that_is_allowed(env: &Env) {
     set(env, NOON);
     let (log, gate) = (Log::default(), Gate::closed());
     let (noted, passed) = (log.clone(), gate.clone());
-    let task = Task::new("t").cron("* * * * *").overlap(Overlap::Allow).run(move |fire| {
+    let task = Schedule::new("t").cron("* * * * *").overlap(Overlap::Allow).run(move |fire| {
         noted.add(&fire);
         let passed = passed.clone();
         async move {
@@ -106,14 +106,15 @@ pub async fn c3_fires_run_beside_each_other_when_that_is_allowed(env: &Env) {
 /// A task that exceeds its timeout is cancelled. A panic is a failure. A permanent failure waits for the next fire.
 pub async fn c4_runs_fail_in_many_ways(env: &Env) {
     set(env, NOON);
-    let slow = Task::new("slow").cron("0 * * * *").timeout(Duration::from_millis(20));
+    let slow = Schedule::new("slow").cron("0 * * * *").timeout(Duration::from_millis(20));
     let slow = slow.run(|_| async { std::future::pending::<Result<(), TaskError>>().await });
-    let panics = Task::new("panics")
+    let panics = Schedule::new("panics")
         .cron("0 * * * *")
         .run(|_| async { panic!("of all things") as Result<(), TaskError> });
-    let never =
-        Task::new("never").cron("0 * * * *").run(|_| async { Err::<(), _>(TaskError::non_retryable("no")) });
-    let refused = Task::new("refused")
+    let never = Schedule::new("never")
+        .cron("0 * * * *")
+        .run(|_| async { Err::<(), _>(TaskError::non_retryable("no")) });
+    let refused = Schedule::new("refused")
         .cron("0 * * * *")
         .run(|_| async { Ok(Batch::new().guard_document(&key("nowhere"), Expect::Exists)) });
     let tasks = scheduler(&env.store).with(slow).with(panics).with(never).with(refused);
@@ -140,7 +141,7 @@ pub async fn c5_what_is_broken_off_runs_again_elsewhere(env: &Env) {
     set(env, NOON);
     let log = Log::default();
     let noted = log.clone();
-    let endless = Task::new("t").cron("0 * * * *").run(move |fire| {
+    let endless = Schedule::new("t").cron("0 * * * *").run(move |fire| {
         noted.add(&fire);
         std::future::pending::<Result<(), TaskError>>()
     });
@@ -162,7 +163,7 @@ pub async fn c5_a_fire_that_kills_its_process_has_failed(env: &Env) {
     let log = Log::default();
     let deadly = || {
         let log = log.clone();
-        Task::new("t").cron("0 0 * * *").run(move |fire| {
+        Schedule::new("t").cron("0 0 * * *").run(move |fire| {
             log.add(&fire);
             std::future::pending::<Result<(), TaskError>>()
         })
@@ -252,7 +253,7 @@ pub async fn c11_a_workflow_is_started_once_for_each_fire(env: &Env) {
     set(env, NOON);
     let driving =
         worker(&env.store).register(JOB, async |_: &Ctx, fire: String| Ok(fire + "!")).start().await.unwrap();
-    let task = || Task::new("t").cron("0 * * * *").start(JOB, |fire| short(fire.time()));
+    let task = || Schedule::new("t").cron("0 * * * *").start(JOB, |fire| short(fire.time()));
     let (one, two) = (scheduler(&env.store).with(task()), scheduler(&env.other).with(task()));
     let (one, two) = (one.start().await.unwrap(), two.start().await.unwrap());
     one.settle().await.unwrap();
@@ -290,7 +291,7 @@ pub async fn c1_intervals_and_instants_fire_in_their_time(env: &Env) {
     let tally = Tally::default();
     let task = |name: &str| {
         let counted = tally.clone();
-        Task::new(name).run(move |fire| {
+        Schedule::new(name).run(move |fire| {
             counted.add(fire.task());
             async { Ok(()) }
         })

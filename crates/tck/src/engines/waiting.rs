@@ -38,10 +38,10 @@ impl Way for Busy {
 /// A wait survives a busy store, at every one of its steps.
 pub async fn k2_a_wait_outlasts_a_busy_store(env: &Env) {
     let lock = key("hold-busy");
-    let first = lease::hold(&env.store.0, &lock).ttl(LEASE).now().await.unwrap();
+    let first = lease::request(&env.store.0, &lock).ttl(LEASE).try_acquire().await.unwrap();
     let way = Arc::new(Busy::default());
     let busy = Detour::over(Arc::clone(&way), &env.other.0);
-    let waiter = tokio::spawn(lease::hold(&busy, &lock).ttl(LEASE).note("patient").wait());
+    let waiter = tokio::spawn(lease::request(&busy, &lock).ttl(LEASE).note("patient").acquire());
     let waits = async || {
         let view = lease::view(&env.store.0, &lock).await.expect("the store answers");
         view.is_some_and(|view| !view.waiters.is_empty())
@@ -131,16 +131,16 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 /// A waiter that blocks its thread does not keep other leases of the process from being renewed.
 pub async fn k5_waiters_do_not_delay_renewals(env: &Env) {
     let (other, contended) = (key("hold-other"), key("hold-contended"));
-    let first = lease::hold(&env.store.0, &contended).ttl(LEASE).now().await.unwrap();
+    let first = lease::request(&env.store.0, &contended).ttl(LEASE).try_acquire().await.unwrap();
     let hog = Arc::new(Hog::default());
     let opened = Opened(Arc::clone(&hog));
     let slow = Detour::over(Arc::clone(&hog), &env.other.0);
     let writes = Arc::new(Writes::default());
     let counted = Detour::over(Arc::clone(&writes), &env.store.0);
     // A short TTL, so that it is soon renewed.
-    let held = lease::hold(&counted, &other).ttl(secs(2)).now().await.unwrap();
+    let held = lease::request(&counted, &other).ttl(secs(2)).try_acquire().await.unwrap();
     let before = writes.0.load(Ordering::SeqCst);
-    let waiter = tokio::spawn(lease::hold(&slow, &contended).ttl(LEASE).wait());
+    let waiter = tokio::spawn(lease::request(&slow, &contended).ttl(LEASE).acquire());
     until("the waiter has stopped its thread", || hog.has_arrived()).await;
     until("the other lease is renewed", || writes.0.load(Ordering::SeqCst) > before).await;
     drop(opened);

@@ -1,4 +1,4 @@
-//! The model of a record, as [`Container`](tidelock_core::state::Container) offers it: a register and a counter with
+//! The model of a record, as [`State`](tidelock_core::state::State) offers it: a register and a counter with
 //! versions.
 //!
 //! Every write raises the version by one. Mutations of one process that wait together share a write and therefore a

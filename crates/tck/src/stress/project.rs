@@ -12,7 +12,7 @@ use serde_json::json;
 use tidelock_core::events::Aggregate as _;
 use tidelock_core::key::{Key, KeyPrefix};
 use tidelock_core::payload::Payload;
-use tidelock_core::reactions::{Reaction, ReactionError, Reactions, Turn};
+use tidelock_core::reactions::{Reaction, ReactionCtx, ReactionError, Reactions};
 use tidelock_core::store::{Batch, Delta, Document, Event, Expect, SharedStore};
 
 use super::stock::{Move, Stock};
@@ -133,7 +133,7 @@ fn add(event: &Event) -> Batch {
     Batch::new().merge_or_create(&sum_of(&event.stream), empty, deltas)
 }
 
-async fn link(turn: Turn, events: Vec<Event>) -> Result<Batch, ReactionError> {
+async fn link(turn: ReactionCtx, events: Vec<Event>) -> Result<Batch, ReactionError> {
     let found: Option<Document> = turn.store().document(turn.key()).await?;
     let expect = found.as_ref().map_or(Expect::Absent, |document| Expect::Exact(document.version));
     let mut chain: Chain = found.map(|document| document.value.parse()).transpose()?.unwrap_or_default();

@@ -61,8 +61,8 @@ impl Street {
 
     /// Puts an apple into a cart the given number of times.
     async fn put(&self, customer: usize, piece: u64, times: u64) {
-        let states = States::new(Arc::clone(&self.store));
-        let cart = states.container::<Cart>(&self.shop.customer(customer), "cart").unwrap();
+        let states = StateRegistry::new(Arc::clone(&self.store));
+        let cart = states.state::<Cart>(&self.shop.customer(customer), "cart").unwrap();
         for _ in 0..times {
             let put = move |cart: &mut Cart| cart.lines.entry("apples".to_owned()).or_default().push(piece);
             cart.mutate(put).await.unwrap();

@@ -214,15 +214,16 @@ fn failures() -> Examples {
 
 fn locks() -> Examples {
     use crate::authority::UpdateError;
-    use crate::lock::{Busy, Cycle, Functor, Link, LockError, Task, Term, TermError};
-    static CART: Functor = Functor::new("cart").rank(10);
-    static STOCK: Functor = Functor::new("stock").rank(20);
-    static GRAPH: Functor = Functor::new("graph");
+    use crate::lock::{Busy, Cycle, Link, LockClass, LockError, LockKey, LockKeyError, Task};
+    static CART: LockClass = LockClass::new("cart").rank(10);
+    static STOCK: LockClass = LockClass::new("stock").rank(20);
+    static GRAPH: LockClass = LockClass::new("graph");
     let here = std::panic::Location::caller();
-    let term = |functor: &'static Functor, name: &str| -> Term { functor.term([name]).unwrap() };
+    let term = |functor: &'static LockClass, name: &str| -> LockKey { functor.key([name]).unwrap() };
     let (cart, stock) = (term(&CART, "user-17"), term(&STOCK, "apples"));
     let (one, other) = (Task::numbered(12), Task::numbered(15));
-    let link = |task, term: &Term, holder| Link { task, term: term.clone(), asked: here, holder, held: here };
+    let link =
+        |task, term: &LockKey, holder| Link { task, term: term.clone(), asked: here, holder, held: here };
     let cycle = Cycle(vec![link(one, &stock, other), link(other, &cart, one)]);
     let state = |waiting| Busy { held: Some(here), holders: 1, waiting };
     let all = [
@@ -246,8 +247,8 @@ fn locks() -> Examples {
             names: &["rebuild", "pull", "observe"],
         },
     ];
-    let twice = TermError::Twice { name: "cart", first: here, second: here };
-    static REPOSITORY: Functor = Functor::new("repository");
+    let twice = LockKeyError::Twice { name: "cart", first: here, second: here };
+    static REPOSITORY: LockClass = LockClass::new("repository");
     let (term, reason) = (term(&REPOSITORY, "main"), "fetch first".to_owned());
     let rejected: UpdateError<std::io::Error> =
         UpdateError::Rejected { term, asked: here, attempts: 5, reason };
@@ -283,32 +284,28 @@ fn leases() -> Examples {
 
 fn states() -> Examples {
     use crate::state::{Stage, StateError};
-    let container = || key(r#"session("s-1", "cart")"#).to_string();
+    let name = || key(r#"session("s-1", "cart")"#).to_string();
     let limit = std::time::Duration::from_secs(30);
     let reason = "the payload does not fit: missing field `items` at line 1 column 2".to_owned();
     let lost = "the payload does not fit: missing field `change` at line 1 column 2".to_owned();
     let all = [
-        StateError::TimedOut { container: container(), limit, stage: Stage::NotStarted },
-        StateError::ConcurrentModification {
-            container: container(),
-            attempts: 3,
-            current: Some(DocVersion(7)),
-        },
-        StateError::Reentrant { container: container() },
-        StateError::Undecodable { container: container(), version: DocVersion(7), reason },
-        StateError::Invalid { container: container(), reason: "below zero".to_owned() },
-        StateError::NotFound { container: container() },
+        StateError::TimedOut { key: name(), limit, stage: Stage::NotStarted },
+        StateError::ConcurrentModification { key: name(), attempts: 3, current: Some(DocVersion(7)) },
+        StateError::Reentrant { key: name() },
+        StateError::Undecodable { key: name(), version: DocVersion(7), reason },
+        StateError::Invalid { key: name(), reason: "below zero".to_owned() },
+        StateError::NotFound { key: name() },
         StateError::NoRuntime {
-            container: container(),
+            key: name(),
             reason: "Resource temporarily unavailable (os error 11)".to_owned(),
         },
         StateError::Panicked {
-            container: container(),
+            key: name(),
             reason: "the clone of the value panicked: no clones today".to_owned(),
             stage: Stage::NotApplied,
         },
-        StateError::NewerSchema { container: container(), version: DocVersion(7), found: 3, known: 2 },
-        StateError::History { container: container(), event: StreamVersion(4), reason: lost },
+        StateError::NewerSchema { key: name(), version: DocVersion(7), found: 3, known: 2 },
+        StateError::History { key: name(), event: StreamVersion(4), reason: lost },
     ];
     boxed(all)
 }
@@ -383,6 +380,12 @@ fn reactions() -> Examples {
         ReactionsError::Changed { name: name(), was: "the stream of each event", is: "a key of its own" },
         ReactionsError::Unknown { name: "reserve".to_owned(), known },
         ReactionsError::Running { name: name(), owner: Owner::new("worker-2").unwrap() },
+        ReactionsError::UnknownEvent {
+            name: name(),
+            kind: "order",
+            event: "Place".to_owned(),
+            known: vec!["Placed", "Cancelled"],
+        },
     ];
     boxed(all)
 }

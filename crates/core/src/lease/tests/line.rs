@@ -6,7 +6,7 @@ use crate::payload::Payload;
 #[tokio::test]
 async fn waiters_are_granted_in_the_order_of_arrival() {
     let (store, lock) = (store(), key("order"));
-    let held = asked(&store, &lock, "first").now().await.unwrap();
+    let held = asked(&store, &lock, "first").try_acquire().await.unwrap();
     let mut tasks = Vec::new();
     for i in 0..20 {
         tasks.push(in_line(&store, &lock, &format!("w{i:02}")).await);
@@ -38,14 +38,14 @@ async fn waiters_are_granted_in_the_order_of_arrival() {
 #[tokio::test]
 async fn nobody_overtakes_the_line() {
     let (store, lock) = (store(), key("queue"));
-    let held = asked(&store, &lock, "first").now().await.unwrap();
+    let held = asked(&store, &lock, "first").try_acquire().await.unwrap();
     let waiter = in_line(&store, &lock, "waiter").await;
-    let asking = tokio::spawn(asked(&store, &lock, "hasty").now());
+    let asking = tokio::spawn(asked(&store, &lock, "hasty").try_acquire());
     let LeaseError::Waited { waiters, .. } = asking.await.unwrap().unwrap_err() else { panic!() };
     assert_eq!(waiters.iter().map(|w| given(&w.owner)).collect::<Vec<_>>(), ["waiter"]);
     held.release().await.unwrap();
     let granted = in_time("the waiter is granted", waiter).await.unwrap().unwrap();
-    let error = asked(&store, &lock, "hasty").now().await.unwrap_err();
+    let error = asked(&store, &lock, "hasty").try_acquire().await.unwrap_err();
     assert!(matches!(error, LeaseError::Held { .. }), "whoever is granted has left the line: {error}");
     drop(granted);
 }
@@ -61,7 +61,7 @@ async fn dead_waiter(store: &SharedStore, lock: &Key, ttl: Duration) -> Key {
 #[tokio::test]
 async fn a_dead_waiter_is_passed_over_and_removed() {
     let (store, lock) = (store(), key("dead"));
-    let held = asked(&store, &lock, "first").now().await.unwrap();
+    let held = asked(&store, &lock, "first").try_acquire().await.unwrap();
     let places = [
         dead_waiter(&store, &lock, Duration::from_millis(300)).await,
         dead_waiter(&store, &lock, Duration::from_millis(100)).await,
@@ -80,7 +80,7 @@ async fn a_living_place_in_front_keeps_those_behind_waiting() {
     let (store, lock) = (store(), key("ahead"));
     let place = dead_waiter(&store, &lock, LONG).await;
     let waiter = in_line(&store, &lock, "behind").await;
-    let error = asked(&store, &lock, "hasty").now().await.unwrap_err();
+    let error = asked(&store, &lock, "hasty").try_acquire().await.unwrap_err();
     assert!(matches!(error, LeaseError::Waited { .. }), "{error}");
     assert!(view_of(&store, &lock).await.unwrap().holder.is_none(), "free, and nobody overtakes");
     assert!(!waiter.is_finished());
@@ -92,7 +92,7 @@ async fn a_living_place_in_front_keeps_those_behind_waiting() {
 #[tokio::test]
 async fn a_dropped_waiter_leaves_the_line() {
     let (store, lock) = (store(), key("leave"));
-    let held = asked(&store, &lock, "first").now().await.unwrap();
+    let held = asked(&store, &lock, "first").try_acquire().await.unwrap();
     let leaver = in_line(&store, &lock, "leaver").await;
     let waiter = in_line(&store, &lock, "waiter").await;
     leaver.abort();
@@ -104,9 +104,9 @@ async fn a_dropped_waiter_leaves_the_line() {
 #[tokio::test]
 async fn a_waiter_dropped_after_its_grant_releases() {
     let (store, lock) = (store(), key("late"));
-    let held = asked(&store, &lock, "first").now().await.unwrap();
+    let held = asked(&store, &lock, "first").try_acquire().await.unwrap();
     // A separate scope, because this task holds the lease.
-    let mut leaver = Box::pin(crate::lock::scope(asked(&store, &lock, "leaver").wait()));
+    let mut leaver = Box::pin(crate::lock::scope(asked(&store, &lock, "leaver").acquire()));
     let begin = tokio::time::timeout(Duration::from_millis(1), leaver.as_mut());
     assert!(begin.await.is_err(), "it waits");
     until("it stands in line", async || waiting(&store, &lock).await == ["leaver"]).await;
@@ -117,21 +117,21 @@ async fn a_waiter_dropped_after_its_grant_releases() {
     };
     until("it is granted, and has not heard of it", granted).await;
     drop(leaver);
-    drop(in_time("the next is granted", asked(&store, &lock, "next").wait()).await.unwrap());
+    drop(in_time("the next is granted", asked(&store, &lock, "next").acquire()).await.unwrap());
 }
 
 #[tokio::test]
 async fn a_wait_ends_at_its_deadline_and_is_never_granted_later() {
     let (store, lock) = (store(), key("deadline"));
-    let held = asked(&store, &lock, "first").now().await.unwrap();
+    let held = asked(&store, &lock, "first").try_acquire().await.unwrap();
     let deadline = Instant::now() + Duration::from_millis(100);
-    let waiting_until = tokio::spawn(asked(&store, &lock, "late").wait_until(deadline));
+    let waiting_until = tokio::spawn(asked(&store, &lock, "late").acquire_before(deadline));
     let error = in_time("the deadline", waiting_until).await.unwrap().unwrap_err();
     assert!(matches!(&error, LeaseError::TimedOut { key, .. } if *key == lock), "{error}");
     assert!(Instant::now() >= deadline);
     until("it has left the line", async || waiting(&store, &lock).await.is_empty()).await;
     held.release().await.unwrap();
-    let next = asked(&store, &lock, "next").now().await.unwrap();
+    let next = asked(&store, &lock, "next").try_acquire().await.unwrap();
     assert_eq!(view_of(&store, &lock).await.unwrap().takeovers, 0);
     drop(next);
 }
@@ -144,7 +144,7 @@ async fn a_grant_that_comes_after_the_deadline_is_given_back() {
     // On a busy machine the deadline may pass before the claim starts. The next attempt then has more time.
     for millis in [50, 500, 5_000, 20_000] {
         let deadline = Instant::now() + Duration::from_millis(millis);
-        let late = asked(&store, &lock, "late").wait_until(deadline);
+        let late = asked(&store, &lock, "late").acquire_before(deadline);
         let error = in_time("the deadline", late).await.unwrap_err();
         assert!(matches!(error, LeaseError::TimedOut { .. }), "{error}");
         if faulty.stopped_claims.load(Ordering::SeqCst) > 0 {
@@ -158,13 +158,13 @@ async fn a_grant_that_comes_after_the_deadline_is_given_back() {
     );
     faulty.stopped.store(false, Ordering::SeqCst);
     faulty.let_through.notify_one();
-    drop(in_time("it was given back", asked(&store, &lock, "next").wait()).await.unwrap());
+    drop(in_time("it was given back", asked(&store, &lock, "next").acquire()).await.unwrap());
 }
 
 #[tokio::test]
 async fn a_waiter_whose_place_was_taken_away_stands_at_the_end_again() {
     let (store, lock) = (store(), key("place"));
-    let held = asked(&store, &lock, "first").now().await.unwrap();
+    let held = asked(&store, &lock, "first").try_acquire().await.unwrap();
     let unlucky = in_line(&store, &lock, "unlucky").await;
     let filter = WorkFilter { lane: Some(names::waits().unwrap()), ..WorkFilter::default() };
     store.apply(Batch::new().operate(Selection::Filter(filter), Operation::Remove)).await.unwrap();
@@ -179,7 +179,7 @@ async fn a_waiter_whose_place_was_taken_away_stands_at_the_end_again() {
 async fn a_store_that_fails_for_a_moment_does_not_end_a_wait() {
     let faulty = Faulty::new();
     let (store, lock): (SharedStore, Key) = (faulty.clone(), key("fails"));
-    let held = asked(&store, &lock, "first").now().await.unwrap();
+    let held = asked(&store, &lock, "first").try_acquire().await.unwrap();
     let place = dead_waiter(&store, &lock, Duration::from_millis(100)).await;
     let waiter = in_line(&store, &lock, "waiter").await;
     faulty.break_writes(true);
@@ -200,7 +200,7 @@ async fn a_hundred_tasks_never_overlap() {
             let (store, lock, document) = (Arc::clone(&store), lock.clone(), document.clone());
             let inside = Arc::clone(&inside);
             tokio::spawn(async move {
-                let held = asked(&store, &lock, &format!("t{i}")).wait().await.unwrap();
+                let held = asked(&store, &lock, &format!("t{i}")).acquire().await.unwrap();
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
                 let read = store.document(&document).await.unwrap();
                 let count: i64 = read.map_or(0, |document| document.value.parse().unwrap());

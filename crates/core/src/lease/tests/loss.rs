@@ -15,7 +15,7 @@ async fn holder(store: &SharedStore, lock: &Key) -> LeaseRow {
 
 /// Checks that the holder gives up before the lease expires in the store, by both clocks at one instant. The time at
 /// which the token fires is no measure, because the thread that observes it may be late.
-async fn check_ends_first(store: &SharedStore, lock: &Key, held: &Held) {
+async fn check_ends_first(store: &SharedStore, lock: &Key, held: &LeaseGuard) {
     let until = holder(store, lock).await.until;
     let left = until.since(store.now().await.unwrap());
     let ours = held.deadline().saturating_duration_since(Instant::now());
@@ -26,7 +26,7 @@ async fn check_ends_first(store: &SharedStore, lock: &Key, held: &Held) {
 async fn k5_a_holder_that_cannot_renew_is_told_before_anybody_else_can_own_it() {
     let faulty = Faulty::new();
     let (store, lock): (SharedStore, Key) = (faulty.clone(), key("k5"));
-    let held = asked(&store, &lock, "one").ttl(SHORT).now().await.unwrap();
+    let held = asked(&store, &lock, "one").ttl(SHORT).try_acquire().await.unwrap();
     faulty.break_writes(true);
     check_ends_first(&store, &lock, &held).await;
     in_time("the token fires", held.token().cancelled()).await;
@@ -44,7 +44,7 @@ async fn k5_a_holder_that_cannot_renew_is_told_before_anybody_else_can_own_it() 
 async fn k5_a_store_that_never_answers_is_a_failure_like_any_other() {
     let faulty = Faulty::new();
     let (store, lock): (SharedStore, Key) = (faulty.clone(), key("silent"));
-    let held = asked(&store, &lock, "one").ttl(SHORT).now().await.unwrap();
+    let held = asked(&store, &lock, "one").ttl(SHORT).try_acquire().await.unwrap();
     faulty.silent.store(true, Ordering::SeqCst);
     check_ends_first(&store, &lock, &held).await;
     let lost = in_time("the token fires", held.lost()).await;
@@ -56,7 +56,7 @@ async fn a_renewal_that_fails_for_a_moment_is_tried_again() {
     let faulty = Faulty::new();
     let (store, lock): (SharedStore, Key) = (faulty.clone(), key("again"));
     let ttl = Duration::from_secs(3);
-    let held = asked(&store, &lock, "one").ttl(ttl).now().await.unwrap();
+    let held = asked(&store, &lock, "one").ttl(ttl).try_acquire().await.unwrap();
     let first = holder(&store, &lock).await;
     faulty.break_writes(true);
     // After the first attempt, but before the deadline.
@@ -71,7 +71,7 @@ async fn a_renewal_that_fails_for_a_moment_is_tried_again() {
 #[tokio::test]
 async fn a_lease_is_renewed_for_as_long_as_it_is_held() {
     let (store, lock) = (store(), key("long"));
-    let held = asked(&store, &lock, "one").ttl(KEPT).now().await.unwrap();
+    let held = asked(&store, &lock, "one").ttl(KEPT).try_acquire().await.unwrap();
     let end = holder(&store, &lock).await.until.after(KEPT);
     super::until("two lives have passed", async || store.now().await.unwrap() > end).await;
     assert!(!held.is_lost() && held.deadline() > Instant::now());
@@ -84,7 +84,7 @@ fn a_blocked_executor_loses_no_lease() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let (store, lock) = (store(), key("blocked"));
-        let held = crate::lease::hold(&store, &lock).ttl(KEPT).now().await.unwrap();
+        let held = crate::lease::request(&store, &lock).ttl(KEPT).try_acquire().await.unwrap();
         // The test case: the only thread of the executor is blocked for longer than the lease lasts.
         std::thread::sleep(KEPT * 2);
         assert!(!held.is_lost());
@@ -99,13 +99,13 @@ fn a_blocked_executor_loses_no_lease() {
 async fn whoever_was_taken_over_is_refused_and_told_by_whom() {
     let faulty = Faulty::new();
     let (store, lock): (SharedStore, Key) = (faulty.clone(), key("over"));
-    let old = asked(&store, &lock, "old").ttl(SHORT).now().await.unwrap();
+    let old = asked(&store, &lock, "old").ttl(SHORT).try_acquire().await.unwrap();
     faulty.break_writes(true);
     let lost = in_time("the old one gives up", old.lost()).await;
     assert!(matches!(lost, LostReason::CouldNotRenew { .. }), "{lost}");
     // The place in the queue cannot be removed while writes fail, and a takeover needs none.
     let taken = async || {
-        asked(&store, &lock, "new").now().await.is_ok_and(|held| {
+        asked(&store, &lock, "new").try_acquire().await.is_ok_and(|held| {
             std::mem::forget(held);
             true
         })
@@ -132,7 +132,7 @@ async fn whoever_was_taken_over_is_refused_and_told_by_whom() {
 #[tokio::test]
 async fn a_holder_learns_with_its_next_renewal_that_its_row_is_gone() {
     let (store, lock) = (store(), key("removed"));
-    let held = asked(&store, &lock, "one").ttl(SHORT).now().await.unwrap();
+    let held = asked(&store, &lock, "one").ttl(SHORT).try_acquire().await.unwrap();
     let remove = Batch::new().operate(Selection::Keys(vec![held.lease().key.clone()]), Operation::Remove);
     store.apply(remove).await.unwrap();
     assert_eq!(in_time("it is told", held.lost()).await, LostReason::Revoked);
@@ -142,7 +142,7 @@ async fn a_holder_learns_with_its_next_renewal_that_its_row_is_gone() {
 async fn k6_a_failing_release_changes_nothing_that_was_committed() {
     let faulty = Faulty::new();
     let (store, lock): (SharedStore, Key) = (faulty.clone(), key("k6"));
-    let held = asked(&store, &lock, "one").now().await.unwrap();
+    let held = asked(&store, &lock, "one").try_acquire().await.unwrap();
     let write = held.guard(Batch::new().put(&lock, Expect::Absent, Payload::of(&1).unwrap())).unwrap();
     store.apply(write).await.unwrap();
     let before = store.document(&lock).await.unwrap();

@@ -7,7 +7,7 @@ use crate::lease::list;
 async fn a_view_shows_holder_note_age_and_line() {
     let (store, lock) = (store(), key("v"));
     assert_eq!(view_of(&store, &lock).await, None);
-    let held = asked(&store, &lock, "one").note("nightly report").now().await.unwrap();
+    let held = asked(&store, &lock, "one").note("nightly report").try_acquire().await.unwrap();
     let first = in_line(&store, &lock, "two").await;
     let second = in_line(&store, &lock, "three").await;
     let view = view_of(&store, &lock).await.unwrap();
@@ -29,10 +29,10 @@ async fn the_line_of_one_lease_is_not_that_of_another() {
     let store = store();
     let short = Key::new("line", ["a"]).unwrap();
     let long = Key::new("line", ["a", "b"]).unwrap();
-    let held = asked(&store, &long, "one").now().await.unwrap();
+    let held = asked(&store, &long, "one").try_acquire().await.unwrap();
     let waiter = in_line(&store, &long, "two").await;
     assert!(waiting(&store, &short).await.is_empty());
-    drop(asked(&store, &short, "three").now().await.unwrap());
+    drop(asked(&store, &short, "three").try_acquire().await.unwrap());
     waiter.abort();
     drop(held);
 }
@@ -45,7 +45,7 @@ async fn leases_are_listed_in_pages_and_nothing_else_is() {
     store.apply(Batch::new().enqueue(other).enqueue(before)).await.unwrap();
     let mut held = Vec::new();
     for i in 0..5 {
-        held.push(asked(&store, &key(&format!("l{i}")), "one").now().await.unwrap());
+        held.push(asked(&store, &key(&format!("l{i}")), "one").try_acquire().await.unwrap());
     }
     let waiter = in_line(&store, &key("l3"), "two").await;
     let (mut seen, mut page, mut pages) = (Vec::new(), Page::first(2), 0);
@@ -86,7 +86,7 @@ async fn names_lead_from_a_key_to_its_lease_and_back() {
     let odd = Key::of("k", &["a,b".into(), 7.into(), uuid::Uuid::nil().into()]).unwrap();
     for lock in [odd, Key::single("alone").unwrap()] {
         assert_eq!(names::leased_key(&names::row_of(&lock).unwrap()), Some(lock.clone()));
-        let held = asked(&store, &lock, "one").now().await.unwrap();
+        let held = asked(&store, &lock, "one").try_acquire().await.unwrap();
         assert_eq!(view_of(&store, &lock).await.unwrap().key, lock);
         drop(held);
     }

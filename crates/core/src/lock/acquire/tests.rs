@@ -5,15 +5,15 @@ use std::sync::Arc;
 use tokio::sync::Barrier;
 use tokio::task::{JoinSet, yield_now};
 
-use crate::lock::{DETECTION, Functor, LockError, Locks, Mode, Modes, READ, Term, WRITE};
+use crate::lock::{DETECTION, LockClass, LockError, LockKey, Locks, Mode, Modes, READ, WRITE};
 
-static PLAIN: Functor = Functor::new("acquire-plain");
-static SHARED: Functor = Functor::new("acquire-shared").modes(Modes::READ_WRITE);
-static LOW: Functor = Functor::new("acquire-low").rank(1);
-static HIGH: Functor = Functor::new("acquire-high").rank(2);
+static PLAIN: LockClass = LockClass::new("acquire-plain");
+static SHARED: LockClass = LockClass::new("acquire-shared").modes(Modes::READ_WRITE);
+static LOW: LockClass = LockClass::new("acquire-low").rank(1);
+static HIGH: LockClass = LockClass::new("acquire-high").rank(2);
 
-fn plain(number: u32) -> Term {
-    PLAIN.term([number]).unwrap()
+fn plain(number: u32) -> LockKey {
+    PLAIN.key([number]).unwrap()
 }
 
 fn nothing_is_left(locks: &Locks) {
@@ -39,7 +39,7 @@ async fn a_free_term_is_taken_released_and_taken_again() {
 #[tokio::test]
 async fn many_terms_are_held_at_once_and_each_by_one() {
     let locks = Locks::new();
-    let terms: Vec<Term> = (0..2_000).map(plain).collect();
+    let terms: Vec<LockKey> = (0..2_000).map(plain).collect();
     for _ in 0..2 {
         let guards: Vec<_> = terms.iter().map(|term| locks.try_lock(term).unwrap()).collect();
         assert_eq!(locks.snapshot().terms.len(), terms.len());

@@ -264,13 +264,13 @@ impl<T: Value> Combiner<T> {
         let most = self.options.attempts.unwrap_or(u32::MAX);
         let (late, rest): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|ran| ran.mutation.conflicts() >= most);
-        let container = self.name();
-        self.fail(late, &StateError::ConcurrentModification { container, attempts, current });
+        let key = self.name();
+        self.fail(late, &StateError::ConcurrentModification { key, attempts, current });
         rest
     }
 
     fn invalid(&self, reason: String) -> StateError {
-        StateError::Invalid { container: self.name(), reason }
+        StateError::Invalid { key: self.name(), reason }
     }
 }
 

@@ -81,7 +81,7 @@ impl<T: Value> Combiner<T> {
         let error = match result {
             Ok(receipt) => {
                 let Some(written) = receipt.documents.first() else {
-                    return Err(StateError::NotFound { container: self.name() });
+                    return Err(StateError::NotFound { key: self.name() });
                 };
                 let found = written.value.clone().map(|value| (written.version, value));
                 *carried = found.and_then(|(version, value)| {
@@ -94,7 +94,7 @@ impl<T: Value> Combiner<T> {
         };
         match error {
             ApplyError::Refused(refusal) if matches!(*refusal, Refusal::NotFound { .. }) => {
-                Err(StateError::NotFound { container: self.name() })
+                Err(StateError::NotFound { key: self.name() })
             }
             other => Err(StateError::Write(Box::new(other))),
         }

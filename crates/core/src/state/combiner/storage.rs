@@ -117,11 +117,11 @@ impl<T: Value> Combiner<T> {
     }
 
     fn decode(&self, version: DocVersion, value: &Payload) -> Result<T, StateError> {
-        let container = self.name();
+        let key = self.name();
         let read = isolate("the decoder", || self.codec.read(value));
         read.map_err(Misread::Misfit).flatten().map_err(|misread| match misread {
-            Misread::Misfit(reason) => StateError::Undecodable { container, version, reason },
-            Misread::Newer { found, known } => StateError::NewerSchema { container, version, found, known },
+            Misread::Misfit(reason) => StateError::Undecodable { key, version, reason },
+            Misread::Newer { found, known } => StateError::NewerSchema { key, version, found, known },
         })
     }
 

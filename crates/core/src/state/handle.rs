@@ -16,7 +16,8 @@ use super::memory::Memory;
 use super::mutator::{Asked, AtOnce};
 use super::submit::{Backing, Turns};
 use super::watch::Versions;
-use super::{Mutated, Outcome, State, Versioned};
+use super::{Mutated, Outcome, StateValue, Versioned};
+use crate::error::InvalidInput;
 use crate::id::StreamVersion;
 use crate::store::{Batch, Delta, Expect};
 
@@ -27,23 +28,28 @@ use crate::store::{Batch, Delta, Expect};
 /// mutators run again on the winner's value. A mutator may therefore run more than once, and must have no effect besides its
 /// draft.
 ///
-/// Mutators of a container in a store run on threads of the library. A caller needs no runtime, and its runtime may shut down
+/// Mutators of a state in a store run on threads of the library. A caller needs no runtime, and its runtime may shut down
 /// while others use the record. A mutator must not block its thread until another mutation ends, because the other one may
 /// need that thread. Use [`mutate_async`](Self::mutate_async) and await it.
-pub struct Container<T: State>(Turns<T>);
+pub struct State<T: StateValue>(Turns<T>);
 
-impl<T: State> Clone for Container<T> {
+impl<T: StateValue> Clone for State<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T: State> Container<T> {
+impl<T: StateValue> State<T> {
     /// Creates a value in memory only, with a name for errors. It never conflicts, and is lost with the process.
     #[must_use]
     pub fn memory(name: &str, value: T) -> Self {
         let limit = super::Options::default().limit;
         Self(Turns { backing: Backing::Memory(Arc::new(Memory::new(name, value))), limit })
+    }
+
+    /// Returns a state whose operations all fail, because its key is invalid.
+    pub(super) fn invalid(error: InvalidInput) -> Self {
+        Self(Turns { backing: Backing::Invalid(error.into()), limit: None })
     }
 
     pub(super) fn stored(cell: Arc<Combiner<T>>) -> Self {
@@ -161,9 +167,7 @@ impl<T: State> Container<T> {
     ) -> Result<Outcome, StateError> {
         match mutated.await {
             Ok(Mutated { outcome, .. }) => Ok(outcome),
-            Err(MutateError::Refused(reason)) => {
-                Err(StateError::Invalid { container: self.0.name(), reason })
-            }
+            Err(MutateError::Refused(reason)) => Err(StateError::Invalid { key: self.0.name(), reason }),
             Err(MutateError::State(error)) => Err(error),
         }
     }
@@ -260,6 +264,7 @@ impl<T: State> Container<T> {
                 cell.store.apply(batch).await.map_err(|error| StateError::Write(Box::new(error)))?;
                 Ok(())
             }
+            Backing::Invalid(error) => Err(StateError::Read(error.clone())),
         }
     }
 
@@ -279,6 +284,7 @@ impl<T: State> Container<T> {
         let cell = match &self.0.backing {
             Backing::Memory(memory) => return Ok(Some(memory.read().await)),
             Backing::Store(cell) => cell,
+            Backing::Invalid(error) => return Err(StateError::Read(error.clone())),
         };
         let Some(document) = cell.store.document(&cell.key).await? else { return Ok(None) };
         let value = cell.read(&document)?;
@@ -293,11 +299,12 @@ impl<T: State> Container<T> {
                 let reader = Arc::clone(cell);
                 Versions::stored(cell, move |document| reader.read(document))
             }
+            Backing::Invalid(error) => Versions::invalid(error.clone()),
         }
     }
 
     /// Returns the last writes to the record, newest first, and only those before `before` when it is given. The list is empty
-    /// when no history is kept; [`States::with_history`](super::States::with_history) enables one. A container in memory keeps
+    /// when no history is kept; [`StateRegistry::with_history`](super::StateRegistry::with_history) enables one. A state in memory keeps
     /// none.
     ///
     /// # Errors
@@ -310,13 +317,14 @@ impl<T: State> Container<T> {
         match &self.0.backing {
             Backing::Memory(_) => Ok(Vec::new()),
             Backing::Store(cell) => super::history::history(&*cell.store, &cell.key, before, limit).await,
+            Backing::Invalid(error) => Err(StateError::Read(error.clone())),
         }
     }
 }
 
-impl<T: State> fmt::Debug for Container<T> {
+impl<T: StateValue> fmt::Debug for State<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Container")
+        f.debug_struct("State")
             .field("name", &self.0.name())
             .field("limit", &self.0.limit)
             .finish_non_exhaustive()

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use super::error::TermError;
+use super::error::LockKeyError;
 use super::modes::{EXCLUSIVE, Mode, Modes};
 use crate::key::{Arg, Key};
 
@@ -25,21 +25,21 @@ pub(super) const NO_FUNCTOR: u32 = 0;
 /// source locations. To get that error when the program starts, pass all functors to [`declare`].
 ///
 /// ```
-/// use tidelock_core::lock::{Functor, Locks, Modes, READ};
+/// use tidelock_core::lock::{LockClass, Locks, Modes, READ};
 ///
-/// static CART: Functor = Functor::new("cart");
-/// static INDEX: Functor = Functor::new("index").modes(Modes::READ_WRITE).rank(10);
+/// static CART: LockClass = LockClass::new("cart");
+/// static INDEX: LockClass = LockClass::new("index").modes(Modes::READ_WRITE).rank(10);
 ///
 /// # futures_executor();
 /// # fn futures_executor() {
 /// let locks = Locks::new();
-/// let index = INDEX.term(["products"]).expect("declared once");
+/// let index = INDEX.key(["products"]).expect("declared once");
 /// let guard = locks.try_lock(index.mode(READ)).expect("nobody holds it");
 /// assert_eq!(guard.mode(), READ);
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Functor {
+pub struct LockClass {
     name: &'static str,
     modes: Modes,
     rank: Option<u32>,
@@ -48,7 +48,7 @@ pub struct Functor {
     index: AtomicU32,
 }
 
-impl Functor {
+impl LockClass {
     /// Creates a functor with one mode, [`EXCLUSIVE`], and no rank.
     #[must_use]
     #[track_caller]
@@ -75,9 +75,12 @@ impl Functor {
     /// Returns the term of one thing of this class.
     ///
     /// # Errors
-    /// [`TermError::Twice`] when another functor has this name, [`TermError::Key`] when the arguments do not form a
+    /// [`LockKeyError::Twice`] when another functor has this name, [`LockKeyError::Key`] when the arguments do not form a
     /// key.
-    pub fn term<A: Into<Arg>>(&'static self, args: impl IntoIterator<Item = A>) -> Result<Term, TermError> {
+    pub fn key<A: Into<Arg>>(
+        &'static self,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<LockKey, LockKeyError> {
         self.of(&args.into_iter().map(Into::into).collect::<Vec<Arg>>())
     }
 
@@ -85,16 +88,16 @@ impl Functor {
     ///
     /// # Errors
     /// As [`term`](Self::term).
-    pub fn of(&'static self, args: &[Arg]) -> Result<Term, TermError> {
+    pub fn of(&'static self, args: &[Arg]) -> Result<LockKey, LockKeyError> {
         self.register()?;
-        Ok(Term::new(Key::of(self.name, args)?, Some(self)))
+        Ok(LockKey::new(Key::of(self.name, args)?, Some(self)))
     }
 
     /// Returns the term of the only thing of this class.
     ///
     /// # Errors
     /// As [`term`](Self::term).
-    pub fn single(&'static self) -> Result<Term, TermError> {
+    pub fn single(&'static self) -> Result<LockKey, LockKeyError> {
         self.of(&[])
     }
 
@@ -111,7 +114,7 @@ impl Functor {
     }
 
     /// Registers the functor and returns its index, starting at 1.
-    fn register(&'static self) -> Result<u32, TermError> {
+    fn register(&'static self) -> Result<u32, LockKeyError> {
         let index = self.index.load(Ordering::Acquire);
         if index != UNKNOWN {
             return Ok(index);
@@ -122,7 +125,7 @@ impl Functor {
         // A declaration has two addresses when it is a constant that is used twice.
         let same = known.place == self.place && known.modes == self.modes && known.rank == self.rank;
         if !same {
-            return Err(TermError::Twice { name: self.name, first: known.place, second: self.place });
+            return Err(LockKeyError::Twice { name: self.name, first: known.place, second: self.place });
         }
         let index = match known.index.load(Ordering::Acquire) {
             UNKNOWN => u32::try_from(next).unwrap_or(u32::MAX - 1) + 1,
@@ -134,14 +137,14 @@ impl Functor {
     }
 }
 
-static REGISTRY: LazyLock<Mutex<BTreeMap<&'static str, &'static Functor>>> = LazyLock::new(Mutex::default);
+static REGISTRY: LazyLock<Mutex<BTreeMap<&'static str, &'static LockClass>>> = LazyLock::new(Mutex::default);
 
 /// Registers functors when the program starts, so that two declarations of one name are found before any of them is
 /// used.
 ///
 /// # Errors
-/// [`TermError::Twice`] with both source locations.
-pub fn declare(functors: &[&'static Functor]) -> Result<(), TermError> {
+/// [`LockKeyError::Twice`] with both source locations.
+pub fn declare(functors: &[&'static LockClass]) -> Result<(), LockKeyError> {
     functors.iter().try_for_each(|functor| functor.register().map(|_| ()))
 }
 
@@ -155,25 +158,25 @@ pub(super) fn registered() -> Vec<(u32, &'static str)> {
 ///
 /// Build a term once and reuse it: it stores its hash, and clones share the text.
 #[derive(Clone)]
-pub struct Term {
+pub struct LockKey {
     key: Key,
-    functor: Option<&'static Functor>,
+    functor: Option<&'static LockClass>,
     hash: u64,
 }
 
 /// The hash seed is random per process, so that an attacker cannot choose keys that collide in one shard.
 static HASHES: LazyLock<foldhash::fast::RandomState> = LazyLock::new(foldhash::fast::RandomState::default);
 
-impl Term {
-    fn new(key: Key, functor: Option<&'static Functor>) -> Self {
+impl LockKey {
+    fn new(key: Key, functor: Option<&'static LockClass>) -> Self {
         let hash = HASHES.hash_one((key.canonical(), functor.is_some()));
         Self { key, functor, hash }
     }
 
     /// Combines the term with a mode of its functor.
     #[must_use]
-    pub fn mode(&self, mode: Mode) -> Ask<'_> {
-        Ask { term: self, mode }
+    pub fn mode(&self, mode: Mode) -> LockRequest<'_> {
+        LockRequest { term: self, mode }
     }
 
     /// Returns the term as a key. The same key can name leases, documents and streams.
@@ -184,7 +187,7 @@ impl Term {
 
     /// Returns the functor; `None` for a term that was built from a key.
     #[must_use]
-    pub fn functor(&self) -> Option<&'static Functor> {
+    pub fn functor(&self) -> Option<&'static LockClass> {
         self.functor
     }
 
@@ -207,13 +210,13 @@ impl Term {
 
 /// Builds a term from a key that is known only at run time. It is exclusive, has no rank, and never equals a functor's
 /// term.
-impl From<Key> for Term {
+impl From<Key> for LockKey {
     fn from(key: Key) -> Self {
         Self::new(key, None)
     }
 }
 
-impl PartialEq for Term {
+impl PartialEq for LockKey {
     fn eq(&self, other: &Self) -> bool {
         let (mine, others) = (self.key.canonical(), other.key.canonical());
         // Clones share their text.
@@ -223,21 +226,21 @@ impl PartialEq for Term {
     }
 }
 
-impl Eq for Term {}
+impl Eq for LockKey {}
 
-impl Hash for Term {
+impl Hash for LockKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
     }
 }
 
-impl fmt::Display for Term {
+impl fmt::Display for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.key, f)
     }
 }
 
-impl fmt::Debug for Term {
+impl fmt::Debug for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.key, f)
     }
@@ -245,13 +248,13 @@ impl fmt::Debug for Term {
 
 /// A lock request: a term and the requested mode.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
-    pub(super) term: &'a Term,
+pub struct LockRequest<'a> {
+    pub(super) term: &'a LockKey,
     pub(super) mode: Mode,
 }
 
-impl<'a> From<&'a Term> for Ask<'a> {
-    fn from(term: &'a Term) -> Self {
+impl<'a> From<&'a LockKey> for LockRequest<'a> {
+    fn from(term: &'a LockKey) -> Self {
         Self { term, mode: EXCLUSIVE }
     }
 }

@@ -13,7 +13,7 @@ use crate::store::{Event, NewEvent, SharedStore};
 
 /// The context of one handler run: its reaction, key, attempt and cancellation.
 #[derive(Clone)]
-pub struct Turn {
+pub struct ReactionCtx {
     pub(super) reaction: Arc<str>,
     pub(super) key: Key,
     pub(super) attempt: u32,
@@ -22,7 +22,7 @@ pub struct Turn {
     pub(super) token: CancellationToken,
 }
 
-impl Turn {
+impl ReactionCtx {
     /// Returns the name of the reaction.
     #[must_use]
     pub fn reaction(&self) -> &str {
@@ -109,10 +109,10 @@ impl Turn {
     }
 }
 
-impl fmt::Debug for Turn {
+impl fmt::Debug for ReactionCtx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { reaction, key, attempt, .. } = self;
-        f.debug_struct("Turn")
+        f.debug_struct("ReactionCtx")
             .field("reaction", reaction)
             .field("key", key)
             .field("attempt", attempt)

@@ -7,22 +7,23 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::error::LeaseError;
-use super::guard::Held;
+use super::guard::LeaseGuard;
 use super::take::{self, Ask};
 use super::{background, line, names};
+use crate::error::InvalidInput;
 use crate::id::Owner;
-use crate::key::Key;
+use crate::key::{IntoKey, Key};
 use crate::lock::Task;
 use crate::store::SharedStore;
 use crate::worker::{DEFAULT_TTL, MAX_TTL, MIN_TTL, unique_owner};
 
-/// Starts a request for the lease on a key. Nothing happens before one of [`now`](Hold::now), [`wait`](Hold::wait),
-/// [`wait_until`](Hold::wait_until) and [`steal`](Hold::steal) is awaited.
+/// Starts a request for the lease on a key. Nothing happens before one of [`try_acquire`](LeaseRequest::try_acquire), [`acquire`](LeaseRequest::acquire),
+/// [`acquire_before`](LeaseRequest::acquire_before) and [`steal`](LeaseRequest::steal) is awaited.
 #[track_caller]
-pub fn hold(store: &SharedStore, key: &Key) -> Hold {
-    Hold {
+pub fn request(store: &SharedStore, key: impl IntoKey) -> LeaseRequest {
+    LeaseRequest {
         store: Arc::clone(store),
-        key: key.clone(),
+        key: key.into_key(),
         owner: None,
         ttl: DEFAULT_TTL,
         at_least: Duration::ZERO,
@@ -32,11 +33,11 @@ pub fn hold(store: &SharedStore, key: &Key) -> Hold {
 }
 
 /// A lease request.
-#[must_use = "nothing is asked before now(), wait() or steal() is awaited"]
+#[must_use = "nothing is requested before acquire(), try_acquire() or steal() is awaited"]
 #[derive(Clone, Debug)]
-pub struct Hold {
+pub struct LeaseRequest {
     store: SharedStore,
-    key: Key,
+    key: Result<Key, InvalidInput>,
     owner: Option<Owner>,
     ttl: Duration,
     at_least: Duration,
@@ -44,7 +45,7 @@ pub struct Hold {
     place: &'static Location<'static>,
 }
 
-impl Hold {
+impl LeaseRequest {
     /// Sets the owner's name that other processes see. The default is the machine and the process. A suffix that makes
     /// each hold unique is added to it.
     pub fn owner(mut self, owner: Owner) -> Self {
@@ -83,7 +84,7 @@ impl Hold {
     ///
     /// # Crash safety
     /// The lease of a process that dies expires.
-    pub async fn now(self) -> Result<Held, LeaseError> {
+    pub async fn try_acquire(self) -> Result<LeaseGuard, LeaseError> {
         let ask = self.ask()?;
         background::run(take::now(ask)).await?
     }
@@ -100,21 +101,21 @@ impl Hold {
     ///
     /// # Crash safety
     /// The queue entry of a process that dies expires, and the waiters behind it pass over it.
-    pub async fn wait(self) -> Result<Held, LeaseError> {
+    pub async fn acquire(self) -> Result<LeaseGuard, LeaseError> {
         self.stand(None).await
     }
 
     /// Waits until the lease is granted or the deadline has passed.
     ///
     /// # Errors
-    /// [`LeaseError::TimedOut`] at the deadline; the lease is never granted later. Otherwise as [`wait`](Self::wait).
+    /// [`LeaseError::TimedOut`] at the deadline; the lease is never granted later. Otherwise as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
-    /// As [`wait`](Self::wait).
+    /// As [`acquire`](Self::acquire).
     ///
     /// # Crash safety
-    /// As [`wait`](Self::wait).
-    pub async fn wait_until(self, deadline: Instant) -> Result<Held, LeaseError> {
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_before(self, deadline: Instant) -> Result<LeaseGuard, LeaseError> {
         self.stand(Some(deadline)).await
     }
 
@@ -132,13 +133,13 @@ impl Hold {
     ///
     /// # Crash safety
     /// If the process dies in the middle, the lease may be free. Its row then records who ended it and why.
-    pub async fn steal(self, reason: impl Into<String>) -> Result<Held, LeaseError> {
+    pub async fn steal(self, reason: impl Into<String>) -> Result<LeaseGuard, LeaseError> {
         let reason = reason.into();
         let ask = self.ask()?;
         background::run(take::steal(ask, reason)).await?
     }
 
-    async fn stand(self, deadline: Option<Instant>) -> Result<Held, LeaseError> {
+    async fn stand(self, deadline: Option<Instant>) -> Result<LeaseGuard, LeaseError> {
         let ask = self.ask()?;
         let gone = CancellationToken::new();
         let _leaving = gone.clone().drop_guard();
@@ -147,6 +148,7 @@ impl Hold {
 
     fn ask(self) -> Result<Arc<Ask>, LeaseError> {
         let Self { store, key, owner, ttl, at_least, note, place } = self;
+        let key = key?;
         let (row, owner) = (names::row_of(&key)?, unique_owner(owner.as_ref())?);
         let task = Task::current();
         Ok(Arc::new(Ask { store, key, row, owner, ttl, at_least, note, place, task }))

@@ -23,7 +23,7 @@ pub enum Kind {
 
 /// One fire of a task.
 #[derive(Clone)]
-pub struct Fire {
+pub struct Tick {
     pub(super) task: Arc<str>,
     pub(super) time: Timestamp,
     pub(super) kind: Kind,
@@ -32,7 +32,7 @@ pub struct Fire {
     pub(super) token: CancellationToken,
 }
 
-impl Fire {
+impl Tick {
     /// Returns the name of the task.
     #[must_use]
     pub fn task(&self) -> &str {
@@ -85,10 +85,10 @@ pub(super) fn key(task: &str, time: Timestamp) -> String {
     format!("{task}:{}", short(time))
 }
 
-impl fmt::Debug for Fire {
+impl fmt::Debug for Tick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { task, time, kind, attempt, .. } = self;
-        f.debug_struct("Fire")
+        f.debug_struct("Tick")
             .field("task", task)
             .field("time", time)
             .field("kind", kind)

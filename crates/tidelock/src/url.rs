@@ -1,0 +1,113 @@
+//! Store URLs: `memory:`, `sqlite:PATH`, a plain path, or `postgres://…`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use tidelock_core::error::InvalidInput;
+
+/// The parsed URL of a store. `Debug` shows no password.
+#[derive(Clone, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// The store of this process, which ends with it.
+    Memory,
+    /// A SQLite file.
+    Sqlite(PathBuf),
+    /// A PostgreSQL database.
+    Postgres {
+        /// The URL for the driver, with the password and without the parameter `schema`.
+        url: String,
+        /// The schema that the URL names.
+        schema: Option<String>,
+    },
+}
+
+impl StoreUrl {
+    /// Parses `memory:`, `sqlite:PATH`, `sqlite://PATH`, a plain path, or a PostgreSQL URL. The parameter `schema` of a
+    /// PostgreSQL URL names the schema of the store.
+    ///
+    /// # Errors
+    /// [`InvalidInput::Name`] for another scheme or an empty path. The error does not contain the URL, because it may
+    /// contain a password.
+    pub fn parse(text: &str) -> Result<Self, InvalidInput> {
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return Ok(postgres(text));
+        }
+        let path = match text.split_once(':') {
+            Some(("memory" | "mem", _)) => return Ok(Self::Memory),
+            Some(("sqlite", rest)) => rest.strip_prefix("//").unwrap_or(rest),
+            // One letter is a Windows drive, not a scheme.
+            Some((scheme, _)) if scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphanumeric()) => {
+                let reason = "expected postgres://…, sqlite:PATH, memory: or a plain path";
+                return Err(invalid(scheme, reason));
+            }
+            _ => text,
+        };
+        match path {
+            "" => Err(invalid("", "the path is empty; write sqlite:PATH or a path")),
+            path => Ok(Self::Sqlite(path.into())),
+        }
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("Memory"),
+            Self::Sqlite(path) => f.debug_tuple("Sqlite").field(path).finish(),
+            Self::Postgres { schema, .. } => {
+                f.debug_struct("Postgres").field("schema", schema).finish_non_exhaustive()
+            }
+        }
+    }
+}
+
+fn postgres(text: &str) -> StoreUrl {
+    let Some((server, parameters)) = text.split_once('?') else {
+        return StoreUrl::Postgres { url: text.to_owned(), schema: None };
+    };
+    let (named, others): (Vec<&str>, Vec<&str>) =
+        parameters.split('&').partition(|parameter| parameter.starts_with("schema="));
+    let schema = named.last().and_then(|named| named.split_once('=')).map(|(_, name)| name.to_owned());
+    let mark = if others.is_empty() { "" } else { "?" };
+    StoreUrl::Postgres { url: format!("{server}{mark}{}", others.join("&")), schema }
+}
+
+pub(crate) fn invalid(text: &str, reason: &str) -> InvalidInput {
+    InvalidInput::Name { what: "store URL", text: text.to_owned(), reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_their_backend() {
+        let file = |path: &str| StoreUrl::Sqlite(path.into());
+        for (text, url) in [
+            ("memory:", StoreUrl::Memory),
+            ("app.db", file("app.db")),
+            ("sqlite:app.db", file("app.db")),
+            ("sqlite:///var/app.db", file("/var/app.db")),
+            (r"C:\app.db", file(r"C:\app.db")),
+        ] {
+            assert_eq!(StoreUrl::parse(text).unwrap(), url, "{text}");
+        }
+        for text in ["", "sqlite:", "mysql://root:secret@host/db"] {
+            let error = StoreUrl::parse(text).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_schema_is_split_off() {
+        for (text, url, schema) in [
+            ("postgres://u:p@h/d", "postgres://u:p@h/d", None),
+            ("postgres://h/d?schema=shop", "postgres://h/d", Some("shop")),
+            ("postgresql://h/d?a=1&schema=shop&b=2", "postgresql://h/d?a=1&b=2", Some("shop")),
+        ] {
+            let wanted = StoreUrl::Postgres { url: url.to_owned(), schema: schema.map(str::to_owned) };
+            assert_eq!(StoreUrl::parse(text).unwrap(), wanted);
+            assert!(!format!("{wanted:?}").contains("p@h"));
+        }
+    }
+}

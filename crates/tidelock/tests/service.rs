@@ -1,0 +1,237 @@
+//! The handle and the service: one value for every engine, started and stopped together.
+
+#![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidelock::outbox::Message;
+use tidelock::prelude::*;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Stock {
+    left: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+enum StockEvent {
+    Added(i64),
+    Reserved(i64),
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("only {0} left")]
+struct SoldOut(i64);
+
+impl Aggregate for Stock {
+    const KIND: &'static str = "stock";
+    type Event = StockEvent;
+
+    fn apply(&mut self, event: &StockEvent) {
+        match event {
+            StockEvent::Added(count) => self.left += count,
+            StockEvent::Reserved(count) => self.left -= count,
+        }
+    }
+}
+
+impl Stock {
+    fn reserve(&self, count: i64) -> Result<[StockEvent; 1], SoldOut> {
+        if count > self.left { Err(SoldOut(self.left)) } else { Ok([StockEvent::Reserved(count)]) }
+    }
+}
+
+const ORDER: Workflow<i64, i64> = Workflow::new("order");
+const MAILS: Outbox = Outbox::new("mails");
+
+async fn order(cx: &Ctx, count: i64) -> Result<i64, Failure> {
+    Ok(cx.step("double", async |_| Ok(count * 2)).await?)
+}
+
+async fn sqlite() -> (tempfile::TempDir, Tidelock) {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", dir.path().join("app.db").display());
+    (dir, Tidelock::open(&url).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_runs_everything_and_reports_at_its_end() {
+    let (_dir, tide) = sqlite().await;
+    let (handled, delivered) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (seen, sent) = (Arc::clone(&handled), Arc::clone(&delivered));
+    let fires = Arc::new(AtomicU32::new(0));
+    let fired = Arc::clone(&fires);
+    let service = tide
+        .service()
+        .workflow(ORDER, order)
+        .reaction(Reaction::new("count").on(["Reserved"]).each(move |_, _| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            async { Ok(()) }
+        }))
+        .schedule(Schedule::new("tick").every(Duration::from_hours(1)).run(move |_| {
+            fired.fetch_add(1, Ordering::Relaxed);
+            async { Ok(()) }
+        }))
+        .outbox(MAILS, move |_: Delivery| {
+            sent.fetch_add(1, Ordering::Relaxed);
+            async { Ok(()) }
+        })
+        .start()
+        .await
+        .unwrap();
+
+    let apples = tide.aggregate::<Stock>("apples");
+    apples.append([StockEvent::Added(3)]).await.unwrap();
+    apples.execute(|stock| stock.reserve(2)).await.unwrap();
+    let run = tide.start(ORDER, &21).id("order-17").await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 42);
+    let mail = Message::new("ann@example.com", &"hello").unwrap();
+    tide.apply(MAILS.put(Batch::new(), &mail).unwrap()).await.unwrap();
+
+    service.idle().await.unwrap();
+    assert_eq!(handled.load(Ordering::Relaxed), 1);
+    assert_eq!(delivered.load(Ordering::Relaxed), 1);
+    let report = service.shutdown().await;
+    assert!(report.workflows.is_some() && report.reactions.is_some() && report.schedules.is_some());
+    assert_eq!(report.outboxes.len(), 1);
+
+    // The store stays open until it is closed.
+    assert_eq!(apples.load().await.unwrap().state.left, 1);
+    tide.clone().close().await;
+    assert!(apples.append([StockEvent::Added(1)]).await.is_err());
+}
+
+#[tokio::test]
+async fn an_error_tells_its_class_and_keeps_the_error_of_the_application() {
+    let tide = Tidelock::open("memory:").await.unwrap();
+    let refused: tidelock::Error =
+        tide.aggregate::<Stock>("apples").execute(|stock| stock.reserve(1)).await.unwrap_err().into();
+    assert_eq!(refused.kind(), ErrorKind::Refused);
+    assert_eq!(refused.downcast_ref::<SoldOut>().unwrap().0, 0);
+    assert!(refused.code().is_none());
+
+    let conflict =
+        tide.apply(Batch::new().put(&"k".into_key().unwrap(), Expect::Exists, Payload::null())).await;
+    assert_eq!(conflict.unwrap_err().kind(), ErrorKind::Conflict);
+    let held = tide.lease("nightly").try_acquire().await.unwrap();
+    let (other, owner) = (tide.clone(), held.owner().clone());
+    let second = tokio::spawn(async move { other.lease("nightly").try_acquire().await }).await.unwrap();
+    let second = tidelock::Error::from(second.unwrap_err());
+    assert_eq!(second.kind(), ErrorKind::Conflict);
+    assert!(second.to_string().contains(owner.as_str()), "{second}");
+}
+
+#[tokio::test]
+async fn invalid_keys_are_reported_by_the_call_that_uses_them() {
+    let tide = Tidelock::open("memory:").await.unwrap();
+    let huge = "x".repeat(5_000);
+    let state = tide.state::<u64>(("cart", huge.as_str()));
+    let errors = [
+        tidelock::Error::from(state.mutate(|n| *n += 1).await.unwrap_err()),
+        state.get().await.unwrap_err().into(),
+        state.delete().await.unwrap_err().into(),
+        state.watch().next().await.unwrap_err().into(),
+        state.inc("", 1).await.unwrap_err().into(),
+        tide.lease(("cart", huge.as_str())).acquire().await.unwrap_err().into(),
+        tide.lock(("cart", huge.as_str())).await.unwrap_err(),
+        tide.aggregate::<Stock>(huge.as_str()).load().await.unwrap_err().into(),
+        tide.aggregate::<Stock>(u64::MAX).load().await.unwrap_err().into(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn locks_of_a_handle_name_the_place_of_the_caller() {
+    let tide = Tidelock::open("memory:").await.unwrap();
+    let _guard = tide.lock(("lock", "place")).await.unwrap();
+    let again = tide.lock(("lock", "place")).await.unwrap_err();
+    assert!(again.to_string().contains("tests/service.rs"), "{again}");
+}
+
+#[tokio::test]
+async fn a_url_without_its_backend_names_the_feature() {
+    let unknown = Tidelock::open("mysql://host/db").await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::Invalid);
+    #[cfg(not(feature = "postgres"))]
+    {
+        let missing = Tidelock::open("postgres://host/db").await.unwrap_err().to_string();
+        assert!(missing.contains(r#"features = ["postgres"]"#), "{missing}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_cannot_start_leaves_nothing_running() {
+    let tide = Tidelock::open("memory:").await.unwrap();
+    let twice = |name: &str| Reaction::new(name).each(|_, _| async { Ok(()) });
+    let service = tide.service().workflow(ORDER, order).reaction(twice("a")).reaction(twice("a"));
+    assert!(service.start().await.is_err());
+
+    let report = tide.service().workflow(ORDER, order).run_until(async {}).await.unwrap();
+    assert!(report.workflows.is_some() && report.reactions.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_process_leads_and_the_next_takes_over_at_shutdown() {
+    let (_dir, tide) = sqlite().await;
+    let (led, mut leaders) = tokio::sync::mpsc::unbounded_channel();
+    let candidate = |name: &'static str| {
+        let led = led.clone();
+        tide.service().leader("rebalance", move |lead| {
+            let led = led.clone();
+            async move {
+                led.send((name, lead)).unwrap();
+                std::future::pending().await
+            }
+        })
+    };
+    let first = candidate("first").start().await.unwrap();
+    let (name, lead) = leaders.recv().await.unwrap();
+    assert_eq!(name, "first");
+    let (fence, put) =
+        (lead.fence(), || Batch::new().put(&Key::single("plan").unwrap(), Expect::Any, Payload::null()));
+    tide.apply(lead.guard(put()).unwrap()).await.unwrap();
+    let late = lead.guard(put()).unwrap();
+    drop(lead);
+
+    let second = candidate("second").start().await.unwrap();
+    first.shutdown().await;
+    let (name, lead) = leaders.recv().await.unwrap();
+    assert_eq!(name, "second");
+    assert!(lead.fence() > fence);
+    assert_eq!(tide.apply(late).await.unwrap_err().kind(), ErrorKind::Conflict);
+    drop(lead);
+    second.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_fails_panics_or_is_robbed_leads_again() {
+    let tide = Tidelock::open("memory:").await.unwrap();
+    let (led, mut leaders) = tokio::sync::mpsc::unbounded_channel();
+    let turns = Arc::new(AtomicU32::new(0));
+    let service = tide.service().leader("robbed", move |lead| {
+        let (turn, led) = (turns.fetch_add(1, Ordering::Relaxed), led.clone());
+        async move {
+            led.send(lead.fence()).unwrap();
+            match turn {
+                0 => Err(Failure::permanent("no plan")),
+                1 => panic!("no plan at all"),
+                _ => std::future::pending().await,
+            }
+        }
+    });
+    let service = service.start().await.unwrap();
+    let mut fences = Vec::new();
+    for _ in 0..3 {
+        fences.push(leaders.recv().await.unwrap());
+    }
+    let stolen = tide.lease(("leader", "robbed")).steal("a test").await.unwrap();
+    stolen.release().await.unwrap();
+    fences.push(leaders.recv().await.unwrap());
+    assert!(fences.is_sorted() && fences.windows(2).all(|pair| pair[0] != pair[1]), "{fences:?}");
+    service.shutdown().await;
+}
