@@ -167,7 +167,7 @@ async fn a_url_without_its_backend_names_the_feature() {
 #[tokio::test]
 async fn a_service_that_cannot_start_leaves_nothing_running() {
     let tide = Tidelock::open("memory:").await.unwrap();
-    let twice = |name: &str| Reaction::new(name).each(|_, _| async { Ok(()) });
+    let twice = |name: &str| Reaction::new(name).each(async |_, _| Ok(()));
     let service = tide.service().workflow(ORDER, order).reaction(twice("a")).reaction(twice("a"));
     assert!(service.start().await.is_err());
 

@@ -10,7 +10,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tidelock::housekeeping::{Housekeeping, HousekeepingHandle};
 use tidelock::prelude::*;
-use tidelock::reactions::{Reaction, ReactionEngine, ReactionError, Reactions};
+use tidelock::reactions::{Reaction, ReactionEngine, Reactions};
 use tidelock::schedule::{CatchUp, Overlap, Schedule, ScheduleEngine, Scheduler};
 use tidelock::store::Event;
 use tidelock::worker::WorkerHandle;
@@ -142,7 +142,7 @@ fn fill_shelves(desk: &Desk) -> Reaction {
             let Some(shelf) = shelf(&event.stream) else { return Ok(Batch::new()) };
             let answers = Some(event.version.0);
             let decided = events.decide(shelf, |stock: &Stock| Ok::<_, Infallible>([stock.fill(answers)]));
-            decided.await.map_err(ReactionError::from)
+            decided.await.map_err(Failure::from)
         }
     })
 }
@@ -157,7 +157,7 @@ fn count_sales(desk: &Desk) -> Reaction {
     })
 }
 
-fn counted(shop: &Shop, event: &Event) -> Result<Batch, ReactionError> {
+fn counted(shop: &Shop, event: &Event) -> Result<Batch, Failure> {
     let sold = tidelock::events::decode::<StockEvent>(&event.event_type, &event.payload)?;
     let item = shelf(&event.stream);
     let (Some(item), StockEvent::Reserved { count, done }) =
@@ -166,7 +166,7 @@ fn counted(shop: &Shop, event: &Event) -> Result<Batch, ReactionError> {
         return Ok(Batch::new());
     };
     let sold = shop.sell(item, Sales::of(done.order, count));
-    sold.map_err(|error| ReactionError::non_retryable(format!("{error:#}")))
+    sold.map_err(|error| Failure::permanent(format!("{error:#}")))
 }
 
 /// Restricts a reaction to the shelves of one demo, with one key per shelf.
@@ -197,11 +197,7 @@ fn take_stock(shop: &Shop) -> Result<Schedule> {
         async move {
             let none = Payload::from_json(r#"{"fires": []}"#)?;
             let at = fire.time().as_micros();
-            Ok::<_, tidelock::schedule::TaskError>(Batch::new().merge_or_create(
-                &key,
-                none,
-                [Delta::push("/fires", at)],
-            ))
+            Ok::<_, tidelock::Failure>(Batch::new().merge_or_create(&key, none, [Delta::push("/fires", at)]))
         }
     }))
 }
