@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidelock_core::books::{Books, BooksError, Closed, Way};
 use tidelock_core::events::{Aggregate, AsOf, Events, EventsError};
+use tidelock_core::failure::Failure;
 use tidelock_core::lease::LeaseError;
 use tidelock_core::reactions::{Operator, Waits, WhenExhausted, Which};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tidelock_core::failure::Failure;
 use tidelock_core::outbox::{Delivery, Message, Outbox, OutboxError, Sender};
 
 use crate::detour::{Detour, Gate as Held};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use tidelock_core::failure::Failure;
 use tidelock_core::model::retry::RetryPolicy;
 use tidelock_core::reactions::{
     Effects, Operator, Reaction, ReactionEngine, ReactionsError, Settled, Standing, WhenExhausted, Which,

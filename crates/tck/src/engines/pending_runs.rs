@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tidelock_core::failure::Failure;
 use tidelock_core::schedule::{Kind, Outcome as Ran, Schedule};
 
 use crate::prelude::*;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tidelock_core::books::BooksError;
 use tidelock_core::events::{Aggregate, EventSchema, Events, EventsError, Start, Tag, What, decode};
+use tidelock_core::failure::Failure;
 use tidelock_core::projections::{Projection, Projections, ReadModel};
 use tidelock_core::reactions::{Operator, Reaction, Settled};
 

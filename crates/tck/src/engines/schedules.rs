@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tidelock_core::failure::Failure;
 use tidelock_core::schedule::{Doing, Kind, Outcome as Ran, Overlap, Schedule, ScheduleError};
 
 use crate::cut::Wire;

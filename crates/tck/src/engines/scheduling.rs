@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tidelock_core::failure::Failure;
 use tidelock_core::schedule::{CatchUp, Doing, Kind, Outcome as Ran, Overlap, Schedule, ScheduleError};
 use tidelock_core::workflow::{Client, Ctx, Workflow};
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tidelock_core::failure::Failure;
 use tidelock_core::projections::{Projection, Projections, ProjectionsError, ReadModel};
 use tidelock_core::reactions::{
     Effects, Operator, Reaction, ReactionsError, Settled, Verb, WhenExhausted, Which,
